@@ -145,3 +145,26 @@ def test_names_of_colours_look_as_what_they_name(open_file, tmp_path):
     assert swatches["no task: scheduler at work"] == "repeating-linear-gradient"
     assert swatches["no task: graph prepared"] == "radial-gradient"
     assert swatches["tasks off the CPU"] == "none"
+
+
+ROWS = """(column) => [...document.querySelectorAll("#summary tbody tr")]
+    .map((row) => row.cells[column].innerText)"""
+
+
+def test_a_table_is_sorted_by_its_columns(open_file, tmp_path):
+    """By what numbers mean, whatever their unit; the total stays last."""
+    page = page_of_story(open_file, tmp_path, "groupby")
+    page.click("#summary thead th:last-child button")
+    longest = page.evaluate(ROWS, 6)
+    assert longest[:4] == ["116 ms", "101 ms", "88.4 ms", "85.9 ms"]
+    assert longest[-4:] == ["776 µs", "338 µs", "227 µs", "116 ms"]
+    heading = page.query_selector("#summary thead th:last-child")
+    assert heading.get_attribute("aria-sort") == "descending"
+    page.keyboard.press("Enter")
+    assert heading.get_attribute("aria-sort") == "ascending"
+    assert page.evaluate(ROWS, 6)[:2] == ["227 µs", "338 µs"]
+    page.click("#summary thead th:first-child button")
+    names = page.evaluate(ROWS, 0)
+    assert names[-1] == "total"
+    assert names[:-1] == sorted(names[:-1])
+    assert len(page.query_selector_all("#summary [aria-sort]")) == 1

@@ -246,7 +246,7 @@ def _memory(analysis: Analysis) -> Iterator[Line]:
 
 
 def memory_growth(analysis: Analysis) -> list[Record]:
-    """By how much memory grew during tasks, by function, as far as that differs.
+    """By how much memory grew during tasks, by function, where that differs.
 
     An upper bound of few samples, or one like those of all others, is little but the memory of the
     process, which is the same for all functions.

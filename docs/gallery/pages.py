@@ -87,7 +87,8 @@ def write_index(stories: Sequence[Story]) -> None:
         f"""{MADE}
 {_heading("Stories", "=")}
 Eight programs that are slow, or take too much memory, each for one reason. Each page has the
-summary and the report of the program, the change that the finding advises, and what it gained. The
+summary and the report of the program, a change of the kind that the finding advises, and what it
+gained. Some go further than the advice: with fewer tasks there is less of all that tasks need. The
 programs are in ``examples``; ``make gallery`` runs them and writes these pages.
 
 .. toctree::

@@ -1,4 +1,4 @@
-"""The stories: a program each, and the one change that its finding advises."""
+"""The stories: a program each, and one change of the kind that its finding advises."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def page_of(
 
 def page_without_figures(frame: str, title: str, **variables: object) -> str:
     """A page of text and tables, in the frame that those with figures have."""
-    return _template(frame).render({**_look(), "title": title, "policy": _POLICY, **variables})
+    return _template(frame).render({**_look(), "title": title, **variables})
 
 
 def policy_of(resources: Resources) -> str:
