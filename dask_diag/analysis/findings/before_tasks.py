@@ -8,6 +8,7 @@ from math import isnan
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.advice import WORTH_GAINING
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import WORTH_NAMING
 from dask_diag.analysis.findings.where import NOWHERE, during
@@ -189,9 +190,11 @@ def pool_startup(analysis: Analysis) -> Finding | None:
 
 
 def _instead_of_starting(analysis: Analysis) -> str:
-    # In threads, tasks that hold the GIL compute one after the other: that must not take longer.
+    # In threads, tasks that hold the GIL compute one after the other: that must be quicker, too.
     cpu = analysis.recording.tasks.thread_cpu
-    if np.where(np.isnan(cpu), analysis.task_seconds, cpu).sum() <= analysis.wall:
+    in_turns = float(np.where(np.isnan(cpu), analysis.task_seconds, cpu).sum())
+    saved = np.fmin(analysis.seconds_saved(scheduler="threads"), analysis.computing - in_turns)
+    if saved >= WORTH_GAINING * analysis.computing:
         return "compute with scheduler='threads': tasks are too short to make up for the start"
     if len(analysis.recording.computations) > 1:
         return (
