@@ -207,7 +207,28 @@ def test_graph_preparation(graph, computing, severity):
 
 @pytest.mark.parametrize(("graph", "is_found"), [(0.49, False), (0.51, True)])
 def test_without_stacks_a_short_preparation_may_be_imports(graph, is_found):
-    assert ("graph-preparation" in found(prepared(graph, 0.5))) == is_found
+    # Of 600 tasks a graph may take that long.
+    tasks = [Task(graph + n / 1000, graph + (n + 1) / 1000) for n in range(600)]
+    assert ("graph-preparation" in found(run(tasks, called=0.0, prepared=graph))) == is_found
+
+
+@pytest.mark.parametrize(("tasks", "is_found"), [(1, False), (490, False), (510, True)])
+def test_without_stacks_the_first_preparation_may_be_imports_whatever_it_takes(tasks, is_found):
+    rows = [Task(1 + n / tasks, 1 + (n + 1) / tasks) for n in range(tasks)]
+    finding = found(run(rows, called=0.0, prepared=1.0)).get("graph-preparation")
+    assert (finding is not None) == is_found
+    if finding:
+        assert finding.seconds_lost == pytest.approx(0.51)
+
+
+def test_without_stacks_a_later_preparation_is_that_of_a_graph():
+    recording = run([Task(1.6, 2.6)], called=1.0, prepared=1.6)
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    both = {name: [*values.tolist(), *values.tolist()] for name, values in columns.items()}
+    both |= {"computation": ["before", "c"], "called": [0.0, 1.0], "prepared": [0.4, 1.6]}
+    both |= {"start": [0.0, 1.0], "stop": [0.5, 2.6]}
+    recording = replace(recording, computations=filled_table("computations", both))
+    assert found(recording)["graph-preparation"].seconds_lost == pytest.approx(0.6)
 
 
 def test_imports_are_no_graph_preparation():
@@ -368,7 +389,8 @@ def test_the_start_of_a_pool_and_preparing_are_no_overhead_of_small_tasks():
     assert "tasks-too-small" not in codes
     assert "pool-startup" in codes
     tasks = [Task(0.6 + n * 0.002, 0.6 + n * 0.002 + 0.0019) for n in range(120)]
-    codes = found(run(tasks, workers=1, cpus=1, called=0.0, prepared=0.6))
+    recording = run(tasks, workers=1, cpus=1, called=0.0, prepared=0.6)
+    codes = found(sampled(recording, [("graph", [MAIN, ORDER], 0.6)]))
     assert "tasks-too-small" not in codes
     assert "graph-preparation" in codes
 

@@ -47,6 +47,8 @@ LONG_PREPARATION = 0.1
 """Least seconds in which graphs were prepared."""
 LONGER_THAN_IMPORTS = 0.5
 """The same where stacks were not sampled: dask imports modules when it is first called."""
+PREPARED_PER_TASK = 0.001
+"""Seconds for each task that the first graph may take where stacks were not sampled."""
 _DISTRIBUTED = "/distributed/"
 """In the paths of the files of distributed."""
 
@@ -127,6 +129,8 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     took -= seconds_of_profilers(recording, in_calls)
     took -= _seconds(recording, in_calls & (recording.samples.node < 0))
     built = _seconds(recording, before)
+    if not lines:
+        took -= _may_be_imports(recording)
     if took + built < (LONG_PREPARATION if lines else LONGER_THAN_IMPORTS):
         return None
     lost = built + float(np.fmin(took, analysis.seconds_saved(remove={Activity.GRAPH})))
@@ -157,6 +161,19 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
             np.append(prepared, np.fmin(recording.samples.stop[before], called.min())),
         ),
     )
+
+
+def _may_be_imports(recording: Recording) -> float:
+    """Seconds of preparing the first graph that its size does not explain.
+
+    dask imports modules when it is first called; only stacks tell these from graphs.
+    """
+    computations = recording.computations
+    called = call_times(computations)
+    first = int(called.argmin())
+    tasks = int(recording.tasks.computation.where(computations.computation[first]).sum())
+    took = float(prepared_times(computations)[first] - called[first])
+    return max(0.0, took - PREPARED_PER_TASK * tasks)
 
 
 def pool_startup(analysis: Analysis) -> Finding | None:
