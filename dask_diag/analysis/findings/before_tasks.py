@@ -133,8 +133,10 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
         took -= _may_be_imports(recording)
     if took + built < (LONG_PREPARATION if lines else LONGER_THAN_IMPORTS):
         return None
-    lost = built + float(np.fmin(took, analysis.seconds_saved(remove={Activity.GRAPH})))
-    wall = built + analysis.wall
+    lost = built + float(
+        np.fmin(took / analysis.overlap, analysis.seconds_saved(remove={Activity.GRAPH}))
+    )
+    wall = built + analysis.computing
     if lost < SLOW_PREPARATION * wall:
         return None
     lines = _lines(recording, in_calls | before)
@@ -181,9 +183,9 @@ def pool_startup(analysis: Analysis) -> Finding | None:
     if "processes" not in analysis.schedulers:
         return None
     saved = analysis.seconds_saved(remove={Activity.STARTUP})
-    waited = analysis.activities.get(Activity.STARTUP, 0.0) / analysis.workers
+    waited = analysis.activities.get(Activity.STARTUP, 0.0) / analysis.workers / analysis.overlap
     lost = waited if isnan(saved) else saved
-    if lost < WORTH_REPORTING * analysis.wall:
+    if lost < WORTH_REPORTING * analysis.computing:
         return None
     computations, workers = analysis.recording.computations, analysis.recording.workers
     called = dict(
@@ -196,10 +198,11 @@ def pool_startup(analysis: Analysis) -> Finding | None:
     ]
     return Finding(
         "pool-startup",
-        severity_of_share(lost / analysis.wall),
+        severity_of_share(lost / analysis.computing),
         lost,
-        f"{count(len(starts))} worker processes took {seconds(lost)} of {seconds(analysis.wall)} "
-        f"to start; all tasks together ran for {seconds(analysis.in_tasks)}",
+        f"{count(len(starts))} worker processes took {seconds(lost)} of "
+        f"{seconds(analysis.computing)} to start; all tasks together ran for "
+        f"{seconds(analysis.in_tasks)}",
         _instead_of_starting(analysis),
         kind=AT_MOST if isnan(saved) else ABOUT,
         where=during(*np.array(starts).T) if starts else NOWHERE,

@@ -44,8 +44,8 @@ def lock_bound(analysis: Analysis) -> Finding | None:
     if _wait_for_native_threads(analysis) or seconds_waited_for_threads(analysis):
         return None
     saved = analysis.seconds_saved(remove={Activity.LOCK_WAIT})
-    lost = waited / analysis.at_once if isnan(saved) else saved
-    if lost < WORTH_REPORTING * analysis.wall:
+    lost = waited / analysis.at_once / analysis.overlap if isnan(saved) else saved
+    if lost < WORTH_REPORTING * analysis.computing:
         return None
     where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
     lines = _lines(analysis, where)

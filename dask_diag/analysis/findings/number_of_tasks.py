@@ -53,7 +53,7 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
     if lock_bound(analysis) is not None:
         return None
     workers, lost = _workers_worth_having(analysis)
-    if lost < WORTH_REPORTING * analysis.wall:
+    if lost < WORTH_REPORTING * analysis.computing:
         return None
     # What tasks compute in programs that they start is in the CPU of descendants only.
     used = max(analysis.cpu_in_tasks / analysis.busy_wall, cpus_sampled(analysis.recording))
@@ -62,7 +62,7 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
     where = where_of_tasks(analysis.recording, analysis.recording.tasks.thread_noncpu)
     return Finding(
         "too-few-threads",
-        severity_of_share(lost / analysis.wall),
+        severity_of_share(lost / analysis.computing),
         lost,
         f"Tasks slept or waited for I/O{' or other threads' * (for_threads > 0)} for "
         f"{percent(share)} of their time, while "
@@ -95,7 +95,7 @@ def _gained_in_threads(analysis: Analysis, workers: int) -> float:
         return float(np.nan_to_num(analysis.seconds_saved(workers=workers)))
     gained = analysis.seconds_saved(workers=workers, scheduler="threads")
     # In processes the tasks computed at once; in threads they may hold the GIL.
-    in_turns = analysis.wall - analysis.cpu_in_tasks
+    in_turns = analysis.computing - analysis.cpu_in_tasks
     return float(np.nan_to_num(min(gained, in_turns)))
 
 
