@@ -217,6 +217,20 @@ def test_more_threads_that_are_predicted_to_take_longer_are_not_advised(monkeypa
     assert "too-few-threads" not in found(with_waits(sleeping(2), "sleep"))
 
 
+@pytest.mark.parametrize(("last", "is_found"), [("finalize", False), ("sum", True)])
+def test_what_makes_one_result_of_all_chunks_is_no_chunk(last, is_found):
+    parts = [Task(0, 0.1, worker=n) for n in range(4)]
+    result = Task(0.1, 5.1, function=last, depends_on=(0, 1, 2, 3))
+    results = found(run([*parts, result], workers=4, cpus=4))
+    assert ("chunks-too-large" in results) == is_found
+
+
+def test_a_chunk_before_one_result_is_made_is_too_large():
+    tasks = [Task(0, 1.0), Task(1.0, 1.2, function="finalize", depends_on=(0,))]
+    finding = found(run(tasks, workers=4, cpus=4))["chunks-too-large"]
+    assert finding.seconds_lost == pytest.approx(0.75)
+
+
 def at_once(recording, times):
     """So many computations like the one of a recording, at the same time."""
     rows = {name: recording.computations[name].tolist() for name in recording.computations.columns}

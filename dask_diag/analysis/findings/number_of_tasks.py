@@ -108,9 +108,12 @@ def chunks_too_large(analysis: Analysis) -> Finding | None:
         at_once = _at_once(analysis, occupancy, of_work)
         if not 0 < at_once < occupancy.workers:
             continue
-        seconds_of_tasks = analysis.task_seconds[occupancy.tasks.rows]
-        cpu = np.nansum(analysis.recording.tasks.thread_cpu[occupancy.tasks.rows])
+        parts = occupancy.tasks.rows[~_puts_together(analysis, occupancy)]
+        seconds_of_tasks = analysis.task_seconds[parts]
+        cpu = np.nansum(analysis.recording.tasks.thread_cpu[parts])
         ran = float(np.diff(occupancy.times)[occupancy.busy > 0].sum())
+        # What puts the result together runs alone, after all others.
+        ran -= float(analysis.task_seconds[occupancy.tasks.rows].sum() - seconds_of_tasks.sum())
         # More tasks than CPUs compute no faster.
         even = max(seconds_of_tasks.sum() / occupancy.workers, cpu / analysis.cpus_for_tasks)
         lost += max(ran - float(even), 0.0)
@@ -147,8 +150,15 @@ def _at_once(analysis: Analysis, occupancy: Occupancy, of_work: BoolArray) -> in
 
 def _tasks_with_the_work(analysis: Analysis, occupancy: Occupancy) -> BoolArray:
     """All tasks of the functions whose longest tasks have most of a computation's work."""
-    took = analysis.task_seconds[occupancy.tasks.rows]
+    took = analysis.task_seconds[occupancy.tasks.rows] * ~_puts_together(analysis, occupancy)
     order = np.argsort(-took, kind="stable")
     before = np.cumsum(took[order]) - took[order]
     functions = analysis.recording.tasks.function.codes[occupancy.tasks.rows]
     return np.isin(functions, functions[order[before < MOST_OF_WORK * took.sum()]])
+
+
+def _puts_together(analysis: Analysis, occupancy: Occupancy) -> BoolArray:
+    """The tasks that dask adds to make one result of all chunks: no chunks make them shorter."""
+    functions = analysis.recording.tasks.function
+    names = [name for name in functions.values if name.startswith("finalize")]
+    return functions.is_in(names)[occupancy.tasks.rows]
