@@ -168,7 +168,7 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
 def _may_be_imports(recording: Recording) -> float:
     """Seconds of preparing the first graph that its size does not explain.
 
-    dask imports modules when it is first called; only stacks tell these from graphs.
+    dask imports modules when it is first called; only stacks distinguish these from graphs.
     """
     computations = recording.computations
     called = call_times(computations)

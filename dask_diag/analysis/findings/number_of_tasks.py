@@ -77,7 +77,7 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
 def _workers_worth_having(analysis: Analysis) -> tuple[int, float]:
     """How many workers gain most of what can be gained, and what they gain by the simulator."""
     now = max(1, round(analysis.workers))
-    # CPUs that are busy do no more, whoever uses them: other programs that tasks started, too.
+    # CPUs that are busy do no more: programs that tasks started use them, too.
     most = analysis.computing * max(0.0, 1 - cpus_sampled(analysis.recording) / analysis.cpus)
     gains = [
         (times * now, min(_gained_in_threads(analysis, times * now), most))
