@@ -97,7 +97,7 @@ def _may_hold_the_gil(analysis: Analysis, lost: float) -> bool:
     """Whether tasks may compute one at a time without the lock, too, so that less is gained.
 
     A lock that lets one task pass hides the waits for the GIL. Where tasks computed at once
-    nevertheless, or would gain this with all their CPU seconds one after the other, that is no matter.
+    anyway, or would gain this with all CPU seconds one after the other, it does not matter.
     """
     if analysis.cpu_in_tasks > ONE_AT_A_TIME * analysis.busy_wall:
         return False
