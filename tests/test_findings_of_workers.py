@@ -217,6 +217,57 @@ def test_more_threads_that_are_predicted_to_take_longer_are_not_advised(monkeypa
     assert "too-few-threads" not in found(with_waits(sleeping(2), "sleep"))
 
 
+@pytest.mark.parametrize(("last", "is_found"), [("finalize", False), ("sum", True)])
+def test_what_makes_one_result_of_all_chunks_is_no_chunk(last, is_found):
+    parts = [Task(0, 0.1, worker=n) for n in range(4)]
+    result = Task(0.1, 5.1, function=last, depends_on=(0, 1, 2, 3))
+    results = found(run([*parts, result], workers=4, cpus=4))
+    assert ("chunks-too-large" in results) == is_found
+
+
+def test_a_chunk_before_one_result_is_made_is_too_large():
+    tasks = [Task(0, 1.0), Task(1.0, 1.2, function="finalize", depends_on=(0,))]
+    finding = found(run(tasks, workers=4, cpus=4))["chunks-too-large"]
+    assert finding.seconds_lost == pytest.approx(0.75)
+
+
+def at_once(recording, times):
+    """So many computations like the one of a recording, at the same time."""
+    rows = {name: recording.computations[name].tolist() for name in recording.computations.columns}
+    copies = {name: values * times for name, values in rows.items()}
+    copies["computation"] = [f"c{n}" for n in range(times)]
+    tasks = {name: recording.tasks[name].tolist() * times for name in recording.tasks.columns}
+    tasks["computation"] = [f"c{n}" for n in range(times) for _ in recording.tasks.key.tolist()]
+    return replace(
+        recording,
+        computations=filled_table("computations", copies),
+        tasks=filled_table("tasks", tasks),
+    )
+
+
+@pytest.mark.parametrize("times", [1, 3, 8])
+def test_computations_at_once_gain_as_much_from_threads(times):
+    recording = with_waits(at_once(sleeping(16), times), "sleep")
+    finding = found(recording)["too-few-threads"]
+    # Of eight seconds that pass, however many computations share them.
+    assert finding.seconds_lost == pytest.approx(6.0, rel=0.02)
+    assert finding.severity == "high"
+
+
+@pytest.mark.parametrize("times", [1, 3, 8])
+@pytest.mark.parametrize("simulated", [True, False])
+def test_computations_at_once_lose_as_much_to_a_lock(times, simulated, monkeypatch):
+    if not simulated:
+        monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 1)
+    # A lock each, and a second of eight is waited for it by each of two workers.
+    rows = [Task(n // 2, n // 2 + 1, 0.0, worker=n % 2) for n in range(16)]
+    recording = with_waits(at_once(run(rows), times), "lock-wait")
+    columns = {name: recording.waits[name] for name in recording.waits.columns}
+    waits = filled_table("waits", {**columns, "seconds": columns["seconds"] * 0.4})
+    finding = found(replace(recording, waits=waits))["lock-bound"]
+    assert finding.seconds_lost == pytest.approx(3.2, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("percent", "lost"), [(None, 6.0), (100.0, 4.0), (160.0, 1.6), (180.0, None)]
 )

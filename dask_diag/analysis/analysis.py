@@ -106,8 +106,8 @@ class Analysis:
 
         Both walls are simulated, so what the simulator misses is missing in both. NaN if this
         cannot be simulated: a cluster ran tasks, dependencies are damaged, `MOST_SIMULATED` tasks
-        have been simulated, or the sizes of results are not known for processes. The arguments
-        are those of `simulate`.
+        have been simulated, or the sizes of results are not known for processes. Where computations
+        overlap it is a part of `computing`, not of `wall`. The arguments are those of `simulate`.
         """
         # The simulator knows one pool of workers, and not what a cluster sends where.
         if self.on_cluster or not self._may_simulate():

@@ -8,6 +8,7 @@ from math import isnan
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.advice import WORTH_GAINING
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import WORTH_NAMING
 from dask_diag.analysis.findings.where import NOWHERE, during
@@ -46,6 +47,8 @@ LONG_PREPARATION = 0.1
 """Least seconds in which graphs were prepared."""
 LONGER_THAN_IMPORTS = 0.5
 """The same where stacks were not sampled: dask imports modules when it is first called."""
+PREPARED_PER_TASK = 0.001
+"""Seconds for each task that the first graph may take where stacks were not sampled."""
 _DISTRIBUTED = "/distributed/"
 """In the paths of the files of distributed."""
 
@@ -126,10 +129,14 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     took -= seconds_of_profilers(recording, in_calls)
     took -= _seconds(recording, in_calls & (recording.samples.node < 0))
     built = _seconds(recording, before)
+    if not lines:
+        took -= _may_be_imports(recording)
     if took + built < (LONG_PREPARATION if lines else LONGER_THAN_IMPORTS):
         return None
-    lost = built + float(np.fmin(took, analysis.seconds_saved(remove={Activity.GRAPH})))
-    wall = built + analysis.wall
+    lost = built + float(
+        np.fmin(took / analysis.overlap, analysis.seconds_saved(remove={Activity.GRAPH}))
+    )
+    wall = built + analysis.computing
     if lost < SLOW_PREPARATION * wall:
         return None
     lines = _lines(recording, in_calls | before)
@@ -158,14 +165,27 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     )
 
 
+def _may_be_imports(recording: Recording) -> float:
+    """Seconds of preparing the first graph that its size does not explain.
+
+    dask imports modules when it is first called; only stacks distinguish these from graphs.
+    """
+    computations = recording.computations
+    called = call_times(computations)
+    first = int(called.argmin())
+    tasks = int(recording.tasks.computation.where(computations.computation[first]).sum())
+    took = float(prepared_times(computations)[first] - called[first])
+    return max(0.0, took - PREPARED_PER_TASK * tasks)
+
+
 def pool_startup(analysis: Analysis) -> Finding | None:
     """Worker processes that take long to start, beside what they compute."""
     if "processes" not in analysis.schedulers:
         return None
     saved = analysis.seconds_saved(remove={Activity.STARTUP})
-    waited = analysis.activities.get(Activity.STARTUP, 0.0) / analysis.workers
+    waited = analysis.activities.get(Activity.STARTUP, 0.0) / analysis.workers / analysis.overlap
     lost = waited if isnan(saved) else saved
-    if lost < WORTH_REPORTING * analysis.wall:
+    if lost < WORTH_REPORTING * analysis.computing:
         return None
     computations, workers = analysis.recording.computations, analysis.recording.workers
     called = dict(
@@ -178,10 +198,11 @@ def pool_startup(analysis: Analysis) -> Finding | None:
     ]
     return Finding(
         "pool-startup",
-        severity_of_share(lost / analysis.wall),
+        severity_of_share(lost / analysis.computing),
         lost,
-        f"{count(len(starts))} worker processes took {seconds(lost)} of {seconds(analysis.wall)} "
-        f"to start; all tasks together ran for {seconds(analysis.in_tasks)}",
+        f"{count(len(starts))} worker processes took {seconds(lost)} of "
+        f"{seconds(analysis.computing)} to start; all tasks together ran for "
+        f"{seconds(analysis.in_tasks)}",
         _instead_of_starting(analysis),
         kind=AT_MOST if isnan(saved) else ABOUT,
         where=during(*np.array(starts).T) if starts else NOWHERE,
@@ -189,9 +210,11 @@ def pool_startup(analysis: Analysis) -> Finding | None:
 
 
 def _instead_of_starting(analysis: Analysis) -> str:
-    # In threads, tasks that hold the GIL compute one after the other: that must not take longer.
+    # In threads, tasks that hold the GIL compute one after the other: that must be quicker, too.
     cpu = analysis.recording.tasks.thread_cpu
-    if np.where(np.isnan(cpu), analysis.task_seconds, cpu).sum() <= analysis.wall:
+    in_turns = float(np.where(np.isnan(cpu), analysis.task_seconds, cpu).sum())
+    saved = np.fmin(analysis.seconds_saved(scheduler="threads"), analysis.computing - in_turns)
+    if saved >= WORTH_GAINING * analysis.computing:
         return "compute with scheduler='threads': tasks are too short to make up for the start"
     if len(analysis.recording.computations) > 1:
         return (

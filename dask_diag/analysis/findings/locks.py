@@ -44,8 +44,8 @@ def lock_bound(analysis: Analysis) -> Finding | None:
     if _wait_for_native_threads(analysis) or seconds_waited_for_threads(analysis):
         return None
     saved = analysis.seconds_saved(remove={Activity.LOCK_WAIT})
-    lost = waited / analysis.at_once if isnan(saved) else saved
-    if lost < WORTH_REPORTING * analysis.wall:
+    lost = waited / analysis.at_once / analysis.overlap if isnan(saved) else saved
+    if lost < WORTH_REPORTING * analysis.computing:
         return None
     where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
     lines = _lines(analysis, where)
@@ -96,8 +96,8 @@ def _are_inside(lines: Sequence[ProgramLine]) -> bool:
 def _may_hold_the_gil(analysis: Analysis, lost: float) -> bool:
     """Whether tasks may compute one at a time without the lock, too, so that less is gained.
 
-    A lock that lets one task pass hides the waits for the GIL. Where tasks computed at once all the
-    same, or would gain this with all their CPU seconds one after the other, that is no matter.
+    A lock that lets one task pass hides the waits for the GIL. Where tasks computed at once
+    anyway, or would gain this with all CPU seconds one after the other, it does not matter.
     """
     if analysis.cpu_in_tasks > ONE_AT_A_TIME * analysis.busy_wall:
         return False

@@ -53,7 +53,7 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
     if lock_bound(analysis) is not None:
         return None
     workers, lost = _workers_worth_having(analysis)
-    if lost < WORTH_REPORTING * analysis.wall:
+    if lost < WORTH_REPORTING * analysis.computing:
         return None
     # What tasks compute in programs that they start is in the CPU of descendants only.
     used = max(analysis.cpu_in_tasks / analysis.busy_wall, cpus_sampled(analysis.recording))
@@ -62,7 +62,7 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
     where = where_of_tasks(analysis.recording, analysis.recording.tasks.thread_noncpu)
     return Finding(
         "too-few-threads",
-        severity_of_share(lost / analysis.wall),
+        severity_of_share(lost / analysis.computing),
         lost,
         f"Tasks slept or waited for I/O{' or other threads' * (for_threads > 0)} for "
         f"{percent(share)} of their time, while "
@@ -77,7 +77,7 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
 def _workers_worth_having(analysis: Analysis) -> tuple[int, float]:
     """How many workers gain most of what can be gained, and what they gain by the simulator."""
     now = max(1, round(analysis.workers))
-    # CPUs that are busy do no more, whoever uses them: other programs that tasks started, too.
+    # CPUs that are busy do no more: programs that tasks started use them, too.
     most = analysis.computing * max(0.0, 1 - cpus_sampled(analysis.recording) / analysis.cpus)
     gains = [
         (times * now, min(_gained_in_threads(analysis, times * now), most))
@@ -95,7 +95,7 @@ def _gained_in_threads(analysis: Analysis, workers: int) -> float:
         return float(np.nan_to_num(analysis.seconds_saved(workers=workers)))
     gained = analysis.seconds_saved(workers=workers, scheduler="threads")
     # In processes the tasks computed at once; in threads they may hold the GIL.
-    in_turns = analysis.wall - analysis.cpu_in_tasks
+    in_turns = analysis.computing - analysis.cpu_in_tasks
     return float(np.nan_to_num(min(gained, in_turns)))
 
 
@@ -108,9 +108,12 @@ def chunks_too_large(analysis: Analysis) -> Finding | None:
         at_once = _at_once(analysis, occupancy, of_work)
         if not 0 < at_once < occupancy.workers:
             continue
-        seconds_of_tasks = analysis.task_seconds[occupancy.tasks.rows]
-        cpu = np.nansum(analysis.recording.tasks.thread_cpu[occupancy.tasks.rows])
+        parts = occupancy.tasks.rows[~_puts_together(analysis, occupancy)]
+        seconds_of_tasks = analysis.task_seconds[parts]
+        cpu = np.nansum(analysis.recording.tasks.thread_cpu[parts])
         ran = float(np.diff(occupancy.times)[occupancy.busy > 0].sum())
+        # What puts the result together runs alone, after all others.
+        ran -= float(analysis.task_seconds[occupancy.tasks.rows].sum() - seconds_of_tasks.sum())
         # More tasks than CPUs compute no faster.
         even = max(seconds_of_tasks.sum() / occupancy.workers, cpu / analysis.cpus_for_tasks)
         lost += max(ran - float(even), 0.0)
@@ -147,8 +150,15 @@ def _at_once(analysis: Analysis, occupancy: Occupancy, of_work: BoolArray) -> in
 
 def _tasks_with_the_work(analysis: Analysis, occupancy: Occupancy) -> BoolArray:
     """All tasks of the functions whose longest tasks have most of a computation's work."""
-    took = analysis.task_seconds[occupancy.tasks.rows]
+    took = analysis.task_seconds[occupancy.tasks.rows] * ~_puts_together(analysis, occupancy)
     order = np.argsort(-took, kind="stable")
     before = np.cumsum(took[order]) - took[order]
     functions = analysis.recording.tasks.function.codes[occupancy.tasks.rows]
     return np.isin(functions, functions[order[before < MOST_OF_WORK * took.sum()]])
+
+
+def _puts_together(analysis: Analysis, occupancy: Occupancy) -> BoolArray:
+    """The tasks that dask adds to make one result of all chunks: no chunks make them shorter."""
+    functions = analysis.recording.tasks.function
+    names = [name for name in functions.values if name.startswith("finalize")]
+    return functions.is_in(names)[occupancy.tasks.rows]

@@ -46,12 +46,12 @@ def scheduler_bound(analysis: Analysis) -> Finding | None:
         return None
     lost = analysis.seconds_saved(remove={Activity.OVERHEAD}) * without_hooks
     # Of more tasks than can be simulated it is what workers waited.
-    lost = waited if isnan(lost) else lost
-    if lost < WORTH_REPORTING * analysis.wall:
+    lost = waited / analysis.overlap if isnan(lost) else lost
+    if lost < WORTH_REPORTING * analysis.computing:
         return None
     return Finding(
         "scheduler-bound",
-        severity_of_share(lost / analysis.wall),
+        severity_of_share(lost / analysis.computing),
         lost,
         f"{amount(analysis.workers)} workers waited for the scheduler for "
         f"{percent(min(waited / lasted, 1.0))} of {seconds(lasted)}: its one thread handed out "

@@ -52,11 +52,11 @@ def tasks_too_small(analysis: Analysis) -> Finding | None:
     if isnan(saved):
         kind = AT_MOST
         saved = analysis.seconds_saved(remove={Activity.OVERHEAD}) * own
-    lost = overhead / analysis.workers if isnan(saved) else saved
+    lost = overhead / analysis.workers / analysis.overlap if isnan(saved) else saved
     return Finding(
         "tasks-too-small",
         # Fewer tasks save time in which none runs, too.
-        severity_of_share(max(overhead / analysis.available, lost / analysis.wall)),
+        severity_of_share(max(overhead / analysis.available, lost / analysis.computing)),
         lost,
         f"{count(started)} tasks average {seconds(mean)} of work and {seconds(cost)} of overhead "
         f"({percent(share)}). Mostly: {in_words(names)}",
@@ -89,7 +89,7 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
         )
     factor = min(wanted, largest)
     saved = analysis.seconds_saved(merge_tasks=factor)
-    if saved < WORTH_GAINING * analysis.wall:
+    if saved < WORTH_GAINING * analysis.computing:
         return float("nan"), (
             f"no remedy is known: chunks {count(factor)} times as large are not predicted to help"
         )

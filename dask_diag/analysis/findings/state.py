@@ -37,7 +37,8 @@ def failed_tasks(analysis: Analysis) -> Finding | None:
     return Finding(
         "failed-tasks",
         "high",
-        float(np.minimum(lasted / analysis.workers, analysis.computing)),
+        # What is lost is the result, with all that was done for it: no seconds of this task say it.
+        float("nan"),
         f"{number} failed {when}. First: {tasks.key[first]} of {tasks.function[first]} with "
         f"{_exception(tasks, first)}",
         "run that task again in this process with client.recreate_error_locally(future)"

@@ -49,13 +49,13 @@ def straggler(analysis: Analysis) -> Finding | None:
     _, row, usual = worst
     tasks = analysis.recording.tasks
     gained = analysis.seconds_saved(speedup=factors)
-    shown = lost if isnan(gained) else max(gained, 0.0)
+    shown = lost / analysis.overlap if isnan(gained) else max(gained, 0.0)
     advice = "check that task's input; split it, or start it first"
-    if gained < WORTH_GAINING * analysis.wall:
+    if gained < WORTH_GAINING * analysis.computing:
         advice = "no remedy is known: splitting that task is not predicted to help"
     return Finding(
         "straggler",
-        severity_of_share(shown / analysis.wall),
+        severity_of_share(shown / analysis.computing),
         shown,
         f"Task {tasks.key[row]} took {seconds(analysis.task_seconds[row])}, other tasks of "
         f"{tasks.function[row]} {seconds(usual)} (median); other workers were idle until it stopped"
@@ -124,7 +124,7 @@ def imbalance(analysis: Analysis) -> Finding | None:
         return None
     if any(rule(analysis) for rule in _MORE_SPECIFIC):
         return None
-    saved, kind, advice = _evener(analysis, lost)
+    saved, kind, advice = _evener(analysis, lost / analysis.overlap)
     return Finding(
         "imbalance",
         severity_of_share(lost / analysis.wall),
@@ -143,7 +143,7 @@ def _evener(analysis: Analysis, lost: float) -> tuple[float, str, str]:
     if analysis.schedulers != {"processes"}:
         return lost, AT_MOST, smaller
     saved = analysis.seconds_saved(chunksize=1)
-    if saved >= WORTH_GAINING * analysis.wall:
+    if saved >= WORTH_GAINING * analysis.computing:
         return saved, ABOUT, f"set chunksize=1, predicted to save {seconds(saved)}; else {smaller}"
     return lost, AT_MOST, f"{smaller}; chunksize=1 alone is not predicted to help"
 
