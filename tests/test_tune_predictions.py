@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from dask_diag import findings, simulate
+from dask_diag import Finding, findings, simulate
 from dask_diag.analysis.simulation.schedulers import POOL_START
 from dask_diag.tuning.candidates import candidates
 from dask_diag.tuning.predictions import Predictions
 from dask_diag.tuning.settings import Setting
 
-from .test_finding_thresholds import tasks_that_hold_the_gil
+from .tables import filled_table
+from .test_finding_thresholds import Task, run, tasks_that_hold_the_gil, tasks_with_overhead
 from .test_gil_bound import sized, waiting
 
 pytestmark = pytest.mark.once
@@ -41,3 +43,50 @@ def test_no_more_processes_are_tried_than_there_are_cpus():
     assert chosen.config == {"scheduler": "processes", "num_workers": "2"}
     gain = Predictions(recording, findings(recording)).gain(chosen, 40.0)
     assert gain == pytest.approx(40 / (20 + POOL_START), rel=0.03)
+
+
+def test_what_a_cause_loses_is_no_prediction_of_another_scheduler():
+    """Larger chunks gain nearly all of the overhead; one thread gains what is not known."""
+    recording = tasks_with_overhead(1000, 1e-4, 1e-3)
+    of_it = findings(recording)
+    sync = next(each for each in candidates(recording, of_it) if each.scheduler == "synchronous")
+    assert sync.reason == "tasks-too-small"
+    assert math.isnan(Predictions(recording, of_it).gain(sync, recording.stop))
+    # Nor is that of more workers, if it is not known how many.
+    some = Setting("some", config={"num_workers": "some"}, reason=sync.reason)
+    assert math.isnan(Predictions(recording, of_it).gain(some, recording.stop))
+
+
+def test_what_a_setting_takes_out_is_what_its_finding_says():
+    recording = tasks_that_hold_the_gil()
+    pools = Finding("thread-oversubscription", "high", 5.0, "", "", kind="about")
+    single = Setting("one", {"OMP_NUM_THREADS": "1"}, reason=pools.code)
+    assert Predictions(recording, [pools]).gain(single, 20.0) == pytest.approx(20 / 15)
+    both = replace(single, config={"num_workers": "2"})
+    assert math.isnan(Predictions(recording, [pools]).gain(both, 20.0))
+
+
+def in_one_batch():
+    """Six tasks of a second, which one of two worker processes was sent; two were for the other."""
+    tasks = [Task(n, n + 1, worker=0) for n in range(6)]
+    tasks += [Task(n, n + 1, worker=1) for n in range(2)]
+    tasks = [task._replace(collected=2.0 if task.worker else 6.0) for task in tasks]
+    recording = run(tasks, 6, scheduler="processes")
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    columns["submitted"] = [0.0] * 8
+    return replace(recording, tasks=filled_table("tasks", columns))
+
+
+def test_smaller_batches_are_tried_where_work_is_divided_unevenly():
+    recording, uneven = in_one_batch(), Finding("imbalance", "high", 2.0, "", "", kind="about")
+    smaller = candidates(recording, [uneven])[0]
+    assert (smaller.config, smaller.reason) == ({"chunksize": "1"}, "imbalance")
+    assert smaller.environment == {"DASK_CHUNKSIZE": "1"}
+    assert not [each for each in candidates(recording, []) if "chunksize" in each.config]
+    # Four for each.
+    gain = Predictions(recording, [uneven]).gain(smaller, 6.0)
+    assert gain == pytest.approx(6 / 4, rel=1e-3)
+    # Threads are sent one task at a time.
+    threads = tasks_that_hold_the_gil()
+    assert not [each for each in candidates(threads, [uneven]) if "chunksize" in each.config]
+    assert math.isnan(Predictions(threads, [uneven]).gain(smaller, 20.0))

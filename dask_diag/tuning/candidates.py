@@ -20,8 +20,10 @@ _ADVISED_BY = {
     "sync": ("tasks-too-small", "scheduler-bound"),
     "more workers": ("too-few-threads", "io-bound"),
     "fewer workers": (),
+    "chunksize": ("imbalance",),
 }
 """Codes of findings that a setting answers."""
+_ONLY_IF_ADVISED = frozenset({"chunksize"})
 
 
 def candidates(recording: Recording, findings: Sequence[Finding]) -> list[Setting]:
@@ -38,6 +40,8 @@ def candidates(recording: Recording, findings: Sequence[Finding]) -> list[Settin
     settings = []
     for subject, setting in _worth_a_try(recording):
         reason = next((code for code in _ADVISED_BY[subject] if code in codes), "")
+        if subject in _ONLY_IF_ADVISED and not reason:
+            continue
         named = Setting(setting.name, setting.variables, setting.config, reason=reason)
         if not is_set_already(named):
             settings.append(named)
@@ -91,6 +95,8 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
     ):
         if used != {recorded}:
             yield name, _processes(computations) if name == "processes" else _scheduler(name)
+    if "processes" in used:
+        yield "chunksize", Setting("chunksize=1", config={"chunksize": "1"})
     if used == {"synchronous"}:
         return
     now = int(computations.workers.max(initial=1))

@@ -15,6 +15,9 @@ from dask_diag.tuning.settings import Setting
 __all__ = ["Predictions"]
 
 _NAN = float("nan")
+_SIMULATED = frozenset({"dask scheduler", "dask num_workers", "dask chunksize"})
+"""What the simulator changes. The findings that advise such a setting say what is lost to a cause,
+which other remedies may take out better."""
 
 
 class Predictions:
@@ -47,14 +50,30 @@ class Predictions:
 
     def _seconds_saved(self, setting: Setting) -> float:
         changes = set(setting.changes)
-        scheduler = setting.config.get("scheduler")
+        if not changes & _SIMULATED:
+            finding = self._findings.get(setting.reason)
+            return finding.seconds_lost if finding is not None else _NAN
+        if changes - _SIMULATED or not self._is_known(setting):
+            return _NAN
+        chunksize = setting.config.get("chunksize")
         try:
-            if changes == {"dask num_workers"} and setting.workers is not None:
-                return self._as_it_was - self._simulator.simulate(workers=setting.workers).seconds
-            if scheduler in COSTS and changes <= {"dask scheduler", "dask num_workers"}:
-                simulated = self._simulator.simulate(scheduler=scheduler, workers=setting.workers)
-                return self._as_it_was - simulated.seconds
+            simulated = self._simulator.simulate(
+                scheduler=setting.config.get("scheduler"),
+                workers=setting.workers,
+                chunksize=None if chunksize is None else int(chunksize),
+            )
         except DiagnosticError:
             return _NAN
-        finding = self._findings.get(setting.reason)
-        return finding.seconds_lost if finding is not None else _NAN
+        return self._as_it_was - simulated.seconds
+
+    def _is_known(self, setting: Setting) -> bool:
+        """Whether the simulator knows what the setting makes of this program."""
+        config = setting.config
+        scheduler, chunksize = config.get("scheduler"), config.get("chunksize")
+        if scheduler is not None and scheduler not in COSTS:
+            return False
+        # Threads are sent one task at a time, whatever it is.
+        used = {scheduler} if scheduler else set(self._recording.computations.scheduler.tolist())
+        if chunksize is not None and not (chunksize.isdecimal() and used == {"processes"}):
+            return False
+        return "num_workers" not in config or setting.workers is not None

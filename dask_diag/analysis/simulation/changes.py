@@ -159,12 +159,19 @@ def with_fewer_turns(work: Work, share: float) -> Work:
     takes longer than those of tasks that do nothing waited.
     """
     usual = COSTS["threads"]
-    steps: dict[str, Any] = {"submit": min(work.submit, usual.submit)}
-    for name in ("prepare", "wake", "collect", "deliver", "notice"):
-        steps[name] = np.minimum(getattr(work, name), getattr(usual, name))
-    kept = 1.0 - share
-    changes = {name: least + kept * (getattr(work, name) - least) for name, least in steps.items()}
-    return replace(work, **changes)
+
+    def shorter(seconds: FloatArray, least: float) -> FloatArray:
+        return np.asarray(seconds - share * np.maximum(seconds - least, 0.0))
+
+    return replace(
+        work,
+        prepare=shorter(work.prepare, usual.prepare),
+        wake=shorter(work.wake, usual.wake),
+        collect=shorter(work.collect, usual.collect),
+        deliver=shorter(work.deliver, usual.deliver),
+        notice=shorter(work.notice, usual.notice),
+        submit=work.submit - share * max(work.submit - usual.submit, 0.0),
+    )
 
 
 def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
