@@ -164,6 +164,17 @@ def test_a_straggler_before_the_last_step_is_found():
     assert results["straggler"].where.workers == ("thread-3",)
 
 
+def test_a_later_step_of_the_same_function_is_no_straggler():
+    """As in a QR decomposition: of each block, and then of what these give together."""
+    parts = [Task(0.0, 0.4, worker=n, function="qr") for n in range(4)]
+    stacked = Task(0.4, 0.45, function="stack", depends_on=(0, 1, 2, 3))
+    both = Task(0.45, 1.7, function="qr", depends_on=(4,))
+    assert "straggler" not in found(run([*parts, stacked, both], workers=4))
+    # The same, but it could have run beside the others.
+    alone = Task(0.45, 1.7, function="qr")
+    assert "straggler" in found(run([*parts, stacked, alone], workers=4))
+
+
 def test_what_runs_alone_for_longer_hides_no_straggler():
     # One task that loads all data is no straggler: there are no others of its function.
     load = Task(0, 2.0, function="load")

@@ -219,6 +219,8 @@ class Follower:
             if entry.name.startswith(PROVISIONAL):
                 self._provisional = chunk
                 self._last_entry = entry._replace(start=start + entry.start)
+                # Nothing lasting follows: the next chunk takes its place.
+                self._behind = False
                 break
             chunks.append(chunk)
             self._entries.append(entry._replace(start=start + entry.start))
@@ -264,7 +266,7 @@ class Follower:
                 self._state = FollowState.COMPLETE
             return self._state
         if self._head:
-            self._lock.look(file)
+            self._look_for_writer(file)
         is_quiet = now - self._changed >= QUIET
         is_closed = bool(self._head) and was_closed(file, size)
         # The kernel's list of locks is long on a busy machine: one that grows needs none of it.
@@ -279,6 +281,12 @@ class Follower:
         elif is_locked is not None:
             self._state = FollowState.TRUNCATED
         return self._state
+
+    def _look_for_writer(self, file: int) -> None:
+        self._lock.look(file)
+        if FileStatus.of(os.fstat(file)) != self._status:
+            # Who wrote may have been done before the list was read: it says nothing of them.
+            self._lock.forget()
 
     def _whole(self) -> list[Entry]:
         """The entries of a file that was closed, or of one that a killed process left."""

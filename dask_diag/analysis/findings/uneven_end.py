@@ -27,6 +27,10 @@ OUTLIER = 3.0
 """How many times the median of its function a straggler takes at least."""
 FEWEST_OTHERS = 3
 """Other tasks of its function that a straggler is compared with at least."""
+LOOKED_AT = 5
+"""Outliers of a computation that are looked at, those first for which workers were idle longest."""
+MOST_VISITED = 10_000
+"""Tasks before an outlier that are looked at; of so many it is not known what it follows."""
 NOT_READY = 0.5
 """Largest share of an uneven end whose tasks were not ready when it started."""
 
@@ -85,9 +89,31 @@ def _stragglers(analysis: Analysis) -> Iterator[tuple[Occupancy, float, int, flo
             for times in (tasks.worker_stop, tasks.worker_start)
         )
         alone = (idle_after - idle_before) / (occupancy.workers - 1)
-        most = int(alone.argmax())
-        row = slow[most]
-        yield occupancy, float(alone[most]), int(tasks.rows[row]), float(usual[row])
+        for index in np.argsort(-alone, kind="stable")[:LOOKED_AT]:
+            row = slow[index]
+            if not _follows_its_own(analysis, int(tasks.rows[row])):
+                yield occupancy, float(alone[index]), int(tasks.rows[row]), float(usual[row])
+                break
+
+
+def _follows_its_own(analysis: Analysis, row: int) -> bool:
+    """Whether a task depends on others of its function, as the second step of a decomposition does.
+
+    It is another step then, which could not run beside them, and no straggler among them.
+    """
+    tasks, dependencies = analysis.recording.tasks, analysis.recording.dependencies
+    order = np.argsort(dependencies.task, kind="stable")
+    task, depends_on = dependencies.task[order], dependencies.depends_on[order]
+    function, seen, to_visit = tasks.function.codes[row], {row}, [row]
+    while to_visit and len(seen) < MOST_VISITED:
+        start, stop = np.searchsorted(task, (visited := to_visit.pop(), visited + 1))
+        before = depends_on[start:stop]
+        if (tasks.function.codes[before] == function).any():
+            return True
+        new = set(before.tolist()) - seen
+        seen |= new
+        to_visit += new
+    return False
 
 
 def _median_of_others(analysis: Analysis, tasks: TaskTimes) -> FloatArray:

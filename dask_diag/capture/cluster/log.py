@@ -152,7 +152,7 @@ class ClusterLog:
                 ("1 transfer", "is") if count == 1 else (f"{count:,} transfers", "are")
             )
             notices.append(
-                f"{transfers} ({nbytes / 1e6:,.3g} MB) of data that no recorded task made {verb} "
+                f"{transfers} ({nbytes:,.0f} bytes) of data that no recorded task made {verb} "
                 "left out: it was there before, or was scattered"
             )
         counts = {**self.unmeasured, "coroutine": self.coroutines}
