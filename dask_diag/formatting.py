@@ -54,7 +54,7 @@ def quantity(value: float, unit: str) -> str:
 
 def count(value: float) -> str:
     """How many there are: a whole number."""
-    return f"{_whole(value):,}" if isfinite(value) else _not_finite(value, "")
+    return f"{_rounded_half_up(value):,}" if isfinite(value) else _not_finite(value, "")
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:
@@ -68,7 +68,7 @@ def percent(share: float) -> str:
         return _not_finite(share, "%")
     hundredths = 100 * float(share)
     if abs(hundredths) >= 0.95 or not share:
-        return f"{_whole(hundredths):,}%"
+        return f"{_rounded_half_up(hundredths):,}%"
     if abs(hundredths) < 0.05:
         return "<0.1%" if share > 0 else ">-0.1%"
     return f"{Decimal(hundredths).quantize(_TENTH, ROUND_HALF_UP)}%"
@@ -93,7 +93,7 @@ def _digits(value: float, power: int) -> str:
     scaled = _rounded(value).scaleb(-power)
     exponent = scaled.adjusted()
     if exponent >= 3:
-        return f"{_whole(value / 10.0**power):,}"
+        return f"{_rounded_half_up(value / 10.0**power):,}"
     if exponent < -3:
         return f"{scaled.scaleb(-exponent):.2f}e{exponent}"
     return f"{scaled:.{2 - exponent}f}"
@@ -104,7 +104,7 @@ def _rounded(value: float) -> Decimal:
     return _THREE_DIGITS.create_decimal(Decimal(float(value)))
 
 
-def _whole(value: float) -> int:
+def _rounded_half_up(value: float) -> int:
     return int(Decimal(float(value)).to_integral_value(ROUND_HALF_UP))
 
 

@@ -67,7 +67,7 @@ class Limits:
                     f"memory grew by {size(grown)}, above max_memory={size(self.max_memory)}"
                 )
         if self.no:
-            shown = {each.code for each in findings(recording)}
+            shown = {finding.code for finding in findings(recording)}
             reasons += [f"it has the finding {code}" for code in self.no if code in shown]
         return reasons
 

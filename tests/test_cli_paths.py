@@ -19,7 +19,7 @@ import dask_diag
 from dask_diag.atomic_files import MANIFEST
 from dask_diag.cli import main, run
 from dask_diag.cli.paths import distinct_names
-from dask_diag.cli.runner import Program
+from dask_diag.cli.runner import ProgramRunner
 from tests.test_cli_run import diag
 
 pytestmark = [
@@ -128,7 +128,7 @@ def _no_program_runs(monkeypatch):
     """Let `run`, where it is wrong, do no harm to this process."""
     for name in ("argv", "path"):
         monkeypatch.setattr(sys, name, list(getattr(sys, name)))
-    monkeypatch.setattr(Program, "run", lambda self: pytest.fail("it ran"))
+    monkeypatch.setattr(ProgramRunner, "run", lambda self: pytest.fail("it ran"))
     # Not by name: `dask_diag.cli.run` is the command.
     monkeypatch.setattr(sys.modules[run.callback.__module__], "wait_for_threads", lambda _: None)
 

@@ -23,7 +23,7 @@ from dask_diag.analysis.selection import Selection
 from dask_diag.builders.stack_cells import CellsByCycle
 from dask_diag.builders.stacks import stacks_as_seen, stacks_tables
 from dask_diag.capture.sampling import call_tree as stacks
-from dask_diag.capture.sampling.bins import LONG, NOT_SAMPLED, Group, Run
+from dask_diag.capture.sampling.bins import LONG, NO_NODE, Group, Run
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.stack_sample import Line
 from dask_diag.schema import Root
@@ -252,7 +252,7 @@ def test_what_was_seen_of_a_task_before_it_was_long_is_reported_with_it():
     assert seconds_collected(collected) == {
         ("sum", "", 0): {0: 0.125},
         ("sum", str(FIRST), 0): {0: 0.125, 1: 0.125},
-        ("sum", str(FIRST), NOT_SAMPLED): {1: 0.125},
+        ("sum", str(FIRST), NO_NODE): {1: 0.125},
     }
     (packed, _) = collected.snapshot().cycles.values()
     assert packed.cells()[Group("sum", ""), 0] == [0.125, 0.0625, 1]
@@ -261,9 +261,7 @@ def test_what_was_seen_of_a_task_before_it_was_long_is_reported_with_it():
 def test_a_task_that_was_never_seen_is_reported_by_its_key_too():
     collected = Stacks(1.0)
     collected.miss(3.5, Run("sum", FIRST), 2.0)
-    assert seconds_collected(collected) == {
-        ("sum", str(FIRST), NOT_SAMPLED): {1: 0.5, 2: 1.0, 3: 0.5}
-    }
+    assert seconds_collected(collected) == {("sum", str(FIRST), NO_NODE): {1: 0.5, 2: 1.0, 3: 0.5}}
 
 
 def test_what_comes_from_another_process_is_tracked_individually_alike():

@@ -11,7 +11,7 @@ from dask_diag import Recording
 from dask_diag.analysis.selection import SAMPLES_OF_TASKS
 from dask_diag.builders import stacks as builder
 from dask_diag.capture.sampling import call_tree
-from dask_diag.capture.sampling.bins import NOT_SAMPLED, Run
+from dask_diag.capture.sampling.bins import NO_NODE, Run
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.stack_sample import Line
 from dask_diag.capture.sampling.stack_walker import Stack
@@ -107,7 +107,7 @@ def built(monkeypatch, wall, cpu, seen, cpu_seen, missed):
     stacks.miss(2.0, run, missed)
     rows = builder.stacks_tables(stacks, [computation])["samples"].to_dicts()
     by_node = {row["node"]: (row["seconds"], row["cpu_seconds"]) for row in rows}
-    return by_node[0], by_node[NOT_SAMPLED]
+    return by_node[0], by_node[NO_NODE]
 
 
 @pytest.mark.parametrize(

@@ -75,20 +75,20 @@ class ClusterCapacity:
         ]
         rows = np.flatnonzero(np.array(elsewhere, bool)[tasks.computation.codes])
         lanes = tasks.worker[rows]
-        found: dict[str, list[Interval]] = {}
+        intervals_of: dict[str, list[Interval]] = {}
         for worker, of_worker in rows_of_workers(lanes.codes, lanes.values).items():
             at = rows[of_worker][~np.isnan(tasks.start[rows[of_worker]])]
-            found.setdefault(worker, []).append((tasks.start[at], self._stops[at]))
+            intervals_of.setdefault(worker, []).append((tasks.start[at], self._stops[at]))
         unrecorded = others.rows(others.computation.where(cluster))
         for worker, of_worker in rows_by(unrecorded.worker).items():
             times = unrecorded.start[of_worker], unrecorded.stop[of_worker]
-            found.setdefault(worker, []).append(times)
+            intervals_of.setdefault(worker, []).append(times)
         return {
             worker: (
                 np.concatenate([start for start, _ in intervals]),
                 np.concatenate([stop for _, stop in intervals]),
             )
-            for worker, intervals in found.items()
+            for worker, intervals in intervals_of.items()
         }
 
 
@@ -141,10 +141,10 @@ def sweep_cluster(
     queued = np.nan_to_num(recording.tasks.queued[tasks.rows])
     others = capacity.others(computations.cluster[index], computations.computation[index])
     sweeps = []
-    known = set()
+    recorded = set()
     for worker in capacity.workers(computations.cluster[index]):
         rows = rows_of.get(worker.name, _NO_ROWS)
-        known.add(worker.name)
+        recorded.add(worker.name)
         if (worker.left <= start or worker.joined >= stop) and not len(rows):
             continue
         moving, of_others = capacity.transfers_to(worker.name), others.get(worker.name, _NONE)
@@ -152,7 +152,7 @@ def sweep_cluster(
         sent = _Sent(rows, submitted[rows], stopped[rows], moving, spilling, of_others)
         sweeps.append(_sweep_worker(worker, tasks, sent, start, stop))
     for name, rows in rows_of.items():
-        if name not in known:
+        if name not in recorded:
             worker = _Worker(name, start, np.nan, 0)
             sent = _Sent(rows, submitted[rows], stopped[rows], _NONE, _NONE, _NONE)
             sweeps.append(_sweep_worker(worker, tasks, sent, start, stop))
@@ -201,16 +201,16 @@ def _sweep_worker(
     rows, submitted, stopped, moving, spilling, others = sent
     worker_start, worker_stop = tasks.worker_start[rows], tasks.worker_stop[rows]
     collected = tasks.collected[rows]
-    known = ~np.isnan(worker_start)
-    left = stop if np.isnan(worker.left) else worker.left
-    until = np.fmin(np.nan_to_num(collected[~known], nan=stop), left)
-    live = np.array([min(worker.joined, left)]), np.array([left])
+    has_start = ~np.isnan(worker_start)
+    left_at = stop if np.isnan(worker.left) else worker.left
+    until = np.fmin(np.nan_to_num(collected[~has_start], nan=stop), left_at)
+    live = np.array([min(worker.joined, left_at)]), np.array([left_at])
     times, counts = open_intervals(
         [
-            (worker_start[known], worker_stop[known]),
-            (submitted[known], worker_start[known]),
-            (stopped[known], np.fmax(stopped[known], collected[known])),
-            (submitted[~known], np.fmax(submitted[~known], until)),
+            (worker_start[has_start], worker_stop[has_start]),
+            (submitted[has_start], worker_start[has_start]),
+            (stopped[has_start], np.fmax(stopped[has_start], collected[has_start])),
+            (submitted[~has_start], np.fmax(submitted[~has_start], until)),
             moving,
             spilling,
             others,
@@ -222,10 +222,10 @@ def _sweep_worker(
     busy, underway, done, perhaps, arriving, on_disk, of_others, is_live = counts
     capacity = np.maximum(is_live * worker.threads, busy)
     free = capacity - busy
-    taken = np.minimum(free, of_others)
-    overhead = np.minimum(free - taken, underway + done)
-    unknown = taken + np.minimum(free - taken - overhead, perhaps)
-    backlog = np.maximum(underway - (free - taken), 0)
+    by_others = np.minimum(free, of_others)
+    overhead = np.minimum(free - by_others, underway + done)
+    unknown = by_others + np.minimum(free - by_others - overhead, perhaps)
+    backlog = np.maximum(underway - (free - by_others), 0)
     # While a worker writes or reads, its event loop does nothing else.
     spill = np.where(on_disk > 0, overhead, 0)
     transfer = np.where(arriving > 0, np.minimum(overhead - spill, underway), 0)
@@ -239,7 +239,9 @@ def _summed(
     """The sums over workers, and other step functions, all over the same times."""
     all_times = [*(times for times, _ in sweeps), others[0]]
     times, index = np.unique(np.concatenate(all_times), return_inverse=True)
-    positions = np.split(index.reshape(-1), np.cumsum([len(each) for each in all_times])[:-1])
+    positions = np.split(
+        index.reshape(-1), np.cumsum([len(times_of_one) for times_of_one in all_times])[:-1]
+    )
 
     def total(parts: Sequence[tuple[IntArray, IntArray]]) -> IntArray:
         steps = np.zeros(len(times), np.int64)
@@ -252,4 +254,4 @@ def _summed(
         total([(where, getattr(states, name)) for where, states in swept])
         for name in _States._fields
     ]
-    return times, _States(*fields), [total([(positions[-1], each)]) for each in others[1]]
+    return times, _States(*fields), [total([(positions[-1], counts)]) for counts in others[1]]

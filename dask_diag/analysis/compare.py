@@ -190,9 +190,9 @@ def _by_function(recording: Recording) -> dict[str, _Side]:
 
 def _share(parts: FloatArray, wholes: FloatArray) -> float:
     """The share of all parts in their wholes, where a part is known; else NaN."""
-    known = ~np.isnan(parts)
-    whole = float(wholes[known].sum())
-    return float(parts[known].sum()) / whole if whole else _NAN
+    is_known = ~np.isnan(parts)
+    total = float(wholes[is_known].sum())
+    return float(parts[is_known].sum()) / total if total else _NAN
 
 
 def _table(changes: list[_FunctionChange], risk: float) -> Table:

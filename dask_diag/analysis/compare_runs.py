@@ -152,13 +152,15 @@ def compare_runs(before: Iterable[Recording], after: Iterable[Recording]) -> Run
         raise DiagnosticError(
             "expected one recording for each run, found two of the same run; leave out the copy"
         )
-    return compare_measures(*([measures_of(each) for each in side] for side in (before, after)))
+    return compare_measures(
+        *([measures_of(recording) for recording in side] for side in (before, after))
+    )
 
 
 def _recordings(name: str, recordings: Iterable[Recording]) -> list[Recording]:
     if isinstance(recordings, Recording) or not isinstance(recordings, Iterable):
-        found = type(recordings).__name__
-        raise DiagnosticError(f"{name}: expected a list of recordings, found {found}")
+        kind = type(recordings).__name__
+        raise DiagnosticError(f"{name}: expected a list of recordings, found {kind}")
     runs = list(recordings)
     if not runs:
         raise DiagnosticError(f"{name}: expected at least one recording, found none")
@@ -200,21 +202,21 @@ def measures_of(recording: Recording) -> Measures:
 def compare_measures(before: Sequence[Measures], after: Sequence[Measures]) -> RunComparison:
     """What `compare_runs` says of runs that have these seconds."""
     changes_of = {
-        kind: _changes([each[kind] for each in before], [each[kind] for each in after])
+        kind: _changes([run[kind] for run in before], [run[kind] for run in after])
         for kind in ("run", "phase", "function", "activity")
     }
     runs = changes_of.pop("run")
     risk = _risk_of_runs(runs)
-    rows = [(each, "run", each.spread(risk), each.verdict(risk)) for each in runs]
-    least = _WORTH_JUDGING * float(np.mean([each["run"][WALL] for each in before]))
+    rows = [(change, "run", change.spread(risk), change.verdict(risk)) for change in runs]
+    least = _WORTH_JUDGING * float(np.mean([run["run"][WALL] for run in before]))
     for kind, changes in changes_of.items():
         words = ("more", "less") if kind == "activity" else ("slower", "faster")
         smallest = least if kind == "phase" else 0.0
-        risk = _RISK_OF_PARTS / max(1, sum(each.is_judged(smallest) for each in changes))
-        changes.sort(key=lambda each: -abs(each.change))
+        risk = _RISK_OF_PARTS / max(1, sum(change.is_judged(smallest) for change in changes))
+        changes.sort(key=lambda change: -abs(change.change))
         rows += [
-            (each, kind, each.spread(risk), each.verdict(risk, *words, least=smallest))
-            for each in changes
+            (change, kind, change.spread(risk), change.verdict(risk, *words, least=smallest))
+            for change in changes
         ]
     return RunComparison(_table(rows), (len(before), len(after)))
 
@@ -256,7 +258,7 @@ def _risk_of_runs(changes: list[_Change]) -> float:
     They are nearly the same seconds. Where both changed the same way at the full risk, both are
     taken at their word; where only one did, it is one of two that might have.
     """
-    verdicts = {each.verdict(_RISK_OF_RUNS) for each in changes}
+    verdicts = {change.verdict(_RISK_OF_RUNS) for change in changes}
     agree = verdicts in ({"slower"}, {"faster"})
     return _RISK_OF_RUNS if agree else _RISK_OF_RUNS / len(changes)
 
@@ -266,10 +268,10 @@ def _table(rows: Iterable[tuple[_Change, str, float, str]]) -> Table:
     return Table(
         {
             "kind": Categorical.of(kinds),
-            "name": Categorical.of(each.name for each in changes),
-            "before": np.array([each.before.mean() for each in changes], float),
-            "after": np.array([each.after.mean() for each in changes], float),
-            "change": np.array([each.change for each in changes], float),
+            "name": Categorical.of(change.name for change in changes),
+            "before": np.array([change.before.mean() for change in changes], float),
+            "after": np.array([change.after.mean() for change in changes], float),
+            "change": np.array([change.change for change in changes], float),
             "spread": np.array(spreads, float),
             "verdict": Categorical.of(verdicts),
         }

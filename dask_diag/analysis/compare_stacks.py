@@ -32,9 +32,9 @@ def merged_tree(before: Recording, after: Recording) -> Table:
     lines: list[int] = []
     own: list[list[float]] = []
     for side, recording in enumerate((before, after)):
-        place: list[int] = []
+        node_of_row: list[int] = []
         for row in tree(recording).to_dicts():
-            above = place[row["parent"]] if row["parent"] >= 0 else -1
+            above = node_of_row[row["parent"]] if row["parent"] >= 0 else -1
             call = above, row["name"], row["file"]
             node = nodes.setdefault(call, len(nodes))
             if node == len(lines):
@@ -42,7 +42,7 @@ def merged_tree(before: Recording, after: Recording) -> Table:
                 own.append([0.0, 0.0, 0.0])
             own[node][side] += row["wall"]
             own[node][-1] += row["count"]
-            place.append(node)
+            node_of_row.append(node)
     parent = np.array([above for above, _, _ in nodes], dtype=np.int64)
     depth = depths(parent.tolist())
     numbers = np.array(own)

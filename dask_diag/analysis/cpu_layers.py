@@ -24,10 +24,10 @@ TASKS = "tasks"
 SCHEDULER = "scheduler"
 THREADS = "other threads"
 PROFILERS = "dask_diag"
-REST = "worker processes besides tasks"
+WORKER_PROCESSES = "worker processes besides tasks"
 PROGRAM = "program outside computations"
 OTHERS = "other programs"
-CPU_LAYERS = (TASKS, SCHEDULER, THREADS, PROFILERS, REST, PROGRAM, OTHERS)
+CPU_LAYERS = (TASKS, SCHEDULER, THREADS, PROFILERS, WORKER_PROCESSES, PROGRAM, OTHERS)
 """From the lowest to the highest."""
 
 _KINDS = {
@@ -122,8 +122,8 @@ def _ran_here(recording: Recording) -> BoolArray:
     if not remote:
         return np.ones(len(tasks), dtype=bool)
     sampled = {str(pid) for pid in np.unique(recording.processes.pid).tolist()}
-    here: BoolArray = ~tasks.computation.is_in(remote) | tasks.pid.is_in(sampled)
-    return here
+    is_sampled: BoolArray = ~tasks.computation.is_in(remote) | tasks.pid.is_in(sampled)
+    return is_sampled
 
 
 def _sum_until(
@@ -141,21 +141,23 @@ def _sum_until(
     return sums
 
 
-def _divided(recording: Recording, edges: FloatArray, rest: FloatArray) -> dict[str, FloatArray]:
+def _divided(
+    recording: Recording, edges: FloatArray, besides_tasks: FloatArray
+) -> dict[str, FloatArray]:
     """Among layers, what was used besides tasks."""
-    names = (SCHEDULER, THREADS, PROFILERS, REST, PROGRAM)
-    parts = {name: np.zeros(len(rest)) for name in names}
+    names = (SCHEDULER, THREADS, PROFILERS, WORKER_PROCESSES, PROGRAM)
+    parts = {name: np.zeros(len(besides_tasks)) for name in names}
     length = np.diff(edges)
     covered = list(_overlaps(recording, edges))
-    in_computations = np.sum(covered, axis=0) if covered else np.zeros(len(rest))
+    in_computations = np.sum(covered, axis=0) if covered else np.zeros(len(besides_tasks))
     # Where computations overlap, each has its part of the interval.
     crowded = np.maximum(in_computations, length)
     totals = _totals(recording)
     for overlap, (scheduler, seconds) in zip(covered, totals, strict=True):
-        part = rest * overlap / crowded
+        part = besides_tasks * overlap / crowded
         for name, share in _shares(scheduler, seconds, float(part.sum())).items():
             parts[name] += part * share
-    parts[PROGRAM] += rest * np.maximum(length - in_computations, 0.0) / crowded
+    parts[PROGRAM] += besides_tasks * np.maximum(length - in_computations, 0.0) / crowded
     return parts
 
 
@@ -168,13 +170,17 @@ def _overlaps(recording: Recording, edges: FloatArray) -> Iterator[FloatArray]:
 
 def _shares(scheduler: str, seconds: dict[str, float], total: float) -> dict[str, float]:
     """What used the CPU of a computation besides its tasks; sums to 1."""
-    known = sum(seconds.values())
+    attributed = sum(seconds.values())
     if scheduler in ("processes", "distributed"):
         # The totals are those of the computing process alone.
-        whole = max(known, total)
-        shares = {name: value / whole for name, value in seconds.items()} if whole else {}
-        return {**shares, REST: 1.0 - sum(shares.values())}
-    return {name: value / known for name, value in seconds.items()} if known else {THREADS: 1.0}
+        divided = max(attributed, total)
+        shares = {name: value / divided for name, value in seconds.items()} if divided else {}
+        return {**shares, WORKER_PROCESSES: 1.0 - sum(shares.values())}
+    return (
+        {name: value / attributed for name, value in seconds.items()}
+        if attributed
+        else {THREADS: 1.0}
+    )
 
 
 def _totals(recording: Recording) -> Iterator[tuple[str, dict[str, float]]]:

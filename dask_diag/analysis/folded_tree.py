@@ -15,7 +15,7 @@ from dask_diag.model.table import Table
 __all__ = ["STANDARD_LIBRARY", "folded_tree", "library_of"]
 
 STANDARD_LIBRARY = "standard library"
-_PLACES_OF_PACKAGES = ("/site-packages/", "/dist-packages/")
+_FOLDERS_OF_PACKAGES = ("/site-packages/", "/dist-packages/")
 _STRUCTURE = ("parent", "depth", "end", "name", "file", "first_line")
 _TOTAL = "total_"
 Function = tuple[int, int, int]
@@ -28,7 +28,7 @@ def library_of(file: str) -> str:
     Functions without a file are in no package: the user's code calls them by name.
     """
     path = file.replace("\\", "/")
-    if any(place in path for place in _PLACES_OF_PACKAGES):
+    if any(folder in path for folder in _FOLDERS_OF_PACKAGES):
         return package_of(short_path(file)).removesuffix(".py")
     return STANDARD_LIBRARY if file and is_standard_library(file) else ""
 

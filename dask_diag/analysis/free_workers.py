@@ -74,10 +74,10 @@ def _shares_of_workers(
 ) -> Iterator[tuple[str, float]]:
     """What each worker that ran tasks has of a step function, in the gaps between its tasks."""
     tasks = occupancy.tasks
-    known = ~np.isnan(tasks.worker_start)
-    labels = recording.tasks.worker[tasks.rows[known]]
-    at_start = occupancy.share_until(workers, tasks.worker_start[known])
-    at_stop = occupancy.share_until(workers, tasks.worker_stop[known])
+    has_start = ~np.isnan(tasks.worker_start)
+    labels = recording.tasks.worker[tasks.rows[has_start]]
+    at_start = occupancy.share_until(workers, tasks.worker_start[has_start])
+    at_stop = occupancy.share_until(workers, tasks.worker_stop[has_start])
     in_tasks = np.bincount(labels.codes, at_stop - at_start, minlength=len(labels.values))
     total = float(occupancy.share_until(workers, occupancy.times[-1:])[0])
     for code in np.unique(labels.codes).tolist():

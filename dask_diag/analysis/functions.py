@@ -70,9 +70,9 @@ def _present(labels: Categorical) -> list[str]:
 
 def _known_sums(labels: Categorical, seconds: FloatArray) -> FloatArray:
     """The sum of what is known of each function; NaN where nothing is."""
-    known = ~np.isnan(seconds)
-    sums = sums_by(labels, np.where(known, seconds, 0.0))
-    return np.where(counts_by(labels, known) > 0, sums, np.nan)
+    is_known = ~np.isnan(seconds)
+    sums = sums_by(labels, np.where(is_known, seconds, 0.0))
+    return np.where(counts_by(labels, is_known) > 0, sums, np.nan)
 
 
 def expect_functions(names: object, labels: Categorical, argument: str) -> list[str]:

@@ -69,7 +69,7 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
 
 
 @dataclass(frozen=True)
-class Samples:
+class MemoryReadings:
     """The memory of one process, or several: bytes at ascending times.
 
     `lowest` is the minimum since the last sample at which no computation ran, that one included.
@@ -80,7 +80,7 @@ class Samples:
     lowest: FloatArray
 
     @classmethod
-    def of(cls, times: FloatArray, sizes: FloatArray, computations: Computations) -> Samples:
+    def of(cls, times: FloatArray, sizes: FloatArray, computations: Computations) -> MemoryReadings:
         """From samples in any order."""
         order = np.argsort(times, kind="stable")
         times, sizes = times[order], sizes[order]
@@ -112,7 +112,7 @@ class _TaskMemory:
     def fill_in(
         self,
         rows: IntArray,
-        sampled: Samples,
+        sampled: MemoryReadings,
         start: FloatArray,
         stop: FloatArray,
         others: IntArray,
@@ -161,14 +161,14 @@ def _extremes(of: np.ufunc, values: FloatArray, first: IntArray, last: IntArray)
     return extremes
 
 
-def _scopes(recording: Recording) -> Iterator[tuple[IntArray, Samples, IntArray]]:
+def _scopes(recording: Recording) -> Iterator[tuple[IntArray, MemoryReadings, IntArray]]:
     """Tasks, the samples of where they ran, and all tasks that ran there.
 
     A task in a sampled child, or elsewhere on a cluster, has that process alone, any other has all
     processes of this tree together.
     """
     tasks, processes = recording.tasks, recording.processes
-    known = ~np.isnan(tasks.start)
+    has_start = ~np.isnan(tasks.start)
     in_children = np.zeros(len(tasks), bool)
     children = processes.rows(processes.is_child > 0)
     for host, on_host in rows_by(children.host).items():
@@ -181,30 +181,32 @@ def _scopes(recording: Recording) -> Iterator[tuple[IntArray, Samples, IntArray]
                 continue
             in_children[rows_there] = True
             of_process = of_host.rows(of_host.pid == pid)
-            samples = Samples.of(of_process.time, of_process.memory, recording.computations)
-            yield rows_there[known[rows_there]], samples, rows_there
-    yield np.flatnonzero(~in_children & known), memory_of_all(recording), np.arange(len(tasks))
+            samples = MemoryReadings.of(of_process.time, of_process.memory, recording.computations)
+            yield rows_there[has_start[rows_there]], samples, rows_there
+    yield np.flatnonzero(~in_children & has_start), memory_of_all(recording), np.arange(len(tasks))
 
 
-def memory_of_all(recording: Recording) -> Samples:
+def memory_of_all(recording: Recording) -> MemoryReadings:
     """The memory of all processes together."""
     processes, resources = recording.processes, recording.resources
     if not len(processes):
         memory = resources.memory + resources.memory_children
-        return Samples.of(resources.time, memory, recording.computations)
+        return MemoryReadings.of(resources.time, memory, recording.computations)
     times, index = np.unique(processes.time, return_inverse=True)
     # Each reading has the computing process once: recordings of the same samples count once.
     readings = np.bincount(index, processes.is_child == 0, minlength=len(times))
     sizes = np.bincount(index, processes.memory, minlength=len(times))
     complete = readings > 0
-    return Samples.of(times[complete], sizes[complete] / readings[complete], recording.computations)
+    return MemoryReadings.of(
+        times[complete], sizes[complete] / readings[complete], recording.computations
+    )
 
 
 def _by_function(labels: Categorical, memory: _TaskMemory) -> Table:
     """A row for each function, the largest growth first, those not sampled last."""
-    known = ~np.isnan(memory.growth)
+    is_known = ~np.isnan(memory.growth)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = sums_by(labels, np.where(known, memory.growth, 0.0)) / counts_by(labels, known)
+        mean = sums_by(labels, np.where(is_known, memory.growth, 0.0)) / counts_by(labels, is_known)
     columns = {
         "tasks": counts_by(labels),
         "sampled": counts_by(labels, memory.samples > 0),

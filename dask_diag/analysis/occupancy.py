@@ -93,12 +93,12 @@ def sweep(
     `graph` is the time from the call of dask to the first submission, `startup` that from there to
     the first task of each worker process.
     """
-    known = ~np.isnan(tasks.worker_start)
-    worker_start, worker_stop = tasks.worker_start[known], tasks.worker_stop[known]
+    has_start = ~np.isnan(tasks.worker_start)
+    worker_start, worker_stop = tasks.worker_start[has_start], tasks.worker_stop[has_start]
     running = worker_start, worker_stop
-    waiting = tasks.ready[known], worker_start
-    collecting = worker_stop, np.fmax(worker_stop, tasks.collected[known])
-    perhaps_running = tasks.ready[~known], np.full((~known).sum(), stop)
+    waiting = tasks.ready[has_start], worker_start
+    collecting = worker_stop, np.fmax(worker_stop, tasks.collected[has_start])
+    perhaps_running = tasks.ready[~has_start], np.full((~has_start).sum(), stop)
     times, counts = open_intervals(
         [running, waiting, collecting, perhaps_running, graph, startup, *transfers.values()],
         float(graph[0].min()),

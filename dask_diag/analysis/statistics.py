@@ -55,7 +55,9 @@ def half_width(sums: Iterable[Variation], risk: float) -> float:
     risk : float
         The probability that chance alone exceeds it on one side.
     """
-    return _welch([(each.size * each.variance, each.size - 1) for each in sums], risk)
+    return _welch(
+        [(variation.size * variation.variance, variation.size - 1) for variation in sums], risk
+    )
 
 
 def half_width_of_means(means: Iterable[Variation], risk: float) -> float:
@@ -67,17 +69,17 @@ def half_width_of_means(means: Iterable[Variation], risk: float) -> float:
     in 4% of draws where the risk was 2%.
     """
     samples = list(means)
-    repeated = [each for each in samples if each.size > 1]
+    repeated = [sample for sample in samples if sample.size > 1]
     if not repeated:
         return nan
-    freedom = sum(each.size - 1 for each in repeated)
-    pooled = sum((each.size - 1) * each.variance for each in repeated) / freedom
-    sizes = {each.size for each in samples}
+    freedom = sum(sample.size - 1 for sample in repeated)
+    pooled = sum((sample.size - 1) * sample.variance for sample in repeated) / freedom
+    sizes = {sample.size for sample in samples}
     if len(repeated) < len(samples) or (min(sizes) == _FEW and len(sizes) > 1):
         # Student's: what is known of the variance has the degrees of freedom of those that repeat.
-        variance = sum(pooled / each.size for each in samples)
+        variance = sum(pooled / sample.size for sample in samples)
         return t_quantile(risk, freedom) * sqrt(variance)
-    return _welch([(each.variance / each.size, each.size - 1) for each in samples], risk)
+    return _welch([(sample.variance / sample.size, sample.size - 1) for sample in samples], risk)
 
 
 def half_width_of_pairs(before: FloatArray, after: FloatArray, risk: float) -> float:

@@ -131,11 +131,13 @@ def _row(
     wall = union(part.threads).seconds
     thread_seconds = part.threads.seconds
     cpu = facts.cpu[part.rows]
-    known = ~np.isnan(cpu)
-    is_known = bool(known.any())
-    unknown = facts.started[part.rows] & ~known
-    used = float(cpu[known].sum()) if is_known else _NAN
-    on_threads = float(facts.cpu_on_threads[part.rows][known].sum()) if is_known else _NAN
+    is_known_of_task = ~np.isnan(cpu)
+    is_known = bool(is_known_of_task.any())
+    unknown = facts.started[part.rows] & ~is_known_of_task
+    used = float(cpu[is_known_of_task].sum()) if is_known else _NAN
+    on_threads = (
+        float(facts.cpu_on_threads[part.rows][is_known_of_task].sum()) if is_known else _NAN
+    )
     row = {
         "wall": wall,
         "workers": _ratio(part.workers.seconds, wall),
@@ -199,14 +201,14 @@ class _Facts:
         """The tasks of each worker."""
         rows_of = rows_by(self.worker_names)
         live: dict[str, list[tuple[Intervals, int]]] = {}
-        for name, there, count in self._workers_of_clusters():
-            live.setdefault(name, []).append((there, count))
+        for name, live_times, count in self._workers_of_clusters():
+            live.setdefault(name, []).append((live_times, count))
         for name in rows_of:
             live.setdefault(name, [(self._computations_with(rows_of[name]), 1)])
         no_rows = np.zeros(0, np.int64)
         for name in sorted(live, key=worker_order):
-            threads = join([_times(there, number) for there, number in live[name]])
-            workers = join([there for there, _ in live[name]])
+            threads = join([_times(live_times, number) for live_times, number in live[name]])
+            workers = join([live_times for live_times, _ in live[name]])
             yield _Part(name, rows_of.get(name, no_rows), threads, workers)
 
     def _computations_with(self, rows: IntArray) -> Intervals:
@@ -234,10 +236,10 @@ class _Facts:
                 continue
             ran = union(intervals(call_times(computations)[rows], computations.stop[rows]))
             of_cluster = workers.rows(workers.computation.where(cluster))
-            left = np.where(np.isnan(of_cluster.left), np.inf, of_cluster.left)
+            left_at = np.where(np.isnan(of_cluster.left), np.inf, of_cluster.left)
             names, threads = of_cluster.worker.tolist(), of_cluster.threads.tolist()
             for n, name in enumerate(names):
-                live = inside(float(of_cluster.joined[n]), float(left[n]), ran)
+                live = inside(float(of_cluster.joined[n]), float(left_at[n]), ran)
                 if len(live.start):
                     yield name, live, threads[n]
 

@@ -42,8 +42,8 @@ class TransferTimes:
         """The intervals in which the scheduler moved some of the tasks or their results."""
         intervals = {}
         for activity, (start, stop) in self.scheduler.items():
-            known = ~np.isnan(start[rows])
-            intervals[activity] = (start[rows][known], stop[rows][known])
+            is_known = ~np.isnan(start[rows])
+            intervals[activity] = (start[rows][is_known], stop[rows][is_known])
         return intervals
 
 

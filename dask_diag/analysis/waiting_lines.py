@@ -74,7 +74,7 @@ def waiting_lines(
         {
             **{name: shown[name] for name in ("name", "file", "line")},
             "waiting": of_line[longest],
-            "inner": Categorical([each.argmax() for each in of_inner], frames.name.values),
+            "inner": Categorical([sums.argmax() for sums in of_inner], frames.name.values),
         }
     )
 

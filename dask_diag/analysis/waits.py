@@ -29,7 +29,7 @@ _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class _Pool:
+class _WaitPool:
     """The tasks of one function in one computation: they are assumed to wait alike.
 
     A task has few samples or none, so those of all tasks of a pool divide the seconds of each.
@@ -161,7 +161,7 @@ def divided(
 
 def _explained(
     recording: Recording, noncpu: FloatArray, mask: BoolArray
-) -> tuple[FloatArray, list[_Pool]]:
+) -> tuple[FloatArray, list[_WaitPool]]:
     """Seconds that each task waited for a CPU, and what the others divide into."""
     table = recording.waits.rows(mask[recording.waits.task])
     is_read = table.activity.where(READ)
@@ -188,7 +188,7 @@ def _explained(
         shares, errors = _shares(blocked, float(np.nansum(wall[tasks])), rows, samples)
         error *= float(noncpu[unread].sum())
         samples[READ] = len(readings)
-        pools.append(_Pool(tasks, seconds, error, shares, samples, errors))
+        pools.append(_WaitPool(tasks, seconds, error, shares, samples, errors))
     return np.nan_to_num(for_cpu), pools
 
 
@@ -247,8 +247,8 @@ def _shares(
     rows_of = rows_by(sampled.activity)
     seconds = {name: float(sampled.seconds[rows].sum()) for name, rows in rows_of.items()}
     # Samples may represent more than was measured: then their proportions count.
-    whole = max(sum(seconds.values()), blocked)
-    shares = {name: value / whole for name, value in seconds.items()}
+    total = max(sum(seconds.values()), blocked)
+    shares = {name: value / total for name, value in seconds.items()}
     remainder = 1.0 - sum(shares.values())
     if remainder > _ROUNDING:
         name = REMAINDER if samples.get(REMAINDER) else NOT_KNOWN

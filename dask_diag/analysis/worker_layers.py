@@ -98,8 +98,8 @@ def _tasks(
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.clip(tasks.thread_cpu / length, 0.0, 1.0)
     share = np.where(np.isnan(share), 1.0, share)
-    place = {name: index for index, name in enumerate(functions)}
-    layer_of = np.array([place.get(name, len(functions)) for name in tasks.function.values])
+    layer_of_name = {name: index for index, name in enumerate(functions)}
+    layer_of = np.array([layer_of_name.get(name, len(functions)) for name in tasks.function.values])
     layer = layer_of[tasks.function.codes]
     computed = _means(tasks.start, stop, share, layer, count=len(names), edges=edges)
     one_layer = np.zeros_like(layer)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.builders.chunks import Taken
+from dask_diag.builders.chunks import Increment
 from dask_diag.capture.system.allocations import Allocations
 from dask_diag.capture.system.parsing import parsed
 from dask_diag.capture.system.redaction.source import redacted_source
@@ -97,7 +97,7 @@ class IncrementalAllocations:
         self._shown: Allocations | None = None
         self._table = AllocationsTable.empty()
 
-    def take(self) -> Taken:
+    def take(self) -> Increment:
         """All of it is provisional."""
         last = self._last()
         if last != self._shown:

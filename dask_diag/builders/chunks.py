@@ -11,10 +11,10 @@ from dask_diag.capture.session import Session
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
 
-__all__ = ["ChunkBuilder", "Source", "Tables", "Taken"]
+__all__ = ["ChunkBuilder", "Increment", "Source", "Tables"]
 
 Tables = dict[str, Table]
-Taken = tuple[Tables, Tables]
+Increment = tuple[Tables, Tables]
 """What is new for good, and what is so only now and will be written again: what runs or is cached.
 """
 
@@ -22,7 +22,7 @@ Taken = tuple[Tables, Tables]
 class Source(Protocol):
     """What gives the tables of one diagnostic, row by row as they come."""
 
-    def take(self) -> Taken:
+    def take(self) -> Increment:
         """The rows that are new for good, and the provisional ones."""
 
 
@@ -61,7 +61,7 @@ class ChunkBuilder:
             new[name] = stack([new[name], table]) if name in new else table
         return self._chunk(new, notices)
 
-    def _tables(self) -> Taken:
+    def _tables(self) -> Increment:
         new: Tables = {}
         provisional: Tables = {}
         for source in self._sources:

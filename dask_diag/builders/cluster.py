@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 from toolz import merge_with
 
-from dask_diag.builders.chunks import Tables, Taken
+from dask_diag.builders.chunks import Increment, Tables
 from dask_diag.builders.cluster_log import LogTables
 from dask_diag.builders.cluster_workers import Lanes, SeenEvents, cluster_workers_table
 from dask_diag.capture.cluster.log import ClusterLog
@@ -33,17 +33,17 @@ class ClusterTables:
         self._events: SeenEvents = set()
         self._lanes = Lanes()
 
-    def take(self, logs: Sequence[ClusterLog], position: int, now: float) -> Taken:
+    def take(self, logs: Sequence[ClusterLog], position: int, now: float) -> Increment:
         """What is new, of which the first task is to be at `position`; and what may change."""
         new: list[Tables] = []
         unfinished: list[Table] = []
         for log in logs:
             part = self._parts.setdefault(id(log), LogTables(log, self._events, self._lanes))
-            taken = part.take(position)
-            position += len(taken["tasks"])
+            new_tables = part.take(position)
+            position += len(new_tables["tasks"])
             finished, running = part.take_computations(now)
             unfinished.append(running)
-            new.append({**taken, "computations": finished})
+            new.append({**new_tables, "computations": finished})
         return (
             merge_with(stack, new),
             {

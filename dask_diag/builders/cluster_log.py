@@ -80,13 +80,17 @@ class LogTables:
         counts = runs["dependencies"]
         depends_on = self._positions_of(np.frombuffer(batch.depends_on, np.int64))
         task = np.repeat(positions, counts)
-        known = depends_on >= 0
-        place = dict(zip(ids.tolist(), positions.tolist(), strict=True))
+        is_recorded = depends_on >= 0
+        row_of = dict(zip(ids.tolist(), positions.tolist(), strict=True))
         return {
             "tasks": tasks_of(batch, log, self._lanes),
-            "dependencies": Table({"task": task[known], "depends_on": depends_on[known]}),
-            "metrics": metrics_of({place[n]: each.metrics for n, each in batch.details.items()}),
-            "waits": waits_of({place[n]: each.waits for n, each in batch.details.items()}),
+            "dependencies": Table(
+                {"task": task[is_recorded], "depends_on": depends_on[is_recorded]}
+            ),
+            "metrics": metrics_of(
+                {row_of[n]: details.metrics for n, details in batch.details.items()}
+            ),
+            "waits": waits_of({row_of[n]: details.waits for n, details in batch.details.items()}),
             "transfers": transfers_of(batch, log, self._positions_of),
             "other_tasks": others_of(batch, log),
             "worker_events": worker_events_of(batch, log, self._events),
@@ -104,24 +108,29 @@ def _computations_of(
     computations: Sequence[ClusterComputation], log: ClusterLog, now: float
 ) -> tables.Computations:
     count = len(computations)
-    start = np.array([each.start - log.offset for each in computations], float)
+    start = np.array([computation.start - log.offset for computation in computations], float)
     # As those of their tasks.
     start = microseconds(start, np.floor)
-    stop = [now if each.stop is None else each.stop - log.offset for each in computations]
-    known: dict[str, Values] = {
-        "computation": Categorical.of(each.name for each in computations),
+    stop = [
+        now if computation.stop is None else computation.stop - log.offset
+        for computation in computations
+    ]
+    columns_known: dict[str, Values] = {
+        "computation": Categorical.of(computation.name for computation in computations),
         **dict.fromkeys(("called", "start", "prepared"), start),
         "stop": microseconds(np.array(stop, float), np.ceil),
-        "workers": np.array([each.workers for each in computations], np.int64),
-        "scheduler_cpu": np.array([each.scheduler_cpu for each in computations], float),
-        "span": Categorical.of(each.span for each in computations),
+        "workers": np.array([computation.workers for computation in computations], np.int64),
+        "scheduler_cpu": np.array(
+            [computation.scheduler_cpu for computation in computations], float
+        ),
+        "span": Categorical.of(computation.span for computation in computations),
         "scheduler": constant("distributed", count),
         "cluster": constant(log.scheduler, count),
         "error": constant("", count),
     }
     columns = tables.Computations.schema
     unknown = {name: _unknown(column.kind, count) for name, column in columns.items()}
-    return tables.Computations({**unknown, **known})
+    return tables.Computations({**unknown, **columns_known})
 
 
 def _unknown(kind: str, count: int) -> Values:

@@ -26,8 +26,10 @@ def with_remote_memory(
     for label, of_series in logs.items():
         rows = memory.label.where(label)
         remote = RemoteProcesses().take(of_series)
-        for each in rows_by_process(remote) if len(remote) and rows.any() else ():
-            process = remote.rows(each[np.argsort(remote["time"][each], kind="stable")])
+        for process_rows in rows_by_process(remote) if len(remote) and rows.any() else ():
+            process = remote.rows(
+                process_rows[np.argsort(remote["time"][process_rows], kind="stable")]
+            )
             resident = _resident_at(columns["time"][rows], process)
             columns["rss"][rows] += resident
             columns["processes"][rows] += resident > 0

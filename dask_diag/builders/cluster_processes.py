@@ -91,19 +91,19 @@ def _label_of(log: ClusterLog, worker: int) -> str:
 
 def with_places(local: Table, logs: Sequence[ClusterLog]) -> tables.Processes:
     """The processes of this tree, with their hosts, and what they are of clusters."""
-    places = _places(logs)
+    hosts_and_roles = _hosts_and_roles(logs)
     pids, codes = np.unique(local["pid"], return_inverse=True)
-    known = [places.get(pid, (this_host(), "")) for pid in pids.tolist()]
+    locations = [hosts_and_roles.get(pid, (this_host(), "")) for pid in pids.tolist()]
     return tables.Processes(
         {
             **{name: local[name] for name in ("time", "pid", "is_child", "memory", "cpu")},
-            "host": Categorical.of(host for host, _ in known)[codes.reshape(-1)],
-            "worker": Categorical.of(label for _, label in known)[codes.reshape(-1)],
+            "host": Categorical.of(host for host, _ in locations)[codes.reshape(-1)],
+            "worker": Categorical.of(label for _, label in locations)[codes.reshape(-1)],
         }
     )
 
 
-def _places(logs: Sequence[ClusterLog]) -> dict[int, tuple[str, str]]:
+def _hosts_and_roles(logs: Sequence[ClusterLog]) -> dict[int, tuple[str, str]]:
     """By pid: the host and the roles of each process of this tree that a cluster knows."""
     hosts: dict[int, str] = {}
     roles: dict[int, dict[str, None]] = {}
@@ -151,8 +151,8 @@ def with_remote_processes(resources: Table, remote: Table, start: float) -> Tabl
 
 def rows_by_process(processes: Table) -> list[IntArray]:
     """The rows of each process, in the order of the table."""
-    places = np.stack([processes["host"].codes.astype(np.int64), processes["pid"]])
-    _, codes = np.unique(places, axis=1, return_inverse=True)
+    hosts_and_pids = np.stack([processes["host"].codes.astype(np.int64), processes["pid"]])
+    _, codes = np.unique(hosts_and_pids, axis=1, return_inverse=True)
     codes = codes.reshape(-1)
     order = np.argsort(codes, kind="stable")
     return np.split(order, np.cumsum(np.bincount(codes))[:-1])

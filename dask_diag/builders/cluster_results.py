@@ -51,9 +51,9 @@ class ClusterResults:
     def _new(self, logs: Sequence[ClusterLog]) -> Iterator[tuple[Batch, ClusterLog]]:
         """The batches with results since last asked."""
         for log in logs:
-            taken = self._batches.get(id(log), 0)
-            batches = log.batches[taken:]
-            self._batches[id(log)] = taken + len(batches)
+            seen = self._batches.get(id(log), 0)
+            batches = log.batches[seen:]
+            self._batches[id(log)] = seen + len(batches)
             yield from ((batch, log) for batch in batches if batch.results)
 
     def _table_of(self, batch: Batch, log: ClusterLog) -> tables.CachedResults:
@@ -61,8 +61,8 @@ class ClusterResults:
         computation, nbytes, start, stop = numbers.T
         keys, functions = keys_columns(list(batch.result_keys), batch.result_functions)
         distinct, codes = np.unique(computation.astype(np.int64), return_inverse=True)
-        known = [log.computations.get(number) for number in distinct.tolist()]
-        names = Categorical.of(each.name if each else "" for each in known)
+        computations = [log.computations.get(number) for number in distinct.tolist()]
+        names = Categorical.of(recorded.name if recorded else "" for recorded in computations)
         return tables.CachedResults(
             {
                 "key": keys,

@@ -24,7 +24,9 @@ Positions = Callable[[IntArray], IntArray]
 
 def metrics_of(metrics: Mapping[int, Sequence[Sequence[float | str]]]) -> Table:
     """What tasks metered, by their rows."""
-    rows = [(task, *metric) for task, each in metrics.items() for metric in each]
+    rows = [
+        (task, *metric) for task, metrics_of_task in metrics.items() for metric in metrics_of_task
+    ]
     tasks, labels, units, values, cpu = zip(*rows, strict=True) if rows else ((),) * 5
     return Table(
         {
@@ -39,7 +41,7 @@ def metrics_of(metrics: Mapping[int, Sequence[Sequence[float | str]]]) -> Table:
 
 def waits_of(waits: Mapping[int, Sequence[tuple[str, float, int]]]) -> Table:
     """What tasks waited for, by their rows."""
-    rows = [(task, *wait) for task, each in waits.items() for wait in each]
+    rows = [(task, *wait) for task, waits_of_task in waits.items() for wait in waits_of_task]
     tasks, activities, seconds, samples = zip(*rows, strict=True) if rows else ((),) * 4
     return Table(
         {
@@ -58,24 +60,24 @@ def transfers_of(batch: Batch, log: ClusterLog, positions_of: Positions) -> Tabl
         zip(*batch.transfers, strict=True) if batch.transfers else ((),) * 6
     )
     positions = positions_of(np.array(rows, np.int64))
-    known = positions >= 0
-    count = int(known.sum())
+    is_recorded = positions >= 0
+    count = int(is_recorded.sum())
     numbers = np.array(destinations, np.int64)
     bounds = [
-        (times_of_workers(np.array(times, float), numbers, log) - log.offset)[known]
+        (times_of_workers(np.array(times, float), numbers, log) - log.offset)[is_recorded]
         for times in (starts, stops)
     ]
     start, stop = bounds_in_microseconds(*bounds)
     return Table(
         {
-            "task": positions[known],
+            "task": positions[is_recorded],
             "activity": constant(Activity.TRANSFER, count),
             "side": constant("network", count),
             "start": start,
             "stop": stop,
-            "bytes": np.array(sizes, float)[known],
-            "source": Categorical.of([names.get(w, "") for w in sources])[known],
-            "destination": Categorical.of([names.get(w, "") for w in destinations])[known],
+            "bytes": np.array(sizes, float)[is_recorded],
+            "source": Categorical.of([names.get(w, "") for w in sources])[is_recorded],
+            "destination": Categorical.of([names.get(w, "") for w in destinations])[is_recorded],
         }
     )
 

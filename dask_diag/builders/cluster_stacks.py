@@ -43,7 +43,7 @@ class ClusterStacks:
 
     def as_seen(self, most: int) -> Parts:
         """`frames`, `call_tree` and `samples`, as samples were taken, in about `most` rows."""
-        workers = [each for log in self._logs.values() for each in log.stacks_by_label()]
+        workers = [stacks for log in self._logs.values() for stacks in log.stacks_by_label()]
         most //= max(len(workers), 1)
         return [stacks_as_seen(stacks, most, label) for label, stacks in workers]
 

@@ -30,8 +30,8 @@ def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
     if not len(runs):
         return TABLES["tasks"].empty()
     ids = np.frombuffer(batch.ids, np.int64).tolist()
-    places = {number: row for row, number in enumerate(ids)} if batch.functions else {}
-    named = {places[number]: name for number, name in batch.functions.items()}
+    row_of = {number: row for row, number in enumerate(ids)} if batch.functions else {}
+    named = {row_of[number]: name for number, name in batch.functions.items()}
     texts, functions = keys_columns(list(batch.keys), named)
     workers, codes = distinct_of(runs["worker"])
     names = log.labels
@@ -41,7 +41,7 @@ def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
     threads = runs["thread"].astype(np.int64)
     idents, thread_codes = distinct_of(threads)
     times = _times_of(runs, log, workers, codes)
-    errors = {row: each.error for row, each in batch.details.items() if each.error}
+    errors = {row: details.error for row, details in batch.details.items() if details.error}
     computations, spans = _of_computations(runs["computation"], log)
     outcomes = runs["outcome"]
     ok = outcomes == OUTCOMES.index(Outcome.OK)
@@ -105,10 +105,14 @@ def _times_of(
 def _of_computations(indices: IntArray, log: ClusterLog) -> tuple[Categorical, Categorical]:
     """The names of computations, and their spans."""
     distinct, codes = distinct_of(indices)
-    known = [log.computations.get(index) for index in distinct]
+    computations = [log.computations.get(index) for index in distinct]
     return (
-        Categorical(codes, [each.name if each else "" for each in known]),
-        Categorical.of([each.span if each else "" for each in known])[codes],
+        Categorical(
+            codes, [computation.name if computation else "" for computation in computations]
+        ),
+        Categorical.of([computation.span if computation else "" for computation in computations])[
+            codes
+        ],
     )
 
 
@@ -117,7 +121,7 @@ def _with_spans_of_tasks(spans: Categorical, ids: Sequence[int], batch: Batch) -
     if not batch.details:
         return spans
     usual = dict(zip(ids, spans.tolist(), strict=True))
-    others = {row: each.span for row, each in batch.details.items()}
+    others = {row: details.span for row, details in batch.details.items()}
     return Categorical.of({**usual, **others}.values())
 
 

@@ -80,24 +80,24 @@ class Lanes:
 
 def cluster_workers_table(logs: Sequence[ClusterLog]) -> tables.Workers:
     """`Recording.workers` of clusters; each worker once, though several clients may know it."""
-    workers: dict[tuple[str, str, str], _Known] = {}
+    workers: dict[tuple[str, str, str], _DescribedWorker] = {}
     for log in logs:
         for worker in tuple(log.workers.values()):
-            known = _Known(log, worker, worker.joined - log.offset)
+            described = _DescribedWorker(log, worker, worker.joined - log.offset)
             # Its address is not enough: one that is restarted may come back there.
             key = log.scheduler, log.labels[worker.number], worker.address
-            workers[key] = known.merged_with(workers[key]) if key in workers else known
+            workers[key] = described.merged_with(workers[key]) if key in workers else described
     return _workers_table(list(workers.values()), logs)
 
 
-class _Known(NamedTuple):
+class _DescribedWorker(NamedTuple):
     """A worker as the client describes it that knows most of it."""
 
     log: ClusterLog
     worker: ClusterWorker
     joined: float
 
-    def merged_with(self, other: _Known) -> _Known:
+    def merged_with(self, other: _DescribedWorker) -> _DescribedWorker:
         """What two clients know of one worker: it joined when the first of them says."""
         best = self if self._extent() >= other._extent() else other
         return best._replace(joined=min(self.joined, other.joined))
@@ -106,7 +106,7 @@ class _Known(NamedTuple):
         worker = self.worker
         return worker.left is not None, bool(worker.facts), len(readings_of(worker))
 
-    def left(self, logs: Sequence[ClusterLog]) -> float:
+    def left_at(self, logs: Sequence[ClusterLog]) -> float:
         """When it left; NaN if it is still there.
 
         One that left while no client was recorded is not known to a client that came later.
@@ -121,39 +121,43 @@ class _Known(NamedTuple):
         return np.nan
 
 
-def _end_of(known: _Known, logs: Sequence[ClusterLog]) -> float:
+def _end_of(worker: _DescribedWorker, logs: Sequence[ClusterLog]) -> float:
     """Until when times of a worker are mapped."""
-    left = known.left(logs)
-    return min(known.log.stop, perf_counter()) if np.isnan(left) else left
+    left_at = worker.left_at(logs)
+    return min(worker.log.stop, perf_counter()) if np.isnan(left_at) else left_at
 
 
-def _workers_table(workers: Sequence[_Known], logs: Sequence[ClusterLog]) -> tables.Workers:
-    readings = [readings_of(known.worker) for known in workers]
+def _workers_table(
+    workers: Sequence[_DescribedWorker], logs: Sequence[ClusterLog]
+) -> tables.Workers:
+    readings = [readings_of(described.worker) for described in workers]
     last = [reading[-1] if reading else (0.0, 0.0, 0.0) for reading in readings]
     errors = [
-        error_of(reading, _end_of(known, logs) + known.log.offset - offset)
-        for known, reading, (_, offset, _) in zip(workers, readings, last, strict=True)
+        error_of(reading, _end_of(described, logs) + described.log.offset - offset)
+        for described, reading, (_, offset, _) in zip(workers, readings, last, strict=True)
     ]
-    offsets = np.array([known.log.offset for known in workers], float)
-    own_errors = np.array([known.log.error for known in workers], float)
-    facts = [known.worker.facts for known in workers]
+    offsets = np.array([described.log.offset for described in workers], float)
+    own_errors = np.array([described.log.error for described in workers], float)
+    facts = [described.worker.facts for described in workers]
     return tables.Workers(
         {
-            "computation": Categorical.of(known.log.scheduler for known in workers),
-            "pid": Categorical.of(int(each.get("pid", 0)) for each in facts),
-            "joined": np.array([known.joined for known in workers], float),
-            "worker": Categorical.of(known.log.labels[known.worker.number] for known in workers),
-            "address": Categorical.of(known.worker.address for known in workers),
-            "host": Categorical.of(known.worker.host for known in workers),
-            "threads": np.array([known.worker.threads for known in workers], np.int64),
-            "left": np.array([known.left(logs) for known in workers], float),
-            "reason": Categorical.of(known.worker.reason for known in workers),
+            "computation": Categorical.of(described.log.scheduler for described in workers),
+            "pid": Categorical.of(int(fact.get("pid", 0)) for fact in facts),
+            "joined": np.array([described.joined for described in workers], float),
+            "worker": Categorical.of(
+                described.log.labels[described.worker.number] for described in workers
+            ),
+            "address": Categorical.of(described.worker.address for described in workers),
+            "host": Categorical.of(described.worker.host for described in workers),
+            "threads": np.array([described.worker.threads for described in workers], np.int64),
+            "left": np.array([described.left_at(logs) for described in workers], float),
+            "reason": Categorical.of(described.worker.reason for described in workers),
             "clock_offset": np.array([offset for _, offset, _ in last], float) - offsets,
             "clock_error": np.array(errors, float) + own_errors,
-            "cpus": np.array([each.get("cpus", 0) for each in facts], np.int64),
-            "memory_limit": np.array([each.get("memory_limit", np.nan) for each in facts], float),
-            "version": Categorical.of(str(each.get("version", "")) for each in facts),
-            "measured": np.array([each.get("measured", 0) for each in facts], np.int64),
+            "cpus": np.array([fact.get("cpus", 0) for fact in facts], np.int64),
+            "memory_limit": np.array([fact.get("memory_limit", np.nan) for fact in facts], float),
+            "version": Categorical.of(str(fact.get("version", "")) for fact in facts),
+            "measured": np.array([fact.get("measured", 0) for fact in facts], np.int64),
         }
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dask_diag.builders.chunks import Taken
+from dask_diag.builders.chunks import Increment
 from dask_diag.builders.recording import processes_table, resources_table
 from dask_diag.capture.system.resource_sampler import PROCESS_COLUMNS, SAMPLE_COLUMNS, ResourceRows
 from dask_diag.model.table import Table, stack
@@ -64,7 +64,7 @@ class IncrementalResources:
         self._waiting: Table = Table({})
         self._last = -np.inf
 
-    def take(self) -> Taken:
+    def take(self) -> Increment:
         """The samples since last asked; those that others may still be added to are provisional."""
         logs = self._logs()
         resources = resources_table(self._resources.take())
@@ -101,10 +101,10 @@ class _NewRows:
     def __init__(self, numbers: array[float], width: int) -> None:
         self._numbers = numbers
         self._width = width
-        self._taken = 0
+        self._position = 0
 
     def take(self) -> array[float]:
         stop = len(self._numbers) // self._width * self._width
-        new = self._numbers[self._taken : stop]
-        self._taken = stop
+        new = self._numbers[self._position : stop]
+        self._position = stop
         return new

@@ -8,7 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
-from dask_diag.builders.chunks import Taken
+from dask_diag.builders.chunks import Increment
 from dask_diag.builders.constants import constant
 from dask_diag.builders.keys import keys_columns
 from dask_diag.builders.recording import cached_results_of
@@ -48,16 +48,16 @@ class IncrementalCachedResults:
         self._seen: set[int] = set()
         self._live: list[_ResultsOfComputation] = []
 
-    def take(self) -> Taken:
+    def take(self) -> Increment:
         """The results released since last asked, and those that are cached now."""
         for computation, results in self._results():
             if computation.number not in self._seen:
                 self._seen.add(computation.number)
                 self._live.append(_ResultsOfComputation(computation, results))
-        taken = [each.take() for each in self._live]
-        self._live = [each for each in self._live if not each.has_ended]
+        pairs = [results.take() for results in self._live]
+        self._live = [results for results in self._live if not results.has_ended]
         released, cached = (
-            stack([*(pair[which] for pair in taken), Table({})]) for which in (0, 1)
+            stack([*(pair[which] for pair in pairs), Table({})]) for which in (0, 1)
         )
         released = stack([released, self._on_clusters()])
         return {"cached_results": released}, {"cached_results": cached}
@@ -78,7 +78,7 @@ class _ResultsOfComputation:
         self._results = results
         # Released by the computation when it ends, which is before all have been taken.
         self._keys = results.keys
-        self._taken = 0
+        self._position = 0
         # Of the results that were cached when last asked: most are so for long, and their keys take
         # longer to make into text than all else that is done of them.
         self._cached_keys: list[Hashable] = []
@@ -94,22 +94,22 @@ class _ResultsOfComputation:
             rows, cached = self._read_finished(results.finished), tables.CachedResults.empty()
             self.has_ended = True
         released = self._released(rows)
-        self._taken += len(released)
+        self._position += len(released)
         return released, cached
 
     def _read(self, results: CachedResults) -> tuple[CachedResultsSnapshot, Table]:
-        released, cached = results.released_and_cached(self._taken)
-        start, stop = self._taken, self._taken + len(released)
+        released, cached = results.released_and_cached(self._position)
+        start, stop = self._position, self._position + len(released)
         rows = bytes(results.rows[start * CACHED_RESULT.size : stop * CACHED_RESULT.size])
         names = NamesOfPlainKeys(released, results.dsk)
         return CachedResultsSnapshot(rows, released, names, True), self._cached(cached, results.dsk)
 
     def _read_finished(self, finished: CachedResultsSnapshot) -> CachedResultsSnapshot:
-        taken = self._taken
+        position = self._position
         assert isinstance(finished.keys, Keys)
-        keys = self._keys[taken:] + finished.keys.after(len(self._keys))
-        names = [(row - taken, name) for row, name in finished.names if row >= taken]
-        rows = finished.rows[taken * CACHED_RESULT.size :]
+        keys = self._keys[position:] + finished.keys.after(len(self._keys))
+        names = [(row - position, name) for row, name in finished.names if row >= position]
+        rows = finished.rows[position * CACHED_RESULT.size :]
         return CachedResultsSnapshot(rows, keys, names, True)
 
     def _released(self, results: CachedResultsSnapshot) -> Table:

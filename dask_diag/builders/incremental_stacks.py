@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from dask_diag.builders.chunks import Taken
+from dask_diag.builders.chunks import Increment
 from dask_diag.builders.stacks import SeenBefore, joined_stacks, stacks_as_seen, stacks_tables
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.session import Session
@@ -51,7 +51,7 @@ class IncrementalStacks:
         self._is_active = is_active
         self._before = SeenBefore()
 
-    def take(self) -> Taken:
+    def take(self) -> Increment:
         """Nothing for good, and all samples so far; final once the profiler has ended."""
         clusters = self._of_clusters()
         if self._is_active():

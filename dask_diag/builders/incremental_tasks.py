@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dask_diag.builders.chunks import Tables, Taken
+from dask_diag.builders.chunks import Increment, Tables
 from dask_diag.builders.recording import computations_table, pools_table
 from dask_diag.builders.taken_tasks import TakenTasks
 from dask_diag.builders.task_logs import log_tables
@@ -48,33 +48,33 @@ class IncrementalTasks:
         self._workers: Workers = {}
         self._rows = 0
 
-    def take(self) -> Taken:
+    def take(self) -> Increment:
         """The tasks collected and the computations ended since last asked; and what runs now."""
         for computation in tuple(self._session.computations):
             if computation.number not in self._seen:
                 self._seen.add(computation.number)
                 self._live.append(_TasksOfComputation(computation))
         now = perf_counter()
-        parts = [(each, each.take()) for each in self._live]
+        parts = [(source, source.take()) for source in self._live]
         collected, in_flight = [], []
-        for each, part in parts:
-            collected.append(each.collected(part, self._workers, self._rows))
+        for source, part in parts:
+            collected.append(source.collected(part, self._workers, self._rows))
             self._rows += len(collected[-1]["tasks"])
         on_clusters = self._of_clusters(now)
         rows = self._rows
-        running = [(each, part) for each, part in parts if part.info.stop is None]
-        for each, part in running:
-            in_flight.append(each.in_flight(part, self._workers, rows))
+        running = [(source, part) for source, part in parts if part.info.stop is None]
+        for source, part in running:
+            in_flight.append(source.in_flight(part, self._workers, rows))
             rows += len(in_flight[-1]["tasks"])
-        self._live = [each for each, _ in running]
-        ended = [(each, part) for each, part in parts if part.info.stop is not None]
+        self._live = [source for source, _ in running]
+        ended = [(source, part) for source, part in parts if part.info.stop is not None]
         tables = self._together(collected, ended, now), self._together(in_flight, running, now)
         for local, others in zip(tables, on_clusters, strict=True):
             for name, table in others.items():
                 local[name] = stack([local[name], table]) if name in local else table
         return tables
 
-    def _of_clusters(self, now: float) -> Taken:
+    def _of_clusters(self, now: float) -> Increment:
         """What was pulled from clusters since last asked."""
         logs = self._logs()
         if not logs:
@@ -106,7 +106,7 @@ class IncrementalTasks:
             "computations": computations_table(infos, now),
             "pools": pools_table(infos),
             "workers": workers_table(infos),
-            "threads": threads_table((part.info, each.threads) for each, part in computations),
+            "threads": threads_table((part.info, source.threads) for source, part in computations),
         }
 
 
@@ -141,7 +141,7 @@ class _TasksOfComputation:
         self.computation = computation
         self._keys = computation.keys
         self._annotated = computation.annotated
-        self.taken = TakenTasks()
+        self.taken_tasks = TakenTasks()
         self.threads = task_threads(b"")
         self._dependencies_taken = 0
         self._log_taken = {"metrics": 0, "transfers": 0, "waits": 0}
@@ -157,8 +157,8 @@ class _TasksOfComputation:
         return part
 
     def _read(self, computation: Computation) -> _Part:
-        keys, in_flight = collected_and_in_flight(computation, self._keys, len(self.taken))
-        if computation.sizer and len(computation.sizes) == len(self.taken) + len(keys) - 1:
+        keys, in_flight = collected_and_in_flight(computation, self._keys, len(self.taken_tasks))
+        if computation.sizer and len(computation.sizes) == len(self.taken_tasks) + len(keys) - 1:
             # The size of the last result is being measured: the next chunk has it.
             del keys[-1]
         names = NamesOfPlainKeys(keys, computation.dsk)
@@ -173,12 +173,12 @@ class _TasksOfComputation:
         )
 
     def _read_finished(self, finished: ComputationSnapshot) -> _Part:
-        tasks, taken = finished.tasks, len(self.taken)
+        tasks, start = finished.tasks, len(self.taken_tasks)
         assert isinstance(tasks.keys, Keys)
-        keys = self._keys[taken:] + tasks.keys.after(len(self._keys))
-        stop = taken + len(keys)
-        names = [(row - taken, name) for row, name in tasks.names if taken <= row < stop]
-        spans = SpansOfTasks(keys, self._annotated) if taken else tasks.spans
+        keys = self._keys[start:] + tasks.keys.after(len(self._keys))
+        stop = start + len(keys)
+        names = [(row - start, name) for row, name in tasks.names if start <= row < stop]
+        spans = SpansOfTasks(keys, self._annotated) if start else tasks.spans
         return _Part(
             finished.info, self._new(tasks, keys, names, spans), self._rows_of([]), ([], [])
         )
@@ -190,7 +190,7 @@ class _TasksOfComputation:
         names: Iterable[tuple[int, str]],
         spans: SpansOfTasks,
     ) -> TaskRows:
-        start, stop = len(self.taken), len(self.taken) + len(keys)
+        start, stop = len(self.taken_tasks), len(self.taken_tasks) + len(keys)
         return TaskRows(
             rows=bytes(source.rows[start * ROW.size : stop * ROW.size]),
             keys=keys,
@@ -230,19 +230,19 @@ class _TasksOfComputation:
 
     def collected(self, part: _Part, workers: Workers, position: int) -> Tables:
         """The tasks that are new, of which the first is to be at `position`."""
-        taken = len(self.taken)
+        first = len(self.taken_tasks)
         tasks = tasks_of(part.info, part.new, workers)
         self.threads = self.threads.plus(task_threads(part.new.rows))
-        self.taken.add(position, tasks["function"])
+        self.taken_tasks.add(position, tasks["function"])
         if self.computation.finished is not None and part.info.stop is not None:
-            remember_functions(self.computation.finished, self.taken.functions())
+            remember_functions(self.computation.finished, self.taken_tasks.functions())
         logged = log_tables(part.new)
         for name in logged:
             self._log_taken[name] += len(getattr(part.new, name).rows)
-        to = self.taken.positions_of
+        to = self.taken_tasks.positions_of
         return {
             "tasks": tasks,
-            "dependencies": self._dependencies(part.new.dependencies, taken, position),
+            "dependencies": self._dependencies(part.new.dependencies, first, position),
             **{name: moved(table, REFERENCES[name], to) for name, table in logged.items()},
         }
 
@@ -253,10 +253,10 @@ class _TasksOfComputation:
             "dependencies": self._dependencies_table(position, *part.dependencies),
         }
 
-    def _dependencies(self, dependencies: Dependencies, taken: int, position: int) -> Table:
-        """Those of the tasks from row `taken` on, of which the first is at `position`."""
+    def _dependencies(self, dependencies: Dependencies, first: int, position: int) -> Table:
+        """Those of the tasks from row `first` on, of which the first is at `position`."""
         start = self._dependencies_taken
-        counts = dependencies.counts[taken : len(self.taken)]
+        counts = dependencies.counts[first : len(self.taken_tasks)]
         stop = self._dependencies_taken = start + sum(counts)
         return self._dependencies_table(position, counts, dependencies.rows[start:stop])
 
@@ -269,7 +269,10 @@ class _TasksOfComputation:
         depends_on = np.array(rows, dtype=np.int64)
         task = np.arange(position, position + len(counts)).repeat(counts)
         # What runs may depend on what has been collected since.
-        taken = depends_on < len(self.taken)
+        is_collected = depends_on < len(self.taken_tasks)
         return Table(
-            {"task": task[taken], "depends_on": self.taken.positions_of(depends_on[taken])}
+            {
+                "task": task[is_collected],
+                "depends_on": self.taken_tasks.positions_of(depends_on[is_collected]),
+            }
         )

@@ -55,31 +55,31 @@ def _columns_of_few(keys: Sequence[Hashable]) -> KeyColumns:
     kinds, distinct = _codes_of(list(map(type, keys)))
     alike = [np.flatnonzero(kinds == kind) for kind in range(len(distinct))]
     columns = [_columns_of_a_kind([keys[row] for row in rows.tolist()]) for rows in alike]
-    place = np.argsort(np.concatenate(alike))
-    texts, functions = (concatenate(column)[place] for column in zip(*columns, strict=True))
+    row_of = np.argsort(np.concatenate(alike))
+    texts, functions = (concatenate(column)[row_of] for column in zip(*columns, strict=True))
     return texts, functions
 
 
 def _columns_of_a_kind(keys: Sequence[Hashable]) -> KeyColumns:
     kind = type(keys[0])
-    if kind is str and (found := _texts_of_texts(keys)):
-        texts, heads = found
+    if kind is str and (columns := _texts_of_texts(keys)):
+        texts, heads = columns
         return texts, recoded(texts.heads.codes, [head and function_of_key(head) for head in heads])
-    if kind is tuple and (found := _texts_of_tuples(keys)):
-        texts, names = found
+    if kind is tuple and (columns := _texts_of_tuples(keys)):
+        texts, names = columns
         return texts, recoded(texts.heads.codes, [function_of_key(name) for name in names])
     return PrefixStrings.of(map(text_of_key, keys)), _functions_one_by_one(keys)
 
 
 def _functions_one_by_one(keys: Sequence[Hashable]) -> Categorical:
-    known: dict[Hashable, str] = {}
+    function_of: dict[Hashable, str] = {}
     names: list[str] = []
     for key in keys:
         head = key[0] if type(key) is tuple and key else key
         try:
-            names.append(known[head])
+            names.append(function_of[head])
         except KeyError:
-            names.append(known.setdefault(head, function_of_key(key)))
+            names.append(function_of.setdefault(head, function_of_key(key)))
         except TypeError:
             names.append(function_of_key(key))
     return Categorical.of(names)
@@ -87,20 +87,20 @@ def _functions_one_by_one(keys: Sequence[Hashable]) -> Categorical:
 
 def recoded(codes: IntArray, values: Sequence[str]) -> Categorical:
     """A column of these values, each once, where several codes may mean one."""
-    place = {value: code for code, value in enumerate(dict.fromkeys(values))}
-    code_of = np.array([place[value] for value in values], dtype=np.int64)
-    return Categorical(code_of[codes], list(place))
+    position = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    code_of = np.array([position[value] for value in values], dtype=np.int64)
+    return Categorical(code_of[codes], list(position))
 
 
 def _renamed(column: Categorical, names: Mapping[int, str]) -> Categorical:
     """The column with other values in some rows, and none that no row has."""
     if not names:
         return column
-    place = {value: code for code, value in enumerate(column.values)}
+    position = {value: code for code, value in enumerate(column.values)}
     codes = column.codes.astype(np.int64)
-    codes[list(names)] = [place.setdefault(name, len(place)) for name in names.values()]
+    codes[list(names)] = [position.setdefault(name, len(position)) for name in names.values()]
     used, codes = np.unique(codes, return_inverse=True)
-    values = list(place)
+    values = list(position)
     return Categorical(codes.reshape(-1), [values[code] for code in used.tolist()])
 
 
@@ -114,9 +114,9 @@ def _texts_of_tuples(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | N
         return None
     # The name itself is left out: each head is there once.
     patterns = {length: f"%.0s{', '.join(['%d'] * (length - 1))})" for length in set(lengths)}
-    whole = "".join(map(patterns.__getitem__, lengths))
+    pattern = "".join(map(patterns.__getitem__, lengths))
     try:
-        tails = (whole % tuple(items)).encode()
+        tails = (pattern % tuple(items)).encode()
         codes, names = _codes_of(list(map(itemgetter(0), keys)))
         heads = Categorical(codes, [f"({name!r}, " for name in names])
     except (TypeError, ValueError):
@@ -131,10 +131,10 @@ def _texts_of_texts(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | No
 
     None if they hold characters that would make it difficult.
     """
-    whole = "\n".join(keys)
-    if not whole.isascii() or whole.count("\n") != len(keys) - 1:
+    text = "\n".join(keys)
+    if not text.isascii() or text.count("\n") != len(keys) - 1:
         return None
-    codes, heads = _codes_of(_WORDS.findall(whole))
+    codes, heads = _codes_of(_WORDS.findall(text))
     cuts = np.array(list(map(len, heads)))[codes]
     lengths = np.fromiter(map(len, keys), np.int64, len(keys)) - cuts
     tails = "".join([key[cut:] for key, cut in zip(keys, cuts.tolist(), strict=True)])
@@ -144,5 +144,5 @@ def _texts_of_texts(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | No
 def _codes_of(items: Sequence[H]) -> tuple[IntArray, list[H]]:
     """For each item its position among the distinct ones, and those."""
     distinct = list(dict.fromkeys(items))
-    position = {item: place for place, item in enumerate(distinct)}
+    position = {item: index for index, item in enumerate(distinct)}
     return np.fromiter(map(position.__getitem__, items), np.int64, len(items)), distinct

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from dask_diag.builders.chunks import Taken
+from dask_diag.builders.chunks import Increment
 from dask_diag.builders.tasks import functions_of
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.computation_progress import ProgressInfo, open_calls, progress_of
@@ -29,7 +29,7 @@ class IncrementalProgress:
         self._session = session
         self._ended: set[int] = set()
 
-    def take(self) -> Taken:
+    def take(self) -> Increment:
         """What computations that have ended since last asked were to run; and what goes on."""
         ended: list[_Counts] = []
         planned: list[_Counts] = []
@@ -48,7 +48,7 @@ class IncrementalProgress:
             elif info is not None:
                 progress.append(info)
                 planned.append((computation.name, counts))
-        progress += open_calls({each.called for each in computations})
+        progress += open_calls({computation.called for computation in computations})
         return (
             {"planned": _planned_table(ended)},
             {"planned": _planned_table(planned), "progress": _progress_table(progress)},

@@ -61,8 +61,10 @@ def build_recording(
         notices=tuple(notices),
         run_id=run_id(),
         pools=pools_table(infos),
-        workers=workers_table(each.info for each in computations),
-        threads=threads_table((each.info, task_threads(each.tasks.rows)) for each in computations),
+        workers=workers_table(computation.info for computation in computations),
+        threads=threads_table(
+            (computation.info, task_threads(computation.tasks.rows)) for computation in computations
+        ),
         **fields,
     )
 
@@ -136,7 +138,7 @@ def _usage_columns(computations: Sequence[ComputationInfo]) -> dict[str, FloatAr
         "process_cpu": np.array([usage.process_cpu for usage in usages], dtype=float),
         "scheduler_cpu": np.array([usage.thread_cpu for usage in usages], dtype=float),
         "others_cpu": np.array([usage.others_cpu for usage in usages], dtype=float),
-        "hooks_cpu": np.array([each.hooks_cpu for each in computations], dtype=float),
+        "hooks_cpu": np.array([computation.hooks_cpu for computation in computations], dtype=float),
         "voluntary_switches": np.array([usage.voluntary for usage in usages], dtype=float),
         "involuntary_switches": np.array([usage.involuntary for usage in usages], dtype=float),
     }
@@ -171,8 +173,8 @@ def processes_table(samples: array[float], logs: Sequence[ClusterLog] = ()) -> t
         return tables.Processes.empty()
     numbers = np.array(samples, dtype=float).reshape(-1, len(PROCESS_COLUMNS))
     columns = {name: numbers[:, n].copy() for n, name in enumerate(PROCESS_COLUMNS)}
-    whole = {name: columns[name].astype(np.int64) for name in ("pid", "is_child")}
-    return with_places(Table({**columns, **whole}), logs)
+    integers = {name: columns[name].astype(np.int64) for name in ("pid", "is_child")}
+    return with_places(Table({**columns, **integers}), logs)
 
 
 def memory_table(series: Mapping[str, array[float]]) -> tables.Memory:

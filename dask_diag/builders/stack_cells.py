@@ -49,19 +49,19 @@ class CellsByCycle:
         self._forget()
 
     def _forget(self) -> None:
-        self._known: dict[int, tuple[Packed, Cells]] = {}
+        self._cells_of_cycle: dict[int, tuple[Packed, Cells]] = {}
         self._functions: dict[Function, int] = {}
         self._keys = {"": 0}
 
-    def of(self, found: Snapshot) -> tuple[Cells, Names]:
+    def of(self, snapshot: Snapshot) -> tuple[Cells, Names]:
         """The cells of a snapshot, and the names of their numbers."""
-        if not self._known.keys() <= found.cycles.keys():
+        if not self._cells_of_cycle.keys() <= snapshot.cycles.keys():
             # Cycles were merged: names may have gone with them.
             self._forget()
-        for number, packed in found.cycles.items():
-            if number not in self._known or self._known[number][0] is not packed:
-                self._known[number] = packed, self._columns_of(number, packed)
-        columns = (self._known[number][1] for number in found.cycles)
+        for number, packed in snapshot.cycles.items():
+            if number not in self._cells_of_cycle or self._cells_of_cycle[number][0] is not packed:
+                self._cells_of_cycle[number] = packed, self._columns_of(number, packed)
+        columns = (self._cells_of_cycle[number][1] for number in snapshot.cycles)
         cells = Cells(*map(np.concatenate, zip(NO_CELLS, *columns, strict=True)))
         return cells, Names(list(self._functions), list(self._keys))
 
@@ -84,15 +84,15 @@ class CellsByCycle:
         return Cells(cycle, of[:, 0], of[:, 1], nodes, seconds, cpu, counts)
 
 
-def cells_of(found: Snapshot) -> tuple[Cells, Names]:
+def cells_of(snapshot: Snapshot) -> tuple[Cells, Names]:
     """The cells of one snapshot, and the names of their numbers."""
-    return CellsByCycle().of(found)
+    return CellsByCycle().of(snapshot)
 
 
 def summed(cells: Cells) -> Cells:
     """The same, where those that are alike in all but numbers are one."""
-    places = np.stack([cells.cycle, cells.function, cells.key, cells.node], axis=1)
-    distinct, row = np.unique(places, axis=0, return_inverse=True)
+    rows = np.stack([cells.cycle, cells.function, cells.key, cells.node], axis=1)
+    distinct, row = np.unique(rows, axis=0, return_inverse=True)
     row = row.reshape(-1)
     seconds, cpu, counts = (
         np.bincount(row, values, minlength=len(distinct))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.builders.stack_cells import Cells, Function
-from dask_diag.capture.sampling.bins import NOT_SAMPLED
+from dask_diag.capture.sampling.bins import NO_NODE
 from dask_diag.capture.snapshot import ComputationInfo, ComputationSnapshot
 from dask_diag.columns import Array
 from dask_diag.model.table import Table
@@ -135,7 +135,7 @@ def scaled(cells: Cells, tasks: Measured, functions: int) -> Cells:
     def sums(of: Cells | Measured, values: Array) -> Array:
         return np.bincount(of.function, values, minlength=functions)
 
-    missed = cells.node == NOT_SAMPLED
+    missed = cells.node == NO_NODE
     wall, cpu = sums(tasks, tasks.seconds), sums(tasks, tasks.cpu)
     scale = np.where(wall > 0, _ratio(wall, sums(cells, cells.seconds)), 1.0)
     seconds = cells.seconds * scale[cells.function]
@@ -160,22 +160,22 @@ def unseen_tasks(cells: Cells, tasks: Measured, cycle: float, functions: int) ->
     seen[cells.function] = True
     unseen = ~seen[tasks.function]
     number = (tasks.middle[unseen] // cycle).astype(np.int64)
-    places, row = np.unique(
+    distinct, row = np.unique(
         np.stack([number, tasks.function[unseen]], axis=1), axis=0, return_inverse=True
     )
     row = row.reshape(-1)
-    zeros = np.zeros(len(places), dtype=np.int64)
+    zeros = np.zeros(len(distinct), dtype=np.int64)
     return Cells(
-        places[:, 0],
-        places[:, 1],
+        distinct[:, 0],
+        distinct[:, 1],
         zeros,
-        zeros + NOT_SAMPLED,
-        np.bincount(row, tasks.seconds[unseen], minlength=len(places)),
-        np.bincount(row, tasks.cpu[unseen], minlength=len(places)),
+        zeros + NO_NODE,
+        np.bincount(row, tasks.seconds[unseen], minlength=len(distinct)),
+        np.bincount(row, tasks.cpu[unseen], minlength=len(distinct)),
         zeros,
     )
 
 
-def _ratio(part: Array, whole: Array) -> Array:
+def _ratio(part: Array, total: Array) -> Array:
     """Zero where there is nothing to divide by."""
-    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+    return np.divide(part, total, out=np.zeros(len(part)), where=total > 0)

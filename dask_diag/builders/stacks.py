@@ -39,25 +39,25 @@ def stacks_tables(
 
     Cycles are cut at the bounds of the block that was sampled, with its computations.
     """
-    found = stacks.snapshot()
+    snapshot = stacks.snapshot()
     infos = [computation.info for computation in computations]
     starts = [*([] if start is None else [start]), *(info.called for info in infos)]
     stops = [np.inf if stop is None else stop, *(info.stop or np.inf for info in infos)]
     bounds = min(starts, default=-np.inf), max(stops)
-    return {**_tree(found), "samples": _samples(found, computations, bounds)}
+    return {**_tree(snapshot), "samples": _samples(snapshot, computations, bounds)}
 
 
 def stacks_of_tasks(
     stacks: Stacks, tasks: Table, worker: str, bounds: tuple[float, float]
 ) -> dict[str, Table]:
     """The same of tasks that one worker of a cluster ran; those that still run stop at the end."""
-    found = stacks.snapshot()
-    cells, (seen, keys) = cells_of(found)
+    snapshot = stacks.snapshot()
+    cells, (seen, keys) = cells_of(snapshot)
     of_tasks = [(Root.TASKS, name) for name in tasks["function"].values]
     names = Names(list(dict.fromkeys([*seen, *of_tasks])), keys)
     measured = measured_tasks(tasks, names.functions, np.full(len(tasks), bounds[1]))
-    samples = _scaled_samples(cells, found.cycle, names, measured, (*bounds, worker))
-    return {**_tree(found), "samples": samples}
+    samples = _scaled_samples(cells, snapshot.cycle, names, measured, (*bounds, worker))
+    return {**_tree(snapshot), "samples": samples}
 
 
 def joined_stacks(parts: Sequence[dict[str, Table]]) -> dict[str, Table]:
@@ -88,11 +88,11 @@ class SeenBefore:
         self._size = -1, -1
         self._tree: dict[str, Table] = {}
 
-    def tree(self, found: Snapshot) -> dict[str, Table]:
+    def tree(self, snapshot: Snapshot) -> dict[str, Table]:
         """The tables of the tree, which only grows."""
-        size = len(found.lines), len(found.parents)
+        size = len(snapshot.lines), len(snapshot.parents)
         if size != self._size:
-            self._size, self._tree = size, _tree(found)
+            self._size, self._tree = size, _tree(snapshot)
         return self._tree
 
 
@@ -104,18 +104,18 @@ def stacks_as_seen(
     If this is asked again and again, `before` has what is the same.
     """
     before = before or SeenBefore()
-    found = stacks.snapshot()
-    (cells, names), cycle = before.cells.of(found), found.cycle
+    snapshot = stacks.snapshot()
+    (cells, names), cycle = before.cells.of(snapshot), snapshot.cycle
     if len(cells.node) > most and cells.key.any():
         cells = summed(cells._replace(key=np.zeros_like(cells.key)))
     while len(cells.node) > most and cells.cycle.min() < cells.cycle.max():
         cells, cycle = summed(cells._replace(cycle=cells.cycle // 2)), 2 * cycle
     bounds = -np.inf, np.inf, worker
-    return {**before.tree(found), "samples": _samples_table(cells, cycle, names, bounds)}
+    return {**before.tree(snapshot), "samples": _samples_table(cells, cycle, names, bounds)}
 
 
-def _tree(found: Snapshot) -> dict[str, Table]:
-    lines, parents = found.lines, found.parents
+def _tree(snapshot: Snapshot) -> dict[str, Table]:
+    lines, parents = snapshot.lines, snapshot.parents
     return {
         "frames": Table(
             {
@@ -128,22 +128,22 @@ def _tree(found: Snapshot) -> dict[str, Table]:
         "call_tree": Table(
             {
                 "parent": np.array(parents, dtype=np.int64),
-                "frame": np.array(found.line_of_node, dtype=np.int64),
+                "frame": np.array(snapshot.line_of_node, dtype=np.int64),
             }
         ),
     }
 
 
 def _samples(
-    found: Snapshot, computations: Sequence[ComputationSnapshot], bounds: tuple[float, float]
+    snapshot: Snapshot, computations: Sequence[ComputationSnapshot], bounds: tuple[float, float]
 ) -> Table:
     table = times_of_tasks(computations)
-    cells, (seen, keys) = cells_of(found)
+    cells, (seen, keys) = cells_of(snapshot)
     of_tasks = [(Root.TASKS, name) for name in table["function"].values]
     functions = list(dict.fromkeys([*seen, *of_tasks, GRAPH, SCHEDULER]))
     measured = measured_seconds(table, computations, functions)
     names = Names(functions, keys)
-    return _scaled_samples(cells, found.cycle, names, measured, (*bounds, ""))
+    return _scaled_samples(cells, snapshot.cycle, names, measured, (*bounds, ""))
 
 
 Bounds = tuple[float, float, str]

@@ -66,17 +66,17 @@ def _transfers_table(transfers: Transfers) -> Table:
     columns = dict(zip(transfers.COLUMNS, numbers.T, strict=True))
     parts = []
     for activity, side, start, stop, size in _STEPS_OF_A_TRANSFER:
-        known = ~np.isnan(columns[start]) & ~np.isnan(columns[stop])
-        count = int(known.sum())
+        is_known = ~np.isnan(columns[start]) & ~np.isnan(columns[stop])
+        count = int(is_known.sum())
         parts.append(
             Table(
                 {
-                    "task": task[known],
+                    "task": task[is_known],
                     "activity": Categorical(np.zeros(count, np.uint8), [activity]),
                     "side": Categorical(np.zeros(count, np.uint8), [side]),
-                    "start": columns[start][known],
-                    "stop": columns[stop][known],
-                    "bytes": columns[size][known],
+                    "start": columns[start][is_known],
+                    "stop": columns[stop][is_known],
+                    "bytes": columns[size][is_known],
                     "source": constant("", count),
                     "destination": constant("", count),
                 }

@@ -75,12 +75,12 @@ def tasks_tables(computations: Iterable[ComputationSnapshot]) -> dict[str, Table
         before += len(table)
     table = stack([*tables, _no_tasks()])
     order = np.argsort(table["submitted"], kind="stable")
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
+    position_of = np.empty(len(order), dtype=np.int64)
+    position_of[order] = np.arange(len(order))
     return {
         "tasks": with_workers_named(table.rows(order), workers),
         **{
-            name: moved(stack(parts), REFERENCES[name], place.__getitem__)
+            name: moved(stack(parts), REFERENCES[name], position_of.__getitem__)
             for name, parts in references.items()
             if parts
         },

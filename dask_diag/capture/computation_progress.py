@@ -51,12 +51,12 @@ def progress_of(computation: Computation) -> ProgressInfo | None:
     return info if computation.finished is None else None
 
 
-def open_calls(known: Collection[float]) -> Iterator[ProgressInfo]:
+def open_calls(started: Collection[float]) -> Iterator[ProgressInfo]:
     """The calls of dask that go on and have not come to a computation yet.
 
     Parameters
     ----------
-    known : collection of float
+    started : collection of float
         When dask was called for computations that have started.
     """
     threads = tuple(calls_of_threads.items())
@@ -67,7 +67,7 @@ def open_calls(known: Collection[float]) -> Iterator[ProgressInfo]:
         for ident, calls in threads:
             times = _open_times(frames.pop(ident, None), calls.times)
             # A computation inside another's call, as an optimization may start one, is its own.
-            if times and max(times) not in known:
+            if times and max(times) not in started:
                 yield ProgressInfo("", ProgressPhase.GRAPH, max(times), 0, 0, 0, 0, 0)
     finally:
         # The frame of this call is among them, and would keep all alive in a circle.
@@ -76,9 +76,9 @@ def open_calls(known: Collection[float]) -> Iterator[ProgressInfo]:
 
 def _open_times(frame: FrameType | None, times: dict[int, float]) -> list[float]:
     """When the functions of dask on a stack were called, of those that were noted."""
-    found = []
+    called = []
     while frame is not None:
         if id(frame.f_code) in codes_of_dask_calls and id(frame) in times:
-            found.append(times[id(frame)])
+            called.append(times[id(frame)])
         frame = frame.f_back
-    return found
+    return called

@@ -7,7 +7,7 @@ from threading import get_ident
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.snapshot import NOTHING_LEFT, ComputationInfo, ComputationSnapshot, TaskRows
-from dask_diag.capture.system.usage import Pool, Usage
+from dask_diag.capture.system.usage import NativePool, Usage
 from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.in_flight import InFlight
 from dask_diag.capture.tasks.keys import NamesOfPlainKeys, keys_since
@@ -57,7 +57,7 @@ def info_at_end(
     computation: Computation,
     stop: float | None,
     usage: Usage,
-    pools: tuple[Pool, ...] = (),
+    pools: tuple[NativePool, ...] = (),
     *,
     error: str = "",
     not_run: Mapping[str, int] = NOTHING_LEFT,

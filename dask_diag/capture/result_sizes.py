@@ -100,12 +100,12 @@ class ResultSizes:
 
 def _measure_of(kind: type) -> Measure:
     """How values of a type are measured."""
-    if kind in _MEASURES:
-        return _MEASURES[kind]
+    if kind in _SIZE_OF:
+        return _SIZE_OF[kind]
     if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
         # Results of reductions are dicts of arrays: to find out again what each of them is would
         # take longer than to measure it.
-        return _MEASURES.setdefault(kind, _size_of_numpy_array)
+        return _SIZE_OF.setdefault(kind, _size_of_numpy_array)
     if kind.__module__.partition(".")[0] == "pandas" and hasattr(kind, "memory_usage"):
         return _size_of_table
     if hasattr(kind, "__dask_graph__"):
@@ -163,7 +163,7 @@ def _size_of_table(value: _Result, depth: int) -> float:
     if index is None:
         return _size_of_index(value, depth)
     columns = [value] if value.ndim == 1 else [column for _, column in value.items()]
-    return _size_of_index(index, depth) + sum(_size_of_column(each, depth) for each in columns)
+    return _size_of_index(index, depth) + sum(_size_of_column(column, depth) for column in columns)
 
 
 def _size_of_index(index: _Result, depth: int) -> float:
@@ -171,7 +171,7 @@ def _size_of_index(index: _Result, depth: int) -> float:
     if levels is None:
         return _size_of_column(index, depth)
     # Its own `nbytes` would first make a table of all its values.
-    return sum(_size_of_column(each, depth) for each in levels) + sum(
+    return sum(_size_of_column(level, depth) for level in levels) + sum(
         int(codes.nbytes) for codes in index.codes
     )
 
@@ -197,7 +197,7 @@ def _size_of_items(sample: Sequence[object], count: int, depth: int) -> float:
         if kind in _PLAIN:
             total += getsizeof(item)
         else:
-            measure = _MEASURES.get(kind) or _measure_of(kind)
+            measure = _SIZE_OF.get(kind) or _measure_of(kind)
             total += measure(item, depth + 1)  # type: ignore[arg-type]
     return total if len(sample) == count else round(total * count / len(sample))
 
@@ -207,7 +207,7 @@ def _step(count: int) -> int:
     return max(1, -(-count // _SAMPLE))
 
 
-_MEASURES: dict[type, Measure] = {
+_SIZE_OF: dict[type, Measure] = {
     **dict.fromkeys(_PLAIN, _size_of_plain),
     **dict.fromkeys((list, tuple), _size_of_sequence),
     **dict.fromkeys((set, frozenset), _size_of_set),

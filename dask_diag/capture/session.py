@@ -41,7 +41,9 @@ class Session:
 
     def clear(self, start: float | None) -> None:
         """Forget all but the computations that run now, and start again."""
-        self.computations = [each for each in self.computations if each.finished is None]
+        self.computations = [
+            computation for computation in self.computations if computation.finished is None
+        ]
         self.faults = []
         self.start = start
         self.stop = None

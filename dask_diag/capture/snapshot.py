@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from dask_diag.capture.system.thread_usage import ThreadCpu
-from dask_diag.capture.system.usage import Pool, Usage
+from dask_diag.capture.system.usage import NativePool, Usage
 from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.remote_task import RemoteWorker
 from dask_diag.capture.tasks.task_log import Metrics, SpansOfTasks, Transfers, Waits
@@ -49,7 +49,7 @@ class ComputationInfo(NamedTuple):
         What each thread of this process used; empty if that is not known.
     hooks_cpu : float
         CPU seconds of the hooks of profilers, calibrated per task; NaN if it is not known.
-    pools : tuple of Pool
+    pools : tuple of NativePool
         The pools of threads of native libraries, if it has ended and was not short.
     remote_workers : mapping
         The worker processes that ran tasks, by pid.
@@ -73,7 +73,7 @@ class ComputationInfo(NamedTuple):
     usage: Usage
     threads: tuple[ThreadCpu, ...]
     hooks_cpu: float
-    pools: tuple[Pool, ...]
+    pools: tuple[NativePool, ...]
     remote_workers: Mapping[int, RemoteWorker]
     not_run: Mapping[str, int] = NOTHING_LEFT
 

@@ -18,7 +18,7 @@ from dask_diag.cli.output import end_as, one_line, print_message, why_failed
 from dask_diag.cli.paths import FilePath, check_free, check_page
 from dask_diag.cli.repeat import numbered, run_repeatedly
 from dask_diag.cli.runner import (
-    Program,
+    ProgramRunner,
     end_of,
     kind_of_program,
     print_as_python_does,
@@ -131,7 +131,7 @@ def run(
     kind = kind_of_program(module, code)
     if live and repeat is not None:
         raise click.UsageError("use either --live or --repeat, not both")
-    runs = Program(kind, program, arguments)
+    runs = ProgramRunner(kind, program, arguments)
     path = output if output is not None else f"{runs.name}.diag"
     files = _files(path, report, repeat)
     _check_free(files, force, runs.path)
@@ -198,7 +198,7 @@ def _check_free(files: Sequence[tuple[str, str | None]], force: bool, program: s
 
 
 def _run(
-    program: Program,
+    program: ProgramRunner,
     recorder: record,
     progress: AbstractContextManager[object],
     started: Callable[[], None],

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 
-__all__ = ["Program", "end_of", "kind_of_program", "print_as_python_does", "wait_for_threads"]
+__all__ = ["ProgramRunner", "end_of", "kind_of_program", "print_as_python_does", "wait_for_threads"]
 
 _OWN_MODULES = (
     "dask_diag.profilers.deferred_interrupts",
@@ -45,7 +45,7 @@ def kind_of_program(module: bool, code: bool) -> str:
     return "module" if module else "code" if code else "script"
 
 
-class Program:
+class ProgramRunner:
     """A script, a module or code, with its arguments.
 
     Parameters
@@ -100,7 +100,7 @@ class Program:
             first = {"script": os.path.dirname(os.path.realpath(self._path)), "module": os.getcwd()}
             sys.path[0] = first.get(self._kind, "")
         if self._kind == "module":
-            self._spec = _found(self._what)
+            self._spec = _spec_of(self._what)
 
     def run(self) -> None:
         """Run it as ``__main__``, once it has been prepared; whatever it raises is raised."""
@@ -147,7 +147,7 @@ def _check_readable(path: str) -> None:
     )
 
 
-def _found(name: str) -> ModuleSpec:
+def _spec_of(name: str) -> ModuleSpec:
     """The spec of a module, or of the ``__main__`` of a package."""
     shown = one_line(name) or repr(name)
     try:
@@ -182,14 +182,14 @@ def _without_own_frames(traceback: TracebackType | None) -> TracebackType | None
     while traceback is not None:
         steps.append(traceback)
         traceback = traceback.tb_next
-    rest: TracebackType | None = None
+    shortened: TracebackType | None = None
     for step in reversed(steps):
         name = str(step.tb_frame.f_globals.get("__name__", ""))
         if not name.startswith(_OWN_MODULES):
             # Instructions that the compiler added are on no line.
             line = step.tb_lineno or step.tb_frame.f_code.co_firstlineno
-            rest = TracebackType(rest, step.tb_frame, step.tb_lasti, line)
-    return rest
+            shortened = TracebackType(shortened, step.tb_frame, step.tb_lasti, line)
+    return shortened
 
 
 def end_of(work: Callable[[], object], interrupts: DeferredInterrupts) -> BaseException | None:

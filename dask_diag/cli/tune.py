@@ -12,7 +12,7 @@ import click
 
 from dask_diag.cli.output import end_as, one_line, print_message, print_result, replace_line
 from dask_diag.cli.paths import FilePath, check_page
-from dask_diag.cli.runner import Program, kind_of_program
+from dask_diag.cli.runner import ProgramRunner, kind_of_program
 
 __all__ = ["tune"]
 
@@ -101,16 +101,16 @@ def tune(
     reported. Ctrl-C ends the trials and shows what is known.
     """
     from dask_diag.atomic_files import write_text
-    from dask_diag.tuning.trials import Program as TunedProgram
+    from dask_diag.tuning.trials import Program
     from dask_diag.tuning.tune import tune as tune_program
 
     kind = kind_of_program(module, code)
-    check_page(page, force, Program(kind, program, arguments).path)
+    check_page(page, force, ProgramRunner(kind, program, arguments).path)
     if only and not (scheduler or workers or config or parameters):
         raise click.UsageError("--only: name something to try: --scheduler, --workers, ...")
     with _ended_by_signals() as ended_by, _progress_line(budget) as progress:
         result = tune_program(
-            TunedProgram(kind, program, arguments),
+            Program(kind, program, arguments),
             schedulers=scheduler,
             workers=workers,
             config=config,

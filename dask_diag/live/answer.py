@@ -112,7 +112,7 @@ def answer(viewer: Viewer, findings: FindingsSoFar, revision: int) -> Answer:
     model = viewer.model
     functions = _functions(model)
     word, state = state_parts(model, shown(viewer.name), viewer.now)
-    shares = [each.share for each in model.progress.running.values() if each.total]
+    shares = [progress.share for progress in model.progress.running.values() if progress.total]
     return {
         "revision": revision,
         "recording": model.generation,
@@ -135,8 +135,13 @@ def answer(viewer: Viewer, findings: FindingsSoFar, revision: int) -> Answer:
         "running_title": running_title(model).capitalize(),
         "running_left_out": max(0, len(model.running) - _MOST_RUNNING),
         "findings": [
-            (each.code, lost(each), shown(each.evidence, _LONGEST), shown(each.advice, _LONGEST))
-            for each in findings.findings[:_MOST_FINDINGS]
+            (
+                finding.code,
+                lost(finding),
+                shown(finding.evidence, _LONGEST),
+                shown(finding.advice, _LONGEST),
+            )
+            for finding in findings.findings[:_MOST_FINDINGS]
         ],
         "findings_note": shown(findings.note(viewer), _LONGEST),
         "notices": [shown(text, _LONGEST) for text in _notices(model)[:_MOST_NOTICES]],
@@ -176,9 +181,9 @@ def _resources(
 
 
 def _thinned(values: FloatArray, most: int, name: str) -> list[float | None]:
-    each = -(-len(values) // most)
-    if each > 1:
-        values = np.fmax.reduceat(values, np.arange(0, len(values), each))
+    per_point = -(-len(values) // most)
+    if per_point > 1:
+        values = np.fmax.reduceat(values, np.arange(0, len(values), per_point))
     # Digits that no pixel shows.
     digits = {"time": 3, "memory": -3}.get(name, 1)
     rounded: list[float] = np.round(values, digits).tolist()

@@ -84,8 +84,8 @@ def addresses(server: LiveServer, environ: Mapping[str, str]) -> list[str]:
         lines.append(f"through the hub: {page if hub else UNKNOWN_HUB}")
     if environ.get("SSH_CONNECTION"):
         host = environ["SSH_CONNECTION"].split()[2:3]
-        there = host[0] if host else "THIS-MACHINE"
-        lines.append(f"from your machine: ssh -L {server.port}:127.0.0.1:{server.port} {there}")
+        machine = host[0] if host else "THIS-MACHINE"
+        lines.append(f"from your machine: ssh -L {server.port}:127.0.0.1:{server.port} {machine}")
     return lines
 
 

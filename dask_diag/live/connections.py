@@ -68,7 +68,7 @@ class LimitedServer(HTTPServer):
 
     def handle_stream(self, stream: IOStream, address: tuple[object, ...]) -> None:
         """Somebody has connected."""
-        self._strangers = [each for each in self._strangers if not each.closed()]
+        self._strangers = [stranger for stranger in self._strangers if not stranger.closed()]
         if len(self._strangers) >= MOST_STRANGERS:
             self._strangers.pop(0).close()
         self._strangers.append(stream)
@@ -77,7 +77,7 @@ class LimitedServer(HTTPServer):
     def note_friend(self, request: HTTPServerRequest) -> None:
         """Somebody has the token."""
         stream = getattr(request.connection, "stream", None)
-        self._strangers = [each for each in self._strangers if each is not stream]
+        self._strangers = [stranger for stranger in self._strangers if stranger is not stream]
 
 
 def silence() -> None:

@@ -170,7 +170,9 @@ class LiveModel:
         self.cached_bytes = float(np.nansum(now.cached_results.metric))
         self._live_worker_seconds = _worker_seconds(now)
         progress = self.progress.running.items()
-        ordered = {name for name, each in progress if each.phase == ProgressPhase.ORDERING}
+        ordered = {
+            name for name, computation in progress if computation.phase == ProgressPhase.ORDERING
+        }
         self._live_preparation = preparation_of(now.computations, ordered)
 
     def resources(self, name: str) -> FloatArray:

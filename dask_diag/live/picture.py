@@ -34,7 +34,7 @@ def picture(viewer: Viewer) -> str:
     parts.append(f"<div>{escape(state_line(model, shown(viewer.name), now))}</div>")
     if preparation := preparation_line(model):
         parts.append(f"<div>{escape(preparation)}</div>")
-    shares = [each.share for each in model.progress.running.values() if each.total]
+    shares = [progress.share for progress in model.progress.running.values() if progress.total]
     if shares:
         parts.append(_bar(shares[0]))
     if model.has_rows:
@@ -68,7 +68,7 @@ def _stream_of(viewer: Viewer) -> list[str]:
         for function, data in _paths(stream, lanes).items()
     )
     height = lanes * _LANE
-    names = "".join(_swatch(*each) for each in stream["functions"][:_MOST_NAMES])
+    names = "".join(_swatch(*function) for function in stream["functions"][:_MOST_NAMES])
     label = f"Tasks of {lanes} workers, {duration(stop - start)}"
     return [
         f'<svg role="img" aria-label="{label}" viewBox="0 0 {_WIDTH} {height}" width="100%">'

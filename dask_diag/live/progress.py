@@ -129,9 +129,9 @@ def seconds_left(progress: ComputationProgress, now: float) -> float | None:
     ):
         return None
     usual = worked / sum(progress.done.values())
-    left = 0.0
+    seconds = 0.0
     for function, tasks in progress.planned.items():
         done = progress.done.get(function, 0)
-        each = progress.seconds[function] / done if done else usual
-        left += max(0, tasks - done) * each
-    return left * elapsed / worked
+        seconds_per_task = progress.seconds[function] / done if done else usual
+        seconds += max(0, tasks - done) * seconds_per_task
+    return seconds * elapsed / worked

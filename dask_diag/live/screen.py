@@ -61,9 +61,9 @@ def screen(viewer: Viewer, width: int, height: int, notice: str = "") -> Rendera
         lines.append(Text(preparation, no_wrap=True, overflow="ellipsis"))
     if model.has_rows:
         lines += [*_resources(model, width), _worker_time(model, width)]
-        room = height - len(lines) - 2 - bool(notice)
-        running = model.running[: max(1, room // 3)]
-        lines += [_functions(model, width, max(1, room - len(running) - 2 * bool(running)))]
+        lines_free = height - len(lines) - 2 - bool(notice)
+        running = model.running[: max(1, lines_free // 3)]
+        lines += [_functions(model, width, max(1, lines_free - len(running) - 2 * bool(running)))]
         if running:
             lines.append(_running(running, running_title(model), now))
     if notice:
@@ -73,7 +73,7 @@ def screen(viewer: Viewer, width: int, height: int, notice: str = "") -> Rendera
 
 def _progress(line: str, model: LiveModel, width: int) -> Text:
     text = Text(line, no_wrap=True, overflow="ellipsis")
-    shares = [each.share for each in model.progress.running.values() if each.total]
+    shares = [progress.share for progress in model.progress.running.values() if progress.total]
     space = width - len(line) - 3
     if shares and space >= 10:
         filled = int(space * shares[0])

@@ -133,11 +133,11 @@ def binned(
     for times, sign in ((left, 1.0), (right, -1.0)):
         inside = np.clip(times, 0, columns)
         pixel = np.minimum(inside.astype(np.int64), columns)
-        rest = 1.0 - (inside - pixel)
-        place = functions * width + pixel
-        here = np.bincount(place, rest, minlength=count * width)
-        after = np.bincount(place + 1, minlength=count * width)
-        cover += sign * here.reshape(count, width)
+        part_of_pixel = 1.0 - (inside - pixel)
+        cell = functions * width + pixel
+        within = np.bincount(cell, part_of_pixel, minlength=count * width)
+        after = np.bincount(cell + 1, minlength=count * width)
+        cover += sign * within.reshape(count, width)
         cover += sign * np.cumsum(after.reshape(count, width), axis=1)
     cover = np.maximum(cover[:, :columns], 0.0)
     level = np.minimum(cover.sum(axis=0), 1.0)
@@ -157,12 +157,12 @@ def _with_running(
     code_of = np.zeros(len(every), np.int64)
     code_of[present] = np.arange(len(present))
     codes = code_of[tasks["function"]]
-    place = {name: code for code, name in enumerate(names)}
-    running = [place.setdefault(task.function, len(place)) for task in model.running]
+    code_of_name = {name: code for code, name in enumerate(names)}
+    running = [code_of_name.setdefault(task.function, len(code_of_name)) for task in model.running]
     functions = np.concatenate([codes, np.array(running, np.int64)])
     starts = np.concatenate([tasks["start"], [task.start for task in model.running]])
     stops = np.concatenate([tasks["stop"], np.full(len(running), max(model.stop, start))])
-    return starts, np.minimum(stops, stop), *_few(functions, list(place))
+    return starts, np.minimum(stops, stop), *_few(functions, list(code_of_name))
 
 
 def _few(functions: IntArray, names: list[str]) -> tuple[IntArray, list[str]]:

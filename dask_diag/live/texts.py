@@ -34,12 +34,12 @@ _PREPOSITIONS = ("for ", "after ")
 
 def duration(value: float) -> str:
     """How long something has taken so far, to the second."""
-    whole = max(0, int(value))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    seconds = max(0, int(value))
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60:02} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60:02} min"
 
 
 def _to_a_digit(value: float) -> str:
@@ -65,9 +65,9 @@ def percent_done(progress: ComputationProgress) -> str:
 
 def state_line(model: LiveModel, name: str, now: float) -> str:
     """What the recording is, and since when, in one line."""
-    word, rest = state_parts(model, name, now)
-    between = " " if rest.startswith(_PREPOSITIONS) else ": "
-    return f"{word}{between}{rest}"
+    word, state = state_parts(model, name, now)
+    between = " " if state.startswith(_PREPOSITIONS) else ": "
+    return f"{word}{between}{state}"
 
 
 def state_parts(model: LiveModel, name: str, now: float) -> tuple[str, str]:
@@ -108,8 +108,8 @@ def _activity(model: LiveModel) -> str:
 def progress_lines(model: LiveModel, now: float) -> list[str]:
     """What each computation that runs does; what there is else to say, if none does."""
     lines = [
-        _progress_line(each, now, is_growing=model.state == FollowState.GROWING)
-        for each in model.progress.running.values()
+        _progress_line(progress, now, is_growing=model.state == FollowState.GROWING)
+        for progress in model.progress.running.values()
     ]
     if lines or not model.has_rows:
         return lines
@@ -166,7 +166,7 @@ def _progress_line(progress: ComputationProgress, now: float, *, is_growing: boo
     if progress.phase == ProgressPhase.ORDERING:
         return f"ordering {counted(progress.total, 'task')}, {so_far}"
     # Of a program that was killed no time is left, however much was planned.
-    left = seconds_left(progress, now) if is_growing else None
-    rest = "" if left is None else f", {about(left)} left"
+    seconds = seconds_left(progress, now) if is_growing else None
+    remaining = "" if seconds is None else f", {about(seconds)} left"
     done, total = count(progress.finished), count(progress.total)
-    return f"{done} of {total} tasks, {percent_done(progress)}{rest}"
+    return f"{done} of {total} tasks, {percent_done(progress)}{remaining}"

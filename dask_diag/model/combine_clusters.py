@@ -76,27 +76,32 @@ def with_one_name(parts: Sequence[M]) -> tuple[list[M], list[_Worker]]:
         for row, facts in enumerate(starmap(_Row, zip(*columns, strict=True))):
             if not facts.address:
                 continue
-            here = workers.setdefault((facts.computation, facts.address), [])
+            at_address = workers.setdefault((facts.computation, facts.address), [])
             until = part.stop if isnan(facts.left) else facts.left
-            worker = next((each for each in here if each.is_there(facts.joined, until)), None)
+            worker = next(
+                (candidate for candidate in at_address if candidate.is_there(facts.joined, until)),
+                None,
+            )
             if worker is None or index in worker.rows:
                 worker = _Worker(facts.computation, facts.worker)
-                here.append(worker)
+                at_address.append(worker)
             worker.add(index, row, facts, part.stop)
             names[index][facts.worker] = worker
-    known = [worker for here in workers.values() for worker in here]
-    taken: set[str] = set()
-    for worker in known:
-        worker.label = _free(worker.label, taken)
-        taken.add(worker.label)
+    all_workers = [worker for at_address in workers.values() for worker in at_address]
+    labels: set[str] = set()
+    for worker in all_workers:
+        worker.label = _free(worker.label, labels)
+        labels.add(worker.label)
         if isnan(worker.left):
-            worker.left = _left_between(worker, parts, known)
-    return [_renamed(part, of_part) for part, of_part in zip(parts, names, strict=True)], known
+            worker.left = _left_between(worker, parts, all_workers)
+    return [
+        _renamed(part, of_part) for part, of_part in zip(parts, names, strict=True)
+    ], all_workers
 
 
-def _free(label: str, taken: set[str]) -> str:
+def _free(label: str, labels: set[str]) -> str:
     usual, number = _NUMBERED.sub("", label), 1
-    while label in taken:
+    while label in labels:
         number += 1
         label = f"{usual} ({number})"
     return label
@@ -107,7 +112,7 @@ def _left_between(
 ) -> float:
     """When a worker left of which no part says so: a later part of its cluster lacks it."""
     of_cluster = {
-        index for each in workers if each.cluster == worker.cluster for index in each.rows
+        index for other in workers if other.cluster == worker.cluster for index in other.rows
     }
     is_lacking = any(parts[index].start >= worker.until for index in of_cluster)
     return worker.until if is_lacking else np.nan
@@ -125,7 +130,7 @@ def _renamed(part: M, workers: Mapping[str, _Worker]) -> M:
         labels: Categorical = table[column]
         values = [_renamed_label(value, names) for value in labels.values]
         changed = {column: Categorical(labels.codes, values)}
-        tables[name] = type(table)({each: table[each] for each in table.columns} | changed)
+        tables[name] = type(table)({column: table[column] for column in table.columns} | changed)
     return replace(part, **tables)  # type: ignore[arg-type]
 
 
@@ -134,7 +139,7 @@ def _renamed_label(label: str, names: Mapping[str, str]) -> str:
     worker, slash, thread = label.rpartition("/")
     if label not in names and worker in names:
         return f"{names[worker]}{slash}{thread}"
-    return ", ".join(names.get(each, each) for each in label.split(", "))
+    return ", ".join(names.get(name, name) for name in label.split(", "))
 
 
 def combined_workers(parts: Sequence[Measurements], workers: Sequence[_Worker]) -> Table:
@@ -171,16 +176,18 @@ def combined_rows_of_clusters(parts: Sequence[Measurements], name: str) -> Table
         table = getattr(part, name)
         clusters = table["computation"].tolist()
         is_new = np.ones(len(table), bool)
-        for known, start, stop in covers:
-            is_shared = np.array([cluster in known for cluster in clusters], bool)
+        for clusters_before, start, stop in covers:
+            is_shared = np.array([cluster in clusters_before for cluster in clusters], bool)
             is_new &= ~(is_shared & (start <= table["stop"]) & (table["stop"] <= stop))
         tables.append(table.rows(is_new))
         covers.append((set(clusters), part.start, part.stop))
     together = stack(tables)
     columns = [
-        each for each in ("computation", "worker", "event", "start") if each in together.columns
+        column
+        for column in ("computation", "worker", "event", "start")
+        if column in together.columns
     ]
-    keys = zip(*(together[each].tolist() for each in columns), strict=True)
+    keys = zip(*(together[column].tolist() for column in columns), strict=True)
     stops = together["stop"].tolist()
     longest: dict[tuple[object, ...], int] = {}
     for row, key in enumerate(keys):

@@ -63,8 +63,8 @@ class Table:
         try:
             return self._columns[name]
         except KeyError:
-            there = ", ".join(self._columns)
-            raise UnknownColumnError(f"no column {name!r}; there are {there}") from None
+            names = ", ".join(self._columns)
+            raise UnknownColumnError(f"no column {name!r}; there are {names}") from None
 
     def rows(self, selection: Several) -> Self:
         """The rows that a slice, a mask or positions select."""

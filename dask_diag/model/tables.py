@@ -110,9 +110,9 @@ class RecordingTable(schema.Schema, Table):
         for name, column in columns.items():
             kind = expected[name].kind
             if not _is_of(kind, column):
-                found = getattr(column, "dtype", type(column).__name__)
+                given = getattr(column, "dtype", type(column).__name__)
                 raise SchemaError(
-                    f"table {type(self).__name__}, column {name}: expected {kind}, found {found}"
+                    f"table {type(self).__name__}, column {name}: expected {kind}, found {given}"
                 )
 
 

@@ -206,7 +206,7 @@ class CacheProfiler(OnClusters):
         if not isinstance(self._sizes, ResultSizes) or not self._sizes.unknown:
             return []
         unknown = dict(self._sizes.unknown)
-        count, total = sum(unknown.values()), sum(len(each) for _, each in self.cached_results())
+        count, total = sum(unknown.values()), sum(len(sizes) for _, sizes in self.cached_results())
         names = sorted(unknown, key=lambda name: -unknown[name])
         more = ", …" if len(names) > _NAMED else ""
         return [

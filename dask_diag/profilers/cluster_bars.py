@@ -55,7 +55,9 @@ class ClusterBars:
                 if ending is not None:
                     self._ended.add(name)
                 progress.append(_progress_of(computation, number, now, ending))
-        return sorted(progress, key=lambda each: (each.ending is None, each.number))
+        return sorted(
+            progress, key=lambda computation: (computation.ending is None, computation.number)
+        )
 
 
 def _ending_of(computation: ClusterComputation, is_last: bool) -> str | None:

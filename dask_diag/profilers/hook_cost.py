@@ -25,7 +25,7 @@ TASKS = 50
 _REPEATS = 4
 """The quickest repeat counts: the first one fills the caches."""
 
-_known: dict[str, float] = {}
+_measured: dict[str, float] = {}
 
 
 def seconds_per_task(name: str, rehearse: Callable[[], Callable[[int], object]]) -> float:
@@ -38,10 +38,10 @@ def seconds_per_task(name: str, rehearse: Callable[[], Callable[[int], object]])
     rehearse : callable
         Returns a function of a number that does what is done for one task.
     """
-    if name not in _known:
+    if name not in _measured:
         work = rehearse()
-        _known[name] = min(_repeat(work) for _ in range(_REPEATS))
-    return _known[name]
+        _measured[name] = min(_repeat(work) for _ in range(_REPEATS))
+    return _measured[name]
 
 
 def _repeat(work: Callable[[int], object]) -> float:

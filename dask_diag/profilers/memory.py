@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from dask_diag.model.recording import Recording
     from dask_diag.views.text import Summary
 
-__all__ = ["MEASURES", "MemorySampler"]
+__all__ = ["MEMORY_KINDS", "MemorySampler"]
 
-MEASURES = ("process", "rss", "pss", "uss")
+MEMORY_KINDS = ("process", "rss", "pss", "uss")
 
 
 class MemorySampler:
@@ -114,13 +114,13 @@ class MemorySampler:
         """
         if label is not None and not isinstance(label, str):
             raise ArgumentTypeError(f"label: expected text, found {type(label).__name__}")
-        if measure not in MEASURES:
-            names = ", ".join(map(repr, MEASURES))
+        if measure not in MEMORY_KINDS:
+            names = ", ".join(map(repr, MEMORY_KINDS))
             raise ArgumentValueError(f"measure: expected one of {names}, found {measure!r}")
         interval = number("interval", interval, "seconds between samples", above=0)
         entered = partial(self._add_series, label or "sample", measure)
         traced = self._traced if self._trace else None
-        return MemoryBlock(interval, entered, self._left, self._fault, traced)
+        return MemoryBlock(interval, entered, self._block_left, self._fault, traced)
 
     def _add_series(self, label: str, measure: str, series: SampledSeries) -> str:
         with self._lock:
@@ -138,7 +138,7 @@ class MemorySampler:
         with self._lock:
             self._tracers[name] = tracer
 
-    def _left(self) -> None:
+    def _block_left(self) -> None:
         self.session.stop = perf_counter()
 
     @property
@@ -232,5 +232,5 @@ class MemorySampler:
         """What a reader must know besides the numbers."""
         with self._lock:
             recorders = [series.clusters for series in self._series.values()]
-        texts = [text for each in recorders for log in each.logs for text in log.notices()]
+        texts = [text for recorder in recorders for log in recorder.logs for text in log.notices()]
         return list(dict.fromkeys([*self.session.faults, *texts]))

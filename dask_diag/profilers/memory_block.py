@@ -54,13 +54,13 @@ class MemoryBlock:
         self,
         interval: float,
         entered: Callable[[SampledSeries], str],
-        left: Callable[[], None],
+        on_leaving: Callable[[], None],
         fault: Fault,
         traced: Callable[[str, AllocationTracer], None] | None = None,
     ) -> None:
         self._interval = interval
         self._entered = entered
-        self._left = left
+        self._on_leaving = on_leaving
         self._fault = fault
         self._traced = traced
         self._tracer: AllocationTracer | None = None
@@ -101,7 +101,7 @@ class MemoryBlock:
             self._clusters.stop()
         except Exception as error:
             self._fault("to leave clusters", error)
-        self._left()
+        self._on_leaving()
 
     async def __aenter__(self) -> str:
         """Enter on the event loop of an asynchronous client."""

@@ -160,7 +160,9 @@ class ProgressBar(OnClusters, TaskDiagnostic):
     def _began(self, computation: Computation) -> None:
         with self._lock:
             self.session.computations = [
-                each for each in self.session.computations if each.finished is None
+                computation
+                for computation in self.session.computations
+                if computation.finished is None
             ]
             self._count += 1
             self._bars[computation.number] = _Running(computation, self._name_of_next())
@@ -241,32 +243,34 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         if self._users_bar is not None:
             self._show_in_users_bar(self._users_bar, log.scheduler, progress)
             return
-        running = [each for each in progress if each.ending is None]
-        for each in progress:
-            if each.ending is not None:
-                self._shown.pop(each.number, None)
-                self.last_duration = each.bar.elapsed
-                if each.bar.elapsed >= self._minimum:
-                    line = f"{self._cluster_line(each)} {each.ending}".rstrip()
+        running = [computation for computation in progress if computation.ending is None]
+        for computation in progress:
+            if computation.ending is not None:
+                self._shown.pop(computation.number, None)
+                self.last_duration = computation.bar.elapsed
+                if computation.bar.elapsed >= self._minimum:
+                    line = f"{self._cluster_line(computation)} {computation.ending}".rstrip()
                     self._output.write(line, final=True)
         if self._output.is_in_place():
             more = f" +{len(running) - 1} more" if len(running) > 1 else ""
             if running and running[0].bar.elapsed > self._minimum:
                 self._output.write(self._cluster_line(running[0]) + more)
             return
-        for each in running:
-            shown = self._shown.setdefault(each.number, _Shown(perf_counter() - each.bar.elapsed))
-            if self._is_due(shown, each.bar):
-                self._output.write(self._cluster_line(each), final=True)
+        for computation in running:
+            shown = self._shown.setdefault(
+                computation.number, _Shown(perf_counter() - computation.bar.elapsed)
+            )
+            if self._is_due(shown, computation.bar):
+                self._output.write(self._cluster_line(computation), final=True)
 
     def _show_in_users_bar(
         self, users_bar: UsersBar, cluster: str, progress: list[ClusterProgress]
     ) -> None:
-        for each in progress:
-            if each.ending is not None:
-                self.last_duration = each.bar.elapsed
-            if each.bar.elapsed >= self._minimum:
-                users_bar.show((cluster, each.number), each.bar, each.ending)
+        for computation in progress:
+            if computation.ending is not None:
+                self.last_duration = computation.bar.elapsed
+            if computation.bar.elapsed >= self._minimum:
+                users_bar.show((cluster, computation.number), computation.bar, computation.ending)
 
     def _cluster_line(self, progress: ClusterProgress) -> str:
         is_one = progress.number == 1 and not self._registered

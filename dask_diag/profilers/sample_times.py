@@ -23,14 +23,14 @@ def sample_times(interval: str | float | None, cycle: str | float | None) -> tup
         If a time cannot be understood, is shorter than 0.1 ms, or a given cycle is shorter than
         the interval.
     """
-    between, whole = _seconds("interval", interval), _seconds("cycle", cycle)
+    between, cycle_seconds = _seconds("interval", interval), _seconds("cycle", cycle)
     if cycle is None:
-        return between, max(whole, between)
-    if whole < between:
+        return between, max(cycle_seconds, between)
+    if cycle_seconds < between:
         raise DiagnosticError(
-            f"cycle: expected at least the interval of {between:g} s, found {whole:g} s"
+            f"cycle: expected at least the interval of {between:g} s, found {cycle_seconds:g} s"
         )
-    return between, whole
+    return between, cycle_seconds
 
 
 def _seconds(name: str, value: str | float | None) -> float:

@@ -66,7 +66,7 @@ class UsersBar:
         bars = self._counts.values()
         share = bar.share if len(bars) == 1 else None
         cpu = "" if share is None else f"{share:.0%} CPU"
-        self._bar.show(sum(each.done for each in bars), sum(each.total for each in bars), cpu)
+        self._bar.show(sum(bar.done for bar in bars), sum(bar.total for bar in bars), cpu)
         if ending is None:
             return
         self._running.discard(computation)

@@ -63,13 +63,13 @@ class ByteReader:
 
     def take(self, size: int) -> memoryview:
         """The next bytes of those that were appended."""
-        taken, self._data = _split(self._data, size)
-        return taken
+        data, self._data = _split(self._data, size)
+        return data
 
     def take_planes(self, size: int) -> memoryview:
         """The next bytes of the planes."""
-        taken, self._planes = _split(self._planes, size)
-        return taken
+        planes, self._planes = _split(self._planes, size)
+        return planes
 
 
 def _split(data: memoryview, size: int) -> tuple[memoryview, memoryview]:

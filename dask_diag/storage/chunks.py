@@ -99,10 +99,10 @@ def decode_chunk(
 
 def joined(chunks: Sequence[Chunk], notices: Sequence[str]) -> Recording:
     """The recording of consecutive chunks; what is not a table is as the last one has it."""
-    known = {field.name: field for field in fields(Recording)}
-    values = {name: value for name, value in chunks[-1].values.items() if name in known}
+    fields_of = {field.name: field for field in fields(Recording)}
+    values = {name: value for name, value in chunks[-1].values.items() if name in fields_of}
     names = dict.fromkeys(name for chunk in chunks for name in chunk.tables)
-    unknown = [name for name in (*chunks[-1].values, *names) if name not in known]
+    unknown = [name for name in (*chunks[-1].values, *names) if name not in fields_of]
     for name in names:
         if name in TABLES:
             table = stack([chunk.tables[name] for chunk in chunks if name in chunk.tables])
@@ -111,9 +111,9 @@ def joined(chunks: Sequence[Chunk], notices: Sequence[str]) -> Recording:
             values[name] = TABLES[name]({c: table[c] for c in columns})
     left_out = [f"this version of dask_diag leaves out {', '.join(unknown)}"] if unknown else []
     for name, value in values.items():
-        expected = _CHECKED.get(str(known[name].type))
+        expected = _CHECKED.get(str(fields_of[name].type))
         if expected and not isinstance(value, expected):
-            raise ValueError(f"expected {name} to be {known[name].type}, found {value!r}")
+            raise ValueError(f"expected {name} to be {fields_of[name].type}, found {value!r}")
     recording = Recording(**values)
     added = (*left_out, *notices)
     return replace(recording, notices=(*recording.notices, *added)) if added else recording

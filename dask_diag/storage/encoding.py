@@ -57,7 +57,7 @@ Those of one table are named with it. A file says what was chosen: its reader ne
 """
 _RELATIVE = frozenset({"bits", "codes", "count", "rows"})
 """The integers that have bases: what a number is off has none."""
-_Known = dict[object, dict[str, IntArray]]
+_Encoded = dict[object, dict[str, IntArray]]
 """Those of the columns so far: nanoseconds are only compared with nanoseconds."""
 
 
@@ -70,7 +70,7 @@ def encode_table(
     stored as rows of them.
     """
     specs: dict[str, Spec] = {}
-    known: _Known = {}
+    encoded: _Encoded = {}
     for column in table.columns:
         try:
             spec, parts, tails = split(column, table, tasks)
@@ -79,12 +79,12 @@ def encode_table(
         base = BASES.get(f"{name}.{column}", BASES.get(column, VALUE))
         integers = {}
         for part, values in parts.items():
-            before = _before(known, part, spec)
+            before = _before(encoded, part, spec)
             its_base = base if part in _RELATIVE else VALUE
             integers[part] = encode_integers(values, its_base, before, out)
             before[column] = values
         if tasks and "rows" in parts:
-            _remember(known, tasks, parts["rows"])
+            _remember(encoded, tasks, parts["rows"])
         specs[column] = {**spec, "integers": integers}
         if tails:
             out.append(tails)
@@ -105,35 +105,35 @@ def decode_table(
     """
     rows, specs = spec["rows"], spec["columns"]
     needed = _needed(specs, specs if wanted is None else wanted)
-    known: _Known = {}
+    encoded: _Encoded = {}
     columns: dict[str, Values] = {}
-    for column, each in specs.items():
+    for column, column_spec in specs.items():
         parts = {}
-        for part, integers in each["integers"].items():
+        for part, integers in column_spec["integers"].items():
             if column in needed:
-                before = _before(known, part, each)
+                before = _before(encoded, part, column_spec)
                 parts[part] = before[column] = decode_integers(integers, rows, before, source)
             else:
                 skip_integers(integers, rows, source)
         if tasks and "rows" in parts:
-            _remember(known, tasks, parts["rows"])
-        tails = bytes(source.take(each["tails"])) if "tails" in each else b""
+            _remember(encoded, tasks, parts["rows"])
+        tails = bytes(source.take(column_spec["tails"])) if "tails" in column_spec else b""
         if column in needed:
-            columns[column] = join(each, parts, tails, columns, tasks)
+            columns[column] = join(column_spec, parts, tails, columns, tasks)
     return Table({name: columns[name] for name in columns if wanted is None or name in wanted})
 
 
-def _before(known: _Known, part: str, spec: Spec) -> dict[str, IntArray]:
+def _before(encoded: _Encoded, part: str, spec: Spec) -> dict[str, IntArray]:
     """The columns so far whose integers are in the same unit."""
-    return known.setdefault((part, spec.get("scale")), {})
+    return encoded.setdefault((part, spec.get("scale")), {})
 
 
-def _remember(known: _Known, tasks: RecentTasks, rows: IntArray) -> None:
+def _remember(encoded: _Encoded, tasks: RecentTasks, rows: IntArray) -> None:
     """What the tasks in these rows are like: so are their results."""
     if len(rows) > FEW:
         for name, scale in product(NUMBERS, SCALES):
             count = counted(np.asarray(tasks.column(name, rows), float), scale)
-            _before(known, "count", {"scale": scale})[f"{OF_TASK}{name}"] = count
+            _before(encoded, "count", {"scale": scale})[f"{OF_TASK}{name}"] = count
 
 
 def _needed(specs: dict[str, Spec], wanted: Collection[str]) -> set[str]:

@@ -258,8 +258,8 @@ class Follower:
         if self._behind or FileStatus.of(os.fstat(file)) != self._status:
             return self._state
         size = self._size
-        if self._head and ends_with_directory_of(file, self._whole(), end):
-            if self._has_grown and not is_intact(file, self._whole()):
+        if self._head and ends_with_directory_of(file, self._all_entries(), end):
+            if self._has_grown and not is_intact(file, self._all_entries()):
                 # A part of it has changed behind the reader: it is read again, up to there.
                 self._forget()
             else:
@@ -288,6 +288,6 @@ class Follower:
             # Who wrote may have been done before the list was read: it says nothing of them.
             self._lock.forget()
 
-    def _whole(self) -> list[Entry]:
+    def _all_entries(self) -> list[Entry]:
         """The entries of a file that was closed, or of one that a killed process left."""
         return self._entries if self._last_entry is None else [*self._entries, self._last_entry]

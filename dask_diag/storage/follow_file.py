@@ -44,7 +44,7 @@ def is_intact(file: int, entries: Sequence[Entry]) -> bool:
     """Whether these entries are there as they were read."""
     for entry in entries:
         data = memoryview(read(file, entry.start, entry.stop - entry.start))
-        found = next(zip_stream.read_entries(data), None)
-        if found is None or found[0]._replace(start=entry.start) != entry:
+        entry_read = next(zip_stream.read_entries(data), None)
+        if entry_read is None or entry_read[0]._replace(start=entry.start) != entry:
             return False
     return True

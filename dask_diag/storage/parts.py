@@ -53,8 +53,8 @@ def split(name: str, table: Table, tasks: RecentTasks | None) -> tuple[Spec, Par
     if isinstance(column, np.ndarray) and column.ndim == 1 and _is_number(column.dtype):
         spec, parts = _split_numbers(name, column, table)
         return {"kind": "numbers", "dtype": column.dtype.str, **spec}, parts, b""
-    found = getattr(column, "dtype", type(column).__name__)
-    raise NotStorableError(f"expected a flat array of numbers, labels or texts, found {found}")
+    kind = getattr(column, "dtype", type(column).__name__)
+    raise NotStorableError(f"expected a flat array of numbers, labels or texts, found {kind}")
 
 
 def join(
@@ -79,7 +79,7 @@ def join(
 
 def _storable(column: Categorical) -> list[object]:
     """The labels of a column, as JSON has them."""
-    values = [each.item() if isinstance(each, np.generic) else each for each in column.values]
+    values = [value.item() if isinstance(value, np.generic) else value for value in column.values]
     for value in values:
         if type(value) not in _STORABLE:
             raise NotStorableError(f"expected labels that are text or numbers, found {value!r}")

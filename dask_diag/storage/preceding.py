@@ -53,9 +53,9 @@ class RecentTasks:
         for part in self._parts:
             if not missing:
                 break
-            found = part.following.keys() & missing
-            rows.update((key, before + part.following[key]) for key in found)
-            missing -= found
+            shared = part.following.keys() & missing
+            rows.update((key, before + part.following[key]) for key in shared)
+            missing -= shared
             before += len(part.tasks)
         return None if missing else np.array([rows[key] for key in texts], np.int64)
 

@@ -152,17 +152,17 @@ class _Reading:
     def state(self, path: str | os.PathLike[str], data: memoryview) -> tuple[str, list[str]]:
         """The state of the file, and the notices that say why."""
         stop = self._entries[-1].stop
-        rest = data[stop:]
-        if rest == zip_stream.directory(self._entries, stop):
+        end = data[stop:]
+        if end == zip_stream.directory(self._entries, stop):
             return State.COMPLETE, []
         name = os.path.basename(os.fsdecode(path))
         if zip_stream.ends_with_directory(data):
             return State.DAMAGED, [
                 f"{name} is damaged: it has changed since it was closed, from byte {stop:,} "
-                f"on; the last {len(rest):,} bytes cannot be read. Everything up to there was "
+                f"on; the last {len(end):,} bytes cannot be read. Everything up to there was "
                 "loaded; get another copy for the rest."
             ]
-        lost = f" The last {len(rest):,} bytes cannot be read." if len(rest) else ""
+        lost = f" The last {len(end):,} bytes cannot be read." if len(end) else ""
         return State.TRUNCATED, [
             f"{name} is truncated: the writing process did not close it (killed?). Everything up "
             f"to the last complete chunk was loaded.{lost}"

@@ -169,9 +169,9 @@ class Writer:
         """Let the file end with this, in place of what followed on the chunks."""
         assert self._file is not None
         os.lseek(self._file, self._end, os.SEEK_SET)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
+        unwritten = memoryview(data)
+        while unwritten:
+            unwritten = unwritten[os.write(self._file, unwritten) :]
         os.ftruncate(self._file, self._end + len(data))
 
     @contextlib.contextmanager

@@ -107,7 +107,7 @@ def entry(name: str, payload: bytes, start: int) -> tuple[bytes, Entry]:
 
 def directory(entries: Sequence[Entry], start: int) -> bytes:
     """The end of a complete file."""
-    lines = b"".join(each.in_directory() for each in entries)
+    lines = b"".join(entry.in_directory() for entry in entries)
     count, size = len(entries), len(lines)
     end_64 = b""
     if count >= _MAX_COUNT:
@@ -142,9 +142,9 @@ def size_of_first(data: bytes) -> int:
 def read_entries(data: memoryview) -> Iterator[tuple[Entry, memoryview]]:
     """The entries and their contents from the front, up to the first that is not as written."""
     start = 0
-    while (found := _read_entry(data, start)) is not None:
-        yield found
-        start = found[0].stop
+    while (entry := _read_entry(data, start)) is not None:
+        yield entry
+        start = entry[0].stop
 
 
 def _read_entry(data: memoryview, start: int) -> tuple[Entry, memoryview] | None:

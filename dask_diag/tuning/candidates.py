@@ -45,7 +45,7 @@ def candidates(recording: Recording, findings: Sequence[Finding]) -> list[Settin
         named = Setting(setting.name, setting.variables, setting.config, reason=reason)
         if not is_set_already(named):
             settings.append(named)
-    return sorted(settings, key=lambda each: not each.reason)
+    return sorted(settings, key=lambda setting: not setting.reason)
 
 
 def codes_answered(reason: str) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def requested(
 
 def more_workers(tried: Iterable[Setting], winners: Sequence[Setting]) -> Setting | None:
     """Twice the number of workers of the best setting, if none had more."""
-    most = max((each.workers or 0 for each in tried), default=0)
+    most = max((setting.workers or 0 for setting in tried), default=0)
     number = winners[0].workers if winners else None
     if number is None or number < most or len(winners[0].changes) > 1:
         return None

@@ -112,15 +112,15 @@ class Race:
                 return
             self._record(contestant)
         last = self._round + LOOKS[-1]
-        while self._round < last and any(each.is_running for each in added):
-            if not self._run_round([each for each in added if each.is_running]):
+        while self._round < last and any(contestant.is_running for contestant in added):
+            if not self._run_round([contestant for contestant in added if contestant.is_running]):
                 return
             if len(self.baseline.walls) >= MIN_RUNS:
                 self._decide(added)
 
     def gains(self) -> dict[Changes, Gain]:
         """What is known of each setting that had enough runs, by what it changes."""
-        walls = {each.setting.identity: each.walls for each in self.contestants}
+        walls = {contestant.setting.identity: contestant.walls for contestant in self.contestants}
         return gains(self.baseline.walls, walls)
 
     def _record(self, contestant: Contestant) -> None:
@@ -161,9 +161,9 @@ class Race:
         return not self.baseline.dropped
 
     def _decide(self, contestants: list[Contestant]) -> None:
-        found = self.gains()
+        gain_of = self.gains()
         for contestant in contestants:
-            gain = found.get(contestant.setting.identity)
+            gain = gain_of.get(contestant.setting.identity)
             runs = len(contestant.walls)
             if gain is None or runs not in LOOKS:
                 continue

@@ -57,22 +57,31 @@ def rows_of(
 ) -> list[Row]:
     """The baseline, and then the settings, the fastest first."""
     rows = []
-    for each in contestants:
-        gain = gains.get(each.setting.identity)
-        objection = agreement.objection(each.trials.values())
+    for contestant in contestants:
+        gain = gains.get(contestant.setting.identity)
+        objection = agreement.objection(contestant.trials.values())
         if baseline.dropped:
             objection = "but the program fails as it is"
-        is_right = not each.dropped and not objection
+        is_right = not contestant.dropped and not objection
         is_faster = gain is not None and gain.is_proven and is_right
         # Only a round that the baseline finished, too, says something of a gain.
-        rounds = len(each.walls.keys() & baseline.walls.keys())
-        verdict = each.dropped or _verdict(gain, rounds)
+        rounds = len(contestant.walls.keys() & baseline.walls.keys())
+        verdict = contestant.dropped or _verdict(gain, rounds)
         if objection:
             verdict = f"{verdict}, {objection}"
-        expected = predicted.get(each.setting.identity, _NAN)
-        walls = list(each.walls.values())
+        expected = predicted.get(contestant.setting.identity, _NAN)
+        walls = list(contestant.walls.values())
         rows.append(
-            Row(each.setting, walls, each.median, gain, expected, verdict, is_faster, is_right)
+            Row(
+                contestant.setting,
+                walls,
+                contestant.median,
+                gain,
+                expected,
+                verdict,
+                is_faster,
+                is_right,
+            )
         )
     rows.sort(key=_speed, reverse=True)
     walls = list(baseline.walls.values())

@@ -132,8 +132,8 @@ def combined(settings: Iterable[Setting]) -> Setting | None:
     """All of these settings at once, in order; None if fewer than two can be combined."""
     parts: list[Setting] = []
     for setting in settings:
-        taken = {change for part in parts for change in part.changes}
-        if not taken & set(setting.changes):
+        changed = {change for part in parts for change in part.changes}
+        if not changed & set(setting.changes):
             parts.append(setting)
     if len(parts) < 2:
         return None

@@ -103,7 +103,11 @@ def tune(
     ['export DASK_SCHEDULER=processes']
     """
     values = _values("parameters", parameters)
-    pairs = [(key, value) for key, each in _values("config", config).items() for value in each]
+    pairs = [
+        (key, value)
+        for key, values_of_key in _values("config", config).items()
+        for value in values_of_key
+    ]
     given = _texts("arguments", arguments)
     with ExitStack() as stack:
         if callable(program):
@@ -118,13 +122,13 @@ def tune(
         if program.kind == "script" and not os.path.exists(program.what):
             raise DiagnosticError(f"cannot run {program.what}: there is no such file")
         in_arguments = keyfilter(partial(_is_in, program.arguments), values)
-        for name, each in values.items():
-            _check_values(name, each, is_in_arguments=name in in_arguments)
+        for name, values_to_try in values.items():
+            _check_values(name, values_to_try, is_in_arguments=name in in_arguments)
         defaults = valmap(first, in_arguments)
         program = Program(program.kind, program.what, program.arguments, defaults, program.folder)
         others = {n: v[1:] if n in in_arguments else v for n, v in values.items()}
         asked_for = requested(
-            _known(schedulers), _numbers(workers), pairs, others, program.arguments
+            _checked_schedulers(schedulers), _numbers(workers), pairs, others, program.arguments
         )
         return tune_with(
             ChildRunner(program, check),
@@ -165,7 +169,7 @@ def tune_with(
         )
     advised = findings(recording)
     tried = [*asked_for, *([] if only else candidates(recording, advised))]
-    settings = list(unique(tried, key=lambda each: each.identity))
+    settings = list(unique(tried, key=lambda setting: setting.identity))
     try:
         race.run(settings)
         _run_what_follows(race, subject)
@@ -178,7 +182,9 @@ def tune_with(
 def _run_what_follows(race: Race, subject: str) -> None:
     """Try more of what helped: twice as many workers, and then all that helped together."""
     for _ in range(_DOUBLINGS):
-        more = more_workers([each.setting for each in race.contestants], _winners(race, subject))
+        more = more_workers(
+            [contestant.setting for contestant in race.contestants], _winners(race, subject)
+        )
         if more is None or race.is_out_of_time:
             break
         race.run([more])
@@ -199,8 +205,8 @@ def _result(
 ) -> TuneResult:
     predictions = Predictions(recording, advised)
     predicted = {
-        each.setting.identity: predictions.gain(each.setting, race.baseline.median)
-        for each in race.contestants
+        contestant.setting.identity: predictions.gain(contestant.setting, race.baseline.median)
+        for contestant in race.contestants
     }
     agreement = Agreement(race.baseline.trials.values(), subject)
     rows = rows_of(race.baseline, race.contestants, race.gains(), predicted, agreement)
@@ -214,11 +220,14 @@ def _result(
         notes.append(
             "the program failed without any setting, while settings were tried: none is advised"
         )
-    for each in (race.baseline, *race.contestants):
-        trials = [*each.trials.values(), *([each.recorded] if each.recorded else [])]
+    for contestant in (race.baseline, *race.contestants):
+        trials = [
+            *contestant.trials.values(),
+            *([contestant.recorded] if contestant.recorded else []),
+        ]
         error = next((trial.error for trial in trials if trial.error), "")
-        if error and each.dropped.startswith("fails"):
-            notes.append(f"{each.setting.name} {each.dropped}: {error}")
+        if error and contestant.dropped.startswith("fails"):
+            notes.append(f"{contestant.setting.name} {contestant.dropped}: {error}")
     return TuneResult(tuple(rows), recording, with_measured_gains(advised, rows), tuple(notes))
 
 
@@ -230,7 +239,7 @@ def seconds_of_budget(value: float | str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def _known(schedulers: Iterable[str]) -> list[str]:
+def _checked_schedulers(schedulers: Iterable[str]) -> list[str]:
     names = _texts("schedulers", schedulers)
     for name in names:
         if name not in ("threads", "processes", "sync"):
@@ -247,10 +256,10 @@ def _values(name: str, given: object) -> dict[str, list[str]]:
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise DiagnosticError(f"{name}: expected a mapping of names to values, found {given!r}")
     return {
-        key: [str(each)]
-        if isinstance(each, str) or not isinstance(each, Iterable)
-        else list(map(str, each))
-        for key, each in given.items()
+        key: [str(values)]
+        if isinstance(values, str) or not isinstance(values, Iterable)
+        else list(map(str, values))
+        for key, values in given.items()
     }
 
 

@@ -14,11 +14,11 @@ def shown(text: object, limit: int = 60) -> str:
 
     It is not HTML: escape it where it meets HTML.
     """
-    whole = str(text)
-    if len(whole) > 2 * limit + 2:
+    line = str(text)
+    if len(line) > 2 * limit + 2:
         # Enough of both ends: a key may be of any length.
-        whole = whole[: limit + 1] + whole[-limit - 1 :]
-    line = whole if whole.isprintable() else "".join(map(_printable, whole))
+        line = line[: limit + 1] + line[-limit - 1 :]
+    line = line if line.isprintable() else "".join(map(_printable, line))
     if len(line) <= limit:
         return line
     tail = (limit - 1) // 3

@@ -60,15 +60,15 @@ def _cost(analysis: Analysis) -> str:
     hooks, threads = analysis.cpu_of_hooks, analysis.cpu_of_own_threads
     in_hooks = "hooks in worker processes" if "processes" in analysis.schedulers else "hooks"
     unknown = [in_hooks] if np.isnan(analysis.recording.computations.hooks_cpu).any() else []
-    known = [] if isnan(hooks) else [f"{seconds(hooks)} of CPU in hooks"]
+    costs = [] if isnan(hooks) else [f"{seconds(hooks)} of CPU in hooks"]
     if isnan(threads):
         unknown.append("threads")
     else:
-        known.append(f"{seconds(threads)} of CPU in threads")
+        costs.append(f"{seconds(threads)} of CPU in threads")
     texts = []
-    if known:
+    if costs:
         share = percent(analysis.share_of_profilers)
-        texts.append(f"{' and '.join(known)}: at most {share} of the wall time")
+        texts.append(f"{' and '.join(costs)}: at most {share} of the wall time")
     if unknown:
         texts.append(f"not known: {' and '.join(unknown)}")
     return "; ".join(texts)

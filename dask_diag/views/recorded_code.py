@@ -10,7 +10,7 @@ from dask_diag.model.recording import Recording
 
 __all__ = ["computing_lines", "first_line", "recorded_lines"]
 
-_PLACE = re.compile(r"^(?P<name>.*?\.py)(?::(?P<first>\d+), in .*)?$")
+_LOCATION = re.compile(r"^(?P<name>.*?\.py)(?::(?P<first>\d+), in .*)?$")
 """Where calling code is from: a script from its first line on, or a part of a file."""
 
 Lines = dict[tuple[str, int], str]
@@ -40,17 +40,17 @@ def recorded_lines(recording: Recording) -> Lines:
     return lines
 
 
-def computing_lines(recording: Recording, place: str) -> list[int]:
+def computing_lines(recording: Recording, location: str) -> list[int]:
     """The numbers of the lines that called dask, in the calling code that is from such a place."""
-    match = _PLACE.match(place)
-    name = match["name"] if match else place
+    match = _LOCATION.match(location)
+    name = match["name"] if match else location
     sites = (site.rpartition(":") for site in recording.computations.call_site.tolist())
     return sorted({int(line) for file, _, line in sites if file == name and line.isdigit()})
 
 
-def first_line(place: str) -> int:
+def first_line(location: str) -> int:
     """The number of the first line of calling code that is from such a place."""
-    match = _PLACE.match(place)
+    match = _LOCATION.match(location)
     return int(match["first"] or 1) if match else 1
 
 
@@ -58,7 +58,7 @@ def _pieces(recording: Recording) -> Iterator[tuple[str, int, str]]:
     """The name of a file, the number of the first recorded line, and the text from there on."""
     table = recording.environment
     rows = table.rows(table.section.where("calling code"))
-    for place, text in zip(rows.name.tolist(), rows.value.tolist(), strict=True):
-        match = _PLACE.match(place)
+    for location, text in zip(rows.name.tolist(), rows.value.tolist(), strict=True):
+        match = _LOCATION.match(location)
         if match:
-            yield match["name"], first_line(place), text
+            yield match["name"], first_line(location), text

@@ -11,10 +11,10 @@ from dask_diag.model.recording import Recording
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-__all__ = ["Profiler", "Source", "Sources", "listed", "recording_of"]
+__all__ = ["HasRecording", "Source", "Sources", "listed", "recording_of"]
 
 
-class Profiler(Protocol):
+class HasRecording(Protocol):
     """What views need of a profiler."""
 
     draws: str
@@ -25,7 +25,7 @@ class Profiler(Protocol):
         """What it has measured so far."""
 
 
-Source: TypeAlias = Recording | Profiler
+Source: TypeAlias = Recording | HasRecording
 Sources: TypeAlias = Source | Iterable[Source]
 
 

@@ -56,7 +56,7 @@ def summary(profilers: Sources, *, verbose: bool = False) -> Summary:
 def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
     """What the summary of a recording shows."""
     findings, notices = list(find(analysis)), analysis.recording.notices
-    shown_findings = [each for each in findings if verbose or not is_about_profilers(each)]
+    shown_findings = [finding for finding in findings if verbose or not is_about_profilers(finding)]
     shown_notices = list(notices) if verbose else without_profilers(notices)
     hidden = len(findings) + len(notices) - len(shown_findings) - len(shown_notices)
     total, shares = shares_of_worker_time(analysis)
@@ -104,8 +104,8 @@ def _outcome(recording: Recording) -> str:
 
 def _workers_used(tasks: Tasks) -> int:
     """How many workers started a task; tasks of unknown workers are nobody's."""
-    known = ~np.isnan(tasks.start) & ~tasks.worker.where(UNKNOWN_WORKER)
-    return len(np.unique(tasks.worker.codes[known]))
+    is_known = ~np.isnan(tasks.start) & ~tasks.worker.where(UNKNOWN_WORKER)
+    return len(np.unique(tasks.worker.codes[is_known]))
 
 
 def function_rows(analysis: Analysis) -> Iterator[tuple[str, ...]]:
@@ -114,8 +114,8 @@ def function_rows(analysis: Analysis) -> Iterator[tuple[str, ...]]:
     for record in records[:_FUNCTIONS_SHOWN]:
         yield _row(shown(record["function"]), [record])
     if len(records) > _FUNCTIONS_SHOWN:
-        rest = records[_FUNCTIONS_SHOWN:]
-        yield _row(f"({counted(len(rest), 'more function')})", rest)
+        others = records[_FUNCTIONS_SHOWN:]
+        yield _row(f"({counted(len(others), 'more function')})", others)
     if records:
         yield _row("total", records)
 

@@ -134,13 +134,13 @@ class _Writer:
             return
         width = self._width - 2
         drawn = list(zip(_GLYPHS, shares, strict=False))
-        left, bar = width, ""
+        free, bar = width, ""
         for glyph, (name, share) in drawn:
-            piece = glyph * min(round(share * width), left)
-            left -= len(piece)
+            piece = glyph * min(round(share * width), free)
+            free -= len(piece)
             bar += self._paint(piece, _style_of_part(name))
         yield title
-        yield f"  {bar}{_OTHERS * left}"
+        yield f"  {bar}{_OTHERS * free}"
         legend = [f"{glyph} {name} {percent(share)}" for glyph, (name, share) in drawn]
         legend += [f"{_OTHERS} {name} {percent(share)}" for name, share in shares[len(drawn) :]]
         # A share stays with its name where a line breaks.

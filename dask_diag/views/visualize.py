@@ -148,11 +148,11 @@ def _checked(plots: Iterable[str] | None) -> list[str] | None:
     if plots is None:
         return None
     names = [plots] if isinstance(plots, str) else list(plots)
-    known = [*PLOTS, _ACTIVITIES]
-    unknown = [name for name in names if name not in known]
+    names_known = [*PLOTS, _ACTIVITIES]
+    unknown = [name for name in names if name not in names_known]
     if unknown or not names:
         raise DiagnosticError(
-            f"plots: expected some of {', '.join(map(repr, known))}, found "
+            f"plots: expected some of {', '.join(map(repr, names_known))}, found "
             f"{', '.join(map(repr, unknown)) or 'none'}"
         )
     return names

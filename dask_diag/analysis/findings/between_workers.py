@@ -103,8 +103,12 @@ def _least_and_most_busy(analysis: Analysis) -> tuple[tuple[str, float], tuple[s
     """The workers of clusters that ran tasks for the least and for the longest time."""
     workers, lanes = analysis.recording.workers, analysis.recording.tasks.worker
     rows_of = rows_of_workers(lanes.codes, lanes.values)
-    is_worker = [address != "" for address in workers.address.tolist()]
-    names = [name for name, known in zip(workers.worker.tolist(), is_worker, strict=True) if known]
+    of_cluster = [address != "" for address in workers.address.tolist()]
+    names = [
+        name
+        for name, has_address in zip(workers.worker.tolist(), of_cluster, strict=True)
+        if has_address
+    ]
     busy = {
         name: float(analysis.task_seconds[rows_of[name]].sum()) if name in rows_of else 0.0
         for name in names or rows_of

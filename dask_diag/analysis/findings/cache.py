@@ -20,11 +20,11 @@ def cache_pressure(analysis: Analysis) -> Finding | None:
     """Results that wait for the tasks that need them, near the limit of memory."""
     recording = analysis.recording
     limit = recording.computations.memory_limit
-    known = limit[limit > 0]
-    if recording.metric_unit != BYTES or not len(known):
+    limits = limit[limit > 0]
+    if recording.metric_unit != BYTES or not len(limits):
         return None
     by_function, total = analysis.cached_levels
-    peak, allowed = total.peak, float(known.min())
+    peak, allowed = total.peak, float(limits.min())
     if peak < NEAR * allowed:
         return None
     names = sorted(by_function, key=lambda name: -by_function[name].peak)[:MOST_NAMED]

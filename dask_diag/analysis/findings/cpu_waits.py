@@ -53,11 +53,13 @@ def cpu_waits(analysis: Analysis) -> CpuWaits:
         waited = max(0.0, float(np.nansum(analysis.recording.tasks.thread_noncpu)))
     groups = analysis.thread_groups
     pools = sum(group.cpu for group in groups if is_pool(group))
-    rest = sum(group.cpu for group in groups if group.kind != "tasks" and not is_pool(group))
+    other_groups = sum(
+        group.cpu for group in groups if group.kind != "tasks" and not is_pool(group)
+    )
     others = float(np.nansum(analysis.recording.computations.others_cpu))
     # Tasks compete with each other where more run than there are CPUs.
     crowded = 1 - analysis.cpus / analysis.at_once if analysis.at_once > analysis.cpus else 0.0
-    used = pools + rest + others + crowded * analysis.cpu_in_tasks
+    used = pools + other_groups + others + crowded * analysis.cpu_in_tasks
     if not used:
         return CpuWaits(waited, 0.0, 0.0)
     of_pools = min(pools, waited * pools / used)

@@ -78,8 +78,8 @@ class Finding:
 
     def to_dict(self) -> dict[str, object]:
         """Plain data, as JSON takes it: an unknown `seconds_lost` is None."""
-        known = None if isnan(self.seconds_lost) else float(self.seconds_lost)
-        return {**asdict(self), "seconds_lost": known}
+        seconds_lost = None if isnan(self.seconds_lost) else float(self.seconds_lost)
+        return {**asdict(self), "seconds_lost": seconds_lost}
 
     @property
     def rank(self) -> tuple[bool, int, float]:

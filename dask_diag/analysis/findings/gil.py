@@ -170,7 +170,7 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
     """Worker processes, if they are predicted to help; else why not, and what else may."""
     if analysis.on_cluster:
         return f"{RELEASE}; or run more worker processes with fewer threads each: {MORE_PROCESSES}"
-    known = analysis.simulator.result_sizes is not None
+    has_sizes = analysis.simulator.result_sizes is not None
     # All start at once, so more than there are CPUs only start later.
     workers = analysis.cpus if analysis.workers > analysis.cpus else None
     how = "scheduler='processes'" + (f", num_workers={workers}" if workers else "")
@@ -179,11 +179,11 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
         remove=remove,
         scheduler="processes",
         workers=workers,
-        result_bytes=None if known else 0.0,
+        result_bytes=None if has_sizes else 0.0,
     )
     if isnan(saved):
         return RELEASE
-    moved = analysis.simulator.bytes_between_processes if known else 0.0
+    moved = analysis.simulator.bytes_between_processes if has_sizes else 0.0
     need = "need time to start" + (f" and to move {size(moved)} of results" if moved else "")
     least = WORTH_PROCESSES * analysis.wall
     if saved < least:
@@ -194,7 +194,7 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
         )
     # What the graph holds, such as lists and arrays that tasks are given, is not measured.
     most = (saved - least) * BYTES_A_SECOND
-    if known:
+    if has_sizes:
         return (
             f"compute with {how}, predicted to save {seconds(saved)} though they {need}, if the "
             f"program gives its tasks less than {size(most)} of data, which is not measured; or "

@@ -67,11 +67,11 @@ def in_turns(analysis: Analysis) -> InTurns | None:
     cpu = np.nan_to_num(samples.cpu_seconds[is_at_line]).sum()
     if cpu > MOST_CPU * samples.seconds[is_at_line].sum():
         return None
-    at_line, known = _by_task(recording, is_at_line), _by_task(recording, of_tasks)
+    at_line, sampled = _by_task(recording, is_at_line), _by_task(recording, of_tasks)
     took = np.nan_to_num(tasks.stop - tasks.start)
     # What was not sampled is divided as the rest of the task is.
-    slept = took * np.divide(at_line, known, out=np.zeros(len(tasks)), where=known > 0)
-    is_known = (known > 0) & (took > 0)
+    slept = took * np.divide(at_line, sampled, out=np.zeros(len(tasks)), where=sampled > 0)
+    is_known = (sampled > 0) & (took > 0)
     if _go_on_one_at_a_time(tasks.start[is_known], tasks.stop[is_known], slept[is_known]):
         return InTurns(line, slept)
     return None
@@ -95,9 +95,11 @@ def _go_on_one_at_a_time(start: FloatArray, stop: FloatArray, slept: FloatArray)
         return False
     if np.std(slept) < UNEVEN * np.mean(slept):
         return False
-    went_on, rest = start + slept, took - slept
+    went_on, remainder = start + slept, took - slept
     order = np.argsort(went_on)
     reached = np.maximum.accumulate(stop[order])
     before = np.concatenate([[-np.inf], reached[:-1]])
     alone = np.clip(stop[order] - np.maximum(went_on[order], before), 0.0, None).sum()
-    return bool(alone >= BUSY * (stop.max() - start.min()) and alone >= (1 - OVERLAP) * rest.sum())
+    return bool(
+        alone >= BUSY * (stop.max() - start.min()) and alone >= (1 - OVERLAP) * remainder.sum()
+    )

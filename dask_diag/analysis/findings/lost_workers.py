@@ -40,7 +40,7 @@ class Lost(NamedTuple):
 
 def worker_lost(analysis: Analysis) -> Finding | None:
     """Workers that left with tasks that had not stopped, or with results that were needed."""
-    lost = [one for one in _left(analysis) if len(one.cut_short) or len(one.again)]
+    lost = [one for one in _lost_workers(analysis) if len(one.cut_short) or len(one.again)]
     if not lost:
         return None
     tasks = analysis.recording.tasks
@@ -78,7 +78,7 @@ def worker_lost(analysis: Analysis) -> Finding | None:
     )
 
 
-def _left(analysis: Analysis) -> list[Lost]:
+def _lost_workers(analysis: Analysis) -> list[Lost]:
     """Each worker of a cluster that left, with what it cost; not what it left by then."""
     recording = analysis.recording
     tasks, workers = recording.tasks, recording.workers
@@ -131,11 +131,11 @@ def _most_seconds(
     """
     if not len(cut_short):
         return 0.0
-    tasks, left = analysis.recording.tasks, worker["left"]
+    tasks, left_at = analysis.recording.tasks, worker["left"]
     since = float(tasks.submitted[cut_short].min())
     others = np.setdiff1d(rows, cut_short)
-    starts = np.clip(tasks.start[others], since, left)
-    stops = np.clip(worker_stop_times(analysis.recording)[others], since, left)
+    starts = np.clip(tasks.start[others], since, left_at)
+    stops = np.clip(worker_stop_times(analysis.recording)[others], since, left_at)
     threads = min(worker["threads"], len(cut_short))
-    all_threads = worker["threads"] * (left - since) - float(np.nansum(stops - starts))
-    return max(0.0, min(all_threads, threads * (left - since)))
+    all_threads = worker["threads"] * (left_at - since) - float(np.nansum(stops - starts))
+    return max(0.0, min(all_threads, threads * (left_at - since)))

@@ -56,8 +56,8 @@ def _exception(tasks: Tasks, row: int) -> str:
     if not location:
         return text
     # A path may have a colon in it, too.
-    path, colon, rest = location.rpartition(":")
-    return f"{text}, at {short_path(path)}{colon}{rest}"
+    path, colon, line = location.rpartition(":")
+    return f"{text}, at {short_path(path)}{colon}{line}"
 
 
 def _is_of_cluster(analysis: Analysis, task: int) -> bool:

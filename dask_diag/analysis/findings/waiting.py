@@ -194,9 +194,9 @@ def _overhead_in_transit(analysis: Analysis) -> Iterator[float]:
         rows = occupancy.tasks.rows[largest[occupancy.tasks.rows] >= LARGE]
         starts = np.concatenate([sent[rows], times.worker_stop[rows]])
         stops = np.concatenate([times.worker_start[rows], arrived[rows]])
-        known = ~np.isnan(starts) & ~np.isnan(stops)
+        is_known = ~np.isnan(starts) & ~np.isnan(stops)
         # What is in transit for two tasks blocks a worker once.
-        starts, stops = _merged(starts[known], stops[known])
+        starts, stops = _merged(starts[is_known], stops[is_known])
         until_stop = occupancy.seconds_until(occupancy.overhead, stops)
         until_start = occupancy.seconds_until(occupancy.overhead, starts)
         yield float((until_stop - until_start).sum())

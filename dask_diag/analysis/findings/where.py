@@ -44,14 +44,14 @@ NOWHERE = Where()
 def where_of_tasks(recording: Recording, weights: FloatArray | BoolArray) -> Where:
     """Where tasks are: `weights` has a number for each, 0 or NaN for those without a part in it."""
     tasks = recording.tasks
-    known: FloatArray = np.nan_to_num(np.asarray(weights, float))
-    rows = np.flatnonzero(known > 0)
-    sums = np.bincount(tasks.worker.codes, known, minlength=len(tasks.worker.values))
+    filled: FloatArray = np.nan_to_num(np.asarray(weights, float))
+    rows = np.flatnonzero(filled > 0)
+    sums = np.bincount(tasks.worker.codes, filled, minlength=len(tasks.worker.values))
     order = np.argsort(-sums, kind="stable")
     return Where(
         merged_intervals(tasks.start[rows], tasks.stop[rows]),
         tuple(tasks.worker.values[n] for n in order if sums[n] >= WORTH_NAMING * sums.sum() > 0),
-        tuple(top_functions(recording, known)),
+        tuple(top_functions(recording, filled)),
     )
 
 
@@ -62,9 +62,9 @@ def during(starts: FloatArray, stops: FloatArray) -> Where:
 
 def merged_intervals(starts: FloatArray, stops: FloatArray) -> Intervals:
     """What these intervals cover together, as few; intervals that are not known are left out."""
-    known = stops > starts
-    order = np.argsort(starts[known], kind="stable")
-    starts, stops = starts[known][order], np.maximum.accumulate(stops[known][order])
+    is_known = stops > starts
+    order = np.argsort(starts[is_known], kind="stable")
+    starts, stops = starts[is_known][order], np.maximum.accumulate(stops[is_known][order])
     if not len(starts):
         return ()
     gaps = starts[1:] - stops[:-1]

@@ -33,7 +33,7 @@ __all__ = [
 
 NOT_REMOVABLE = {Activity.FAILED, Activity.UNFINISHED, Activity.IDLE, Activity.OTHER}
 
-WHOLE = {Activity.GRAPH, Activity.STARTUP, Activity.OVERHEAD, *TRANSFERS}
+BETWEEN_TASKS = {Activity.GRAPH, Activity.STARTUP, Activity.OVERHEAD, *TRANSFERS}
 """What lies between tasks is removed as a whole."""
 
 
@@ -62,7 +62,7 @@ def shares_removed(recording: Recording, remove: Collection[str]) -> dict[str, f
     if not isinstance(remove, Mapping):
         return dict.fromkeys(remove, 1.0)
     for name, share in remove.items():
-        if not 0 <= share <= 1 or (share < 1 and name in WHOLE):
+        if not 0 <= share <= 1 or (share < 1 and name in BETWEEN_TASKS):
             raise DiagnosticError(
                 f"remove: expected a share from 0 to 1 of an activity of tasks, found {share!r} of "
                 f"{name}"
@@ -91,8 +91,8 @@ def _add(
 ) -> None:
     for name in dict.fromkeys(names.values):
         chosen = names.where(name)
-        each = np.bincount(tasks[chosen], np.nan_to_num(seconds[chosen]), minlength=rows)
-        sums[name] = sums.get(name, np.zeros(rows)) + each
+        added = np.bincount(tasks[chosen], np.nan_to_num(seconds[chosen]), minlength=rows)
+        sums[name] = sums.get(name, np.zeros(rows)) + added
 
 
 def gil_shares(recording: Recording, waited: FloatArray) -> FloatArray:
@@ -189,8 +189,8 @@ def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
             rows = transfers.rows(
                 transfers.side.where("scheduler") & transfers.activity.where(activity)
             )
-            each = np.bincount(rows.task, rows.stop - rows.start, minlength=len(recording.tasks))
-            seconds = np.maximum(getattr(work, part) - each[work.rows], 0.0)
+            moved = np.bincount(rows.task, rows.stop - rows.start, minlength=len(recording.tasks))
+            seconds = np.maximum(getattr(work, part) - moved[work.rows], 0.0)
             columns: dict[str, Any] = {part: seconds}
             work = replace(work, **columns)
     if len(transfers) and set(TRANSFERS) <= set(remove):

@@ -59,7 +59,7 @@ def _are_activities(value: object) -> bool:
 
 
 def _are_texts(value: object) -> bool:
-    return isinstance(value, Collection) and all(isinstance(each, str) for each in value)
+    return isinstance(value, Collection) and all(isinstance(text, str) for text in value)
 
 
 _EXPECTED: dict[str, tuple[Callable[[object], bool], str]] = {

@@ -195,10 +195,10 @@ def _in_batches(work: Work, workers: int, graph: _Waiting) -> Timeline:
     now = waiting = 0.0
     running = 0
     while ready or results:
-        room = size * (workers + -running // size)
-        if room > 0 and ready:
-            tasks = ready[-room:]
-            del ready[-room:]
+        free = size * (workers + -running // size)
+        if free > 0 and ready:
+            tasks = ready[-free:]
+            del ready[-free:]
             tasks.reverse()
             running += len(tasks)
             for task in tasks:

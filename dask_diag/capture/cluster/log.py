@@ -98,7 +98,7 @@ class ClusterLog:
                 batch = batch_of(sent)
                 self.batches.append(batch)
                 details = batch.details.values()
-                self.coroutines += sum(each.stacks == COROUTINE for each in details)
+                self.coroutines += sum(detail.stacks == COROUTINE for detail in details)
         self.clients = list(reply.get("clients", self.clients))
         self.faults = dict(reply.get("faults", self.faults))
         self.dropped = reply.get("dropped", self.dropped)
@@ -129,7 +129,9 @@ class ClusterLog:
         """Forget all but the computations that run now."""
         self.batches = []
         self.computations = {
-            number: each for number, each in self.computations.items() if each.stop is None
+            number: computation
+            for number, computation in self.computations.items()
+            if computation.stop is None
         }
 
     def notices(self) -> list[str]:

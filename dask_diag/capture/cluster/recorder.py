@@ -113,7 +113,7 @@ class ClusterRecorder:
 
     def clear(self) -> None:
         """Forget what was recorded, except of computations that are running now."""
-        self._sessions = [each for each in self._sessions if not each.log.has_ended]
+        self._sessions = [session for session in self._sessions if not session.log.has_ended]
         for session in self._sessions:
             session.log.clear()
 
@@ -181,7 +181,9 @@ def open_clients() -> list[Client]:
     """The clients of this process that are connected, if distributed is imported."""
     module = sys.modules.get("distributed.client")
     clients = list(getattr(getattr(module, "Client", None), "_instances", ()))
-    return [each for each in clients if each.status == "running" and not is_of_a_worker(each)]
+    return [
+        client for client in clients if client.status == "running" and not is_of_a_worker(client)
+    ]
 
 
 def is_of_a_worker(client: Client) -> bool:
@@ -208,7 +210,7 @@ def _add_preload(client: Client) -> None:
     """Have a client that is open do before it closes what one does that starts now."""
     preloading = sys.modules["distributed.preloading"]
     with _lock:
-        if any(each.name == _PRELOAD for each in client.preloads):
+        if any(preload.name == _PRELOAD for preload in client.preloads):
             return
         own, more = client.preloads, preloading.Preload(client, _PRELOAD, (), None)
         client.preloads = preloading.PreloadManager([*own, more])

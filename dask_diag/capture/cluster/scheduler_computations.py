@@ -55,18 +55,25 @@ class ComputationCollector(WorkerCollector):
         Which task that is no one says: of several programs it is one that has a task at a worker
         of that client. None if it is not known: another program is not sent these keys.
         """
-        running = [each for each in self.open.values() if each.active]
-        active = [each for each in running if not each.client.startswith(NESTED)]
-        clients = [*getattr(self.scheduler, "client_comms", ()), *(each.client for each in active)]
-        programs = {self._program_of(each) for each in clients if not each.startswith(NESTED)}
+        running = [computation for computation in self.open.values() if computation.active]
+        active = [
+            computation for computation in running if not computation.client.startswith(NESTED)
+        ]
+        clients = [
+            *getattr(self.scheduler, "client_comms", ()),
+            *(computation.client for computation in active),
+        ]
+        programs = {self._program_of(name) for name in clients if not name.startswith(NESTED)}
         if len(programs) > 1:
             addresses = self.workers_of_clients.get(client, ())
             workers = [self.scheduler.workers.get(address) for address in addresses]
             keys = [ts.key for worker in workers for ts in getattr(worker, "processing", ())]
-            there = [self.tasks[key].computation for key in keys if key in self.tasks]
-            active = [each for each in active if each in there]
-            programs = {self._program_of(each.client) for each in active}
-        return max(active, key=lambda each: each.start) if len(programs) == 1 else None
+            processing = [self.tasks[key].computation for key in keys if key in self.tasks]
+            active = [computation for computation in active if computation in processing]
+            programs = {self._program_of(computation.client) for computation in active}
+        return (
+            max(active, key=lambda computation: computation.start) if len(programs) == 1 else None
+        )
 
     def _program_of(self, client: str) -> object:
         """The program of a client that is recorded: all others are as one."""
@@ -210,10 +217,10 @@ class ComputationCollector(WorkerCollector):
     def _renew_sessions(self) -> None:
         """Sessions have come or gone."""
         wanted = [session.wants for session in self.sessions.values()]
-        self.shows_progress = any(each.get("progress") for each in wanted)
-        self.records_results = any(each.get("results") for each in wanted)
+        self.shows_progress = any(wants.get("progress") for wants in wanted)
+        self.records_results = any(wants.get("results") for wants in wanted)
         # Tasks that one program records are those of another client to the next one.
-        self.is_shared = len({each.get("program") for each in wanted if each.get("tasks")}) > 1
+        self.is_shared = len({wants.get("program") for wants in wanted if wants.get("tasks")}) > 1
         clients = {session.client for session in self.sessions.values()}
         self.orphans = {
             run: task

@@ -45,7 +45,7 @@ class OthersCollector(ResultCollector):
         nested = []
         for worker in self.scheduler.workers.values():
             for ts in list(getattr(worker, "processing", ())):
-                if any(each.client_key.startswith(NESTED) for each in ts.who_wants or ()):
+                if any(wanter.client_key.startswith(NESTED) for wanter in ts.who_wants or ()):
                     nested.append(ts)
                 elif ts.key not in self.tasks:
                     self._adopt_with_dependents(ts, ts.state)
@@ -65,7 +65,9 @@ class OthersCollector(ResultCollector):
         """A task of the client that waits for it, or for what needs it."""
         path, client = [ts], ""
         while not path[-1].who_wants:
-            after = next((each for each in path[-1].dependents if each.state in ACTIVE), None)
+            after = next(
+                (dependent for dependent in path[-1].dependents if dependent.state in ACTIVE), None
+            )
             if after is None:
                 break
             if after.key in self.tasks:
@@ -73,11 +75,11 @@ class OthersCollector(ResultCollector):
                 break
             path.append(after)
         else:
-            clients = [each.client_key for each in path[-1].who_wants or ()]
-            client = next((each for each in clients if self._sessions_of(each)), clients[0])
-        for each in path[1:]:
+            clients = [wanter.client_key for wanter in path[-1].who_wants or ()]
+            client = next((name for name in clients if self._sessions_of(name)), clients[0])
+        for task in path[1:]:
             # Known from now on: the next task has not to look as far.
-            self._adopt_one(each, client, each.state)
+            self._adopt_one(task, client, task.state)
         self._adopt_one(ts, client, state)
 
     def _adopt_one(self, ts: TaskState, client: str, state: str) -> None:
@@ -118,13 +120,15 @@ class OthersCollector(ResultCollector):
     def _record_others_running(self, session: Session) -> None:
         """What workers run for other programs as a session ends."""
         block = session.wants.get("block")
-        if block and sum(each.wants.get("block") == block for each in self.sessions.values()) > 1:
+        if block and sum(other.wants.get("block") == block for other in self.sessions.values()) > 1:
             # The last session of the block will say so.
             return
         now, program = perf_counter(), session.wants.get("program")
         for key, task in self.tasks.items():
             recorders = task.computation.recorders
-            if not task.is_out or any(each.wants.get("program") == program for each in recorders):
+            if not task.is_out or any(
+                recorder.wants.get("program") == program for recorder in recorders
+            ):
                 continue
             if key in self.running:
                 row, _, until = self.running[key]
@@ -147,11 +151,11 @@ class OthersCollector(ResultCollector):
 
     def _one_of_each_block(self) -> Iterable[Session]:
         """Sessions that want tasks: what of others concerns a block is in its recording once."""
-        found: dict[object, Session] = {}
+        session_of: dict[object, Session] = {}
         for session in self.sessions.values():
             if session.wants.get("tasks"):
-                found.setdefault(session.wants.get("block", session), session)
-        return found.values()
+                session_of.setdefault(session.wants.get("block", session), session)
+        return session_of.values()
 
     def _is_executing(self, key: Hashable, worker: str) -> bool:
         """Whether a worker has said, as it does about once a second, that it runs a task."""
@@ -160,8 +164,8 @@ class OthersCollector(ResultCollector):
 
     def _at_worker(self, worker: str, time: float) -> float:
         """A time of this process's clock by a worker's, as those are that workers measure."""
-        known = self.workers.get(worker)
-        if known is None or not known.clock:
+        state = self.workers.get(worker)
+        if state is None or not state.clock:
             return time
-        _, offset, _ = cast("Sequence[float]", known.clock[-1])
+        _, offset, _ = cast("Sequence[float]", state.clock[-1])
         return time - offset

@@ -189,8 +189,8 @@ class RunCollector(OthersCollector):
                 return
         if computation.client_number < 0:
             # Of its first run: the ids of clients of whom nothing is recorded are not sent.
-            known = self.clients
-            computation.client_number = known.setdefault(computation.client, len(known))
+            numbers = self.clients
+            computation.client_number = numbers.setdefault(computation.client, len(numbers))
         state = self.scheduler.tasks.get(key)
         depends_on = self._rows_of(state.dependencies) if state and state.dependencies else ()
         packed = row + RUN.pack(
@@ -214,8 +214,8 @@ class RunCollector(OthersCollector):
             session.add_function(number, function)
 
     def _rows_of(self, dependencies: Iterable[TaskState]) -> list[int]:
-        known = (self.tasks.get(other.key) for other in dependencies)
-        return [task.row for task in known if task is not None and task.row >= 0]
+        tasks = (self.tasks.get(other.key) for other in dependencies)
+        return [task.row for task in tasks if task is not None and task.row >= 0]
 
     def _record_running(self, session: Session) -> int:
         """Record the tasks of a session that ends, and that are out; how many these are.
@@ -225,7 +225,9 @@ class RunCollector(OthersCollector):
         now, running = perf_counter(), 0
         ending = [session] if session.wants.get("tasks") else []
         client = session.client
-        of_client = [each for each in self.orphans.items() if each[1].computation.client == client]
+        of_client = [
+            orphan for orphan in self.orphans.items() if orphan[1].computation.client == client
+        ]
         self._record_orphans(of_client, ending)
         for key, task in self.tasks.items():
             if task.is_out and task.computation.client == client:

@@ -149,8 +149,8 @@ class Session:
             stacks = stacks if wants.get("stacks") else b""
             details = error, metrics, span, waits, stacks
             more = len(stacks) + BYTES_PER_KEY * (len(metrics) + len(waits))
-            room = LIMIT_BYTES - self.size - self.sealed_size - size
-            if 0 <= room < more:
+            free = LIMIT_BYTES - self.size - self.sealed_size - size
+            if 0 <= free < more:
                 # Its times are there, and the end of a run that failed.
                 self.unmeasured[DETAILS] = self.unmeasured.get(DETAILS, 0) + 1
                 details, more = (error, (), span, (), b""), 0
@@ -192,14 +192,16 @@ class Session:
             "results": bytes(self.results),
             "result_functions": list(self.result_functions.items()),
             "events": self.events,
-            "computations": [each.described() for each in self.computations.values()],
+            "computations": [computation.described() for computation in self.computations.values()],
             "workers": [worker.described() for worker in self.workers.values()],
         }
         self.sealed.append(Batch(self.number, self.size, {"number": self.number, **content}))
         self.sealed_size += self.size
         self.workers = {}
         # What still runs will have another stop.
-        self.computations = {n: each for n, each in self.computations.items() if each.active}
+        self.computations = {
+            n: computation for n, computation in self.computations.items() if computation.active
+        }
         self.clear()
 
     def acknowledge(self, number: int) -> None:

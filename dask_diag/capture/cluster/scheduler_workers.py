@@ -143,12 +143,14 @@ class WorkerCollector:
     async def _settle(self) -> None:
         """Have measured what the sessions want: as often as the one that wants it most often."""
         wanted = [session.wants for session in self.sessions.values()]
-        processes = min((each["processes"] for each in wanted if each.get("processes")), default=0)
-        stacks = [each["stacks"] for each in wanted if each.get("stacks")]
+        processes = min(
+            (wants["processes"] for wants in wanted if wants.get("processes")), default=0
+        )
+        stacks = [wants["stacks"] for wants in wanted if wants.get("stacks")]
         settings: dict[str, object] = {
             "processes": processes,
             "stacks": [min(seconds) for seconds in zip(*stacks)],  # noqa: B905
-            "waits": any(each.get("waits") for each in wanted),
+            "waits": any(wants.get("waits") for wants in wanted),
         }
         number = cast("int", self.settings["number"])
         if {**settings, "number": number} == self.settings:

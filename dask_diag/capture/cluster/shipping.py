@@ -81,7 +81,7 @@ def source_of_scheduler_plugin() -> str:
 
 def _without_own_imports(text: str) -> str:
     """The text of a module, where names that it imports of this package are there already."""
-    return _OWN_IMPORT.sub(lambda found: "\n" * found.group().count("\n"), text)
+    return _OWN_IMPORT.sub(lambda match: "\n" * match.group().count("\n"), text)
 
 
 BOOTSTRAP = """

@@ -55,12 +55,12 @@ class WorkerNames:
     ) -> str:
         """The label of a worker of a cluster: its name, and a number if that was taken."""
         with self._lock:
-            here = self._named.setdefault((scheduler, address), [])
+            at_address = self._named.setdefault((scheduler, address), [])
             until = inf if left is None else left
-            named = _of(here, plugin, number, joined, until)
+            named = _of(at_address, plugin, number, joined, until)
             if named is None:
                 named = _Named(self._new_label(name), joined)
-                here.append(named)
+                at_address.append(named)
             if plugin:
                 named.numbers[plugin] = number
             named.until = until
@@ -69,8 +69,8 @@ class WorkerNames:
     def leave(self, labels: Collection[str], time: float) -> None:
         """A client is gone: whether these workers are still there is not known any more."""
         with self._lock:
-            for here in self._named.values():
-                for named in here:
+            for at_address in self._named.values():
+                for named in at_address:
                     if named.label in labels:
                         named.until = min(named.until, time)
 
@@ -80,12 +80,14 @@ class WorkerNames:
         return f"{usual} ({count})" if count > 1 else usual
 
 
-def _of(here: list[_Named], plugin: str, number: int, joined: float, until: float) -> _Named | None:
+def _of(
+    at_address: list[_Named], plugin: str, number: int, joined: float, until: float
+) -> _Named | None:
     """The one of the workers at an address that a plugin has by this number."""
-    for named in here:
+    for named in at_address:
         if named.numbers.get(plugin) == number:
             return named
-    for named in reversed(here):
+    for named in reversed(at_address):
         # Another plugin starts to number at 0: two workers at one address are not there at once.
         if plugin not in named.numbers and joined < named.until and named.joined < until:
             return named

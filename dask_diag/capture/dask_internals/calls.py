@@ -88,18 +88,18 @@ def call_site() -> str:
     That is the innermost line of the user's, also if a library called dask for it; without one it
     is the innermost line of a library. The folder of a file is left out, as it may name a person.
     """
-    place = ""
+    location = ""
     for frame in frames_from(sys._getframe(1)):
         file = frame.f_code.co_filename
         owner = owner_of_file(file)
         if owner == USER:
-            return _place(file, frame)
-        if owner == LIBRARY and not place:
-            place = _place(file, frame)
-    return place
+            return _location(file, frame)
+        if owner == LIBRARY and not location:
+            location = _location(file, frame)
+    return location
 
 
-def _place(file: str, frame: FrameType) -> str:
+def _location(file: str, frame: FrameType) -> str:
     """A file's name, or that of a notebook's cell as IPython shows it, and a frame's line."""
     name = os.path.basename(file)
     ipython = sys.modules.get("IPython")

@@ -13,7 +13,7 @@ from dask_diag.schema import Root
 
 __all__ = [
     "LONG",
-    "NOT_SAMPLED",
+    "NO_NODE",
     "Cells",
     "Group",
     "Packed",
@@ -23,7 +23,7 @@ __all__ = [
     "take_from",
 ]
 
-NOT_SAMPLED = -1
+NO_NODE = -1
 """In place of a node, for time in which no stack was read."""
 
 LONG = 0.25
@@ -32,7 +32,7 @@ LONG = 0.25
 So a thread has at most five such tasks in a cycle, two of them at its ends, and what is kept stays
 bounded by stacks and cycles, however many tasks there are.
 """
-Place = TypeVar("Place")
+Location = TypeVar("Location")
 
 _NOTHING = 1e-9
 """Seconds that rounding may leave where all that was added has been taken out again."""
@@ -108,27 +108,29 @@ def spread(time: float, seconds: float, cycle: float) -> list[tuple[float, float
     return [((end + begin) / 2, (end - begin) / seconds) for end, begin in pairwise(edges)]
 
 
-def add_to(cells: dict[Place, list[float]], place: Place, values: Sequence[float]) -> None:
-    """Add seconds, CPU seconds and a number of samples to those of a place."""
-    cell = cells.get(place)
+def add_to(cells: dict[Location, list[float]], location: Location, values: Sequence[float]) -> None:
+    """Add seconds, CPU seconds and a number of samples to those at a location."""
+    cell = cells.get(location)
     if cell is None:
-        cells[place] = list(values)
+        cells[location] = list(values)
     else:
         cell[0] += values[0]
         cell[1] += values[1]
         cell[2] += values[2]
 
 
-def take_from(cells: dict[Place, list[float]], place: Place, values: Sequence[float]) -> bool:
+def take_from(
+    cells: dict[Location, list[float]], location: Location, values: Sequence[float]
+) -> bool:
     """Undo `add_to`; False if there is nothing, as it was forgotten."""
-    cell = cells.get(place)
+    cell = cells.get(location)
     if cell is None:
         return False
     cell[0] = max(cell[0] - values[0], 0.0)
     cell[1] = max(cell[1] - values[1], 0.0)
     cell[2] -= values[2]
     if cell[2] < 1 and cell[0] < _NOTHING:
-        del cells[place]
+        del cells[location]
     return True
 
 
@@ -151,9 +153,9 @@ class Packed:
 
     def cells(self) -> Cells:
         """What it was made of."""
-        places = zip(map(self.of.__getitem__, self.groups), self.nodes, strict=True)
+        locations = zip(map(self.of.__getitem__, self.groups), self.nodes, strict=True)
         values = map(list, zip(self.seconds, self.cpu, self.counts, strict=True))
-        return dict(zip(places, values, strict=True))
+        return dict(zip(locations, values, strict=True))
 
     def seconds_by_key(self) -> dict[Group, float]:
         """The seconds of each group that is a task."""

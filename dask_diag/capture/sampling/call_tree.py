@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from dask_diag.capture.sampling.bins import (
     LONG,
-    NOT_SAMPLED,
+    NO_NODE,
     Cells,
     Group,
     Packed,
@@ -103,7 +103,7 @@ class Stacks:
     def miss(self, time: float, run: Run, seconds: float) -> None:
         """Count seconds of a task that ended before it was sampled again."""
         with self._lock:
-            self._count(time, run, NOT_SAMPLED, (seconds, 0.0, 0))
+            self._count(time, run, NO_NODE, (seconds, 0.0, 0))
 
     def take(self, function: str, key: Hashable, samples: Sequence[StackSample]) -> None:
         """Count the samples that a worker process took of a task, from its start to its stop.
@@ -114,8 +114,8 @@ class Stacks:
             is_long = sum(seconds for _, _, seconds, _, _ in samples) >= LONG * self.cycle
             group = Group(function, text_of_key(key) if is_long else "")
             for time, lines, seconds, cpu, count in samples:
-                place = group, self._node_of(lines)
-                add_to(self._cells_at(time), place, (seconds, cpu, count))
+                location = group, self._node_of(lines)
+                add_to(self._cells_at(time), location, (seconds, cpu, count))
 
     def note_late(self, time: float, seconds: float) -> None:
         """Count a sample taken so long after the one before; at one time there is only one."""
@@ -145,17 +145,17 @@ class Stacks:
             )
 
     def _node_of(self, lines: Iterable[Line]) -> int:
-        node = NOT_SAMPLED
+        node = NO_NODE
         for line in lines:
             number = self._lines.setdefault(line, len(self._lines))
-            place = (node + 1 << 32) + number
-            below = self._children.get(place)
+            edge = (node + 1 << 32) + number
+            below = self._children.get(edge)
             if below is None:
                 below = len(self._parents)
                 if below >= MOST_NODES:
                     self.cut += 1
                     break
-                self._children[place] = below
+                self._children[edge] = below
                 self._parents.append(node)
                 self._line_of_node.append(number)
             node = below
@@ -233,8 +233,8 @@ class Stacks:
             other = merged.get(number // 2)
             if other is not None:
                 cells = other.cells()
-                for place, values in packed.cells().items():
-                    add_to(cells, place, values)
+                for location, values in packed.cells().items():
+                    add_to(cells, location, values)
                 packed = Packed(cells)
             merged[number // 2] = packed
         self._closed = self._without_short_tasks(merged)
@@ -247,17 +247,17 @@ class Stacks:
         last two cycles stay, as their tasks may still run.
         """
         seconds = {number: packed.seconds_by_key() for number, packed in cycles.items()}
-        found = dict(cycles)
+        remaining = dict(cycles)
         for number in sorted(cycles)[:-2]:
             near = [seconds.get(beside, {}) for beside in (number - 1, number, number + 1)]
             short = {
                 group
                 for group in seconds[number]
-                if sum(each.get(group, 0.0) for each in near) < LONG * self.cycle
+                if sum(seconds_of.get(group, 0.0) for seconds_of in near) < LONG * self.cycle
             }
             if short:
-                found[number] = cycles[number].without_keys(short)
-        return found
+                remaining[number] = cycles[number].without_keys(short)
+        return remaining
 
 
 _all: WeakSet[Stacks] = WeakSet()

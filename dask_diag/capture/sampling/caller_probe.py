@@ -132,19 +132,19 @@ class CallerProbe:
             thread.settle(self._root_at(ident), self._stacks)
             thread.skip_until(now)
         elif thread.is_due(now):
-            found = thread.stack(innermost, self._walker)
-            if found is not None:
-                self._count(ident, thread, found, now)
+            stack = thread.stack(innermost, self._walker)
+            if stack is not None:
+                self._count(ident, thread, stack, now)
 
     def _own_thread_lives(self) -> bool:
         thread = self._own_thread()
         return thread is not None and thread.is_alive()
 
-    def _count(self, ident: int, thread: CallingThread, found: CallerStack, now: float) -> None:
+    def _count(self, ident: int, thread: CallingThread, stack: CallerStack, now: float) -> None:
         root_at = self._root_at(ident)
         computation = thread.settle(root_at, self._stacks)
         noted = calls_of_threads.get(ident)
-        calls = _times_of(noted, found)
+        calls = _times_of(noted, stack)
         open_calls = calls - thread.ended_calls
         if computation is not None:
             root = Root.GRAPH if computation.prepared is None else Root.SCHEDULER
@@ -156,7 +156,7 @@ class CallerProbe:
         else:
             root = root_at(now)
         thread.ended_calls &= calls
-        thread.see(now, root, found.stack, self._stacks)
+        thread.see(now, root, stack.stack, self._stacks)
         # The thread may have called dask since its stack was read: what was noted meanwhile stays.
         if not calls and computation is None and noted is thread.noted:
             self._end_calls(ident, noted)
@@ -180,9 +180,9 @@ class CallerProbe:
         return root_at
 
 
-def _times_of(calls: DaskCalls | None, found: CallerStack) -> set[float]:
+def _times_of(calls: DaskCalls | None, stack: CallerStack) -> set[float]:
     """When the functions of dask on a stack were called."""
     if calls is None:
         return set()
-    times = (calls.times.get(frame) for frame in found.dask_calls)
+    times = (calls.times.get(frame) for frame in stack.dask_calls)
     return {time for time in times if time is not None}

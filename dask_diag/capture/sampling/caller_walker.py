@@ -48,9 +48,9 @@ class CallerWalker(Walker):
 
     def stack_of_thread(self, innermost: FrameType) -> CallerStack | None:
         """The stack of a thread; None if it went on meanwhile."""
-        places: list[int] = []
+        instructions: list[int] = []
         dask_calls: list[int] = []
-        add = places.append
+        add = instructions.append
         frame: FrameType | None = innermost
         while frame is not None:
             code = id(frame.f_code)
@@ -59,16 +59,18 @@ class CallerWalker(Walker):
             add(code)
             add(frame.f_lasti)
             frame = frame.f_back
-        key = array("q", places).tobytes()
-        stack = self._stacks.get(key) or self._read_thread(innermost, places, key)
+        key = array("q", instructions).tobytes()
+        stack = self._stacks.get(key) or self._read_thread(innermost, instructions, key)
         return None if stack is None else CallerStack(stack, dask_calls)
 
-    def _read_thread(self, innermost: FrameType, places: list[int], key: bytes) -> Stack | None:
+    def _read_thread(
+        self, innermost: FrameType, instructions: list[int], key: bytes
+    ) -> Stack | None:
         self._forget_if_full()
         lines: list[Line] = []
         frame: FrameType | None = innermost
-        for code, place in zip(places[::2], places[1::2], strict=True):
-            if frame is None or id(frame.f_code) != code or frame.f_lasti != place:
+        for code, instruction in zip(instructions[::2], instructions[1::2], strict=True):
+            if frame is None or id(frame.f_code) != code or frame.f_lasti != instruction:
                 return None
             # The key is of its code, whose id must not become that of another.
             self._keep(frame.f_code)

@@ -74,8 +74,8 @@ def why_not_here() -> str:
     if sys.implementation.name != "cpython":
         return f"it knows CPython's lock, and this is {sys.implementation.name}"
     if platform.machine() not in _NUMBERS:
-        known = ", ".join(_NUMBERS)
-        return f"it knows the system calls of {known}, and this is {platform.machine()}"
+        machines = ", ".join(_NUMBERS)
+        return f"it knows the system calls of {machines}, and this is {platform.machine()}"
     for name in ("schedstat", "syscall"):
         try:
             with open(f"/proc/thread-self/{name}", "rb") as file:
@@ -234,10 +234,10 @@ def _python_runtime() -> tuple[int, int]:
     information = (ctypes.c_void_p * 4)()
     symbol = ctypes.POINTER(_Symbol)()
     try:
-        found = ctypes.PyDLL(None).dladdr1(
+        has_symbol = ctypes.PyDLL(None).dladdr1(
             ctypes.c_void_p(begins), information, ctypes.byref(symbol), 1
         )
-        size = symbol.contents.size if found and symbol else 0
+        size = symbol.contents.size if has_symbol and symbol else 0
     except AttributeError:
         size = 0
     return begins, begins + (int(size) or 1_000_000)

@@ -42,9 +42,9 @@ def attach_probe(
     result is what it would be without.
     """
     computation.probes = {**computation.probes, type(probe): probe}
-    befores = [each.before for each in computation.probes.values()]
+    befores = [probe.before for probe in computation.probes.values()]
     computation.before_tasks = tuple(before for before in befores if before is not None)
-    without_ticks = [each.without_ticks for each in computation.probes.values()]
+    without_ticks = [probe.without_ticks for probe in computation.probes.values()]
     computation.without_ticks = next(filter(None, without_ticks), ALWAYS)
     computation.sampling_failed = (*computation.sampling_failed, failed)
     computation.wrapper_type = ProbedTask

@@ -116,10 +116,10 @@ class Sampler:
         intervals: dict[Listener, float] = {}
         for listener, interval, _ in self._users:
             intervals[listener] = min(interval, intervals.get(listener, interval))
-        known = {ticks.listener: ticks for ticks in self._ticks}
+        ticks_of = {ticks.listener: ticks for ticks in self._ticks}
         self._ticks = [
-            known[listener]
-            if listener in known and known[listener].interval == interval
+            ticks_of[listener]
+            if listener in ticks_of and ticks_of[listener].interval == interval
             else Ticks(listener, interval, now)
             for listener, interval in intervals.items()
         ]
@@ -138,25 +138,25 @@ class Sampler:
             if not ticks:
                 self._end_if_unused()
                 continue
-            due = ticks[0].due if len(ticks) == 1 else min([each.due for each in ticks])
+            due = ticks[0].due if len(ticks) == 1 else min([tick.due for tick in ticks])
             if asleep.acquire(timeout=max(0.0, due - perf_counter())):
                 continue
             now = perf_counter()
             with work:
-                self._call([each for each in ticks if each.due <= now], now)
-            rest = now + work.pause
-            for each in ticks:
-                if rest > each.due:
-                    each.not_before(rest)
+                self._call([tick for tick in ticks if tick.due <= now], now)
+            earliest = now + work.pause
+            for tick in ticks:
+                if earliest > tick.due:
+                    tick.not_before(earliest)
 
     def _call(self, due: list[Ticks], now: float) -> None:
         share_frames()
         try:
-            for each in due:
+            for tick in due:
                 try:
-                    each.listener(each.passed(now))
+                    tick.listener(tick.passed(now))
                 except Exception as error:
-                    self._take_out(each.listener, error)
+                    self._take_out(tick.listener, error)
         finally:
             forget_frames()
 

@@ -69,8 +69,8 @@ class Walker:
         # recursion 1,000 calls deep takes 0.2 ms each time; the sampler's share of time is limited,
         # so such stacks are sampled less often.
         beginnings = self._beginnings
-        places: list[int] = []
-        add = places.append
+        instructions: list[int] = []
+        add = instructions.append
         frame: FrameType | None = innermost
         while frame is not None:
             code = id(frame.f_code)
@@ -82,36 +82,36 @@ class Walker:
         else:
             return None
         # Of code and place by turns: the outermost call is that which the runner of the task made.
-        if places and places[-2] in self._endings:
+        if instructions and instructions[-2] in self._endings:
             return None
-        key = array("q", places).tobytes()
-        in_machinery = not places or places[0] in self._machinery
+        key = array("q", instructions).tobytes()
+        in_machinery = not instructions or instructions[0] in self._machinery
         if not in_machinery:
-            found = self._stacks.get(key)
-            if found is not None:
-                return found
+            stack = self._stacks.get(key)
+            if stack is not None:
+                return stack
             in_machinery = is_machinery(innermost.f_code)
         if not in_machinery:
-            return self._read(innermost, places, key)
+            return self._read(innermost, instructions, key)
         # What runs has no frame: the stacks of different functions look alike.
         called = _called_without_frame(innermost, beginnings, task)
         key += repr(called).encode("utf-8", "surrogatepass")
-        found = self._stacks.get(key)
-        if found is None:
-            found = self._read(innermost, places, key, called)
-            self._machinery.update(places[:1])
-        return found
+        stack = self._stacks.get(key)
+        if stack is None:
+            stack = self._read(innermost, instructions, key, called)
+            self._machinery.update(instructions[:1])
+        return stack
 
     def _read(
-        self, innermost: FrameType, places: list[int], key: bytes, called: Line | None = None
+        self, innermost: FrameType, instructions: list[int], key: bytes, called: Line | None = None
     ) -> Stack | None:
         self._forget_if_full()
         lines = [called] if called else []
         outermost = len(lines)
         frame: FrameType | None = innermost
-        for code, place in zip(places[::2], places[1::2], strict=True):
+        for code, instruction in zip(instructions[::2], instructions[1::2], strict=True):
             # The thread may have gone on meanwhile.
-            if frame is None or id(frame.f_code) != code or frame.f_lasti != place:
+            if frame is None or id(frame.f_code) != code or frame.f_lasti != instruction:
                 return None
             lines.append(self._line_of(frame))
             if not is_machinery(frame.f_code):
@@ -121,11 +121,11 @@ class Walker:
 
     def _line_of(self, frame: FrameType) -> Line:
         code = frame.f_code
-        place = id(code), frame.f_lasti
-        line = self._lines.get(place)
+        instruction = id(code), frame.f_lasti
+        line = self._lines.get(instruction)
         if line is None:
             self._keep(code)
-            line = self._lines[place] = _line_of_code(code, frame.f_lineno or 0)
+            line = self._lines[instruction] = _line_of_code(code, frame.f_lineno or 0)
         return line
 
     def _forget_if_full(self) -> None:

@@ -180,8 +180,8 @@ def first_of(count: int, tick: int) -> int:
 def sample_waits(passed: float) -> None:
     """Sample the tasks that run: some of many, in no order, which represent all."""
     global _ticks
-    found = [run.task_probe(WaitProbe) for run in running_now().values()]
-    task_probes = [task_probe for task_probe in found if task_probe is not None]
+    running = [run.task_probe(WaitProbe) for run in running_now().values()]
+    task_probes = [task_probe for task_probe in running if task_probe is not None]
     for task_probe in task_probes:
         task_probe.tick()
     count = len(task_probes)

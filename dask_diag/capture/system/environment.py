@@ -129,8 +129,8 @@ def calling_code(frame: FrameType | None) -> list[Row]:
     # All of the source is masked: what a part of it means depends on the rest.
     masked = redacted_source("".join(lines)).split("\n")[first - 1 : last]
     name = "a script" if code.co_name == "<module>" else code.co_name
-    place = f"{os.path.basename(code.co_filename)}:{first}, in {name}"
-    return [("calling code", place, "\n".join(masked).rstrip())]
+    location = f"{os.path.basename(code.co_filename)}:{first}, in {name}"
+    return [("calling code", location, "\n".join(masked).rstrip())]
 
 
 def given_code(text: str, name: str = "as given") -> list[Row]:

@@ -96,7 +96,9 @@ def _psutil_idle() -> dict[int, float]:
     import psutil
 
     times = psutil.cpu_times(percpu=True)
-    return {cpu: each.idle + getattr(each, "iowait", 0.0) for cpu, each in enumerate(times)}
+    return {
+        cpu: seconds.idle + getattr(seconds, "iowait", 0.0) for cpu, seconds in enumerate(times)
+    }
 
 
 def own_seconds() -> float:

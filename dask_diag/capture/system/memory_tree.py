@@ -67,23 +67,23 @@ class MemoryTree:
         self._children.update(dict.fromkeys(self._descendants.listed()))
 
     def _resident(self, time: float) -> Reading:
-        memories = [Memory(rss, _NAN, _NAN) for rss in self._each(self._reader.resident)]
+        memories = [Memory(rss, _NAN, _NAN) for rss in self._of_processes(self._reader.resident)]
         return _summed(time, memories)
 
     def _with_shares(self, time: float) -> Reading:
         with self._shares:
-            memories = self._each(self._reader.memory)
+            memories = self._of_processes(self._reader.memory)
         self._next_shares = time + self._shares.pause
         return _summed(time, memories)
 
-    def _each(self, read: Callable[[int], T]) -> list[T]:
-        found = [read(self._pid)]
+    def _of_processes(self, read: Callable[[int], T]) -> list[T]:
+        results = [read(self._pid)]
         for pid in list(self._children):
             try:
-                found.append(read(pid))
+                results.append(read(pid))
             except NoSuchProcess:
                 del self._children[pid]
-        return found
+        return results
 
 
 def _summed(time: float, memories: list[Memory]) -> Reading:

@@ -55,7 +55,7 @@ def libraries_of_threads(threads: Iterable[int]) -> dict[int, str]:
         return {}
     try:
         with _Files() as files:
-            return dict(_found(wanted, files))
+            return dict(_libraries_of(wanted, files))
     except OSError:
         return {}
 
@@ -74,7 +74,7 @@ def library_of_file(path: str) -> str:
     return stem[1] if stem else ""
 
 
-def _found(wanted: set[int], files: _Files) -> Iterator[tuple[int, str]]:
+def _libraries_of(wanted: set[int], files: _Files) -> Iterator[tuple[int, str]]:
     mappings = list(files.mappings())
     code = [mapping for mapping in mappings if "x" in mapping.access]
     for mapping in mappings:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dask_diag.capture.system.processes import NoSuchProcess, ProcessReader, process_reader
 from dask_diag.capture.system.share_of_time import ShareOfTime
 
-__all__ = ["Descendants", "ProcessTree", "Usage"]
+__all__ = ["Descendants", "ProcessTree", "TreeUsage"]
 
 _SHARE_OF_TIME_FOR_LISTING = 0.02
 _SAME_TIME = 5e-4
@@ -19,7 +19,7 @@ _SAME_TIME = 5e-4
 _TRIES = 4
 
 
-class Usage(NamedTuple):
+class TreeUsage(NamedTuple):
     """One reading: bytes of memory at `time`; CPU seconds, bytes read and written up to then."""
 
     time: float
@@ -55,9 +55,9 @@ class Descendants:
         if start < self._next_listing:
             return []
         with self._work:
-            found = list(self._below(self._pid))
+            pids = list(self._below(self._pid))
         self._next_listing = start + self._work.pause
-        return found
+        return pids
 
     def _below(self, pid: int) -> Iterator[int]:
         try:
@@ -114,7 +114,7 @@ class ProcessTree:
         self._ended_before = _cpu_of_ended_children()
         self._own_cpu_before = time.process_time()
 
-    def read(self) -> Usage:
+    def read(self) -> TreeUsage:
         """What the tree uses now.
 
         The CPU time of the calling thread is left out, all of it: it must be one that was started
@@ -135,7 +135,7 @@ class ProcessTree:
             self._children_read += max(0.0, counters.read - child.read)
             self._children_written += max(0.0, counters.written - child.written)
             child.read, child.written = counters.read, counters.written
-        return Usage(
+        return TreeUsage(
             time=time,
             memory=own.memory,
             memory_children=sum(self.memory_of.values()) - own.memory,

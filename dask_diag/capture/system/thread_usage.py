@@ -67,12 +67,12 @@ class ThreadUsage:
 
 def _of_live_threads(before: ThreadReading, after: ThreadReading) -> list[ThreadCpu]:
     used = _used(before, after)
-    known = {thread.native_id: thread for thread in threading.enumerate()}
-    unknown = {thread: cpu for thread, cpu in used.items() if thread not in known}
+    thread_of = {thread.native_id: thread for thread in threading.enumerate()}
+    unknown = {thread: cpu for thread, cpu in used.items() if thread not in thread_of}
     libraries = _libraries_of(unknown, after)
     threads = []
     for native_id, cpu in used.items():
-        thread = known.get(native_id)
+        thread = thread_of.get(native_id)
         if thread is not None:
             kind = "dask_diag" if native_id in after.own.live else "python"
             threads.append(ThreadCpu(kind, thread.name, thread.ident or 0, cpu))
@@ -104,11 +104,11 @@ def _libraries_of(unknown: dict[int, float], after: ThreadReading) -> dict[int, 
         # ctypes, which it needs, takes milliseconds to import.
         from dask_diag.capture.system.native_threads import libraries_of_threads
 
-        found = libraries_of_threads(new)
+        library_of = libraries_of_threads(new)
         # A thread that ended just now was still listed, and has no library any more.
         live = live_threads()
         new.intersection_update(live)
-        _libraries.update({thread: found.get(thread, "") for thread in new})
+        _libraries.update({thread: library_of.get(thread, "") for thread in new})
         return {thread: _libraries[thread] for thread in unknown if thread in _libraries}
     return {thread: _libraries.get(thread, "") for thread in unknown}
 

@@ -14,7 +14,7 @@ try:
 except ImportError:
     resource = None  # type: ignore[assignment]
 
-__all__ = ["Pool", "Usage", "UsageSoFar", "processors", "thread_pools"]
+__all__ = ["NativePool", "Usage", "UsageSoFar", "processors", "thread_pools"]
 
 _NAN = float("nan")
 
@@ -70,14 +70,14 @@ class UsageSoFar(NamedTuple):
         )
 
 
-class Pool(NamedTuple):
+class NativePool(NamedTuple):
     """A native library's pool of threads: ``openblas``, ``mkl``, ``openmp``; and its size."""
 
     library: str
     threads: int
 
 
-NOT_LISTED = Pool("", 0)
+NOT_LISTED = NativePool("", 0)
 """In place of pools where it is not known which there are."""
 
 
@@ -89,7 +89,7 @@ def processors() -> int:
         return os.cpu_count() or 1
 
 
-def thread_pools() -> list[Pool]:
+def thread_pools() -> list[NativePool]:
     """The pools of the native libraries that are loaded; `NOT_LISTED` without threadpoolctl."""
     if "numpy" not in sys.modules:
         return []
@@ -99,8 +99,8 @@ def thread_pools() -> list[Pool]:
         return [NOT_LISTED]
     try:
         pools = threadpool_info()
-        found = [Pool(str(pool["internal_api"]), int(pool["num_threads"])) for pool in pools]
+        listed = [NativePool(str(pool["internal_api"]), int(pool["num_threads"])) for pool in pools]
     except Exception:
         # It asks libraries that it may not know.
         return [NOT_LISTED]
-    return found
+    return listed

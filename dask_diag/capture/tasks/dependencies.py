@@ -44,9 +44,9 @@ class Dependencies:
             if self._dependencies is None and dependencies:
                 self._dependencies = dependencies if any(dependencies.values()) else {}
             if self._dependencies:
-                taken = len(self.counts)
-                new = keys[taken:]
-                self._row_of.update(zip(new, range(taken, taken + len(new)), strict=True))
+                start = len(self.counts)
+                new = keys[start:]
+                self._row_of.update(zip(new, range(start, start + len(new)), strict=True))
                 counts, rows = self.of(new)
                 self.rows.extend(rows)
                 self.counts.extend(counts)
@@ -61,7 +61,7 @@ class Dependencies:
         rows = list(map(row_of.get, chain.from_iterable(needed)))
         if None in rows:
             # Data that is not the result of a task.
-            needed = [[key for key in each if key in row_of] for each in needed]
+            needed = [[key for key in keys_of_task if key in row_of] for keys_of_task in needed]
             rows = [row for row in rows if row is not None]
         return list(map(len, needed)), rows  # type: ignore[return-value]
 

@@ -155,9 +155,9 @@ class Block:
 
     def _take_out_of(self, opened: list[Block]) -> tuple[Block, Block | None]:
         """The block entered next, which has all seconds since; and the one entered before."""
-        place = opened.index(self)
-        del opened[place]
-        return opened[place], opened[place - 1] if place else None
+        index = opened.index(self)
+        del opened[index]
+        return opened[index], opened[index - 1] if index else None
 
 
 def _shown(value: object) -> str:

@@ -114,16 +114,18 @@ def export(
 def _ending(path: Path) -> str:
     """The longest known ending of a path's name, without that of compression; or nothing."""
     name = path.name.removesuffix(_PACKED).lower()
-    known = [ending for each in FORMATS.values() for ending in each.endings]
-    return max((ending for ending in known if name.endswith(ending)), key=len, default="")
+    endings = [ending for written in FORMATS.values() for ending in written.endings]
+    return max((ending for ending in endings if name.endswith(ending)), key=len, default="")
 
 
 def _format_of(path: Path) -> str:
     ending = _ending(path)
-    for name, each in FORMATS.items():
-        if ending in each.endings:
+    for name, written in FORMATS.items():
+        if ending in written.endings:
             return name
-    endings = "; ".join(f"{name}: {' or '.join(each.endings)}" for name, each in FORMATS.items())
+    endings = "; ".join(
+        f"{name}: {' or '.join(written.endings)}" for name, written in FORMATS.items()
+    )
     raise DiagnosticError(
         f"path: expected an ending that says the format ({endings}), found {str(path)!r}; or name "
         f"the format: {', '.join(map(repr, FORMATS))}"

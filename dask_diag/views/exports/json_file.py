@@ -29,8 +29,8 @@ def write_file(recording: Recording, path: Path, compressed: bool) -> None:
 
 def _parts(recording: Recording) -> Iterator[str]:
     about = {"format": "dask_diag recording", "version": __version__, **facts(recording)}
-    found = [finding.to_dict() for finding in findings(recording)]
-    yield f'{_encode(about)[:-1]},\n"findings":{_encode(found)},\n"tables":{{'
+    shown_findings = [finding.to_dict() for finding in findings(recording)]
+    yield f'{_encode(about)[:-1]},\n"findings":{_encode(shown_findings)},\n"tables":{{'
     for position, (name, table) in enumerate(tables(recording)):
         yield f"{',' if position else ''}\n{_encode(name)}:{{"
         for number, column in enumerate(table.columns):

@@ -52,8 +52,8 @@ def _type(pyarrow: Any, column: Column) -> object:
     if isinstance(column, PrefixStrings):
         return pyarrow.string()
     if isinstance(column, Categorical):
-        whole = all(isinstance(value, int) for value in column.values)
-        return pyarrow.int64() if whole and len(column.values) else pyarrow.string()
+        are_integers = all(isinstance(value, int) for value in column.values)
+        return pyarrow.int64() if are_integers and len(column.values) else pyarrow.string()
     return pyarrow.from_numpy_dtype(column.dtype)
 
 

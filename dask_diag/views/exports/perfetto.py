@@ -128,7 +128,7 @@ def _shared_arguments(tasks: Table) -> Categorical:
     arguments = [
         {name: shown(tasks[name][int(row)], _LONGEST) for name in names} for row in rows.tolist()
     ]
-    return Categorical(codes, [_encode(each)[1:-1] for each in arguments])
+    return Categorical(codes, [_encode(values)[1:-1] for values in arguments])
 
 
 def _key(key: str) -> str:

@@ -105,9 +105,11 @@ def counters(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
         yield from lines("memory", samples["time"], **both)
     for label, series in _series(recording.memory):
         for measure in ("rss", "pss", "uss"):
-            known = series.rows(~np.isnan(series[measure]))
+            measured = series.rows(~np.isnan(series[measure]))
             yield from lines(
-                f"memory in {label}", known["time"], **{f"{measure} (MB)": known[measure] / 1e6}
+                f"memory in {label}",
+                measured["time"],
+                **{f"{measure} (MB)": measured[measure] / 1e6},
             )
 
 

@@ -110,6 +110,6 @@ def _step(
 
 def _compact(amounts: Array) -> Array:
     """Whole numbers as integers, where they fit: half the size in the page."""
-    whole = np.round(amounts)
-    fits = np.array_equal(whole, amounts) and np.abs(whole).max(initial=0) < 2**31
-    return whole.astype(np.int32) if fits else amounts
+    integers = np.round(amounts)
+    fits = np.array_equal(integers, amounts) and np.abs(integers).max(initial=0) < 2**31
+    return integers.astype(np.int32) if fits else amounts

@@ -9,10 +9,10 @@ from dask_diag.analysis.cpu_layers import (
     OTHERS,
     PROFILERS,
     PROGRAM,
-    REST,
     SCHEDULER,
     TASKS,
     THREADS,
+    WORKER_PROCESSES,
     CpuLayers,
 )
 from dask_diag.schema import Activity
@@ -29,7 +29,7 @@ _COLORS = {
     SCHEDULER: color_of_activity(Activity.OVERHEAD),
     THREADS: "#886e1f",
     PROFILERS: "#877af7",
-    REST: color_of_activity(Activity.DESERIALIZE),
+    WORKER_PROCESSES: color_of_activity(Activity.DESERIALIZE),
     PROGRAM: color_of_phase("before"),
     OTHERS: "#a6a6a6",
 }

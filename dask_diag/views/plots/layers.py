@@ -73,8 +73,8 @@ def draw_layers(
     source = ColumnDataSource({"time": edges, **columns})
     view = CDSView()
     for n, layer in enumerate(layers):
-        place = {"x": "time", "y1": str(n), "y2": str(n + 1), "source": source, "view": view}
-        plot.varea_step(**place, step_mode="after", **look_of(layer))
+        coordinates = {"x": "time", "y1": str(n), "y2": str(n + 1), "source": source, "view": view}
+        plot.varea_step(**coordinates, step_mode="after", **look_of(layer))
     _add_tooltip(plot, edges, layers, (unit, nothing))
 
 

@@ -105,18 +105,18 @@ class Lines:
             values = np.asarray(column, dtype=np.float64)
             unknown = np.isnan(values)
             values = np.where(unknown, 0.0, values)
-            whole, units[name] = _whole_numbers(values, self._units.get(name))
-            steps[name] = np.diff(whole, prepend=0)
+            integers, units[name] = _integers(values, self._units.get(name))
+            steps[name] = np.diff(integers, prepend=0)
             steps["unknown " + name] = np.flatnonzero(unknown)
         return {"source": source, "packed": pack(steps), "units": units, "drawn": list(drawn)}
 
 
-def _whole_numbers(values: FloatArray, unit: float | None) -> tuple[IntArray, float]:
+def _integers(values: FloatArray, unit: float | None) -> tuple[IntArray, float]:
     """Values as whole numbers of a unit, and the unit: as large as it can be for the same."""
     if unit is None:
         largest = float(np.abs(values).max(initial=0.0))
         exact = largest < 2**52 and np.array_equal(values, np.round(values))
         unit = 1.0 if exact or not largest else 10.0 ** (np.ceil(np.log10(largest)) - _DIGITS)
-    whole = np.round(values / unit).astype(np.int64)
-    common = int(np.gcd.reduce(whole)) if len(whole) else 0
-    return (whole // common, unit * common) if common > 1 else (whole, unit)
+    integers = np.round(values / unit).astype(np.int64)
+    common = int(np.gcd.reduce(integers)) if len(integers) else 0
+    return (integers // common, unit * common) if common > 1 else (integers, unit)

@@ -78,5 +78,5 @@ def name_phases(plot: figure, phases: Iterable[Phase]) -> None:
         )
         plot.add_layout(label)
         names.append({"label": label, "left": left, "right": right})
-    place = callback("plots/phases.js", "name_phases", {"plot": plot, "phases": names})
-    plot.js_on_change("inner_width", place)
+    name_phases = callback("plots/phases.js", "name_phases", {"plot": plot, "phases": names})
+    plot.js_on_change("inner_width", name_phases)

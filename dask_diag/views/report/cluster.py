@@ -67,13 +67,13 @@ class _Done:
     def of(self, worker: Mapping[str, float]) -> tuple[str, str, str]:
         """How many tasks, their CPU, and what share of its threads' time they had."""
         rows = self._rows.get(str(worker["worker"]), np.zeros(0, np.int64))
-        left = self._stop if isnan(worker["left"]) else worker["left"]
-        there = worker["threads"] * max(left - max(worker["joined"], self._start), 0.0)
-        known = bool(self._is_cpu_known[rows].any()) or not len(rows)
+        left_at = self._stop if isnan(worker["left"]) else worker["left"]
+        thread_seconds = worker["threads"] * max(left_at - max(worker["joined"], self._start), 0.0)
+        has_cpu = bool(self._is_cpu_known[rows].any()) or not len(rows)
         return (
             count(len(rows)),
-            seconds(float(self._cpu[rows].sum())) if known else "not known",
-            percent(float(self._took[rows].sum()) / there) if there else "",
+            seconds(float(self._cpu[rows].sum())) if has_cpu else "not known",
+            percent(float(self._took[rows].sum()) / thread_seconds) if thread_seconds else "",
         )
 
 

@@ -141,7 +141,7 @@ class WallBar(Part):
         return [part for part in self.parts if part.share >= _SEEN]
 
     @property
-    def rest(self) -> str:
+    def others(self) -> str:
         """The others, in the order of the bar; pointing at one names it."""
         small = [part for part in self.parts if part.share < _SEEN]
         if len(small) == 1:
@@ -188,9 +188,9 @@ class Code(Part):
     def heading(self) -> str:
         """The location, and where it computed, for those who do not see the mark."""
         last = self.first + self.text.count("\n")
-        there = [str(line) for line in self.computing if self.first <= line <= last]
-        many = "lines" if there[1:] else "line"
-        return f"{self.location}: computed in {many} {', '.join(there)}" if there else self.location
+        lines = [str(line) for line in self.computing if self.first <= line <= last]
+        many = "lines" if lines[1:] else "line"
+        return f"{self.location}: computed in {many} {', '.join(lines)}" if lines else self.location
 
     @property
     def lines(self) -> list[tuple[str, bool]]:

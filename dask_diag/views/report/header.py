@@ -53,8 +53,8 @@ def _facts(analysis: Analysis) -> str:
     """What ran, on what, when, and where it was called."""
     recording = analysis.recording
     # Of a cluster the workers' CPUs are not known.
-    known = int(recording.computations.cpus.max(initial=0))
-    cpus = [counted(known, "CPU")] if known else []
+    number = int(recording.computations.cpus.max(initial=0))
+    cpus = [counted(number, "CPU")] if number else []
     return " · ".join(
         [*_script(recording), outcome(analysis), *cpus, when(recording), *_call_sites(recording)]
     )
@@ -70,8 +70,8 @@ def _script(recording: Recording) -> Iterator[str]:
     """The first place that computed, if it was recorded."""
     table = recording.environment
     if len(table):
-        places = table.rows(table.section.where("calling code")).name.tolist()
-        yield from (safe(place, 80) for place in places[:1])
+        locations = table.rows(table.section.where("calling code")).name.tolist()
+        yield from (safe(location, 80) for location in locations[:1])
 
 
 def _call_sites(recording: Recording) -> Iterator[str]:
@@ -90,11 +90,11 @@ def wall_bar(analysis: Analysis) -> WallBar | None:
     wall = sum(rows.values())
     if not wall:
         return None
-    parts = [_part(name, rows[name], wall) for name in sorted(rows, key=_place)]
+    parts = [_part(name, rows[name], wall) for name in sorted(rows, key=_position)]
     return WallBar([part for part in parts if part.share > _LEAST])
 
 
-def _place(part: str) -> tuple[int, tuple[int, str]]:
+def _position(part: str) -> tuple[int, tuple[int, str]]:
     """Phases in order of time; in place of the tasks what workers did then."""
     if part in PHASES:
         return _IN_ORDER.index(part), (0, part)

@@ -122,9 +122,9 @@ def _lines_of_memory(memory: ProcessMemory) -> Iterator[tuple[str, str]]:
     if memory.cached is not None:
         yield CACHED, f"cached results, peak {size(memory.cached.peak)}"
     if not isnan(memory.limit):
-        place = "dashed: " if limit_in_view(memory) else ""
+        line = "dashed: " if limit_in_view(memory) else ""
         beyond = "" if limit_in_view(memory) else ", above the plot"
-        yield LIMIT, f"{place}limit {size(memory.limit)}{beyond}"
+        yield LIMIT, f"{line}limit {size(memory.limit)}{beyond}"
 
 
 def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:

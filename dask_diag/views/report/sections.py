@@ -51,9 +51,9 @@ class Section(NamedTuple):
 
 def _findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     start = analysis.recording.start
-    found = [_shown(finding, start) for finding in find(analysis)]
-    if found:
-        yield Findings(found)
+    shown_findings = [_shown(finding, start) for finding in find(analysis)]
+    if shown_findings:
+        yield Findings(shown_findings)
     else:
         yield Text([no_findings(analysis.recording), f"Rules: {', '.join(CODES)}."])
 

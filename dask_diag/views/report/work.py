@@ -94,10 +94,10 @@ def _bars_by_function(
     for name in order[:_FUNCTIONS]:
         shares = [(kind, value, value / longest) for kind, value in functions[name].items()]
         yield safe(name, 40), seconds(sums[name]), pieces(shares)
-    rest = order[_FUNCTIONS:]
-    if rest:
-        total = seconds(sum(sums[name] for name in rest))
-        yield f"({counted(len(rest), 'more function')})", total, []
+    others = order[_FUNCTIONS:]
+    if others:
+        total = seconds(sum(sums[name] for name in others))
+        yield f"({counted(len(others), 'more function')})", total, []
 
 
 def pieces(shares: list[tuple[str, float, float]]) -> list[Piece]:

@@ -39,8 +39,8 @@ def values_in(node: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
         yield node.func, False
         looks_up = name_of(node.func) in LOOKUPS
         makes_dict = name_of(node.func) == "dict"
-        yield from ((each, makes_dict) for each in node.args[looks_up:])
-        yield from ((each.value, makes_dict) for each in node.keywords)
+        yield from ((argument, makes_dict) for argument in node.args[looks_up:])
+        yield from ((keyword.value, makes_dict) for keyword in node.keywords)
     elif hasattr(node, "keys") and hasattr(node, "patterns"):
         yield from ((pattern, False) for pattern in node.patterns)
     elif isinstance(node, ast.BinOp):
@@ -68,7 +68,7 @@ def pairs_of(targets: Sequence[ast.expr], value: ast.expr) -> list[tuple[ast.exp
     """Targets and their values, if it is clear which is whose."""
     if not isinstance(value, (ast.Tuple, ast.List)) or len(value.elts) != len(targets):
         return []
-    if any(isinstance(each, ast.Starred) for each in (*targets, *value.elts)):
+    if any(isinstance(element, ast.Starred) for element in (*targets, *value.elts)):
         return []
     return list(zip(targets, value.elts, strict=True))
 
@@ -90,10 +90,10 @@ def is_secret(node: ast.expr, *, texts: bool = False, key_too: bool = True) -> b
         )
     if isinstance(node, ast.Call):
         looked_up = node.args[:1] if name_of(node.func) in LOOKUPS else []
-        of_name = any(is_named_text(each, key_too) for each in looked_up)
+        of_name = any(is_named_text(argument, key_too) for argument in looked_up)
         return of_name or is_secret(node.func, key_too=False)
     if isinstance(node, (ast.Tuple, ast.List)):
-        return any(is_secret(each, texts=texts, key_too=key_too) for each in node.elts)
+        return any(is_secret(element, texts=texts, key_too=key_too) for element in node.elts)
     if isinstance(node, ast.Starred):
         return is_secret(node.value, key_too=key_too)
     return texts and is_named_text(node, key_too)
@@ -102,7 +102,7 @@ def is_secret(node: ast.expr, *, texts: bool = False, key_too: bool = True) -> b
 def is_named_text(node: ast.expr, key_too: bool = True) -> bool:
     """Whether it is a text that is a secret name, as ``"--password"``, or texts with one."""
     if isinstance(node, (ast.Tuple, ast.List)):
-        return any(is_named_text(each, key_too=False) for each in node.elts)
+        return any(is_named_text(element, key_too=False) for element in node.elts)
     text = node.value if isinstance(node, ast.Constant) else None
     if not isinstance(text, str) or not _LIKE_A_NAME.fullmatch(text):
         return False
@@ -139,8 +139,8 @@ def text_of(node: ast.AST) -> str | None:
         return text_of(node.value)
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mod)):
         texts = [text_of(operand) for operand in operands(node)]
-        known = any(text is not None for text in texts)
-        return "".join(text or UNKNOWN for text in texts) if known else None
+        has_text = any(text is not None for text in texts)
+        return "".join(text or UNKNOWN for text in texts) if has_text else None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         separator = text_of(node.func.value) if node.func.attr == "join" else None
         parts = getattr(node.args[0], "elts", None) if len(node.args) == 1 else None

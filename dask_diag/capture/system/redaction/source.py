@@ -143,7 +143,7 @@ def _span(node: ast.expr, lines: list[str]) -> tuple[Position, Position]:
 
 def _within(pieces: list[_Piece], start: Position, stop: Position) -> list[_Piece]:
     """The pieces, which are in order, that are between two positions."""
-    first, last = (bisect_left(pieces, each, key=itemgetter(0)) for each in (start, stop))
+    first, last = (bisect_left(pieces, position, key=itemgetter(0)) for position in (start, stop))
     return pieces[first:last]
 
 

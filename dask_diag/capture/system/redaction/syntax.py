@@ -145,11 +145,11 @@ class _Finder(ast.NodeVisitor):
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
         if isinstance(node.op, ast.Or):
-            self._beside(node.values, whole=False)
+            self._beside(node.values, any_value=False)
         self.generic_visit(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
-        self._beside([node.body, node.orelse], whole=False)
+        self._beside([node.body, node.orelse], any_value=False)
         self.generic_visit(node)
 
     def visit_Tuple(self, node: ast.Tuple | ast.List | ast.Set) -> None:
@@ -183,7 +183,7 @@ class _Finder(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         if self._is_of_a_secret(node.func) or looks_secret(text_of(node) or ""):
             self._hide(node, aliases=False)
-        self._beside(node.args, whole=False, key_too=False)
+        self._beside(node.args, any_value=False, key_too=False)
         behind = by_text = False
         for argument in node.args:
             if behind:
@@ -219,15 +219,17 @@ class _Finder(ast.NodeVisitor):
             return False
         return is_secret(func, key_too=False) or bool(_SIGNS_IN.search(func.attr))
 
-    def _beside(self, values: Sequence[ast.expr], whole: bool = True, key_too: bool = True) -> None:
-        """Hide what stands beside a secret; without `whole` only values that are text."""
+    def _beside(
+        self, values: Sequence[ast.expr], any_value: bool = True, key_too: bool = True
+    ) -> None:
+        """Hide what stands beside a secret; without `any_value` only values that are text."""
         if not any(
             is_secret(value, key_too=key_too) or looks_secret(text_of(value) or "")
             for value in values
         ):
             return
         for value in values:
-            if whole or isinstance(value, (ast.Constant, ast.BinOp, *Formatted)):
+            if any_value or isinstance(value, (ast.Constant, ast.BinOp, *Formatted)):
                 self._hide(value, aliases=False)
 
     # Functions and classes of a secret name.

@@ -71,12 +71,12 @@ def plot_activities(analysis: Analysis, options: Options) -> LayoutDOM:
 
 def _pictures(numbers: Numbers, colors: list[str], width: int) -> dict[str, Picture]:
     functions = len(numbers.functions)
-    left, half = int(0.7 * width), width // 2
+    width_of_functions, half = int(0.7 * width), width // 2
     return {
         "by_function": stacked_picture(
-            functions, colors, 0.15, title="Tasks by function", width=left
+            functions, colors, 0.15, title="Tasks by function", width=width_of_functions
         ),
-        "of_cpu": cpu_picture(functions, width - left),
+        "of_cpu": cpu_picture(functions, width - width_of_functions),
         "by_activity": stacked_picture(
             len(numbers.activities), colors, 0.55, title="By activity", width=half
         ),

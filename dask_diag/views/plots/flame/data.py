@@ -143,9 +143,10 @@ def code_of_lines(
     """For each node which of the texts is the code of its line; the first text is empty."""
     recorded = recorded_lines(recording)
     texts = {"": 0}
-    places = zip(nodes["file"].tolist(), lines.tolist(), strict=True)
+    lines_of_nodes = zip(nodes["file"].tolist(), lines.tolist(), strict=True)
     codes = [
-        texts.setdefault(shown(recorded.get(place, ""), _NAME), len(texts)) for place in places
+        texts.setdefault(shown(recorded.get(line, ""), _NAME), len(texts))
+        for line in lines_of_nodes
     ]
     return np.array(codes, dtype=np.int64), list(texts)
 

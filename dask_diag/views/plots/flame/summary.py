@@ -102,8 +102,8 @@ def _waits(lines: Table, total: Mapping[str, float]) -> Iterator[str]:
         yield f"waited {time} ({share}): {_name_of(line)}{inner}"
 
 
-def _cells(part: float, whole: float) -> tuple[str, str]:
-    return seconds(part), percent(part / whole)
+def _cells(part: float, total: float) -> tuple[str, str]:
+    return seconds(part), percent(part / total)
 
 
 def _notes(total: Mapping[str, float], lost: float) -> Iterator[str]:

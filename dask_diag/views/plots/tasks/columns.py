@@ -116,7 +116,7 @@ class TasksInLanes:
         length = stop - start
         cpu = self.table["thread_cpu"]
         unknown = np.isnan(cpu)
-        rest = np.where(unknown, 0, length - ticks(np.nan_to_num(cpu), self.tick))
+        off_cpu = np.where(unknown, 0, length - ticks(np.nan_to_num(cpu), self.tick))
         return pack(
             {
                 "count": self._count(),
@@ -124,7 +124,7 @@ class TasksInLanes:
                 "length": length,
                 "function": self.table["function"].codes,
                 "outcome": self.outcome.codes,
-                "rest": np.sign(rest) * (np.abs(rest) >> _digits_left_out(length)),
+                "rest": np.sign(off_cpu) * (np.abs(off_cpu) >> _digits_left_out(length)),
                 "unknown": np.flatnonzero(unknown),
             }
         )

@@ -181,15 +181,15 @@ def _draw_rectangles(
     All of it has its function's colour at full strength. The stripes have one colour, so that bokeh
     makes one pattern for all, and the page changes it with its theme.
     """
-    place = {"left": "left", "right": "right", "top": "top", "source": source}
+    edges = {"left": "left", "right": "right", "top": "top", "source": source}
     drawn = plot.quad(
         bottom=dodge("top", FULL),
         fill_color=transform("function", mapper),
         line_color="white",
         line_width=0.5,
-        **place,
+        **edges,
     )
-    plot.quad(bottom={"expr": Stack(fields=["top", "off_cpu"])}, **place, **STRIPES)
+    plot.quad(bottom={"expr": Stack(fields=["top", "off_cpu"])}, **edges, **STRIPES)
     return drawn
 
 
@@ -219,8 +219,8 @@ def _functions_in_legend(
 def _striped_in_legend(plot: figure) -> LegendItem:
     """What stripes mean, on a colour that no function has."""
     nowhere = ColumnDataSource({"at": [float("nan")]})
-    place = {"x": "at", "y": "at", "width": 0, "height": 0, "source": nowhere}
-    sample = plot.rect(**place, **{**STRIPES, "fill_color": "#777777"})
+    geometry = {"x": "at", "y": "at", "width": 0, "height": 0, "source": nowhere}
+    sample = plot.rect(**geometry, **{**STRIPES, "fill_color": "#777777"})
     return LegendItem(label=name_of_part(Activity.NONCPU), renderers=[sample])
 
 
