@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE=
 "$python" -c "import bokeh.embed, bokeh.plotting, dask.array, distributed, hypothesis, pandas, pyarrow"
 
 # Not python -m pytest: that has the checkout on its path, whose metadata make pytest rewrite the
-# assertions of the whole package, in each process anew.
+# assertions of the whole package, again in each process.
 pytest=$(dirname "$python")/pytest
 [ -z "${BESIDE:-}" ] || { exec 9>>"$BESIDE"; flock --shared 9; }
 # shellcheck disable=SC2086

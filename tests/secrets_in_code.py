@@ -64,7 +64,7 @@ HIDDEN = {
     "login": 'smtp.login("me", "hunter2")',
     "method of such an object": 'password.append("hunter2")',
     "returned": 'def password(self):\n    return "hunter2"',
-    "attribute of a class named so": 'class Credentials:\n    mine = "hunter2"',
+    "attribute of a class named so": 'class Credentials:\n    first = "hunter2"',
     "loop": 'for password in ["a", "hunter2"]:\n    pass',
     "by another name": 'value = "hunter2"\nconnect(password=value)',
     "by two other names": 'a = "hunter2"\nb = a\npassword = b',

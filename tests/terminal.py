@@ -9,17 +9,17 @@ import subprocess
 
 def in_terminal(command, columns=80, cwd=None, **variables):
     """The exit status of a command, and what it wrote on a terminal of so many columns."""
-    ours, theirs = pty.openpty()
+    controller, terminal = pty.openpty()
     environment = {"TERM": "xterm", **os.environ, **variables, "COLUMNS": str(columns)}
-    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
     pieces = []
     with subprocess.Popen(command, env=environment, cwd=cwd, **streams) as child:
-        os.close(theirs)
+        os.close(terminal)
         try:
-            while piece := os.read(ours, 10_000):
+            while piece := os.read(controller, 10_000):
                 pieces.append(piece)
         except OSError:
             # The command has ended, and nobody else has the terminal.
             pass
-    os.close(ours)
+    os.close(controller)
     return child.returncode, b"".join(pieces).decode().replace("\r\n", "\n")

@@ -54,9 +54,9 @@ def small(count):
 
 def work():
     """Both are in use at once, and are released before it stops."""
-    kept = fifty(), twenty()
+    retained = fifty(), twenty()
     time.sleep(0.15)
-    del kept
+    del retained
     time.sleep(0.05)
 
 
@@ -105,12 +105,12 @@ def test_in_tasks_of_a_thread_pool():
 
     def both():
         def run(make):
-            kept = make()
+            retained = make()
             barrier.append(1)
             while len(barrier) < 2:
                 time.sleep(0.001)
             time.sleep(0.15)
-            return len(kept)
+            return len(retained)
 
         dask.threaded.get({"a": (run, fifty), "b": (run, twenty)}, ["a", "b"], num_workers=2)
 
@@ -121,10 +121,10 @@ def test_in_tasks_of_a_thread_pool():
 
 def test_many_small_blocks_are_estimated(monkeypatch):
     monkeypatch.setattr(allocation_lines, "_MOST_SMALL", 20_000)
-    kept = []
+    retained = []
 
     def run():
-        kept.append(small(300_000))
+        retained.append(small(300_000))
         time.sleep(0.3)
 
     row = by_function(sampled(run).recording)["small"]
@@ -135,12 +135,12 @@ def test_many_small_blocks_are_estimated(monkeypatch):
 def test_the_end_is_looked_at_however_soon_after_a_snapshot(monkeypatch):
     # After the first snapshot there is no time for another one.
     monkeypatch.setattr(allocations, "_SHARE_OF_TIME", 1e-9)
-    kept = []
+    retained = []
 
     def run():
-        kept.append(twenty())
+        retained.append(twenty())
         time.sleep(0.2)
-        kept.append(fifty())
+        retained.append(fifty())
 
     rows = by_function(sampled(run).recording)
     assert rows["fifty"]["bytes"] == pytest.approx(50 * MB, rel=0.01)
@@ -152,12 +152,12 @@ def test_a_peak_soon_after_a_snapshot_is_seen(monkeypatch):
     monkeypatch.setattr(allocations, "_SHARE_OF_TIME", 1e-9)
 
     def run():
-        kept = twenty()
+        retained = twenty()
         time.sleep(0.2)
         more = fifty()
         time.sleep(0.2)
         del more
-        return kept
+        return retained
 
     rows = by_function(sampled(run).recording)
     assert rows["fifty"]["bytes"] == pytest.approx(50 * MB, rel=0.01)
@@ -170,13 +170,13 @@ def test_a_peak_that_no_snapshot_saw_is_known(monkeypatch):
 
     def run():
         fifty()
-        kept = twenty()
-        return fifty(), kept
+        retained = twenty()
+        return fifty(), retained
 
-    kept = []
+    retained = []
     sampler = MemorySampler(trace=True)
     with sampler.sample("block", interval=30.0):
-        kept.append(run()[1])
+        retained.append(run()[1])
     rows = by_function(sampler.recording)
     assert "fifty" not in rows
     assert rows["twenty"]["bytes"] == pytest.approx(20 * MB, rel=0.01)
@@ -189,9 +189,9 @@ def test_memory_that_the_process_retains_is_not_in_use():
     """Nor are the traces of many blocks, of which the process retains the memory, too."""
 
     def run():
-        kept = fifty(), small(500_000)
+        retained = fifty(), small(500_000)
         time.sleep(1.0)
-        del kept
+        del retained
         time.sleep(0.1)
 
     rows = by_function(sampled(run).recording)
@@ -213,7 +213,7 @@ def test_what_was_released_before_the_peak_is_not_in_it():
     assert "twenty" not in rows
 
 
-def test_tracing_stops_if_it_was_ours_to_start():
+def test_tracing_stops_if_the_recording_started_it():
     assert not tracemalloc.is_tracing()
     outer, inner = MemorySampler(trace=True), MemorySampler(trace=True)
     with outer.sample():
@@ -268,9 +268,9 @@ def test_secrets_are_masked_in_lines(tmp_path, monkeypatch):
     import secretive
 
     def run():
-        kept = secretive.keep()
+        retained = secretive.keep()
         time.sleep(0.15)
-        return kept
+        return retained
 
     recording = sampled(run).recording
     (row,) = [r for r in peak_allocations(recording, "line").to_dicts() if r["function"] == "keep"]
@@ -331,7 +331,7 @@ def test_a_program_that_is_killed_leaves_it(tmp_path):
         "import os, time\n"
         "def keep():\n"
         "    return bytearray(b'.') * 40_000_000\n"
-        "kept = keep()\n"
+        "retained = keep()\n"
         "time.sleep(2.5)\n"
         "os._exit(9)\n"
     )

@@ -80,7 +80,7 @@ def test_zooming_one_zooms_all(opened):
     assert after[0] != before[0]
 
 
-def test_hovering_a_task_tells_of_it(opened):
+def test_hovering_a_task_shows_it(opened):
     prof = Profiler()
     with prof:
         dask.threaded.get({("slow", 7): (time.sleep, 0.2)}, ("slow", 7))
@@ -98,10 +98,10 @@ def test_hovering_a_task_tells_of_it(opened):
 
 
 @pytest.mark.parametrize(
-    ("unit", "told"),
+    ("unit", "text"),
     [("bytes", "162 MB"), ("", "162M"), ("rows", "162M rows")],
 )
-def test_hovering_what_was_held_tells_how_much(opened, unit, told):
+def test_hovering_cached_results_shows_how_much(opened, unit, text):
     with CacheProfiler(lambda _: 161_600_000, "nbytes", unit) as cprof:
         dsk = {("made", 0): (int, 1), ("used", 0): (slowly, ("made", 0))}
         dask.threaded.get(dsk, ("used", 0))
@@ -113,7 +113,7 @@ def test_hovering_what_was_held_tells_how_much(opened, unit, told):
     )
     # The line is at 1 of 1.05 of the frame.
     page.mouse.move(box["x"] + box["width"] * moment, box["y"] + box["height"] * (1 - 1 / 1.05))
-    assert told in tooltip(page)
+    assert text in tooltip(page)
 
 
 def slowly(value):

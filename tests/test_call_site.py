@@ -56,14 +56,14 @@ def test_the_line_is_that_of_the_users_call(scheduler):
 
 def test_a_library_between_the_user_and_dask_is_passed_over():
     library = program("site-packages/lib.py", "def run(work):\n    return work.compute()\n")
-    run = program("mine.py", "def run(library, work):\n\n    library(work)\n")
+    run = program("user.py", "def run(library, work):\n\n    library(work)\n")
     with Profiler() as profiler:
         run(library, dask.delayed(int)(1))
         thread = threading.Thread(target=library, args=(dask.delayed(int)(1),))
         thread.start()
         thread.join()
     # With no line of the user's on the stack it is the library's.
-    assert sites(profiler) == ["mine.py:3", "lib.py:2"]
+    assert sites(profiler) == ["user.py:3", "lib.py:2"]
 
 
 def test_a_scheduler_that_is_called_directly_has_a_line_too():

@@ -308,7 +308,7 @@ class Big:
     pass
 
 
-def test_no_frame_is_kept():
+def test_no_frame_is_retained():
     released = []
 
     def hold():

@@ -774,7 +774,7 @@ def test_seconds_are_those_that_distributed_has_of_a_span_where_it_is_right():
 
         for worker in client.cluster.workers.values():
             client.sync(worker.heartbeat)
-        theirs = {
+        of_distributed = {
             activity: sum(
                 value
                 for (context, *_, label, unit), value in found.cumulative_worker_metrics.items()
@@ -782,6 +782,8 @@ def test_seconds_are_those_that_distributed_has_of_a_span_where_it_is_right():
             )
             for activity in ("thread-cpu", "thread-noncpu")
         }
-    ours = seconds_by_activity(prof.recording)
-    assert ours["thread-cpu"] == pytest.approx(theirs["thread-cpu"], rel=0.01)
-    assert sum(ours[name] for name in theirs) == pytest.approx(sum(theirs.values()), rel=0.01)
+    recorded = seconds_by_activity(prof.recording)
+    assert recorded["thread-cpu"] == pytest.approx(of_distributed["thread-cpu"], rel=0.01)
+    assert sum(recorded[name] for name in of_distributed) == pytest.approx(
+        sum(of_distributed.values()), rel=0.01
+    )

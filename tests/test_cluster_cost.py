@@ -24,7 +24,7 @@ from dask_diag.capture.tasks import metering
 from .test_cluster_many_tasks import Driver
 
 TASKS = 100
-OURS = "dask_diag/capture"
+CAPTURE = "dask_diag/capture"
 
 
 def calls_of(function, *args):
@@ -33,8 +33,8 @@ def calls_of(function, *args):
 
     def profile(frame, event, arg):
         nonlocal count
-        is_ours = OURS in frame.f_code.co_filename.replace("\\", "/")
-        count += is_ours and event in ("call", "c_call")
+        is_capture = CAPTURE in frame.f_code.co_filename.replace("\\", "/")
+        count += is_capture and event in ("call", "c_call")
 
     before = sys.getprofile()
     sys.setprofile(profile)
@@ -173,7 +173,7 @@ async def meters_for_distributed(steps):
     return steps
 
 
-def test_what_coroutines_give_to_distributeds_meter_is_theirs():
+def test_what_coroutines_give_to_distributeds_meter_is_not_counted():
     with (
         LocalCluster(1, processes=False, dashboard_address=None, protocol="inproc") as cluster,
         Client(cluster) as client,

@@ -517,8 +517,8 @@ def test_workers_of_which_one_lacks_the_package_and_one_has_another_version(tmp_
             for worker in (without, other, measuring):
                 numbers = client.map(abs, range(-5, 0), workers=[worker], pure=False)
                 assert client.gather(numbers) == [5, 4, 3, 2, 1]
-        kept = client.map(abs, range(-5, 0), pure=False)
-        assert client.gather(kept) == [5, 4, 3, 2, 1]
+        futures = client.map(abs, range(-5, 0), pure=False)
+        assert client.gather(futures) == [5, 4, 3, 2, 1]
         nothing = {"plugins": [], "handlers": [], "threads": [], "metadata": [], "listening": 0}
         assert list(client.run(left_on_a_worker).values()) == [nothing] * 3
     recording = run.recording

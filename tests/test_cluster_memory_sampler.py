@@ -60,8 +60,8 @@ def test_workers_that_others_started_are_added():
         while said_by_workers(client) < 0.98 * sum(client.run(resident).values()):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        ms, theirs = MemorySampler(), DistributedMemorySampler()
-        with theirs.sample("held", interval=0.1), ms.sample("held", interval=0.1) as name:
+        ms, of_distributed = MemorySampler(), DistributedMemorySampler()
+        with of_distributed.sample("held", interval=0.1), ms.sample("held", interval=0.1) as name:
             futures = client.map(filled, [SIZE, SIZE + 8])
             client.gather(client.map(len, futures))
             time.sleep(1.0)
@@ -71,7 +71,9 @@ def test_workers_that_others_started_are_added():
             whole += client.run_on_scheduler(resident) + sum(client.run(resident).values())
         rows = ms.recording.memory
         assert rise(ms.samples[name]) == pytest.approx(2 * SIZE, rel=0.1)
-        assert rise(ms.samples[name]) == pytest.approx(rise(theirs.samples["held"]), rel=0.1)
+        assert rise(ms.samples[name]) == pytest.approx(
+            rise(of_distributed.samples["held"]), rel=0.1
+        )
         assert rows.rss[-1] == pytest.approx(whole, rel=0.1)
         assert rows.processes[-1] == 1 + len(children) + 3
         assert np.isnan(rows.pss).all()

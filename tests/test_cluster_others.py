@@ -98,10 +98,10 @@ def test_tasks_that_wait_as_a_block_begins_are_their_own_clients(replies):
     with cluster_over_tcp() as client, program(client.scheduler.address, WAITING):
         time.sleep(0.1)
         with Profiler() as prof:
-            client.gather(client.map(time.sleep, [0.02 + n / 1e6 for n in range(10)], key="mine"))
-            client.submit(time.sleep, 1.5, key="mine-later").result()
+            client.gather(client.map(time.sleep, [0.02 + n / 1e6 for n in range(10)], key="solo"))
+            client.submit(time.sleep, 1.5, key="solo-later").result()
     recording = prof.recording
-    assert sorted({key[:4] for key in recording.tasks.key.tolist()}) == ["mine"]
+    assert sorted({key[:4] for key in recording.tasks.key.tolist()}) == ["solo"]
     assert len(recording.tasks) == 11
     assert not any("secret" in reply for reply in replies)
     assert recording.notices == ()
@@ -127,7 +127,7 @@ def without(monkeypatch, client):
 @pytest.mark.parametrize("starts", ["before", "in"])
 @pytest.mark.parametrize("ends", ["in", "after"])
 def test_time_of_others_is_other_whenever_their_tasks_start_and_end(starts, ends, monkeypatch):
-    """One of two threads runs a task of another program while ours run on the other one."""
+    """One of two threads runs a task of another program while recorded ones run on the other one."""
     with (
         cluster(workers=1, threads=2) as one,
         Client(one.cluster, set_as_default=False) as two,
@@ -142,12 +142,12 @@ def test_time_of_others_is_other_whenever_their_tasks_start_and_end(starts, ends
             if starts == "in":
                 other = two.submit(time.sleep, seconds, key="secret")
                 time.sleep(0.1)
-            one.gather(one.map(time.sleep, [0.1 + n / 1e6 for n in range(8)], key="mine"))
+            one.gather(one.map(time.sleep, [0.1 + n / 1e6 for n in range(8)], key="solo"))
             if ends == "in":
                 other.result()
         other.result()
     recording = prof.recording
-    assert [key[:4] for key in recording.tasks.key.tolist()] == ["mine"] * 8
+    assert [key[:4] for key in recording.tasks.key.tolist()] == ["solo"] * 8
     (row,) = recording.other_tasks.to_dicts()
     (computation,) = recording.computations.to_dicts()
     shared = min(row["stop"], computation["stop"]) - max(row["start"], computation["start"])
@@ -245,15 +245,15 @@ def test_tasks_of_tasks_are_of_their_program_though_another_computes(text, repli
     assert_adds_up(recording)
 
 
-def test_tasks_of_tasks_of_another_program_are_not_ours(replies):
+def test_tasks_of_tasks_of_another_program_are_not_recorded(replies):
     """Our computation starts after that of the task that submits."""
     with cluster_over_tcp(2, 2, processes=True) as client:
         with program(client.scheduler.address, NESTED) as other, Profiler() as prof:
             go(other)
             time.sleep(0.2)
-            client.submit(time.sleep, 1.0, key="mine").result()
+            client.submit(time.sleep, 1.0, key="solo").result()
     recording = prof.recording
-    assert recording.tasks.key.tolist() == ["mine"]
+    assert recording.tasks.key.tolist() == ["solo"]
     assert not any("secret" in reply for reply in replies)
     # The five are of either program where both have a task at that worker: then a notice says so.
     texts = " ".join(recording.notices)
@@ -268,9 +268,9 @@ def test_where_two_programs_may_have_submitted_a_task_neither_is_sent_it(replies
         with program(client.scheduler.address, NESTED) as other, Profiler() as prof:
             go(other)
             time.sleep(0.2)
-            client.submit(time.sleep, 1.5, key="mine").result()
+            client.submit(time.sleep, 1.5, key="solo").result()
     recording = prof.recording
-    assert recording.tasks.key.tolist() == ["mine"]
+    assert recording.tasks.key.tolist() == ["solo"]
     assert not any("secret" in reply for reply in replies)
     (notice,) = recording.notices
     assert notice.startswith("5 tasks that tasks submitted are left out")

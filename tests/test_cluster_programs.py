@@ -62,25 +62,25 @@ def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch)
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             with subprocess.Popen(command, **pipes) as other:
                 assert other.stdout.readline() == "recording\n"
-                futures = client.map(time.sleep, [0.05 + n / 1e6 for n in range(12)], key="mine")
+                futures = client.map(time.sleep, [0.05 + n / 1e6 for n in range(12)], key="solo")
                 output, _ = other.communicate("go\n", timeout=60)
                 client.gather(futures)
             assert other.returncode == 0
             # The last session takes the plugins with it, and this is still one.
             assert "dask_diag" in plugins
-            client.submit(time.sleep, 0.01, key="mine-later").result()
+            client.submit(time.sleep, 0.01, key="solo-later").result()
         assert "dask_diag" not in plugins
-    theirs, recording = json.loads(output), prof.recording
-    assert theirs["keys"] == ["of-the-other"]
+    other_program, recording = json.loads(output), prof.recording
+    assert other_program["keys"] == ["of-the-other"]
     assert len(recording.tasks) == 13
-    assert all(key.startswith("mine") for key in recording.tasks.key.tolist())
+    assert all(key.startswith("solo") for key in recording.tasks.key.tolist())
     (seconds,) = (recording.other_tasks.stop - recording.other_tasks.start).tolist()
     assert 0.6 <= seconds < 0.9
-    assert theirs["others"]
-    assert all(0.05 <= took < 0.3 for took in theirs["others"])
-    assert theirs["notices"] == []
+    assert other_program["others"]
+    assert all(0.05 <= took < 0.3 for took in other_program["others"])
+    assert other_program["notices"] == []
     assert recording.notices == ()
-    assert any("mine" in reply for reply in replies)
+    assert any("solo" in reply for reply in replies)
     assert not any("of-the-other" in reply for reply in replies)
     shared = recording.computations.stop[0] - recording.other_tasks.start[0]
     assert 0.1 < seconds_by_activity(recording)["other"] <= shared + 0.01

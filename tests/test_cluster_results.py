@@ -47,8 +47,8 @@ def gone(client):
 def test_bytes_in_distributed_memory_by_function():
     with cluster() as client, Profiler() as prof, CacheProfiler(metric=nbytes) as cprof:
         run(client)
-        kept = client.submit(megabytes, 2)
-        kept.result()
+        cached = client.submit(megabytes, 2)
+        cached.result()
     recording = cprof.recording
     assert (recording.metric, recording.metric_unit) == ("nbytes", "bytes")
     results = recording.cached_results.to_dicts()
@@ -71,7 +71,7 @@ def test_bytes_in_distributed_memory_by_function():
     assert last["stop"] == pytest.approx(cprof.end_time, abs=0.5)
     assert "megabytes" in str(cprof.summary())
     assert len(recording.tasks) == 0
-    del kept
+    del cached
 
 
 def test_a_result_belongs_to_the_computation_that_made_it():

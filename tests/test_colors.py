@@ -55,7 +55,7 @@ def distance(one, other, vision):
     return seen(one, vision).delta_e(seen(other, vision), method="2000")
 
 
-def paper(scheme):
+def background(scheme):
     theme = text_of("theme/theme.css")
     light, dark = theme.split("prefers-color-scheme: dark")
     return re.search(r"--background: (#\w+)", dark if scheme == "dark" else light)[1]
@@ -64,7 +64,7 @@ def paper(scheme):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_functions_stand_out_from_the_page(scheme):
     for color in (*_COLORS, OTHER):
-        assert coloraide.Color(color).contrast(paper(scheme)) >= 3, color
+        assert coloraide.Color(color).contrast(background(scheme)) >= 3, color
 
 
 @pytest.mark.parametrize("vision", VISIONS)

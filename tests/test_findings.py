@@ -46,7 +46,7 @@ PAGES = Path(__file__).parent.parent / "docs" / "findings"
 
 
 def compute_without_the_lock(times=40, _=None):
-    """About 25 ms of CPU time for 40 times, without the interpreter's lock."""
+    """About 25 ms of CPU time for 40 times, without the GIL."""
     for _ in range(times):
         hashlib.sha256(DATA).digest()
 
@@ -131,7 +131,7 @@ def test_nothing_is_found_in_healthy_work(which, retried):
 @pytest.mark.parametrize("waits", [False, True])
 def test_gil_bound(waits, retried):
     if waits and sys.platform != "linux":
-        pytest.skip("waits are told on Linux")
+        pytest.skip("waits are recorded on Linux")
 
     def measure():
         recording = recorded(independent((spin, 0.1), 12), waits=waits)
@@ -164,7 +164,7 @@ def test_io_bound(waits, retried):
     def measure():
         recording = on_an_idle_machine(recorded(independent((read_slowly,), 6), waits=waits))
         finding = the(recording, "io-bound")
-        # Eight workers have room for all six at once: 0.2 s are left of 0.6 s.
+        # Eight workers can run all six at once: 0.2 s are left of 0.6 s.
         assert finding.seconds_lost == pytest.approx(0.4, rel=0.2)
         assert "num_workers=8 could save up to 4" in finding.advice
         known = waits and sys.platform == "linux"
@@ -242,7 +242,7 @@ def test_turns_with_another_lock_are_not_said_to_be_for_the_interpreters(retried
 
 
 def hash_in_turns(seconds):
-    """Computation without the interpreter's lock, and one at a time all the same."""
+    """Computation without the GIL, and yet one at a time."""
     stop, block = time.perf_counter() + seconds, bytes(1_000_000)
     while time.perf_counter() < stop:
         with LOCK:
@@ -321,7 +321,7 @@ def search_one_by_one(seconds):
 
 
 @pytest.mark.parametrize("get", [dask.threaded.get, dask.multiprocessing.get])
-def test_a_straggler_is_told_with_the_line_in_which_it_spent_its_time(get, retried):
+def test_a_straggler_is_reported_with_the_line_in_which_it_spent_its_time(get, retried):
     options = {**PROCESSES, "chunksize": 1} if get is dask.multiprocessing.get else {}
     line = search_one_by_one.__code__.co_firstlineno + 3
 
@@ -337,7 +337,7 @@ def test_a_straggler_is_told_with_the_line_in_which_it_spent_its_time(get, retri
         assert int(found[1]) > 80
         assert found[2].endswith(f"test_findings.py:{line}")
         assert evidence.endswith("other tasks of work 0%")
-        # What is not told apart by its key is not guessed.
+        # What is not tracked by its key is not guessed.
         with SamplingProfiler("5ms", cycle="10s") as sprof:
             recording = recorded(dsk, get, **options)
         both = Recording.combine([recording, sprof.recording])
@@ -390,7 +390,7 @@ def test_serialization_bound(retried):
     retried(measure)
 
 
-KEPT = []
+RETAINED = []
 UNITS = {"kB": 1e-3, "MB": 1.0, "GB": 1e3}
 
 
@@ -400,7 +400,7 @@ def in_megabytes(text):
 
 
 def keep(_):
-    KEPT.append(np.ones(4_000_000))
+    RETAINED.append(np.ones(4_000_000))
     time.sleep(0.02)
 
 
@@ -411,7 +411,7 @@ def test_memory_growth(retried):
         assert math.isnan(finding.seconds_lost)
         assert finding.severity == "low"
         assert "results not measured; record with CacheProfiler" in finding.evidence
-        KEPT.clear()
+        RETAINED.clear()
         with bytes_held() as cprof:
             recording = recorded(dsk, dt=0.05)
         finding = the(Recording.combine([recording, cprof.recording]), "memory-growth")
@@ -426,7 +426,7 @@ def test_memory_growth(retried):
         # Less what the allocator had kept of those before.
         assert 0.6 * 30 * 32 < grown < 1.05 * 30 * 32
         assert after - before == pytest.approx(grown, rel=0.02)
-        KEPT.clear()
+        RETAINED.clear()
         once = {("use", n): (used, ("use", n - 1) if n else None) for n in range(30)}
         assert "memory-growth" not in codes(recorded(once, dt=0.05))
 
@@ -447,23 +447,23 @@ def test_memory_that_the_scheduler_holds_is_no_growth(retried):
             ResourceProfiler(dt=0.05) as rprof,
             CacheProfiler(metric=nbytes_of, unit="bytes") as cprof,
         ):
-            kept = dask.threaded.get(dsk, list(dsk), num_workers=1)
+            retained = dask.threaded.get(dsk, list(dsk), num_workers=1)
         recording = Recording.combine([prof.recording, rprof.recording, cprof.recording])
-        assert len(kept) == 20
+        assert len(retained) == 20
         assert "memory-growth" not in codes(recording)
         without = Recording.combine([prof.recording, rprof.recording])
         finding = the(without, "memory-growth")
         assert finding.severity == "low"
         assert "not measured" in finding.evidence
-        # What is let go at the end was given back.
-        del kept
+        # What is released at the end was given back.
+        del retained
         assert "memory-growth" not in codes(recorded(dsk, dt=0.05, num_workers=1))
 
     retried(measure)
 
 
 def pair_of(first, second):
-    """What nobody can tell the size of, so that the scheduler seems to hold nothing."""
+    """What nobody knows the size of, so that the scheduler seems to hold nothing."""
     time.sleep(0.02)
     return ([np.ones(4_000_000)], first, second)
 
@@ -489,7 +489,7 @@ def test_without_a_moment_at_rest_at_both_ends_nothing_is_said_of_memory(retried
     def measure():
         dsk = {("keep", n): (keep, ("keep", n - 1) if n else None) for n in range(30)}
         recording = recorded(dsk, dt=0.05)
-        KEPT.clear()
+        RETAINED.clear()
         the(recording, "memory-growth")
         half = float(np.median(recording.tasks["start"]))
         early = recording.processes.rows(recording.processes["time"] < half)
@@ -500,10 +500,10 @@ def test_without_a_moment_at_rest_at_both_ends_nothing_is_said_of_memory(retried
 
 def test_results_that_a_program_keeps_are_no_sure_growth(retried):
     def measure():
-        kept = []
+        retained = []
         with ResourceProfiler(dt=0.02) as rprof, bytes_held() as cprof:
             for n in range(20):
-                kept.append(dask.local.get_sync({("make", n): (make_slowly, n)}, ("make", n)))
+                retained.append(dask.local.get_sync({("make", n): (make_slowly, n)}, ("make", n)))
         finding = the(Recording.combine([rprof.recording, cprof.recording]), "memory-growth")
         assert finding.severity == "low"
         assert "may be results returned earlier" in finding.evidence
@@ -740,9 +740,9 @@ def test_a_python_thread_pool_of_tasks_is_no_native_one(retried):
     retried(measure)
 
 
-def test_seconds_are_told_in_the_unit_that_suits_them():
-    told = {2.81e-5: "28.1 µs", 0.806: "806 ms", 0.9996: "1.00 s", 2.5: "2.50 s", 999.7: "1,000 s"}
-    assert {value: seconds(value) for value in told} == told
+def test_seconds_are_shown_in_the_unit_that_suits_them():
+    texts = {2.81e-5: "28.1 µs", 0.806: "806 ms", 0.9996: "1.00 s", 2.5: "2.50 s", 999.7: "1,000 s"}
+    assert {value: seconds(value) for value in texts} == texts
     assert seconds(math.nan) == "unknown"
     recording = recorded(independent((int, 1), 10_000))
     evidence = the(recording, "tasks-too-small").evidence

@@ -1,4 +1,4 @@
-"""Waits for the GIL where CPUs are short: whoever has it waits for a CPU, and all others for it."""
+"""Waits for the GIL where CPUs are short: the thread that has it waits for a CPU, and all others for it."""
 
 from __future__ import annotations
 

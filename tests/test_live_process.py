@@ -240,7 +240,7 @@ def test_a_writer_is_not_refused_while_followers_poll_at_any_time(probes):
     def follow():
         nonlocal polls
         while not stopping.is_set():
-            # The clock makes each poll look for who writes.
+            # The clock makes each poll look for the writing process.
             ticks = itertools.count(step=10)
             is_locked = {"is_locked": probe} if probes else {}
             follower = Follower("run.diag", clock=lambda: next(ticks), **is_locked)

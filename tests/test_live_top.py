@@ -69,7 +69,7 @@ def test_in_a_terminal_it_is_left_and_the_writer_goes_on(leaves_by):
 
     with Writer("run.diag") as writer:
         writer.append(example(50))
-        ours, terminal = pty.openpty()
+        controller, terminal = pty.openpty()
         before = termios.tcgetattr(terminal)
         process = subprocess.Popen(
             [sys.executable, "-m", "dask_diag", "top", "run.diag"],
@@ -81,19 +81,19 @@ def test_in_a_terminal_it_is_left_and_the_writer_goes_on(leaves_by):
         try:
             seen = b""
             while b"function" not in seen:
-                seen += os.read(ours, 65536)
+                seen += os.read(controller, 65536)
             if leaves_by == "q":
-                os.write(ours, b"q")
+                os.write(controller, b"q")
             else:
                 process.send_signal(signal.SIGINT)
             while b"\x1b[?1049l" not in seen:
-                seen += os.read(ours, 65536)
+                seen += os.read(controller, 65536)
             assert process.wait(20) == 0
             assert termios.tcgetattr(terminal) == before
         finally:
             process.kill()
             process.wait()
-            os.close(ours)
+            os.close(controller)
             os.close(terminal)
         writer.append(example(3))
     text = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", seen).decode()

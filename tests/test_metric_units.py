@@ -301,7 +301,7 @@ def test_the_command_line_takes_a_metric_with_its_unit(monkeypatch):
     # Where it is imported from, as `run` is to find it; it sets the arguments of its program.
     monkeypatch.syspath_prepend(".")
     monkeypatch.setattr(sys, "argv", sys.argv)
-    for text, told in (
+    for text, message in (
         ("sizes", "MODULE:FUNCTION"),
         ("absent:rows", "No module named 'absent'"),
         ("sizes:absent", "no attribute 'absent'"),
@@ -309,4 +309,4 @@ def test_the_command_line_takes_a_metric_with_its_unit(monkeypatch):
     ):
         done = CliRunner().invoke(main, ["run", "-f", "--metric", text, "script.py"])
         assert done.exit_code == 2
-        assert told in done.stderr
+        assert message in done.stderr

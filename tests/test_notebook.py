@@ -103,7 +103,7 @@ WHAT_FAILS = {
 
 @pytest.fixture(params=WHAT_FAILS)
 def failing(request, monkeypatch):
-    """What of ours fails, when a cell has ended; pages that do not are empty, as that is quicker."""
+    """What of dask_diag fails, when a cell has ended; pages that do not are empty, as that is quicker."""
     name = WHAT_FAILS[request.param]
     monkeypatch.setattr("dask_diag.views.visualize.visualize", lambda *args, **kwargs: None)
     monkeypatch.setattr(*QUICK_REPORT)
@@ -113,7 +113,7 @@ def failing(request, monkeypatch):
     return request.param
 
 
-def test_what_fails_of_ours_does_not_replace_what_a_cell_raises(shell, failing):
+def test_what_fails_of_dask_diag_does_not_replace_what_a_cell_raises(shell, failing):
     result, captured = shell(f"%%diag --report page.html\n{COMPUTE}1 / 0")
     assert isinstance(result.error_in_exec, ZeroDivisionError)
     assert result.error_in_exec.__context__ is None
@@ -123,7 +123,7 @@ def test_what_fails_of_ours_does_not_replace_what_a_cell_raises(shell, failing):
     assert line.isprintable()
 
 
-def test_what_fails_of_ours_does_not_replace_the_value_of_a_cell(shell, failing):
+def test_what_fails_of_dask_diag_does_not_replace_the_value_of_a_cell(shell, failing):
     result, captured = shell(f"%%diag --report page.html\n{COMPUTE}total + 4")
     assert result.success
     assert result.result == 7
@@ -204,7 +204,7 @@ def test_where_a_loop_runs_await_is_refused_in_a_line_before_anything_runs(shell
     assert not Path("run.diag").exists()
 
 
-def test_a_syntax_error_is_told_before_anything_is_recorded(shell):
+def test_a_syntax_error_is_shown_before_anything_is_recorded(shell):
     result, _ = shell("%%diag -o run.diag\nif True print()")
     assert isinstance(result.error_in_exec, SyntaxError)
     assert not Path("run.diag").exists()
@@ -236,7 +236,7 @@ def test_nothing_is_written_but_what_is_asked_for(shell, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ("1x", "name of a variable"),
         ("class", "name of a variable, found 'class'"),
@@ -246,10 +246,10 @@ def test_nothing_is_written_but_what_is_asked_for(shell, monkeypatch, tmp_path):
         ("-o no/where.diag", "make the dir"),
     ],
 )
-def test_wrong_options_are_told_before_anything_runs(options, told, shell):
+def test_wrong_options_are_refused_before_anything_runs(options, message, shell):
     result, captured = shell(f"%%diag {options}\nran = True")
     assert not result.success
-    assert told in shown(captured) + captured.stderr
+    assert message in shown(captured) + captured.stderr
     assert "Traceback" not in shown(captured) + captured.stderr
     assert "ran" not in shell.names
 

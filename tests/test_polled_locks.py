@@ -42,16 +42,16 @@ def recorded(tasks, slept, cpu_at_line=0.0, activity="sleep"):
 def in_turn(count=20, workers=4, hold=0.05):
     """Who finds the lock free is one of those that wait, in an order without rule."""
     rng = np.random.default_rng(0)
-    begun = dict.fromkeys(range(workers), 0.0)
+    starts = dict.fromkeys(range(workers), 0.0)
     tasks, slept = [], []
     for turn in range(count):
-        worker = int(rng.choice(list(begun)))
-        start, stop = begun[worker], (turn + 1) * hold
+        worker = int(rng.choice(list(starts)))
+        start, stop = starts[worker], (turn + 1) * hold
         tasks.append((worker, start, stop))
         slept.append(stop - hold - start)
-        begun[worker] = stop
-        if turn + len(begun) >= count:
-            del begun[worker]
+        starts[worker] = stop
+        if turn + len(starts) >= count:
+            del starts[worker]
     return tasks, slept
 
 

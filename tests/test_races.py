@@ -369,7 +369,7 @@ def test_a_task_that_stops_while_the_sampler_counts_it_has_each_tick_once(monkey
     assert sum(stacks.missed) == pytest.approx(
         0.01 * (ticks_until(stop, 0.01) - ticks_until(now, 0.01))
     )
-    # A sample that was begun before the stop, and comes after it, counts for nothing.
+    # A sample that was started before the stop, and comes after it, counts for nothing.
     monkeypatch.undo()
     probe.sample(None, stop + 1, ticks_until(stop + 1, 0.01))
     probe.end()

@@ -119,7 +119,7 @@ def test_a_pipe_is_not_waited_for():
     assert refusal("pipe") == "cannot read pipe: it is not a regular file"
 
 
-# A terabyte of nothing takes no room on most file systems.
+# A terabyte of nothing takes no space on most file systems.
 @pytest.mark.parametrize("begin", [b"text", b"PK\3\4"])
 def test_of_a_large_file_that_cannot_be_a_recording_little_is_read(begin):
     with open("run.diag", "wb") as file:
@@ -138,7 +138,7 @@ def test_of_a_large_file_that_cannot_be_a_recording_little_is_read(begin):
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_chunks_are_read_in_the_order_in_which_they_were_written(swapped):
-    """All bytes are right, and one chunk is missing, or two stand in each other's place."""
+    """All bytes are right, and one chunk is missing, or two are exchanged."""
     with Writer("run.diag") as writer:
         for chunk in chunks_of_example():
             writer.append(chunk)

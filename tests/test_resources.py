@@ -48,9 +48,9 @@ def test_a_spinning_process_reads_one_core_from_the_first_sample_on(retried):
         # By the clock of the thread: that of the process has the profiler's own samples in it.
         clocks = []
         with ResourceProfiler(dt=0.1) as rprof:
-            begun = time.thread_time()
+            started = time.thread_time()
             while not clocks or clocks[-1][1] < 1.0:
-                clocks.append((time.perf_counter(), time.thread_time() - begun))
+                clocks.append((time.perf_counter(), time.thread_time() - started))
         table = samples(rprof)
         cpu = table["cpu"]
         assert len(cpu) >= 8

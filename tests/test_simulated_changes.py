@@ -189,7 +189,7 @@ def test_only_tasks_of_a_function_side_by_side_are_merged():
     assert made.wake.tolist() == [0.5, 2, 3.5, 5, 6]
     assert [*zip(made.task.tolist(), made.depends_on.tolist())] == [(2, 0), (3, 1), (4, 3)]
     assert len(merged(work, functions, 100)) == 3
-    # Three of seven stand in a row of three, twice.
+    # Three of seven are in a row of three, twice.
     assert side_by_side(work, functions) == 3
 
 

@@ -250,9 +250,9 @@ def test_a_failing_task_with_others_in_flight(retried):
         release, ran = threading.Event(), []
 
         def sleep_and_fail(_):
-            begun = time.perf_counter()
+            started = time.perf_counter()
             time.sleep(0.2)
-            ran.append(time.perf_counter() - begun)
+            ran.append(time.perf_counter() - started)
             fail()
 
         dsk = {

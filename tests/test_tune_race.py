@@ -159,7 +159,7 @@ def test_gains_are_found_beside_3_percent_of_noise(gain, share):
     assert found >= share * 40
 
 
-def test_the_budget_is_kept():
+def test_the_budget_is_not_exceeded():
     program = Simulated(noise=0.1)
     result = program.tune(settings(*"abcd"), budget=205.0)
     assert program.now <= 205.0

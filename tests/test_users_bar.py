@@ -81,7 +81,7 @@ def test_tqdm_moves_while_tasks_run():
 
 
 def test_tqdm_starts_again_with_each_computation():
-    bar = tqdm_bar(total=1000, desc="mine")
+    bar = tqdm_bar(total=1000, desc="rows")
     bar.update(7)
     with ProgressBar(dt=0.01, bar=bar) as pbar:
         dask.local.get_sync(*steps(5))
@@ -91,7 +91,7 @@ def test_tqdm_starts_again_with_each_computation():
         dask.local.get_sync(*steps(10))
     assert (bar.n, bar.total) == (10, 10)
     assert rate(bar) == pytest.approx(10 / pbar.last_duration, rel=0.3)
-    assert bar.desc == "mine"
+    assert bar.desc == "rows"
 
 
 def test_a_computation_without_a_redraw_has_its_own_rate():

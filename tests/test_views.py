@@ -184,7 +184,7 @@ def test_lanes_are_in_order_and_make_the_figure_taller():
 
 
 @needs_node
-def test_tasks_not_ok_are_marked_and_those_not_begun_are_not_drawn():
+def test_tasks_not_ok_are_marked_and_those_not_started_are_not_drawn():
     nan = float("nan")
     rows = [
         ("f", 0.0, 1.0, 1.0, "thread-0"),
@@ -220,7 +220,7 @@ def test_a_function_has_the_same_colour_in_all_plots_of_a_page():
     assert len(set(colors.values())) == len(colors)
 
 
-def test_a_palette_of_bokeh_can_be_chosen_and_an_unknown_one_is_told():
+def test_a_palette_of_bokeh_can_be_chosen_and_an_unknown_one_is_refused():
     (prof,) = run(Profiler())
     from bokeh.palettes import Viridis256
 
@@ -325,7 +325,7 @@ def test_pages_need_no_network_unless_asked_to(tmp_path):
     (tmp_path / "page.html").unlink()
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path):
+def test_a_folder_that_is_not_there_is_an_error(tmp_path):
     (prof,) = run(Profiler())
     with pytest.raises(DiagnosticError, match=r"make the directory .*no first"):
         prof.visualize(filename=tmp_path / "no" / "page.html", show=False)
@@ -371,7 +371,7 @@ def test_what_is_shown_and_not_saved_is_in_no_folder_of_the_users(monkeypatch, t
     (tmp_path / "script").mkdir()
     (tmp_path / "temporary").mkdir()
     monkeypatch.chdir(tmp_path / "script")
-    monkeypatch.setattr("sys.argv", [str(tmp_path / "script" / "mine.py")])
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "script" / "work.py")])
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     monkeypatch.setattr("dask_diag.views.display.view", shown_in.append)
     (prof,) = run(Profiler())
@@ -402,7 +402,7 @@ def test_a_page_appears_when_it_is_complete(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("bad", [3, "profile", [3], [Profiler(), None]])
-def test_what_cannot_be_drawn_is_told(bad):
+def test_what_cannot_be_drawn_is_an_error(bad):
     with pytest.raises(DiagnosticError, match="expected a profiler"):
         visualize(bad, show=False, save=False)
     with pytest.raises(DiagnosticError, match="expected a profiler"):
@@ -412,7 +412,7 @@ def test_what_cannot_be_drawn_is_told(bad):
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "told"),
+    ("kwargs", "message"),
     [
         ({"filename": 3}, "filename: expected a path"),
         ({"filename": "."}, "it is a directory; name a file in it"),
@@ -422,25 +422,25 @@ def test_what_cannot_be_drawn_is_told(bad):
         ({"label_size": "x"}, "label_size: expected"),
     ],
 )
-def test_wrong_arguments_are_told(kwargs, told):
+def test_wrong_arguments_are_refused(kwargs, message):
     (prof,) = run(Profiler())
-    with pytest.raises(DiagnosticError, match=told):
+    with pytest.raises(DiagnosticError, match=message):
         visualize(prof, show=False, **kwargs)
 
 
-def test_a_class_or_a_profiler_in_place_of_a_recording_is_told():
+def test_a_class_or_a_profiler_in_place_of_a_recording_is_refused():
     with pytest.raises(DiagnosticError, match="expected a profiler"):
         summary(Profiler)
     with pytest.raises(DiagnosticError, match=r"its \.recording"):
         Recording.combine([Profiler()])
 
 
-def test_cpu_time_of_other_threads_is_told(retried):
+def test_cpu_time_of_other_threads_is_shown(retried):
     import threading
 
     def spin(seconds):
-        begun = time.thread_time()
-        while time.thread_time() - begun < seconds:
+        started = time.thread_time()
+        while time.thread_time() - started < seconds:
             pass
 
     def spin_elsewhere():
@@ -461,16 +461,16 @@ def test_cpu_time_of_other_threads_is_told(retried):
     retried(measure)
 
 
-def test_dasks_own_profiler_is_told_apart():
+def test_dasks_own_profiler_is_refused():
     with pytest.raises(DiagnosticError, match="of dask_diag, found dask"):
         visualize(DasksProfiler(), show=False, save=False)
 
 
-def test_an_unknown_keyword_is_told():
-    with pytest.raises(AttributeError, match=r"foo_bar.*expected palette") as told:
+def test_an_unknown_keyword_is_refused():
+    with pytest.raises(AttributeError, match=r"foo_bar.*expected palette") as refused:
         visualize(Profiler(), foo_bar=1, show=False, save=False)
-    assert isinstance(told.value, DiagnosticError)
-    assert len(str(told.value)) < 150
+    assert isinstance(refused.value, DiagnosticError)
+    assert len(str(refused.value)) < 150
 
 
 def hostile_diagnostics():
@@ -570,9 +570,9 @@ def test_a_big_profile_makes_a_small_page(tmp_path):
     rows = [(f"f{n % 5}", n * 1e-3, n * 1e-3 + 5e-4, 4e-4, f"thread-{n % 4}") for n in range(count)]
     recording = recording_of(rows)
     visualize(recording_of([]), filename=tmp_path / "empty.html", plots=["tasks"], show=False)
-    begun = time.process_time()
+    started = time.process_time()
     visualize(recording, filename=tmp_path / "page.html", plots=["tasks"], show=False)
-    assert time.process_time() - begun < 10
+    assert time.process_time() - started < 10
     beyond = (tmp_path / "page.html").stat().st_size - (tmp_path / "empty.html").stat().st_size
     assert beyond < 50 * count
     for path in tmp_path.iterdir():
@@ -594,7 +594,7 @@ def test_in_a_notebook_a_summary_is_returned_and_not_printed(monkeypatch):
     assert " in 1 computation: 2 tasks on " in summary(run(Profiler()))
 
 
-def test_the_summary_tells_how_worker_time_divides():
+def test_the_summary_shows_how_worker_time_divides():
     rows = [("f", 0.0, 4.0, 3.0, "thread-0"), ("f", 0.0, 2.0, 1.0, "thread-1")]
     text = summary(recording_of(rows))
     title, bar, legend = text.split("\n\n")[1].splitlines()

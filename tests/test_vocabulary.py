@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import sys
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,9 +19,15 @@ import pytest
 pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parents[1]
-READ = ("dask_diag", "docs", "examples", "benchmarks", "*.rst")
-SUFFIXES = {".py", ".js", ".html", ".css", ".rst", ".yaml", ".ipynb", ".svg"}
-MADE_BY_TOOLS = {"_build", "generated", "__pycache__"}
+READ = (
+    *("dask_diag", "docs", "examples", "benchmarks", "tests", "recipe", ".ci", "*.rst", "*.py"),
+    *("*.cfg", "*.toml", "*.cff", "eslint.config.js", "Makefile", "MANIFEST.in", ".*.yaml"),
+)
+SUFFIXES = {".py", ".js", ".html", ".css", ".rst", ".yaml", ".ipynb", ".svg", ".sh", ".cfg"} | {
+    *(".toml", ".cff", ".in", "")
+}
+MADE_BY_TOOLS = {"_build", "generated", "__pycache__", ".mypy_cache"}
+WORDS_ARE_NAMED_HERE = Path(__file__).name
 
 IDIOMS = (
     r"told|tells?|telling|retold",  # shown, reported, recorded, tracked individually
@@ -53,10 +61,21 @@ NAMES = frozenset(
 )
 """Words that no name of a variable, function, class, module or attribute has among its parts."""
 
+EMPTY_NAMES = frozenset(
+    "found known each left taken whole rest there here place places room".split()
+)
+"""What no variable, parameter or attribute of the package is called: it does not say what is in it.
+
+Fields of classes are names of columns, which say it: a worker `joined`, and `left`.
+"""
+PAIRS = {"left": {"right", "joined"}}
+"""A name that says enough beside one of these: an edge, a time."""
+
 METHODS_OF_OTHERS = frozenset({"freeze"})
 """What other packages call their methods: ``freeze`` is bokeh's."""
 
 
+@cache
 def words_of(name: str) -> set[str]:
     """The parts of a name: ``keptTasks``, ``kept_tasks`` and ``KEPT`` all have ``kept``."""
     return {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
@@ -99,6 +118,36 @@ def refused_names(source: str) -> Iterator[tuple[int, str]]:
         before = token.string
 
 
+def bound_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The names that assignments, loops, comprehensions, parameters and definitions bind."""
+    of_class = {
+        id(target)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for field in node.body
+        for target in getattr(field, "targets", [getattr(field, "target", None)])
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            if id(node) not in of_class:
+                yield node.lineno, node.id
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if isinstance(node.value, ast.Name) and node.value.id == "self":
+                yield node.lineno, node.attr
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.lineno, node.name
+
+
+def empty_names(source: str) -> Iterator[tuple[int, str]]:
+    bound = [(line, name, name.strip("_").lower()) for line, name in bound_names(ast.parse(source))]
+    every = {word for _, _, word in bound}
+    for line, name, word in bound:
+        if word in EMPTY_NAMES and not PAIRS.get(word, set()) & every:
+            yield line, name
+
+
 def refused(path: Path) -> Iterator[tuple[int, str]]:
     """Lines and words that are refused in a file; line 0 is its name."""
     if words_of(path.stem) & NAMES:
@@ -123,7 +172,10 @@ def files(names: tuple[str, ...] = READ) -> list[Path]:
     return [
         path
         for path in everything
-        if path.suffix in SUFFIXES and not MADE_BY_TOOLS & set(path.relative_to(ROOT).parts)
+        if path.suffix in SUFFIXES
+        and path.name != WORDS_ARE_NAMED_HERE
+        and path.is_file()
+        and not MADE_BY_TOOLS & set(path.relative_to(ROOT).parts)
     ]
 
 
@@ -144,8 +196,51 @@ def test_the_package_and_its_documents_are_in_the_fields_words(name):
     assert not hits((name,))
 
 
+@pytest.mark.parametrize("name", ["dask_diag/*.py", *PACKAGES])
+def test_a_variable_is_called_what_it_holds(name):
+    assert not [
+        f"{path.relative_to(ROOT)}:{line}: {bound}"
+        for path in files((name,))
+        if path.suffix == ".py"
+        for line, bound in empty_names(path.read_text(encoding="utf-8"))
+    ]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "found = 3\n",
+        "_known: int = 3\n",
+        "names = [each for each in range(3)]\n",
+        "def f(*, whole): ...\n",
+        "def f(self):\n    self._taken = 3\n",
+        "for left in range(3): ...\n",
+        "if rest := f(): ...\n",
+        "def _place(): ...\n",
+        "ROOM = 3\n",
+    ],
+)
+def test_a_name_that_says_nothing_is_found(source):
+    assert len(list(empty_names(source))) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "left, right = 1, 2\n",
+        "class Worker:\n    left: float\n",
+        "is_known = found_at = 3\n",
+        "f(known=3)\n",
+    ],
+)
+def test_a_name_that_says_what_it_holds_is_not_refused(source):
+    assert not list(empty_names(source))
+
+
 def test_there_is_something_to_read():
-    assert {".py", ".js", ".css", ".rst", ".yaml"} <= {path.suffix for path in files()}
+    read = files()
+    assert {".py", ".js", ".css", ".rst", ".yaml", ".sh"} <= {path.suffix for path in read}
+    assert {"Makefile", "run", "setup.cfg", "conftest.py"} <= {path.name for path in read}
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.once
 
 WAIT = ("Condition.wait", "/usr/lib/python3.11/threading.py", 320, 288)
 GET = ("Queue.get", "/usr/lib/python3.11/queue.py", 171, 154)
-LOAD = ("load", "/prog/mine.py", 12, 10)
-SOLVE = ("solve", "/prog/mine.py", 40, 38)
+LOAD = ("load", "/prog/user.py", 12, 10)
+SOLVE = ("solve", "/prog/user.py", 40, 38)
 
 
 def waits_and_computes():
@@ -45,16 +45,16 @@ def test_the_hottest_line_computes():
 def test_the_summary_lists_both():
     text = flame_summary(waits_and_computes())
     rows = [" ".join(line.split()) for line in text.splitlines()]
-    assert "/prog/mine.py:40 solve 2.00 s 18% 3.00 s 27%" in rows
+    assert "/prog/user.py:40 solve 2.00 s 18% 3.00 s 27%" in rows
     assert "(waiting) 9.00 s 82%" in rows
-    assert "- waited 8.00 s (73%): /prog/mine.py:12 load in Condition.wait" in rows
+    assert "- waited 8.00 s (73%): /prog/user.py:12 load in Condition.wait" in rows
     assert not any(row.startswith("threading.py") for row in rows)
 
 
 def test_the_summary_of_a_recording_names_the_line_that_waited_longest():
     text = " ".join(summary(waits_and_computes()).split())
-    assert "Hottest line /prog/mine.py:40 in solve, 2.00 s self time" in text
-    assert "Longest wait /prog/mine.py:12 in load, 8.00 s waiting (73%" in text
+    assert "Hottest line /prog/user.py:40 in solve, 2.00 s self time" in text
+    assert "Longest wait /prog/user.py:12 in load, 8.00 s waiting (73%" in text
 
 
 def test_a_wait_with_nothing_else_on_its_stack_is_named_by_itself():
@@ -78,7 +78,7 @@ def test_nothing_waited():
         ("/usr/lib/python3.11/site-packages/numpy/core.py", False),
         ("/usr/lib/python3/dist-packages/numpy/core.py", False),
         ("C:\\Python311\\Lib\\site-packages\\dask\\base.py", False),
-        ("/home/me/lib/mine.py", False),
+        ("/home/me/lib/user.py", False),
     ],
 )
 def test_what_belongs_to_python(file, expected):

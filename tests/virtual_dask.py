@@ -151,12 +151,12 @@ class CostlyWorkers:
 def run_with_costs(dsk, seconds, workers, costs, scheduler="threads", chunksize=1):
     """The recording of a graph whose tasks take these seconds, and scheduling them the costs."""
     pool, dependencies = CostlyWorkers(seconds, workers, costs), {}
-    watch = Callback(
+    counting = Callback(
         start_state=lambda _, state: dependencies.update(state["dependencies"]),
         pretask=pool.pretask,
         posttask=pool.posttask,
     )
-    with mock.patch("dask.local.queue_get", pool.get), watch:
+    with mock.patch("dask.local.queue_get", pool.get), counting:
         dask.local.get_async(pool.submit, workers, dsk, list(dsk), chunksize=chunksize)
     submitted = np.array([row[0] for row in pool.rows.values()])
     measured = {key: row[1:] for key, row in pool.rows.items()}

@@ -97,20 +97,20 @@ def _serve(pipe: Connection) -> None:
 def server() -> Iterator[int]:
     """A server in another process, and its port."""
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,))
+    parent_end, child_end = context.Pipe()
+    process = context.Process(target=_serve, args=(child_end,))
     process.start()
     try:
-        yield ours.recv()
+        yield parent_end.recv()
     finally:
-        ours.send(None)
+        parent_end.send(None)
         process.join()
 
 
 SPIN = "import select, sys\nwhile not select.select([sys.stdin], [], [], 0)[0]: sum(range(1000))"
 """Uses a CPU until the other end of a pipe is closed."""
 START = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]])"
-"""Starts it and ends, so that it is no descendant of ours."""
+"""Starts it and ends, so that it is no descendant of this process."""
 
 
 @contextlib.contextmanager

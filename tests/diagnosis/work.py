@@ -13,7 +13,7 @@ import numpy as np
 
 BLOCK = bytes(1_000_000)
 LOCK = threading.Lock()
-KEPT: list[np.ndarray] = []
+RETAINED: list[np.ndarray] = []
 
 
 def compute(seconds: float, *_: object) -> int:
@@ -87,7 +87,7 @@ def total(values: np.ndarray | float) -> float:
 
 def keep(size: int, *_: object) -> float:
     """A task that does not release its memory."""
-    KEPT.append(np.ones(size))
+    RETAINED.append(np.ones(size))
     time.sleep(0.02)
     return float(size)
 
