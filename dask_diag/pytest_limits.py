@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import isfinite
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -92,27 +92,26 @@ def _refuse(reason: str) -> NoReturn:
     pytest.fail(f"mark dask_diag: {reason}", pytrace=False)
 
 
-def _wall(value: Any) -> float:
+def _wall(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         _refuse(f"max_wall: expected seconds, a number above 0, found {value!r}")
     return float(value)
 
 
-def _memory(value: Any) -> float:
-    number = value
+def _memory(value: object) -> float:
+    number: object = value
     if isinstance(value, str):
         match = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([a-z]*)\s*", value.lower())
         try:
             number = float(match[1]) * _UNITS[match[2]] if match else None
         except (ValueError, KeyError):
             number = None
-    is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
-    if not is_number or not (isfinite(number) and number > 0):
+    if not isinstance(number, (int, float)) or isinstance(number, bool) or not 0 < number < inf:
         _refuse(f"max_memory: expected bytes, or text such as '2 GB' or '500 MiB', found {value!r}")
     return float(number)
 
 
-def _codes(value: Any) -> tuple[str, ...]:
+def _codes(value: object) -> tuple[str, ...]:
     codes = (value,) if isinstance(value, str) else value
     if not isinstance(codes, (list, tuple, set, frozenset)):
         _refuse(f"no: expected codes of findings, such as ['tasks-too-small'], found {value!r}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import click
 
@@ -40,7 +39,7 @@ def _one_value_each(args: Iterable[str], names: set[str]) -> Iterator[str]:
             yield from (current, arg)
 
 
-def expanded(paths: Iterable[Any]) -> list[str]:
+def expanded(paths: Iterable[str]) -> list[str]:
     """The files that patterns match, in order, where no shell has done that; other paths as is."""
     files: list[str] = []
     for path in paths:

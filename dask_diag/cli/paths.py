@@ -19,7 +19,7 @@ class FilePath(click.Path):
     click looks at files itself, and knows nothing of names that no file can have.
     """
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Take any but the empty one as it is."""
         if value == "":
             self.fail("expected the name of a file, found ''", param, ctx)
