@@ -153,6 +153,7 @@ def sweep_cluster(
         sweeps.append(_sweep_worker(worker, tasks, sent, start, stop))
     for name, rows in rows_of.items():
         if name not in recorded:
+            # A worker of which only tasks are known has the threads that these show.
             worker = _Worker(name, start, np.nan, 0)
             sent = _Sent(rows, submitted[rows], stopped[rows], _NONE, _NONE, _NONE)
             sweeps.append(_sweep_worker(worker, tasks, sent, start, stop))
@@ -203,6 +204,7 @@ def _sweep_worker(
     collected = tasks.collected[rows]
     has_start = ~np.isnan(worker_start)
     left_at = stop if np.isnan(worker.left) else worker.left
+    # A task without times may have run until it was collected, but not after its worker had left.
     until = np.fmin(np.nan_to_num(collected[~has_start], nan=stop), left_at)
     live = np.array([min(worker.joined, left_at)]), np.array([left_at])
     times, counts = open_intervals(
@@ -220,11 +222,13 @@ def _sweep_worker(
         stop,
     )
     busy, underway, done, perhaps, arriving, on_disk, of_others, is_live = counts
+    # Tasks that seceded run beside the threads, and a worker may outlive what is recorded of it.
     capacity = np.maximum(is_live * worker.threads, busy)
     free = capacity - busy
     by_others = np.minimum(free, of_others)
     overhead = np.minimum(free - by_others, underway + done)
     unknown = by_others + np.minimum(free - by_others - overhead, perhaps)
+    # Tasks that were sent to this worker and that it has no thread for, whatever other workers do.
     backlog = np.maximum(underway - (free - by_others), 0)
     # While a worker writes or reads, its event loop does nothing else.
     spill = np.where(on_disk > 0, overhead, 0)
@@ -244,6 +248,8 @@ def _summed(
     )
 
     def total(parts: Sequence[tuple[IntArray, IntArray]]) -> IntArray:
+        # Each worker's sweep changes at times of its own: what is added up are the changes, not the
+        # values.
         steps = np.zeros(len(times), np.int64)
         for where, counts in parts:
             np.add.at(steps, where, np.diff(counts, prepend=0, append=0))

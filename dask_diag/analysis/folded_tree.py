@@ -95,9 +95,12 @@ class _Folding:
         first: list[int] = []
         for node, (above, library, function) in enumerate(self._rows()):
             parent = folded[above] if above >= 0 else -1
+            # A call into the same library stays in its caller's node; a way out of it and back
+            # starts another one.
             if library and self._libraries[parent] == library:
                 number = parent
             else:
+                # Siblings of one library become one node, whatever functions of it were called.
                 number = numbers.setdefault((parent, library or function), len(self.parents))
             if number == len(self.parents):
                 self.parents.append(parent)

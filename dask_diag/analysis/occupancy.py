@@ -98,6 +98,8 @@ def sweep(
     running = worker_start, worker_stop
     waiting = tasks.ready[has_start], worker_start
     collecting = worker_stop, np.fmax(worker_stop, tasks.collected[has_start])
+    # Of a task without times it is known only that it could run from when it was ready, so some
+    # worker may have been busy with it since.
     perhaps_running = tasks.ready[~has_start], np.full((~has_start).sum(), stop)
     times, counts = open_intervals(
         [running, waiting, collecting, perhaps_running, graph, startup, *transfers.values()],
@@ -105,6 +107,8 @@ def sweep(
         stop,
     )
     busy, ready, done, unknown, in_graph, starting, *moving = counts
+    # A pool that was resized ran more tasks at once than was recorded of it: no count of free
+    # workers is negative.
     workers = max(workers, int(busy.max(initial=0)), 1)
     # Each state takes its workers from those that the ones before it left free, so that all sum to
     # the number of workers.
@@ -112,6 +116,8 @@ def sweep(
     in_graph = np.where(in_graph > 0, free, 0)
     free = free - in_graph
     overhead = np.minimum(free, ready + done)
+    # A process that starts keeps a ready task waiting: its seconds are taken from the overhead, of
+    # which they are a part.
     starting = np.minimum(overhead, starting)
     unknown = np.minimum(free - overhead, unknown)
     overhead = overhead - starting
@@ -154,5 +160,6 @@ def _startups(
         for pid, of_pid in rows_by(recording.tasks.pid[rows]).items()
         if pid in new
     }
+    # A process whose tasks all lack times would look as if it had started until the end.
     stops = np.array([time for time in first.values() if time < np.inf], dtype=float)
     return np.full(len(stops), prepared), np.maximum(stops, prepared)

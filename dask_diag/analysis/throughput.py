@@ -133,6 +133,8 @@ def _row(
     cpu = facts.cpu[part.rows]
     is_known_of_task = ~np.isnan(cpu)
     is_known = bool(is_known_of_task.any())
+    # Their seconds are shown beside the CPU: a rate per CPU second without them would look too
+    # good.
     unknown = facts.started[part.rows] & ~is_known_of_task
     used = float(cpu[is_known_of_task].sum()) if is_known else _NAN
     on_threads = (
@@ -149,6 +151,7 @@ def _row(
         "core_efficiency": _ratio(on_threads, thread_seconds),
     }
     for unit, (total, of_tasks) in amounts.items():
+        # A total that was given says nothing of its parts.
         amount = total if is_total else _NAN
         if of_tasks is not None:
             amount = float(of_tasks[part.rows].sum())
@@ -225,6 +228,7 @@ class _Facts:
         """The workers of local schedulers: each computation has its own."""
         computations = self.recording.computations
         is_local = computations.cluster.where("")
+        # Computations that overlap have threads each, so they count twice at those times.
         called, workers = call_times(computations), np.maximum(computations.workers, 1)
         return Intervals(called[is_local], computations.stop[is_local], workers[is_local] * 1.0)
 
@@ -269,6 +273,8 @@ def _amounts(facts: _Facts, unit: str, given: float | str | None) -> _Amounts:
         (label,) = labels
     if label is None:
         return _Amounts(_NAN, None)
+    # What a failed or repeated run had read is read again: it counts once, with the run that gave
+    # the result.
     rows = metrics.rows(of_unit & metrics.activity.where(label) & facts.done[metrics.task])
     of_tasks = np.bincount(rows.task, rows.value, minlength=len(facts.done)).astype(np.float64)
     return _Amounts(float(of_tasks.sum()), of_tasks)

@@ -68,6 +68,7 @@ def waiting_lines(
     of_line = np.bincount(line, waited, len(frame_of_line))
     longest = np.argsort(-of_line, kind="stable")[:count]
     longest = longest[of_line[longest] > 0]
+    # One line may wait in several ways: the one with most seconds is named.
     of_inner = (np.bincount(inner[line == one], waited[line == one]) for one in longest)
     shown = frames.rows(frame_of_line[longest])
     return Table(

@@ -176,9 +176,12 @@ def _explained(
     for code, positions in rows_by_code(pool_of[probed]).items():
         tasks = probed[positions]
         readings = tasks[is_reading[tasks]]
+        # A pool without any reading is taken to be like all the others together.
         share, error = share_of_all
         if len(readings):
             share, error = _share_for_cpu(noncpu[readings], for_cpu[readings])
+        # Of most short tasks it is not read how long they waited for a CPU: they are taken to be
+        # like those of their pool that were read.
         unread = tasks[np.isnan(for_cpu[tasks])]
         for_cpu[unread] = share * noncpu[unread]
         seconds = float(for_cpu[tasks].sum())
@@ -197,6 +200,8 @@ def _read_of(table: Waits, noncpu: FloatArray) -> tuple[FloatArray, BoolArray]:
     for_cpu = np.full(len(noncpu), np.nan)
     for_cpu[table.task] = 0.0
     np.add.at(for_cpu, table.task, table.seconds)
+    # It is read a little before and after the task is timed, so it may be longer than the time that
+    # there was.
     for_cpu = np.clip(for_cpu, 0.0, np.fmax(noncpu, 0.0))
     is_reading = np.zeros(len(noncpu), dtype=bool)
     is_reading[table.task[table.samples > 0]] = True
@@ -211,6 +216,7 @@ def _share_for_cpu(noncpu: FloatArray, for_cpu: FloatArray) -> tuple[float, floa
     share = float(for_cpu.sum()) / off
     if count == 1:
         return share, share
+    # The error of a ratio of sums: what is left of each task when the common ratio is taken off.
     residuals = for_cpu - share * noncpu
     return share, float(np.sqrt((residuals**2).sum() * count / (count - 1)) / off)
 

@@ -97,6 +97,8 @@ def _tasks(
     length = stop - tasks.start
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.clip(tasks.thread_cpu / length, 0.0, 1.0)
+    # Of a task whose CPU time is not known, as of one that still runs, no part is known to be off
+    # the CPU.
     share = np.where(np.isnan(share), 1.0, share)
     layer_of_name = {name: index for index, name in enumerate(functions)}
     layer_of = np.array([layer_of_name.get(name, len(functions)) for name in tasks.function.values])
@@ -143,6 +145,8 @@ def _integrals(
     bin_of = np.minimum(((moments - edges[0]) / width).astype(np.int64), bins - 1)
     cell = layers * bins + bin_of
     shape = (count, bins)
+    # Integrating changes instead of filling bins costs the same for a task of a second as for one
+    # of an hour.
     within = np.bincount(cell, changes * (edges[bin_of + 1] - moments), count * bins)
     level = np.cumsum(np.bincount(cell, changes, count * bins).reshape(shape), axis=1)
     from_before = np.concatenate([np.zeros((count, 1)), level[:, :-1]], axis=1)

@@ -83,6 +83,7 @@ class IncrementalResources:
         now = perf_counter()
         self._recent = recent.rows(recent["time"] > now - _SECONDS_OF_HISTORY)
         waiting = stack([self._waiting, resources])
+        # A row is the sum over all hosts: it is final when no sample of its time can come any more.
         is_new = waiting["time"] > now - _SECONDS_TO_ARRIVE
         final, self._waiting = waiting.rows(~is_new), waiting.rows(is_new)
         new = {"resources": self._complete(final), "processes": processes}
@@ -104,6 +105,7 @@ class _NewRows:
         self._position = 0
 
     def take(self) -> array[float]:
+        # The sampling thread may be in the middle of a row.
         stop = len(self._numbers) // self._width * self._width
         new = self._numbers[self._position : stop]
         self._position = stop

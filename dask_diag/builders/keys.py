@@ -55,6 +55,8 @@ def _columns_of_few(keys: Sequence[Hashable]) -> KeyColumns:
     kinds, distinct = _codes_of(list(map(type, keys)))
     alike = [np.flatnonzero(kinds == kind) for kind in range(len(distinct))]
     columns = [_columns_of_a_kind([keys[row] for row in rows.tolist()]) for rows in alike]
+    # Where each key came to lie when they were grouped by type: the inverse puts them in order
+    # again.
     row_of = np.argsort(np.concatenate(alike))
     texts, functions = (concatenate(column)[row_of] for column in zip(*columns, strict=True))
     return texts, functions
@@ -135,6 +137,7 @@ def _texts_of_texts(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | No
     if not text.isascii() or text.count("\n") != len(keys) - 1:
         return None
     codes, heads = _codes_of(_WORDS.findall(text))
+    # A head is one of few, a tail is of one key: only tails are stored for each.
     cuts = np.array(list(map(len, heads)))[codes]
     lengths = np.fromiter(map(len, keys), np.int64, len(keys)) - cuts
     tails = "".join([key[cut:] for key, cut in zip(keys, cuts.tolist(), strict=True)])

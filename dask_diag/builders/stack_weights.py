@@ -93,6 +93,7 @@ def _callers(
     for info in (computation.info for computation in computations):
         stop = info.stop or now
         prepared = stop if info.prepared is None else info.prepared
+        # There the scheduler's thread runs the tasks itself, and their seconds count with them.
         tasks = in_tasks.get(info.name, 0.0) if info.scheduler == "synchronous" else 0.0
         for function, since, until, elsewhere in (
             (GRAPH, info.called, prepared, nested[info.number]),
@@ -112,6 +113,8 @@ def _seconds_of_nested(computations: Sequence[ComputationSnapshot], now: float) 
     for info in (computation.info for computation in computations):
         on_thread = earlier.setdefault(info.thread, [])
         seconds[info.number] = 0.0
+        # Computations come in the order in which they started, the inner ones before the one whose
+        # graph they were called in.
         while on_thread and on_thread[-1].called > info.called:
             inner = on_thread.pop()
             seconds[info.number] += (inner.stop or now) - inner.called
@@ -146,6 +149,8 @@ def scaled(cells: Cells, tasks: Measured, functions: int) -> Cells:
     exact = np.clip(estimate, np.minimum(cpu - lost, seen), np.minimum(cpu, seen))
     cpu = np.where(wall > 0, cpu, np.nan)
     exact = np.where(np.isnan(cpu), estimate, exact)
+    # More CPU time than samples show is added where they show none, less is taken off in
+    # proportion: so no stack gets more CPU time than seconds, nor less than none.
     up = _ratio(exact - estimate, seen - estimate)[cells.function]
     down = _ratio(exact, estimate)[cells.function]
     raised = (exact > estimate)[cells.function]

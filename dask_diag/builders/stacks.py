@@ -106,6 +106,8 @@ def stacks_as_seen(
     before = before or SeenBefore()
     snapshot = stacks.snapshot()
     (cells, names), cycle = before.cells.of(snapshot), snapshot.cycle
+    # First single tasks are given up, then resolution in time: stacks by function are what a live
+    # view shows.
     if len(cells.node) > most and cells.key.any():
         cells = summed(cells._replace(key=np.zeros_like(cells.key)))
     while len(cells.node) > most and cells.cycle.min() < cells.cycle.max():
@@ -157,12 +159,15 @@ def _scaled_samples(
     cells = scaled(cells, measured, functions)
     unseen = unseen_tasks(cells, measured, cycle, functions)
     cells = Cells(*map(np.concatenate, zip(cells, unseen, strict=True)))
+    # In order of time, and in a cycle those of one task side by side: so they differ little from
+    # row to row, and take few bytes in a file.
     cells = cells.where(np.lexsort((cells.node, cells.key, cells.function, cells.cycle)))
     return _samples_table(cells, cycle, names, bounds)
 
 
 def _samples_table(cells: Cells, cycle: float, names: Names, bounds: Bounds) -> Table:
     start, stop, worker = bounds
+    # A cycle that goes on ends now: it has no seconds in the future.
     stop = min(stop, perf_counter())
     cells = _within(cells, start // cycle if np.isfinite(start) else start, stop // cycle)
     return Table(

@@ -74,6 +74,7 @@ def tasks_tables(computations: Iterable[ComputationSnapshot]) -> dict[str, Table
             references[name].append(moved(refers, REFERENCES[name], partial(np.add, before)))
         before += len(table)
     table = stack([*tables, _no_tasks()])
+    # They come in the order of collection; all that refers to them by row moves with them.
     order = np.argsort(table["submitted"], kind="stable")
     position_of = np.empty(len(order), dtype=np.int64)
     position_of[order] = np.arange(len(order))
@@ -203,6 +204,7 @@ def _sizes_of(tasks: TaskRows, count: int) -> dict[str, FloatArray]:
     if not len(tasks.sizes):
         return {}
     sizes = np.full(count, np.nan)
+    # Sizes are measured as tasks are collected: tasks that never were have none, and come last.
     sizes[: len(tasks.sizes)] = tasks.sizes
     return {"nbytes": sizes}
 
@@ -221,6 +223,7 @@ def _mostly(usual: str, others: dict[int, str], rows: int) -> Categorical:
     if not others:
         return constant(usual, rows)
     values = list(dict.fromkeys([usual, *others.values()]))
+    # Nearly all rows are alike, and one byte each is enough for the few others.
     codes = np.zeros(rows, dtype=np.min_scalar_type(len(values)))
     for row, value in others.items():
         codes[row] = values.index(value)

@@ -31,6 +31,7 @@ def worker_codes(
     first = np.full(len(idents), np.inf)
     np.minimum.at(first, inverse, without_nan(start, np.inf))
     codes = np.zeros(len(idents), dtype=np.int64)
+    # Numbered by their first task, so that names do not depend on idents, which the system reuses.
     for position in np.argsort(first, kind="stable").tolist():
         worker = _worker_of(computation, int(idents[position]))
         codes[position] = workers.setdefault(worker, len(workers))

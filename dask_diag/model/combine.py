@@ -103,6 +103,8 @@ def _masks_of_computations(
     best: dict[str, tuple[int, float]] = {}
     part_with: dict[str, int] = {}
     for index, (part, table) in enumerate(zip(parts, tables, strict=True)):
+        # Two profilers over one block have its computations both: rows are taken from one of them,
+        # never from each a few, as positions refer to whole tables.
         for name, count in _rows_of_computations(table).items():
             if name in part_with:
                 repeats.setdefault(name, set()).update((part_with[name], index))
@@ -146,6 +148,7 @@ def _combined_tasks(
     masks = _masks_of_computations(parts, [part.tasks for part in parts], repeats)
     for part, mask in zip(parts, masks, strict=True):
         tables.append(part.tasks.rows(mask))
+        # Where each task that stays comes to be; what refers to the others is left out with them.
         position = np.cumsum(mask) - 1 + before
         for name, columns in REFERENCES.items():
             references[name].append(_moved(getattr(part, name), columns, mask, position))

@@ -78,10 +78,13 @@ def with_one_name(parts: Sequence[M]) -> tuple[list[M], list[_Worker]]:
                 continue
             at_address = workers.setdefault((facts.computation, facts.address), [])
             until = part.stop if isnan(facts.left) else facts.left
+            # An address is used again by a worker that comes later: only lives that overlap are one
+            # worker's.
             worker = next(
                 (candidate for candidate in at_address if candidate.is_there(facts.joined, until)),
                 None,
             )
+            # Two rows of one part are two workers, however their times overlap.
             if worker is None or index in worker.rows:
                 worker = _Worker(facts.computation, facts.worker)
                 at_address.append(worker)
@@ -111,6 +114,7 @@ def _left_between(
     worker: _Worker, parts: Sequence[Measurements], workers: Sequence[_Worker]
 ) -> float:
     """When a worker left of which no part says so: a later part of its cluster lacks it."""
+    # A cluster lists its workers in each part, so one that a later part lacks had left by then.
     of_cluster = {
         index for other in workers if other.cluster == worker.cluster for index in other.rows
     }
@@ -177,6 +181,8 @@ def combined_rows_of_clusters(parts: Sequence[Measurements], name: str) -> Table
         clusters = table["computation"].tolist()
         is_new = np.ones(len(table), bool)
         for clusters_before, start, stop in covers:
+            # A part that recorded the time in which a row lies has the row, too: it would count
+            # twice.
             is_shared = np.array([cluster in clusters_before for cluster in clusters], bool)
             is_new &= ~(is_shared & (start <= table["stop"]) & (table["stop"] <= stop))
         tables.append(table.rows(is_new))
@@ -189,6 +195,7 @@ def combined_rows_of_clusters(parts: Sequence[Measurements], name: str) -> Table
     ]
     keys = zip(*(together[column].tolist() for column in columns), strict=True)
     stops = together["stop"].tolist()
+    # What went on when a part ended is in both, and longer in the one that went on.
     longest: dict[tuple[object, ...], int] = {}
     for row, key in enumerate(keys):
         if stops[row] > stops[longest.setdefault(key, row)]:

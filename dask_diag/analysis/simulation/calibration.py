@@ -113,6 +113,8 @@ def works_of(recording: Recording) -> dict[str, Work]:
         if name not in rows_of:
             continue
         rows = rows_of[name]
+        # From here on a task's number says when it was submitted, which is the order in which the
+        # scheduler prefers tasks; dependencies are renumbered with it.
         rows = rows[np.argsort(moments.submitted[rows], kind="stable")]
         number[rows] = np.arange(len(rows))
         edges = edges_of.get(code_of[name], np.zeros(0, np.int64))
@@ -186,9 +188,12 @@ def _collecting(
 ) -> _Collecting:
     moments = recorded.moments
     is_first = ordinals(batches) == 0
+    # The results of a batch come together, when its last task has ended.
     ended = np.maximum.reduceat(moments.stop, np.flatnonzero(is_first))[batches]
     since_step = np.maximum(moments.collected - steps.before_collection, 0.0)
     since_end = np.maximum(moments.collected - ended, 0.0)
+    # The result was waiting when the scheduler's thread had finished the step before, so the time
+    # from that step is what collecting costs. Of the others that time holds waiting, too.
     at_once = ended <= steps.before_collection
     notice = float(np.quantile(since_end[~at_once], QUICK)) if (~at_once).any() else 0.0
     if np.isnan(moments.received).any():
@@ -222,6 +227,8 @@ def _collecting(
 def _in_order_of(moments: FloatArray, arrived: FloatArray) -> FloatArray:
     """Arrivals, moved so that they are in the order of those moments."""
     order = np.argsort(moments, kind="stable")
+    # The replay collects in order of arrival: arrivals that are equal, or out of order by a
+    # rounding error, would have it collect in another order than was recorded.
     apart = ORDER * np.arange(len(order))
     in_order = np.empty(len(order))
     in_order[order] = np.maximum.accumulate(arrived[order] - apart) + apart
@@ -252,6 +259,7 @@ def _startup(
         return wake, ()
     begins = is_first & (rounds == rounds[0])
     later = is_first & ~begins
+    # The first batch of each process waits for its start; later ones show what waking takes.
     usual = float(np.median(wake[later])) if later.any() else float(wake.min(initial=0.0))
     startup = np.maximum(wake[begins] - usual, 0.0)
     return np.where(begins, np.minimum(wake, usual), wake), tuple(startup.tolist())

@@ -147,6 +147,8 @@ def with_fewer_workers(work: Work, workers: int) -> Work:
     steps: dict[str, Any] = {}
     for name in ("wake", "deliver", "notice"):
         seconds = getattr(work, name)
+        # What the quickest steps took had nothing to wait for; the rest is due to the other
+        # threads.
         alone = np.quantile(seconds, QUICK)
         steps[name] = np.where(seconds > alone, alone + (seconds - alone) * others, seconds)
     return replace(work, **steps)
@@ -209,6 +211,7 @@ def _without_data(work: Work, recording: Recording) -> Work:
     def quickest(seconds: FloatArray, is_moved: BoolArray, usual: float) -> FloatArray:
         largest = np.zeros(len(recording.tasks))
         np.maximum.at(largest, transfers.task[is_moved], np.nan_to_num(transfers.bytes)[is_moved])
+        # Tasks with little data show what a step takes when nothing is moved.
         small = largest[work.rows] < LARGE
         return np.minimum(seconds, np.quantile(seconds[small], QUICK) if small.any() else usual)
 

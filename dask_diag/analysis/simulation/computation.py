@@ -79,6 +79,8 @@ class ComputationSimulator:
         if self._change.is_of_tasks:
             timeline = self._facts.replay(changed, workers)
         else:
+            # Nothing of the tasks changes: the replay of what was recorded is shared by all such
+            # changes.
             timeline = self._facts.replay_recorded(work)
         preparing = changed.graph + changed.before + changed.after
         seconds = preparing + timeline.end
@@ -96,6 +98,7 @@ class ComputationSimulator:
     def _workers(self, work: Work) -> int:
         if self._change.workers is None:
             return work.workers
+        # More workers than tasks change nothing, and the replay needs a number.
         unlimited = max(len(work), work.workers)
         return unlimited if self._change.workers == inf else int(self._change.workers)
 
@@ -103,6 +106,8 @@ class ComputationSimulator:
         """What is to be replayed: other tasks, and then another scheduler's costs."""
         change, facts = self._change, self._facts
         changed = self._with_other_tasks(work, workers)
+        # Tasks are merged before another scheduler's costs are put on them: these are of each task
+        # that is handed out, however large it is.
         if change.merge > 1:
             changed = merged(changed, facts.functions(changed), change.merge)
         if change.scheduler is not None:
@@ -133,6 +138,7 @@ class ComputationSimulator:
         is_idle = self._change.idle_pools or self._change.without(Activity.NONCPU)
         factors = self._factors[work.rows]
         seconds = np.maximum(seconds, 0.0) / factors
+        # A task has no more CPU time than it lasts, whatever was removed from it.
         cpu = np.minimum(np.maximum(cpu, 0.0) / factors, seconds)
         return replace(
             work,

@@ -43,7 +43,10 @@ def contention(timeline: Timeline, work: Work, cpus: float, gils: float) -> floa
     free = max(cpus - work.others, least * cpus)
     for seconds, pool, available in ((work.cpu, pools, free), (work.gil, 0.0, gils)):
         share = _shares(seconds + work.switching, stop - start)
+        # A task adds its share when it starts and takes it off when it stops, so the sums so far
+        # are what all that run need together.
         load = np.cumsum(np.concatenate([share, -share])[order])[:-1]
+        # A task that waits for the GIL needs no CPU meanwhile: the scarcer of the two decides.
         slowness = np.maximum(slowness, (load + scheduler + pool) / available)
     return float((durations * (slowness - 1.0)).sum())
 

@@ -115,6 +115,7 @@ class Facts:
         """Seconds in which no computation ran."""
         covered, until = 0.0, self.recording.start
         for row in self.computations:
+            # Computations may overlap: what those before covered counts once.
             covered += max(0.0, row["stop"] - max(row["called"], until))
             until = max(until, row["stop"])
         return max(0.0, self.recording.stop - self.recording.start - covered)
@@ -149,6 +150,8 @@ class Facts:
     def _graph_of(self, work: Work) -> Graph:
         """The graph of a computation's tasks; it is made once for those that are not merged."""
         edges = id(work.depends_on)
+        # Works of the recording live as long as these facts, so their ids are not used again; those
+        # of merged tasks do not.
         if edges not in self._recorded_edges:
             return Graph(work)
         if edges not in self._graphs:

@@ -43,6 +43,7 @@ def merged(work: Work, functions: IntArray, factor: int) -> Work:
     rank[np.argsort(first)] = np.arange(len(first))
     groups = rank[groups]
     count = len(first)
+    # One number for a pair: parts of a merged task may share a dependency, which then counts once.
     edges = np.unique(groups[work.task] * count + groups[work.depends_on])
     parts = np.bincount(groups)
 
@@ -50,6 +51,7 @@ def merged(work: Work, functions: IntArray, factor: int) -> Work:
         return np.asarray(np.bincount(groups, values, minlength=count), float)
 
     columns: dict[str, Any] = {name: sums(getattr(work, name)) for name in SUMMED}
+    # A merged task is handed out once, so it has the mean cost of its parts, not their sum.
     columns |= {name: sums(getattr(work, name)) / parts for name in STEPS}
     columns |= {"task": edges // count, "depends_on": edges % count}
     return replace(

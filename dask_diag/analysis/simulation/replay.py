@@ -60,6 +60,8 @@ class Graph:
 
     def __init__(self, work: Work) -> None:
         count = len(work)
+        # dask puts the dependents of a task on its stack in reverse, so that the one that it ranks
+        # first is on top.
         order = np.lexsort((-work.task, work.depends_on))
         missing = np.bincount(work.task, minlength=count)
         self.bounds = _integers(np.searchsorted(work.depends_on[order], np.arange(count + 1)))
@@ -119,6 +121,8 @@ class _Workers:
 
     def send(self, tasks: array[int], now: float) -> None:
         """Have a free worker run tasks, one after the other."""
+        # The first task of a batch waits for its worker to wake up, the others for the task before:
+        # the loop below adds a gap to each, so the first one's is taken off here.
         moment = now + self._wake[tasks[0]] - self._gap[tasks[0]]
         if self._startup:
             moment += self._startup.pop()
@@ -164,6 +168,8 @@ def _one_by_one(work: Work, workers: int, graph: _Waiting) -> Timeline:
     free, sent = workers, 0
     while ready or results:
         if free and ready:
+            # From the top of the stack down, as dask takes them: the task that became ready last
+            # goes first.
             tasks = ready[: -free - 1 : -1]
             del ready[-free:]
             free -= len(tasks)
@@ -173,8 +179,12 @@ def _one_by_one(work: Work, workers: int, graph: _Waiting) -> Timeline:
                 now += submit
                 start[task] = moment = now + wake[task]
                 stop[task] = moment = moment + seconds[task]
+                # Of two results that arrive at the same moment the one that was sent first is
+                # collected first: a tie must not depend on the numbers of the tasks.
                 sent += 1
                 heappush(results, (moment + deliver[task], sent, task))
+        # The clock goes on while the scheduler is busy, so a result may have arrived long ago: only
+        # what arrives later is waited for.
         arrived, _, task = heappop(results)
         free += 1
         now += collect[task]
@@ -195,6 +205,7 @@ def _in_batches(work: Work, workers: int, graph: _Waiting) -> Timeline:
     now = waiting = 0.0
     running = 0
     while ready or results:
+        # As dask's `fire_tasks` counts: running tasks occupy that many workers, rounded up.
         free = size * (workers + -running // size)
         if free > 0 and ready:
             tasks = ready[-free:]

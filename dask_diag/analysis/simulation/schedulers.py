@@ -69,6 +69,7 @@ def result_sizes(recording: Recording) -> FloatArray | None:
         return np.asarray(np.nan_to_num(tasks.nbytes), float)
     if recording.metric_unit != BYTES or not len(cached):
         return None
+    # Two computations may have tasks of the same key, with results of different sizes.
     names = zip(cached.computation.tolist(), cached.key.tolist(), strict=True)
     size_of = dict(zip(names, cached.metric.tolist(), strict=True))
     pairs = zip(tasks.computation.tolist(), tasks.key.tolist(), strict=True)
@@ -121,6 +122,7 @@ def under(
     is_apart = scheduler == "processes"
     fused = _fused(work) & is_apart
     to_task, from_task = (is_apart * moved / BYTES_A_SECOND for moved in bytes_moved(work, sizes))
+    # A task that is fused with the one before is handed out with it, at no cost of its own.
     own = np.where(fused, 0.0, 1.0)
     prepare = costs.prepare * own + to_task
     collect = costs.collect * own + from_task
@@ -159,6 +161,7 @@ def bytes_moved(work: Work, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
     """
     count, fused = len(work), _fused(work)
     inside = np.zeros(count, bool)
+    # Its result is used in the same process, and is never pickled.
     inside[work.depends_on[fused[work.task]]] = True
     received = np.bincount(work.task, sizes[work.depends_on], minlength=count)
     return np.where(fused, 0.0, received), np.where(inside, 0.0, sizes)
@@ -169,6 +172,7 @@ def _fused(work: Work) -> BoolArray:
     count = len(work)
     dependents = np.bincount(work.depends_on, minlength=count)
     dependencies = np.bincount(work.task, minlength=count)
+    # A chain: the only dependent of a task that is its only dependency.
     alone = (dependents[work.depends_on] == 1) & (dependencies[work.task] == 1)
     fused = np.zeros(count, bool)
     fused[work.task[alone]] = True

@@ -39,6 +39,8 @@ async def compare_clocks(
         other = await ask()
         after = clock()
         middle, error = (before + after) / 2, (after - before) / 2
+        # The quickest round trip had the least waiting in it, so it bounds the offset most
+        # narrowly; a mean would carry the delays of a busy event loop.
         if best is None or error < best.error:
             best = ClockReading(middle, other - middle, error)
     if best is None:

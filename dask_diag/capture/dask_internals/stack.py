@@ -70,6 +70,8 @@ def is_in_computation() -> bool:
     for frame in frames_from(sys._getframe(1)):
         if frame.f_code is _EXECUTE_TASK:
             return True
+        # The scheduler that is starting is on the stack, too: only a second one means that it is
+        # nested.
         computations += frame.f_code is _GET_ASYNC
     return computations > 1
 
@@ -105,6 +107,8 @@ def _size_of(name: str, frame: FrameType | None) -> float:
     if frame is None:
         return float("nan")
     variables = frame.f_locals
+    # The pickled task or result is a local variable of dask's function: its length costs nothing,
+    # where pickling it again would cost as much as sending it.
     size = len(variables.get(name, ()))
     _clear(variables)
     return float(size) or float("nan")
@@ -122,6 +126,8 @@ def annotations_of_graph(name: str) -> Mapping[Hashable, object]:
     The scheduler itself has but a plain graph; what carried the annotations is a local variable of
     the functions of dask that called it.
     """
+    # Only dask's own frames, up to the user's: a graph in a variable of the user's may be another
+    # one.
     frames = dropwhile(lambda frame: frame.f_code is not _GET_ASYNC, frames_from(sys._getframe(1)))
     for frame in takewhile(_is_of_dask, frames):
         for value in list(frame.f_locals.values()):

@@ -126,6 +126,7 @@ def take_from(
     cell = cells.get(location)
     if cell is None:
         return False
+    # What was added in one order is taken out in another: rounding may leave less than nothing.
     cell[0] = max(cell[0] - values[0], 0.0)
     cell[1] = max(cell[1] - values[1], 0.0)
     cell[2] -= values[2]

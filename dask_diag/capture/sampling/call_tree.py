@@ -148,6 +148,8 @@ class Stacks:
         node = NO_NODE
         for line in lines:
             number = self._lines.setdefault(line, len(self._lines))
+            # Parent and line in one integer: a dict of integers takes less memory than one of
+            # pairs. Parents start at -1, so one is added.
             edge = (node + 1 << 32) + number
             below = self._children.get(edge)
             if below is None:
@@ -182,6 +184,8 @@ class Stacks:
 
     def _track_individually(self, run: Run) -> None:
         """Move what was seen of a task, in parts too small to be spread, to a group of its own."""
+        # What was counted before to the function has to follow: else a long task's first quarter of
+        # a cycle would look like that of many short ones.
         before, so_far = run.group, run.so_far or {}
         run.track_individually()
         for (number, node), values in so_far.items():
@@ -202,6 +206,7 @@ class Stacks:
     def _open_cycle_of(self, time: float) -> Cells:
         if len(self._open) >= _OPEN_CYCLES:
             self._close(next(iter(self._open)))
+        # Checked only where a cycle is opened, so that most samples pay nothing for it.
         while self._are_too_many():
             self._merge_neighbours()
         number = int(time // self.cycle)
@@ -226,6 +231,8 @@ class Stacks:
 
     def _merge_neighbours(self) -> None:
         self._close_all()
+        # Cycles twice as long need half the memory: a long computation loses resolution in time,
+        # never seconds.
         self.cycle *= 2
         merged: dict[int, Packed] = {}
         for number in sorted(self._closed):
