@@ -22,6 +22,8 @@ def to_other_clock(times: FloatArray, readings: ClockReadings) -> FloatArray:
     if not readings:
         return times
     at, offsets, _ = np.array(sorted(tuple(reading) for reading in readings)).T
+    # Outside the readings `interp` goes on with the last offset: there the mean drift of all of
+    # them is nearer to the truth, as long as there are two.
     added = np.interp(times, at, offsets)
     if at[-1] > at[0]:
         drift = (offsets[-1] - offsets[0]) / (at[-1] - at[0])
@@ -41,6 +43,8 @@ def error_of(readings: ClockReadings, until: float) -> float:
     at, offsets, errors = np.array(sorted(tuple(reading) for reading in readings)).T
     drift = np.zeros(len(at))
     drift[1:] = (offsets[1:] - offsets[0]) / np.maximum(at[1:] - at[0], 1e-9)
+    # What each reading should have been by those before it: its distance from that is how wrong the
+    # times between were mapped.
     expected = offsets[:-1] + drift[:-1] * np.diff(at)
     missed = np.abs(offsets[1:] - expected).max(initial=0.0)
     drift_after = abs(drift[-1]) if len(at) > 1 else _MOST_DRIFT

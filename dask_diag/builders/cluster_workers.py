@@ -39,6 +39,7 @@ def readings_of(worker: ClusterWorker | None) -> ClockReadings:
 def times_of_workers(times: FloatArray, numbers: IntArray, log: ClusterLog) -> FloatArray:
     """Times that workers have read, by their numbers, as times of the scheduler's clock."""
     mapped = times
+    # Workers are few and times are many: one mapping for all times of a worker.
     for number in np.unique(numbers).tolist():
         readings = readings_of(log.workers.get(number))
         if readings:

@@ -36,6 +36,8 @@ def on_one_clock(parts: Sequence[M]) -> tuple[list[M], list[str]]:
 
 def _offset(first: Measurements, part: Measurements) -> float:
     """Seconds to add to the times of a part; 0 if it has the same clock, or none is known."""
+    # A time of day less a time of the clock is an epoch, so two epochs differ by what one clock is
+    # ahead of the other.
     offset = part.epoch - first.epoch
     is_known = bool(first.epoch and part.epoch)
     is_same_run = bool(runs_of(part)) and runs_of(part) == runs_of(first)
@@ -49,6 +51,7 @@ def _later(part: M, seconds: float) -> M:
     for name, kind in TABLES.items():
         table = getattr(part, name)
         columns = {column: table[column] for column in table.columns}
+        # The schema says which columns are times: durations, in seconds as well, stay.
         times = [column for column, facts in kind.schema.items() if facts.is_time]
         tables[name] = kind(columns | {column: table[column] + seconds for column in times})
     return replace(

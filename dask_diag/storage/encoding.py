@@ -139,6 +139,7 @@ def _remember(encoded: _Encoded, tasks: RecentTasks, rows: IntArray) -> None:
 def _needed(specs: dict[str, Spec], wanted: Collection[str]) -> set[str]:
     """The columns that are wanted, and those before them that these are stored relative to."""
     needed = set(wanted)
+    # From the last column to the first, as a base comes before what is relative to it.
     for name, spec in reversed(specs.items()):
         if name in needed:
             needed.update(spec.get("sources", ()))

@@ -41,9 +41,13 @@ def encode_integers(
         if base in columns:
             spec, residual = {"base": base}, residual - columns[base]
         else:
+            # The first value is in the specification: as a step from nothing it would make all
+            # others as wide as it is.
             spec = {"base": STEP, "first": int(residual[0])}
             residual = np.diff(residual, prepend=residual[:1])
         least, greatest = int(residual.min()), int(residual.max())
+    # Counted from the least, no residual is negative: the high bytes of negative ones would be 255,
+    # of the others 0.
     width = ((greatest - least).bit_length() + 7) // 8
     return {**_append(residual - least, width, out), **spec, "least": least}
 

@@ -97,6 +97,7 @@ def _labels(codes: IntArray, values: object) -> Categorical:
 def _split_texts(column: PrefixStrings) -> tuple[Parts, bytes]:
     lengths, tails = column.encoded
     parts = {"heads": column.heads.codes}
+    # Capitals are no digits here: they would come back as small letters.
     if not (lengths == _TOKEN).all() or tails.strip(_HEX_DIGITS):
         return {**parts, "lengths": lengths}, tails
     tokens = np.frombuffer(bytes.fromhex(tails.decode()), "<i8")
@@ -134,6 +135,8 @@ def _split_numbers(name: str, column: Array, table: Table) -> tuple[Spec, Parts]
         return {"sources": sources}, {"error": bits - predicted}
     scale = _scale_of(values)
     count = counted(values, scale)
+    # A division need not give back the float that was counted. What its bits are off is nearly
+    # always 0, and then takes nothing; so every float comes back, whatever the scale was taken for.
     return {"scale": scale}, {"count": count, "error": bits - _quotient(count, scale)}
 
 
@@ -161,6 +164,7 @@ def _is_number(dtype: np.dtype[np.generic]) -> bool:
 
 def _scale_of(values: FloatArray) -> int:
     """The smallest scale by which a column is whole, or nearly so, by a sample; else the last."""
+    # A sample will do: a wrong scale costs bytes, and never a value.
     sample = values[:: max(1, len(values) // _SAMPLE)]
     sample = sample[np.isfinite(sample)]
     with np.errstate(over="ignore"):
