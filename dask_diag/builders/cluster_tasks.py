@@ -82,8 +82,8 @@ def _times_of(
     start, stop, seceded = start - log.offset, stop - log.offset, seceded - log.offset
     # The clocks' error, at most: what it took is as it was measured.
     early = np.fmax(submitted - start, 0)
-    # Moved as a whole, not cut: a task that is long keeps its length, and only its place is as
-    # uncertain as the clocks are.
+    # Moved as a whole where it fits: a task keeps its length, and only when it ran is as uncertain
+    # as the clocks are.
     late = np.fmax(stop + early - collected, 0)
     start, stop = np.fmax(start + early - late, submitted), stop + early - late
     started, stopped = bounds_in_microseconds(start, stop)
