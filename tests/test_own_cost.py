@@ -54,7 +54,7 @@ def profiled(*profilers, tasks=50, get=dask.local.get_sync):
 def calibrated(monkeypatch):
     """What each kind of hook takes for a task, in place of what it takes here."""
     known = {"tasks": 1e-3, "waits": 5e-3, "stacks": 3e-3, "results": 1e-4}
-    monkeypatch.setattr(hook_cost, "_known", known)
+    monkeypatch.setattr(hook_cost, "_measured", known)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_waits_have_hooks_of_their_own(calibrated):
 
 
 def test_calibration_is_done_once(monkeypatch):
-    monkeypatch.setattr(hook_cost, "_known", {})
+    monkeypatch.setattr(hook_cost, "_measured", {})
     done = []
 
     def rehearse():
@@ -99,7 +99,7 @@ def test_a_calibration_that_fails_is_a_notice(monkeypatch):
     def fail(*args):
         raise ZeroDivisionError("no clock")
 
-    monkeypatch.setattr(hook_cost, "_known", {})
+    monkeypatch.setattr(hook_cost, "_measured", {})
     monkeypatch.setattr(task_diagnostic, "seconds_per_task", fail)
     recording = profiled(Profiler())
     assert len(recording.tasks) == 50

@@ -598,7 +598,7 @@ def _target(link):
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_files_of_threads_are_open_as_long_as_a_compute(get, monkeypatch, request):
     # Those of the rehearsal of the hooks are closed as well, without a collection of garbage.
-    monkeypatch.setattr(hook_cost, "_known", {})
+    monkeypatch.setattr(hook_cost, "_measured", {})
     request.addfinalizer(gc.enable)
     gc.disable()
     before = len(files_in_proc())
