@@ -8,11 +8,31 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from threading import Event
 
 import numpy as np
+import pytest
 from distributed import Client, LocalCluster
 
 from dask_diag.analysis.activities import seconds_by_activity
+
+STARTED, GO_ON = Event(), Event()
+
+
+@pytest.fixture(autouse=True)
+def events():
+    """Those of `waits`, for each test of a file that imports this."""
+    STARTED.clear()
+    GO_ON.clear()
+    yield
+    GO_ON.set()
+
+
+def waits(n):
+    """Run until the test says to go on; functions of a module reach the same events."""
+    STARTED.set()
+    GO_ON.wait(30)
+    return n
 
 
 @contextmanager

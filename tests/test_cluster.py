@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import threading
 import time
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -32,24 +32,8 @@ import dask_diag
 from dask_diag import CacheProfiler, Profiler, context_meter, load, performance_report, record
 from dask_diag.analysis.activities import activities, seconds_by_activity
 
-from .clusters import assert_adds_up, cluster, rows, spin, spin_in_steps
-
-STARTED, GO_ON = threading.Event(), threading.Event()
-
-
-@pytest.fixture(autouse=True)
-def events():
-    STARTED.clear()
-    GO_ON.clear()
-    yield
-    GO_ON.set()
-
-
-def waits(n):
-    """Run until the test says to go on; functions of a module reach the same events."""
-    STARTED.set()
-    GO_ON.wait(5)
-    return n
+from .clusters import GO_ON, STARTED, assert_adds_up, cluster, rows, spin, spin_in_steps, waits
+from .clusters import events as events
 
 
 def test_cpu_of_spins_sleeps_and_metered_tasks():
@@ -612,22 +596,28 @@ def test_views_show_what_ran():
     assert "worker-0" in " ".join(activities(prof.recording, by="worker")["worker"].tolist())
 
 
+@asynccontextmanager
+async def asynchronous_client():
+    async with (
+        LocalCluster(
+            n_workers=1, processes=False, dashboard_address=None, asynchronous=True
+        ) as local,
+        Client(local, asynchronous=True) as client,
+    ):
+        yield client
+
+
 @pytest.mark.leaves_files
 def test_asynchronous_clients():
     async def main():
-        async with (
-            LocalCluster(
-                n_workers=1, processes=False, dashboard_address=None, asynchronous=True
-            ) as local,
-            Client(local, asynchronous=True) as client,
-        ):
+        async with asynchronous_client() as client:
             async with Profiler() as prof:
                 await client.submit(spin, 0.01)
             async with record("run.diag") as recorded:
                 await client.submit(spin, 0.02)
             async with performance_report("page.html") as page:
                 await client.submit(spin, 0.03)
-            assert "dask_diag" not in local.scheduler.plugins
+            assert "dask_diag" not in client.cluster.scheduler.plugins
         return prof, recorded, page
 
     for block in asyncio.run(main()):
@@ -640,12 +630,7 @@ def test_asynchronous_clients():
 @pytest.mark.leaves_files
 def test_a_block_that_does_not_wait_for_an_asynchronous_client_says_so():
     async def main():
-        async with (
-            LocalCluster(
-                n_workers=1, processes=False, dashboard_address=None, asynchronous=True
-            ) as local,
-            Client(local, asynchronous=True) as client,
-        ):
+        async with asynchronous_client() as client:
             with record("run.diag") as recorded:
                 await client.submit(spin, 0.01)
             await ended(recorded.tasks)

@@ -19,6 +19,9 @@ from dask_diag.capture.cluster.log import ClusterLog
 
 from .clusters import assert_adds_up
 
+MICROSECONDS = 5e-6
+"""Times of a cluster are whole microseconds."""
+
 OTHER = """
 import json, sys, time
 from distributed import Client
@@ -29,9 +32,11 @@ with Client(sys.argv[1]) as client, Profiler() as prof:
     sys.stdin.readline()
     client.submit(time.sleep, 0.6, key="of-the-other").result()
 recording = prof.recording
+times = lambda table: list(zip(table.start.tolist(), table.stop.tolist()))
 print(json.dumps({
     "keys": recording.tasks.key.tolist(),
-    "others": (recording.other_tasks.stop - recording.other_tasks.start).tolist(),
+    "tasks": times(recording.tasks),
+    "others": times(recording.other_tasks),
     "notices": recording.notices,
 }))
 """
@@ -62,7 +67,7 @@ def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch)
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             with subprocess.Popen(command, **pipes) as other:
                 assert other.stdout.readline() == "recording\n"
-                futures = client.map(time.sleep, [0.05 + n / 1e6 for n in range(12)], key="solo")
+                futures = client.map(time.sleep, [0.05 + n / 1e6 for n in range(24)], key="solo")
                 output, _ = other.communicate("go\n", timeout=60)
                 client.gather(futures)
             assert other.returncode == 0
@@ -72,12 +77,21 @@ def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch)
         assert "dask_diag" not in plugins
     other_program, recording = json.loads(output), prof.recording
     assert other_program["keys"] == ["of-the-other"]
-    assert len(recording.tasks) == 13
+    assert len(recording.tasks) == 25
     assert all(key.startswith("solo") for key in recording.tasks.key.tolist())
-    (seconds,) = (recording.other_tasks.stop - recording.other_tasks.start).tolist()
-    assert 0.6 <= seconds < 0.9
-    assert other_program["others"]
-    assert all(0.05 <= took < 0.3 for took in other_program["others"])
+    ((start, stop),) = other_program["tasks"]
+    assert stop - start >= 0.6
+    assert recording.other_tasks.start.tolist() == pytest.approx([start], abs=MICROSECONDS)
+    assert recording.other_tasks.stop.tolist() == pytest.approx([stop], abs=MICROSECONDS)
+    tasks = recording.tasks
+    own_tasks = list(zip(tasks.submitted.tolist(), tasks.collected.tolist(), strict=True))
+    for start, stop in other_program["others"]:
+        assert any(sent <= start and stop <= known_to_be_done for sent, known_to_be_done in own_tasks)
+    # Two threads: so many run on as the other program's block ends, and no more at once.
+    took = [stop - start for start, stop in other_program["others"]]
+    assert 0 < len(took) <= sum(seconds >= 0.05 for seconds in took) + 2
+    starts, stops = zip(*other_program["others"], strict=True)
+    assert sum(took) <= 2 * (max(stops) - min(starts))
     assert other_program["notices"] == []
     assert recording.notices == ()
     assert any("solo" in reply for reply in replies)

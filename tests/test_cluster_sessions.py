@@ -8,7 +8,6 @@ import sys
 import time
 from contextlib import nullcontext
 from io import StringIO
-from threading import Event
 
 import pytest
 
@@ -18,23 +17,8 @@ from distributed import Client, LocalCluster
 
 from dask_diag import Profiler, ProgressBar, ResourceProfiler
 
-from .clusters import assert_adds_up, cluster, rows, spin
-
-STARTED, GO_ON = Event(), Event()
-
-
-@pytest.fixture(autouse=True)
-def events():
-    STARTED.clear()
-    GO_ON.clear()
-    yield
-    GO_ON.set()
-
-
-def waits(n):
-    STARTED.set()
-    GO_ON.wait(30)
-    return n
+from .clusters import GO_ON, STARTED, assert_adds_up, cluster, rows, spin, waits
+from .clusters import events as events
 
 
 def nowhere():
@@ -179,7 +163,12 @@ def test_a_client_that_is_connected_again_goes_on_being_recorded(others):
             while not any(each.client is client for each in prof.clusters.sessions):
                 assert time.perf_counter() < until
                 time.sleep(0.02)
-            time.sleep(0.2)
+            # What is computed while it joins is recorded, and not measured.
+            client.sync(prof.clusters.joined)
+            (worker,) = local.workers.values()
+            while "dask_diag" not in worker.plugins:
+                assert time.perf_counter() < until
+                time.sleep(0.02)
             assert client.gather(client.map(abs, range(-10, -5))) == [10, 9, 8, 7, 6]
         assert "dask_diag" not in local.scheduler.plugins
         assert "dask_diag" not in local.scheduler.worker_plugins

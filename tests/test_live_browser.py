@@ -21,10 +21,27 @@ from .live_chunks import HOSTILE, chunk, provisional
 from .opened_pages import frames, is_a_problem, new_page, settled
 from .recordings import NOTHING, example
 from .tables import filled_table
-from .test_live_server import Running
+from .test_live_server import Running as Server
 from .viewers import report_at
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
+
+
+class Running(Server):
+    """A server that stays until its pages are closed: what they ask last is answered.
+
+    Else they would ask in vain, at any moment until they are closed, and say so in the console.
+    """
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.pages = []
+
+    def __exit__(self, *args):
+        for page in self.pages:
+            page.close()
+        super().__exit__(*args)
+
 
 NUMBERS = "id => document.getElementById(id).textContent"
 
@@ -41,6 +58,7 @@ class Opened:
         self.page.on("request", lambda request: self.addresses.append(request.url))
 
     def open(self, server):
+        server.pages.append(self.page)
         self.page.goto(server.server.url)
         return self
 
@@ -73,7 +91,7 @@ def opened(window):
     for each in pages:
         each.page.close()
         assert not each.problems
-        assert all(url.startswith(("http://127.0.0.1:", "about:blank")) for url in each.addresses)
+        assert all(url.startswith("http://127.0.0.1:") for url in each.addresses)
 
 
 def test_the_page_grows_with_the_file_and_links_to_the_report(opened):
@@ -295,9 +313,10 @@ def test_a_viewer_that_does_not_answer_is_said_and_asked_again(window):
 def test_the_last_state_stays_when_the_viewer_has_ended(window):
     page = Opened(window)
     with Writer("run.diag") as writer:
-        with Running() as server:
+        with Server() as server:
             writer.append(chunk(10, 12.0), provisional(10))
-            page.open(server).wait_for("progress", "10 of 50")
+            page.page.goto(server.server.url)
+            page.wait_for("progress", "10 of 50")
         page.wait_for("lost-viewer", "does not answer")
     assert "10 of 50" in page.text("progress")
     page.page.close()
@@ -374,8 +393,6 @@ def test_nothing_moves_while_nothing_is_new(opened):
         page.page.wait_for_timeout(3000)
         assert page.page.evaluate("window.counts") == {"frames": 0, "drawings": 0, "changes": 0}
         assert page.page.evaluate("document.getAnimations().length") == 0
-        # Its question is still open.
-        page.page.goto("about:blank")
 
 
 def test_rows_that_did_not_change_are_left_alone(opened):
@@ -483,8 +500,6 @@ def test_the_keyboard_alone_reaches_the_tasks_that_run_longest_and_zooms(opened)
         page.page.wait_for_function(
             "() => document.getElementById('follow').getAttribute('aria-pressed') === 'true'"
         )
-        # Its question is still open.
-        page.page.goto("about:blank")
 
 
 FOCUSED = """(name) => {
@@ -521,8 +536,6 @@ def test_keys_act_on_the_page_where_a_plot_has_the_focus(opened, name):
             # Once, and not by the plot and the page.
             settled(page.page, 100)
             assert page.page.evaluate(VIEW) == pytest.approx(expected, abs=0.1), key
-        # Its question is still open.
-        page.page.goto("about:blank")
 
 
 def test_the_first_screen_is_in_its_order_and_below_any_prefix(opened):

@@ -148,7 +148,7 @@ def contents(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["closed", "killed"])
 def test_truncated_anywhere(contents, kind):
     content = contents[kind]
-    places = sorted(random.Random(kind).sample(range(len(content)), 200), reverse=True)
+    places = sorted(random.Random(kind).sample(range(len(content)), 100), reverse=True)
     path = Path("run.diag")
     path.write_bytes(content)
     old = Viewer()

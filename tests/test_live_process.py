@@ -251,7 +251,7 @@ def test_a_writer_is_not_refused_while_followers_poll_at_any_time(probes):
     thread = threading.Thread(target=follow)
     thread.start()
     try:
-        for number in range(1000):
+        for number in range(400):
             try:
                 with record_file() as writer:
                     writer.append(chunk)

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
 
 MOST_BYTES = 7_700_000
 """That a page of so many tasks takes beyond bokeh's own code: 8 MB, and a margin."""
-FEW, MANY, ALL = 50_000, 100_000, 1_000_000
+FEW, MANY, ALL = 20_000, 50_000, 1_000_000
 
 
 def with_results(recording):

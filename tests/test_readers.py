@@ -390,7 +390,7 @@ def test_tasks_that_are_collected_at_any_line_of_a_read_are_read_once_and_as_the
         }[what]
 
         def check(result):
-            for _ in range(2):
+            for result in (result, read()):
                 if what == "tasks":
                     assert_in_steps(functions_of(result))
                     assert_in_order(result)
@@ -405,7 +405,6 @@ def test_tasks_that_are_collected_at_any_line_of_a_read_are_read_once_and_as_the
                 else:
                     for functions in result:
                         assert_in_steps(functions)
-                result = read()
             steps.end()
 
         return read, steps.step, check
