@@ -88,5 +88,5 @@ def seconds_saved_without(
         remove={wait: share}, idle_machine=idle_machine, idle_pools=idle_pools
     )
     if isnan(saved):
-        return seconds / analysis.at_once, AT_MOST
+        return seconds / analysis.at_once / analysis.overlap, AT_MOST
     return max(saved, 0.0), ABOUT if analysis.seconds_waited else AT_MOST

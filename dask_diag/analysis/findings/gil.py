@@ -41,7 +41,7 @@ OF_ITS_OWN = 0.5
 """Least share of the waits for the GIL that waits for CPUs do not explain, for an estimate and
 advice: else it is not certain whether the GIL or the lack of CPUs is the cause."""
 WORTH_PROCESSES = 0.25
-"""Least share of the wall time that worker processes are predicted to save, to be advised.
+"""Least share of the seconds of computations that processes are predicted to save, to be advised.
 
 What they cost differs by about as much between machines and libraries.
 """
@@ -97,7 +97,7 @@ def gil_bound(analysis: Analysis) -> Finding | None:
     return Finding(
         "gil-bound",
         severity_of_share(share) if is_sure else severity_of_guess(share),
-        waits.own / analysis.at_once if isnan(saved) else max(saved, 0.0),
+        waits.own / analysis.at_once / analysis.overlap if isnan(saved) else max(saved, 0.0),
         _evidence(analysis, waits),
         _advice(analysis, waits, remove),
         kind=ABOUT if is_sure and not isnan(saved) else AT_MOST,
@@ -185,7 +185,7 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
         return RELEASE
     moved = analysis.simulator.bytes_between_processes if known else 0.0
     need = "need time to start" + (f" and to move {size(moved)} of results" if moved else "")
-    least = WORTH_PROCESSES * analysis.wall
+    least = WORTH_PROCESSES * analysis.computing
     if saved < least:
         longer = f"{seconds(-saved)} longer" if saved < 0 else f"only {seconds(saved)} less"
         return (

@@ -84,7 +84,7 @@ def _more_at_once(analysis: Analysis) -> tuple[float, str]:
         how = f"{workers} threads in all, Client(n_workers=..., threads_per_worker=...)"
     if isnan(saved):
         return saved, f"{less}; or try {how}: not simulated, so it may not help"
-    if saved < WORTH_GAINING * analysis.wall:
+    if saved < WORTH_GAINING * analysis.computing:
         return float("nan"), (
             f"{less}; more workers cannot help: no more tasks can run at once, or CPUs are busy"
         )
@@ -103,7 +103,7 @@ def _saved_by_threads(analysis: Analysis, workers: int) -> float:
         return analysis.seconds_saved(workers=workers)
     saved = analysis.seconds_saved(workers=workers, scheduler="threads")
     # In processes the tasks computed at once; in threads they may hold the GIL.
-    return min(saved, analysis.wall - analysis.cpu_in_tasks)
+    return min(saved, analysis.computing - analysis.cpu_in_tasks)
 
 
 def _first(analysis: Analysis) -> str:
@@ -141,11 +141,11 @@ def serialization_bound(analysis: Analysis) -> Finding | None:
     np.add.at(seconds_of, transfers.task, took)
     names = top_functions(analysis.recording, seconds_of)
     saved = analysis.seconds_saved(remove={Activity.SERIALIZE, Activity.DESERIALIZE})
-    saved -= imports / analysis.workers
+    saved -= imports / analysis.workers / analysis.overlap
     return Finding(
         "serialization-bound",
         severity_of_share(share),
-        moving / analysis.workers if isnan(saved) else max(saved, 0.0),
+        moving / analysis.workers / analysis.overlap if isnan(saved) else max(saved, 0.0),
         f"{seconds(moving)} of worker time ({percent(share)}) moved {size(moved.sum() / 2)} of "
         f"tasks, inputs and results between processes, {seconds(pickling)} of it in pickling and "
         f"unpickling. Mostly: {in_words(names)}",
@@ -159,8 +159,8 @@ def _without_moving(analysis: Analysis) -> str:
     """Threads, if they are predicted to help, and what else does."""
     saved = analysis.seconds_saved(scheduler="threads")
     # If the tasks hold the GIL, threads run one of them at a time.
-    in_turns = analysis.simulator.simulate().seconds - analysis.cpu_in_tasks
-    least = WORTH_GAINING * analysis.wall
+    in_turns = analysis.computing - analysis.cpu_in_tasks
+    least = WORTH_GAINING * analysis.computing
     less = "load data in the tasks that use it, and return less"
     if min(saved, in_turns) >= least:
         return (
