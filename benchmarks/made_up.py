@@ -74,6 +74,7 @@ def recording_of(tasks: Table, workers: int) -> Recording:
         "workers": np.array([workers]),
         "process_cpu": np.array([float(tasks["thread_cpu"].sum())]),
         "scheduler_cpu": zero,
+        "children_cpu": zero,
         "others_cpu": zero,
         "hooks_cpu": zero,
         "voluntary_switches": zero,

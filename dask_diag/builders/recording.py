@@ -135,6 +135,7 @@ def _usage_columns(computations: Sequence[ComputationInfo]) -> dict[str, FloatAr
     return {
         "process_cpu": np.array([usage.process_cpu for usage in usages], dtype=float),
         "scheduler_cpu": np.array([usage.thread_cpu for usage in usages], dtype=float),
+        "children_cpu": np.array([usage.children_cpu for usage in usages], dtype=float),
         "others_cpu": np.array([usage.others_cpu for usage in usages], dtype=float),
         "hooks_cpu": np.array([each.hooks_cpu for each in computations], dtype=float),
         "voluntary_switches": np.array([usage.voluntary for usage in usages], dtype=float),

@@ -29,6 +29,10 @@ class Computations(Schema):
     workers = column.integer("How many tasks could run at once; 0 if not known.")
     process_cpu = column.seconds("CPU of the computing process meanwhile, all threads.")
     scheduler_cpu = column.seconds("CPU of the thread that called the scheduler.")
+    children_cpu = column.seconds(
+        "CPU of the descendants of the process meanwhile: programs that tasks start, and worker "
+        "processes; NaN if not known."
+    )
     others_cpu = column.seconds(
         "CPU of other programs meanwhile, on the CPUs that the process may use; NaN if not known."
     )

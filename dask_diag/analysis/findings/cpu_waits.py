@@ -37,7 +37,7 @@ class CpuWaits(NamedTuple):
     pools, others : float
         Those that native pools, and other programs, had the CPUs: no more than they used. They are
         divided in proportion to the CPU that each competitor used, the tasks among themselves, the
-        scheduler, Python threads and the profilers included.
+        scheduler, Python threads, programs that tasks start and the profilers included.
     """
 
     waited: float
@@ -54,6 +54,7 @@ def cpu_waits(analysis: Analysis) -> CpuWaits:
     groups = analysis.thread_groups
     pools = sum(group.cpu for group in groups if is_pool(group))
     rest = sum(group.cpu for group in groups if group.kind != "tasks" and not is_pool(group))
+    rest += analysis.cpu_of_children
     others = float(np.nansum(analysis.recording.computations.others_cpu))
     # Tasks compete with each other where more run than there are CPUs.
     crowded = 1 - analysis.cpus / analysis.at_once if analysis.at_once > analysis.cpus else 0.0

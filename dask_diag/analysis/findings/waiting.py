@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.advice import FIND_OUT, WORTH_GAINING
+from dask_diag.analysis.findings.children import seconds_of_children
 from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.finding import (
     ABOUT,
@@ -47,6 +48,8 @@ def io_bound(analysis: Analysis) -> Finding | None:
     is_known = True
     if analysis.seconds_waited:
         lost = analysis.seconds_waited.get(Activity.IO_WAIT, 0.0) + metered
+        # A program that the task started may compute meanwhile.
+        lost = max(0.0, lost - seconds_of_children(analysis))
         reason = f"for files or sockets{', ' + in_metered if metered else ''}"
     elif metered >= WORTH_REPORTING * analysis.in_tasks:
         lost, reason = metered, "without CPU time in metered code"
@@ -113,7 +116,7 @@ def _first(analysis: Analysis) -> str:
 
 def _non_cpu_of_tasks_without_any_cpu(analysis: Analysis) -> float:
     """Non-CPU seconds, if tasks had hardly any CPU time: a busy machine leaves them more."""
-    used = analysis.cpu_in_tasks + analysis.known_cpu_outside_tasks
+    used = analysis.cpu_in_tasks + analysis.known_cpu_outside_tasks + analysis.cpu_of_children
     if used > HARDLY_ANY_CPU * analysis.in_tasks:
         return 0.0
     # Nor is it I/O while other programs had the CPUs.

@@ -48,6 +48,8 @@ class Work:
         CPU seconds of the scheduler's thread, which need the GIL, too.
     pool_cpu : float
         CPU seconds of other threads that tasks use: native pools, and Python's.
+    children_cpu : float
+        CPU seconds of programs that tasks start.
     others : float
         How many CPUs other programs had, on average.
     startup : tuple of float
@@ -79,6 +81,7 @@ class Work:
     submit: float
     scheduler_cpu: float
     pool_cpu: float
+    children_cpu: float
     others: float
     startup: tuple[float, ...]
     graph: float
