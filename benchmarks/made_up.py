@@ -81,6 +81,7 @@ def recording_of(tasks: Table, workers: int) -> Recording:
         "involuntary_switches": zero,
         "cpus": np.array([workers]),
         "memory_limit": np.array([np.nan]),
+        "graph_bytes": zero,
         "span": Categorical.of([""]),
         "scheduler": Categorical.of(["threads"]),
         "cluster": Categorical.of([""]),

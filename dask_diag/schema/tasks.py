@@ -45,6 +45,11 @@ class Computations(Schema):
     involuntary_switches = column.number("", "How often one lost its CPU though it could have run.")
     cpus = column.integer("How many CPUs the process may use.")
     memory_limit = column.number("bytes", "Memory that the process may use; NaN if not known.")
+    graph_bytes = column.number(
+        "bytes",
+        "Size of the data that the graph gives to its tasks, counted for each of them; NaN if not "
+        "known.",
+    )
     span = column.category("The span in which it started; empty without one.")
     scheduler = column.category("`threads`, `processes`, `synchronous` or `distributed`.")
     cluster = column.category("The id of the cluster that ran it; empty on a local scheduler.")

@@ -185,6 +185,7 @@ def _work(recorded: _Recorded, task: IntArray, depends_on: IntArray) -> Work:
         batch=int(ordinal.max()) + 1,
         task=task,
         depends_on=depends_on,
+        graph_bytes=float(np.nan_to_num(computation["graph_bytes"])),
     )
 
 

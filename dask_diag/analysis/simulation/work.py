@@ -61,6 +61,8 @@ class Work:
     workers : int
     batch : int
         How many tasks a worker is sent at once, at most: dask's ``chunksize``.
+    graph_bytes : float
+        Bytes of data that the graph gives to tasks, each time that one is given it; 0 if not known.
     task, depends_on : array of int
         A dependency each: numbers of tasks.
     sleeps : bool
@@ -91,6 +93,7 @@ class Work:
     batch: int
     task: IntArray
     depends_on: IntArray
+    graph_bytes: float = 0.0
     sleeps: bool = False
 
     def __len__(self) -> int:
