@@ -9,7 +9,7 @@ import pytest
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.gil import gil_bound
-from dask_diag.analysis.simulation.schedulers import POOL_START
+from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND, POOL_START
 from dask_diag.formatting import seconds
 
 from .tables import filled_table
@@ -170,3 +170,38 @@ def test_no_more_processes_are_advised_than_there_are_cpus(workers, advised):
     # Sixteen would start at once, on two CPUs.
     all_of_them = Analysis(recording).simulator.simulate(scheduler="processes", chunksize=1)
     assert all_of_them.seconds == pytest.approx(20 + workers / 2 * POOL_START, abs=0.3)
+
+
+def with_graph_bytes(recording, size):
+    """With data of so many bytes that the graph gives to its tasks."""
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    computations = filled_table("computations", {**columns, "graph_bytes": [size]})
+    return replace(recording, computations=computations)
+
+
+# Two processes save 20 s, less the start; 10 s of 40 are worth it. A GB takes four seconds.
+@pytest.mark.parametrize(("size", "is_advised"), [(0.0, True), (1.8e9, True), (2.4e9, False)])
+def test_data_in_the_graph_are_moved_to_processes(size, is_advised):
+    recording = with_graph_bytes(sized(waiting(0.5, 0.0, 0.5), 8.0), size)
+    advice = found(recording)["gil-bound"].advice
+    assert ("compute with scheduler='processes', predicted to save" in advice) == is_advised
+    assert ("of data in the graph" in advice) == (size > 0)
+    assert "which is not known" not in advice
+
+
+def test_unknown_data_in_the_graph_are_a_condition():
+    advice = found(sized(waiting(0.5, 0.0, 0.5), 8.0))["gil-bound"].advice
+    assert "less than 1.92 GB of data, which is not known" in advice
+
+
+def test_data_in_the_graph_take_time_of_the_one_thread_that_sends_them():
+    recording = waiting(0.5, 0.0, 0.5)
+    for size in (0.0, 1e9, 10e9):
+        simulator = Analysis(with_graph_bytes(recording, size)).simulator
+        simulated = simulator.simulate(scheduler="processes", result_bytes=0.0)
+        assert simulator.bytes_of_graphs == size
+        nothing = Analysis(with_graph_bytes(recording, 0.0)).simulator
+        without = nothing.simulate(scheduler="processes", result_bytes=0.0)
+        longer = simulated.seconds - without.seconds
+        # Some of it while tasks compute.
+        assert size / BYTES_A_SECOND / 4 <= longer <= size / BYTES_A_SECOND + 0.01

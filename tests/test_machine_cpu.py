@@ -14,12 +14,14 @@ import dask.threaded
 import numpy as np
 import pytest
 
-from dask_diag import Profiler, ResourceProfiler, combine, findings
+from dask_diag import Profiler, ResourceProfiler, combine, findings, simulate
 from dask_diag.capture.system import machine_cpu, share_of_time, usage
-from dask_diag.capture.system.machine_cpu import OthersCpu, cpu_of_others, used_since
+from dask_diag.capture.system.machine_cpu import MachineCpu, used_since
 from dask_diag.capture.system.usage import UsageSoFar
+from dask_diag.formatting import amount
 
-from .test_finding_thresholds import found, two_at_once, with_waits
+from .tables import filled_table
+from .test_finding_thresholds import Task, found, run, two_at_once, with_waits
 
 SPIN = "import time\nwhile time.process_time() < {seconds}: pass"
 # It ends itself: what has no parent any more is waited for by no one.
@@ -46,21 +48,23 @@ class Machine:
     """Two CPUs, of which this process used so much."""
 
     def __init__(self, monkeypatch):
-        self.now = self.idle = self.own = 0.0
+        self.now = self.idle = self.own = self.children = 0.0
         self.reads = 0
         monkeypatch.setattr(machine_cpu, "perf_counter", lambda: self.now)
         monkeypatch.setattr(share_of_time, "thread_time", lambda: self.reads * 0.001)
         monkeypatch.setattr(machine_cpu, "idle_seconds", self.read)
-        monkeypatch.setattr(machine_cpu, "own_seconds", lambda: self.own)
+        monkeypatch.setattr(machine_cpu, "process_time", lambda: self.own)
+        monkeypatch.setattr(machine_cpu, "children_seconds", lambda: self.children)
 
     def read(self):
         self.reads += 1
         return 2, self.idle
 
-    def passes(self, seconds, own=0.0, others=0.0):
+    def passes(self, seconds, own=0.0, others=0.0, children=0.0):
         self.now += seconds
         self.own += own
-        self.idle += 2 * seconds - own - others
+        self.children += children
+        self.idle += 2 * seconds - own - children - others
 
 
 @pytest.fixture
@@ -69,15 +73,15 @@ def machine(monkeypatch):
 
 
 def test_others_have_what_is_neither_idle_nor_own(machine):
-    reader = OthersCpu()
+    reader = MachineCpu()
     machine.passes(100.0)
     before = reader.read()
-    machine.passes(10.0, own=4.0, others=7.0)
-    assert used_since(before, reader.read()) == pytest.approx(0.7)
+    machine.passes(10.0, own=4.0, others=7.0, children=2.0)
+    assert used_since(before, reader.read()) == pytest.approx((0.2, 0.7))
 
 
 def test_reading_takes_a_hundredth_of_the_time(machine):
-    reader = OthersCpu()
+    reader = MachineCpu()
     for _ in range(1000):
         machine.passes(0.01)
         reader.read()
@@ -85,19 +89,19 @@ def test_reading_takes_a_hundredth_of_the_time(machine):
 
 
 def test_a_second_reading_that_is_too_soon_says_nothing(machine):
-    reader = OthersCpu()
+    reader = MachineCpu()
     machine.passes(1.0)
     before = reader.read()
     machine.passes(0.04, others=0.04)
-    assert np.isnan(used_since(before, reader.read()))
+    assert np.isnan(used_since(before, reader.read())).all()
 
 
 def test_others_used_no_more_than_there_was_in_a_short_computation(machine, monkeypatch):
     """What was read a moment before it is no part of it."""
-    monkeypatch.setattr(machine_cpu, "_others", OthersCpu())
+    monkeypatch.setattr(machine_cpu, "_machine", MachineCpu())
     monkeypatch.setattr(usage, "perf_counter", lambda: machine.now)
     machine.passes(1.0)
-    cpu_of_others()
+    machine_cpu.machine_cpu()
     machine.passes(0.09, others=0.18)
     before = UsageSoFar.now()
     machine.passes(0.11, others=0.22)
@@ -105,11 +109,11 @@ def test_others_used_no_more_than_there_was_in_a_short_computation(machine, monk
 
 
 def test_counters_that_lag_are_no_negative_cpu(machine):
-    reader = OthersCpu()
+    reader = MachineCpu()
     machine.passes(1.0)
     before = reader.read()
     machine.passes(1.0, own=1.0, others=-0.02)
-    assert used_since(before, reader.read()) == 0.0
+    assert used_since(before, reader.read()) == (0.0, 0.0)
 
 
 def test_what_cannot_be_read_is_not_known(machine, monkeypatch):
@@ -118,11 +122,11 @@ def test_what_cannot_be_read_is_not_known(machine, monkeypatch):
 
     monkeypatch.setattr(machine_cpu, "idle_seconds", refuse)
     machine.passes(1.0)
-    reader = OthersCpu()
+    reader = MachineCpu()
     before = reader.read()
-    assert np.isnan(before.cpu)
+    assert np.isnan(before.others)
     machine.passes(1.0)
-    assert np.isnan(used_since(before, reader.read()))
+    assert np.isnan(used_since(before, reader.read())).all()
 
 
 def test_other_systems_ask_psutil(monkeypatch):
@@ -141,15 +145,15 @@ def test_only_cpus_that_the_process_may_use_count(monkeypatch):
 
 def test_a_child_that_computes_is_no_other_program(retried):
     def measure():
-        before = machine_cpu.own_seconds()
+        before = machine_cpu.children_seconds()
         child = subprocess.Popen([sys.executable, "-c", SPIN.format(seconds=0.4) + "\ninput()"],
                                  stdin=subprocess.PIPE)  # fmt: skip
         deadline = time.monotonic() + 60
-        while machine_cpu.own_seconds() - before < 0.4 and time.monotonic() < deadline:
+        while machine_cpu.children_seconds() - before < 0.4 and time.monotonic() < deadline:
             time.sleep(0.01)
-        running = machine_cpu.own_seconds() - before
+        running = machine_cpu.children_seconds() - before
         child.communicate(b"\n")
-        ended = machine_cpu.own_seconds() - before
+        ended = machine_cpu.children_seconds() - before
         assert 0.4 <= running
         # What it had counted is counted once, also after it was waited for.
         assert running <= ended + 0.03 < running + 0.3
@@ -211,7 +215,7 @@ def spin_without_the_lock(seconds):
 
 
 def test_a_computation_that_is_short_has_nothing_known_of_others():
-    cpu_of_others()
+    machine_cpu.machine_cpu()
     with Profiler() as prof:
         dask.threaded.get({("x", 0): (int, 1)}, [("x", 0)])
     assert np.isnan(prof.recording.computations.others_cpu).all()
@@ -271,3 +275,81 @@ def test_waits_of_a_computation_that_hardly_had_tasks_are_nothing():
     columns["others_cpu"] = columns["others_cpu"] + 100
     longer = replace(recording, computations=type(recording.computations)(columns))
     assert "busy-machine" not in found(longer)
+
+
+def spin_in_another_program(seconds):
+    subprocess.run([sys.executable, "-S", "-c", SPIN.format(seconds=seconds)], check=True)
+
+
+def test_cpu_of_programs_that_tasks_start(retried):
+    """They used all of it within the computation, and what starts them little."""
+    dsk = {("start", n): (spin_in_another_program, 0.15) for n in range(2)}
+
+    def measure():
+        # What children used before is not counted.
+        spin_in_another_program(0.2)
+        with Profiler() as prof:
+            dask.threaded.get(dsk, list(dsk), num_workers=2)
+        computations = prof.recording.computations
+        assert 0.29 <= computations.children_cpu.item() <= 0.5
+        assert computations.process_cpu.item() < 0.2
+
+    retried(measure)
+
+
+def of_children(cpu, others=0.0, workers=2, **kwargs):
+    """Each of two workers ran four tasks of a second, which waited for programs that computed."""
+    tasks = [Task(n // 2, n // 2 + 1, 0.0, worker=n % 2) for n in range(8)]
+    columns = {"children_cpu": cpu, "others_cpu": others, "workers": workers, **kwargs}
+    return with_waits(run(tasks, **columns), "io-wait")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "others", "is_found"),
+    [
+        (float("nan"), float("nan"), True),
+        (0.0, 0.0, True),
+        (4.7, 0.0, True),
+        (4.9, 0.0, False),
+        (8.0, 0.0, False),
+        # Beside others, that have half of the CPUs, they take twice as long.
+        (2.3, 4.0, True),
+        (2.5, 4.0, False),
+    ],
+)
+def test_waiting_for_programs_that_compute_is_no_io(cpu, others, is_found):
+    assert ("io-bound" in found(of_children(cpu, others))) == is_found
+
+
+def test_without_waits_children_that_compute_are_no_io():
+    recording = replace(of_children(8.0), waits=filled_table("waits", {}))
+    assert "io-bound" not in found(recording)
+    assert "io-bound" in found(replace(of_children(0.0), waits=filled_table("waits", {})))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "cpus", "lost", "waited"),
+    [
+        (0.0, 2, 3.0, "slept or waited for I/O"),
+        # Of the CPUs, three quarters are used: a fourth of the time can be gained.
+        (6.0, 2, 1.0, "waited for programs that they started"),
+        (7.0, 2, None, ""),
+        (8.0, 8, 3.0, "waited for programs that they started"),
+    ],
+)
+def test_more_threads_gain_what_programs_leave_of_the_cpus(cpu, cpus, lost, waited):
+    finding = found(of_children(cpu, cpus=cpus)).get("too-few-threads")
+    assert (finding is None) == (lost is None)
+    if finding:
+        assert finding.seconds_lost == pytest.approx(lost, abs=0.01)
+        assert f"Tasks {waited} for 100%" in finding.evidence
+        assert f"{amount(cpus - cpu / 4)} of {cpus} CPUs were idle" in finding.evidence
+
+
+def test_simulated_programs_of_tasks_need_cpus():
+    recording = of_children(8.0)
+    assert simulate(recording, workers=8).seconds == pytest.approx(4.0, abs=0.01)
+    assert simulate(of_children(0.0), workers=8).seconds == pytest.approx(1.0, abs=0.01)
+    # What worker processes used is the CPU of their tasks, and of their start.
+    columns = {"scheduler": "processes", "cpus": 8}
+    assert simulate(of_children(8.0, **columns), workers=8).seconds < 3.0

@@ -457,9 +457,9 @@ def test_in_processes_nothing_waits_for_the_gil_of_others():
     assert simulate(recording, workers=8, chunksize=1).seconds == pytest.approx(3, abs=0.01)
 
 
-def test_bytes_between_processes_are_those_that_go_to_the_scheduler_and_from_it():
-    assert Simulator(spinning(SIZE)).bytes_between_processes == (9 + 8) * SIZE
-    assert np.isnan(Simulator(spinning()).bytes_between_processes)
+def test_bytes_of_results_are_those_that_go_to_the_scheduler_and_from_it():
+    assert Simulator(spinning(SIZE)).bytes_of_results == (9 + 8) * SIZE
+    assert np.isnan(Simulator(spinning()).bytes_of_results)
 
 
 def test_processes_start_as_those_of_the_recording_did():

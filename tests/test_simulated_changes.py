@@ -61,6 +61,7 @@ def work_of(**columns):
         submit=0.5,
         scheduler_cpu=0.2,
         pool_cpu=0.0,
+        children_cpu=0.0,
         others=0.0,
         startup=(),
         graph=0.3,

@@ -21,7 +21,7 @@ import dask_diag
 from dask_diag.cli import main
 from dask_diag.errors import DiagnosticError
 from dask_diag.tuning import race
-from dask_diag.tuning.candidates import candidates, requested
+from dask_diag.tuning.candidates import candidates, more_workers, requested
 from dask_diag.tuning.children import run_child
 from dask_diag.tuning.gains import MIN_RUNS
 from dask_diag.tuning.settings import Setting, combined, filled, of_parameter
@@ -262,6 +262,24 @@ def test_what_findings_advise_comes_first():
     assert "scheduler=threads" not in names
     asked = requested(["sync"], [3], [("a.b", "1")], {"n": ["1", "2"]}, ["{n}"])
     assert [each.name for each in asked] == ["scheduler=sync", "3 workers", "a.b=1", "n=1", "n=2"]
+
+
+@pytest.mark.parametrize("code", ["io-bound", "too-few-threads"])
+@pytest.mark.parametrize(("scheduler", "now"), [("processes", 2), ("synchronous", 1)])
+def test_more_threads_are_tried_where_tasks_wait_elsewhere(scheduler, now, code):
+    """Both at once, as the finding advises; more processes would only have to start."""
+    from dask_diag import Finding
+
+    finding = Finding(code, "high", 1.0, "", "", kind="about")
+    tried = candidates(recorded(scheduler, now), [finding])
+    advised = [each.name for each in tried if each.reason == code]
+    assert advised == [f"scheduler=threads, {4 * now} workers"]
+    most = max(len(os.sched_getaffinity(0)), now)
+    assert all((each.workers or 0) <= most for each in tried if each.name not in advised)
+    assert advised[0] not in {each.name for each in candidates(recorded(scheduler, now), [])}
+    # While it is the best, twice as many.
+    doubled = more_workers(tried, [each for each in tried if each.name in advised])
+    assert doubled.changes == {"dask scheduler": "threads", "dask num_workers": str(8 * now)}
 
 
 @pytest.mark.long

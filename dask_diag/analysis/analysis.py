@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dask_diag.analysis.activities import cells, seconds_by_activity
-from dask_diag.analysis.cpu_accounting import cpu_of_scheduler, cpu_outside_tasks
+from dask_diag.analysis.cpu_accounting import cpu_of_children, cpu_of_scheduler, cpu_outside_tasks
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.grouping import counts_by, rows_by
@@ -207,6 +207,11 @@ class Analysis:
     def cpu_of_scheduler(self) -> float:
         """CPU seconds of the threads that called the scheduler."""
         return cpu_of_scheduler(self.recording)
+
+    @cached_property
+    def cpu_of_children(self) -> float:
+        """CPU seconds of programs that tasks started; 0 if it is not known."""
+        return cpu_of_children(self.recording) / self.overlap
 
     @cached_property
     def computing(self) -> float:

@@ -8,7 +8,17 @@ from dask_diag.analysis.step_functions import overlap
 from dask_diag.columns import BoolArray
 from dask_diag.model.recording import Recording
 
-__all__ = ["cpu_of_scheduler", "cpu_outside_tasks", "cpus_sampled"]
+__all__ = [
+    "cpu_of_children",
+    "cpu_of_scheduler",
+    "cpu_outside_tasks",
+    "cpus_of_others",
+    "cpus_sampled",
+    "seconds_beside",
+]
+
+LEAST_FREE = 0.05
+"""Least share of the CPUs that other programs leave: both are measured in steps."""
 
 
 def cpu_outside_tasks(recording: Recording) -> float:
@@ -35,6 +45,28 @@ def cpu_of_scheduler(recording: Recording) -> float:
     in_tasks = recording.tasks.thread_cpu[_ran_under(recording, "synchronous")]
     of_threads = float(np.nansum(recording.computations.scheduler_cpu))
     return max(0.0, of_threads - float(np.nansum(in_tasks)))
+
+
+def cpu_of_children(recording: Recording) -> float:
+    """CPU seconds of programs that tasks started; 0 if not known, as where processes ran tasks.
+
+    Those of computations that overlap are added up, though each has all of them.
+    """
+    computations = recording.computations
+    in_process = ~computations.scheduler.where("processes")
+    return float(np.nansum(computations.children_cpu[in_process]))
+
+
+def cpus_of_others(recording: Recording) -> float:
+    """CPUs that other programs used on average while computations ran; 0 if not known."""
+    computations = recording.computations
+    lasted = float((computations.stop - computations.start).sum())
+    return float(np.nansum(computations.others_cpu)) / lasted if lasted > 0 else 0.0
+
+
+def seconds_beside(others: float, cpu: float, cpus: float) -> float:
+    """How long CPU seconds take beside other programs that have so many of the CPUs."""
+    return cpu * cpus / max(cpus - others, LEAST_FREE * cpus)
 
 
 def _ran_under(recording: Recording, scheduler: str) -> BoolArray:

@@ -91,6 +91,7 @@ def computations_table(computations: Sequence[ComputationInfo], now: float) -> t
             **_usage_columns(computations),
             "cpus": np.full(len(computations), processors(), dtype=np.int64),
             "memory_limit": np.full(len(computations), memory_limit(), dtype=float),
+            "graph_bytes": np.array([each.graph_bytes for each in computations], dtype=float),
             "span": Categorical.of(computation.span for computation in computations),
             "scheduler": Categorical.of(computation.scheduler for computation in computations),
             "cluster": constant("", len(computations)),
@@ -137,6 +138,7 @@ def _usage_columns(computations: Sequence[ComputationInfo]) -> dict[str, FloatAr
     return {
         "process_cpu": np.array([usage.process_cpu for usage in usages], dtype=float),
         "scheduler_cpu": np.array([usage.thread_cpu for usage in usages], dtype=float),
+        "children_cpu": np.array([usage.children_cpu for usage in usages], dtype=float),
         "others_cpu": np.array([usage.others_cpu for usage in usages], dtype=float),
         "hooks_cpu": np.array([computation.hooks_cpu for computation in computations], dtype=float),
         "voluntary_switches": np.array([usage.voluntary for usage in usages], dtype=float),

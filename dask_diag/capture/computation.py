@@ -67,28 +67,26 @@ class Computation:
     called, start, prepared : float
         When dask was called, the scheduler started, and the graph was in order; seconds of
         ``time.perf_counter()``. What has not happened yet is None.
-    call_site : str
     planned : PlannedTasks or None
         The tasks that it was to run, from when the graph was in order to its end.
     usage_before : UsageSoFar
         What this process had used when the computation started.
-    hooks : dict
-        CPU seconds that hooks of profilers take for each task, by what they are for.
+    graph_bytes, hooks : float, dict
+        Bytes of data that the graph gives to tasks, NaN if they are not measured; CPU seconds that
+        hooks of profilers take for each task, by what they are for.
     workers : int
-        How many tasks the scheduler lets run at once; 0 if not known.
+        How many tasks may run at once; 0 if not known.
     wrappers : list of TimedTask
-        All, of one `wrapper_type`: those that hold a task are in flight, others are in `free` too:
-        a deque, as a list that is empty time and again is allocated as often.
+        All, of one `wrapper_type`: those that hold a task are in flight, others are in `free` too,
+        a deque: an empty list would be allocated time and again.
     aside : dict
         The wrappers, by key, of tasks that are in the graph themselves: pickled or failed.
     probes : mapping
-        What samples its tasks while they run, by type.
+        What samples its tasks, by type.
     before_tasks, without_ticks
         What probes read just before a task, on its thread; and when none missed a sample.
-    sampling_failed : tuple of callable
-        Each is called with an error of the probes.
-    stacks : tuple of Stacks
-        Where samples of the stacks of its tasks are counted.
+    sampling_failed, stacks : tuple
+        What is called with an error of the probes, and where samples of stacks are counted.
     rows, keys
         `ROW` upon `ROW` as tasks were collected, and their keys: a row is there before its key.
     is_measured, sizer, sizes
@@ -107,6 +105,7 @@ class Computation:
         "exceptional",
         "finished",
         "free",
+        "graph_bytes",
         "hooks",
         "is_measured",
         "keys",
@@ -150,6 +149,7 @@ class Computation:
         self.workers = int(scheduler_locals().get("num_workers") or 0)
         self.usage_before = UsageSoFar.now()
         self.threads = ThreadUsage()
+        self.graph_bytes = _NAN
         self.hooks: dict[str, float] = {}
         self.done_at_end = (0, 0)
         self.worker_id: object = None

@@ -79,6 +79,7 @@ def info_at_end(
         error=error,
         usage=usage,
         threads=tuple(computation.threads.threads()),
+        graph_bytes=computation.graph_bytes,
         hooks_cpu=hooks_cpu_of(computation),
         pools=pools,
         remote_workers=dict(computation.remote_workers),

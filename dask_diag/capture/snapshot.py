@@ -47,6 +47,8 @@ class ComputationInfo(NamedTuple):
         What this process used meanwhile; thread CPU is NaN if it could not be read.
     threads : tuple of ThreadCpu
         What each thread of this process used; empty if that is not known.
+    graph_bytes : float
+        Bytes of data that its tasks are given by the graph; NaN if it is not known.
     hooks_cpu : float
         CPU seconds of the hooks of profilers, calibrated per task; NaN if it is not known.
     pools : tuple of NativePool
@@ -72,6 +74,7 @@ class ComputationInfo(NamedTuple):
     error: str
     usage: Usage
     threads: tuple[ThreadCpu, ...]
+    graph_bytes: float
     hooks_cpu: float
     pools: tuple[NativePool, ...]
     remote_workers: Mapping[int, RemoteWorker]

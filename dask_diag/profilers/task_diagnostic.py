@@ -17,6 +17,7 @@ from dask_diag.profilers.base import Diagnostic
 from dask_diag.profilers.hook_cost import rehearse_tasks, seconds_per_task
 
 if TYPE_CHECKING:
+    from dask_diag.capture.computation import Computation
     from dask_diag.capture.sampling.probes import Probe
 
 __all__ = ["TaskDiagnostic", "rehearsal"]
@@ -60,6 +61,13 @@ class TaskDiagnostic(Diagnostic):
         is_first = not computation.is_measured and self._pretask is not None
         computation.is_measured |= is_first
         state[self.measured_key] = computation if is_first else None  # type: ignore[literal-required]
+        if is_first:
+            self._guarded("to measure the data of a graph", self._measure_graph, computation)
+
+    def _measure_graph(self, computation: Computation) -> None:
+        from dask_diag.capture.graph_data import bytes_in_graph
+
+        computation.graph_bytes = bytes_in_graph(computation.dsk, computation.state)
 
     def _pretask(self, key: Hashable, dsk: Graph, state: SchedulerState) -> None:
         try:

@@ -29,6 +29,10 @@ class Computations(Schema):
     workers = column.integer("How many tasks could run at once; 0 if not known.")
     process_cpu = column.seconds("CPU of the computing process meanwhile, all threads.")
     scheduler_cpu = column.seconds("CPU of the thread that called the scheduler.")
+    children_cpu = column.seconds(
+        "CPU of the descendants of the process meanwhile: programs that tasks start, and worker "
+        "processes; NaN if not known."
+    )
     others_cpu = column.seconds(
         "CPU of other programs meanwhile, on the CPUs that the process may use; NaN if not known."
     )
@@ -41,6 +45,11 @@ class Computations(Schema):
     involuntary_switches = column.number("", "How often one lost its CPU though it could have run.")
     cpus = column.integer("How many CPUs the process may use.")
     memory_limit = column.number("bytes", "Memory that the process may use; NaN if not known.")
+    graph_bytes = column.number(
+        "bytes",
+        "Size of the data that the graph gives to its tasks, counted for each of them; NaN if not "
+        "known.",
+    )
     span = column.category("The span in which it started; empty without one.")
     scheduler = column.category("`threads`, `processes`, `synchronous` or `distributed`.")
     cluster = column.category("The id of the cluster that ran it; empty on a local scheduler.")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 
 from dask_diag.analysis.findings import Finding
 from dask_diag.analysis.findings.cpu_waits import USUAL, VARIABLES
+from dask_diag.analysis.findings.waiting import MORE_WORKERS
 from dask_diag.formatting import counted
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Computations
@@ -19,11 +21,12 @@ _ADVISED_BY = {
     "threads": ("serialization-bound", "pool-startup"),
     "sync": ("tasks-too-small", "scheduler-bound"),
     "more workers": ("too-few-threads", "io-bound"),
+    "more threads": ("too-few-threads", "io-bound"),
     "fewer workers": (),
     "chunksize": ("imbalance",),
 }
 """Codes of findings that a setting answers."""
-_ONLY_IF_ADVISED = frozenset({"chunksize"})
+_ONLY_IF_ADVISED = frozenset({"chunksize", "more threads"})
 
 
 def candidates(recording: Recording, findings: Sequence[Finding]) -> list[Setting]:
@@ -75,10 +78,12 @@ def requested(
 def more_workers(tried: Iterable[Setting], winners: Sequence[Setting]) -> Setting | None:
     """Twice the number of workers of the best setting, if none had more."""
     most = max((setting.workers or 0 for setting in tried), default=0)
-    number = winners[0].workers if winners else None
-    if number is None or number < most or len(winners[0].changes) > 1:
+    number, scheduler = (winners[0].workers, winners[0].scheduler) if winners else (None, None)
+    if number is None or number < most or scheduler == "processes":
         return None
-    return _workers(2 * number)
+    if not set(winners[0].changes) <= {"dask scheduler", "dask num_workers"}:
+        return None
+    return _with_workers(scheduler, 2 * number)
 
 
 def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
@@ -97,11 +102,15 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
             yield name, _processes(computations) if name == "processes" else _scheduler(name)
     if "processes" in used:
         yield "chunksize", Setting("chunksize=1", config={"chunksize": "1"})
+    now = max(1, int(computations.workers.max(initial=1)))
+    if used != {"threads"}:
+        # Tasks that wait need no process of their own, which would have to start.
+        yield "more threads", _with_workers("threads", MORE_WORKERS * now)
     if used == {"synchronous"}:
         return
-    now = int(computations.workers.max(initial=1))
+    most = int(computations.cpus.max(initial=1)) if "processes" in used else inf
     for number in dict.fromkeys((2 * now, 4 * now, max(1, now // 2))):
-        if number != now:
+        if number < now or now < number <= most:
             yield "more workers" if number > now else "fewer workers", _workers(number)
 
 
@@ -124,9 +133,16 @@ def _processes(computations: Computations) -> Setting:
     most = int(computations.cpus.max(initial=0))
     if not 0 < most < computations.workers.max(initial=1):
         return _scheduler("processes")
-    config = {"scheduler": "processes", "num_workers": str(most)}
-    return Setting(f"scheduler=processes, {counted(most, 'worker')}", config=config)
+    return _with_workers("processes", most)
 
 
 def _workers(number: int) -> Setting:
     return Setting(counted(number, "worker"), config={"num_workers": str(number)})
+
+
+def _with_workers(scheduler: str | None, number: int) -> Setting:
+    """So many workers of a scheduler; None is the one that the program has."""
+    if scheduler is None:
+        return _workers(number)
+    config = {"scheduler": scheduler, "num_workers": str(number)}
+    return Setting(f"scheduler={scheduler}, {counted(number, 'worker')}", config=config)

@@ -45,7 +45,7 @@ __all__ = [
 LONG_ENOUGH = 0.1
 """Seconds of all computations below which time is not worth a finding."""
 NOTICED = 0.01
-"""Least share of the wall time of computations that a finding has lost: less is noise."""
+"""Least share of the time of computations that a finding has lost: less is noise."""
 NOTICED_SECONDS = 0.005
 """Least seconds of it."""
 WITHOUT_TIME = frozenset({"failed-tasks", "worker-lost"})
@@ -114,11 +114,11 @@ def find(analysis: Analysis) -> list[Finding]:
     if len(analysis.recording.tasks) and analysis.wall >= LONG_ENOUGH:
         rules += RULES_ON_TIME
     results = (rule(analysis) for rule in rules)
-    noticed = (one for one in results if one is not None and _is_noticed(one, analysis.wall))
+    noticed = (one for one in results if one is not None and _is_noticed(one, analysis.computing))
     return sorted(noticed, key=lambda one: one.rank)
 
 
-def _is_noticed(finding: Finding, wall: float) -> bool:
+def _is_noticed(finding: Finding, computing: float) -> bool:
     """Whether it lost more than nothing; a finding that does not state seconds is."""
-    least = max(NOTICED * wall, NOTICED_SECONDS)
+    least = max(NOTICED * computing, NOTICED_SECONDS)
     return finding.code in WITHOUT_TIME or not finding.seconds_lost < least

@@ -37,7 +37,7 @@ class CpuWaits(NamedTuple):
     pools, others : float
         Those that native pools, and other programs, had the CPUs: no more than they used. They are
         divided in proportion to the CPU that each competitor used, the tasks among themselves, the
-        scheduler, Python threads and the profilers included.
+        scheduler, Python threads, programs that tasks start and the profilers included.
     """
 
     waited: float
@@ -56,6 +56,7 @@ def cpu_waits(analysis: Analysis) -> CpuWaits:
     other_groups = sum(
         group.cpu for group in groups if group.kind != "tasks" and not is_pool(group)
     )
+    other_groups += analysis.cpu_of_children
     others = float(np.nansum(analysis.recording.computations.others_cpu))
     # Tasks compete with each other where more run than there are CPUs.
     crowded = 1 - analysis.cpus / analysis.at_once if analysis.at_once > analysis.cpus else 0.0
@@ -90,5 +91,5 @@ def seconds_saved_without(
         remove={wait: share}, idle_machine=idle_machine, idle_pools=idle_pools
     )
     if isnan(saved):
-        return seconds / analysis.at_once, AT_MOST
+        return seconds / analysis.at_once / analysis.overlap, AT_MOST
     return max(saved, 0.0), ABOUT if analysis.seconds_waited else AT_MOST

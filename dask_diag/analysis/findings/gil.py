@@ -41,7 +41,7 @@ OF_ITS_OWN = 0.5
 """Least share of the waits for the GIL that waits for CPUs do not explain, for an estimate and
 advice: else it is not certain whether the GIL or the lack of CPUs is the cause."""
 WORTH_PROCESSES = 0.25
-"""Least share of the wall time that worker processes are predicted to save, to be advised.
+"""Least share of the seconds of computations that processes are predicted to save, to be advised.
 
 What they cost differs by about as much between machines and libraries.
 """
@@ -97,7 +97,7 @@ def gil_bound(analysis: Analysis) -> Finding | None:
     return Finding(
         "gil-bound",
         severity_of_share(share) if is_sure else severity_of_guess(share),
-        waits.own / analysis.at_once if isnan(saved) else max(saved, 0.0),
+        waits.own / analysis.at_once / analysis.overlap if isnan(saved) else max(saved, 0.0),
         _evidence(analysis, waits),
         _advice(analysis, waits, remove),
         kind=ABOUT if is_sure and not isnan(saved) else AT_MOST,
@@ -183,29 +183,38 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
     )
     if isnan(saved):
         return RELEASE
-    moved = analysis.simulator.bytes_between_processes if has_sizes else 0.0
-    need = "need time to start" + (f" and to move {size(moved)} of results" if moved else "")
-    least = WORTH_PROCESSES * analysis.wall
+    least = WORTH_PROCESSES * analysis.computing
     if saved < least:
         longer = f"{seconds(-saved)} longer" if saved < 0 else f"only {seconds(saved)} less"
         return (
-            f"{RELEASE}; worker processes do not help: they {need}, and are predicted to take "
-            f"{longer}"
+            f"{RELEASE}; worker processes do not help: they {_need(analysis)}, and are predicted "
+            f"to take {longer}"
         )
-    # What the graph holds, such as lists and arrays that tasks are given, is not measured.
     most = (saved - least) * BYTES_A_SECOND
+    is_data_known = not np.isnan(analysis.recording.computations.graph_bytes).any()
     if has_sizes:
-        return (
-            f"compute with {how}, predicted to save {seconds(saved)} though they {need}, if the "
-            f"program gives its tasks less than {size(most)} of data, which is not measured; or "
-            f"{RELEASE}"
+        if_little = (
+            f", if the program gives its tasks less than {size(most)} of data, which is not known"
         )
+        return (
+            f"compute with {how}, predicted to save {seconds(saved)} though they {_need(analysis)}"
+            f"{'' if is_data_known else if_little}; or {RELEASE}"
+        )
+    little = "" if is_data_known else " and the program gives them little data"
     # A result is sent to the scheduler's process, and from there to another.
     return (
         f"{RELEASE}; or compute with {how} if tasks pass each other less than {size(most / 2)} of "
-        "results (CacheProfiler(metric=nbytes, unit='bytes') measures it) and the program gives "
-        f"them little data: it could save up to {seconds(saved)}"
+        f"results (CacheProfiler(metric=nbytes, unit='bytes') measures it){little}: it could save "
+        f"up to {seconds(saved)}"
     )
+
+
+def _need(analysis: Analysis) -> str:
+    """What worker processes need time for."""
+    results, data = analysis.simulator.bytes_of_results, analysis.simulator.bytes_of_graphs
+    moved = [f"{size(results)} of results"] * (results > 0)
+    moved += [f"{size(data)} of data in the graph"] * (data > 0)
+    return "need time to start" + (f" and to move {' and '.join(moved)}" if moved else "")
 
 
 def _non_cpu_of_turns(analysis: Analysis) -> _GilWaits:

@@ -108,9 +108,10 @@ def _polled(analysis: Analysis, turns: InTurns) -> Finding | None:
     slept = float(turns.slept.sum())
     # Side by side they would not wait for their turn, and still need the CPU seconds that they do.
     lost = min(
-        slept / analysis.at_once, analysis.wall - analysis.cpu_in_tasks / analysis.cpus_for_tasks
+        slept / analysis.at_once / analysis.overlap,
+        analysis.computing - analysis.cpu_in_tasks / analysis.cpus_for_tasks,
     )
-    if lost < WORTH_REPORTING * analysis.wall:
+    if lost < WORTH_REPORTING * analysis.computing:
         return None
     where = where_of_tasks(analysis.recording, turns.slept)
     return Finding(

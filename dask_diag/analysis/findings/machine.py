@@ -35,7 +35,8 @@ def busy_machine(analysis: Analysis) -> Finding | None:
     waits = cpu_waits(analysis)
     waited_for = "waited {} for"
     if not analysis.seconds_waited:
-        if others + float(np.nansum(computations.process_cpu)) < NO_CPU_LEFT * available:
+        used = np.nansum([others, *computations.process_cpu, *computations.children_cpu])
+        if used < NO_CPU_LEFT * available:
             return None
         waited_for = "were off-CPU for {}, perhaps waiting for"
     share = waits.others / analysis.in_tasks if analysis.in_tasks else 0.0

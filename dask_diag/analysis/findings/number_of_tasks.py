@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.cpu_accounting import cpus_sampled
+from dask_diag.analysis.cpu_accounting import cpus_of_others
 from dask_diag.analysis.findings.advice import together
+from dask_diag.analysis.findings.children import cpus_used, seconds_of_children
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import in_words
 from dask_diag.analysis.findings.locks import lock_bound, seconds_waited_for_threads
@@ -26,6 +27,9 @@ MOSTLY_WAITING = 0.4
 """Least share of the tasks' seconds in which they sleep or wait for I/O."""
 OFTEN_LOCKED = 0.1
 """Largest share of the tasks' seconds in which they wait for locks."""
+OF_CHILDREN = 0.5
+"""Least share of these seconds in which programs that tasks started computed, if tasks wait for
+them rather than for I/O."""
 WAITS = (Activity.SLEEP, Activity.IO_WAIT, Activity.DEVICE_WAIT)
 """Waits that leave a CPU to other threads."""
 TIMES_AS_MANY = (2, 4, 8, 16)
@@ -52,21 +56,18 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
     # A lock that is polled shows as a sleep.
     if lock_bound(analysis) is not None:
         return None
-    workers, lost = _workers_worth_having(analysis)
+    workers, lost = _workers_worth_having(analysis, waited)
     if lost < WORTH_REPORTING * analysis.computing:
         return None
-    # What tasks compute in programs that they start is in the CPU of descendants only.
-    used = max(analysis.cpu_in_tasks / analysis.busy_wall, cpus_sampled(analysis.recording))
-    idle = analysis.cpus - used
+    idle = analysis.cpus - cpus_used(analysis) - cpus_of_others(analysis.recording)
     in_threads = "" if analysis.schedulers == {"threads"} else "scheduler='threads', "
     where = where_of_tasks(analysis.recording, analysis.recording.tasks.thread_noncpu)
     return Finding(
         "too-few-threads",
         severity_of_share(lost / analysis.computing),
         lost,
-        f"Tasks slept or waited for I/O{' or other threads' * (for_threads > 0)} for "
-        f"{percent(share)} of their time, while "
-        f"{amount(max(idle, 0.0))} of {analysis.cpus} CPUs were idle. Mostly: "
+        f"Tasks {_waited_for(analysis, waited, for_threads)} for {percent(share)} of their time, "
+        f"while {amount(max(idle, 0.0))} of {analysis.cpus} CPUs were idle. Mostly: "
         f"{in_words(where.functions)}",
         f"run more tasks at once: {in_threads}num_workers={workers}",
         kind=ABOUT,
@@ -74,11 +75,22 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
     )
 
 
-def _workers_worth_having(analysis: Analysis) -> tuple[int, float]:
+def _waited_for(analysis: Analysis, waited: float, for_threads: float) -> str:
+    """What tasks did instead of computing."""
+    if seconds_of_children(analysis) > OF_CHILDREN * waited:
+        return "waited for programs that they started"
+    return "slept or waited for I/O" + " or other threads" * (for_threads > 0)
+
+
+def _workers_worth_having(analysis: Analysis, waited: float) -> tuple[int, float]:
     """How many workers gain most of what can be gained, and what they gain by the simulator."""
     now = max(1, round(analysis.workers))
-    # CPUs that are busy do no more: programs that tasks started use them, too.
-    most = analysis.computing * max(0.0, 1 - cpus_sampled(analysis.recording) / analysis.cpus)
+    # CPUs that are busy do no more: programs that tasks started use them, too, and these cannot
+    # have those of other programs, as tasks may that only wait.
+    used = cpus_used(analysis)
+    if seconds_of_children(analysis) > OF_CHILDREN * waited:
+        used += cpus_of_others(analysis.recording)
+    most = analysis.computing * max(0.0, 1 - used / analysis.cpus)
     gains = [
         (times * now, min(_gained_in_threads(analysis, times * now), most))
         for times in TIMES_AS_MANY

@@ -83,7 +83,7 @@ def _saved_without_locks(analysis: Analysis, waits: CpuWaits, used: float) -> fl
     with_locks = analysis.seconds_saved(remove={Activity.CPU_WAIT: of_cpu}, idle_pools=True)
     remove = {Activity.CPU_WAIT: of_cpu, Activity.LOCK_WAIT: 1.0}
     besides = analysis.seconds_saved(remove=remove, idle_pools=True) - with_locks
-    most = analysis.wall - (analysis.cpu_in_tasks + used) / analysis.cpus
+    most = analysis.computing - (analysis.cpu_in_tasks + used) / analysis.cpus
     # What cannot be simulated, NaN, is not more than 0.
     return max(0.0, min(besides, most))
 

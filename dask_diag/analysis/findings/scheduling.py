@@ -46,8 +46,9 @@ def serial_chain(analysis: Analysis) -> Finding | None:
             lost += computation["length"] - ideal
             chain += computation["length"]
     # However it is divided, the work needs its CPU seconds.
-    lost = min(lost, analysis.wall - analysis.cpu_in_tasks / analysis.cpus_for_tasks)
-    share = lost / analysis.wall
+    most = analysis.computing - analysis.cpu_in_tasks / analysis.cpus_for_tasks
+    lost = min(lost / analysis.overlap, most)
+    share = lost / analysis.computing
     if share < WORTH_REPORTING or _one_task_is_most(analysis, path):
         return None
     names = path.functions["function"].tolist()[:MOST_NAMED]
@@ -56,7 +57,7 @@ def serial_chain(analysis: Analysis) -> Finding | None:
     return Finding(
         "serial-chain",
         severity_of_share(share),
-        lost / analysis.overlap,
+        lost,
         f"A serial chain of {count(len(path.tasks))} dependent tasks{in_each} takes "
         f"{seconds(chain)} of {seconds(analysis.wall)}; more workers cannot help. "
         f"Functions: {in_words(names)}",

@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.advice import FIND_OUT, WORTH_GAINING
+from dask_diag.analysis.findings.children import seconds_of_children
 from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.finding import (
     ABOUT,
@@ -47,6 +48,8 @@ def io_bound(analysis: Analysis) -> Finding | None:
     is_known = True
     if analysis.seconds_waited:
         lost = analysis.seconds_waited.get(Activity.IO_WAIT, 0.0) + metered
+        # A program that the task started may compute meanwhile.
+        lost = max(0.0, lost - seconds_of_children(analysis))
         reason = f"for files or sockets{', ' + in_metered if metered else ''}"
     elif metered >= WORTH_REPORTING * analysis.in_tasks:
         lost, reason = metered, "without CPU time in metered code"
@@ -84,7 +87,7 @@ def _more_at_once(analysis: Analysis) -> tuple[float, str]:
         how = f"{workers} threads in all, Client(n_workers=..., threads_per_worker=...)"
     if isnan(saved):
         return saved, f"{less}; or try {how}: not simulated, so it may not help"
-    if saved < WORTH_GAINING * analysis.wall:
+    if saved < WORTH_GAINING * analysis.computing:
         return float("nan"), (
             f"{less}; more workers cannot help: no more tasks can run at once, or CPUs are busy"
         )
@@ -103,7 +106,7 @@ def _saved_by_threads(analysis: Analysis, workers: int) -> float:
         return analysis.seconds_saved(workers=workers)
     saved = analysis.seconds_saved(workers=workers, scheduler="threads")
     # In processes the tasks computed at once; in threads they may hold the GIL.
-    return min(saved, analysis.wall - analysis.cpu_in_tasks)
+    return min(saved, analysis.computing - analysis.cpu_in_tasks)
 
 
 def _first(analysis: Analysis) -> str:
@@ -113,7 +116,7 @@ def _first(analysis: Analysis) -> str:
 
 def _non_cpu_of_tasks_without_any_cpu(analysis: Analysis) -> float:
     """Non-CPU seconds, if tasks had hardly any CPU time: a busy machine leaves them more."""
-    used = analysis.cpu_in_tasks + analysis.known_cpu_outside_tasks
+    used = analysis.cpu_in_tasks + analysis.known_cpu_outside_tasks + analysis.cpu_of_children
     if used > HARDLY_ANY_CPU * analysis.in_tasks:
         return 0.0
     # Nor is it I/O while other programs had the CPUs.
@@ -141,11 +144,11 @@ def serialization_bound(analysis: Analysis) -> Finding | None:
     np.add.at(seconds_of, transfers.task, took)
     names = top_functions(analysis.recording, seconds_of)
     saved = analysis.seconds_saved(remove={Activity.SERIALIZE, Activity.DESERIALIZE})
-    saved -= imports / analysis.workers
+    saved -= imports / analysis.workers / analysis.overlap
     return Finding(
         "serialization-bound",
         severity_of_share(share),
-        moving / analysis.workers if isnan(saved) else max(saved, 0.0),
+        moving / analysis.workers / analysis.overlap if isnan(saved) else max(saved, 0.0),
         f"{seconds(moving)} of worker time ({percent(share)}) moved {size(moved.sum() / 2)} of "
         f"tasks, inputs and results between processes, {seconds(pickling)} of it in pickling and "
         f"unpickling. Mostly: {in_words(names)}",
@@ -159,8 +162,8 @@ def _without_moving(analysis: Analysis) -> str:
     """Threads, if they are predicted to help, and what else does."""
     saved = analysis.seconds_saved(scheduler="threads")
     # If the tasks hold the GIL, threads run one of them at a time.
-    in_turns = analysis.simulator.simulate().seconds - analysis.cpu_in_tasks
-    least = WORTH_GAINING * analysis.wall
+    in_turns = analysis.computing - analysis.cpu_in_tasks
+    least = WORTH_GAINING * analysis.computing
     less = "load data in the tasks that use it, and return less"
     if min(saved, in_turns) >= least:
         return (

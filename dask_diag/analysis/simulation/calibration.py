@@ -81,6 +81,12 @@ class _Recorded:
         return used / lasted if lasted > 0 else 0.0
 
     @property
+    def children_cpu(self) -> float:
+        """CPU seconds of programs that tasks start; 0 if not known, as in worker processes."""
+        cpu = float(np.nan_to_num(self.computation["children_cpu"]))
+        return 0.0 if self.in_processes else cpu
+
+    @property
     def ordered(self) -> float:
         """When the graph was in order; if that is not known, when the first task was submitted."""
         first = float(self.moments.submitted[0])
@@ -171,6 +177,7 @@ def _work(recorded: _Recorded, task: IntArray, depends_on: IntArray) -> Work:
         submit=collecting.submit,
         scheduler_cpu=recorded.scheduler_cpu,
         pool_cpu=recorded.pool_cpu,
+        children_cpu=recorded.children_cpu,
         others=recorded.others,
         startup=startup,
         graph=max(recorded.ordered - called, 0.0),
@@ -180,6 +187,7 @@ def _work(recorded: _Recorded, task: IntArray, depends_on: IntArray) -> Work:
         batch=int(ordinal.max()) + 1,
         task=task,
         depends_on=depends_on,
+        graph_bytes=float(np.nan_to_num(computation["graph_bytes"])),
     )
 
 

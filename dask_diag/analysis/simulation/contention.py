@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from dask_diag.analysis.cpu_accounting import LEAST_FREE
 from dask_diag.analysis.simulation.replay import Timeline
 from dask_diag.analysis.simulation.work import Work
 from dask_diag.columns import FloatArray
 
 __all__ = ["contention", "least_seconds"]
 
-LEAST_FREE = 0.05
-"""Least share of the CPUs that other programs leave: both are measured in steps."""
 LEAST_FREE_FOR_SLEEPERS = 0.5
 """The same where tasks mostly slept. Others used what these did not want, and would share it: of
 two programs that want all CPUs each gets a half."""
@@ -37,7 +36,7 @@ def contention(timeline: Timeline, work: Work, cpus: float, gils: float) -> floa
     order = np.argsort(times, kind="stable")
     durations = np.diff(times[order])
     scheduler = 1.0 - timeline.waiting / timeline.end if timeline.end else 0.0
-    pools = work.pool_cpu / timeline.end if timeline.end else 0.0
+    pools = (work.pool_cpu + work.children_cpu) / timeline.end if timeline.end else 0.0
     slowness = np.ones(len(durations))
     least = LEAST_FREE_FOR_SLEEPERS if work.sleeps else LEAST_FREE
     free = max(cpus - work.others, least * cpus)
@@ -58,7 +57,8 @@ def least_seconds(work: Work, cpus: float, gils: float) -> float:
     `contention` sees no moment in which too much runs at once.
     """
     serial = work.scheduler_cpu + work.switching * len(work)
-    of_cpus = (float(work.cpu.sum()) + work.pool_cpu + serial) / cpus
+    beside = work.pool_cpu + work.children_cpu
+    of_cpus = (float(work.cpu.sum()) + beside + serial) / cpus
     return max(of_cpus, (float(work.gil.sum()) + serial) / gils, work.scheduler_cpu)
 
 

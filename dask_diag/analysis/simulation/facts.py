@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dask_diag.analysis.cpu_accounting import seconds_beside
 from dask_diag.analysis.simulation.calibration import works_of
 from dask_diag.analysis.simulation.changes import gil_shares, seconds_by_activity
 from dask_diag.analysis.simulation.contention import contention
@@ -57,14 +58,19 @@ class Facts:
     def works(self) -> dict[str, Work]:
         """The tasks and costs of each computation that ran tasks."""
         works = works_of(self.recording)
-        return {name: replace(work, sleeps=self._sleeps(work)) for name, work in works.items()}
+        cpus = {row["computation"]: max(float(row["cpus"]), 1.0) for row in self.computations}
+        return {
+            name: replace(work, sleeps=self._sleeps(work, cpus[name]))
+            for name, work in works.items()
+        }
 
-    def _sleeps(self, work: Work) -> bool:
-        """Whether tasks wanted no CPU most of the time.
+    def _sleeps(self, work: Work, cpus: float) -> bool:
+        """Whether tasks, and programs that they started, wanted no CPU most of the time.
 
         If it is not known which part of their time they waited for one, they may have in all of it.
         """
-        took, cpu = float(work.seconds.sum()), float(work.cpu.sum())
+        took = float(work.seconds.sum())
+        cpu = float(work.cpu.sum()) + seconds_beside(work.others, work.children_cpu, cpus)
         waited = self.activities.get(Activity.CPU_WAIT)
         if waited is None:
             return cpu < CPU_OF_SLEEPERS * took

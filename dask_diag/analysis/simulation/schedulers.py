@@ -113,8 +113,8 @@ def under(
     scheduler : {"processes", "threads"}
     workers : int
     sizes : array of float
-        The bytes of each result. Between processes, results pass to the scheduler, and inputs from
-        it: both take its time.
+        The bytes of each result. Between processes, results pass to the scheduler, and inputs and
+        the graph's data from it: all take its time.
     startup : float, optional
         Seconds in which worker processes start.
     """
@@ -157,14 +157,17 @@ def bytes_moved(work: Work, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
     Returns
     -------
     to_task, from_task : array of float
-        Bytes of the inputs that are sent to its process, and of the result that comes from it.
+        Bytes that are sent to its process, of its inputs and of its part of the graph's data; and
+        of the result that comes from it.
     """
     count, fused = len(work), _fused(work)
     inside = np.zeros(count, bool)
     # Its result is used in the same process, and is never pickled.
     inside[work.depends_on[fused[work.task]]] = True
     received = np.bincount(work.task, sizes[work.depends_on], minlength=count)
-    return np.where(fused, 0.0, received), np.where(inside, 0.0, sizes)
+    # Of the graph's data only the sum is known.
+    data = work.graph_bytes / max(count - int(fused.sum()), 1)
+    return np.where(fused, 0.0, received + data), np.where(inside, 0.0, sizes)
 
 
 def _fused(work: Work) -> BoolArray:

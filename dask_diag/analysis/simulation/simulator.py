@@ -48,16 +48,24 @@ class Simulator:
         return self.facts.result_sizes
 
     @property
-    def bytes_between_processes(self) -> float:
-        """Bytes of results that pass between processes; NaN if not known.
+    def bytes_of_results(self) -> float:
+        """Bytes of results that would pass between processes; NaN if not known.
 
         Each once to the scheduler, and once to each task that uses it.
         """
         sizes = self.result_sizes
         if sizes is None:
             return nan
-        moved = (bytes_moved(work, sizes[work.rows]) for work in self.facts.works.values())
+        moved = (
+            bytes_moved(replace(work, graph_bytes=0.0), sizes[work.rows])
+            for work in self.facts.works.values()
+        )
         return float(sum(to_task.sum() + from_task.sum() for to_task, from_task in moved))
+
+    @property
+    def bytes_of_graphs(self) -> float:
+        """Bytes of data that graphs give to tasks, which processes would be sent; 0 if unknown."""
+        return sum(work.graph_bytes for work in self.facts.works.values())
 
     def seconds_of(self, activity: str) -> float:
         """Seconds of workers and schedulers of an activity, those that can be removed."""

@@ -48,6 +48,8 @@ class Work:
         CPU seconds of the scheduler's thread, which need the GIL, too.
     pool_cpu : float
         CPU seconds of other threads that tasks use: native pools, and Python's.
+    children_cpu : float
+        CPU seconds of programs that tasks start.
     others : float
         How many CPUs other programs had, on average.
     startup : tuple of float
@@ -59,6 +61,8 @@ class Work:
     workers : int
     batch : int
         How many tasks a worker is sent at once, at most: dask's ``chunksize``.
+    graph_bytes : float
+        Bytes of data that the graph gives to tasks, each time that one is given it; 0 if not known.
     task, depends_on : array of int
         A dependency each: numbers of tasks.
     sleeps : bool
@@ -79,6 +83,7 @@ class Work:
     submit: float
     scheduler_cpu: float
     pool_cpu: float
+    children_cpu: float
     others: float
     startup: tuple[float, ...]
     graph: float
@@ -88,6 +93,7 @@ class Work:
     batch: int
     task: IntArray
     depends_on: IntArray
+    graph_bytes: float = 0.0
     sleeps: bool = False
 
     def __len__(self) -> int:

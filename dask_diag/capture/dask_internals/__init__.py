@@ -32,6 +32,8 @@ from dask_diag.capture.dask_internals.graph import (
     GraphNode,
     SchedulerState,
     Task,
+    contents_of_node,
+    is_node,
     runs_nothing,
 )
 from dask_diag.capture.dask_internals.stack import (
@@ -56,9 +58,11 @@ __all__ = [
     "called_from",
     "calls_of_threads",
     "codes_of_dask_calls",
+    "contents_of_node",
     "distributed_client",
     "hold",
     "is_machinery",
+    "is_node",
     "release",
     "runs_nothing",
     "scheduler_locals",

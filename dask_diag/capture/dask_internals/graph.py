@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any, TypedDict
 
-from dask._task_spec import GraphNode, Task
+from dask._task_spec import DataNode, GraphNode, Task
 
-__all__ = ["CallbackTuple", "Graph", "GraphNode", "SchedulerState", "Task", "runs_nothing"]
+__all__ = [
+    "CallbackTuple",
+    "Graph",
+    "GraphNode",
+    "SchedulerState",
+    "Task",
+    "contents_of_node",
+    "is_node",
+    "runs_nothing",
+]
 
 Graph = dict[Hashable, Any]
 """A graph as the scheduler has it: nodes, data and, while tasks run, their wrappers, by key."""
@@ -16,6 +25,7 @@ Graph = dict[Hashable, Any]
 class SchedulerState(TypedDict, total=False):
     """What the scheduler knows of a computation; see ``dask.local.start_state_from_dask``."""
 
+    cache: Mapping[Hashable, object]
     dependencies: Mapping[Hashable, Collection[Hashable]]
     dependents: Mapping[Hashable, Collection[Hashable]]
     finished: Collection[Hashable]
@@ -33,3 +43,21 @@ CallbackTuple = tuple[Callable[..., object] | None, ...]
 def runs_nothing(state: SchedulerState) -> bool:
     """Whether a computation has no task out just now; it is the scheduler that asks."""
     return not state.get("running", True)
+
+
+def is_node(value: object) -> bool:
+    """Whether it is a task, or data, or a reference to them, as graphs have them."""
+    # An `isinstance` would ask the value itself, which may be any object.
+    return issubclass(type(value), GraphNode)
+
+
+def contents_of_node(value: object) -> Iterator[object]:
+    """What a task or data holds: a function and its arguments, or a value. Nothing of others."""
+    if not is_node(value):
+        return
+    if isinstance(value, DataNode):
+        yield value.value
+    elif isinstance(value, Task):
+        yield value.func
+        yield from value.args
+        yield from value.kwargs.values()

@@ -1,4 +1,4 @@
-"""CPU of other programs: what the CPUs did that this process may use, less what it did itself.
+"""CPU of descendants and of other programs: by what the CPUs that this process may use did.
 
 Its own are this process and all its descendants: worker processes, and what tasks start. Everything
 else is other programs, also those that started this one, and what a hypervisor gave to others.
@@ -17,7 +17,7 @@ from dask_diag.capture.system.share_of_time import ShareOfTime
 if TYPE_CHECKING:
     from dask_diag.capture.system.processes import ProcessReader
 
-__all__ = ["OthersCpu", "Reading", "cpu_of_others", "used_since"]
+__all__ = ["MachineCpu", "Reading", "machine_cpu", "used_since"]
 
 _NAN = float("nan")
 _SHARE_OF_TIME = 0.01
@@ -26,14 +26,15 @@ _SHORTEST = 0.05
 
 
 class Reading(NamedTuple):
-    """CPU seconds of other programs up to a moment; NaN if they are not known."""
+    """CPU seconds of descendants and of other programs up to a moment; NaN if not known."""
 
     time: float
-    cpu: float
+    children: float
+    others: float
 
 
-class OthersCpu:
-    """Reads CPU seconds of other programs, at most for a hundredth of the time.
+class MachineCpu:
+    """Reads CPU seconds of other processes, at most for a hundredth of the time.
 
     Only the difference of two readings means something: see `used_since`.
     """
@@ -41,10 +42,10 @@ class OthersCpu:
     def __init__(self) -> None:
         self._pid = 0
         self._work = ShareOfTime(_SHARE_OF_TIME)
-        self._last = Reading(0.0, _NAN)
+        self._last = Reading(0.0, _NAN, _NAN)
 
     def read(self) -> Reading:
-        """CPU seconds up to now; or up to a moment ago, if that was read then."""
+        """CPU seconds up to now; or up to a moment ago, if they were read then."""
         start, pid = perf_counter(), os.getpid()
         pause = max(_SHORTEST, self._work.pause)
         if pid == self._pid and start - self._last.time < pause:
@@ -52,29 +53,37 @@ class OthersCpu:
         with self._work:
             try:
                 cpus, idle = idle_seconds()
-                self._last = Reading(start, cpus * perf_counter() - idle - own_seconds())
+                busy, children = cpus * perf_counter() - idle, children_seconds()
+                self._last = Reading(start, children, busy - process_time() - children)
             except Exception:
                 # A /proc that has no such files, or that this process may not read.
-                self._last = Reading(start, _NAN)
+                self._last = Reading(start, _NAN, _NAN)
         self._pid = pid
         return self._last
 
 
-_others = OthersCpu()
+_machine = MachineCpu()
 
 
-def cpu_of_others() -> Reading:
-    """CPU seconds of other programs; see `OthersCpu`."""
-    return _others.read()
+def machine_cpu() -> Reading:
+    """CPU seconds of descendants and of other programs; see `MachineCpu`."""
+    return _machine.read()
 
 
-def used_since(before: Reading, now: Reading) -> float:
-    """How many CPUs others used on average between two readings; NaN if they are one reading."""
-    lasted, used = now.time - before.time, now.cpu - before.cpu
+def used_since(before: Reading, now: Reading) -> tuple[float, float]:
+    """How many CPUs descendants, and other programs, used on average between two readings.
+
+    NaN if they are one reading.
+    """
+    lasted = now.time - before.time
     if not lasted:
-        return _NAN
+        return _NAN, _NAN
+    children, others = now.children - before.children, now.others - before.others
     # The kernel counts in steps: what others used can seem to be less than nothing.
-    return 0.0 if used < 0 else used / lasted
+    return (
+        0.0 if children < 0 else children / lasted,
+        0.0 if others < 0 else others / lasted,
+    )
 
 
 def idle_seconds() -> tuple[int, float]:
@@ -101,10 +110,10 @@ def _psutil_idle() -> dict[int, float]:
     }
 
 
-def own_seconds() -> float:
-    """CPU seconds of this process and its descendants: the live ones and those waited for."""
+def children_seconds() -> float:
+    """CPU seconds of the descendants of this process: the live ones and those waited for."""
     ended = os.times()
-    return process_time() + ended.children_user + ended.children_system + _below(os.getpid())
+    return ended.children_user + ended.children_system + _below(os.getpid())
 
 
 def _below(pid: int) -> float:

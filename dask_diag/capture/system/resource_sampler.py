@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from time import perf_counter
 
-from dask_diag.capture.system.machine_cpu import cpu_of_others, used_since
+from dask_diag.capture.system.machine_cpu import machine_cpu, used_since
 from dask_diag.capture.system.periodic import PeriodicThread
 from dask_diag.capture.system.share_of_time import ShareOfTime
 
@@ -75,7 +75,7 @@ class ResourceSampler:
         self._pid = os.getpid()
         self._cpu = 0.0
         self._cpu_of = self._tree.cpu_of
-        self._others = cpu_of_others()
+        self._machine = machine_cpu()
         self._notes = ShareOfTime(_SHARE_OF_TIME_FOR_NOTES)
         self._keep(self._last, self._tree.memory_of, {})
         self._thread = PeriodicThread("resources", dt, self._sample, failed, _FIRST_SAMPLE_AFTER)
@@ -101,8 +101,9 @@ class ResourceSampler:
 
     def _cpu_of_others(self) -> float:
         """Per cent of one core, since it was last known; NaN if it is too soon."""
-        before, self._others = self._others, cpu_of_others()
-        return 100 * used_since(before, self._others)
+        before, self._machine = self._machine, machine_cpu()
+        _, others = used_since(before, self._machine)
+        return 100 * others
 
     def note(self) -> float:
         """Note the memory of each process on the calling thread, and return when to do so again."""

@@ -7,7 +7,7 @@ import sys
 from time import perf_counter, process_time, thread_time
 from typing import NamedTuple
 
-from dask_diag.capture.system.machine_cpu import Reading, cpu_of_others, used_since
+from dask_diag.capture.system.machine_cpu import Reading, machine_cpu, used_since
 
 try:
     import resource
@@ -20,9 +20,10 @@ _NAN = float("nan")
 
 
 class Usage(NamedTuple):
-    """CPU seconds of the process, of the calling thread and of others; context switches.
+    """CPU seconds of the process, of the calling thread and of other processes; context switches.
 
-    `others_cpu` is that of other programs, on the CPUs that the process may use. A switch is
+    `children_cpu` is that of all descendants, `others_cpu` that of other programs, on the CPUs that
+    the process may use. A switch is
     voluntary if the thread had to wait for something, and involuntary if it could have gone on.
     """
 
@@ -30,6 +31,7 @@ class Usage(NamedTuple):
     thread_cpu: float
     voluntary: float
     involuntary: float
+    children_cpu: float
     others_cpu: float
 
 
@@ -41,7 +43,7 @@ class UsageSoFar(NamedTuple):
     thread_cpu: float
     voluntary: float
     involuntary: float
-    others: Reading
+    machine: Reading
 
     @classmethod
     def now(cls) -> UsageSoFar:
@@ -54,19 +56,22 @@ class UsageSoFar(NamedTuple):
             thread_time(),
             voluntary,
             involuntary,
-            cpu_of_others(),
+            machine_cpu(),
         )
 
     def until_now(self) -> Usage:
         """What has been used since; to be called on the same thread."""
         now = UsageSoFar.now()
+        children, others = used_since(self.machine, now.machine)
+        lasted = now.time - self.time
         return Usage(
             now.process_cpu - self.process_cpu,
             now.thread_cpu - self.thread_cpu,
             now.voluntary - self.voluntary,
             now.involuntary - self.involuntary,
-            # The CPU of others is not read at the same moments as the time.
-            used_since(self.others, now.others) * (now.time - self.time),
+            # These are not read at the same moments as the time.
+            children * lasted,
+            others * lasted,
         )
 
 
