@@ -11,6 +11,7 @@ from toolz import valmap
 from dask_diag.columns import BoolArray, Categorical, IntArray
 from dask_diag.model.combine_clusters import (
     combined_rows_of_clusters,
+    combined_transfers,
     combined_workers,
     is_of_a_cluster,
     with_one_name,
@@ -150,13 +151,17 @@ def _combined_tasks(
         for name, columns in REFERENCES.items():
             references[name].append(_moved(getattr(part, name), columns, mask, position))
         before += int(mask.sum())
-    return stack(tables), valmap(stack, references)
+    together = valmap(stack, references)
+    together["transfers"] = combined_transfers(together["transfers"])
+    return stack(tables), together
 
 
 def _moved(table: Table, columns: tuple[str, ...], mask: Mask, position: IntArray) -> Table:
     """The rows that refer to tasks in the mask, with the tasks' new positions."""
     if not len(table):
         return table
+    # Where there is a row more, -1 refers to it: to no task, which stays.
+    mask, position = np.append(mask, True), np.append(position, -1)
     rows = table.rows(np.logical_and.reduce([mask[table[name]] for name in columns]))
     return Table(
         {name: position[rows[name]] if name in columns else rows[name] for name in rows.columns}

@@ -221,6 +221,7 @@ def _without_data(work: Work, recording: Recording) -> Work:
     Where all tasks have large data that was not recorded: it is what processes take elsewhere.
     """
     transfers, costs = recording.transfers, COSTS["processes"]
+    transfers = transfers.rows(~transfers.activity.where(Activity.TRANSFER))
     of_inputs = transfers.side.where("worker") == transfers.activity.where(Activity.DESERIALIZE)
 
     def quickest(seconds: FloatArray, is_moved: BoolArray, usual: float) -> FloatArray:
