@@ -17,6 +17,7 @@ from dask_diag.model.combine_clusters import (
     with_one_name,
 )
 from dask_diag.model.combine_memory import combined_memory
+from dask_diag.model.combine_other_tasks import without_tasks_of_parts
 from dask_diag.model.combine_resources import combined_resources, runs_of
 from dask_diag.model.measurements import Measurements
 from dask_diag.model.one_clock import on_one_clock
@@ -34,6 +35,7 @@ def combined(parts: Sequence[Measurements]) -> dict[str, Any]:
     """The fields of the recording that `Recording.combine` makes of these."""
     parts, other_clocks = on_one_clock(parts)
     parts, workers = with_one_name(parts)
+    parts = without_tasks_of_parts(parts)
     repeats: Repeats = {}
     tasks, references = _combined_tasks(parts, repeats)
     cache, (metric, unit), other_metrics = _combined_cache(parts, repeats)
