@@ -29,8 +29,19 @@ from distributed import span as distributed_span
 from distributed.metrics import context_meter as meter_of_distributed
 
 import dask_diag
-from dask_diag import CacheProfiler, Profiler, context_meter, load, performance_report, record
+from dask_diag import (
+    CacheProfiler,
+    Profiler,
+    combine,
+    context_meter,
+    load,
+    performance_report,
+    record,
+    save,
+    what_if,
+)
 from dask_diag.analysis.activities import activities, seconds_by_activity
+from dask_diag.views.what_if import what_if_summary
 
 from .clusters import GO_ON, STARTED, assert_adds_up, cluster, rows, spin, spin_in_steps, waits
 from .clusters import events as events
@@ -328,7 +339,8 @@ def test_results_that_are_released_as_soon_as_they_were_used_are_transfers_too()
     assert prof.recording.notices == ()
 
 
-def test_transfers_of_data_that_no_recorded_task_made_are_counted_where_they_are_needed():
+@pytest.mark.leaves_files
+def test_transfers_of_data_that_no_recorded_task_made_are_where_it_is_needed(tmp_path):
     with cluster() as client, Client(client.cluster, set_as_default=False):
         first, second = (worker.address for worker in client.cluster.workers.values())
         made_before = client.submit(bytes, 10_000_000, workers=[first])
@@ -337,13 +349,28 @@ def test_transfers_of_data_that_no_recorded_task_made_are_counted_where_they_are
             (scattered,) = client.scatter([b"x" * 5_000_000], workers=[first])
             for data in (made_before, scattered):
                 client.submit(len, data, workers=[second]).result()
-    assert len(prof.recording.transfers) == 0
-    (notice,) = prof.recording.notices
+    transfers = prof.recording.transfers
+    assert transfers.task.tolist() == [-1, -1]
+    assert transfers.bytes == pytest.approx([10_000_000, 5_000_000], rel=0.01)
+    assert transfers.source.tolist() == ["worker-0"] * 2
+    assert transfers.destination.tolist() == ["worker-1"] * 2
+    assert (transfers.start < transfers.stop).all()
+    assert prof.recording.notices == ()
+    assert_adds_up(prof.recording)
+    assert seconds_by_activity(prof.recording)["transfer"] > 0
     # Of the other client's block none was needed.
-    start = "2 transfers (15,0"
-    assert notice.startswith(start)
-    assert "bytes) of data that no recorded task made are left out" in notice
-    assert sorted(log.unattributed[0] for log in prof.clusters.logs) == [0, 2]
+    assert sorted(sum(len(b.transfers) for b in log.batches) for log in prof.clusters.logs) == [
+        0,
+        2,
+    ]
+    together = combine([prof.recording, prof.recording])
+    assert len(together.transfers) == 2
+    path = tmp_path / "run.diag"
+    save(prof.recording, path)
+    assert load(path).transfers.task.tolist() == [-1, -1]
+    for text in (prof.summary(), what_if_summary(what_if(prof.recording), prof.recording)):
+        assert text
+    assert activities(prof.recording, by="function", unit="bytes").to_dicts() == []
 
 
 def test_stolen_tasks_are_those_that_ran_elsewhere():

@@ -13,7 +13,7 @@ pytest.importorskip("distributed")
 
 from distributed import Client, LocalCluster
 
-from dask_diag import Profiler
+from dask_diag import Profiler, combine, load
 from dask_diag.analysis.activities import seconds_by_activity
 from dask_diag.capture.cluster.log import ClusterLog
 
@@ -25,13 +25,14 @@ MICROSECONDS = 5e-6
 OTHER = """
 import json, sys, time
 from distributed import Client
-from dask_diag import Profiler
+from dask_diag import Profiler, save
 
 with Client(sys.argv[1]) as client, Profiler() as prof:
     print("recording", flush=True)
     sys.stdin.readline()
     client.submit(time.sleep, 0.6, key="of-the-other").result()
 recording = prof.recording
+save(recording, sys.argv[2])
 times = lambda table: list(zip(table.start.tolist(), table.stop.tolist()))
 print(json.dumps({
     "keys": recording.tasks.key.tolist(),
@@ -42,7 +43,8 @@ print(json.dumps({
 """
 
 
-def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch):
+@pytest.mark.leaves_files
+def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch, tmp_path):
     replies = []
     receive = ClusterLog.receive
 
@@ -63,7 +65,7 @@ def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch)
     ):
         plugins = local.scheduler.plugins
         with Profiler() as prof:
-            command = [sys.executable, "-c", OTHER, local.scheduler_address]
+            command = [sys.executable, "-c", OTHER, local.scheduler_address, tmp_path / "theirs.diag"]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             with subprocess.Popen(command, **pipes) as other:
                 assert other.stdout.readline() == "recording\n"
@@ -99,3 +101,8 @@ def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch)
     shared = recording.computations.stop[0] - recording.other_tasks.start[0]
     assert 0.1 < seconds_by_activity(recording)["other"] <= shared + 0.01
     assert_adds_up(recording)
+    # What is another's in one of them is a task in the other.
+    both = combine([recording, load(tmp_path / "theirs.diag")])
+    assert len(both.tasks) == 14
+    assert len(both.other_tasks) == 0
+    assert_adds_up(both)

@@ -721,3 +721,43 @@ def test_what_happened_on_workers_is_there_once():
     others = Recording.combine([first, same, later]).other_tasks
     rows = list(zip(others.start.tolist(), others.stop.tolist(), strict=True))
     assert rows == [(1.0, 2.0), (8.0, 11.0), (21.0, 22.0)]
+
+
+def with_tasks(recording, starts, stops):
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    return replace(
+        recording, tasks=filled_table("tasks", {**columns, "start": starts, "stop": stops})
+    )
+
+
+def test_a_task_of_another_program_that_was_recorded_is_its_own():
+    """Two programs on a worker of two threads; a third one's task is still another's."""
+    workers = [("a", "tcp:1", -5.0, math.nan)]
+    third = ("a", 3.0, 3.5)
+    first = of_a_cluster(
+        0.0, 10.0, workers, others=[("a", 1.000001, 3.999999), third, ("a", 9.0, 10.0)]
+    )
+    first = with_tasks(
+        replace(first, tasks=of_a_cluster(0.0, 10.0, [], lanes=["a/0"]).tasks), [2], [5]
+    )
+    second = of_a_cluster(0.5, 12.0, workers, others=[("a", 2.0, 5.0), third], lanes=["a/1", "a/1"])
+    second = with_tasks(second, [1.0, 9.0], [4.0, 11.0])
+    for parts in ([first, second], [second, first]):
+        both = Recording.combine(parts)
+        assert both.tasks.start.tolist() in ([2.0, 1.0, 9.0], [1.0, 9.0, 2.0])
+        rows = zip(both.other_tasks.start.tolist(), both.other_tasks.stop.tolist(), strict=True)
+        assert list(rows) == [(3.0, 3.5)]
+    # Alone each has them as before, and so has one that is combined with itself.
+    assert len(Recording.combine([first, first]).other_tasks) == 3
+    assert len(Recording.combine([second]).other_tasks) == 2
+
+
+def test_a_task_that_did_not_end_or_that_gave_its_thread_back_is_found_too():
+    workers = [("a", "tcp:1", -5.0, math.nan)]
+    watches = of_a_cluster(0.0, 10.0, workers, others=[("a", 1.0, 8.0), ("a", 8.5, 9.0)])
+    other = of_a_cluster(0.5, 12.0, workers, lanes=["a/0", "a/0"])
+    other = with_tasks(other, [1.0, 8.5], [math.nan, 11.0])
+    columns = {name: other.tasks[name] for name in other.tasks.columns}
+    seceded = filled_table("tasks", {**columns, "seceded": [math.nan, 9.0]})
+    both = Recording.combine([watches, replace(other, tasks=seceded)])
+    assert len(both.other_tasks) == 0

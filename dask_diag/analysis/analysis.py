@@ -104,12 +104,12 @@ class Analysis:
     def seconds_saved(self, **changes: Unpack[Changes]) -> float:
         """How many seconds shorter the program is with a change, by the simulator.
 
-        Both walls are simulated, so what the simulator misses is missing in both. NaN if this
-        cannot be simulated: a cluster ran tasks, dependencies are damaged, `MOST_SIMULATED` tasks
-        have been simulated, or the sizes of results are not known for processes. Where computations
+        Both walls are simulated, so what the simulator misses is missing in both. NaN if this is
+        not simulated: a cluster ran tasks, dependencies are damaged, `MOST_SIMULATED` tasks have
+        been simulated, or the sizes of results are not known for processes. Where computations
         overlap it is a part of `computing`, not of `wall`. The arguments are those of `simulate`.
         """
-        # The simulator knows one pool of workers, and not what a cluster sends where.
+        # Rules on clusters have bounds of their own, for what is not in a simulation of them.
         if self.on_cluster or not self._may_simulate():
             return math.nan
         try:

@@ -9,6 +9,7 @@ import numpy as np
 from dask_diag.analysis.activity_sums import Division, Group, Sum, sums_of_groups
 from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.occupancy import Occupancy
+from dask_diag.analysis.transfers import transfers_of_tasks
 from dask_diag.columns import IntArray
 from dask_diag.model.recording import Recording
 
@@ -29,8 +30,9 @@ def seconds_blocked_by_transfers(
     They belong to the tasks whose inputs or results it moved.
     """
     recording = division.recording
-    side, task = recording.transfers.side, recording.transfers.task
-    transfers = recording.transfers.rows(side.where("scheduler") & division.counted[task])
+    transfers = transfers_of_tasks(recording)
+    is_counted = transfers.side.where("scheduler") & division.counted[transfers.task]
+    transfers = transfers.rows(is_counted)
     rows_of = rows_by(recording.tasks.computation[transfers.task])
     for occupancy in occupancies:
         rows = transfers.rows(rows_of.get(occupancy.computation, slice(0)))

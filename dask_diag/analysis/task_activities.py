@@ -9,6 +9,7 @@ import numpy as np
 from dask_diag.analysis.activity_sums import Division, Sum, sums_of_groups
 from dask_diag.analysis.metering import without_metered
 from dask_diag.analysis.task_times import worker_stop_times
+from dask_diag.analysis.transfers import transfers_of_tasks
 from dask_diag.analysis.waits import divided
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model.recording import Recording
@@ -61,7 +62,7 @@ def amounts_of_tasks(division: Division, unit: str) -> Iterator[Sum]:
 
 def _transfers(division: Division, unit: str) -> Iterator[Sum]:
     """What moving tasks and results took: seconds of workers, or bytes or times on both sides."""
-    transfers = division.recording.transfers
+    transfers = transfers_of_tasks(division.recording)
     counted = division.counted[transfers.task]
     if unit == SECONDS:
         counted &= transfers.side.where("worker")

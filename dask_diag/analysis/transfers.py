@@ -9,9 +9,17 @@ import numpy as np
 
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording
+from dask_diag.model.tables import Transfers
 from dask_diag.schema import Activity
 
-__all__ = ["LARGE", "TRANSFERS", "Interval", "TransferTimes", "transfer_times"]
+__all__ = [
+    "LARGE",
+    "TRANSFERS",
+    "Interval",
+    "TransferTimes",
+    "transfer_times",
+    "transfers_of_tasks",
+]
 
 Interval = tuple[FloatArray, FloatArray]
 """Starts and stops."""
@@ -47,9 +55,15 @@ class TransferTimes:
         return intervals
 
 
+def transfers_of_tasks(recording: Recording) -> Transfers:
+    """Those of tasks and of results; others were of data that no recorded task made."""
+    transfers = recording.transfers
+    return transfers.rows(transfers.task >= 0)
+
+
 def transfer_times(recording: Recording) -> TransferTimes:
     """The times of the transfers of each task."""
-    transfers, tasks = recording.transfers, len(recording.tasks)
+    transfers, tasks = transfers_of_tasks(recording), len(recording.tasks)
 
     def times(side: str, activity: str, bound: Literal["start", "stop"]) -> FloatArray:
         of_tasks = np.full(tasks, np.nan)

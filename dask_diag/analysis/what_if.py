@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.simulation import Changes, Simulator, expect_local_schedulers
+from dask_diag.analysis.simulation import Changes, Simulator
 from dask_diag.analysis.simulation.checks import is_number_of_workers
 from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
@@ -23,7 +23,7 @@ FUNCTIONS = 5
 """How many functions, the longest first, are tried twice as fast."""
 REMOVED = (
     *(Activity.GRAPH, Activity.STARTUP, Activity.OVERHEAD),
-    *(Activity.SERIALIZE, Activity.DESERIALIZE, Activity.NONCPU),
+    *(Activity.SERIALIZE, Activity.DESERIALIZE, Activity.TRANSFER, Activity.NONCPU),
     *WAITS,
 )
 WORTH_TRYING = 0.01
@@ -62,13 +62,12 @@ def what_if(recording: Recording, workers: float | Iterable[float] = ()) -> Tabl
     Raises
     ------
     DiagnosticError
-        If a cluster ran computations: that cannot be simulated. If there cannot be so many workers.
+        If there cannot be so many workers.
 
     Notes
     -----
     Changes do not add up: two that each gain a second need not gain two.
     """
-    expect_local_schedulers(recording)
     numbers: list[float] = [*workers] if isinstance(workers, Iterable) else [workers]
     # Before they are sorted, which not all values can be.
     wrong = [number for number in numbers if not is_number_of_workers(number)]

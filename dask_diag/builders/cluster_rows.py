@@ -54,30 +54,28 @@ def waits_of(waits: Mapping[int, Sequence[tuple[str, float, int]]]) -> Table:
 
 
 def transfers_of(batch: Batch, log: ClusterLog, positions_of: Positions) -> Table:
-    """What workers sent to each other for tasks that were recorded."""
+    """What workers sent to each other for tasks that were recorded, whatever made it."""
     names = log.labels
     rows, sources, destinations, starts, stops, sizes = (
         zip(*batch.transfers, strict=True) if batch.transfers else ((),) * 6
     )
-    positions = positions_of(np.array(rows, np.int64))
-    is_recorded = positions >= 0
-    count = int(is_recorded.sum())
+    count = len(batch.transfers)
     numbers = np.array(destinations, np.int64)
     bounds = [
-        (times_of_workers(np.array(times, float), numbers, log) - log.offset)[is_recorded]
+        times_of_workers(np.array(times, float), numbers, log) - log.offset
         for times in (starts, stops)
     ]
     start, stop = bounds_in_microseconds(*bounds)
     return Table(
         {
-            "task": positions[is_recorded],
+            "task": positions_of(np.array(rows, np.int64)),
             "activity": constant(Activity.TRANSFER, count),
             "side": constant("network", count),
             "start": start,
             "stop": stop,
-            "bytes": np.array(sizes, float)[is_recorded],
-            "source": Categorical.of([names.get(w, "") for w in sources])[is_recorded],
-            "destination": Categorical.of([names.get(w, "") for w in destinations])[is_recorded],
+            "bytes": np.array(sizes, float),
+            "source": Categorical.of([names.get(w, "") for w in sources]),
+            "destination": Categorical.of([names.get(w, "") for w in destinations]),
         }
     )
 

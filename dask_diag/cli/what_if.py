@@ -26,5 +26,4 @@ def what_if(file: str, workers: tuple[int, ...]) -> None:
     from dask_diag.views.what_if import what_if_summary
 
     recording = load(file)
-    measured = recording.stop - recording.start
-    print_result(what_if_summary(predict(recording, workers), measured))
+    print_result(what_if_summary(predict(recording, workers), recording))

@@ -11,11 +11,13 @@ from toolz import valmap
 from dask_diag.columns import BoolArray, Categorical, IntArray
 from dask_diag.model.combine_clusters import (
     combined_rows_of_clusters,
+    combined_transfers,
     combined_workers,
     is_of_a_cluster,
     with_one_name,
 )
 from dask_diag.model.combine_memory import combined_memory
+from dask_diag.model.combine_other_tasks import without_tasks_of_parts
 from dask_diag.model.combine_resources import combined_resources, runs_of
 from dask_diag.model.measurements import Measurements
 from dask_diag.model.one_clock import on_one_clock
@@ -33,6 +35,7 @@ def combined(parts: Sequence[Measurements]) -> dict[str, Any]:
     """The fields of the recording that `Recording.combine` makes of these."""
     parts, other_clocks = on_one_clock(parts)
     parts, workers = with_one_name(parts)
+    parts = without_tasks_of_parts(parts)
     repeats: Repeats = {}
     tasks, references = _combined_tasks(parts, repeats)
     cache, (metric, unit), other_metrics = _combined_cache(parts, repeats)
@@ -153,13 +156,17 @@ def _combined_tasks(
         for name, columns in REFERENCES.items():
             references[name].append(_moved(getattr(part, name), columns, mask, position))
         before += int(mask.sum())
-    return stack(tables), valmap(stack, references)
+    together = valmap(stack, references)
+    together["transfers"] = combined_transfers(together["transfers"])
+    return stack(tables), together
 
 
 def _moved(table: Table, columns: tuple[str, ...], mask: Mask, position: IntArray) -> Table:
     """The rows that refer to tasks in the mask, with the tasks' new positions."""
     if not len(table):
         return table
+    # Where there is a row more, -1 refers to it: to no task, which stays.
+    mask, position = np.append(mask, True), np.append(position, -1)
     rows = table.rows(np.logical_and.reduce([mask[table[name]] for name in columns]))
     return Table(
         {name: position[rows[name]] if name in columns else rows[name] for name in rows.columns}

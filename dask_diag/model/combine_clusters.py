@@ -18,7 +18,13 @@ from dask_diag.columns import BoolArray, Categorical
 from dask_diag.model.measurements import Measurements
 from dask_diag.model.table import Table, stack
 
-__all__ = ["combined_rows_of_clusters", "combined_workers", "is_of_a_cluster", "with_one_name"]
+__all__ = [
+    "combined_rows_of_clusters",
+    "combined_transfers",
+    "combined_workers",
+    "is_of_a_cluster",
+    "with_one_name",
+]
 
 M = TypeVar("M", bound=Measurements)
 
@@ -201,3 +207,21 @@ def combined_rows_of_clusters(parts: Sequence[Measurements], name: str) -> Table
         if stops[row] > stops[longest.setdefault(key, row)]:
             longest[key] = row
     return together.rows(np.array(sorted(longest.values()), np.int64))
+
+
+def combined_transfers(transfers: Table) -> Table:
+    """The transfers, of which each that no task made is there once, though several parts have it.
+
+    What a task of another part made has that task.
+    """
+    if not len(transfers) or (transfers["task"] >= 0).all():
+        return transfers
+    columns = ("source", "destination", "start", "stop")
+    made = transfers["task"] >= 0
+    once: dict[tuple[object, ...], int] = {}
+    moves = list(zip(*(transfers[name].tolist() for name in columns), strict=True))
+    for row in (*np.flatnonzero(made).tolist(), *np.flatnonzero(~made).tolist()):
+        once.setdefault(moves[row], row)
+    chosen = made.copy()
+    chosen[list(once.values())] = True
+    return transfers.rows(chosen)

@@ -143,9 +143,11 @@ class Metrics(Schema):
 
 
 class Transfers(Schema):
-    """A row each time that a task or a result was moved between processes."""
+    """A row each time that a task, a result or other data was moved between processes."""
 
-    task = column.integer("Row of the task in `tasks`.")
+    task = column.integer(
+        "Row of the task in `tasks`; -1 of data that no recorded task made, as scattered data."
+    )
     activity = column.category(
         "`serialize` or `deserialize`; `transfer` between workers of a cluster."
     )

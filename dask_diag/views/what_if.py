@@ -5,30 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dask_diag.formatting import amount, percent, seconds
+from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.schema import Activity
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Summary, table_summary
 
-__all__ = ["HEADINGS", "NOTE", "prediction_rows", "what_if_summary"]
+__all__ = ["HEADINGS", "notes", "prediction_rows", "what_if_summary"]
 
 HEADINGS = ("what if", "predicted", "gain", "times as fast")
 _NEGLIGIBLE = 0.0005
-NOTE = (
+_NOTE = (
     "The recorded graph is replayed on the same machine: tasks that need a CPU share those that it "
     "has. Changes do not add up."
 )
+_NOTE_ON_CLUSTERS = (
+    "On a cluster, workers are threads, with as many in each worker process as recorded. Not "
+    "predicted: memory and what is moved to disk, other clients' tasks, tasks that only some "
+    "workers may run, and tasks that the client would submit earlier."
+)
 
 
-def what_if_summary(table: Table, measured: float) -> Summary:
-    """The table that `dask_diag.what_if` made, at most 80 columns wide."""
+def notes(recording: Recording) -> list[str]:
+    """What a reader of the table must know."""
+    on_cluster = recording.computations.scheduler.where("distributed").any()
+    return [_NOTE, _NOTE_ON_CLUSTERS] if on_cluster else [_NOTE]
+
+
+def what_if_summary(table: Table, recording: Recording) -> Summary:
+    """The table that `dask_diag.what_if` made of a recording, at most 80 columns wide."""
+    measured = recording.stop - recording.start
     rows = list(prediction_rows(table))
     recorded = float(table["seconds"][0])
     heading = (
         f"Wall time measured: {seconds(measured)}; replayed as recorded: {seconds(recorded)} "
         f"({percent(recorded / measured) if measured else 'unknown'})"
     )
-    return table_summary(heading, HEADINGS, rows, [NOTE] if len(rows) > 1 else [])
+    return table_summary(heading, HEADINGS, rows, notes(recording) if len(rows) > 1 else [])
 
 
 def prediction_rows(table: Table) -> Iterator[tuple[str, ...]]:

@@ -30,7 +30,8 @@ def transfer_bound(analysis: Analysis) -> Finding | None:
     transfers = transfers.rows(transfers.activity.where(Activity.TRANSFER))
     took = transfers.stop - transfers.start
     of_tasks = np.zeros(len(analysis.recording.tasks))
-    np.add.at(of_tasks, transfers.task, took)
+    made = transfers.task >= 0
+    np.add.at(of_tasks, transfers.task[made], took[made])
     names = top_functions(analysis.recording, of_tasks)
     return Finding(
         "transfer-bound",

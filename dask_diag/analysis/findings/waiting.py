@@ -21,7 +21,13 @@ from dask_diag.analysis.findings.finding import (
 from dask_diag.analysis.findings.function_names import in_words, top_functions
 from dask_diag.analysis.findings.where import where_of_tasks
 from dask_diag.analysis.metering import seconds_metered_without_cpu
-from dask_diag.analysis.transfers import LARGE, TRANSFERS, Interval, transfer_times
+from dask_diag.analysis.transfers import (
+    LARGE,
+    TRANSFERS,
+    Interval,
+    transfer_times,
+    transfers_of_tasks,
+)
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import percent, seconds, size
 from dask_diag.schema import Activity
@@ -189,7 +195,7 @@ def _seconds_of_imports(analysis: Analysis) -> float:
 def _overhead_in_transit(analysis: Analysis) -> Iterator[float]:
     """Worker-seconds of overhead, by computation, while large data was between processes."""
     times = transfer_times(analysis.recording)
-    transfers = analysis.recording.transfers
+    transfers = transfers_of_tasks(analysis.recording)
     largest = np.zeros(len(analysis.recording.tasks))
     np.maximum.at(largest, transfers.task, np.nan_to_num(transfers.bytes))
     sent, arrived = times.scheduler[Activity.SERIALIZE][1], times.scheduler[Activity.DESERIALIZE][0]

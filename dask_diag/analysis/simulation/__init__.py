@@ -7,34 +7,14 @@ from collections.abc import Collection, Mapping
 from dask_diag.analysis.simulation.change import Changes
 from dask_diag.analysis.simulation.result import Simulation
 from dask_diag.analysis.simulation.simulator import Simulator
-from dask_diag.errors import DiagnosticError
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording
 
 __all__ = [
-    "ON_CLUSTER",
     "Changes",
     "Simulation",
     "Simulator",
-    "expect_local_schedulers",
     "simulate",
 ]
-
-ON_CLUSTER = (
-    "the simulator knows dask's local schedulers, and this was recorded on a cluster: which worker "
-    "would run which task, and what would be sent between workers, it cannot predict"
-)
-
-
-def expect_local_schedulers(recording: Recording) -> None:
-    """Refuse what was recorded on a cluster, of which predictions would be wrong.
-
-    Raises
-    ------
-    DiagnosticError
-    """
-    expect_recording(recording)
-    if recording.computations.scheduler.where("distributed").any():
-        raise DiagnosticError(ON_CLUSTER)
 
 
 def simulate(
@@ -57,18 +37,20 @@ def simulate(
     recording : Recording
     workers : int, optional
         As many workers, for every computation; ``math.inf`` for as many as there are tasks. The
-        machine stays the same: tasks that need a CPU share those that it has.
+        machine stays the same: tasks that need a CPU share those that it has. On a cluster it is
+        the number of threads, of workers with as many each as recorded; where these were on several
+        hosts, more of them are on more hosts.
     remove : collection of str
         Activities that take no time: any of tasks (``gil-wait``, ``io-wait``, ``serialize``, …),
         ``overhead`` (handing tasks out and collecting their results), ``graph``, ``startup`` (of
-        worker processes). A mapping has the share of a task's activity that is removed:
-        ``{"cpu-wait": 0.5}``.
+        worker processes), ``transfer`` (between workers of a cluster). A mapping has the share of
+        a task's activity that is removed: ``{"cpu-wait": 0.5}``.
     speedup : mapping of str to float, optional
         Functions, or keys of single tasks, and how many times as fast they are: ``{"mean": 2.0}``.
     merge_tasks : int, optional
         Every so many tasks of a function become one, as if chunks were so many times as large.
     chunksize : int, optional
-        A worker process is sent so many tasks at once, at most.
+        A worker process is sent so many tasks at once, at most. It changes nothing on clusters.
     scheduler : {"processes", "threads"}, optional
         Computations that ran under another scheduler run under this one. For processes the sizes of
         results must have been measured in bytes, by a `CacheProfiler`: they pass between processes.
@@ -89,16 +71,20 @@ def simulate(
     Raises
     ------
     DiagnosticError
-        If an argument is not as described, tasks depend on each other in a cycle, or a cluster ran
-        computations.
+        If an argument is not as described, tasks depend on each other in a cycle, or `scheduler` is
+        given and a cluster ran computations.
 
     Notes
     -----
     The recorded graph is replayed, with measured durations and in the recorded order, on so many
     workers beside the scheduler's thread. What each step of that thread costs is read from the
     recording; for another scheduler it is what was typical where this was written.
+
+    Computations of a cluster are replayed as distributed schedules them, with transfers between
+    workers as fast as recorded. Not in the prediction are: memory and what is moved to disk, tasks
+    of other clients, tasks that only some workers may run, and tasks that the client would submit
+    earlier as it has results earlier.
     """
-    expect_local_schedulers(recording)
     return Simulator(recording).simulate(
         workers=workers,
         remove=remove,

@@ -11,15 +11,16 @@ computation, but so small that replaying the recorded order gives the recorded m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dask_diag.analysis.grouping import rows_by, rows_by_code
+from dask_diag.analysis.simulation.cluster_calibration import Clusters, cluster_work
+from dask_diag.analysis.simulation.recorded import Recorded
 from dask_diag.analysis.simulation.steps import (
-    Moments,
     Steps,
     batches_of,
+    measured_or_typical,
     moments_of,
     ordinals,
     sends_before,
@@ -45,55 +46,6 @@ ORDER = 1e-9
 
 
 @dataclass(frozen=True)
-class _Recorded:
-    """What was recorded of one computation, its tasks in the order in which they were submitted."""
-
-    computation: dict[str, Any]
-    rows: IntArray
-    workers: IntArray
-    cpu: FloatArray
-    worker_cpu: float
-    pool_cpu: float
-    moments: Moments
-
-    @property
-    def in_processes(self) -> bool:
-        """Whether other processes ran the tasks."""
-        return bool(self.computation["scheduler"] == "processes")
-
-    @property
-    def switching_cpu(self) -> float:
-        """CPU seconds of worker threads outside tasks; 0 if not known, as in other processes."""
-        return max(self.worker_cpu - float(self.cpu.sum()), 0.0)
-
-    @property
-    def scheduler_cpu(self) -> float:
-        """CPU seconds of the scheduler's thread, without those of tasks; 0 if not known."""
-        cpu = float(np.nan_to_num(self.computation["scheduler_cpu"]))
-        is_in_tasks = self.computation["scheduler"] == "synchronous"
-        return max(cpu - float(self.cpu.sum()), 0.0) if is_in_tasks else cpu
-
-    @property
-    def others(self) -> float:
-        """CPUs that other programs had, on average; 0 if that is not known."""
-        lasted = float(self.computation["stop"] - self.computation["start"])
-        used = float(np.nan_to_num(self.computation["others_cpu"]))
-        return used / lasted if lasted > 0 else 0.0
-
-    @property
-    def children_cpu(self) -> float:
-        """CPU seconds of programs that tasks start; 0 if not known, as in worker processes."""
-        cpu = float(np.nan_to_num(self.computation["children_cpu"]))
-        return 0.0 if self.in_processes else cpu
-
-    @property
-    def ordered(self) -> float:
-        """When the graph was in order; if that is not known, when the first task was submitted."""
-        first = float(self.moments.submitted[0])
-        return float(np.fmin(self.computation["prepared"], first))
-
-
-@dataclass(frozen=True)
 class _Collecting:
     """What sending and collecting cost: see `Work`."""
 
@@ -112,6 +64,7 @@ def works_of(recording: Recording) -> dict[str, Work]:
     code_of = {name: code for code, name in enumerate(tasks.computation.values)}
     cpu_of_workers = _cpu_of_threads(recording, {"tasks"})
     cpu_of_pools = _cpu_of_threads(recording, {"native", "python"})
+    clusters = Clusters(recording)
     number = np.empty(len(tasks), np.int64)
     works = {}
     for computation in recording.computations.to_dicts():
@@ -120,11 +73,12 @@ def works_of(recording: Recording) -> dict[str, Work]:
             continue
         rows = rows_of[name]
         # From here on a task's number says when it was submitted, which is the order in which the
-        # scheduler prefers tasks; dependencies are renumbered with it.
-        rows = rows[np.argsort(moments.submitted[rows], kind="stable")]
+        # scheduler prefers tasks; dependencies are renumbered with it. Those that a cluster was sent
+        # together start in their order.
+        rows = rows[np.lexsort((moments.start[rows], moments.submitted[rows]))]
         number[rows] = np.arange(len(rows))
         edges = edges_of.get(code_of[name], np.zeros(0, np.int64))
-        recorded = _Recorded(
+        recorded = Recorded(
             computation=computation,
             rows=rows,
             workers=tasks.worker.codes[rows].astype(np.int64),
@@ -134,7 +88,10 @@ def works_of(recording: Recording) -> dict[str, Work]:
             moments=moments.rows(rows),
         )
         task, depends_on = dependencies.task[edges], dependencies.depends_on[edges]
-        works[name] = _work(recorded, number[task], number[depends_on])
+        if recorded.on_cluster:
+            works[name] = cluster_work(clusters, recorded, number[task], number[depends_on])
+        else:
+            works[name] = _work(recorded, number[task], number[depends_on])
     return works
 
 
@@ -146,7 +103,7 @@ def _cpu_of_threads(recording: Recording, kinds: set[str]) -> dict[str, float]:
     return dict(zip(names.values, sums.tolist(), strict=True))
 
 
-def _work(recorded: _Recorded, task: IntArray, depends_on: IntArray) -> Work:
+def _work(recorded: Recorded, task: IntArray, depends_on: IntArray) -> Work:
     moments, steps = recorded.moments, steps_of(recorded.moments)
     batches = batches_of(steps, recorded.workers, recorded.in_processes)
     ordinal = ordinals(batches)
@@ -169,8 +126,8 @@ def _work(recorded: _Recorded, task: IntArray, depends_on: IntArray) -> Work:
         gil=np.zeros(len(seconds)),
         switching=recorded.switching_cpu / len(seconds),
         prepare=prepare,
-        wake=_measured_or_typical(wake, is_first),
-        gap=_measured_or_typical(gap, ~is_first),
+        wake=measured_or_typical(wake, is_first),
+        gap=measured_or_typical(gap, ~is_first),
         collect=collecting.collect,
         deliver=collecting.deliver,
         notice=collecting.notice,
@@ -192,7 +149,7 @@ def _work(recorded: _Recorded, task: IntArray, depends_on: IntArray) -> Work:
 
 
 def _collecting(
-    recorded: _Recorded, steps: Steps, batches: IntArray, sends: IntArray
+    recorded: Recorded, steps: Steps, batches: IntArray, sends: IntArray
 ) -> _Collecting:
     moments = recorded.moments
     is_first = ordinals(batches) == 0
@@ -271,8 +228,3 @@ def _startup(
     usual = float(np.median(wake[later])) if later.any() else float(wake.min(initial=0.0))
     startup = np.maximum(wake[begins] - usual, 0.0)
     return np.where(begins, np.minimum(wake, usual), wake), tuple(startup.tolist())
-
-
-def _measured_or_typical(values: FloatArray, measured: BoolArray) -> FloatArray:
-    typical = float(np.median(values[measured])) if measured.any() else 0.0
-    return np.where(measured, values, typical)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from dask_diag.analysis.simulation.changes import shares_removed
 from dask_diag.analysis.simulation.checks import check
+from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.schema import Activity
 
@@ -75,6 +76,12 @@ class Change:
             If it cannot be simulated.
         """
         check(changes)
+        ran_on_cluster = recording.computations.scheduler.where("distributed").any()
+        if changes.get("scheduler") is not None and ran_on_cluster:
+            raise DiagnosticError(
+                "scheduler: expected a recording of local schedulers; what a computation of a "
+                "cluster would take on one of these is not known"
+            )
         return cls(
             workers=changes.get("workers"),
             removed=tuple(sorted(shares_removed(recording, changes.get("remove") or ()).items())),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,10 @@ __all__ = [
 
 NOT_REMOVABLE = {Activity.FAILED, Activity.UNFINISHED, Activity.IDLE, Activity.OTHER}
 
-BETWEEN_TASKS = {Activity.GRAPH, Activity.STARTUP, Activity.OVERHEAD, *TRANSFERS}
+BETWEEN_TASKS = {
+    *(Activity.GRAPH, Activity.STARTUP, Activity.OVERHEAD),
+    *(Activity.TRANSFER, *TRANSFERS),
+}
 """What lies between tasks is removed as a whole."""
 
 
@@ -107,11 +110,19 @@ def gil_shares(recording: Recording, waited: FloatArray) -> FloatArray:
     count = len(functions.values)
     waits = np.bincount(functions.codes, waited, minlength=count)
     total = np.bincount(functions.codes, took, minlength=count)
-    workers = max(int(recording.computations.workers.max(initial=1)), 1)
+    workers = _threads_of_a_process(recording)
     if workers < 2:
         return np.zeros(len(tasks))
     share = np.divide(waits, total, out=np.zeros(count), where=total > 0)
     return np.asarray(np.minimum(1.0, np.sqrt(share * workers / (workers - 1)))[functions.codes])
+
+
+def _threads_of_a_process(recording: Recording) -> int:
+    """How many workers share a GIL: of a local scheduler, or threads of a cluster's worker."""
+    computations, workers = recording.computations, recording.workers
+    local = computations.workers[~computations.scheduler.where("distributed")]
+    threads = workers.threads[~workers.address.where("")]
+    return max(int(local.max(initial=1)), int(threads.max(initial=1)))
 
 
 def speedups(recording: Recording, speedup: Mapping[str, float]) -> FloatArray:
@@ -184,7 +195,13 @@ def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
         work = replace(work, startup=())
     if Activity.OVERHEAD in remove:
         steps: dict[str, Any] = dict.fromkeys(STEPS, np.zeros(len(work)))
-        return replace(work, before=0.0, submit=0.0, switching=0.0, scheduler_cpu=0.0, **steps)
+        work = replace(work, before=0.0, submit=0.0, switching=0.0, scheduler_cpu=0.0, **steps)
+    if work.cluster is not None:
+        if Activity.TRANSFER in remove:
+            work = replace(work, cluster=replace(work.cluster, latency=0.0, bytes_a_second=inf))
+        return work
+    if Activity.OVERHEAD in remove:
+        return work
     transfers = recording.transfers
     for activity, part in zip(TRANSFERS, ("prepare", "collect"), strict=True):
         if activity in remove and len(transfers):
@@ -206,6 +223,7 @@ def _without_data(work: Work, recording: Recording) -> Work:
     Where all tasks have large data that was not recorded: it is what processes take elsewhere.
     """
     transfers, costs = recording.transfers, COSTS["processes"]
+    transfers = transfers.rows(~transfers.activity.where(Activity.TRANSFER))
     of_inputs = transfers.side.where("worker") == transfers.activity.where(Activity.DESERIALIZE)
 
     def quickest(seconds: FloatArray, is_moved: BoolArray, usual: float) -> FloatArray:

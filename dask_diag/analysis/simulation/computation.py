@@ -25,7 +25,7 @@ from dask_diag.analysis.simulation.merge import merged
 from dask_diag.analysis.simulation.replay import Timeline
 from dask_diag.analysis.simulation.result import Row
 from dask_diag.analysis.simulation.schedulers import crowding, startups, under
-from dask_diag.analysis.simulation.work import Work
+from dask_diag.analysis.simulation.work import Cluster, Work
 from dask_diag.analysis.transfers import TRANSFERS
 from dask_diag.columns import FloatArray
 from dask_diag.errors import DiagnosticError
@@ -126,7 +126,8 @@ class ComputationSimulator:
         shares, less = self._change.shares, self._shares_of_tasks(work, workers)
         if workers < work.workers:
             work = with_fewer_workers(work, workers)
-        if turns := less.get(Activity.GIL_WAIT, 0.0) * self._facts.gil_held(work):
+        turns = less.get(Activity.GIL_WAIT, 0.0) * self._facts.gil_held(work)
+        if turns and work.cluster is None:
             work = with_fewer_turns(work, turns)
         work = without(work, self._facts.recording, shares)
         seconds, cpu = work.seconds, work.cpu
@@ -164,19 +165,35 @@ class ComputationSimulator:
         self, seconds: float, timeline: Timeline, changed: Work, work: Work, computation: Row
     ) -> float:
         """The seconds with what tasks lose to each other, or with as much as CPUs and GIL allow."""
-        change = self._change
-        cpus = max(float(computation["cpus"]), 1.0)
-        cpus = inf if change.without(Activity.CPU_WAIT) else cpus
-        scheduler = change.scheduler or computation["scheduler"]
-        # Without half of the waits for it, half of the turns need not be taken.
-        turns = 0.0 if scheduler == "processes" else 1.0 - change.shares.get(Activity.GIL_WAIT, 0.0)
-        gils = 1.0 / turns if turns > 0 else inf
+        cpus, gils = self._limits(work, self._workers(work), computation)
         delays = contention(timeline, changed, cpus, gils)
         # As recorded, delays were measured: what the model says of them is its error.
-        recorded = self._facts.delays_of(work, cpus, gils)
+        recorded = self._facts.delays_of(work, *self._limits(work, work.workers, computation))
         measured = float(computation["stop"] - computation["called"])
         least = min(least_seconds(changed, cpus, gils), max(measured, seconds))
         return max(seconds + max(delays - recorded, 0.0), least)
+
+    def _limits(self, work: Work, workers: int, computation: Row) -> tuple[float, float]:
+        """How many CPUs there are, and how many GILs."""
+        change = self._change
+        cpus, processes = max(float(computation["cpus"]), 1.0), 1.0
+        if work.cluster is not None:
+            cpus, processes = _machines_of(work.cluster, workers / work.workers, workers)
+        elif (change.scheduler or computation["scheduler"]) == "processes":
+            processes = inf
+        # Without half of the waits for it, half of the turns need not be taken.
+        turns = 1.0 - change.shares.get(Activity.GIL_WAIT, 0.0)
+        cpus = inf if change.without(Activity.CPU_WAIT) else cpus
+        return cpus, processes / turns if turns > 0 else inf
+
+
+def _machines_of(cluster: Cluster, times: float, threads: int) -> tuple[float, float]:
+    """The CPUs and processes of so many times as many, and of so many, threads of workers.
+
+    Where they were on several hosts, more of them are on more hosts.
+    """
+    cpus = cluster.cpus * times if cluster.hosts > 1 else cluster.cpus
+    return cpus, 1.0 if cluster.is_one_process else max(threads / cluster.threads, 1.0)
 
 
 def _sizes(facts: Facts, change: Change) -> FloatArray:

@@ -40,13 +40,18 @@ def contention(timeline: Timeline, work: Work, cpus: float, gils: float) -> floa
     slowness = np.ones(len(durations))
     least = LEAST_FREE_FOR_SLEEPERS if work.sleeps else LEAST_FREE
     free = max(cpus - work.others, least * cpus)
-    for seconds, pool, available in ((work.cpu, pools, free), (work.gil, 0.0, gils)):
+    # The scheduler of a cluster is no thread of its workers' processes.
+    beside = scheduler if work.cluster is None else 0.0
+    for seconds, others, available in (
+        (work.cpu, pools + scheduler, free),
+        (work.gil, beside, gils),
+    ):
         share = _shares(seconds + work.switching, stop - start)
         # A task adds its share when it starts and takes it off when it stops, so the sums so far
         # are what all that run need together.
         load = np.cumsum(np.concatenate([share, -share])[order])[:-1]
         # A task that waits for the GIL needs no CPU meanwhile: the scarcer of the two decides.
-        slowness = np.maximum(slowness, (load + scheduler + pool) / available)
+        slowness = np.maximum(slowness, (load + others) / available)
     return float((durations * (slowness - 1.0)).sum())
 
 
@@ -59,7 +64,8 @@ def least_seconds(work: Work, cpus: float, gils: float) -> float:
     serial = work.scheduler_cpu + work.switching * len(work)
     beside = work.pool_cpu + work.children_cpu
     of_cpus = (float(work.cpu.sum()) + beside + serial) / cpus
-    return max(of_cpus, (float(work.gil.sum()) + serial) / gils, work.scheduler_cpu)
+    of_scheduler = serial if work.cluster is None else 0.0
+    return max(of_cpus, (float(work.gil.sum()) + of_scheduler) / gils, work.scheduler_cpu)
 
 
 def _shares(seconds: FloatArray, took: FloatArray) -> FloatArray:

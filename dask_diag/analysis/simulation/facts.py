@@ -12,6 +12,7 @@ from dask_diag.analysis.simulation.calibration import works_of
 from dask_diag.analysis.simulation.changes import gil_shares, seconds_by_activity
 from dask_diag.analysis.simulation.contention import contention
 from dask_diag.analysis.simulation.replay import Graph, Timeline, replay
+from dask_diag.analysis.simulation.replay_cluster import replay_on_cluster
 from dask_diag.analysis.simulation.result import Row
 from dask_diag.analysis.simulation.schedulers import POOL_START, crowding, result_sizes
 from dask_diag.analysis.simulation.work import STEPS, Work
@@ -106,7 +107,7 @@ class Facts:
         seconds = 0.0
         for row in self.computations:
             work = self.works.get(row["computation"])
-            if work is not None and work.startup:
+            if work is not None and work.startup and work.cluster is None:
                 crowd = crowding(work.workers, work.others, row["cpus"])
                 seconds = max(seconds, max(work.startup) / crowd)
         return seconds or POOL_START
@@ -140,12 +141,19 @@ class Facts:
         if activity == Activity.OVERHEAD:
             steps = (getattr(work, name).sum() for work in works for name in STEPS)
             return float(sum(steps)) + sum(work.before for work in works)
+        if activity == Activity.TRANSFER:
+            moved = self.recording.transfers
+            moved = moved.rows(moved.activity.where(activity))
+            return float((moved.stop - moved.start).sum())
         return float(self.activities.get(activity, np.zeros(0)).sum())
 
     def replay(self, work: Work, workers: int) -> Timeline:
         """Run what became of a computation's tasks."""
         self.tasks_replayed += len(work)
-        return replay(work, workers, self._graph_of(work))
+        graph = self._graph_of(work)
+        if work.cluster is not None:
+            return replay_on_cluster(work, work.cluster, workers, graph)
+        return replay(work, workers, graph)
 
     def replay_recorded(self, work: Work) -> Timeline:
         """A computation replayed as it was recorded, which is done once."""

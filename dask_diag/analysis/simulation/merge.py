@@ -53,6 +53,9 @@ def merged(work: Work, functions: IntArray, factor: int) -> Work:
     columns: dict[str, Any] = {name: sums(getattr(work, name)) for name in SUMMED}
     # A merged task is handed out once, so it has the mean cost of its parts, not their sum.
     columns |= {name: sums(getattr(work, name)) / parts for name in STEPS}
+    if work.cluster is not None:
+        size, delay = sums(work.cluster.nbytes), sums(work.cluster.delay) / parts
+        columns["cluster"] = replace(work.cluster, nbytes=size, delay=delay)
     columns |= {"task": edges // count, "depends_on": edges % count}
     return replace(
         work,

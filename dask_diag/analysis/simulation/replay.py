@@ -18,7 +18,7 @@ from dask_diag.analysis.simulation.work import Work
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 
-__all__ = ["Graph", "Timeline", "replay"]
+__all__ = ["Graph", "Timeline", "Waiting", "floats", "integers", "replay", "zeros"]
 
 
 @dataclass(frozen=True)
@@ -64,26 +64,28 @@ class Graph:
         # first is on top.
         order = np.lexsort((-work.task, work.depends_on))
         missing = np.bincount(work.task, minlength=count)
-        self.bounds = _integers(np.searchsorted(work.depends_on[order], np.arange(count + 1)))
-        self.dependents = _integers(work.task[order])
+        self.bounds = integers(np.searchsorted(work.depends_on[order], np.arange(count + 1)))
+        self.dependents = integers(work.task[order])
         self.missing: list[int] = missing.tolist()
-        self.ready = _integers(np.flatnonzero(missing == 0)[::-1])
+        self.ready = integers(np.flatnonzero(missing == 0)[::-1])
 
 
-def _integers(values: IntArray) -> array[int]:
+def integers(values: IntArray) -> array[int]:
     """As an array of Python's, which takes a fifth of the memory of a list."""
     return array("q", values.astype(np.int64, copy=False).tobytes())
 
 
-def _floats(values: FloatArray) -> array[float]:
+def floats(values: FloatArray) -> array[float]:
+    """The same of floats."""
     return array("d", values.astype(float, copy=False).tobytes())
 
 
-def _zeros(count: int) -> array[float]:
+def zeros(count: int) -> array[float]:
+    """So many zeros."""
     return array("d", bytes(8 * count))
 
 
-class _Waiting:
+class Waiting:
     """The tasks that wait for others, in one replay."""
 
     def __init__(self, graph: Graph) -> None:
@@ -113,9 +115,9 @@ class _Workers:
 
     def __init__(self, work: Work, workers: int) -> None:
         self.results: list[tuple[float, int, array[int]]] = []
-        self.start, self.stop = _zeros(len(work)), _zeros(len(work))
-        self._seconds, self._wake = _floats(work.seconds), _floats(work.wake)
-        self._gap, self._deliver = _floats(work.gap), _floats(work.deliver)
+        self.start, self.stop = zeros(len(work)), zeros(len(work))
+        self._seconds, self._wake = floats(work.seconds), floats(work.wake)
+        self._gap, self._deliver = floats(work.gap), floats(work.deliver)
         self._startup = list(work.startup[:workers][::-1])
         self._sent = 0
 
@@ -148,7 +150,7 @@ def replay(work: Work, workers: int, graph: Graph | None = None) -> Timeline:
     DiagnosticError
         If tasks depend on each other in a cycle.
     """
-    waiting_tasks = _Waiting(graph or Graph(work))
+    waiting_tasks = Waiting(graph or Graph(work))
     if work.batch == 1 and not work.startup:
         timeline = _one_by_one(work, workers, waiting_tasks)
     else:
@@ -157,12 +159,12 @@ def replay(work: Work, workers: int, graph: Graph | None = None) -> Timeline:
     return timeline
 
 
-def _one_by_one(work: Work, workers: int, graph: _Waiting) -> Timeline:
+def _one_by_one(work: Work, workers: int, graph: Waiting) -> Timeline:
     """The same as `_in_batches` of one task, without lists of them: a million take two seconds."""
     ready, collected = graph.ready, graph.collect
-    prepare, collect, notice = map(_floats, (work.prepare, work.collect, work.notice))
-    wake, seconds, deliver = map(_floats, (work.wake, work.seconds, work.deliver))
-    start, stop, submit = _zeros(len(work)), _zeros(len(work)), work.submit
+    prepare, collect, notice = map(floats, (work.prepare, work.collect, work.notice))
+    wake, seconds, deliver = map(floats, (work.wake, work.seconds, work.deliver))
+    start, stop, submit = zeros(len(work)), zeros(len(work)), work.submit
     results: list[tuple[float, int, int]] = []
     now = waiting = 0.0
     free, sent = workers, 0
@@ -196,11 +198,11 @@ def _one_by_one(work: Work, workers: int, graph: _Waiting) -> Timeline:
     return Timeline(np.array(start), np.array(stop), now, waiting)
 
 
-def _in_batches(work: Work, workers: int, graph: _Waiting) -> Timeline:
+def _in_batches(work: Work, workers: int, graph: Waiting) -> Timeline:
     """Several tasks are sent to a worker at once, which delivers their results together."""
     ready, pool = graph.ready, _Workers(work, workers)
     results = pool.results
-    prepare, collect, notice = map(_floats, (work.prepare, work.collect, work.notice))
+    prepare, collect, notice = map(floats, (work.prepare, work.collect, work.notice))
     size, submit = work.batch, work.submit
     now = waiting = 0.0
     running = 0

@@ -92,10 +92,14 @@ def crowding(workers: int, others: float, cpus: float) -> float:
 def startups(work: Work, recorded: Work, workers: int, cpus: float) -> tuple[float, ...]:
     """What the first tasks of so many worker processes take longer to start, one by one.
 
-    More processes than were recorded start like the slowest of those that were.
+    More processes than were recorded start like the slowest of those that were; so do more workers
+    of a cluster, whose threads these are.
     """
     if not work.startup:
         return ()
+    if work.cluster is not None:
+        longest = max(work.startup)
+        return (*work.startup, *[longest] * (workers - len(work.startup)))[:workers]
     before = crowding(recorded.workers, recorded.others, cpus)
     longer = crowding(workers, work.others, cpus) / before
     further = (max(work.startup),) * (workers - len(work.startup))

@@ -12,7 +12,16 @@ from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.schema import Activity, Outcome
 
-__all__ = ["Moments", "Steps", "batches_of", "moments_of", "ordinals", "sends_before", "steps_of"]
+__all__ = [
+    "Moments",
+    "Steps",
+    "batches_of",
+    "measured_or_typical",
+    "moments_of",
+    "ordinals",
+    "sends_before",
+    "steps_of",
+]
 
 
 @dataclass(frozen=True)
@@ -137,3 +146,9 @@ def sends_before(moments: Moments, steps: Steps, is_first: BoolArray) -> IntArra
     sends = np.empty(len(order), np.int64)
     sends[order] = np.diff(sent[order], prepend=0)
     return sends
+
+
+def measured_or_typical(values: FloatArray, measured: BoolArray) -> FloatArray:
+    """The values that were measured, and their median in place of the others."""
+    typical = float(np.median(values[measured])) if measured.any() else 0.0
+    return np.where(measured, values, typical)

@@ -10,10 +10,42 @@ from dataclasses import dataclass
 
 from dask_diag.columns import FloatArray, IntArray
 
-__all__ = ["STEPS", "Work"]
+__all__ = ["STEPS", "Cluster", "Work"]
 
 STEPS = ("prepare", "wake", "gap", "collect", "deliver", "notice")
 """What is done for each task between tasks: columns of `Work`, in seconds."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a cluster's computation has that one of a local scheduler has not.
+
+    Attributes
+    ----------
+    threads : int
+        Of each worker.
+    hosts : int
+    cpus : float
+        Of all hosts; infinite if not known.
+    is_one_process : bool
+        Whether all workers are in one process, and share its GIL.
+    delay : array of float
+        From when a task's inputs were there, or the first task was sent, until the client had
+        submitted it.
+    nbytes : array of float
+        The size of each result.
+    latency, bytes_a_second : float
+        Seconds until a small result of another worker is there, and how fast large ones come.
+    """
+
+    threads: int
+    hosts: int
+    cpus: float
+    is_one_process: bool
+    delay: FloatArray
+    nbytes: FloatArray
+    latency: float
+    bytes_a_second: float
 
 
 @dataclass(frozen=True)
@@ -67,6 +99,11 @@ class Work:
         A dependency each: numbers of tasks.
     sleeps : bool
         Whether tasks, as they were recorded, wanted no CPU most of the time.
+    cluster : Cluster or None
+        None if a local scheduler ran them. Else `wake` is from the arrival of a task and its inputs
+        to its start on a free thread, `gap` from the end of the task before on a thread that was
+        not, `collect` what a task costs the scheduler in all, and `startup` when each thread was
+        there.
     """
 
     rows: IntArray
@@ -95,6 +132,7 @@ class Work:
     depends_on: IntArray
     graph_bytes: float = 0.0
     sleeps: bool = False
+    cluster: Cluster | None = None
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -40,8 +40,8 @@ class Batch(NamedTuple):
     details : mapping
         By id, of the runs that have more than others.
     transfers : sequence
-        Of each: the id of the run whose result was sent, the numbers of the workers that it went
-        from and to, start, stop, and bytes.
+        Of each: the id of the run whose result was sent (-1 if that is not recorded), the numbers
+        of the workers that it went from and to, start, stop, and bytes.
     others : bytes
         Of each task of a client that is not recorded: the number of its worker, start and stop, as
         64-bit floats.

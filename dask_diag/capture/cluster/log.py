@@ -51,8 +51,6 @@ class ClusterLog:
     dropped, running : int
         Runs that were left out, as too many waited to be pulled; and the tasks that still ran at
         the end.
-    unattributed : tuple
-        How many transfers there were of what no recorded task made, and their bytes.
     coroutines : int
         How many runs had no stacks that could be sampled.
     unmeasured : dict of str to int
@@ -79,7 +77,6 @@ class ClusterLog:
         self.clients: list[str] = []
         self.faults: dict[str, int] = {}
         self.unmeasured: dict[str, int] = {}
-        self.unattributed: tuple[float, ...] = (0, 0.0)
         self.dropped = self.running = 0
         self.received = self.coroutines = 0
         self.is_left = self.has_ended = False
@@ -103,7 +100,6 @@ class ClusterLog:
         self.faults = dict(reply.get("faults", self.faults))
         self.dropped = reply.get("dropped", self.dropped)
         self.unmeasured = dict(reply.get("unmeasured", self.unmeasured))
-        self.unattributed = tuple(reply.get("unattributed", self.unattributed))
         self.running = reply.get("running", self.running)
 
     def _add_worker(self, worker: ClusterWorker) -> None:
@@ -148,15 +144,6 @@ class ClusterLog:
         if self.dropped:
             what = "runs of tasks" if self.wants.get("tasks") else "rows"
             notices.append(f"{self.dropped:,} {what} are missing: more than were pulled")
-        count, nbytes = self.unattributed
-        if count:
-            transfers, verb = (
-                ("1 transfer", "is") if count == 1 else (f"{count:,} transfers", "are")
-            )
-            notices.append(
-                f"{transfers} ({nbytes:,.0f} bytes) of data that no recorded task made {verb} "
-                "left out: it was there before, or was scattered"
-            )
         counts = {**self.unmeasured, "coroutine": self.coroutines}
         for kind, text in _UNMEASURED.items():
             number = counts.get(kind, 0)

@@ -120,7 +120,6 @@ class Reply(TypedDict, total=False):
     clients: Sequence[str]
     dropped: int
     unmeasured: dict[str, int]
-    unattributed: Sequence[float]
     running: int
     faults: dict[str, int]
 

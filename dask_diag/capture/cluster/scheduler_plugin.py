@@ -119,7 +119,6 @@ class DaskDiagSchedulerPlugin(LeavingCollector, SchedulerPlugin):
             "clients": list(self.clients),
             "dropped": collected.dropped,
             "unmeasured": collected.unmeasured,
-            "unattributed": collected.unattributed,
             "faults": self.faults,
         }
 

@@ -42,6 +42,8 @@ __all__ = ["MOST_ORPHANS", "RunCollector"]
 
 MOST_ORPHANS = 10_000
 """Runs that were cancelled and of whose end nothing was heard; each takes about half a kilobyte."""
+NO_ROW = -1
+"""In place of the number of a run, of what none that is recorded made."""
 UNHEARD = "cancelled"
 """By what those beyond them are counted, for a notice."""
 
@@ -262,15 +264,16 @@ class RunCollector(OthersCollector):
 
     def _transferred(self, key: Hashable, source: str, worker: str, *measured: float) -> None:
         task = self.tasks.get(key)
-        if task is None or task.row < 0:
-            for session in self._recorders_of_dependents(key):
-                count, nbytes = session.unattributed
-                session.unattributed = count + 1, nbytes + measured[-1]
-            return
+        row = NO_ROW if task is None else task.row
+        if task is None or row < 0:
+            # It was there before, or was scattered.
+            sessions = self._recorders_of_dependents(key)
+        else:
+            sessions = task.computation.recorders
         source_number, number = self.numbers.get(source, -1), self.numbers.get(worker, -1)
-        for session in task.computation.recorders:
+        for session in sessions:
             if session.has_room(BYTES_PER_KEY):
-                session.transfers.append((task.row, source_number, number, *measured))
+                session.transfers.append((row, source_number, number, *measured))
 
     def _is_unmeasured(self, key: Hashable, kind: str) -> None:
         """A worker runs something that it cannot measure, or that has parts which are no tasks."""

@@ -99,8 +99,6 @@ class Session:
         self.sealed_size = 0
         self.dropped = 0
         self.unmeasured: dict[str, int] = {}
-        # Transfers of what no recorded task made, and their bytes.
-        self.unattributed = 0, 0.0
         self.computations: dict[int, Computation] = {}
         self.workers: dict[int, Worker] = {}
         self.clear()

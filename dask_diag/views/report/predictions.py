@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.simulation import ON_CLUSTER
 from dask_diag.analysis.what_if import predictions as table_of
 from dask_diag.formatting import counted
 from dask_diag.views.report.components import Grid, Part, Text, not_there, safe
 from dask_diag.views.report.figures import Figures
-from dask_diag.views.what_if import HEADINGS, NOTE, prediction_rows
+from dask_diag.views.what_if import HEADINGS, notes, prediction_rows
 
 __all__ = ["predictions"]
 
@@ -24,12 +23,10 @@ def predictions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     if not tasks:
         yield not_there("tasks", "Profiler")
         return
-    if analysis.on_cluster:
-        yield Text([f"Not simulated: {ON_CLUSTER}."])
-        return
     if tasks > _TASKS_SIMULATED:
         yield Text([f"Not simulated for {counted(tasks, 'task')}; dask-diag what-if does."])
         return
     rows = [tuple(map(safe, row)) for row in prediction_rows(table_of(analysis.simulator))]
     yield Grid("Predicted wall time", HEADINGS, rows)
-    yield Text([NOTE])
+    for note in notes(analysis.recording):
+        yield Text([note])

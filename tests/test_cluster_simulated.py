@@ -1,0 +1,296 @@
+"""What programs on clusters are predicted to take: by hand, and against clusters of other sizes."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from math import inf
+
+import dask
+import numpy as np
+import psutil
+import pytest
+
+pytest.importorskip("distributed")
+
+from dask_diag import DiagnosticError, Profiler, simulate, what_if
+from dask_diag.analysis.simulation import Simulator
+from dask_diag.views.what_if import what_if_summary
+
+from .clusters import cluster
+from .recordings import Busy
+from .tables import filled_table
+from .test_cluster_occupancy import recording
+
+MB = 1_000_000
+QUIET = 0.5
+"""CPUs that other programs use, at most, while a truth is measured."""
+ONE, TWO = ("a", 1, 0.0, np.nan), ("b", 1, 0.0, np.nan)
+
+
+def with_columns(recorded, table, **columns):
+    """The recording with other values in some columns of a table."""
+    made = getattr(recorded, table)
+    kept = {name: made[name] for name in made.columns}
+    return replace(recorded, **{table: filled_table(table, {**kept, **columns})})
+
+
+def with_inputs(recorded, *edges):
+    task, depends_on = zip(*edges, strict=True)
+    made = filled_table("dependencies", {"task": task, "depends_on": depends_on})
+    return replace(recorded, dependencies=made)
+
+
+def naps(count=8, **kwargs):
+    """Tasks of one second, one after the other on one thread; each waited in the queue before."""
+    sent = [max(n - 1.0, 0.0) for n in range(count)]
+    rows = [("a/0", sent[n], float(n), n + 1.0, n + 1.0, sent[n]) for n in range(count)]
+    return recording(rows, [ONE], stop=float(count), **kwargs)
+
+
+@pytest.mark.parametrize(("workers", "seconds"), [(1, 8), (2, 4), (3, 3), (4, 2), (8, 1), (inf, 1)])
+def test_tasks_without_inputs_run_on_all_threads(workers, seconds):
+    assert simulate(naps(), workers=workers).seconds == pytest.approx(seconds)
+
+
+def test_workers_have_as_many_threads_as_recorded():
+    """Of a result that another worker needs, two threads of one worker need no transfer."""
+    rows = [("a/0", 0, 0, 1, 1), ("a/1", 0, 0, 1, 1), ("a/0", 1, 1, 2, 2)]
+    both = with_inputs(recording(rows, [("a", 2, 0.0, np.nan)], stop=2.0), (2, 0), (2, 1))
+    both = with_columns(both, "tasks", nbytes=[250 * MB, 250 * MB, 0])
+    assert simulate(both).seconds == pytest.approx(2)
+    apart = with_columns(both, "workers", threads=[1])
+    # No transfer was recorded: 0.25 GB a second, and 5 ms.
+    assert simulate(apart, workers=2).seconds == pytest.approx(2 + 1.005)
+
+
+def sent_elsewhere():
+    """Two tasks of one second on two workers, and one that needs both: 2 s for 100 MB."""
+    rows = [("a/0", 0, 0, 1, 1), ("b/0", 0, 0, 1, 1), ("a/0", 1, 3, 4, 4)]
+    recorded = with_inputs(recording(rows, [ONE, TWO], stop=4.0), (2, 0), (2, 1))
+    recorded = with_columns(recorded, "tasks", nbytes=[100 * MB, 100 * MB, 0])
+    moves = {"task": [1], "activity": ["transfer"], "side": ["network"], "start": [1.0]}
+    moves |= {"stop": [3.0], "bytes": [100 * MB], "source": ["b"], "destination": ["a"]}
+    return replace(recorded, transfers=filled_table("transfers", moves))
+
+
+def test_results_of_other_workers_come_as_fast_as_recorded():
+    recorded = sent_elsewhere()
+    assert simulate(recorded).seconds == pytest.approx(4, abs=0.01)
+    assert simulate(recorded, remove={"transfer"}).seconds == pytest.approx(2)
+    # Alone, a worker has both.
+    assert simulate(recorded, workers=1).seconds == pytest.approx(3)
+    rows = {(row["kind"], row["name"]): row["seconds"] for row in what_if(recorded).to_dicts()}
+    assert rows["activity", "transfer"] == pytest.approx(2)
+    larger = with_columns(recorded, "tasks", nbytes=[400 * MB, 400 * MB, 0])
+    assert simulate(larger).seconds == pytest.approx(2 + 8, abs=0.05)
+
+
+def test_a_task_runs_where_its_inputs_are():
+    """Two chains on two workers move nothing, in whatever order their tasks are ready."""
+    rows = [
+        *(("a/0", 0, 0, 1, 1), ("b/0", 0, 0, 1, 1)),
+        *(("a/0", 1, 1, 2, 2), ("b/0", 1, 1, 2, 2)),
+    ]
+    chains = with_inputs(recording(rows, [ONE, TWO], stop=2.0), (2, 0), (3, 1))
+    chains = with_columns(chains, "tasks", nbytes=[1000 * MB] * 4)
+    assert simulate(chains).seconds == pytest.approx(2)
+    assert simulate(chains, workers=1).seconds == pytest.approx(4)
+
+
+def test_the_scheduler_takes_its_time_for_each_task():
+    busy = with_columns(naps(), "computations", scheduler_cpu=[4.0])
+    assert simulate(busy, workers=inf).seconds == pytest.approx(1 + 7 * 0.5)
+    # One that has little to do does what has nothing to do with tasks.
+    idle = with_columns(naps(), "computations", scheduler_cpu=[0.8])
+    assert simulate(idle, workers=inf).seconds == pytest.approx(1 + 7 * 0.001)
+    assert simulate(busy, workers=inf, merge_tasks=4).seconds == pytest.approx(4 + 0.5)
+
+
+def test_what_a_client_submits_later_is_there_later():
+    rows = [("a/0", 0, 0, 1, 1), ("a/0", 5, 5, 6, 6), ("a/0", 6.5, 6.5, 7, 7)]
+    recorded = with_inputs(recording(rows, [ONE], stop=7.0), (2, 1))
+    assert simulate(recorded).seconds == pytest.approx(7)
+    assert simulate(recorded, workers=8).seconds == pytest.approx(7)
+    assert simulate(recorded, speedup={"f-1": 2.0}).seconds == pytest.approx(6.5)
+
+
+def test_tasks_that_waited_in_the_queue_were_submitted_before():
+    rows = [("a/0", float(n), float(n), n + 1.0, n + 1.0, float(n)) for n in range(4)]
+    assert simulate(recording(rows, [ONE], stop=4.0), workers=4).seconds == pytest.approx(1)
+
+
+def test_a_late_worker_is_late_and_others_with_it():
+    rows = [(lane, s, s, s + 1, s + 1, s) for lane, s in (("a/0", 0), ("a/0", 1), ("a/0", 2))]
+    rows += [("b/0", 2, 2, 3, 3, 2)]
+    recorded = recording(rows, [ONE, ("b", 1, 2.0, np.nan)], stop=3.0)
+    assert simulate(recorded).seconds == pytest.approx(3)
+    assert simulate(recorded, workers=4).seconds == pytest.approx(3)
+    assert simulate(recorded, remove={"startup"}).seconds == pytest.approx(2)
+
+
+def test_a_task_that_waits_behind_a_long_one_runs_elsewhere():
+    rows = [("a/0", 0, 0, 9, 9), *(("b/0", 0, n, n + 1, n + 1) for n in range(5))]
+    recorded = recording(rows, [ONE, TWO], stop=9.0)
+    assert simulate(recorded).seconds == pytest.approx(9)
+    # One of the four others was sent ahead to wait for the long one, and is sent on.
+    assert simulate(recorded, speedup={"f-0": 4.0}).seconds == pytest.approx(4, abs=0.1)
+
+
+def test_a_run_whose_worker_was_lost_ends_there():
+    rows = [("a/0", 0, 0, np.nan, 1), ("b/0", 1, 1, 2, 2), ("b/0", 2, np.nan, np.nan, np.nan)]
+    recorded = recording(rows, [("a", 1, 0.0, 1.0), TWO], stop=2.0)
+    recorded = with_columns(recorded, "tasks", outcome=["unfinished", "ok", "cancelled"])
+    assert simulate(recorded).seconds == pytest.approx(2)
+    assert simulate(recorded).work == pytest.approx(2)
+
+
+def test_tasks_that_need_a_cpu_share_those_of_the_hosts():
+    spins = with_columns(naps(), "tasks", thread_cpu=np.ones(8), thread_noncpu=np.zeros(8))
+    one_host = with_columns(spins, "workers", cpus=[2], host=["here"])
+    assert simulate(one_host, workers=8).seconds == pytest.approx(4)
+    rows = [(f"{w}/0", n, float(n), n + 1.0, n + 1.0, n) for n in range(4) for w in "ab"]
+    both = recording(rows, [ONE, TWO], stop=4.0)
+    both = with_columns(both, "tasks", thread_cpu=np.ones(8), thread_noncpu=np.zeros(8))
+    both = with_columns(both, "workers", cpus=[1, 1], host=["here", "there"])
+    # More workers are on more hosts.
+    assert simulate(both, workers=8).seconds == pytest.approx(1)
+
+
+def test_a_cluster_is_not_simulated_on_a_local_scheduler():
+    with pytest.raises(DiagnosticError, match="scheduler: expected a recording of local"):
+        simulate(naps(), scheduler="threads")
+
+
+def test_the_table_says_what_is_not_known():
+    text = what_if_summary(what_if(naps(), workers=8), naps())
+    assert "8 workers" in text
+    assert "On a cluster, workers are threads" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_simulator_takes_seconds_for_many_tasks():
+    rows = [("a/0", 0.0, n * 1e-3, (n + 1) * 1e-3, (n + 1) * 1e-3) for n in range(20_000)]
+    many = recording(rows, [ONE], stop=20.0)
+    many = with_inputs(many, *((n, n - 10_000) for n in range(10_000, 20_000)))
+    simulator = Simulator(many)
+    start = time.process_time()
+    assert simulator.simulate(workers=inf).seconds < simulator.simulate(workers=8).seconds < 20
+    assert time.process_time() - start < 5
+
+
+def nap(seconds, *inputs):
+    time.sleep(seconds)
+
+
+def nothing(_):
+    pass
+
+
+def took(recorded):
+    return float((recorded.computations.stop - recorded.computations.start).sum())
+
+
+def predicted(recorded, **changes):
+    """Seconds of the computations, without what the program does before and after."""
+    return float(simulate(recorded, **changes).computations["seconds"].sum())
+
+
+def measured(client, function, *arguments):
+    with Profiler() as prof:
+        client.gather(client.map(function, *arguments, pure=False))
+    return prof.recording
+
+
+@contextmanager
+def on_quiet_cpus():
+    """What is measured while other programs compute is not known in advance."""
+
+    def of_others():
+        machine, own = psutil.cpu_times(), time.process_time()
+        return machine.user + machine.nice + machine.system - own
+
+    before, start = of_others(), time.perf_counter()
+    try:
+        yield
+    finally:
+        used = (of_others() - before) / (time.perf_counter() - start)
+        if used > QUIET:
+            raise Busy(f"other programs used {used:.1f} CPUs")
+
+
+def naps_in_two_steps(client, seconds):
+    """Naps on four workers, and one that needs them all."""
+    with Profiler() as prof:
+        first = client.map(nap, seconds, pure=False)
+        client.submit(nap, 0.2, first, pure=False).result()
+    return prof.recording
+
+
+def grown(client, workers):
+    client.cluster.scale(workers)
+    client.wait_for_workers(workers)
+    client.gather(client.map(nothing, range(4 * workers)))
+
+
+def more_workers():
+    with on_quiet_cpus(), cluster(workers=1) as client:
+        grown(client, 1)
+        one = measured(client, nap, [0.2] * 16)
+        assert predicted(one) == pytest.approx(took(one), rel=0.05)
+        for workers in (2, 4, 8):
+            grown(client, workers)
+            truth = took(measured(client, nap, [0.2] * 16))
+            assert predicted(one, workers=workers) == pytest.approx(truth, rel=0.1)
+
+
+def a_straggler_that_is_halved():
+    with on_quiet_cpus(), cluster(workers=4) as client:
+        grown(client, 4)
+        slow = naps_in_two_steps(client, [1.0, 0.2, 0.3, 0.4])
+        assert predicted(slow) == pytest.approx(took(slow), rel=0.05)
+        quick = naps_in_two_steps(client, [0.5, 0.2, 0.3, 0.4])
+        tasks = slow.tasks
+        key = tasks.key.tolist()[int(np.argmax(tasks.stop - tasks.start))]
+        assert predicted(slow, speedup={key: 2.0}) == pytest.approx(took(quick), rel=0.1)
+
+
+def larger_chunks_of_tiny_tasks():
+    """What the scheduler and the messages take; a task of nothing is still one of nothing."""
+    with on_quiet_cpus(), cluster(workers=2) as client:
+        grown(client, 2)
+        tiny = measured(client, nothing, range(2000))
+        assert predicted(tiny) == pytest.approx(took(tiny), rel=0.2)
+        truth = took(measured(client, nothing, range(200)))
+        assert truth / 2 < predicted(tiny, merge_tasks=10) < 2 * truth < took(tiny)
+
+
+def check_both_kinds(recorded):
+    assert recorded.computations.scheduler.tolist() == ["threads", "distributed"]
+    assert simulate(recorded).seconds == pytest.approx(recorded.stop - recorded.start, rel=0.05)
+    rows = simulate(recorded, workers=4).computations
+    assert rows["workers"].tolist() == [4, 4]
+    assert rows["seconds"] == pytest.approx([0.2, 0.2], rel=0.2)
+
+
+def local_schedulers_and_clusters():
+    with on_quiet_cpus(), cluster(workers=1) as client:
+        with Profiler() as prof:
+            tasks = [dask.delayed(nap)(0.2) for _ in range(4)]
+            dask.compute(tasks, scheduler="threads", num_workers=1)
+            client.gather(client.map(nap, [0.2] * 4, pure=False))
+        check_both_kinds(prof.recording)
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [
+        more_workers,
+        a_straggler_that_is_halved,
+        larger_chunks_of_tiny_tasks,
+        local_schedulers_and_clusters,
+    ],
+)
+def test_predictions_are_what_is_measured(truth, retried):
+    retried(truth)
