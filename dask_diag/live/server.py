@@ -134,7 +134,7 @@ class LiveServer:
     def is_idle(self) -> bool:
         """Whether it is of no more use.
 
-        Where locks are not listed, the file of a killed program is never said to be over.
+        Where locks are not seen, the file of a killed program is never said to be over.
         """
         model = self.viewer.model
         more = self.viewer.is_growing and model.quiet < ABANDONED
