@@ -153,7 +153,7 @@ def test_many_tasks_are_pixels_and_quick_to_zoom(opened):
     with Running() as server:
         page = opened(server)
         page.wait_for("state", "complete")
-        width = "() => Bokeh.documents[0].get_model_by_name('live_cells').data.dw.length"
+        width = "() => Bokeh.documents[0].get_model_by_name('live_images').data.dw.length"
         page.page.wait_for_function(width)
         assert page.model("live_tasks", "data")["left"] == []
         began = time.monotonic()
@@ -162,7 +162,7 @@ def test_many_tasks_are_pixels_and_quick_to_zoom(opened):
 
 
 ZOOMED = """async (key) => {
-    const models = ["live_tasks", "live_cells"].map((n) => Bokeh.documents[0].get_model_by_name(n))
+    const models = ["live_tasks", "live_images"].map((n) => Bokeh.documents[0].get_model_by_name(n))
     const began = performance.now()
     const drawn = new Promise((resolve) => models.map((m) => m.properties.data.change.connect(resolve)))
     document.dispatchEvent(new KeyboardEvent("keydown", {key}))

@@ -354,7 +354,7 @@ def test_a_recording_may_take_the_place_of_something_else():
     assert (update.fresh, update.state) == (True, FollowState.COMPLETE)
 
 
-def test_without_a_list_of_locks_it_is_quiet_and_never_truncated(contents):
+def test_where_locks_are_not_known_it_is_quiet_and_never_truncated(contents):
     Path("run.diag").write_bytes(contents["killed"])
     viewer = Viewer(is_locked=lambda file: None)
     update = viewer.wait()
@@ -363,7 +363,7 @@ def test_without_a_list_of_locks_it_is_quiet_and_never_truncated(contents):
     assert (update.state, update.quiet) == (FollowState.GROWING, 100 + QUIET)
 
 
-def test_of_one_that_grows_the_list_of_locks_is_read_once():
+def test_of_one_that_grows_it_is_asked_once_for_the_lock():
     asked = []
 
     def is_locked(file):
@@ -376,7 +376,7 @@ def test_of_one_that_grows_the_list_of_locks_is_read_once():
             writer.append(example(n))
             viewer.now += 0.8
             assert viewer.poll().state == FollowState.GROWING
-        # Whether the list speaks for its writer.
+        # Whether the lock of its writer is seen.
         assert len(asked) == 1
         viewer.now += QUIET
         viewer.poll()
@@ -386,8 +386,8 @@ def test_of_one_that_grows_the_list_of_locks_is_read_once():
 
 
 @pytest.mark.parametrize("stops_at", [2, 5])
-def test_a_writer_whose_lock_is_not_listed_is_quiet_and_never_truncated(stops_at):
-    """As one in a container beside this one, or on another machine."""
+def test_a_writer_whose_lock_is_not_seen_is_quiet_and_never_truncated(stops_at):
+    """As one on another machine."""
     viewer = Viewer(is_locked=lambda file: False)
     with Writer("run.diag") as writer:
         for n in range(stops_at):
@@ -405,7 +405,7 @@ def test_a_writer_that_goes_on_after_it_was_taken_for_killed_is_not_taken_for_it
     viewer = Viewer(is_locked=lambda file: False)
     with Writer("run.diag") as writer:
         writer.append(example(3))
-        # Nothing shows yet that the list does not speak for it.
+        # Nothing shows yet that its lock cannot be seen.
         assert viewer.wait().state == FollowState.TRUNCATED
         writer.append(example(4))
         assert_state_and_rows(viewer, FollowState.GROWING)
@@ -434,26 +434,34 @@ def in_another_namespace(*command):
     return ["unshare", "-r", "--pid", "--fork", "--mount-proc", *command]
 
 
-def test_a_writer_in_another_pid_namespace_is_not_taken_for_killed():
+@pytest.mark.parametrize("appended", [0, 4])
+def test_a_writer_in_another_pid_namespace_is_growing_until_it_is_killed(appended):
+    """Also one that had stopped before it was followed."""
     tried = subprocess.run(in_another_namespace("true"), capture_output=True, check=False)
     if tried.returncode:
         pytest.skip("no PID namespaces here")
     here = str(Path(__file__).parent.parent)
     command = in_another_namespace(sys.executable, "-c", WATCHER, here)
-    with (
-        Writer("run.diag") as writer,
-        subprocess.Popen(
-            command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
-        ) as watcher,
-    ):
-        states = []
-        for n in range(4):
-            writer.append(example(n + 1))
-            watcher.stdin.write("poll\n")
+    writer = Writer("run.diag")
+    writer.append(example(1))
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+    ) as watcher:
+
+        def after(wait):
+            watcher.stdin.write(f"{wait}\n")
             watcher.stdin.flush()
-            states.append(watcher.stdout.readline().strip())
-        out, _ = watcher.communicate("quiet\n" * 3)
-    assert {*states, *out.split()} == {FollowState.GROWING}
+            return watcher.stdout.readline().strip()
+
+        states = []
+        for n in range(appended):
+            writer.append(example(n + 2))
+            states.append(after("poll"))
+        states += [after("quiet") for _ in range(3)]
+        writer.abandon()
+        last = [after("quiet") for _ in range(2)][-1]
+    assert {*states} == {FollowState.GROWING}
+    assert last == FollowState.TRUNCATED
 
 
 WATCHER = """
@@ -542,12 +550,19 @@ def test_too_many_open_files_say_nothing_of_the_recording(monkeypatch):
 def test_to_follow_takes_no_lock(monkeypatch):
     import fcntl
 
+    ask = fcntl.fcntl
+
     def refuse(*args):
         raise AssertionError("a lock was tried")
+
+    def only_ask(file, command, request):
+        assert command == fcntl.F_OFD_GETLK
+        return ask(file, command, request)
 
     with Writer("run.diag") as writer:
         writer.append(example(10))
         monkeypatch.setattr(fcntl, "flock", refuse)
+        monkeypatch.setattr(fcntl, "fcntl", only_ask)
         for _ in range(3):
             Viewer().wait()
         monkeypatch.undo()
@@ -583,7 +598,7 @@ time.sleep(100)
 """
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="the system does not list locks")
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not say who locks a file")
 def test_a_killed_writer_is_noticed_and_a_stopped_one_is_not_taken_for_killed():
     here = str(Path(__file__).parent.parent)
     process = subprocess.Popen([sys.executable, "-c", WRITER, here], stdout=subprocess.PIPE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import gzip
 import http.client
@@ -32,6 +31,7 @@ from dask_diag import load, record, save, summary
 from dask_diag.analysis.functions import by_function
 from dask_diag.cli import main
 from dask_diag.live import command, connections, report_process, server
+from dask_diag.live.bins import NOTHING, OFF_CPU, ROWS, dominant, shares, stacked
 from dask_diag.live.compression import QuickCompression
 from dask_diag.live.connections import MOST_STRANGERS
 from dask_diag.live.model import LiveModel
@@ -44,7 +44,7 @@ from dask_diag.live.security import (
     refusal,
 )
 from dask_diag.live.server import LiveServer, bind
-from dask_diag.live.stream import MOST_RECTANGLES, NOTHING, binned, stream_in_view
+from dask_diag.live.stream import MOST_RECTANGLES, stream_in_view
 from dask_diag.schema import PROFILING
 from dask_diag.storage.follow import Follower
 from dask_diag.storage.writing import Writer
@@ -318,12 +318,24 @@ def test_answers_are_small():
         assert len(gzip.compress(text, QuickCompression.GZIP_LEVEL)) < 50_000
 
 
+def test_where_much_is_in_each_pixel_pixels_are_wider_and_the_answer_is_small():
+    tasks = many_tasks(60_000, workers=16).tasks
+    model = LiveModel()
+    model.tasks.extend(tasks)
+    stop = float(np.nanmax(tasks.stop))
+    stream = stream_in_view(model, 0.0, stop, 1200)
+    assert 100 < stream["columns"] < 1200
+    text = json.dumps(stream).encode()
+    assert 25_000 < len(gzip.compress(text, QuickCompression.GZIP_LEVEL)) < 45_000
+
+
 def test_numbers_alone_are_the_same_without_what_is_drawn(running):
     whole, numbers = running.answer(), running.answer("p=0")
     for name in ("now", "view", "stream", "resources", "overview", "limits"):
         del whole[name]
-    assert numbers.pop("took") > 0
-    assert whole.pop("took") > 0
+    for costs in ("took", "polled"):
+        assert numbers.pop(costs) > 0
+        assert whole.pop(costs) > 0
     assert numbers == whole
     assert len(json.dumps(numbers)) < 5_000
 
@@ -503,7 +515,7 @@ def test_it_ends_when_nobody_has_asked_and_nothing_more_is_to_come():
         async def idle_after(seconds):
             clock.now += seconds
             for each in (live, child):
-                await each.look()
+                each.look()
             return live.is_idle(), child.is_idle()
 
         try:
@@ -524,24 +536,51 @@ def test_it_ends_when_nobody_has_asked_and_nothing_more_is_to_come():
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("lists_locks", [True, False])
-def test_it_ends_where_locks_are_not_listed_though_the_file_is_never_over(lists_locks):
+def test_it_reads_when_a_page_asks_and_else_now_and_then():
+    clock = Clock()
+    with Writer("run.diag") as writer, Running(clock=clock) as running:
+
+        def recorded():
+            return running.server.viewer.model.recorded
+
+        writer.append(example(3))
+        clock.now += 1
+        assert recorded_in(running.answer()) == recorded() == 3
+        # What was read just now is new enough for another page.
+        writer.append(example(4))
+        assert recorded_in(running.answer()) == 3
+        clock.now += 1
+        assert recorded_in(running.answer()) == 7
+        writer.append(example(5))
+        clock.now += server.UNASKED - 0.1
+        time.sleep(2.5 * server.PERIOD)
+        assert recorded() == 7
+        clock.now += 0.2
+        when(lambda: recorded() == 12)
+
+
+def recorded_in(answer):
+    return sum(int(row[2]) for row in answer["functions"])
+
+
+@pytest.mark.parametrize("sees_locks", [True, False])
+def test_it_ends_where_locks_are_not_seen_though_the_file_is_never_over(sees_locks):
     async def main():
         clock = Clock()
         with Writer("run.diag") as writer:
             writer.append(example(3))
             child = LiveServer("run.diag", bind(0), clock=clock, waits=False)
-            if not lists_locks:
+            if not sees_locks:
                 child.viewer = server.Viewer(
                     "run.diag",
                     clock=clock,
                     follower=Follower("run.diag", clock=clock, is_locked=lambda file: None),
                 )
             try:
-                await child.look()
+                child.look()
                 for seconds, is_idle in ((500, False), (99, False), (2, True)):
                     clock.now += seconds
-                    await child.look()
+                    child.look()
                     assert child.viewer.is_growing
                     assert child.is_idle() is is_idle
                 # A page is open.
@@ -688,54 +727,59 @@ def test_the_command_serves_until_it_is_interrupted():
     assert Path("run.diag").read_bytes() == before
 
 
-def brute_force(left, right, functions, count, columns):
+def brute_force(left, right, functions, weights, count, columns):
     cover = np.zeros((count, columns))
-    for a, b, function in zip(left, right, functions, strict=True):
+    for a, b, function, weight in zip(left, right, functions, weights, strict=True):
         for pixel in range(columns):
-            cover[function, pixel] += max(0.0, min(b, pixel + 1) - max(a, pixel))
+            cover[function, pixel] += weight * max(0.0, min(b, pixel + 1) - max(a, pixel))
     return cover
 
 
 @given(
     st.lists(
-        st.tuples(st.floats(-5, 15), st.floats(0, 6), st.integers(0, 2)), min_size=1, max_size=12
+        st.tuples(st.floats(-5, 15), st.floats(0, 6), st.integers(0, 2), st.floats(0, 1, width=16)),
+        min_size=1,
+        max_size=12,
     )
 )
-def test_a_pixel_has_the_function_with_most_time_there(tasks):
-    left = np.array([start for start, _, _ in tasks])
-    right = left + np.array([length for _, length, _ in tasks])
-    functions = np.array([function for _, _, function in tasks])
-    dominant, level = binned(left, right, functions, 3, 10)
-    cover = brute_force(left, right, functions, 3, 10)
-    assert level == pytest.approx(np.minimum(cover.sum(axis=0), 1), abs=1e-6)
+def test_a_pixel_has_the_time_of_each_function_there_and_of_its_cpu(tasks):
+    left, lasted, functions, cpu = (np.array(column) for column in zip(*tasks, strict=True))
+    right = left + lasted
+    busy, computing = shares(left, right, functions, cpu, (3, 10))
+    expected = brute_force(left, right, functions, np.ones(len(left)), 3, 10)
+    assert busy == pytest.approx(expected, abs=1e-6)
+    assert computing == pytest.approx(brute_force(left, right, functions, cpu, 3, 10), abs=1e-6)
+    chosen = dominant(busy)
     for pixel in range(10):
-        if level[pixel] == 0:
-            assert dominant[pixel] == NOTHING
+        if chosen[pixel] == NOTHING:
+            assert expected[:, pixel].max() < 1e-6
         else:
-            assert cover[dominant[pixel], pixel] == pytest.approx(cover[:, pixel].max(), abs=1e-6)
+            assert busy[chosen[pixel], pixel] == busy[:, pixel].max() > 0
 
 
-SAVED_ROWS = 16
-"""Of a lane's image in a saved page."""
+def test_a_lane_of_many_short_tasks_shows_each_function_for_its_share():
+    """Half of the time inc, which is off the CPU for half of it, a quarter add, a quarter idle."""
+    start = np.arange(0.0, 10.0, 0.1)
+    left = np.concatenate([start, start + 0.05])
+    right = left + np.repeat([0.05, 0.025], 100)
+    busy, cpu = shares(left, right, np.repeat([0, 1], 100), np.repeat([0.5, 1.0], 100), (2, 10))
+    for column in stacked(busy, cpu).reshape(10, ROWS).tolist():
+        assert column == [0] * 4 + [1] * 4 + [OFF_CPU] * 4 + [NOTHING] * 4
 
 
 @needs_node
-@pytest.mark.parametrize("view", [(0.0, 1.5), (0.4, 1.1)])
-def test_pixels_are_as_high_and_of_the_function_that_the_saved_page_has_there(view):
+@pytest.mark.parametrize("view", [(0.0, 1.5), (0.4, 1.1), (0.0, 60.0)])
+def test_lanes_are_drawn_as_the_saved_page_draws_them(view):
     width, (start, stop) = 300, view
     tasks = many_tasks(10_000, workers=4).tasks
     model = LiveModel()
     model.tasks.extend(tasks)
     stream = stream_in_view(model, start, stop, width, most_rectangles=-1)
-    shape = (len(stream["lanes"]), width)
-    cells, busy = (
-        np.frombuffer(base64.b64decode(stream[name]), np.uint8).reshape(shape)
-        for name in ("cells", "busy")
-    )
-    names = [name for name, _ in stream["functions"]]
+    (drawn,) = run_javascript("live/stream.js", "images", [stream, [start, stop], 4])
+    names, colors = zip(*stream["functions"], strict=True)
     for lane, worker in enumerate(stream["lanes"]):
         own = tasks.rows(np.flatnonzero(tasks.worker.where(worker)))
-        columns = {"start": own.start, "stop": own.stop, "cpu": own.stop - own.start}
+        columns = {"start": own.start, "stop": own.stop, "cpu": own.thread_cpu}
         codes = [names.index(name) if name in names else 0 for name in own.function.tolist()]
         given = [
             {**columns, "function": codes, "unit": 1},
@@ -744,24 +788,22 @@ def test_pixels_are_as_high_and_of_the_function_that_the_saved_page_has_there(vi
             (stop - start) / width,
             width,
             {
-                "colors": [f"#{code + 1:06x}" for code in range(len(names))],
-                "off_cpu_color": "#0000ff",
+                "colors": colors,
+                "off_cpu_color": stream["off_cpu"][1],
                 # A live page draws nothing above tasks.
                 "free": {"start": 0, "length": 1, "units": 1}
                 | {name: [] for name in ("colors", "names", "hatched", "shares")},
             },
         ]
-        ((image,),) = run_javascript("plots/tasks/binned.js", "images_of", given)
-        # The colour is the function; as numbers the colours have their blue in the third byte.
-        drawn = np.array(image, np.int64).reshape(SAVED_ROWS, width) >> 16 & 0xFF
-        height = (drawn > 0).sum(axis=0)
-        assert height == pytest.approx(busy[lane] / 255 * SAVED_ROWS, abs=1)
-        assert height.max() > SAVED_ROWS // 2
-        rows = np.array([(drawn == code + 1).sum(axis=0) for code in range(len(names))])
-        second, first = np.sort(rows, axis=0)[-2:]
-        clear = first - second > 2
-        assert clear.sum() > 20
-        assert (rows.argmax(axis=0) == cells[lane])[clear].all()
+        ((saved,),) = run_javascript("plots/tasks/binned.js", "images_of", given)
+        seen, expected = (
+            np.array(image, np.int64).reshape(ROWS, width)
+            # The saved page draws lanes from above.
+            for image in (drawn["image"][lane], saved)
+        )
+        # Where a time is a half of a row, the last digit decides.
+        assert np.count_nonzero(seen != expected[::-1]) <= 2
+        assert len(np.unique(seen)) > 2
 
 
 def test_few_tasks_are_rectangles_and_many_are_pixels():
@@ -769,12 +811,20 @@ def test_few_tasks_are_rectangles_and_many_are_pixels():
     few.tasks.extend(example(200).tasks)
     stream = stream_in_view(few, 1000.0, 1002.0, 800)
     assert len(stream["left"]) == stream["tasks"] == len(few.tasks)
-    assert "cells" not in stream
+    assert "codes" not in stream
     many = LiveModel()
     many.tasks.extend(example(2 * MOST_RECTANGLES).tasks)
     stream = stream_in_view(many, 1000.0, 1002.0, 800)
-    assert "left" not in stream
+    assert stream["left"] == []
     assert stream["columns"] == 800
+
+
+def test_of_many_tasks_those_that_run_are_rectangles():
+    model = busy_model()
+    model.stop = 20.0
+    stream = stream_in_view(model, 0.0, 20.0, 200, most_rectangles=3)
+    assert stream["share"] == [-1] * 9
+    assert stream["codes"]
 
 
 def test_running_tasks_are_in_the_stream_until_now():

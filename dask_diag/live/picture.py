@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 from collections import defaultdict
 from html import escape
 from itertools import groupby
 
+from dask_diag.columns import IntArray
 from dask_diag.live.answer import FOLLOWED
-from dask_diag.live.stream import NOTHING, Stream, stream_in_view
+from dask_diag.live.bins import NOTHING
+from dask_diag.live.stream import dominant_in_view
 from dask_diag.live.texts import (
     duration,
     preparation_line,
@@ -59,17 +60,17 @@ def _stream_of(viewer: Viewer) -> list[str]:
     stop = max(viewer.now, model.start + 1.0)
     start = max(model.start, stop - FOLLOWED)
     workers = max(1, min(_MOST_LANES, len(model.tasks.workers.names)))
-    stream = stream_in_view(model, start, stop, _MOST_CELLS // workers, most_rectangles=-1)
-    if not stream["tasks"]:
-        return []
-    lanes = min(_MOST_LANES, len(stream["lanes"]))
+    lanes, functions = dominant_in_view(model, start, stop, _MOST_CELLS // workers)
+    lanes = lanes[:_MOST_LANES]
     paths = "".join(
-        f'<path d="{data}" fill="{escape(stream["functions"][function][1])}"/>'
-        for function, data in _paths(stream, lanes).items()
+        f'<path d="{data}" fill="{escape(functions[function][1])}"/>'
+        for function, data in _paths(lanes).items()
     )
-    height = lanes * _LANE
-    names = "".join(_swatch(*function) for function in stream["functions"][:_MOST_NAMES])
-    label = f"Tasks of {lanes} workers, {duration(stop - start)}"
+    if not paths:
+        return []
+    height = len(lanes) * _LANE
+    names = "".join(_swatch(*function) for function in functions[:_MOST_NAMES])
+    label = f"Tasks of {len(lanes)} workers, {duration(stop - start)}"
     return [
         f'<svg role="img" aria-label="{label}" viewBox="0 0 {_WIDTH} {height}" width="100%">'
         f"{paths}</svg>",
@@ -85,14 +86,12 @@ def _swatch(name: str, color: str) -> str:
     )
 
 
-def _paths(stream: Stream, lanes: int) -> dict[int, str]:
+def _paths(lanes: list[IntArray]) -> dict[int, str]:
     """For each function the rectangles of where it had most of a worker's time."""
-    cells, columns = base64.b64decode(stream["cells"]), stream["columns"]
-    scale = _WIDTH / columns
     paths: defaultdict[int, list[str]] = defaultdict(list)
-    for lane in range(lanes):
-        column = 0
-        for function, run in groupby(cells[lane * columns : (lane + 1) * columns]):
+    for lane, functions in enumerate(lanes):
+        scale, column = _WIDTH / len(functions), 0
+        for function, run in groupby(functions.tolist()):
             length = len(list(run))
             if function != NOTHING:
                 width = length * scale

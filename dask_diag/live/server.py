@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING
@@ -40,18 +41,25 @@ if TYPE_CHECKING:
 
     from tornado.httputil import HTTPServerRequest
 
-__all__ = ["ABANDONED", "ADDRESS", "IDLE", "LiveServer", "PortTakenError", "bind"]
+__all__ = ["ABANDONED", "ADDRESS", "IDLE", "UNASKED", "LiveServer", "PortTakenError", "bind"]
 
 IDLE = 60.0
 """Seconds without a question after which it ends, once nothing more is to come."""
 ABANDONED = 600.0
 """Seconds without a change after which a file that is not complete keeps no viewer, either."""
-_LONGEST_POLL = 10.0
-"""Seconds after which a question is answered, if nothing is new."""
+UNASKED = 4.0
+"""Seconds from one poll to the next of a file that grows, if no page asks."""
+_JUST_NOW = 0.8
+"""Seconds before a question within which a poll is new enough for its answer."""
+_MOST_POLLS = 10
+"""After which a question is answered, if nothing is new."""
 
 
 class LiveServer:
     """Follows a file and answers pages.
+
+    It reads the file when a page asks: what nobody would see costs nothing. While a page that has
+    all there is waits, it goes on reading.
 
     Parameters
     ----------
@@ -62,6 +70,11 @@ class LiveServer:
         Whether to go on, with no page open, as long as there is no recording yet.
     clock : callable, optional
         Seconds.
+
+    Attributes
+    ----------
+    polled : float
+        CPU seconds that the last poll took.
     """
 
     def __init__(
@@ -78,13 +91,14 @@ class LiveServer:
         self.token = new_token()
         self.port: int = sockets[0].getsockname()[1]
         self.hosts = allowed_hosts(self.port)
-        self.news = asyncio.Condition()
+        self.polled = 0.0
         self.stopped = asyncio.Event()
         self._making_report = asyncio.Lock()
         self._sockets = sockets
         self._waits = waits
         self._clock = clock
         self._asked = clock()
+        self._looked = -inf
         self._server: LimitedServer | None = None
 
     @property
@@ -115,26 +129,28 @@ class LiveServer:
         server.add_sockets(self._sockets)
         try:
             while not self.stopped.is_set() and not self.is_idle():
-                await self.look()
+                self.look(UNASKED if self.viewer.is_growing else 0.0)
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self.stopped.wait(), PERIOD)
         finally:
             server.stop()
             await server.close_all_connections()
 
-    async def look(self) -> None:
-        """Read what is new, and answer those who wait for it."""
-        before = self.revision
+    def look(self, oldest: float = 0.0) -> None:
+        """Read what is new, unless that was done less than so many seconds ago."""
+        now = self._clock()
+        if now - self._looked < oldest:
+            return
+        self._looked = now
+        began = thread_time()
         self.viewer.poll()
+        self.polled = thread_time() - began
         self.findings.refresh(self.viewer)
-        if self.revision != before:
-            async with self.news:
-                self.news.notify_all()
 
     def is_idle(self) -> bool:
         """Whether it is of no more use.
 
-        Where locks are not listed, the file of a killed program is never said to be over.
+        Where locks are not seen, the file of a killed program is never said to be over.
         """
         model = self.viewer.model
         more = self.viewer.is_growing and model.quiet < ABANDONED
@@ -142,17 +158,14 @@ class LiveServer:
         is_busy = more or self._making_report.locked()
         return not is_busy and self._clock() - self._asked >= IDLE
 
-    async def wait_for_news(self, revision: int) -> None:
-        """Until there is something newer than that, but not for long."""
-
-        async def newer() -> None:
-            async with self.news:
-                await self.news.wait_for(lambda: self.revision != revision)
-
-        try:
-            await asyncio.wait_for(newer(), _LONGEST_POLL)
-        except asyncio.TimeoutError:
-            return
+    async def look_for_news(self, revision: int) -> None:
+        """Read until there is something newer than that, but not for long."""
+        self.look(_JUST_NOW)
+        for _ in range(_MOST_POLLS):
+            if self.revision != revision:
+                return
+            await asyncio.sleep(PERIOD)
+            self.look(_JUST_NOW)
 
 
 def _application(server: LiveServer) -> tornado.web.Application:
@@ -226,8 +239,7 @@ class _Data(_Handler):
             self.set_status(400)
             return
         server = self.server
-        if question.revision == server.revision:
-            await server.wait_for_news(question.revision)
+        await server.look_for_news(question.revision)
         if self._is_gone:
             return
         began = thread_time()
@@ -235,8 +247,9 @@ class _Data(_Handler):
         if question.pictures:
             content.update(pictures(server.viewer, question.view, question.columns))
         self.set_header("Content-Type", "application/json")
-        # What it costs to draw the same again says how soon a page asks again.
-        self.finish(json.dumps({**content, "took": thread_time() - began}))
+        # What it costs to read on and to draw the same again says how soon a page asks again.
+        took = thread_time() - began
+        self.finish(json.dumps({**content, "took": took, "polled": server.polled}))
 
 
 class _Picture(_Handler):
@@ -246,7 +259,7 @@ class _Picture(_Handler):
         return self.request.headers.get(TOKEN_HEADER)
 
     async def get(self) -> None:
-        await self.server.look()
+        self.server.look()
         self.finish(picture(self.server.viewer))
 
 

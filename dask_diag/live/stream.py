@@ -1,40 +1,67 @@
-"""The tasks in an interval of time: rectangles if they are few, else what is in each pixel."""
+"""The tasks in an interval of time: rectangles if they are few, else an image of each lane."""
 
 from __future__ import annotations
 
 import base64
 from itertools import pairwise
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
 from dask_diag.analysis.grouping import worker_order
 from dask_diag.columns import Array, FloatArray, IntArray
+from dask_diag.live.bins import OFF_CPU, ROWS, dominant, runs, shares, stacked
 from dask_diag.live.model import LiveModel
+from dask_diag.schema import Activity
 from dask_diag.views.escaping import shown
+from dask_diag.views.theme.colors import color_of_activity
 
-__all__ = ["MOST_RECTANGLES", "Stream", "binned", "stream_in_view"]
+__all__ = ["MOST_RECTANGLES", "Stream", "dominant_in_view", "stream_in_view"]
 
 MOST_RECTANGLES = 3000
 _MOST_LANES = 40
 _MOST_CELLS = 24_000
+_MOST_RUNS = 30_000
+"""Of an answer's images: with them it has at most 50 kB."""
 _MOST_FUNCTIONS = 250
-"""A cell has one byte for its function."""
+"""A code is one byte."""
 _PARTS_OF_A_PIXEL = 4
 _NAME, _LANE_NAME = 60, 14
-NOTHING = 255
 
 
-_Drawn = tuple[FloatArray, FloatArray, IntArray, IntArray]
-"""Start and stop, from the left, function and lane of each task."""
+class _Drawn(NamedTuple):
+    """The tasks in view.
+
+    Attributes
+    ----------
+    left, right : array
+        Seconds from the left.
+    function, lane : array
+        Codes; -1 is the lane of those that are not drawn.
+    share : array
+        Of their time, that was CPU time; NaN of those that run.
+    """
+
+    left: FloatArray
+    right: FloatArray
+    function: IntArray
+    lane: IntArray
+    share: FloatArray
+
+    def rows(self, chosen: Array | slice) -> _Drawn:
+        """Some of them."""
+        return _Drawn._make(column[chosen] for column in self)
 
 
 class Stream(TypedDict, total=False):
     """What a page draws; numbers are counted in units of `unit` seconds from the left.
 
-    ``functions`` are names and colours; ``function`` has their indices. There is either ``left``,
-    ``length``, ``lane``, ``share`` (per cent of CPU, or -1 of a task that runs), or ``cells`` (the
-    function of each pixel, lane by lane) and ``busy`` (how much of it was busy, of 255).
+    ``functions`` are names and colours; ``function`` has their indices. Rectangles have ``left``,
+    ``length``, ``lane``, and ``share`` (per cent of CPU, or -1 of a task that runs). If there would
+    be too many, only tasks that run are rectangles. Of the others there is an image of each lane,
+    of ``columns`` pixels and ``rows``: ``codes`` (bytes) and how often each is repeated
+    (``repeats``, of two bytes), pixel by pixel from below. ``off_cpu`` is the code of tasks off the
+    CPU, and its colour.
     """
 
     lanes: list[str]
@@ -48,8 +75,10 @@ class Stream(TypedDict, total=False):
     function: list[int]
     share: list[int]
     columns: int
-    cells: str
-    busy: str
+    rows: int
+    codes: str
+    repeats: str
+    off_cpu: tuple[int, str]
 
 
 def stream_in_view(
@@ -60,90 +89,95 @@ def stream_in_view(
     most_rectangles: int = MOST_RECTANGLES,
 ) -> Stream:
     """What is in view between two times, in so many pixels."""
+    drawn, workers, names = _in_view(model, start, stop)
+    colors = model.colors()
+    stream: Stream = {
+        "lanes": [shown(name, _LANE_NAME) for name in workers[:_MOST_LANES]],
+        "left_out": max(0, len(workers) - _MOST_LANES),
+        "functions": [(shown(name, _NAME), colors[name]) for name in names],
+        "unit": (stop - start) / columns / _PARTS_OF_A_PIXEL,
+        "tasks": len(drawn.lane),
+    }
+    # Of rectangles that are less than a pixel apart only the last would show.
+    if stream["tasks"] > min(most_rectangles, columns * len(stream["lanes"])):
+        runs_now = np.isnan(drawn.share)
+        _add_images(stream, drawn.rows(~runs_now), columns, stop - start)
+        drawn = drawn.rows(runs_now)
+    _add_rectangles(stream, drawn)
+    return stream
+
+
+def dominant_in_view(
+    model: LiveModel, start: float, stop: float, columns: int
+) -> tuple[list[IntArray], list[tuple[str, str]]]:
+    """The function with most time in each pixel of each lane; names and colours of functions."""
+    drawn, workers, names = _in_view(model, start, stop)
+    lanes = [
+        dominant(_shares(own, len(names), columns, stop - start)[0])
+        for own in _by_lane(drawn, min(len(workers), _MOST_LANES))
+    ]
+    colors = model.colors()
+    return lanes, [(shown(name, _NAME), colors[name]) for name in names]
+
+
+def _in_view(model: LiveModel, start: float, stop: float) -> tuple[_Drawn, list[str], list[str]]:
+    """The tasks that have a lane; and the names of workers, which these are, and of functions."""
     tasks = model.tasks.between(start, stop)
     workers = sorted(
         {*model.tasks.workers.names, *(task.worker for task in model.running)}, key=worker_order
     )
-    lanes = workers[:_MOST_LANES]
-    lane_of = {name: lane for lane, name in enumerate(lanes)}
+    lane_of = {name: lane for lane, name in enumerate(workers[:_MOST_LANES])}
     start_times, stop_times, functions, names = _with_running(model, tasks, start, stop)
     lane = _lanes(model, tasks, lane_of, len(start_times))
-    colors = model.colors()
-    stream: Stream = {
-        "lanes": [shown(name, _LANE_NAME) for name in lanes],
-        "left_out": len(workers) - len(lanes),
-        "functions": [(shown(name, _NAME), colors[name]) for name in names],
-        "tasks": int(np.count_nonzero(lane >= 0)),
-    }
-    drawn: _Drawn = (start_times - start, stop_times - start, functions, lane)
-    if stream["tasks"] <= most_rectangles:
-        _add_rectangles(stream, drawn, _share(tasks, len(lane)), (stop - start) / columns)
-    else:
-        columns = max(1, min(columns, _MOST_CELLS // max(1, len(lanes))))
-        _add_cells(stream, drawn, columns, (stop - start) / columns)
-    return stream
+    share = _share(tasks, len(lane))
+    drawn = _Drawn(start_times - start, stop_times - start, functions, lane, share)
+    return drawn.rows(lane >= 0), workers, names
 
 
-def _add_rectangles(stream: Stream, drawn: _Drawn, share: IntArray, pixel: float) -> None:
-    """Each task that has a lane."""
-    inside = drawn[3] >= 0
-    left, right, functions, lane = (column[inside] for column in drawn)
-    unit = stream["unit"] = pixel / _PARTS_OF_A_PIXEL
-    left = np.round(np.maximum(left, 0.0) / unit).astype(int)
-    right = np.round(right / unit).astype(int)
+def _add_rectangles(stream: Stream, drawn: _Drawn) -> None:
+    unit = stream["unit"]
+    left = np.round(np.maximum(drawn.left, 0.0) / unit).astype(int)
+    right = np.round(drawn.right / unit).astype(int)
     stream["left"], stream["length"] = left.tolist(), np.maximum(right - left, 1).tolist()
-    stream["lane"], stream["function"] = lane.tolist(), functions.tolist()
-    stream["share"] = share[inside].tolist()
+    stream["lane"], stream["function"] = drawn.lane.tolist(), drawn.function.tolist()
+    stream["share"] = np.nan_to_num(100 * drawn.share, nan=-1).astype(int).tolist()
 
 
-def _add_cells(stream: Stream, drawn: _Drawn, columns: int, pixel: float) -> None:
-    """What is in each pixel, lane by lane."""
+def _add_images(stream: Stream, drawn: _Drawn, columns: int, length: float) -> None:
+    """What is in each pixel, lane by lane; of fewer, wider ones if an answer would be too large."""
+    lanes = _by_lane(drawn, len(stream["lanes"]))
+    columns = max(1, min(columns, _MOST_CELLS // max(1, len(lanes))))
+    while True:
+        every = [
+            runs(stacked(*_shares(own, len(stream["functions"]), columns, length))) for own in lanes
+        ]
+        total = sum(len(codes) for codes, _ in every)
+        if total <= _MOST_RUNS or columns == 1:
+            break
+        columns = max(1, int(0.95 * columns * _MOST_RUNS / total))
+    stream["columns"], stream["rows"] = columns, ROWS
+    stream["codes"] = _as_text([codes.astype(np.uint8) for codes, _ in every])
+    stream["repeats"] = _as_text([repeats.astype("<u2") for _, repeats in every])
+    stream["off_cpu"] = OFF_CPU, color_of_activity(Activity.NONCPU)
+
+
+def _by_lane(drawn: _Drawn, lanes: int) -> list[_Drawn]:
     # Of integers of a byte, to sort is to count.
-    lane = drawn[3].astype(np.int8)
+    lane = drawn.lane.astype(np.int8)
     order = np.argsort(lane, kind="stable")
-    bounds = np.searchsorted(lane[order], np.arange(len(stream["lanes"]) + 1))
-    left, right, functions = drawn[0][order], drawn[1][order], drawn[2][order]
-    cells, busy = [], []
-    for first, last in pairwise(bounds):
-        rows = slice(int(first), int(last))
-        dominant, level = binned(
-            left[rows] / pixel,
-            right[rows] / pixel,
-            functions[rows],
-            len(stream["functions"]),
-            columns,
-        )
-        cells.append(dominant.astype(np.uint8))
-        busy.append(np.ceil(255 * level).astype(np.uint8))
-    stream["columns"], stream["unit"] = columns, pixel
-    stream["cells"], stream["busy"] = _as_text(cells), _as_text(busy)
+    bounds = np.searchsorted(lane[order], np.arange(lanes + 1))
+    ordered = drawn.rows(order)
+    return [ordered.rows(slice(int(first), int(last))) for first, last in pairwise(bounds)]
 
 
-def binned(
-    left: FloatArray, right: FloatArray, functions: IntArray, count: int, columns: int
-) -> tuple[IntArray, FloatArray]:
-    """Of each pixel of a lane the function with most time there, and how much was busy, up to 1.
-
-    Where nothing ran the function is `NOTHING`.
-    """
-    width = columns + 2
-    cover = np.zeros((count, width))
-    # The time up to a moment, summed over tasks, is a ramp that begins with each task's start and
-    # ends with its stop: what is in a pixel is what that adds there.
-    for times, sign in ((left, 1.0), (right, -1.0)):
-        inside = np.clip(times, 0, columns)
-        pixel = np.minimum(inside.astype(np.int64), columns)
-        part_of_pixel = 1.0 - (inside - pixel)
-        cell = functions * width + pixel
-        within = np.bincount(cell, part_of_pixel, minlength=count * width)
-        after = np.bincount(cell + 1, minlength=count * width)
-        cover += sign * within.reshape(count, width)
-        cover += sign * np.cumsum(after.reshape(count, width), axis=1)
-    cover = np.maximum(cover[:, :columns], 0.0)
-    level = np.minimum(cover.sum(axis=0), 1.0)
-    level[level < 1e-9] = 0.0
-    dominant = cover.argmax(axis=0) if count else np.zeros(columns, int)
-    return np.where(level > 0, dominant, NOTHING), level
+def _shares(
+    drawn: _Drawn, functions: int, columns: int, length: float
+) -> tuple[FloatArray, FloatArray]:
+    pixel = length / columns
+    left, right = drawn.left / pixel, drawn.right / pixel
+    # A task is not said to be off the CPU unless it was.
+    cpu = np.nan_to_num(drawn.share, nan=1.0)
+    return shares(left, right, drawn.function, cpu, (functions, columns))
 
 
 def _with_running(
@@ -185,11 +219,13 @@ def _lanes(
     return lanes
 
 
-def _share(tasks: dict[str, Array], count: int) -> IntArray:
-    """Per cent of CPU of each task; -1 of those that run."""
-    share = np.full(count, -1, np.int64)
-    lasted = np.maximum(tasks["stop"] - tasks["start"], 1e-9)
-    share[: len(lasted)] = np.clip(100 * np.nan_to_num(tasks["cpu"]) / lasted, 0, 100)
+def _share(tasks: dict[str, Array], count: int) -> FloatArray:
+    """The share of CPU time of each task; NaN of those that run."""
+    share = np.full(count, np.nan)
+    length = tasks["stop"] - tasks["start"]
+    # Where it is not known, as in a saved page: all of it.
+    cpu = np.where(np.isnan(tasks["cpu"]), length, tasks["cpu"])
+    share[: len(length)] = np.clip(cpu / np.maximum(length, 1e-9), 0.0, 1.0)
     return share
 
 

@@ -3,7 +3,7 @@
 When the file is complete it is read once more: a part that was read may have changed meanwhile.
 
 Nothing is asked of the writer, and its lock is never taken, not even to see whether it is: a writer
-that comes just then would be refused. The kernel's list of locks says it.
+that comes just then would be refused. The kernel is asked whether there is one.
 """
 
 from __future__ import annotations
@@ -269,7 +269,6 @@ class Follower:
             self._look_for_writer(file)
         is_quiet = now - self._changed >= QUIET
         is_closed = bool(self._head) and was_closed(file, size)
-        # The kernel's list of locks is long on a busy machine: one that grows needs none of it.
         if not size or not (is_quiet or is_closed):
             return self._state
         is_locked = self._lock.is_held(file, self._head)
@@ -285,7 +284,7 @@ class Follower:
     def _look_for_writer(self, file: int) -> None:
         self._lock.look(file)
         if FileStatus.of(os.fstat(file)) != self._status:
-            # Who wrote may have been done before the list was read: it says nothing of them.
+            # Who wrote may have been done before the kernel was asked: it says nothing of them.
             self._lock.forget()
 
     def _all_entries(self) -> list[Entry]:

@@ -30,9 +30,9 @@ class FileStatus(NamedTuple):
 class WriterLock:
     """The lock of a recording's writer, if this process can see it.
 
-    The kernel lists no lock of a process in a PID namespace that this one cannot see, as that of a
-    container beside this one, or on another machine. So the list is read once when a recording is
-    new: if it grows then although no lock is listed, the list does not speak for its writer.
+    Some file systems do not share locks among the machines that write to them. So the kernel is
+    asked once when a recording is new: if it grows then although nobody has locked it, the answer
+    does not speak for its writer.
 
     Parameters
     ----------
@@ -42,24 +42,24 @@ class WriterLock:
 
     def __init__(self, is_locked: Callable[[int], bool | None]) -> None:
         self._is_locked = is_locked
-        self._is_listed: bool | None = None
-        self._not_listed = b""
-        """The beginning of the recording that is written by somebody who is not listed."""
+        self._is_seen: bool | None = None
+        self._not_seen = b""
+        """The beginning of the recording that is written by somebody whose lock is not seen."""
 
     def forget(self) -> None:
         """Another recording, or the same from its beginning, comes now."""
-        self._is_listed = None
+        self._is_seen = None
 
     def look(self, file: int) -> None:
-        """Read the list if it was not read of this recording."""
-        if self._is_listed is None:
-            self._is_listed = self._is_locked(file)
+        """Ask if it was not asked of this recording."""
+        if self._is_seen is None:
+            self._is_seen = self._is_locked(file)
 
     def note_growth(self, head: bytes) -> None:
         """Somebody has written to the recording that begins like this."""
-        if self._is_listed is False:
-            self._not_listed = head
+        if self._is_seen is False:
+            self._not_seen = head
 
     def is_held(self, file: int, head: bytes) -> bool | None:
         """Whether somebody holds it; None if that is not known."""
-        return None if head and head == self._not_listed else self._is_locked(file)
+        return None if head and head == self._not_seen else self._is_locked(file)

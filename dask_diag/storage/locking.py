@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,10 @@ if sys.platform == "win32":
         os.lseek(file, _FAR, os.SEEK_SET)
         msvcrt.locking(file, msvcrt.LK_UNLCK, 1)
 
+    def is_locked_by_any(file: int) -> bool | None:
+        """Whether any process has locked an open file; None, as it is not known here."""
+        return None
+
     _IS_LOCKED: type[OSError] = PermissionError
 else:
     import fcntl
@@ -42,9 +47,42 @@ else:
     # process closes the file, as a reader does.
     def _lock(file: int) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _set_visible_lock(file, fcntl.F_WRLCK)
 
     def _unlock(file: int) -> None:
+        _set_visible_lock(file, fcntl.F_UNLCK)
         fcntl.flock(file, fcntl.LOCK_UN)
+
+    # A writer holds a second lock, of its open file, too: Linux says whether there is one without
+    # taking it, to any process of this machine. Its list of flocks leaves out those of containers.
+    _FIELDS = struct.Struct("hhqqi")
+    """Kind, whence, start, length and process of ``struct flock`` on Linux."""
+    _GET, _SET = (
+        getattr(fcntl, name, None) if sys.platform == "linux" else None
+        for name in ("F_OFD_GETLK", "F_OFD_SETLK")
+    )
+
+    def _whole_file(kind: int) -> bytes:
+        return _FIELDS.pack(kind, os.SEEK_SET, 0, 0, 0)
+
+    def _set_visible_lock(file: int, kind: int) -> None:
+        # Who only reads cannot have one; without it a view says less, and nothing else is lost.
+        if _SET is not None:
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(file, _SET, _whole_file(kind))
+
+    def is_locked_by_any(file: int) -> bool | None:
+        """Whether any writer has locked an open file, but by this; None if it is not known.
+
+        To try the lock would say it, too, but a writer that comes just then would be refused.
+        """
+        if _GET is None:
+            return None
+        try:
+            found = fcntl.fcntl(file, _GET, _whole_file(fcntl.F_WRLCK))
+        except OSError:
+            return None
+        return bool(_FIELDS.unpack(found)[0] != fcntl.F_UNLCK)
 
     _IS_LOCKED = BlockingIOError
 
@@ -118,24 +156,6 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         close(file)
-
-
-def is_locked_by_any(file: int) -> bool | None:
-    """Whether any process, this one included, has locked an open file; None if it is not known.
-
-    To try the lock would say it, too, but a writer that comes just then would be refused.
-    """
-    try:
-        locks = Path("/proc/locks").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None
-    # By the inode alone: some file systems have another device there than in `stat`.
-    inode = str(os.fstat(file).st_ino)
-    fields = (line.split() for line in locks.splitlines())
-    return any(
-        "FLOCK" in words and any(word.rpartition(":")[2] == inode for word in words if ":" in word)
-        for words in fields
-    )
 
 
 def _is_at(file: int, path: Path) -> bool:

@@ -73,8 +73,8 @@ def works_of(recording: Recording) -> dict[str, Work]:
             continue
         rows = rows_of[name]
         # From here on a task's number says when it was submitted, which is the order in which the
-        # scheduler prefers tasks; dependencies are renumbered with it. Those that a cluster was sent
-        # together start in their order.
+        # scheduler prefers tasks; dependencies are renumbered with it. Tasks that were sent to a
+        # cluster together start in their order.
         rows = rows[np.lexsort((moments.start[rows], moments.submitted[rows]))]
         number[rows] = np.arange(len(rows))
         edges = edges_of.get(code_of[name], np.zeros(0, np.int64))

@@ -168,6 +168,7 @@ def cluster_work(
         submit=0.0,
         scheduler_cpu=cost * len(rows),
         pool_cpu=0.0,
+        children_cpu=0.0,
         others=0.0,
         startup=startup[:workers],
         graph=max(recorded.ordered - called, 0.0),

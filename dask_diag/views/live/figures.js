@@ -1,12 +1,13 @@
 // The figures of a live page: what an answer says, put into bokeh's sources.
 
-import {cells_image, rectangles} from "./stream.js"
+import {images, rectangles} from "./stream.js"
 
 const LANE = 24                     // pixels
 const TALLEST = 420
 const AXES = 14                     // pixels of a figure that lanes have not
 const FEWEST_COLUMNS = 100, MOST_COLUMNS = 2000
 const SPARE = 1.08                  // of the largest value, that it does not touch the edge
+const LEAST_MEMORY = 1e6            // bytes, of an axis before anything is known
 const FAR = 2                       // a limit that is more times higher is not drawn
 
 export class Figures {
@@ -74,7 +75,7 @@ export class Figures {
         const {tasks, running} = rectangles(stream, view[0], count)
         this.named("live_tasks").data = tasks
         this.named("live_running").data = running
-        this.named("live_cells").data = cells_image(stream, view[0], count)
+        this.named("live_images").data = images(stream, view, count)
     }
 
     draw_resources({resources, limits}) {
@@ -84,7 +85,7 @@ export class Figures {
         this.named("live_cpu_limit").setv({location: limits.cpu, visible: limits.cpu > 0})
         this.named("live_cpu").y_range.setv({start: 0, end: top_of(cpu, SPARE * limits.cpu || 100)})
         // On a machine with much memory, a line up to its limit would be flat.
-        const peak = Math.max(...memory, 1)
+        const peak = Math.max(...memory, LEAST_MEMORY)
         const limit = limits.memory > 0 && limits.memory < FAR * peak ? limits.memory : 0
         const line = this.named("live_memory_limit")
         line.visible = limit > 0

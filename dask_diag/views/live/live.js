@@ -10,9 +10,9 @@ import {Figures} from "./figures.js"
 import {show_lost, show_numbers, show_title, show_view} from "./tables.js"
 
 const NUMBERS = [1000, 2000]        // milliseconds from one to the next, at least and at most; the
-const PICTURES = [2000, 5000]       // server reads the recording once a second
-const SHARE_OF_TIME = 200           // of which the page draws one part, within these bounds
-const SHARE_OF_SERVER = 200         // and its server works, of the CPU time of a core
+const PICTURES = [2000, 5000]       // server reads the recording for each
+const SHARE_OF_TIME = 200           // of which the page draws one part, within these bounds, and its
+const SHARE_OF_SERVER = 200         // server reads one; for what it draws no bounds hold
 const WAIT_FOR_BOKEH = 20
 const WAIT_FOR_MORE_ZOOM = 60
 const HIDDEN = 20_000                // a server ends after a minute without a question
@@ -124,12 +124,12 @@ class Live {
 
     // Milliseconds until the next question; it is one for pictures if they are due then.
     period_after(answer, took) {
-        const servers = SHARE_OF_SERVER * 1000 * answer.took
         const own = SHARE_OF_TIME * took
-        if (!answer.stream) return Math.max(within(NUMBERS, own), servers)
-        this.period = Math.max(within(PICTURES, own), servers)
+        const [drawn, read] = [answer.took, answer.polled].map((each) => SHARE_OF_SERVER * 1000 * each)
+        if (!answer.stream) return Math.max(within(NUMBERS, Math.max(own, read)), drawn)
+        this.period = Math.max(within(PICTURES, own), drawn)
         this.pictures_due = performance.now() + this.period - NUMBERS[0] / 2
-        return NUMBERS[0]
+        return within(NUMBERS, read)
     }
 
     async answer(signal, with_pictures) {

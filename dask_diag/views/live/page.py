@@ -107,8 +107,8 @@ def _wheel_zoom() -> list[WheelZoomTool]:
 
 def _stream(view: Range1d, shared: CrosshairTool) -> figure:
     plot = _figure("live_stream", view, shared, height=160, y_range=Range1d(0, 2))
-    cells = ColumnDataSource({n: [] for n in ("image", "x", "y", "dw", "dh")}, name="live_cells")
-    plot.image_rgba("image", "x", "y", "dw", "dh", source=cells)
+    images = ColumnDataSource({n: [] for n in ("image", "x", "y", "dw", "dh")}, name="live_images")
+    plot.image_rgba("image", "x", "y", "dw", "dh", source=images)
     columns = ("left", "right", "bottom", "top", "filled", "color", "function", "lasted", "share")
     tasks = ColumnDataSource({n: [] for n in columns}, name="live_tasks")
     look = {"source": tasks, "fill_color": "color", "line_color": None}

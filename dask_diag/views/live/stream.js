@@ -1,16 +1,14 @@
-// Tasks in lanes: rectangles of each, or an image of what was in each pixel.
+// Tasks in lanes: rectangles of each, or of each lane an image of what was in its pixels.
 
 import {percent, seconds} from "../formatting.js"
+import {blue_green_red} from "../image_colors.js"
 
 const GAP = 0.08                    // of a lane, above and below its tasks
-const ROWS = 12                     // of a lane in the image
-const MARGIN = 1                    // rows of it that stay empty, above and below
-const NOTHING = 255
 
 // What sources of rectangles hold: tasks that are done, and those that run.
 export function rectangles(stream, from, lanes) {
     const tasks = no_rectangles(), running = no_rectangles()
-    for (let i = 0; i < (stream.left ?? []).length; i++) {
+    for (let i = 0; i < stream.left.length; i++) {
         const [name, color] = stream.functions[stream.function[i]]
         const share = stream.share[i]
         const column = share < 0 ? running : tasks
@@ -36,32 +34,38 @@ function no_rectangles() {
     return Object.fromEntries(names.map((name) => [name, []]))
 }
 
-// What the source of the image holds: a lane is as high in a pixel as it was busy there.
-export function cells_image(stream, from, lanes) {
-    if (!stream.cells) return {image: [], x: [], y: [], dw: [], dh: []}
-    const cells = bytes_of(stream.cells), busy = bytes_of(stream.busy), width = stream.columns
-    const colors = stream.functions.map(([, color]) => blue_green_red(color))
-    const image = new Uint32Array(lanes * ROWS * width)
-    for (let lane = 0; lane < stream.lanes.length; lane++) {
-        const lowest = (lanes - 1 - lane) * ROWS + MARGIN
-        for (let pixel = 0; pixel < width; pixel++) {
-            const cell = cells[lane * width + pixel]
-            if (cell === NOTHING) continue
-            const rows = Math.max(1, Math.round(busy[lane * width + pixel] / 255 * (ROWS - 2 * MARGIN)))
-            for (let row = 0; row < rows; row++)
-                image[(lowest + row) * width + pixel] = (colors[cell] | 0xff << 24) >>> 0
+// What the source of images holds: a code is there so often, pixel by pixel and each from below.
+export function images(stream, view, lanes) {
+    const columns = {image: [], x: [], y: [], dw: [], dh: []}
+    if (!stream.codes) return columns
+    const colors = colors_of(stream)
+    const codes = bytes_of(stream.codes), repeats = new Uint16Array(bytes_of(stream.repeats).buffer)
+    const shape = [stream.rows, stream.columns]
+    let run = 0
+    stream.lanes.forEach((_, lane) => {
+        const image = new Uint32Array(stream.rows * stream.columns)
+        for (let end = 0, cell = 0; cell < image.length; run++) {
+            const color = colors[codes[run]]
+            for (end += repeats[run]; cell < end; cell++)
+                image[cell % stream.rows * stream.columns + Math.floor(cell / stream.rows)] = color
         }
-    }
-    Object.assign(image, {shape: [lanes * ROWS, width], dimension: 2})
-    return {image: [image], x: [from], y: [0], dw: [width * stream.unit], dh: [lanes]}
+        columns.image.push(Object.assign(image, {shape, dimension: 2}))
+        columns.x.push(view[0])
+        columns.y.push(lanes - 1 - lane + GAP)
+        columns.dw.push(view[1] - view[0])
+        columns.dh.push(1 - 2 * GAP)
+    })
+    return columns
+}
+
+// By code; where nothing was, a pixel is clear.
+function colors_of({functions, off_cpu}) {
+    const colors = new Uint32Array(256)
+    const all = [...functions.map(([, color], code) => [code, color]), off_cpu]
+    for (const [code, color] of all) colors[code] = (blue_green_red(color) | 0xff << 24) >>> 0
+    return colors
 }
 
 function bytes_of(text) {
     return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))
-}
-
-// As a number whose lowest byte is red, as images have it.
-function blue_green_red(color) {
-    const channels = parseInt(color.slice(1, 7), 16)
-    return (channels >> 16) | (channels & 0xff00) | (channels & 0xff) << 16
 }

@@ -11,12 +11,13 @@ const FIRST = 20, LAST = 9          // letters of a long key
 export function show_view(answer, period) {
     const {view, stream, over} = answer
     const parts = [`${seconds(view[1] - view[0])} in view, in seconds since the start`]
-    parts.push(`${count(stream.tasks)} tasks`)
+    parts.push(`${count(stream.tasks)} tasks${stream.codes ? ", binned" : ""}`)
     if (stream.left_out) parts.push(`${stream.left_out} more workers are not drawn`)
     if (!over) parts.push(`drawn every ${count(period / 1000)} s`)
     set("in-view", parts.join("; "))
     show_title(answer)
-    show_key("legend", stream.functions.slice(0, MOST_IN_LEGEND))
+    const special = stream.codes ? [["off the CPU", stream.off_cpu[1]]] : []
+    show_key("legend", [...stream.functions.slice(0, MOST_IN_LEGEND), ...special])
 }
 
 export function show_numbers(answer) {

@@ -3,6 +3,7 @@
 // a task, hatched; idle time is empty. The height is the share of time, the colour what it was.
 
 import {count, percent} from "../../formatting.js"
+import {blue_green_red} from "../../image_colors.js"
 import {cpu_share} from "./decode.js"
 import {spans_in_view} from "./rectangles.js"
 
@@ -40,12 +41,6 @@ function free_shares({start, length, units, shares}, from, per_pixel, width) {
             return touched.reduce((sum, share) => sum + share, 0) / (units * Math.max(1, touched.length))
         })
     })
-}
-
-// As a number whose lowest byte is red, as images have it.
-function blue_green_red(color) {
-    const channels = parseInt(color.slice(1, 7), 16)
-    return (channels >> 16) | (channels & 0xff00) | (channels & 0xff) << 16
 }
 
 // For each pixel and function the share of the time that the worker had such a task, and computed.
