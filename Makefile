@@ -7,6 +7,10 @@ BIN := $(VENV)/bin
 # Tests and benchmarks start many processes: each would compile the package.
 export PYTHONDONTWRITEBYTECODE =
 
+# What needs node is left out on a machine without it.
+NODE := $(shell command -v node 2>/dev/null)
+AXE := $(if $(NODE),node_modules/.package-lock.json)
+
 .PHONY: demo check test test-browser test-truth truth test-all test-matrix lint lint-js mutate bench docs dist test-dist gallery screenshot clean
 
 # Extras are installed when first needed; a stamp says which are there. Little of what is
@@ -28,7 +32,8 @@ check: lint test
 test: $(VENV)/.test
 	sh tests/run.sh $(BIN)/python -n 4 --dist worksteal -m "not truth and not browser and not diagnosis"
 
-test-browser: $(VENV)/.test
+# The rules of accessibility are axe-core's, which needs node; without it those tests say so.
+test-browser: $(VENV)/.test $(AXE)
 	sh tests/run.sh $(BIN)/python -n 2 --dist loadfile -m "browser and not truth"
 
 # What is measured in real time has the machine to itself: one test at a time, and nothing beside.
@@ -55,7 +60,7 @@ lint: $(VENV)/.lint lint-js
 	$(BIN)/mypy
 
 # The scripts in pages. A machine without node may do without, but not the one that decides.
-ifneq ($(shell command -v node 2>/dev/null),)
+ifneq ($(NODE),)
 lint-js: node_modules/.package-lock.json
 	node_modules/.bin/eslint dask_diag eslint.config.js
 	find dask_diag -name '*.js' -exec sh -c 'for f; do node --check "$$f" || exit 1; done' sh {} +

@@ -27,7 +27,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
 AXE = Path(__file__).parent.parent / "node_modules" / "axe-core" / "axe.min.js"
 if not AXE.exists():
-    pytest.skip("axe-core is not installed (npm ci)", allow_module_level=True)
+    pytest.skip(
+        "axe-core is not installed: make test-browser installs it where node is",
+        allow_module_level=True,
+    )
 
 
 @pytest.fixture(scope="module")

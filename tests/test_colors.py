@@ -2,15 +2,21 @@
 
 import itertools
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dask_diag import load
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.cpu_layers import PROFILERS, THREADS, CpuLayers
-from dask_diag.schema import Activity
+from dask_diag.schema import ACTIVITIES, PHASES, Activity
 from dask_diag.views.assets import text_of
-from dask_diag.views.plots.cpu import layers_of_cpu
+from dask_diag.views.plots.cpu import LIMIT, layers_of_cpu
 from dask_diag.views.plots.process_memory import CACHED, RESIDENT
+from dask_diag.views.report.figures import Figures
+from dask_diag.views.report.header import head
+from dask_diag.views.report.plots import lines_of_memory
 from dask_diag.views.theme.colors import (
     _AFTER_METERED,
     _BEFORE_METERED,
@@ -19,6 +25,7 @@ from dask_diag.views.theme.colors import (
     FunctionColors,
     color_of,
     color_of_activity,
+    color_of_phase,
 )
 
 pytestmark = pytest.mark.once
@@ -108,17 +115,68 @@ def test_neighbours_in_a_stack_of_activities_differ(vision):
         assert distance(one, other, vision) >= 8, (one, other)
 
 
+def others_of_the_page():
+    """Colours of a page that are none of a function."""
+    layers = layers_of_cpu(CpuLayers(np.arange(2.0), {THREADS: np.ones(1), PROFILERS: np.ones(1)}))
+    return {
+        **{name: color_of_activity(name) for name in ACTIVITIES},
+        **{name: color_of_phase(name) for name in PHASES},
+        **{layer.name: layer.color for layer in layers},
+        "resident memory": RESIDENT,
+        "cached results": CACHED,
+        "a limit": LIMIT,
+    }
+
+
+def test_a_function_is_unlike_all_else_of_the_page():
+    for function, (name, color) in itertools.product(_COLORS, others_of_the_page().items()):
+        assert distance(function, color, "normal") >= 10, (function, name)
+
+
 @pytest.mark.parametrize("made", [THREADS, PROFILERS])
 def test_the_plot_of_cpu_has_no_other_colour_of_the_page(made):
-    """The same page has functions and activities: one colour has one meaning."""
     (layer,) = layers_of_cpu(CpuLayers(np.arange(2.0), {made: np.ones(1)}))
-    for color in (*_COLORS, *_BEFORE_METERED.values(), *_AFTER_METERED.values()):
-        assert distance(layer.color, color, "normal") >= 10, color
+    for activity in ACTIVITIES:
+        assert distance(layer.color, color_of_activity(activity), "normal") >= 10, activity
 
 
 def test_cached_results_have_no_other_colour_of_the_page():
-    for color in (*_COLORS, *_BEFORE_METERED.values(), *_AFTER_METERED.values(), RESIDENT):
-        assert distance(CACHED, color, "normal") >= 10, color
+    for name, color in others_of_the_page().items():
+        assert color == CACHED or distance(CACHED, color, "normal") >= 10, name
+
+
+STORIES = sorted((Path(__file__).parents[1] / "docs" / "stories").glob("*.diag"))
+
+
+def drawn_colors(recording):
+    """Of each figure that has several colours: name, colour and hatch of what is drawn in it."""
+    analysis = Analysis(recording)
+    figures = Figures(analysis)
+    wall = head(analysis).wall.parts
+    return {
+        "wall": [(part.name, part.color, part.is_hatched) for part in wall],
+        "workers": [(layer.name, layer.color, layer.hatch) for layer in figures.layers],
+        "cpu": [(x.name, x.color, x.hatch) for x in layers_of_cpu(figures.cpu_layers)],
+        "memory": [
+            (name, color, "dashed" if name.startswith("dashed") else "")
+            for color, name in lines_of_memory(figures.process_memory)
+        ],
+    }
+
+
+@pytest.mark.parametrize("path", STORIES, ids=[path.stem for path in STORIES])
+def test_no_two_colours_of_a_figure_look_alike(path):
+    for figure, items in drawn_colors(load(path)).items():
+        for (name, color, hatch), (other, other_color, other_hatch) in itertools.combinations(
+            items, 2
+        ):
+            # What is hatched or dashed is known from what is not by that.
+            if hatch != other_hatch:
+                continue
+            for vision in VISIONS:
+                least = 10 if vision == "normal" else 5
+                found = distance(color, other_color, vision)
+                assert found >= least, (figure, name, other, vision, found)
 
 
 def test_waits_are_warm():

@@ -9,6 +9,9 @@ from dask_diag import Recording
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.headline import headline
 from dask_diag.analysis.wall_time import wall_time
+from dask_diag.columns import Categorical
+from dask_diag.model.table import Table
+from dask_diag.schema import ACTIVITIES, PHASES, Activity
 from tests.tables import filled_table
 
 pytestmark = pytest.mark.once
@@ -102,6 +105,60 @@ def parts_of(measured):
 )
 def test_the_headline_says_where_most_time_went(measured, sentence):
     assert headline(Analysis(measured)) == sentence
+
+
+REASONS = {
+    "before": "7.00 s (70%) passed before the first computation",
+    "preparing": "for 7.00 s (70%) dask prepared the graph of 2 tasks",
+    "tasks": "for 7.00 s (70%) workers may have run tasks",
+    "between": "7.00 s (70%) passed between computations",
+    "after": "7.00 s (70%) passed after the last computation",
+    "cpu-wait": "for 7.00 s (70%) tasks could run and had no CPU",
+    "gil-wait": "for 7.00 s (70%) tasks waited for the GIL",
+    "lock-wait": "for 7.00 s (70%) tasks waited for locks",
+    "io-wait": "for 7.00 s (70%) tasks waited for files, sockets or other processes",
+    "sleep": "for 7.00 s (70%) tasks slept",
+    "device-wait": "for 7.00 s (70%) tasks waited for a device",
+    "page-fault": "for 7.00 s (70%) tasks waited for memory",
+    "unexplained": "for 7.00 s (70%) tasks were off the CPU, and no sample says why",
+    "thread-noncpu": "for 7.00 s (70%) tasks were off the CPU",
+    "serialize": "for 7.00 s (70%) tasks and results were pickled",
+    "deserialize": "for 7.00 s (70%) tasks and results were unpickled",
+    "failed": "for 7.00 s (70%) workers ran tasks that failed",
+    "unfinished": "for 7.00 s (70%) workers ran tasks that did not finish",
+    "cancelled": "for 7.00 s (70%) workers ran tasks whose results no one asked for any more",
+    "rescheduled": "for 7.00 s (70%) workers ran tasks that asked to be run again",
+    "graph": "for 7.00 s (70%) workers had no task while dask prepared a graph",
+    "startup": "for 7.00 s (70%) worker processes started",
+    "transfer": "for 7.00 s (70%) workers waited for results of other workers",
+    "spill": "for 7.00 s (70%) workers moved results to disk or back",
+    "overhead": "for 7.00 s (70%) the scheduler handed out 2 tasks of 250 ms",
+    "idle": "for 7.00 s (70%) workers had no task to run",
+    "other": "for 7.00 s (70%) workers ran tasks of which the times are not known",
+    # What tasks metered goes by the name that they gave it.
+    "decompress": "for 7.00 s (70%) tasks were in 'decompress'",
+}
+
+
+@pytest.mark.parametrize("part", [*PHASES, *ACTIVITIES, "decompress"])
+def test_each_part_of_the_wall_time_has_a_sentence(part):
+    # Two tasks of 0.25 s; of 10 s tasks computed for 2 and 1 is of a smaller part.
+    tasks = [(0, 0, 0.25, 0.25, "thread-0"), (0, 0, 0.25, 0.25, "thread-1")]
+    analysis = Analysis(recording(tasks, 10, called=0))
+    smaller = "idle" if part != "idle" else "after"
+    seconds = {"thread-cpu": 2.0, smaller: 1.0, part: 7.0}
+    analysis.__dict__["wall_time"] = Table(
+        {"part": Categorical.of(seconds), "seconds": np.array([*seconds.values()])}
+    )
+    if part == Activity.CPU:
+        expected = "10.0 s, of which tasks computed for 7.00 s: 70% of the time"
+    else:
+        expected = f"10.0 s, of which tasks computed for 2.00 s: {REASONS[part]}"
+    assert headline(analysis) == expected
+
+
+def test_of_what_recorded_no_tasks_only_the_time_is_said():
+    assert headline(Analysis(recording([], 4, called=0))) == "4.00 s; tasks were not recorded"
 
 
 def test_the_wall_time_is_divided_among_phases_and_activities():

@@ -110,19 +110,6 @@ def test_nothing_recorded_has_a_page(open_file, tmp_path):
     open_file(path, until=None)
 
 
-def test_a_saved_page_may_not_use_the_network(open_file, tmp_path):
-    """It draws under its own policy; `open_file` sees that the browser complains of nothing."""
-    page = page_of_story(open_file, tmp_path, "word_count")
-    policy = page.get_attribute("meta[http-equiv=Content-Security-Policy]", "content")
-    assert policy.startswith("default-src 'none';")
-
-
-def test_a_page_that_needs_the_network_has_no_policy(tmp_path):
-    path = tmp_path / "page.html"
-    report(load(STORIES / "qr.diag"), path, mode="cdn")
-    assert "Content-Security-Policy" not in path.read_text()
-
-
 def test_tables_and_bars_say_that_they_are_of_the_whole_run(open_file, tmp_path):
     page = page_of_story(open_file, tmp_path, "groupby")
     page.evaluate("Bokeh.documents[0].get_model_by_name('time axis').setv({start: 13.5, end: 15})")

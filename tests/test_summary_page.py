@@ -31,7 +31,7 @@ def test_it_has_the_frame_of_all_pages_and_needs_no_network():
     assert '<meta name="referrer" content="no-referrer">' in page
     assert "var(--high)" in page
     assert "--high: " in page
-    assert "http" not in page
+    assert "://" not in page
 
 
 def test_the_head_of_pages_is_in_one_file():

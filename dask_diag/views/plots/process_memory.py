@@ -33,7 +33,7 @@ __all__ = [
 
 RESIDENT = "#c2740c"
 CHILDREN = "#a8763a"
-CACHED = "#599234"
+CACHED = "#00757e"
 """Each is seen on a light and on a dark page."""
 _SPACE = 1.08
 _NEAR = 2.0

@@ -42,7 +42,7 @@ from dask_diag.views.summary_lines import memory_growth
 from dask_diag.views.text import Record
 from dask_diag.views.theme.colors import FunctionColors
 
-__all__ = ["cache", "flame", "memory", "timeline"]
+__all__ = ["cache", "flame", "lines_of_memory", "memory", "timeline"]
 
 _FUNCTIONS = 20
 _LANES = (
@@ -106,7 +106,7 @@ def _keys_of_resources(figures: Figures) -> Iterator[Part]:
         return
     limit = (LIMIT, "dashed: the number of CPUs")
     yield _key_of_layers("CPU", layers_of_cpu(figures.cpu_layers), limit)
-    yield Key("Memory", list(_lines_of_memory(figures.process_memory)))
+    yield Key("Memory", list(lines_of_memory(figures.process_memory)))
 
 
 def _key_of_layers(caption: str, layers: Sequence[Layer], *more: tuple[str, str]) -> Key:
@@ -115,7 +115,8 @@ def _key_of_layers(caption: str, layers: Sequence[Layer], *more: tuple[str, str]
     return Key(caption, items, hatches={layer.name: layer.hatch for layer in layers})
 
 
-def _lines_of_memory(memory: ProcessMemory) -> Iterator[tuple[str, str]]:
+def lines_of_memory(memory: ProcessMemory) -> Iterator[tuple[str, str]]:
+    """The names of the lines in the plot of memory: colour and text of each."""
     yield RESIDENT, f"resident memory, peak {size(memory.resident.max())}"
     if memory.samples.memory_children.any():
         yield CHILDREN, "dashed: of it that of descendants"

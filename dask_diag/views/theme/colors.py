@@ -26,10 +26,13 @@ OTHER = "#868686"
 """The colour of functions beyond those that have one of their own."""
 
 _COLORS = (
-    *("#7f5b62", "#ca0803", "#bd886b", "#0398f6", "#96980c"),
-    *("#8643cf", "#468888", "#486e31", "#ef438c", "#908fb5"),
+    *("#84606c", "#1854fc", "#bd886b", "#0398f6", "#96980c"),
+    *("#ac20ae", "#6c9c9c", "#008424", "#ef438c", "#6c6c54"),
 )
-"""No two are alike, also to those who see fewer hues, and each shows on a light and a dark page."""
+"""No two are alike, also to those who see fewer hues, and each shows on a light and a dark page.
+
+None is like a colour that means something else there: red is for what failed.
+"""
 _SALT = 47
 """A start of the digest that sets apart the names which dask's collections often use together."""
 
@@ -41,17 +44,19 @@ _AFTER_METERED = {
     Activity.LOCK_WAIT: "#d9590e",
     Activity.IO_WAIT: "#96582f",
     Activity.SLEEP: "#fbe6b0",
-    Activity.DEVICE_WAIT: "#c49a6c",
-    Activity.PAGE_FAULT: "#8f5c38",
-    Activity.UNEXPLAINED: "#ead9bb",
+    Activity.DEVICE_WAIT: "#c09f66",
+    Activity.PAGE_FAULT: "#c66c6c",
+    Activity.UNEXPLAINED: "#c0c87e",
     Activity.DESERIALIZE: "#6fc4ae",
     Activity.SERIALIZE: "#2a9d84",
     Activity.TRANSFER: "#3fb8c9",
     Activity.SPILL: "#a8568c",
     Activity.FAILED: "#cd1a27",
     Activity.UNFINISHED: "#f2a0ab",
+    Activity.CANCELLED: "#e6d3d6",
+    Activity.RESCHEDULED: "#c9a7b4",
     Activity.GRAPH: "#8d78ad",
-    Activity.STARTUP: "#bfb2d3",
+    Activity.STARTUP: "#d8a2fc",
     Activity.OVERHEAD: "#757575",
     Activity.OTHER: "#a6a6a6",
     Activity.IDLE: "#e2e2e2",
@@ -67,8 +72,8 @@ _PHASES = {
     "before": "#a9bcd6",
     "preparing": "#8d78ad",
     "tasks": "#7a8794",
-    "between": "#c3cedd",
-    "after": "#dfe3e8",
+    "between": "#8790ab",
+    "after": "#b4eafc",
 }
 
 

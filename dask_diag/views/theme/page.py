@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
+from urllib.parse import urlsplit
 
 from bokeh.document import Document
 from bokeh.embed import file_html
@@ -23,10 +24,10 @@ _SWITCH = "scheme"
 _BACKGROUNDS = {"background_fill_color", "border_fill_color"}
 _WHITE = "#ffffff"
 _POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; font-src data:"
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'{elsewhere}; "
+    "style-src 'unsafe-inline'{elsewhere}; img-src data: blob:; font-src data:"
 )
-"""Of pages that need no network: the browser sees to it that they do not use it."""
+"""Of saved pages: the browser sees to it that they load nothing but bokeh's code, if that."""
 
 
 def page_of(
@@ -67,15 +68,24 @@ def page_of(
 
 def page_without_figures(frame: str, title: str, **variables: object) -> str:
     """A page of text and tables, in the frame that those with figures have."""
-    return _template(frame).render({**_look(), "title": title, **variables})
+    own = {**_look(), "title": title, "policy": policy_of()}
+    return _template(frame).render({**own, **variables})
 
 
-def policy_of(resources: Resources) -> str:
-    """What a page of a file may load: nothing, unless bokeh's code is elsewhere.
+def policy_of(resources: Resources | None = None) -> str:
+    """What a page of a file may load: nothing but bokeh's code, where that is not in the page.
 
     A server sends its own policy, which lets the page ask that server.
     """
-    return _POLICY if resources.mode == "inline" else ""
+    files = [] if resources is None else [*resources.js_files, *resources.css_files]
+    elsewhere = dict.fromkeys(map(_source_of, files))
+    return _POLICY.format(elsewhere="".join(f" {source}" for source in elsewhere))
+
+
+def _source_of(file: str) -> str:
+    """How a policy writes where a file is: a server, or what the page's own folder is on."""
+    url = urlsplit(file)
+    return f"{url.scheme}://{url.netloc}" if url.netloc else "'self' file:"
 
 
 def _in_one_document(roots: Sequence[LayoutDOM]) -> Collection[Model]:
