@@ -611,7 +611,7 @@ def test_who_has_no_token_takes_no_connection_from_those_who_have(caplog, capfd)
         headers = {"X-Dask-Diag-Token": running.server.token}
         page.request("GET", "/data?w=9", headers=headers)
         page.getresponse().read()
-        socket = page.sock
+        connected = page.sock
         idle = []
         for _ in range(300):
             idle.append(stack.enter_context(socket.create_connection(address, 5)))
@@ -621,7 +621,7 @@ def test_who_has_no_token_takes_no_connection_from_those_who_have(caplog, capfd)
         assert sum(map(is_open, idle)) > MOST_STRANGERS // 2
         page.request("GET", "/data?w=9", headers=headers)
         assert page.getresponse().status == 200
-        assert page.sock is socket
+        assert page.sock is connected
         running.loop.call_soon_threadsafe(lambda: 1 / 0)
         assert running.data()[0] == 200
     assert "Error" not in caplog.text + capfd.readouterr().err
