@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,8 @@ from dask_diag import Profiler
 from dask_diag.analysis.activities import seconds_by_activity
 from dask_diag.capture.cluster.log import ClusterLog
 
-from .clusters import assert_adds_up, cluster, rows
+from .clusters import GO_ON, STARTED, assert_adds_up, cluster, rows, waits
+from .clusters import events as events
 
 PROGRAM = """
 import sys, time
@@ -133,18 +135,20 @@ def test_time_of_others_is_other_whenever_their_tasks_start_and_end(starts, ends
         Client(one.cluster, set_as_default=False) as two,
         without(monkeypatch, two),
     ):
-        seconds = 1.0 if ends == "in" else 2.5
         if starts == "before":
-            other = two.submit(time.sleep, seconds, key="secret")
+            other = two.submit(waits, 1, key="secret")
+            assert STARTED.wait(10)
             # Workers say about twice a second what they run.
             time.sleep(0.8)
         with Profiler() as prof:
             if starts == "in":
-                other = two.submit(time.sleep, seconds, key="secret")
-                time.sleep(0.1)
+                other = two.submit(waits, 1, key="secret")
+                assert STARTED.wait(10)
             one.gather(one.map(time.sleep, [0.1 + n / 1e6 for n in range(8)], key="solo"))
             if ends == "in":
+                GO_ON.set()
                 other.result()
+        GO_ON.set()
         other.result()
     recording = prof.recording
     assert [key[:4] for key in recording.tasks.key.tolist()] == ["solo"] * 8
@@ -196,9 +200,10 @@ def test_a_task_that_no_worker_can_run_is_not_queued():
     (row,) = rows(prof.recording, "sleep")
     assert row["queued"] == 0
     seconds = seconds_by_activity(prof.recording)
-    # The thread that was there could not take it.
+    # The thread that was there could not take it. How long a busy machine takes to start a worker
+    # and to send it the task is overhead.
     assert seconds["idle"] > 0.45
-    assert seconds["overhead"] < 0.1
+    assert seconds["overhead"] < seconds["idle"]
     assert_adds_up(prof.recording)
 
 
@@ -221,7 +226,12 @@ client.submit(time.sleep, 2.0, key="secret").result()
 NESTED = """
 say("ready")
 wait()
-client.submit(outer, 0.5, "secret", key="secret-outer").result()
+future = client.submit(outer, 0.5, "secret", key="secret-outer")
+while not any(client.processing().values()):
+    time.sleep(0.01)
+say("runs")
+future.result()
+say("done")
 """
 ONLY_IDLE = """
 say("ready")
@@ -229,15 +239,22 @@ wait()
 """
 
 
-@pytest.mark.parametrize("text", [ONE_TASK, ONLY_IDLE])
-def test_tasks_of_tasks_are_of_their_program_though_another_computes(text, replies):
-    """Its computation starts after that of the task that submits."""
+@pytest.fixture(scope="module")
+def two_processes():
+    """A client of a cluster of two workers, each a process with two threads."""
     with cluster_over_tcp(2, 2, processes=True) as client:
-        with program(client.scheduler.address, text) as other, Profiler() as prof:
-            future = client.submit(outer, 1.0)
-            time.sleep(0.2)
-            go(other)
-            assert future.result() == list(range(5))
+        yield client
+
+
+@pytest.mark.parametrize("text", [ONE_TASK, ONLY_IDLE])
+def test_tasks_of_tasks_are_of_their_program_though_another_computes(text, replies, two_processes):
+    """Its computation starts after that of the task that submits."""
+    client = two_processes
+    with program(client.scheduler.address, text) as other, Profiler() as prof:
+        future = client.submit(outer, 1.0, pure=False)
+        time.sleep(0.2)
+        go(other)
+        assert future.result() == list(range(5))
     recording = prof.recording
     assert recording.tasks.function.tolist() == ["inner"] * 5 + ["outer"]
     assert recording.notices == ()
@@ -245,34 +262,39 @@ def test_tasks_of_tasks_are_of_their_program_though_another_computes(text, repli
     assert_adds_up(recording)
 
 
-def test_tasks_of_tasks_of_another_program_are_not_recorded(replies):
-    """Our computation starts after that of the task that submits."""
-    with cluster_over_tcp(2, 2, processes=True) as client:
-        with program(client.scheduler.address, NESTED) as other, Profiler() as prof:
-            go(other)
-            time.sleep(0.2)
-            client.submit(time.sleep, 1.0, key="solo").result()
-    recording = prof.recording
-    assert recording.tasks.key.tolist() == ["solo"]
+def until_there_is(path):
+    while not Path(path).exists():
+        time.sleep(0.02)
+
+
+def recorded_beside_nested_tasks(client, folder):
+    """What is recorded of a task while another program's task, which started before, submits five."""
+    with program(client.scheduler.address, NESTED) as other, Profiler() as prof:
+        go(other)
+        assert other.stdout.readline() == "runs\n"
+        future = client.submit(until_there_is, str(folder / "done"), key="solo")
+        assert other.stdout.readline() == "done\n"
+        (folder / "done").touch()
+        future.result()
+    assert prof.recording.tasks.key.tolist() == ["solo"]
+    assert_adds_up(prof.recording)
+    return prof.recording
+
+
+def test_tasks_of_tasks_of_another_program_are_not_recorded(replies, two_processes, tmp_path_factory):
+    recording = recorded_beside_nested_tasks(two_processes, tmp_path_factory.mktemp("not_recorded"))
     assert not any("secret" in reply for reply in replies)
     # The five are of either program where both have a task at that worker: then a notice says so.
     texts = " ".join(recording.notices)
     assert texts == "" or "tasks that tasks submitted are left out" in texts
     assert len(recording.other_tasks) in {5, 6}
-    assert_adds_up(recording)
 
 
-def test_where_two_programs_may_have_submitted_a_task_neither_is_sent_it(replies):
+def test_where_two_programs_may_have_submitted_a_task_neither_is_sent_it(replies, tmp_path_factory):
     """Both have a task at the only worker."""
     with cluster_over_tcp(1, 2, processes=True) as client:
-        with program(client.scheduler.address, NESTED) as other, Profiler() as prof:
-            go(other)
-            time.sleep(0.2)
-            client.submit(time.sleep, 1.5, key="solo").result()
-    recording = prof.recording
-    assert recording.tasks.key.tolist() == ["solo"]
+        recording = recorded_beside_nested_tasks(client, tmp_path_factory.mktemp("two"))
     assert not any("secret" in reply for reply in replies)
     (notice,) = recording.notices
     assert notice.startswith("5 tasks that tasks submitted are left out")
     assert len(recording.other_tasks) == 6
-    assert_adds_up(recording)
