@@ -361,7 +361,7 @@ FEWEST_MILLISECONDS = 1500
 """From one drawing of the figures to the next, of a page that follows."""
 
 
-def test_numbers_come_each_second_and_figures_are_drawn_less_often(opened):
+def test_numbers_come_more_often_than_figures_are_drawn(opened):
     with Writer("run.diag") as writer, Running() as server:
         writer.append(chunk(1, 2.0), provisional(1))
         page = opened(server)

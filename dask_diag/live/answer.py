@@ -1,7 +1,7 @@
 """What a page gets when it asks: the present state, and what is in view.
 
-Numbers change each second; what is drawn of what is in view costs a page many times as much, so it
-asks for that more seldom.
+Numbers change with each poll; what is drawn of what is in view costs a page many times as much, so
+it asks for that more seldom.
 """
 
 from __future__ import annotations

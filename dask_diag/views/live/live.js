@@ -1,15 +1,16 @@
 // The page of a recording that is being made: it asks its server what is new, and draws the answer.
 //
-// To draw its figures costs a page many times what its numbers do: these come each second, figures
-// every few seconds, at once when the reader moves them, and at the end. A page that is hidden asks for
-// numbers now and then: its title has the end, and its server lives as long as the page. When the server
-// does not answer, the last state stays, and the page goes on asking: a laptop sleeps, a tunnel breaks.
+// To draw its figures costs a page many times what its numbers do: these come every second or two,
+// figures every few seconds, at once when the reader moves them, and at the end. A page that is hidden
+// asks for numbers now and then: its title has the end, and its server lives as long as the page. When
+// the server does not answer, the last state stays, and the page goes on asking: a laptop sleeps, a
+// tunnel breaks.
 
 import {time_of} from "./drawing_time.js"
 import {Figures} from "./figures.js"
 import {show_lost, show_numbers, show_title, show_view} from "./tables.js"
 
-const NUMBERS = [1000, 2000]        // milliseconds from one to the next, at least and at most; the
+const NUMBERS = [1250, 2000]        // milliseconds from one to the next, at least and at most; the
 const PICTURES = [2000, 5000]       // server reads the recording for each
 const SHARE_OF_TIME = 200           // of which the page draws one part, within these bounds, and its
 const SHARE_OF_SERVER = 200         // server reads one; for what it draws no bounds hold
