@@ -24,14 +24,15 @@ WIDTH, HEIGHT = 80, 22
 
 def main(page_picture: str, top_picture: str, run_picture: str) -> None:
     """Run a program, and look at it while it runs: as a page, in a terminal, and as its output."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as made:
+        # As programs name it, whose folder may be a link.
+        folder = str(Path(made).resolve())
         with running(Path(folder) / "page.diag", "--live", "--no-browser") as process:
             _take_page(process, page_picture)
         take_top(Path(folder) / "run.diag", top_picture)
-        program = Path(folder) / "program.py"
-        program.write_text(PROGRAM)
-        command = [*RUN, "--force", "-o", str(Path(folder) / "own.diag"), str(program)]
-        frames = frames_of(command, "dask-diag run program.py", WIDTH)
+        (Path(folder) / "program.py").write_text(PROGRAM)
+        command = [*RUN, "--force", "-o", "own.diag", "program.py"]
+        frames = frames_of(command, "dask-diag run program.py", WIDTH, folder)
         Path(run_picture).write_text(moving_picture(frames, "dask-diag run program.py", WIDTH))
 
 

@@ -82,7 +82,7 @@ def _style(count: int, total: float) -> str:
     return f"<style>{' '.join(rules)}</style>"
 
 
-def frames_of(command: Sequence[str], shown: str, width: int) -> list[RenderableType]:
+def frames_of(command: Sequence[str], shown: str, width: int, folder: str) -> list[RenderableType]:
     """What a command shows on a terminal: at each `SECONDS_A_FRAME`, and in the end.
 
     Parameters
@@ -92,6 +92,8 @@ def frames_of(command: Sequence[str], shown: str, width: int) -> list[Renderable
         What a user would have typed.
     width : int
         Columns of the terminal.
+    folder : str
+        Where it runs. It is left out of what is shown: readers have other folders.
     """
     terminal, side_of_program = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(width), "TERM": "xterm-256color"}
@@ -101,6 +103,7 @@ def frames_of(command: Sequence[str], shown: str, width: int) -> list[Renderable
         stdout=side_of_program,
         stderr=side_of_program,
         env=environment,
+        cwd=folder,
         close_fds=True,
     )
     os.close(side_of_program)
@@ -115,7 +118,8 @@ def frames_of(command: Sequence[str], shown: str, width: int) -> list[Renderable
             due += SECONDS_A_FRAME
             texts.append(output)
     os.close(terminal)
-    return [_screen(shown, text) for text in [*dict.fromkeys(texts), output]]
+    texts = [text.replace(f"{folder}/", "") for text in [*dict.fromkeys(texts), output]]
+    return [_screen(shown, text) for text in texts]
 
 
 def _screen(typed: str, output: str) -> RenderableType:

@@ -58,8 +58,8 @@ def _about(about):
     for item in ("home", "license", "summary"):
         if not about.get(item):
             yield f"about/{item} is expected"
-    license = str(about.get("license", "")).lower()
-    if license == "unknown" or re.search(r"(?<![-n])license(?!ref)", license):
+    identifier = str(about.get("license", "")).lower()
+    if identifier == "unknown" or re.search(r"(?<![-n])license(?!ref)", identifier):
         yield "about/license is no identifier"
     if not about.get("license_file"):
         yield "about/license_file is expected"

@@ -281,7 +281,9 @@ def recorded_beside_nested_tasks(client, folder):
     return prof.recording
 
 
-def test_tasks_of_tasks_of_another_program_are_not_recorded(replies, two_processes, tmp_path_factory):
+def test_tasks_of_tasks_of_another_program_are_not_recorded(
+    replies, two_processes, tmp_path_factory
+):
     recording = recorded_beside_nested_tasks(two_processes, tmp_path_factory.mktemp("not_recorded"))
     assert not any("secret" in reply for reply in replies)
     # The five are of either program where both have a task at that worker: then a notice says so.

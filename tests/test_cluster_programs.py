@@ -65,7 +65,13 @@ def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch,
     ):
         plugins = local.scheduler.plugins
         with Profiler() as prof:
-            command = [sys.executable, "-c", OTHER, local.scheduler_address, tmp_path / "theirs.diag"]
+            command = [
+                sys.executable,
+                "-c",
+                OTHER,
+                local.scheduler_address,
+                tmp_path / "theirs.diag",
+            ]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             with subprocess.Popen(command, **pipes) as other:
                 assert other.stdout.readline() == "recording\n"
@@ -88,7 +94,9 @@ def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch,
     tasks = recording.tasks
     own_tasks = list(zip(tasks.submitted.tolist(), tasks.collected.tolist(), strict=True))
     for start, stop in other_program["others"]:
-        assert any(sent <= start and stop <= known_to_be_done for sent, known_to_be_done in own_tasks)
+        assert any(
+            sent <= start and stop <= known_to_be_done for sent, known_to_be_done in own_tasks
+        )
     # Two threads: so many run on as the other program's block ends, and no more at once.
     took = [stop - start for start, stop in other_program["others"]]
     assert 0 < len(took) <= sum(seconds >= 0.05 for seconds in took) + 2

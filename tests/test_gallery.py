@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("playwright")
 
-from dask_diag import load
+from dask_diag import Finding, load
 from docs.gallery import __main__ as gallery
 from docs.gallery import pages
 from docs.gallery.pages import Measured
@@ -23,7 +24,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="wait4 is of POSIX"),
 ]
 
-QR, MEMORY = (next(s for s in STORIES if s.name == name) for name in ("qr", "memory"))
+NAMES = ("qr", "memory", "groupby", "images")
+QR, MEMORY, GROUPBY, IMAGES = (next(s for s in STORIES if s.name == name) for name in NAMES)
 
 
 def script(text):
@@ -87,6 +89,56 @@ def test_a_page_has_both_commands_the_gain_and_the_summary(monkeypatch, tmp_path
     assert f"    {QR.after}\n" in text
     assert "thread-oversubscription" in text
     assert "before  4.00 s  3.00 s  5.00 s" in text
+
+
+@pytest.mark.parametrize(
+    ("story", "factor", "command"),
+    [
+        (GROUPBY, 5, "python groupby.py --partitions 200"),
+        # Tiles of 543 × 543 have 18.0 times the pixels of 128 × 128.
+        (IMAGES, 18, "python images.py --tile 543"),
+    ],
+)
+def test_the_change_that_a_finding_advises_is_run(story, factor, command):
+    advice = f"make chunks about {factor} times as large: overhead is below 5% for larger ones"
+    finding = Finding(story.code, "medium", 1.0, "evidence", advice, kind="about")
+    assert story.advised_by(finding) == (factor, command)
+    assert QR.advised_by(finding) is None
+    other = Finding(story.code, "medium", 1.0, "evidence", "no remedy is known", kind="about")
+    assert story.advised_by(other) is None
+
+
+@pytest.mark.parametrize("story", [GROUPBY, IMAGES], ids=["groupby", "images"])
+def test_the_stories_that_go_further_have_an_advice_to_compare_with(story):
+    ((factor, command),) = gallery.advice_of(story)
+    assert factor > 1
+    assert command not in (story.before, story.after)
+
+
+def test_a_story_without_such_a_finding_is_an_error():
+    with pytest.raises(RuntimeError, match="groupby: no finding gil-bound that says"):
+        gallery.advice_of(replace(GROUPBY, code="gil-bound"))
+
+
+def test_what_the_advice_alone_gains_is_measured_beside_the_others(monkeypatch, tmp_path):
+    for name in ("groupby.diag", "groupby_after.diag"):
+        (tmp_path / name).symlink_to(pages.PAGES / name)
+    monkeypatch.setattr(pages, "PAGES", tmp_path)
+    monkeypatch.setattr(gallery, "recorded", lambda *args: None)
+    ran = []
+    ((factor, command),) = gallery.advice_of(GROUPBY)
+    took = {GROUPBY.before: 9.0, GROUPBY.after: 1.0, command: 3.0}
+    monkeypatch.setattr(
+        gallery, "measured", lambda command, folder: ran.append(command) or (took[command], 0.0)
+    )
+    gallery.make(GROUPBY, 2)
+    assert ran == [*took] * 2
+    text = (tmp_path / "groupby.rst").read_text()
+    assert f"chunks {factor} times as large and no\nmore: 3.0 times as fast" in text
+    assert f"    {command}\n" in text
+    assert "The program is 9.0 times as fast" in text
+    rows = [line.split("  ")[0] for line in text.partition("lowest")[2].splitlines()[2:5]]
+    assert rows == ["before", "as advised", "after"]
 
 
 def test_every_story_has_its_script_recordings_page_and_finding():

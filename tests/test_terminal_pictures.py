@@ -16,13 +16,42 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 @pytest.fixture
-def moving_picture(monkeypatch):
+def terminal_pictures(monkeypatch):
     if sys.platform == "win32":
         pytest.skip("pty is of POSIX")
     monkeypatch.syspath_prepend(str(DOCS))
-    from terminal_pictures import moving_picture
+    import terminal_pictures
 
-    return moving_picture
+    return terminal_pictures
+
+
+@pytest.fixture
+def moving_picture(terminal_pictures):
+    return terminal_pictures.moving_picture
+
+
+@pytest.mark.leaves_files
+def test_a_command_runs_in_its_folder_and_is_shown_as_it_was_typed(terminal_pictures, tmp_path):
+    (tmp_path / "program.py").write_text("print('in', __file__)")
+    command = [sys.executable, "program.py"]
+    *_, last = terminal_pictures.frames_of(command, "python program.py", 80, str(tmp_path))
+    lines = terminal_pictures.picture(last, "title", 80).replace("&#160;", " ")
+    assert "$ python program.py" in lines
+    assert str(tmp_path) not in lines
+    assert "in program.py" in lines
+
+
+def test_each_picture_is_shown_and_made_by_a_command():
+    root = DOCS.parent
+    pages = "".join(
+        path.read_text(encoding="utf-8") for path in (root / "README.rst", *DOCS.rglob("*.rst"))
+    )
+    commands = (root / "Makefile").read_text(encoding="utf-8")
+    # The contact sheet is for those who work on the pages; docs.gallery makes it.
+    pictures = {path.name for path in (DOCS / "_static").iterdir() if path.is_file()}
+    for name in pictures - {"contact_sheet.png"}:
+        assert f"_static/{name}" in pages
+        assert f"docs/_static/{name}" in commands
 
 
 def test_of_many_frames_some_are_shown_and_all_are_equally_tall(moving_picture):

@@ -357,7 +357,8 @@ def test_in_a_notebook_the_figure_shows_inline_and_no_file_is_written(monkeypatc
     )
     (prof,) = run(Profiler())
     figure = prof.visualize()
-    assert shown_in[-1].children[0].children[1][0] is figure
+    _strip, _workers, tasks = shown_in[-1].children[0].children
+    assert tasks[0] is figure
     assert shown_in[0]["resources"].mode == "inline"
     assert list(tmp_path.iterdir()) == []
     # A script makes it as wide as the cell, but none of the size that the user asked for.

@@ -57,6 +57,18 @@ def test_the_summary_of_a_recording_names_the_line_that_waited_longest():
     assert "Longest wait /prog/user.py:12 in load, 8.00 s waiting (73%" in text
 
 
+def test_a_line_that_computes_and_waits_longest_is_named_once():
+    both = recording_of_stacks(
+        [((0, 5), "f", [SOLVE], 2.0, 2.0), ((0, 5), "f", [SOLVE, WAIT], 3, 0)]
+    )
+    text = " ".join(summary(both).split())
+    assert (
+        "Hottest line /prog/mine.py:40 in solve, 2.00 s self time (40% of 5.00 s sampled); longest "
+        "wait, too: 3.00 s waiting (60% of 5.00 s sampled)"
+    ) in text
+    assert "Longest wait" not in text
+
+
 def test_a_wait_with_nothing_else_on_its_stack_is_named_by_itself():
     recording = recording_of_stacks([((0, 1), "f", [WAIT], 1.0, 0.0)])
     assert waiting_lines(recording)["name"].tolist() == ["Condition.wait"]

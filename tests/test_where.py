@@ -62,9 +62,11 @@ def test_a_finding_says_where_it_is_in_text_and_plain_data(tmp_path):
     assert f"kind={finding.kind!r}" in repr(finding)
     text = " ".join(summary(recording).split())
     assert f"{finding.kind} " in text
-    assert "Where: 0 s to 1.00 s; on thread-0, thread-1." in text
+    # There are no other workers.
+    assert "Where: 0 s to 1.00 s." in text
     page = report(recording, tmp_path / "x.html").read_text()
-    assert "0 s to 1.00 s; on thread-0, thread-1." in page
+    assert "0 s to 1.00 s." in page
+    assert "; on thread-0" not in page
     content = json.loads(export(recording, tmp_path / "x.json").read_text())
     (plain,) = content["findings"]
     assert plain == json.loads(json.dumps(finding.to_dict()))
@@ -81,16 +83,17 @@ def test_a_location_names_times_and_workers_if_they_are_few():
     intervals = tuple((10.0 + n, 10.1 + n + n / 10) for n in range(5))
     workers = tuple(f"thread-{n}" for n in range(6))
     functions = ("named", "other\n", "one", "two", "three", "four")
+    recording = replace(run([Task(0, 1, worker=n) for n in range(6)]), start=10.0)
     many = Where(intervals, workers, functions)
     finding = Finding("straggler", "low", 1.0, "of named", "", kind="about", where=many)
-    assert location(finding, 10.0) == "in other\\n, one, two, three and 1 more"
+    assert location(finding, recording) == "in other\\n, one, two, three and 1 more"
     few = Where(intervals[:2], workers[:2], ("named",))
-    assert location(replace(finding, where=few), 10.0) == (
+    assert location(replace(finding, where=few), recording) == (
         "0 s to 100 ms, 1.00 s to 1.20 s; on thread-0, thread-1"
     )
-    assert location(replace(finding, where=Where()), 10.0) == ""
+    assert location(replace(finding, where=Where()), recording) == ""
     short = Where(intervals=((11.0, 12.0), (22.0, 22.0001)))
-    assert location(replace(finding, where=short), 10.0) == "1.00 s to 2.00 s"
+    assert location(replace(finding, where=short), recording) == "1.00 s to 2.00 s"
 
 
 def test_seconds_saved_are_the_difference_of_two_simulations():

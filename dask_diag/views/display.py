@@ -19,11 +19,14 @@ from bokeh.util.browser import view
 
 from dask_diag.atomic_files import write_text
 from dask_diag.views.assets import text_of
+from dask_diag.views.report.header import Head
+from dask_diag.views.report.page import MadeSection, rendered
 from dask_diag.views.theme.page import page_of, policy_of, script
 
 __all__ = ["Page", "in_notebook", "show_file", "show_in_browser", "show_in_notebook", "write_page"]
 
 _FRAME = "theme/page.html"
+_TITLE = "dask_diag profile"
 _HTML, _JAVASCRIPT, _TEXT = "text/html", "application/javascript", "text/plain"
 _BOKEH = "application/vnd.bokehjs_exec.v0+json"
 
@@ -39,29 +42,42 @@ class Page(NamedTuple):
     notices : sequence of str
     fitted : bool
         Whether a picture that is wider than the window becomes as wide as that.
+    sections : sequence of MadeSection
+        What a page has in place of the picture.
     """
 
     picture: LayoutDOM
-    head: object = None
+    head: Head | None = None
     notices: Sequence[str] = ()
     fitted: bool = True
+    sections: Sequence[MadeSection] = ()
 
 
 def write_page(page: Page, path: Path, mode: str) -> None:
     """Write a page; `mode` says where it finds bokeh's own code, as `Resources` has it."""
     resources = Resources(mode=mode)
-    text = page_of(
+    write_text(
+        path, _of_sections(page, resources) if page.sections else _of_picture(page, resources)
+    )
+
+
+def _of_sections(page: Page, resources: Resources) -> str:
+    said = page.head, list(page.notices)
+    return rendered(list(page.sections), resources, _TITLE, *said, fitted=page.fitted)
+
+
+def _of_picture(page: Page, resources: Resources) -> str:
+    return page_of(
         page.picture,
         resources,
         _FRAME,
-        "dask_diag profile",
+        _TITLE,
         fitted=page.fitted,
         head=page.head,
         notices=list(page.notices),
         style=text_of("theme/head.css"),
         policy=policy_of(resources),
     )
-    write_text(path, text)
 
 
 def in_notebook() -> bool:

@@ -29,9 +29,11 @@ __all__ = [
     "drawings_of",
     "figures_of",
     "notices_of",
+    "over_time",
     "plot_of",
+    "recordings_in",
     "stacked",
-    "with_strip",
+    "with_rows",
 ]
 
 PLOTS: dict[str, Callable[[Recording, float, float, Options], LayoutDOM]] = {
@@ -78,8 +80,8 @@ def _rows(name: str, recording: Recording) -> int:
 def figures_of(drawings: Sequence[Drawing], options: Options) -> list[LayoutDOM]:
     """A figure for each drawing, all from the same origin of time and with the same colours."""
     if options.colors is None:
-        recordings = {id(recording): recording for _, recording in drawings}.values()
-        options.colors = FunctionColors(functions_by_time(recordings), options.palette)
+        functions = functions_by_time(recordings_in(drawings))
+        options.colors = FunctionColors(functions, options.palette)
     origin = min((recording.start for _, recording in drawings), default=0.0)
     stop = max((recording.stop for _, recording in drawings), default=0.0)
     duration = stop - origin or 1.0
@@ -89,6 +91,11 @@ def figures_of(drawings: Sequence[Drawing], options: Options) -> list[LayoutDOM]
 def plot_of(name: str, recording: Recording, options: Options) -> LayoutDOM | None:
     """One of the plots over time; None if there is nothing to draw."""
     return figures_of([(name, recording)], options)[0] if _rows(name, recording) else None
+
+
+def recordings_in(drawings: Sequence[Drawing]) -> list[Recording]:
+    """Each recording that is drawn, once."""
+    return list({id(recording): recording for _, recording in drawings}.values())
 
 
 def notices_of(drawings: Sequence[Drawing]) -> list[str]:
@@ -113,19 +120,25 @@ def stacked(drawings: Sequence[LayoutDOM]) -> LayoutDOM:
     return column(*parts) if len(parts) > 1 else parts[0]
 
 
-def with_strip(picture: LayoutDOM, strip: Plot) -> LayoutDOM:
-    """What `stacked` made, and above it a strip of the same frame; `picture` stays as it is."""
+def over_time(picture: LayoutDOM) -> list[Plot]:
+    """The figures that `stacked` put over one time axis."""
+    first = picture.children[0] if isinstance(picture, Column) else picture
+    if isinstance(first, GridPlot):
+        return [plot for plot, *_ in first.children]
+    return [first] if isinstance(first, Plot) else []
+
+
+def with_rows(picture: LayoutDOM, strip: Plot | None, rows: Sequence[Plot], tag: str) -> LayoutDOM:
+    """What `stacked` made, with other figures over its time axis; `picture` stays as it is."""
     if isinstance(picture, Column):
         first, *others = picture.children
-        return column(with_strip(first, strip), *others)
-    if not isinstance(picture, GridPlot):
-        return GridPlot(children=[(strip, 0, 0), (picture, 1, 0)], toolbar_location=None)
-    below = [(plot, row + 1, at) for plot, row, at in picture.children]
-    return GridPlot(
-        children=[(strip, 0, 0), *below],
-        toolbar=picture.toolbar,
-        toolbar_location=picture.toolbar_location,
-    )
+        return column(with_rows(first, strip, rows, tag), *others)
+    grid = _grid(rows)
+    grid.tags = [tag]
+    if strip is not None:
+        # It has no tools that the others' toolbar could merge.
+        grid.children = [(strip, 0, 0), *((plot, row + 1, 0) for plot, row, _ in grid.children)]
+    return grid
 
 
 def _over_one_axis(figures: list[Plot]) -> LayoutDOM:
@@ -140,4 +153,8 @@ def _over_one_axis(figures: list[Plot]) -> LayoutDOM:
     for plot in figures[:-1]:
         plot.xaxis.axis_label = None
         plot.min_border_bottom = 10
+    return _grid(figures)
+
+
+def _grid(figures: Sequence[Plot]) -> GridPlot:
     return gridplot([[plot] for plot in figures], toolbar_options={"logo": None})

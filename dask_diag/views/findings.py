@@ -30,21 +30,18 @@ def lost(finding: Finding) -> str:
     return f"{finding.kind} {time}" if finding.kind in (ABOUT, AT_MOST) else f"{time}, measured"
 
 
-def location(finding: Finding, start: float) -> str:
+def location(finding: Finding, recording: Recording) -> str:
     """When and on which workers a finding is, if these are few, and in functions it does not name.
 
-    Parameters
-    ----------
-    finding : Finding
-    start : float
-        When recording started: times are shown from then on.
+    Times are shown from the start of the recording on. All workers that there are say nothing.
     """
-    where = finding.where
+    where, start = finding.where, recording.start
     bounds = [(_time(a - start), _time(b - start)) for a, b in where.intervals]
     # Two equal texts say nothing.
     times = [f"{first} to {last}" for first, last in bounds if first != last]
     parts = [", ".join(times)] if 0 < len(times) <= _INTERVALS_SHOWN else []
-    if 0 < len(where.workers) <= _WORKERS_SHOWN:
+    others_worked = set(recording.tasks.worker.tolist()) - {*where.workers, ""}
+    if 0 < len(where.workers) <= _WORKERS_SHOWN and others_worked:
         parts.append(f"on {', '.join(map(shown, where.workers))}")
     others = [shown(name) for name in where.functions if name not in finding.evidence]
     if others:

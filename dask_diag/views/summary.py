@@ -76,7 +76,7 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
 def _in_words(finding: Finding, recording: Recording) -> FindingText:
     """What it is and how bad; why, what to do, and where."""
     evidence, advice = shown(finding.evidence, 600), shown(finding.advice, 400)
-    where = location(finding, recording.start)
+    where = location(finding, recording)
     text = f"{evidence}. To do: {advice}."
     text = f"{text} Where: {where}." if where else text
     return FindingText(finding.code, finding.severity, lost(finding), text)

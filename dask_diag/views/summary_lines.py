@@ -182,12 +182,22 @@ def _hottest_line(recording: Recording) -> Iterator[Line]:
     def share(part: float, of: str) -> str:
         return f"{seconds(part)} {of} ({percent(part / sampled)} of {seconds(sampled)} sampled)"
 
+    waits = {
+        _location(line): share(line["waiting"], "waiting")
+        for line in waiting_lines(recording, 1, SAMPLES_OF_TASKS).to_dicts()
+        if line["waiting"] > _LONG_WAIT * sampled
+    }
     for line in computing_lines(recording, 1, SAMPLES_OF_TASKS).to_dicts():
-        hot = line["wall"] - line["waiting"]
-        yield "Hottest line", f"{_location(line)}, {share(hot, 'self time')}"
-    for line in waiting_lines(recording, 1, SAMPLES_OF_TASKS).to_dicts():
-        if line["waiting"] > _LONG_WAIT * sampled:
-            yield "Longest wait", f"{_location(line)}, {share(line['waiting'], 'waiting')}"
+        location = _location(line)
+        hot = share(line["wall"] - line["waiting"], "self time")
+        # One line may be both.
+        wait = waits.pop(location, "")
+        yield (
+            "Hottest line",
+            f"{location}, {hot}" + (f"; longest wait, too: {wait}" if wait else ""),
+        )
+    for location, wait in waits.items():
+        yield "Longest wait", f"{location}, {wait}"
 
 
 def _location(line: Record) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from bokeh.layouts import column
-from bokeh.models import Column, GridPlot, LayoutDOM, Plot, Range1d
+from bokeh.models import LayoutDOM
 
-from dask_diag.analysis.analysis import Analysis
 from dask_diag.atomic_files import as_path, check_target
 from dask_diag.errors import DiagnosticError
 from dask_diag.views import display
@@ -21,15 +21,13 @@ from dask_diag.views.drawings import (
     drawings_of,
     figures_of,
     notices_of,
+    recordings_in,
     stacked,
-    with_strip,
 )
 from dask_diag.views.findings import incomplete
-from dask_diag.views.plots.activities.plot import plot_activities
 from dask_diag.views.plots.figures import SIZES, Options, new_figure
-from dask_diag.views.plots.time_axis import overview
-from dask_diag.views.report.header import Head, head
-from dask_diag.views.sources import Sources, listed, recording_of
+from dask_diag.views.profile_page import ProfilePage, activities_of
+from dask_diag.views.sources import Sources, listed
 
 __all__ = ["visualize"]
 
@@ -49,8 +47,9 @@ def visualize(
 ) -> LayoutDOM:
     """Draw what was measured with bokeh; several plots are stacked over one time axis.
 
-    Above them, the page says how long it took and where the time went, and shows all time in a
-    strip; below them where worker time went, with a choice of functions and of the unit.
+    The page says first how long it took, where the time went and what was found. Over the plots are
+    a strip of all time and what the workers did, below them where worker time went, with a choice
+    of functions and of the unit, and what allocated the memory that was in use at the peak.
 
     Parameters
     ----------
@@ -110,20 +109,32 @@ def visualize(
     in_notebook = display.in_notebook()
     if save is None:
         save = not in_notebook
-    page = display.Page(picture, None, [*warning, *notices], not SIZES & options.figure.keys())
-    if chosen is None and (save or show):
-        page = page._replace(picture=_page(picture, drawings, options), head=_head(drawings))
-    if save:
-        display.write_page(page, path, mode or "inline")
-    if show and in_notebook:
-        display.show_in_notebook(page, fold)
-    elif show and save:
-        display.show_file(path)
-    elif show:
-        display.show_in_browser(page, mode or "inline")
+    drawn = display.Page(picture, None, [*warning, *notices], not SIZES & options.figure.keys())
+    whole = chosen is None and (save or show)
+    with _in_a_report(drawn, drawings, options) if whole else nullcontext(drawn) as page:
+        if save:
+            display.write_page(page, path, mode or "inline")
+        if show and in_notebook:
+            display.show_in_notebook(page, fold)
+        elif show and save:
+            display.show_file(path)
+        elif show:
+            display.show_in_browser(page, mode or "inline")
     for notice in notices:
         warnings.warn(notice, RuntimeWarning, stacklevel=2)
     return picture
+
+
+@contextmanager
+def _in_a_report(
+    page: display.Page, drawings: Sequence[Drawing], options: Options
+) -> Iterator[display.Page]:
+    """The page of all that was drawn; meanwhile its figures look as they do in a report."""
+    made = ProfilePage(drawings, page.picture, options)
+    with made.in_a_report():
+        panels = [panel for panel in (made.layout, made.activities) if panel is not None]
+        picture = column(*panels) if len(panels) > 1 else made.layout
+        yield page._replace(picture=picture, head=made.head, sections=made.sections())
 
 
 def _path_of(filename: str | os.PathLike[str], kwargs: dict[str, Any]) -> Path:
@@ -173,52 +184,7 @@ def _picture(drawings: Sequence[Drawing], plots: list[str] | None, options: Opti
     if _ACTIVITIES not in plots:
         return stacked(figures)
     if figures:
-        return column(stacked(figures), _activities_of(drawings, options))
+        return column(stacked(figures), activities_of(recordings_in(drawings), options))
     # A keyword that bokeh's figure does not know is an error, whatever is drawn.
     new_figure(options, 1.0)
-    return _activities_of(drawings, options)
-
-
-def _page(picture: LayoutDOM, drawings: Sequence[Drawing], options: Options) -> LayoutDOM:
-    """What is written and shown: all time in a strip, the plots, and activities if tasks ran."""
-    plots = [plot for plot in _plots_over_time(picture) if isinstance(plot.x_range, Range1d)]
-    if not any(len(recording.computations) for _, recording in drawings):
-        plots = []
-    above = with_strip(picture, _strip(drawings, plots[0].x_range, options)) if plots else picture
-    if any(len(recording.tasks) for _, recording in drawings):
-        return column(above, _activities_of(drawings, options))
-    return above
-
-
-def _plots_over_time(picture: LayoutDOM) -> list[Plot]:
-    """The figures that `stacked` put over one time axis."""
-    first = picture.children[0] if isinstance(picture, Column) else picture
-    if isinstance(first, GridPlot):
-        return [plot for plot, *_ in first.children]
-    return [first] if isinstance(first, Plot) else []
-
-
-def _strip(drawings: Sequence[Drawing], shown: Range1d, options: Options) -> Plot:
-    recordings = [recording for _, recording in drawings]
-    with_computations = [recording for recording in recordings if len(recording.computations)]
-    origin = min(recording.start for recording in recordings)
-    # Several that recorded the same computation would shade its phases twice.
-    return overview(with_computations[:1], origin, shown, options)
-
-
-def _head(drawings: Sequence[Drawing]) -> Head | None:
-    """What the page says first; nothing if nothing was computed."""
-    recordings = list({id(recording): recording for _, recording in drawings}.values())
-    if not any(len(recording.computations) for recording in recordings):
-        return None
-    return head(Analysis(recording_of(recordings)))
-
-
-def _activities_of(drawings: Sequence[Drawing], options: Options) -> LayoutDOM:
-    """The pictures of activities of those that recorded tasks.
-
-    A computation that only another profiler recorded is left out: its workers would seem idle.
-    """
-    recordings = list({id(recording): recording for _, recording in drawings}.values())
-    with_tasks = [recording for recording in recordings if len(recording.tasks)]
-    return plot_activities(Analysis(recording_of(with_tasks or recordings)), options)
+    return activities_of(recordings_in(drawings), options)

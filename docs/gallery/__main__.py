@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import dask_diag
-from dask_diag import load, save
+from dask_diag import findings, load, save
 from dask_diag.columns import Categorical
 from docs.gallery.contact_sheet import write_contact_sheet
-from docs.gallery.pages import Measured, renew_summary, write_index, write_page
+from docs.gallery.pages import Advised, Measured, renew_summary, write_index, write_page
 from docs.gallery.stories import STORIES, Story
 
 ROOT = Path(__file__).parents[2]
@@ -69,15 +69,33 @@ def main() -> None:
 
 
 def make(story: Story, pairs: int) -> None:
-    """Record a story and its change, measure both without a profiler, and write the page."""
+    """Record a story and its change, measure both without a profiler, and write the page.
+
+    Where the story goes further than its finding, what that advises is measured beside them.
+    """
     with folder_of(story) as folder:
-        before, after = [], []
-        for _ in range(pairs):
-            before.append(measured(story.before, folder))
-            after.append(measured(story.after, folder))
         for name, command in ((story.name, story.before), (f"{story.name}_after", story.after)):
             recorded(command, folder, ROOT / "docs" / "stories" / f"{name}.diag")
-    write_page(story, Measured.of(story, before), Measured.of(story, after))
+        advice = advice_of(story)
+        commands = [story.before, story.after, *(command for _, command in advice)]
+        runs: list[list[tuple[float, float]]] = [[] for _ in commands]
+        for _ in range(pairs):
+            for command, of_command in zip(commands, runs, strict=True):
+                of_command.append(measured(command, folder))
+    before, after, *others = (Measured.of(story, of_command) for of_command in runs)
+    advised = [Advised(*one, took) for one, took in zip(advice, others, strict=True)]
+    write_page(story, before, after, *advised)
+
+
+def advice_of(story: Story) -> list[tuple[int, str]]:
+    """How much larger chunks are to be by the story's finding, and the command; or nothing."""
+    if story.advised is None:
+        return []
+    found = findings(load(ROOT / "docs" / "stories" / f"{story.name}.diag"))
+    advice = [story.advised_by(finding) for finding in found if finding.code == story.code]
+    if len(advice) != 1 or advice[0] is None:
+        raise RuntimeError(f"{story.name}: no finding {story.code} that says how large chunks are")
+    return [advice[0]]
 
 
 @contextlib.contextmanager

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from dask_diag import Finding
 
 __all__ = ["STORIES", "Story"]
 
@@ -28,6 +32,11 @@ class Story:
         What was changed, and why that helps.
     gains : str
         What is compared: ``seconds`` or ``memory``.
+    advised : callable, optional
+        How the program is called with the change that the finding advises, where `after` goes
+        further: a function of how many times as large chunks are to be.
+    further : str
+        Why it gains more to go further.
     """
 
     name: str
@@ -39,6 +48,16 @@ class Story:
     seen: str
     changed: str
     gains: str = "seconds"
+    advised: Callable[[int], str] | None = None
+    further: str = ""
+
+    def advised_by(self, finding: Finding) -> tuple[int, str] | None:
+        """How much larger the finding advises chunks to be, and the command that does so."""
+        times = re.search(r"chunks about ([\d,]+) times as large", finding.advice)
+        if self.advised is None or times is None:
+            return None
+        factor = int(times[1].replace(",", ""))
+        return factor, self.advised(factor)
 
 
 STORIES = (
@@ -75,6 +94,9 @@ STORIES = (
         "of 4,000 rows is handled by several tasks.",
         "Sixteen partitions. With real files: ``blocksize=`` or ``aggregate_files=`` when reading, "
         "or ``repartition`` right after it.",
+        advised=lambda times: f"python groupby.py --partitions {round(1_000 / times)}",
+        further="Besides overhead, each partition has Python code of pandas, which holds the GIL: "
+        "with fewer partitions there is less of that, too.",
     ),
     Story(
         "images",
@@ -86,6 +108,10 @@ STORIES = (
         "A smoothing filter over an image in tiles of 128 by 128 pixels. Each tile needs the "
         "borders of eight others: most tasks cut and join borders.",
         "Tiles of 1,024 by 1,024 pixels: 16 tiles with few borders, in place of 1,024.",
+        # Pixels on a side: a chunk is a tile.
+        advised=lambda times: f"python images.py --tile {round(128 * times**0.5)}",
+        further="Borders are cut and joined for each tile: with fewer tiles there is less of that, "
+        "too.",
     ),
     Story(
         "word_count",

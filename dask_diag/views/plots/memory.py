@@ -128,7 +128,10 @@ def _figure(
         )
         dots.append(dot)
         items.append(LegendItem(label=legend_label(name), renderers=[line, dot]))
-    dots += _drawn_snapshots(plot, snapshots, options)
+    diamonds = _drawn_snapshots(plot, snapshots, options)
+    if diamonds:
+        dots += diamonds
+        items.append(LegendItem(label="allocations were read", renderers=diamonds))
     if options.has_legend:
         add_legend(plot, items, click_policy="hide")
     set_hover(

@@ -29,7 +29,7 @@ from dask_diag.views.plots.workers import layers_of, plot_workers
 from dask_diag.views.report.components import Figure
 from dask_diag.views.theme.colors import FunctionColors
 
-__all__ = ["SHADES", "WORKERS", "Figures", "with_one_axis"]
+__all__ = ["SHADES", "WORKERS", "Figures", "add_shades", "with_one_axis"]
 
 WORKERS = "workers"
 """The name of the figure in which findings are shaded."""
@@ -128,7 +128,7 @@ class Figures:
     def shaded_workers(self) -> Figure:
         """The same, with times shaded that the page puts into a source; a page has one."""
         drawn = self.workers()
-        _add_shades(cast("figure", drawn.model))
+        add_shades(cast("figure", drawn.model))
         return drawn
 
     @cached_property
@@ -212,7 +212,7 @@ def with_one_axis(figures: Sequence[Figure]) -> None:
     last.height = int(last.height or 0) + _AXIS_HEIGHT
 
 
-def _add_shades(plot: figure) -> None:
+def add_shades(plot: figure) -> None:
     """Have a figure shade the times that the page puts into a source, over its whole height."""
     plot.quad(
         left="left",

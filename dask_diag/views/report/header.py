@@ -8,11 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dask_diag.analysis.allocations import peak_allocations, peak_snapshots
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.headline import headline
-from dask_diag.formatting import count, counted, percent, seconds
+from dask_diag.analysis.memory_series import series_of
+from dask_diag.formatting import count, counted, percent, seconds, size
 from dask_diag.model.recording import Recording
 from dask_diag.schema import PHASES, Activity
+from dask_diag.views.allocations import allocation_place, point_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.part_names import name_of_part
 from dask_diag.views.report.components import WallBar, WallPart, safe
@@ -24,7 +27,7 @@ from dask_diag.views.theme.colors import (
     text_color_on,
 )
 
-__all__ = ["Head", "head", "wall_bar", "when"]
+__all__ = ["Head", "head", "head_of_memory", "wall_bar", "when"]
 
 _LEAST = 0.0005
 """Of the wall: a part that has less is not in the bar."""
@@ -47,6 +50,23 @@ def head(analysis: Analysis) -> Head:
     except Exception as error:
         message = shown(f"{type(error).__name__}: {error}", 600)
         return Head("Dask report", f"The head could not be made. {message}")
+
+
+def head_of_memory(recording: Recording) -> Head | None:
+    """The head of a page of memory alone: its peak, and what allocated most of that."""
+    series = [one for one in series_of(recording) if len(one[1])]
+    if not series:
+        return None
+    name, times, sizes = max(series, key=lambda one: float(one[2].max()))
+    at = int(sizes.argmax())
+    title = f"Peak {size(sizes[at])} at {seconds(times[at] - recording.start)} in {safe(name, 40)}"
+    near = [one.label for one in peak_snapshots(recording) if point_of(one) == "peak"]
+    rows = [
+        row for row in peak_allocations(recording, by="line").to_dicts() if row["label"] == name
+    ]
+    if name in near and rows:
+        title += f": {size(rows[0]['bytes'])} allocated by {allocation_place(rows[0])}"
+    return Head(f"{title}.", f"{counted(len(series), 'series', 'series')} · {when(recording)}")
 
 
 def _facts(analysis: Analysis) -> str:

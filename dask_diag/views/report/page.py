@@ -154,12 +154,16 @@ def rendered(
     sections: list[MadeSection],
     resources: Resources,
     title: str,
-    page_head: Head,
+    page_head: Head | None,
     warnings: Sequence[str],
     *,
     exports: Exports | None = None,
+    fitted: bool = True,
 ) -> str:
-    """The page of such sections; what it says first is above them."""
+    """The page of such sections; what it says first is above them.
+
+    Figures that are `fitted` are no wider than the window.
+    """
     figures = [figure for section in sections for figure in _figures(section.parts)]
     variables: dict[str, object] = {
         "sections": sections,
@@ -170,7 +174,7 @@ def rendered(
         "pinned": _PINNED["row"],
         "exports": exports,
         "menu": _MENU,
-        "actions": script("report/report.js", "start", _settings(sections, exports, bool(figures))),
+        "actions": _actions(sections, exports, bool(figures)),
     }
     if not figures:
         return page_without_figures(_FRAME, title, **variables)
@@ -178,12 +182,12 @@ def rendered(
         figure.model.name = figure.name
     models = [figure.model for figure in figures]
     return page_of(
-        models, resources, _FRAME, title, fitted=True, policy=policy_of(resources), **variables
+        models, resources, _FRAME, title, fitted=fitted, policy=policy_of(resources), **variables
     )
 
 
-def _settings(sections: list[MadeSection], exports: Exports | None, has_figures: bool) -> str:
-    """What ``report.js`` is given."""
+def _actions(sections: list[MadeSection], exports: Exports | None, has_figures: bool) -> str:
+    """The script of the page; without a menu and pins it is smaller."""
     has_pins = any(isinstance(part, Pinned) for section in sections for part in section.parts)
     names = {name: _PINNED[name] for name in ("plot", "rectangles")}
     menu = exports and {"menu": _MENU, "name": exports.name, "recorded": exports.tasks, **names}
@@ -192,8 +196,13 @@ def _settings(sections: list[MadeSection], exports: Exports | None, has_figures:
         "pins": _PINNED if has_pins and has_figures else None,
         "exports": menu,
     }
+    is_plain = menu is None and settings["pins"] is None
     # Nothing in it ends a script.
-    return json.dumps(settings).replace("<", "\\u003c")
+    text = json.dumps(settings).replace("<", "\\u003c")
+    script_of_page = (
+        ("report/plain.js", "start_page") if is_plain else ("report/report.js", "start")
+    )
+    return script(*script_of_page, text)
 
 
 def _entries(sections: list[MadeSection]) -> list[tuple[str, list[str]]]:

@@ -50,22 +50,22 @@ class Section(NamedTuple):
 
 
 def _findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
-    start = analysis.recording.start
-    shown_findings = [_shown(finding, start) for finding in find(analysis)]
+    shown_findings = [_shown(finding, analysis.recording) for finding in find(analysis)]
     if shown_findings:
         yield Findings(shown_findings)
     else:
         yield Text([no_findings(analysis.recording), f"Rules: {', '.join(CODES)}."])
 
 
-def _shown(finding: Finding, start: float) -> ShownFinding:
+def _shown(finding: Finding, recording: Recording) -> ShownFinding:
+    start = recording.start
     return ShownFinding(
         code=finding.code,
         severity=finding.severity,
         lost=lost(finding),
         evidence=safe(finding.evidence, 600),
         advice=safe(finding.advice, 400),
-        where=location(finding, start),
+        where=location(finding, recording),
         intervals=[(left - start, right - start) for left, right in finding.where.intervals],
         page=page_of(finding),
         address=address_of_page(finding),

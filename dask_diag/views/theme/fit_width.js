@@ -10,6 +10,8 @@ const SMALL_LETTERS = "10px"
 const LINE_OF_A_LEGEND = 16
 const MARGIN_OF_A_LEGEND = 8
 
+const FLUID = "fluid"               // the tag of a grid whose figures take all that there is
+
 const original = new Map()          // of each model the attributes that it was made with
 const wrapped_rows = new Set()
 
@@ -17,9 +19,11 @@ export function fit(roots) {
     for (const {element, model: root} of roots) {
         const available = Math.floor(element.parentElement.clientWidth)
         const models = root.references()
+        const grids = [...models].filter((model) => model.type === "GridPlot" && model.tags.includes(FLUID))
+        const fluid = new Set(grids.flatMap(({children}) => children.map(([figure]) => figure)))
         for (const model of models)
             if (available > 0 && "sizing_mode" in model.properties && model.sizing_mode === null)
-                fit_model(model, available)
+                fit_model(model, available, fluid.has(model) ? Infinity : undefined)
         for (const model of models) if (model.type === "Row") wrap(model, available)
         for (const model of models)
             if (available > 0 && model.type === "Figure" && model.sizing_mode !== null)
@@ -33,10 +37,9 @@ function original_of(model) {
     return original.get(model)
 }
 
-function fit_model(model, available) {
-    const {width} = original_of(model)
+function fit_model(model, available, widest = original_of(model).width) {
     const margins = typeof model.margin === "number" ? 2 * model.margin : 0
-    if (typeof width === "number") model.width = Math.min(width, available - margins)
+    if (typeof original_of(model).width === "number") model.width = Math.min(widest, available - margins)
     if (model.type === "Figure") fit_figure(model, available)
 }
 

@@ -54,7 +54,7 @@ def page_of(
         What else the template needs, besides ``style`` and ``scheme``.
     """
     roots = [models] if isinstance(models, LayoutDOM) else list(models)
-    with _without_background(_in_one_document(roots)):
+    with _in_one_document(roots) as documented, _without_background(documented):
         page: str = file_html(
             roots,
             resources,
@@ -88,19 +88,25 @@ def _source_of(file: str) -> str:
     return f"{url.scheme}://{url.netloc}" if url.netloc else "'self' file:"
 
 
-def _in_one_document(roots: Sequence[LayoutDOM]) -> Collection[Model]:
-    """Put several roots into a document, unless they are in one; all models that they have.
+@contextmanager
+def _in_one_document(roots: Sequence[LayoutDOM]) -> Iterator[Collection[Model]]:
+    """Have several roots in a document, unless they are in one; all models that they have.
 
     Bokeh would do so one by one, and look through all models of all roots with each: they share
     their range of time, so a page of eight figures would be looked through 36 times.
     """
     if len(roots) == 1 or any(root.document is not None for root in roots):
-        return {model for root in roots for model in root.references()}
+        yield {model for root in roots for model in root.references()}
+        return
     document = Document()
     with document.models.freeze():
         for root in roots:
             document.add_root(root)
-    return list(document.models)
+    try:
+        yield list(document.models)
+    finally:
+        # They are the user's too, who may show them elsewhere.
+        document.clear()
 
 
 @contextmanager
