@@ -17,12 +17,11 @@ from click.testing import CliRunner
 from dask_diag import load
 from dask_diag.cli import main
 
+from .programs import SEARCHED
 from .terminal import in_terminal
 
 pytestmark = pytest.mark.leaves_files
 
-ROOT = str(Path(__file__).parent.parent)
-SEARCHED = os.pathsep.join([str(Path(__file__).parent / "without_distributed"), ROOT])
 COMPUTE = """
 import sys, dask
 
