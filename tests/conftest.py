@@ -106,10 +106,12 @@ def nothing_left_behind(request, monkeypatch):
     assert not set(multiprocessing.active_children()) - children_before
     if "leaves_files" not in request.keywords:
         assert set(os.listdir(folder)) == before, "a file was left in the working directory"
-    if our_files(folder) - files_before:
+    left = our_files(folder) - files_before
+    if left:
         # What is left in a circle is closed when it is collected, which takes long to do each time.
         gc.collect()
-    assert not our_files(folder) - files_before
+        left = our_files(folder) - files_before
+    assert not left
 
 
 @pytest.fixture(autouse=True)
