@@ -22,6 +22,7 @@ from .opened_pages import browser as browser
 from .opened_pages import open_file as open_file
 from .opened_pages import opened as opened
 from .opened_pages import window as window
+from .programs import SEARCHED
 from .recordings import Busy
 
 # The same examples each time, however long one of them takes beside other processes;
@@ -55,6 +56,9 @@ if UNDER_MUTMUT:
         dask.threaded.pools.clear()
 
     os.register_at_fork(after_in_child=forget_pools)
+
+ON_CLUSTERS = ("test_architecture", "test_cluster", "test_nanoaod", "test_side_by_side")
+"""Files whose programs may import distributed."""
 
 ATTEMPTS = 3
 """How often a truth is measured until it fails: a neighbour may spoil one measurement."""
@@ -102,10 +106,12 @@ def nothing_left_behind(request, monkeypatch):
     assert not set(multiprocessing.active_children()) - children_before
     if "leaves_files" not in request.keywords:
         assert set(os.listdir(folder)) == before, "a file was left in the working directory"
-    if our_files(folder) - files_before:
+    left = our_files(folder) - files_before
+    if left:
         # What is left in a circle is closed when it is collected, which takes long to do each time.
         gc.collect()
-    assert not our_files(folder) - files_before
+        left = our_files(folder) - files_before
+    assert not left
 
 
 @pytest.fixture(autouse=True)
@@ -131,6 +137,13 @@ def workers_start_quickly(request):
         return
     with dask.config.set({"multiprocessing.context": "forkserver"}):
         yield
+
+
+@pytest.fixture(autouse=True)
+def programs_start_quickly(request, monkeypatch):
+    """What tests start does not import distributed, but where it is on a cluster."""
+    if not request.path.stem.startswith(ON_CLUSTERS):
+        monkeypatch.setenv("PYTHONPATH", SEARCHED)
 
 
 def pytest_configure():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import dask_diag
 from dask_diag.cli import main
 from dask_diag.cli.output import _IN_ASCII, print_result
 from dask_diag.storage import save
-from tests.test_cli_run import ROOT, SEARCHED, environment, script
+from tests.programs import ROOT, SEARCHED
+from tests.test_cli_run import environment, script
 from tests.test_compare import around, recording
 
 pytestmark = [
@@ -96,6 +98,29 @@ def diag(*arguments, closed=(), env=None, **streams):
         timeout=120,
         check=False,
     )
+
+
+SEVERAL = """
+import json, sys
+from dask_diag.cli import main
+
+for words in json.loads(sys.argv[1]):
+    try:
+        main(words, prog_name="dask-diag")
+    except SystemExit as ended:
+        sys.stdout.flush()
+        print("\\n== status", ended.code or 0, flush=True)
+"""
+
+
+def printed_by(commands, env):
+    """What each of several commands prints, in one process: what it starts with is the same."""
+    words = [sys.executable, "-c", SEVERAL, json.dumps(commands)]
+    done = subprocess.run(words, capture_output=True, env=env, timeout=120, check=True)
+    assert done.stderr == b""
+    *printed, after = done.stdout.split(b"\n== status 0\n")
+    assert (len(printed), after) == (len(commands), b"")
+    return printed
 
 
 def the_line(done):
@@ -195,11 +220,11 @@ def test_what_is_reported_of_a_program_is_not_on_its_stdout(full):
 )
 def test_characters_that_are_not_in_ascii(variables, results):
     # A page is the dearest: it is written where there is least to write it with.
-    for name in READ if "LC_ALL" in variables else RESULTS.keys() & READ.keys():
-        done = diag(*READ[name], env=environment(**variables))
-        assert (done.returncode, done.stderr) == (0, b"")
+    names = [*READ] if "LC_ALL" in variables else sorted(RESULTS.keys() & READ.keys())
+    printed = printed_by([READ[name] for name in names], environment(**variables))
+    for name, output in zip(names, printed, strict=True):
         text = results[name].decode().translate(str.maketrans(_IN_ASCII))
-        assert done.stdout.decode("ascii").split() == text.split()
+        assert output.decode("ascii").split() == text.split()
 
 
 def test_a_unit_is_never_a_question_mark(monkeypatch):
@@ -236,10 +261,9 @@ def test_every_sign_that_is_printed_has_a_spelling_in_ascii():
     ids=["nothing", "missing", "nonsense", "colors"],
 )
 def test_results_do_not_depend_on_the_environment(variables, results):
-    for name in RESULTS.keys() & READ.keys():
-        done = diag(*READ[name], env={**NOTHING, **variables})
-        assert (done.returncode, done.stderr) == (0, b"")
-        assert done.stdout == results[name]
+    names = sorted(RESULTS.keys() & READ.keys())
+    printed = printed_by([READ[name] for name in names], {**NOTHING, **variables})
+    assert printed == [results[name] for name in names]
     done = diag("run", "-f", script("print(compute())"), env={**NOTHING, **variables})
     assert (done.returncode, done.stdout) == (0, b"55\n")
     assert b"1 computation: 11 tasks" in done.stderr

@@ -17,12 +17,11 @@ from click.testing import CliRunner
 from dask_diag import load
 from dask_diag.cli import main
 
+from .programs import SEARCHED
 from .terminal import in_terminal
 
 pytestmark = pytest.mark.leaves_files
 
-ROOT = str(Path(__file__).parent.parent)
-SEARCHED = os.pathsep.join([str(Path(__file__).parent / "without_distributed"), ROOT])
 COMPUTE = """
 import sys, dask
 
@@ -151,7 +150,7 @@ def test_a_task_that_raises_looks_as_it_does_without_us():
 )
 def test_the_exit_status_is_the_scripts(ends, status):
     name = script(f"\ncompute()\n{ends}\n")
-    plain, own = python(name), diag("run", name)
+    plain, own = python("-c", f"import sys; {ends}"), diag("run", name)
     assert own.returncode == plain.returncode == status
     assert len(load("script.diag").tasks) == 11
     assert ("words" in own.stderr) == ("words" in plain.stderr)

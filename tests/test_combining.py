@@ -12,7 +12,6 @@ import sys
 import time
 from dataclasses import fields, replace
 from operator import add
-from pathlib import Path
 
 import dask.local
 import dask.threaded
@@ -40,7 +39,6 @@ from dask_diag.model.table import Table
 
 from .tables import filled_table
 
-ROOT = str(Path(__file__).parent.parent)
 EMPTY = Table({})
 NOTHING = Recording(0.0, 1.0, 0.0, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY)
 IN_A_CONTAINER = """
@@ -134,7 +132,6 @@ def test_runs_that_have_the_same_pid_are_separate():
     for tasks, path in ((3, "one.diag"), (5, "two.diag")):
         subprocess.run(
             [sys.executable, "-c", IN_A_CONTAINER, str(tasks), path],
-            env={**os.environ, "PYTHONPATH": ROOT},
             check=True,
             timeout=120,
         )

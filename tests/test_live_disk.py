@@ -18,6 +18,7 @@ import pytest
 from dask_diag import load, record
 from dask_diag.storage.follow import FollowState
 
+from .programs import SEARCHED
 from .test_live_process import run_live
 from .viewers import asked, report_at
 
@@ -123,7 +124,7 @@ def audited(tmp_path):
     log.touch()
     environment = {
         **os.environ,
-        "PYTHONPATH": str(folder),
+        "PYTHONPATH": os.pathsep.join([str(folder), SEARCHED]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "AUDIT_LOG": str(log),
         "DISPLAY": ":0",

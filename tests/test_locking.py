@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import dask
 import pytest
@@ -42,7 +41,6 @@ def other():
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
             start_new_session=True,
         )
         started.append(child)
@@ -105,7 +103,6 @@ def test_a_program_is_not_run_whose_recording_another_writes(other):
         [sys.executable, "-m", "dask_diag", "run", "-f", "-o", "run.diag", "-c", "print('ran')"],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")

@@ -41,8 +41,6 @@ def test_fails():
 @pytest.fixture
 def session(pytester, monkeypatch):
     """Run pytest on some tests in a process of its own."""
-    root = str(Path(__file__).parent.parent)
-    monkeypatch.setenv("PYTHONPATH", root)
     # To import those of other packages takes half of the time.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 

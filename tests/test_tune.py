@@ -28,7 +28,7 @@ from dask_diag.tuning.settings import Setting, combined, filled, of_parameter
 from dask_diag.tuning.trials import ChildRunner, Program
 
 from .sleeping_tasks import sleeping
-from .test_cli_run import SEARCHED, environment
+from .test_cli_run import environment
 from .test_tune_race import recorded
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
@@ -40,12 +40,6 @@ if __name__ == "__main__":
     dask.compute(*tasks)
     print("done", *sys.argv[1:])
 """
-
-
-@pytest.fixture(autouse=True)
-def _programs_start_quickly(monkeypatch):
-    """What is tuned starts again and again."""
-    monkeypatch.setenv("PYTHONPATH", SEARCHED)
 
 
 def write(source, name="script.py"):
