@@ -60,7 +60,13 @@ def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch,
     ):
         plugins = local.scheduler.plugins
         with Profiler() as prof:
-            command = [sys.executable, "-c", OTHER, local.scheduler_address, tmp_path / "theirs.diag"]
+            command = [
+                sys.executable,
+                "-c",
+                OTHER,
+                local.scheduler_address,
+                tmp_path / "theirs.diag",
+            ]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             with subprocess.Popen(command, **pipes) as other:
                 assert other.stdout.readline() == "recording\n"
