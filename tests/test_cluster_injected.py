@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 import io
+import pkgutil
 import sys
 import threading
 import time
 from functools import partial, wraps
+from importlib import import_module
 
 import dask.config
 import pytest
@@ -19,28 +21,13 @@ from distributed.metrics import context_meter
 
 from dask_diag import Profiler, ProgressBar, load, record
 from dask_diag.analysis.activities import seconds_by_activity
+from dask_diag.capture import cluster as capture_on_clusters
 from dask_diag.capture.cluster import (
-    batch,
     cluster_session,
     cluster_task,
-    log,
-    probed_task,
     recorder,
-    scheduler_computations,
-    scheduler_leaving,
-    scheduler_others,
-    scheduler_plugin,
-    scheduler_records,
-    scheduler_results,
-    scheduler_runs,
-    scheduler_sessions,
-    scheduler_tasks,
-    scheduler_workers,
-    spill,
-    worker_names,
+    worker_clock,
     worker_processes,
-    worker_sampling,
-    worker_side,
 )
 from dask_diag.capture.cluster.formats import NAME
 from dask_diag.capture.sampling.stack_probe import StackProbe
@@ -49,13 +36,11 @@ from dask_diag.capture.tasks import metering
 
 from .clusters import Counter, assert_adds_up, cluster, thread_seconds
 
-MODULES = (
-    *(batch, cluster_session, cluster_task, log, probed_task, recorder),
-    *(scheduler_computations, scheduler_others, scheduler_plugin, scheduler_records),
-    *(scheduler_leaving, scheduler_results),
-    *(scheduler_runs, scheduler_sessions, scheduler_tasks, scheduler_workers),
-    *(spill, worker_names, worker_processes, worker_sampling, worker_side),
+MODULES = tuple(
+    import_module(f"{capture_on_clusters.__name__}.{module.name}")
+    for module in pkgutil.iter_modules(capture_on_clusters.__path__)
 )
+"""All of the package: a class that is new is in a program, or is named below with its reason."""
 
 CALL_THE_USERS_FUNCTION = {
     *("ClusterTask.__call__", "ClusterTask.steps", "_Steps.__init__", "_Steps.__await__"),
@@ -68,7 +53,8 @@ READ_BY_THE_USER = {
 }
 """Called before the block or after it, where the user asks for what was recorded."""
 GUARDS = {
-    *("ClusterSession._finish", "ClusterSession._detach", "ClusterTask._stop"),
+    *("ClusterSession._finish", "ClusterSession._detach", "ClusterSession._twice"),
+    *("ClusterTask._stop",),
     *("LeavingCollector.stop", "ClusterTask.start_sampling"),
     *("ClusterTask.leave_sampling", "ProbedClusterTask.leave_sampling"),
     *("ProbedClusterTask.start_sampling", "WorkerSide.stop"),
@@ -77,7 +63,7 @@ GUARDS = {
 NOT_REPORTED = {
     *("ClusterSession._pull_regularly", "WorkerCollector._sample_regularly"),
     *("WorkerProcesses._send_regularly", "WorkerSide.flush", "WorkerSide.transition"),
-    *("WorkerSide._send_due",),
+    *("WorkerSide._send_due", "WorkerClock._ping", "WorkerClock.stop"),
     *("DaskDiagSchedulerPlugin.log_event", "DaskDiagSchedulerPlugin.transition"),
     *("ComputationCollector.update_graph", "WorkerCollector._sample_usage"),
     *("DaskDiagSchedulerPlugin.add_worker", "DaskDiagSchedulerPlugin.remove_worker"),
@@ -96,7 +82,7 @@ OTHER_PROGRAMS = {
     *("OthersCollector._is_executing", "OthersCollector._at_worker"),
     *("ComputationCollector._parent_of", "ComputationCollector._program_of"),
     *("LeavingCollector.before_close", "LeavingCollector.close"),
-    *("ClusterSession._begin_again", "ClusterRecorder._rejoin"),
+    *("ClusterSession._begin_again", "ClusterRecorder._rejoin", "ClusterSession._withdraw"),
     *("ComputationCollector._worker_has_client", "ComputationCollector._uses_client"),
     *("WorkerCollector._moved_to_disk", "WorkerCollector._worker_said"),
     *("ResultCollector._recorders_of_dependents", "Session.add_function"),
@@ -114,6 +100,8 @@ COMING_AND_GOING = {
 """What is called when workers and clients come and go, while a task runs on."""
 WITH_ANOTHER_HOST = {"ClusterSession._compare_clocks", "DaskDiagSchedulerPlugin.handle_clock"}
 """What is called where the scheduler's clock is another one."""
+CLOCKS_OF_WORKERS = {"WorkerClock._compare", "WorkerClock._ping", "WorkerClock._compare_and_report"}
+"""What is called where a worker's clock is another one than the scheduler's."""
 EXCLUDED = CALL_THE_USERS_FUNCTION | READ_BY_THE_USER | GUARDS | OTHER_PROGRAMS
 
 
@@ -318,6 +306,9 @@ def test_a_function_that_raises_once_changes_no_result(
 ):
     if name in WITH_ANOTHER_HOST:
         monkeypatch.setattr(cluster_session, "host_id", lambda: "elsewhere")
+    if name in CLOCKS_OF_WORKERS:
+        monkeypatch.setattr(worker_clock, "host_id", lambda: "elsewhere")
+        monkeypatch.setattr(worker_clock, "_SECONDS_TO_SECOND_READING", 0.01)
     before = what_is_there(client)
     raised = raising(name)
     with record(tmp_path / "run.diag", interval=0.05) as run:
@@ -402,6 +393,40 @@ def test_messages_that_are_lost_doubled_or_reordered_change_no_result(mangle, cl
     unknown = "cancelled" if mangle is lose else None
     assert outcomes["fails_once"] == [unknown or "failed", "ok"]
     assert outcomes["asks_once"] == [unknown or "rescheduled", "ok"]
+
+
+@pytest.mark.parametrize("operation", ["detach", "left"])
+def test_a_reply_to_leaving_that_is_lost_loses_nothing(operation, client, monkeypatch):
+    """The scheduler has done what it was asked for, and its client does not hear of it."""
+    lost = []
+    name = f"dask_diag_{operation}"
+    ask = type(client.scheduler).__getattr__
+
+    def getattr_of_rpc(rpc, key):
+        request = ask(rpc, key)
+        if key != name or lost:
+            return request
+
+        async def reply_is_lost(**kwargs):
+            lost.append(await request(**kwargs))
+            raise OSError("the reply was lost")
+
+        return reply_is_lost
+
+    monkeypatch.setattr(type(client.scheduler), "__getattr__", getattr_of_rpc)
+    before = what_is_there(client)
+    with Profiler() as prof:
+        assert client.gather(client.map(increment, range(50), pure=False)) == list(range(1, 51))
+        going = client.submit(time.sleep, 1.0, pure=False)
+        workers = client.cluster.workers.values()
+        while not any(going.key in worker.state.tasks for worker in workers):
+            time.sleep(0.001)
+    assert len(lost) == 1
+    assert what_is_there(client) == before
+    outcomes = prof.recording.tasks.outcome.tolist()
+    assert sorted(outcomes) == ["ok"] * 50 + ["unfinished"]
+    assert any("the reply was lost" in text for text in prof.recording.notices)
+    assert_adds_up(prof.recording)
 
 
 def test_a_failure_that_is_heard_of_twice_is_not_the_next_attempts(client, monkeypatch):

@@ -68,15 +68,31 @@ def spins():
     return 1
 
 
+def hears_of_a_cancellation(client):
+    """Set when the scheduler's word of it has come to the client."""
+    heard, handlers = Event(), client._stream_handlers
+    cancel = handlers["cancelled-keys"]
+
+    def cancel_and_say_so(*args, **kwargs):
+        cancel(*args, **kwargs)
+        heard.set()
+
+    handlers["cancelled-keys"] = cancel_and_say_so
+    return heard
+
+
 def test_a_task_cancelled_and_asked_for_again_while_it_runs_has_the_times_of_each_run():
     """The worker goes on with the run that it has; the scheduler refuses its result."""
 
     with cluster(workers=1) as client, Profiler() as prof:
         future = client.submit(spins, key="again")
         assert STARTED.wait(10)
+        heard = hears_of_a_cancellation(client)
         future.cancel()
         while client.cluster.scheduler.tasks:
             time.sleep(0.001)
+        # Else the scheduler's word would cancel what is submitted next under this key.
+        assert heard.wait(10)
         (state,) = client.cluster.workers[0].state.tasks.values()
         first = state.run_id
         future = client.submit(spins, key="again")

@@ -165,6 +165,7 @@ def test_a_cluster_is_not_simulated_on_a_local_scheduler():
 
 def test_the_table_says_what_is_not_known():
     text = what_if_summary(what_if(naps(), workers=8), naps())
+    assert "chunks 2 times as large" in text
     assert "8 workers" in text
     assert "On a cluster, workers are threads" in text
     assert max(map(len, text.splitlines())) <= 80

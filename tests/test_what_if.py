@@ -44,6 +44,9 @@ def test_workers_functions_and_activities(recording):
     assert rows["workers", "8"] == pytest.approx(5)
     assert rows["workers", "unlimited"] == pytest.approx(3)
     assert 11 < rows["workers", "3"] < 13
+    # Two tasks of a function are one: as much for each of both workers, and the last one.
+    assert rows["chunks", "2"] == pytest.approx(17)
+    assert ("chunks", "10") not in rows
     assert rows["function", "long"] == pytest.approx(13)
     assert rows["function", "short"] == pytest.approx(13)
     assert rows["function", "end"] == pytest.approx(16.5)

@@ -19,6 +19,8 @@ from dask_diag.schema import WAITS, Activity
 __all__ = ["predictions", "what_if"]
 
 TIMES_AS_MANY = (2, 4, inf)
+TIMES_AS_LARGE = (2, 10)
+"""How many tasks of a function are made one, where enough are left for all workers."""
 FUNCTIONS = 5
 """How many functions, the longest first, are tried twice as fast."""
 REMOVED = (
@@ -50,10 +52,11 @@ def what_if(recording: Recording, workers: float | Iterable[float] = ()) -> Tabl
     Returns
     -------
     Table
-        A row per change. ``kind`` is ``recorded`` (no change), ``workers``, ``function`` (twice as
-        fast) or ``activity`` (takes no time); ``name`` is the number of workers, the function or
-        the activity; ``seconds`` are the predicted wall time; ``gain`` is how many seconds less
-        than without a change; ``speedup`` is how many times as fast.
+        A row per change. ``kind`` is ``recorded`` (no change), ``workers``, ``chunks`` (so many
+        times as large: as many tasks are one), ``function`` (twice as fast) or ``activity`` (takes
+        no time); ``name`` is the number of workers or tasks, the function or the activity;
+        ``seconds`` are the predicted wall time; ``gain`` is how many seconds less than without a
+        change; ``speedup`` is how many times as fast.
 
     See Also
     --------
@@ -107,12 +110,27 @@ def _changes(simulator: Simulator, workers: Iterable[float]) -> Iterator[_Change
     for number in sorted(numbers):
         name = "unlimited" if number == inf else str(int(number))
         yield _Change("workers", name, {"workers": number})
+    for times in _larger_chunks(simulator):
+        yield _Change("chunks", str(times), {"merge_tasks": times})
     least = WORTH_TRYING * (recording.stop - recording.start)
     for function in _longest_functions(recording, 2 * least):
         yield _Change("function", function, {"speedup": {function: 2.0}})
     for activity in REMOVED:
         if simulator.seconds_of(activity) > least:
             yield _Change("activity", activity, {"remove": {activity}})
+
+
+def _larger_chunks(simulator: Simulator) -> Iterator[int]:
+    """By how much chunks may be larger without a worker that has nothing to do."""
+    parallel, workers = simulator.chunks()
+    for times in TIMES_AS_LARGE:
+        if parallel >= times * workers:
+            try:
+                simulator.simulate(merge_tasks=times)
+            except DiagnosticError:
+                # Dependencies are damaged.
+                return
+            yield times
 
 
 def _longest_functions(recording: Recording, least: float) -> list[str]:

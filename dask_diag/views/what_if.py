@@ -59,6 +59,8 @@ def prediction_rows(table: Table) -> Iterator[tuple[str, ...]]:
 def _label(kind: str, name: str) -> str:
     if kind == "workers":
         return f"{name} worker{'' if name == '1' else 's'}"
+    if kind == "chunks":
+        return f"chunks {name} times as large"
     if kind == "function":
         return f"{name} twice as fast"
     return "no unexplained waits" if name == Activity.UNEXPLAINED else f"no {name}"

@@ -64,7 +64,7 @@ class Inputs:
 
 
 class Workers:
-    """When threads of workers are free, and which workers have room for a task."""
+    """When threads of workers are free, and which workers have a slot for a task."""
 
     def __init__(self, work: Work, cluster: Cluster, threads: int) -> None:
         self._threads, self._each = threads, min(cluster.threads, threads)
@@ -73,7 +73,7 @@ class Workers:
         self._limit = ceil(SATURATION * self._each)
         self._free: list[list[float]] = []
         self._tasks: list[int] = []
-        self._rooms: list[tuple[float, int]] = []
+        self._offers: list[tuple[float, int]] = []
         self._wake, self._gap = floats(work.wake), floats(work.gap)
         self._seconds = floats(work.seconds)
         self.start, self.stop = zeros(len(work)), zeros(len(work))
@@ -88,16 +88,16 @@ class Workers:
         first = worker * self._each
         return self._startup[first] if first < len(self._startup) else 0.0
 
-    def with_room(self, now: float) -> int:
-        """The worker with room whose thread is free first, or `NOWHERE`."""
+    def with_slot(self, now: float) -> int:
+        """The worker with a free slot whose thread is free first, or `NOWHERE`."""
         # A worker that was not used yet has the number after those that were.
-        rooms, unused = self._rooms, len(self._free)
-        while rooms and not self._is_true(*rooms[0]):
-            heappop(rooms)
+        offers, unused = self._offers, len(self._free)
+        while offers and not self._is_true(*offers[0]):
+            heappop(offers)
         is_there = unused < self._count and self.free_at(unused) <= now
-        if is_there and (not rooms or rooms[0][0] > now):
+        if is_there and (not offers or offers[0][0] > now):
             return unused
-        return rooms[0][1] if rooms else NOWHERE
+        return offers[0][1] if offers else NOWHERE
 
     @property
     def used(self) -> int:
@@ -123,7 +123,7 @@ class Workers:
         if start > now + STEALING:
             heappush(self._late, (-start, task))
         self._tasks[worker] += 1
-        self._has_room(worker)
+        self._offer(worker)
         return stop
 
     def waits_longest(self, now: float) -> int:
@@ -157,8 +157,8 @@ class Workers:
     def done(self, worker: int) -> None:
         """The scheduler has the result of one of its tasks."""
         self._tasks[worker] -= 1
-        self._has_room(worker)
+        self._offer(worker)
 
-    def _has_room(self, worker: int) -> None:
+    def _offer(self, worker: int) -> None:
         if self._tasks[worker] < self._limit:
-            heappush(self._rooms, (self._free[worker][0], worker))
+            heappush(self._offers, (self._free[worker][0], worker))

@@ -1,10 +1,10 @@
 """The event loop of a cluster: its scheduler and its workers, with recorded durations.
 
 It is what distributed's scheduler does by default. Tasks without inputs wait in its queue until a
-worker has room: a worker is sent a few more than it has threads, so that one need not wait for the
-next. Tasks with inputs go to a worker that has these, unless they start earlier elsewhere though
-the inputs have to be sent there first. A worker with nothing to do is given a task that waits at
-another one. Everything that the scheduler does adds to one clock.
+worker has a free slot: a worker is sent a few more than it has threads, so that one need not wait
+for the next. Tasks with inputs go to a worker that has these, unless they start earlier elsewhere
+though the inputs have to be sent there first. A worker with nothing to do is given a task that
+waits at another one. Everything that the scheduler does adds to one clock.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class _Scheduler:
                 heappush(self._queue, task)
 
     def _send(self) -> None:
-        """Send tasks in their order as long as there is room for the first."""
+        """Send tasks in their order as long as there is a slot for the first."""
         while self._queue:
             task = self._queue[0]
-            worker = self.workers.with_room(self._now)
+            worker = self.workers.with_slot(self._now)
             if self._has_inputs[task]:
                 worker = _with_inputs(task, worker, self.workers, self._inputs, self._now)
             if worker == NOWHERE:
@@ -143,7 +143,7 @@ def replay_on_cluster(
 
 
 def _with_inputs(task: int, other: int, workers: Workers, inputs: Inputs, now: float) -> int:
-    """The worker on which a task starts first: one that has inputs, or another one with room."""
+    """The worker on which a task starts first: one that has inputs, or one with a free slot."""
     held = inputs.by_worker(task)
     nbytes = sum(held.values())
     best, starts = NOWHERE, inf

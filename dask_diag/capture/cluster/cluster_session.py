@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from time import perf_counter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from dask_diag._version import __version__
 from dask_diag.capture.cluster.clock import ClockReading, compare_clocks
 from dask_diag.capture.cluster.formats import NAME, SCHEDULER
 from dask_diag.capture.cluster.host import host_id, is_below_this_process
 from dask_diag.capture.cluster.log import ClusterLog
+from dask_diag.capture.cluster.lost_connection import ConnectionLostError, unless_lost
 from dask_diag.capture.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
 from dask_diag.capture.cluster.worker_names import WorkerNames
 from dask_diag.capture.run_id import run_id
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterSession"]
 
+T = TypeVar("T")
+
 _PINGS = 20
 _ATTEMPTS = 3
 _SECONDS_BETWEEN_PULLS = 0.1
@@ -35,13 +38,8 @@ _SECONDS_TO_ATTACH = 10.0
 _SECONDS_TO_REACH_WORKERS = 1.0
 _SECONDS_TO_FINISH = 10.0
 _SECONDS_TO_COMPARE = 1.0
-_SECONDS_WITHOUT_SCHEDULER = 0.5
 _ONCE = {"name": NAME, "idempotent": True}
 """How plugins are registered that may be there already."""
-
-
-class ConnectionLostError(ConnectionError):
-    """The scheduler does not know a session: it took its client for gone."""
 
 
 Fault = Callable[[str, BaseException], None]
@@ -104,7 +102,7 @@ class ClusterSession:
             self._fault("to join a cluster", error)
             with suppress(Exception):
                 # What has come there by now goes.
-                await asyncio.wait_for(self._ask_to_detach(), _SECONDS_TO_FINISH)
+                await asyncio.wait_for(self._withdraw(), _SECONDS_TO_FINISH)
             return
         try:
             workers = asyncio.wait_for(self._attach_workers(), _SECONDS_TO_ATTACH)
@@ -211,7 +209,7 @@ class ClusterSession:
             if self._puller is not None:
                 if not self._wants.get("progress"):
                     self._puller.cancel()
-                await _unless_lost(self._detach(), self.client)
+                await unless_lost(self._detach(), self.client, _SECONDS_TO_FINISH)
                 await asyncio.wait([self._puller], timeout=_SECONDS_TO_FINISH)
                 self._reach_no_more()
         except Exception as error:
@@ -247,14 +245,31 @@ class ClusterSession:
             self._fault("to reach the workers of a cluster", error)
 
     async def _detach(self) -> None:
+        # Whether the request was lost or the reply, all is there still.
+        reply = await self._twice(self._ask_for_the_last)
         try:
-            await self._compare_at_end()
-            reply = await self._ask_to_detach()
+            self._receive(reply)
+        finally:
+            if not (reply or {}).get("closing"):
+                await self._twice(self._say_that_it_left)
+
+    async def _withdraw(self) -> None:
+        """Leave without having recorded anything."""
+        try:
+            await self._ask_to_detach()
+        finally:
+            await self._say_that_it_left()
+
+    async def _twice(self, ask: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await ask()
         except Exception as error:
             self._fault("to leave a cluster", error)
-            # Where the request was lost, all is there still.
-            reply = await self._ask_to_detach()
-        self._receive(reply)
+            return await ask()
+
+    async def _ask_for_the_last(self) -> Reply:
+        await self._compare_at_end()
+        return await self._ask_to_detach()
 
     async def _compare_at_end(self) -> None:
         """Where this host's clock is another one: by how much it has drifted meanwhile."""
@@ -268,17 +283,6 @@ class ClusterSession:
         reply = await self._scheduler.dask_diag_detach(session=self._id, received=self.log.received)
         return cast("Reply", reply)
 
-
-async def _unless_lost(request: Coroutine[object, object, None], client: Client | None) -> None:
-    """Wait for what a client asks its scheduler for, but not for a scheduler that is gone."""
-    asked = asyncio.ensure_future(request)
-    start = perf_counter()
-    while not asked.done():
-        connection = getattr(client, "scheduler_comm", None)
-        is_lost = connection is None or connection.closed()
-        most = _SECONDS_WITHOUT_SCHEDULER if is_lost else _SECONDS_TO_FINISH
-        if perf_counter() - start > most:
-            asked.cancel()
-            raise TimeoutError(f"no answer in {most:g} s")
-        await asyncio.wait([asked], timeout=_SECONDS_WITHOUT_SCHEDULER)
-    await asked
+    async def _say_that_it_left(self) -> None:
+        """Have the scheduler forget what it has for this session."""
+        await self._scheduler.dask_diag_left(session=self._id)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dask_diag.capture.cluster.formats import NAME
 from dask_diag.capture.cluster.handlers import forget_handlers
@@ -16,12 +16,19 @@ from dask_diag.capture.cluster.scheduler_runs import RunCollector
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler
 
-__all__ = ["OPERATIONS", "LeavingCollector"]
+__all__ = ["OPERATIONS", "Leaving", "LeavingCollector"]
 
-OPERATIONS = ("attach", "ready", "pull", "detach", "clock", "worker")
+OPERATIONS = ("attach", "ready", "pull", "detach", "left", "clock", "worker")
 SECONDS_TO_STOP_WORKERS = 1.0
 SECONDS_TO_LEAVE = 1.0
 SECONDS_TO_REPLY = 0.05
+
+
+class Leaving(NamedTuple):
+    """The client of a session that has ended, and the last reply to it."""
+
+    client: str
+    reply: asyncio.Future[dict[str, object]]
 
 
 class LeavingCollector(RunCollector):
@@ -31,6 +38,8 @@ class LeavingCollector(RunCollector):
     ----------
     removing : asyncio.Lock
         Held while plugins are removed: a session that comes meanwhile waits for that.
+    leaving : dict
+        The sessions that have ended and have not said that they got their last reply.
     is_closing : bool
         Whether the scheduler closes.
     """
@@ -38,6 +47,7 @@ class LeavingCollector(RunCollector):
     def __init__(self) -> None:
         super().__init__()
         self.removing = asyncio.Lock()
+        self.leaving: dict[str, Leaving] = {}
         self.is_closing = False
 
     def stop(self) -> None:
@@ -62,7 +72,7 @@ class LeavingCollector(RunCollector):
         self.stop()
 
     async def _end_session(self, name: str) -> None:
-        """Forget a session, whatever fails; the last one takes the plugins with it."""
+        """Forget a session, whatever fails."""
         self.sessions.pop(name, None)
         try:
             self._renew_sessions()
@@ -70,8 +80,6 @@ class LeavingCollector(RunCollector):
                 await self._settle()
         except Exception as error:
             self.fault("ending a session", error)
-        if not self.sessions and not self.is_closing:
-            await self._remove_plugins()
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """A client that goes without a word, as one that was killed, ends its sessions."""
@@ -79,8 +87,11 @@ class LeavingCollector(RunCollector):
         ended = [name for name, session in self.sessions.items() if session.client == client]
         for name in ended:
             del self.sessions[name]
+        unheard = [name for name, leaving in self.leaving.items() if leaving.client == client]
+        for name in unheard:
+            del self.leaving[name]
         self._renew_sessions()
-        if ended:
+        if ended or unheard:
             change = self._settle() if self.sessions else self._remove_plugins()
             self._change = asyncio.ensure_future(change)
 
@@ -88,10 +99,10 @@ class LeavingCollector(RunCollector):
         """Take all off the cluster, unless a session has come meanwhile."""
         scheduler = self.scheduler
         async with self.removing:
-            if scheduler.plugins.get(NAME) is not self or self.sessions:
+            if scheduler.plugins.get(NAME) is not self or self.sessions or self.leaving:
                 return
             await self._remove_plugins_of_workers()
-            if self.sessions:
+            if self.sessions or self.leaving:
                 return
             # Nothing comes between these.
             try:

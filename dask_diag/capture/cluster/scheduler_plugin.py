@@ -19,7 +19,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from dask_diag.capture.cluster.formats import NAME
 from dask_diag.capture.cluster.host import host_id
 from dask_diag.capture.cluster.scheduler_computations import CLIENTS_OF_WORKERS
-from dask_diag.capture.cluster.scheduler_leaving import OPERATIONS, LeavingCollector
+from dask_diag.capture.cluster.scheduler_leaving import OPERATIONS, Leaving, LeavingCollector
 from dask_diag.capture.cluster.scheduler_records import ACTIVE, QUEUED, reason_of
 from dask_diag.capture.cluster.scheduler_sessions import Session
 from dask_diag.capture.cluster.scheduler_workers import thinned
@@ -123,26 +123,38 @@ class DaskDiagSchedulerPlugin(LeavingCollector, SchedulerPlugin):
         }
 
     async def handle_detach(self, session: str, received: int) -> dict[str, object]:
-        """The last batches, with what still runs; the last session takes the plugins with it."""
-        running = 0
-        if session in self.sessions:
-            self.sessions[session].is_ending = True
-            self.sessions[session].news.set()
+        """The last batches, with what still runs; who does not get them may ask again."""
+        last = self.leaving.get(session)
+        if last is None or (last.reply.done() and last.reply.exception()):
+            client = self.sessions[session].client if session in self.sessions else ""
+            reply = asyncio.ensure_future(self._last_of(session, received))
+            last = self.leaving[session] = Leaving(client, reply)
+        return await asyncio.shield(last.reply)
+
+    async def _last_of(self, name: str, received: int) -> dict[str, object]:
+        session = self.sessions.get(name)
+        if session is not None and not session.is_ending:
+            session.is_ending = True
+            session.news.set()
             try:
                 self._sample_usage()
                 for messages in await self._flush_workers():
                     self.log_event(NAME, messages)
-                running = self._record_running(self.sessions[session])
-                self._record_results(self.sessions[session])
+                session.running = self._record_running(session)
+                self._record_results(session)
                 for worker in self.workers.values():
-                    self._record_pause(worker, [self.sessions[session]])
+                    self._record_pause(worker, [session])
             except Exception as error:
                 self.fault("recording what still runs", error)
-        try:
-            reply = await self.handle_pull(session, received)
-        finally:
-            await self._end_session(session)
-        return {**reply, "running": running}
+        reply = await self.handle_pull(name, received)
+        await self._end_session(name)
+        return {**reply, "running": session.running if session else 0}
+
+    async def handle_left(self, session: str) -> None:
+        """A client has its last batches; the last session takes the plugins with it."""
+        self.leaving.pop(session, None)
+        if not self.is_closing:
+            await self._remove_plugins()
 
     async def handle_clock(self) -> dict[str, object]:
         """What time it is here."""

@@ -97,7 +97,7 @@ class Session:
         self.number = 0
         self.sealed: list[Batch] = []
         self.sealed_size = 0
-        self.dropped = 0
+        self.dropped = self.running = 0
         self.unmeasured: dict[str, int] = {}
         self.computations: dict[int, Computation] = {}
         self.workers: dict[int, Worker] = {}

@@ -103,7 +103,6 @@ class WorkerSide:
         for name in (_FLUSH, _SETTINGS):
             self._worker.handlers.pop(name, None)
         forget_handlers()
-        self._compared.stop()
         for task in self._tasks.values():
             task.discarded = True
             if task.state.run_spec is task:
@@ -114,7 +113,7 @@ class WorkerSide:
         self._tasks = {}
         # If the scheduler listens no more, what came now would make its topic there again.
         self._is_heard = self._worker.status.name not in _GOES_ON
-        for step in (self._processes.stop, self._sampling.stop, self._send):
+        for step in (self._compared.stop, self._processes.stop, self._sampling.stop, self._send):
             # What one cannot undo, the others do.
             with suppress(Exception):
                 step()
