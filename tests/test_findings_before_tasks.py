@@ -82,6 +82,23 @@ def test_an_import_belongs_to_the_line_that_imports(imports, is_advised):
     assert ("importtime" in finding.advice) == is_advised
 
 
+# The rest is divided between two workers, among the CPUs where there was one.
+@pytest.mark.parametrize(
+    ("imports", "workers", "cpus", "lost"),
+    [(0.0, 2, 8, 0.5), (0.4, 2, 8, 0.75), (0.8, 2, 8, 1.0), (0.0, 4, 2, 0.75), (0.0, 1, 8, 0.875)],
+)
+def test_a_slow_start_loses_what_workers_would_not_take(imports, workers, cpus, lost):
+    rows = [
+        ("before computations", [MAIN, BOOTSTRAP, MODULE, BUILT_IN], imports),
+        ("before computations", [READ], 0.8 - imports),
+    ]
+    rows = [row for row in rows if row[-1]]
+    recording = moved(run([Task(0, 1)], workers=workers, cpus=cpus), 1.0)
+    finding = found(sampled(recording, rows))["slow-start"]
+    assert finding.seconds_lost == pytest.approx(lost)
+    assert (finding.kind, finding.severity) == ("at most", "high")
+
+
 READ = ("read", "/home/someone/code/main.py", 8, 7)
 ORDER = ("order", "/opt/env/lib/python3.11/site-packages/dask/order.py", 7, 5)
 
@@ -345,7 +362,7 @@ def test_the_start_of_profilers_is_no_slow_start():
     own = ("(dask_diag)", "", 0, 0)
     rows = [("before computations", [MAIN, own], 0.4), ("before computations", [MAIN], 0.6)]
     finding = found(sampled(moved(run([Task(0, 1)]), 1.0), rows))["slow-start"]
-    assert finding.seconds_lost == pytest.approx(0.6)
+    assert finding.seconds_lost == pytest.approx(0.6 / 2)
     assert "600 ms of 1.60 s" in finding.evidence
     rows = [("before computations", [MAIN, own], 0.6), ("before computations", [MAIN], 0.4)]
     assert "slow-start" not in found(sampled(moved(run([Task(0, 1)]), 1.0), rows))

@@ -120,16 +120,24 @@ def test_a_task_that_waits_for_what_it_computes_inside_waits_for_no_lock(seconds
     assert ("lock-bound" in found(replace(taking_turns(0.5), **tables))) == is_found
 
 
-@pytest.mark.parametrize(("waited", "code"), [(0.54, "lock-bound"), (0.56, "too-few-threads")])
+@pytest.mark.parametrize(("waited", "code"), [(0.62, "lock-bound"), (0.63, "too-few-threads")])
 def test_tasks_that_share_a_lock_do_not_all_wait_for_it(waited, code):
-    # Of two tasks at a time one holds the lock: half of their time, and a tenth for the samples.
+    # Of two tasks at a time one holds the lock: half of their time, and a quarter for the samples.
     recording = taking_turns(waited, count=24)
     results = found(recording)
     assert set(results) & {"lock-bound", "too-few-threads"} == {code}
     if code == "too-few-threads":
         assert results[code].evidence.startswith(
-            "Tasks slept or waited for I/O or other threads for 56% of their time"
+            "Tasks slept or waited for I/O or other threads for 63% of their time"
         )
+
+
+# Of eight, seven may wait for the one that holds it.
+@pytest.mark.parametrize(("waited", "is_lock"), [(0.875, True), (0.9, True), (0.91, False)])
+def test_many_tasks_that_share_a_lock_do_not_all_wait_for_it(waited, is_lock):
+    rows = [Task(n // 8, n // 8 + 1, 1 - waited, worker=n % 8) for n in range(64)]
+    recording = with_waits(run(rows, workers=8), "lock-wait")
+    assert ("lock-bound" in found(recording)) == is_lock
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.diagnosis import (
     programs_data,
+    programs_elsewhere,
     programs_short,
     programs_tasks,
     programs_typical,
@@ -19,6 +20,7 @@ _ALL = [
         programs_data,
         programs_typical,
         programs_short,
+        programs_elsewhere,
     )
     for program in module.PROGRAMS
 ]

@@ -14,6 +14,7 @@ from dask import delayed
 
 from tests.diagnosis.program import Program
 from tests.diagnosis.work_typical import (
+    PART,
     count_words,
     merge,
     own_scaled_sum,
@@ -23,6 +24,7 @@ from tests.diagnosis.work_typical import (
     slow_statistics,
     sorted_freely,
     sorted_under_a_lock,
+    statistics_in_parts,
     text_length,
     with_pandas,
 )
@@ -77,8 +79,9 @@ def polling(_: None, remedied: bool) -> int:
 
 def uneven_partitions(_: None, remedied: bool) -> int:
     """One of the partitions is far larger, and comes last."""
-    sizes = [600_000] * 30 if remedied else [300_000] * 20 + [12_000_000]
-    tasks = [delayed(slow_statistics)(delayed(np.ones)(size)) for size in sizes]
+    sizes = [2 * PART] * 30 if remedied else [PART] * 20 + [40 * PART]
+    # Whole large arrays would take a different time in each run: the kernel has to find memory.
+    tasks = [delayed(statistics_in_parts)(delayed(np.ones)(size, np.float32)) for size in sizes]
     return round(sum(dask.compute(*tasks)) / sum(sizes))
 
 

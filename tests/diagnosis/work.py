@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import hashlib
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -62,6 +65,18 @@ def polling(path: str, seconds: float, *_: object) -> int:
         return pause(seconds)
     finally:
         os.unlink(path)
+
+
+def ask_loop(running: asyncio.AbstractEventLoop, seconds: float) -> int:
+    """Wait for what an event loop in another thread does."""
+    return asyncio.run_coroutine_threadsafe(asyncio.sleep(seconds, 1), running).result()
+
+
+def compute_elsewhere(seconds: float) -> int:
+    """So much CPU time of another program."""
+    spin = f"import time\nwhile time.process_time() < {seconds}: pass"
+    subprocess.run([sys.executable, "-S", "-c", spin], check=True)
+    return 1
 
 
 def rate_limited(port: int, seconds: float, *_: object) -> int:

@@ -9,12 +9,25 @@ import time
 
 import numpy as np
 
+PART = 250_000
+"""Numbers that are looked at together."""
 FILE_LOCK = threading.Lock()
 
 
 def slow_statistics(values: np.ndarray) -> float:
     """Some work on a whole array, which releases the GIL for most of it."""
     return float(np.sort(np.sin(values)).sum())
+
+
+def statistics_in_parts(values: np.ndarray) -> float:
+    """As much CPU time for each number, however many there are: 10 ms for a part of them."""
+    total = 0.0
+    for first in range(0, len(values), PART):
+        stop = time.thread_time() + 0.01
+        while time.thread_time() < stop:
+            of_part = slow_statistics(values[first : first + PART])
+        total += of_part
+    return total
 
 
 def scaled_sum(table: np.ndarray, n: int) -> float:
@@ -46,17 +59,15 @@ def count_words(seed: int, words: int) -> int:
 
 def sorted_under_a_lock(seed: int, size: int) -> float:
     """Work of NumPy that is done while a lock is held, as libraries for files do."""
-    values = np.random.default_rng(seed).random(size)
     with FILE_LOCK:
-        for _ in range(3):
-            values = np.sort(values[::-1])
-    return round(float(values[::1000].sum()), 6)
+        return sorted_freely(seed, size)
 
 
 def sorted_freely(seed: int, size: int) -> float:
-    """The same without the lock."""
+    """The same without the lock: processors differ in how often they sort in that time."""
     values = np.random.default_rng(seed).random(size)
-    for _ in range(3):
+    stop = time.thread_time() + 0.05
+    while time.thread_time() < stop:
         values = np.sort(values[::-1])
     return round(float(values[::1000].sum()), 6)
 

@@ -74,16 +74,30 @@ def slow_start(analysis: Analysis) -> Finding | None:
         f"; {counted(workers, 'worker')} of a cluster joined, the last one after "
         f"{seconds(joined_after)}"
     ) * (workers > 0)
+    waits_for_cluster = workers > 0 and joined_after >= MOSTLY_CLUSTER * took
     return Finding(
         "slow-start",
         severity_of_share(took / wall),
-        took,
+        took if waits_for_cluster else took * _share_lost_at_start(analysis, lines),
         f"{seconds(took)} of {seconds(wall)} ({percent(took / wall)}) passed before the first "
         f"computation{joined}{_named(lines)}",
-        _at_start(lines, workers > 0 and joined_after >= MOSTLY_CLUSTER * took),
+        _at_start(lines, waits_for_cluster),
         kind=AT_MOST,
         where=during(before["start"], before["stop"]),
     )
+
+
+def _share_lost_at_start(analysis: Analysis, lines: list[ProgramLine]) -> float:
+    """What share of a slow start can be gained: imports, and all but one worker's part of the rest.
+
+    In tasks, the rest is divided among the workers. Where no lines were sampled it may be imports.
+    """
+    sampled = sum(line.seconds for line in lines)
+    if not sampled:
+        return 1.0
+    rest = 1 - sum(line.importing for line in lines) / sampled
+    most = int(analysis.recording.computations.workers.max(initial=1))
+    return 1 - rest / max(most if most > 1 else analysis.cpus, 1)
 
 
 def _at_start(lines: list[ProgramLine], waits_for_cluster: bool) -> str:

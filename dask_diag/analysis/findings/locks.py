@@ -24,8 +24,9 @@ WORTH_REPORTING = 0.15
 
 OF_POOLS = 0.15
 """Largest share of native libraries' threads in the CPU of these and of tasks."""
-BY_SHARING = 1.1
-"""Largest waits for locks over what a lock that tasks share allows, one of which holds it."""
+HELD = 0.75
+"""Least share of the time with a running task in which one does not wait, if they share a lock:
+the one that holds it."""
 ONE_AT_A_TIME = 1.1
 """CPU seconds of tasks, by the seconds in which any ran, up to which they may have held the GIL."""
 INSIDE = 0.5
@@ -74,8 +75,8 @@ def seconds_waited_for_threads(analysis: Analysis) -> float:
     that wait for the answer of a thread, as those of fsspec's event loop, may all do so.
     """
     waited = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
-    beside_another = analysis.in_tasks - analysis.busy_wall / analysis.overlap
-    if waited <= BY_SHARING * beside_another or _wait_for_native_threads(analysis):
+    held = analysis.in_tasks - waited
+    if held >= HELD * analysis.busy_wall / analysis.overlap or _wait_for_native_threads(analysis):
         return 0.0
     where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
     return 0.0 if _are_inside(_lines(analysis, where)) else waited

@@ -113,8 +113,8 @@ def overlapping_computations(analysis: Analysis) -> Finding | None:
         severity_of_share(lasted / span / 2),
         float("nan"),
         f"Up to {int(at_once.max())} computations ran at once for {seconds(lasted)}, with "
-        f"{int(wanted.max())} workers on {analysis.cpus} CPUs. They slowed each other down: their "
-        "tasks took longer than alone",
+        f"{int(wanted.max())} workers on {analysis.cpus} CPUs. Their tasks had to share these, so "
+        "they may have taken longer than alone",
         "compute them together with dask.compute(a, b), or one after the other, or with fewer "
         "workers each",
         kind=MEASURED,
