@@ -742,13 +742,13 @@ def test_pixels_are_as_high_and_of_the_function_that_the_saved_page_has_there(vi
             [[0, len(own)]],
             start,
             (stop - start) / width,
-            width,
+            [width, SAVED_ROWS],
             {
                 "colors": [f"#{code + 1:06x}" for code in range(len(names))],
                 "off_cpu_color": "#0000ff",
                 # A live page draws nothing above tasks.
                 "free": {"start": 0, "length": 1, "units": 1}
-                | {name: [] for name in ("colors", "names", "hatched", "shares")},
+                | {name: [] for name in ("colors", "names", "hatches", "shares")},
             },
         ]
         ((image,),) = run_javascript("plots/tasks/binned.js", "images_of", given)
