@@ -11,7 +11,7 @@ import dask
 import numpy as np
 import pytest
 
-from dask_diag import Profiler, load, record
+from dask_diag import Profiler, load, record, report
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.columns import Categorical
 from dask_diag.views.recorded_code import computing_lines, first_line
@@ -128,3 +128,15 @@ def test_the_line_that_computed_is_marked_in_the_calling_code():
     assert [line for line, is_marked in code.lines if is_marked] == ["c"]
     assert code.heading == "run.py: computed in line 12"
     assert Code("run.py", "a").heading == "run.py"
+
+
+@pytest.mark.leaves_files
+def test_the_mark_is_on_the_code_of_a_line_and_not_on_its_indentation(tmp_path):
+    rows = {
+        "section": ["calling code"],
+        "name": ["run.py"],
+        "value": ["def run(x):\n    return x.compute()"],
+    }
+    recording = replace(with_sites("run.py:2"), environment=filled_table("environment", rows))
+    page = report(recording, tmp_path / "page.html").read_text()
+    assert "def run(x):\n    <mark>return x.compute()</mark></code>" in page

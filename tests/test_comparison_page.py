@@ -44,7 +44,7 @@ def test_each_function_has_a_bar_before_and_one_after():
     bars = next(iter(functions(sides_of(*SIDES))))
     assert isinstance(bars, Bars)
     assert [name for name, _, _ in bars.rows] == ["f", "", "g", ""]
-    lengths = [sum(width for _, width, _ in pieces) for _, _, pieces in bars.rows]
+    lengths = [sum(piece.percent for piece in pieces) for _, _, pieces in bars.rows]
     assert lengths == pytest.approx([50, 100, 75, 75])
 
 

@@ -130,7 +130,7 @@ def test_the_summary_is_saved_and_copied_as_text(open_file, written, browser):
     name, content, _ = saved(page, "text")
     assert name == "few tasks.txt"
     text = content.decode()
-    for selector in ("h1", ".finding h3", "#summary li", "#summary tbody th"):
+    for selector in ("h1", ".finding h3", "#summary li", "#functions tbody th"):
         for said in page.locator(selector).all_text_contents():
             assert " ".join(said.split()) in text
     assert page.locator(".finding").count() > 0

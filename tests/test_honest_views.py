@@ -209,17 +209,17 @@ def test_cpu_of_an_interval_too_short_to_measure_is_not_drawn(times, unknown):
 
 
 @pytest.mark.usefixtures("without_plots")
-def test_the_legend_of_activities_names_what_can_be_seen(tmp_path):
+def test_the_key_of_functions_names_what_can_be_seen(tmp_path):
     # Of 20 s of two workers 10 s are idle, and 1 ms of a task of 10 s is not CPU.
     rows = [("f", 0.0, 10.0, 9.999, "thread-0")]
-    activities = page_of(recording_of(rows), tmp_path).sections["activities"]
-    assert "thread-cpu 10.0 s, 50%" in activities
-    assert "thread-noncpu" not in activities
-    assert "and 1 more" in activities
+    functions = page_of(recording_of(rows), tmp_path).sections["functions"]
+    assert "tasks computing (CPU) 10.0 s, 50%" in functions
+    assert "tasks off the CPU" not in functions
+    assert "and 1 more" in functions
     # The same 1 ms is most of what tasks did here, so it is seen in the bars of functions.
     rows = [("f", 0.0, 0.0011, 0.0001, "thread-0")]
-    activities = page_of(recording_of(rows), tmp_path).sections["activities"]
-    assert "thread-noncpu 1.00 ms, <0.1%" in activities
+    functions = page_of(recording_of(rows), tmp_path).sections["functions"]
+    assert "tasks off the CPU 1.00 ms, <0.1%" in functions
 
 
 def test_the_plot_of_a_memory_sampler_has_its_peak_and_fits_the_window():

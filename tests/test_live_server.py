@@ -786,13 +786,13 @@ def test_lanes_are_drawn_as_the_saved_page_draws_them(view):
             [[0, len(own)]],
             start,
             (stop - start) / width,
-            width,
+            [width, SAVED_ROWS],
             {
                 "colors": colors,
                 "off_cpu_color": stream["off_cpu"][1],
                 # A live page draws nothing above tasks.
                 "free": {"start": 0, "length": 1, "units": 1}
-                | {name: [] for name in ("colors", "names", "hatched", "shares")},
+                | {name: [] for name in ("colors", "names", "hatches", "shares")},
             },
         ]
         ((saved,),) = run_javascript("plots/tasks/binned.js", "images_of", given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -270,7 +271,7 @@ def test_cpu_off_cpu_overhead_and_idle_have_their_shares_of_each_lane(opened, vi
         rows, width, pixel = pixels_of(image)
         column = [[pixel(row, at) for row in range(rows)] for at in range(5, width - 5)]
         colors = [color if alpha else "" for pixels in column for color, alpha in pixels]
-        shares = {color: colors.count(color) / len(colors) for color in colors}
+        shares = {color: count / len(colors) for color, count in Counter(colors).items()}
         assert shares == pytest.approx(
             {
                 FunctionColors(["a"])["a"]: 2 / 16,
@@ -283,6 +284,31 @@ def test_cpu_off_cpu_overhead_and_idle_have_their_shares_of_each_lane(opened, vi
         # It is hatched: some of it is strong, and the rest pale.
         strong = {alpha for pixels in column for color, alpha in pixels if color == overhead}
         assert strong == {0.25, 1.0}
+
+
+def test_a_hatch_of_lanes_is_that_of_the_plot_of_workers(opened):
+    """Lines that rise by a pixel from one to the next, as long as the lane is high."""
+    page = opened(chain(), plots=["tasks"])
+    state(page)
+    rows, width, pixel = pixels_of(look_at(page, 0.0, 1.0)["images"][0])
+    height = page.evaluate(
+        f"""() => {{
+            {MODELS}
+            return models.find((m) => m.type == "Figure").inner_height
+        }}"""
+    )
+    # A row for each pixel of the screen, before the text below took its lines.
+    assert rows == pytest.approx(height * 255 / 320 / 2, rel=0.1)
+    overhead = color_of_activity(Activity.OVERHEAD)
+    at = width // 2
+    hatched = [row for row in range(rows) if pixel(row, at)[0] == overhead]
+    assert len(hatched) > 16
+    lines = [row for row in hatched if pixel(row, at)[1] == 1.0]
+    assert len(lines) == pytest.approx(len(hatched) / 4, abs=2)
+    # Rows are from above: one up and one to the right is the same line.
+    inside = [row for row in lines if row - 1 in hatched]
+    assert inside
+    assert all(pixel(row - 1, at + 1) == (overhead, 1.0) for row in inside)
 
 
 def test_what_lanes_show_besides_functions_is_in_the_legend(opened):

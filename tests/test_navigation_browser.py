@@ -46,7 +46,7 @@ def test_there_are_six_entries_for_all_sections(opened):
 def test_the_entry_of_the_section_in_view_is_marked(opened):
     page = opened()
     wait_until_marked(page, "Findings")
-    for section, title in [("cache", "Memory"), ("activities", "Functions"), ("code", "Details")]:
+    for section, title in [("cache", "Memory"), ("summary", "Functions"), ("code", "Details")]:
         page.evaluate(f"document.getElementById({section!r}).scrollIntoView()")
         wait_until_marked(page, title)
     page.evaluate("window.scrollTo(0, 0)")

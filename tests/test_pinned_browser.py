@@ -183,7 +183,7 @@ def test_zoom_and_path_lead_to_the_task_and_to_what_it_waited_for(open_file, kno
     start, end = page.evaluate(f"[{AXIS}.start, {AXIS}.end]")
     assert start <= tasks.start[row] < tasks.stop[row] <= end
     assert end - start < 1.2 * (tasks.stop[row] - tasks.start[row])
-    page.get_by_role("button", name="Path").click()
+    page.get_by_role("button", name="Path", exact=True).click()
     page.wait_for_function("document.querySelector('[data-path]').textContent !== ''")
     span = tasks.stop[row] - tasks.start[chain[0]]
     work = float((tasks.stop - tasks.start)[chain].sum())
@@ -202,6 +202,9 @@ def test_zoom_and_path_lead_to_the_task_and_to_what_it_waited_for(open_file, kno
 def test_a_row_of_the_longest_tasks_pins_by_keyboard_until_escape(open_file, known, width):
     recording, path = known
     page = open_file(path, width=width)
+    # Below the ten longest is the button that shows the others.
+    page.locator("#tasks .plain").last.focus()
+    page.keyboard.press("Enter")
     button = page.locator("#tasks button[data-task]").last
     button.focus()
     page.keyboard.press("Enter")
@@ -231,6 +234,7 @@ def test_what_does_not_fit_into_the_page_is_reported(open_file, tmp_path, monkey
     page = open_file(tmp_path / "report.html")
     length = recording.tasks.stop - recording.tasks.start
     longest = np.argsort(-length, kind="stable")[:50].tolist()
+    page.locator("#tasks .plain").last.click()
     page.locator("#tasks button[data-task]").last.click()
     assert text_of(page) == expected(recording, longest[-1])
     in_page = {task for row in longest for task in path_to(recording, row)}
@@ -240,4 +244,4 @@ def test_what_does_not_fit_into_the_page_is_reported(open_file, tmp_path, monkey
         "document.querySelector('#pinned p').textContent.includes('left out of this page')"
     )
     assert [*expected(recording, other).split(" · ")[:3]] == text_of(page).split(" · ")[:3]
-    assert page.get_by_role("button", name="Path").count() == 0
+    assert page.get_by_role("button", name="Path", exact=True).count() == 0

@@ -127,7 +127,7 @@ def test_all_sections_are_there_findings_first(page_of_a_block):
     assert ALL[0] == "findings"
     assert "Nothing stood out" in page.sections["findings"]
     assert " in 1 computation: 2 tasks on " in page.sections["header"]
-    assert "thread-cpu" in page.sections["activities"]
+    assert "tasks computing (CPU)" in page.sections["functions"]
     assert "this process" in page.sections["memory"]
     assert "Critical path of each computation" in page.sections["critical-path"]
     assert "dask.threaded.get(GRAPH" in page.sections["code"]
@@ -180,14 +180,14 @@ def test_numbers_in_the_report_are_those_of_the_recording(tmp_path):
         ("g", 0.0, 2.0, 0.5, "thread-1", "failed", "OSError"),
     ]
     page = page_of(recording_of(rows), tmp_path)
-    summary = " ".join(page.sections["summary"].split())
-    assert "f 1 4.00 s 3.00 s 1.00 s 75% 4.00 s" in summary
-    assert "total 2 6.00 s" in summary
     assert "failed-tasks" in page.sections["findings"]
-    activities = " ".join(page.sections["activities"].split())
-    assert "20.0 s of worker time" in activities
-    assert "thread-cpu 3.00 s, 15%" in activities
-    assert "failed 2.00 s, 10%" in activities
+    functions = " ".join(page.sections["functions"].split())
+    assert "20.0 s of worker time" in functions
+    assert "f 4.00 s 20% 3.00 s 1 4.00 s" in functions
+    assert "g 2.00 s 10% 500 ms 1 2.00 s" in functions
+    assert "total 6.00 s 30% 3.50 s 2 4.00 s" in functions
+    assert "tasks computing (CPU) 3.00 s, 15%" in functions
+    assert "tasks that failed 2.00 s, 10%" in functions
 
 
 @pytest.mark.usefixtures("without_plots")
@@ -211,7 +211,7 @@ def test_headings_are_in_order_and_every_link_has_its_place(page_of_a_block):
     assert page.headings.count(1) == 1
     assert all(after <= before + 1 for before, after in zip(page.headings, page.headings[1:]))
     linked = {link[1:] for link in page.links}
-    assert linked == {"findings", "timeline", "summary", "memory", "flame", "tasks"}
+    assert linked == {"findings", "timeline", "functions", "memory", "flame", "tasks"}
     assert linked <= set(ALL)
     assert set(ALL) <= set(page.ids)
     assert page.loaded == []
@@ -286,7 +286,7 @@ def test_a_section_that_fails_is_a_message_and_the_others_are_there(tmp_path, mo
     )
     assert "half of it" not in page.sections["summary"]
     assert "<b>no such" not in path.read_text()
-    assert "worker time" in page.sections["activities"]
+    assert "worker time" in page.sections["functions"]
 
 
 def test_a_figure_that_bokeh_cannot_write_fails_alone(tmp_path, monkeypatch):
@@ -500,7 +500,7 @@ def test_hostile_text_is_text_everywhere(tmp_path):
     assert "\x1b" not in text
     page = Page(path)
     assert page.failed == []
-    for section in ("summary", "activities", "critical-path", "code", "environment"):
+    for section in ("summary", "functions", "critical-path", "code", "environment"):
         assert HOSTILE[0] in page.sections[section]
     assert "    tail" in page.sections["code"]
 
@@ -616,7 +616,7 @@ def test_bokeh_looks_through_the_figures_of_a_page_once(tmp_path, monkeypatch):
     monkeypatch.setattr(DocumentModelManager, "recompute", counted)
     report(many_tasks(100), tmp_path / "page.html", mode="cdn")
     assert len(roots) == 1
-    assert roots[0] > 3
+    assert roots[0] >= 3
 
 
 @pytest.mark.parametrize(

@@ -104,19 +104,38 @@ def test_the_strip_names_computations_spans_and_gaps(open_file, tmp_path):
     assert page.evaluate(LABEL_OF_STRIP) == "Plot of All time"
 
 
+BARS_OF_STRIP = """() => [...Bokeh.documents[0].get_model_by_name("overview").renderers]
+    .filter(({data_source}) => data_source.data.name).map(({data_source: {data}, glyph}) =>
+        [[...data.name], [...data.left], [...data.right], glyph.bottom.value])"""
+
+
+def test_spans_of_tasks_have_bars_below_their_computation(open_file, tmp_path):
+    one = recording_of(2.0, 3.0, 9.0, 10.0)
+    task = one.tasks.to_dicts()[0]
+    times = [("load", 3.0, 4.0), ("load", 4.0, 6.0), ("sum", 5.0, 8.0), ("", 8.0, 9.0)]
+    tasks = {name: [value] * len(times) for name, value in task.items()}
+    tasks["key"] = [f"x-{n}" for n in range(len(times))]
+    tasks["span"], tasks["start"], tasks["stop"] = zip(*times, strict=True)
+    path = tmp_path / "page.html"
+    report(replace(one, tasks=filled_table("tasks", tasks)), path)
+    page = open_file(path)
+    page.wait_for_timeout(300)
+    # From its call on, and each span from its first task to its last; neither hides the other.
+    assert [row[:3] for row in page.evaluate(BARS_OF_STRIP)] == [
+        [["computation"], [2], [9]],
+        [["load"], [3], [6]],
+        [["sum"], [5], [8]],
+    ]
+    bottoms = [row[3] for row in page.evaluate(BARS_OF_STRIP)]
+    assert bottoms == sorted(bottoms, reverse=True)
+    assert len(set(bottoms)) == 3
+    assert {"before", "computation", "load", "sum"} <= set(page.evaluate(SHOWN_LABELS))
+
+
 def test_nothing_recorded_has_a_page(open_file, tmp_path):
     path = tmp_path / "page.html"
     report(NOTHING, path)
     open_file(path, until=None)
-
-
-def test_tables_and_bars_say_that_they_are_of_the_whole_run(open_file, tmp_path):
-    page = page_of_story(open_file, tmp_path, "groupby")
-    page.evaluate("Bokeh.documents[0].get_model_by_name('time axis').setv({start: 13.5, end: 15})")
-    assert "Of the whole run" in page.inner_text("#summary")
-    captions = page.eval_on_selector_all("#activities h3", "(all) => all.map((h) => h.innerText)")
-    assert captions
-    assert all("of the whole run" in caption for caption in captions)
 
 
 def test_names_of_colours_look_as_what_they_name(open_file, tmp_path):
@@ -134,24 +153,25 @@ def test_names_of_colours_look_as_what_they_name(open_file, tmp_path):
     assert swatches["tasks off the CPU"] == "none"
 
 
-ROWS = """(column) => [...document.querySelectorAll("#summary tbody tr")]
-    .map((row) => row.cells[column].innerText)"""
+ROWS = """(column) => [...document.querySelectorAll("#functions tbody tr")]
+    .map((row) => row.cells[column].innerText.trim())"""
 
 
 def test_a_table_is_sorted_by_its_columns(open_file, tmp_path):
     """By what numbers mean, whatever their unit; the total stays last."""
     page = page_of_story(open_file, tmp_path, "groupby")
-    page.click("#summary thead th:last-child button")
+    heading = page.query_selector("#functions thead th:last-child")
+    assert page.evaluate(ROWS, 0)[:2] == ["mean_chunk", "operation"]
+    page.click("#functions thead th:last-child button")
     longest = page.evaluate(ROWS, 6)
     assert longest[:4] == ["116 ms", "101 ms", "88.4 ms", "85.9 ms"]
     assert longest[-4:] == ["776 µs", "338 µs", "227 µs", "116 ms"]
-    heading = page.query_selector("#summary thead th:last-child")
     assert heading.get_attribute("aria-sort") == "descending"
     page.keyboard.press("Enter")
     assert heading.get_attribute("aria-sort") == "ascending"
     assert page.evaluate(ROWS, 6)[:2] == ["227 µs", "338 µs"]
-    page.click("#summary thead th:first-child button")
+    page.click("#functions thead th:first-child button")
     names = page.evaluate(ROWS, 0)
     assert names[-1] == "total"
     assert names[:-1] == sorted(names[:-1])
-    assert len(page.query_selector_all("#summary [aria-sort]")) == 1
+    assert len(page.query_selector_all("#functions [aria-sort]")) == 1

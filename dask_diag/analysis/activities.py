@@ -177,10 +177,11 @@ def _sums(
     division: Division, unit: str, occupied: Sequence[Occupancy] | None = None
 ) -> Iterator[Sum]:
     """The amounts of a unit; of seconds, those of free workers too."""
+    of_tasks = seconds_of_tasks(division) if unit == SECONDS else amounts_of_tasks(division, unit)
+    for amounts in of_tasks:
+        yield from amounts.sums(division)
     if unit != SECONDS:
-        yield from amounts_of_tasks(division, unit)
         return
-    yield from seconds_of_tasks(division)
     # These two need the sweep over all workers' time.
     if occupied is None:
         occupied = occupancies(division.recording)

@@ -63,12 +63,11 @@ class Division:
 
 
 def sums_of_groups(
-    groups: Categorical, mask: BoolArray, amounts: npt.NDArray[np.floating], activity: str
+    groups: Categorical, amounts: npt.NDArray[np.floating], activity: str
 ) -> Iterator[Sum]:
-    """The sum of the amounts in the mask, for each group that has any."""
-    codes = groups.codes[mask]
-    sums = np.bincount(codes, amounts[mask])
-    for code in np.unique(codes).tolist():
+    """The sum of the amounts, for each group that has any."""
+    sums = np.bincount(groups.codes, amounts)
+    for code in np.unique(groups.codes).tolist():
         yield groups.values[code], activity, float(sums[code])
 
 

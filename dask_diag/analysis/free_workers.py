@@ -40,7 +40,8 @@ def seconds_blocked_by_transfers(
         for activity, workers in occupancy.blocked.items():
             until_start = occupancy.seconds_until(workers, rows.start)
             seconds = occupancy.seconds_until(workers, rows.stop) - until_start
-            yield from sums_of_groups(groups, rows.activity.where(activity), seconds, activity)
+            moved = rows.activity.where(activity)
+            yield from sums_of_groups(groups[moved], seconds[moved], activity)
 
 
 def seconds_of_free_workers(division: Division, occupancy: Occupancy) -> Iterator[Sum]:

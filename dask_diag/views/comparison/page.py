@@ -39,6 +39,7 @@ class _Section(NamedTuple):
     title: str
     parts: Callable[[Sides], Iterator[Part]]
     is_on_top: bool = False
+    is_folded: bool = False
     entry: str = ""
 
 

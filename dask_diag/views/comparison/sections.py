@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import isnan
 from typing import NamedTuple
 
+from toolz import curry, groupby, reduceby, valmap
+
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.compare import Comparison
 from dask_diag.analysis.functions import functions_by_time
@@ -17,10 +19,19 @@ from dask_diag.views.part_names import name_of_part
 from dask_diag.views.plots.figures import Options, time_range
 from dask_diag.views.plots.flame.differential import differential_panel
 from dask_diag.views.plots.time_axis import TimeAxis
-from dask_diag.views.report.components import Bars, Figure, Grid, Key, Part, Text, not_there, safe
+from dask_diag.views.report.components import (
+    Bars,
+    Figure,
+    Grid,
+    Key,
+    Part,
+    Piece,
+    Text,
+    not_there,
+    safe,
+)
 from dask_diag.views.report.figures import Figures
 from dask_diag.views.report.header import wall_bar
-from dask_diag.views.report.work import activities_by_function, pieces
 from dask_diag.views.summary_text import unbroken
 from dask_diag.views.theme.colors import FunctionColors, color_of_activity, stacking_order
 
@@ -117,7 +128,7 @@ def functions(sides: Sides) -> Iterator[Part]:
 
 def _parts_by_function(sides: Sides, side: int) -> dict[str, dict[str, float]]:
     """The seconds of each activity of each function; of tasks whose workers are not known, CPU."""
-    parts = activities_by_function(sides.analyses[side])
+    parts = _activities_by_function(sides.analyses[side])
     when = ("before", "after")[side]
     for row in sides.comparison.functions.to_dicts():
         took, share = row[f"seconds_{when}"], row[f"cpu_{when}"]
@@ -127,7 +138,16 @@ def _parts_by_function(sides: Sides, side: int) -> dict[str, dict[str, float]]:
     return parts
 
 
-Bar = tuple[str, str, list[tuple[str, float, str]]]
+def _activities_by_function(analysis: Analysis) -> dict[str, dict[str, float]]:
+    """The seconds of each activity of each function."""
+    rows = analysis.cells.to_dicts()
+    of_tasks = [row for row in rows if row["function"] is not None and row["unit"] == "seconds"]
+    activities = curry(reduceby, "activity", lambda total, row: total + row["value"], init=0.0)
+    functions: dict[str, dict[str, float]] = valmap(activities, groupby("function", of_tasks))
+    return functions
+
+
+Bar = tuple[str, str, list[Piece]]
 
 
 def _pairs(
@@ -136,8 +156,18 @@ def _pairs(
     for name in names:
         for of, label in zip(both, (safe(name, 40), ""), strict=True):
             parts = of.get(name, {})
-            shares = [(kind, value, value / longest) for kind, value in parts.items()]
-            yield label, seconds(sum(parts.values())), pieces(shares)
+            yield label, seconds(sum(parts.values())), _pieces(parts, longest)
+
+
+def _pieces(parts: dict[str, float], longest: float) -> list[Piece]:
+    return [
+        Piece(
+            color_of_activity(name),
+            100 * parts[name] / longest,
+            f"{safe(name_of_part(name), 40)}: {seconds(parts[name])}",
+        )
+        for name in sorted(parts, key=stacking_order)
+    ]
 
 
 def timelines(sides: Sides) -> Iterator[Part]:

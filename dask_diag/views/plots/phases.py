@@ -57,13 +57,13 @@ def shade_phases(plot: figure, recordings: Iterable[Recording], origin: float) -
     return phases
 
 
-def name_phases(plot: figure, phases: Iterable[Phase]) -> None:
+def name_phases(plot: figure, phases: Iterable[Phase], height: float | None = None) -> None:
     """Name the longest phases, or other intervals; the page shows the names that fit.
 
-    How many pixels a phase has is not known here.
+    How many pixels a phase has is not known here. Names are at this height, by default the middle.
     """
     longest = sorted(phases, key=lambda phase: phase[1] - phase[2])[:_MOST_NAMES]
-    middle = (plot.y_range.start + plot.y_range.end) / 2
+    middle = (plot.y_range.start + plot.y_range.end) / 2 if height is None else height
     names: list[dict[str, object]] = []
     for name, left, right in sorted(longest, key=lambda phase: phase[1]):
         label = Label(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 from bokeh.models import (
     ColumnDataSource,
     CrosshairTool,
@@ -13,6 +14,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
+from dask_diag.analysis.task_times import call_times, stop_times
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown as shown_text
 from dask_diag.views.plots.figures import Options, new_figure
@@ -24,6 +26,12 @@ BORDERS = {"min_border_left": 86, "min_border_right": 64}
 """Equal, so that a moment is at the same place in each figure."""
 _COMPUTATION = "#8d99a6"
 _LABEL = 40
+_HEIGHT, _ROW = 40, 18
+"""Pixels: of the strip, and of each row of spans in it."""
+_HALF = 0.38
+"""Of a bar, in rows."""
+_MOST_ROWS = 3
+"""Of spans."""
 
 
 class TimeAxis:
@@ -57,7 +65,8 @@ def overview(
     Parameters
     ----------
     recordings : iterable of Recording
-        Their computations are bars; phases without tasks are shaded.
+        Their computations are bars, the spans of tasks others below; phases without tasks are
+        shaded.
     origin : float
         Where the axis begins, in the recordings' seconds.
     shown : Range1d
@@ -65,22 +74,28 @@ def overview(
     options : Options
     """
     end = shown.bounds[1] if shown.bounds else shown.end
-    settings = {"tools": "", "height": 40, "title": None, "toolbar_location": None}
-    strip_options = Options(**{**options.figure, **settings, "min_border_top": 2})
-    strip_options.figure |= {"x_range": Range1d(0, end), "y_range": Range1d(0, 1)}
+    recordings = list(recordings)
+    rows = [
+        [bar for recording in recordings for bar in _computations(recording, origin)],
+        *_rows_of([bar for recording in recordings for bar in _spans(recording, origin)]),
+    ]
+    settings = {"tools": "", "title": None, "toolbar_location": None, "min_border_top": 2}
+    height = _HEIGHT + _ROW * (len(rows) - 1)
+    strip_options = Options(**{**options.figure, **settings, "height": height})
+    strip_options.figure |= {"x_range": Range1d(0, end), "y_range": Range1d(0, len(rows))}
     strip = new_figure(strip_options, end)
     strip.yaxis.visible = False
     strip.ygrid.grid_line_color = None
     strip.xaxis.visible = False
     # It is not seen: a screen reader says it.
     strip.yaxis.axis_label = "All time"
-    recordings = list(recordings)
     phases = shade_phases(strip, recordings, origin)
-    bars = [bar for recording in recordings for bar in _bars(recording, origin)]
-    _draw_bars(strip, bars)
     # Preparing is part of a computation, whose bar names it.
-    gaps = [phase for phase in phases if phase[0] != "preparing"]
-    name_phases(strip, [*gaps, *bars])
+    name_phases(strip, [phase for phase in phases if phase[0] != "preparing"])
+    for below, bars in enumerate(rows):
+        middle = len(rows) - below - 0.5
+        _draw_bars(strip, bars, middle)
+        name_phases(strip, bars, middle)
     window = RangeTool(x_range=shown)
     # The bars are seen through it.
     window.overlay.update(fill_alpha=0.12, line_color="#777777", line_alpha=0.9)
@@ -88,8 +103,8 @@ def overview(
     return strip
 
 
-def _bars(recording: Recording, origin: float) -> list[Phase]:
-    """Computations, with the names of their spans; one after the other without one is numbered."""
+def _computations(recording: Recording, origin: float) -> list[Phase]:
+    """Computations from their calls on, with their spans; those without one are numbered."""
     computations = recording.computations
     spans = computations.span.tolist()
     several = len(spans) > 1
@@ -97,20 +112,49 @@ def _bars(recording: Recording, origin: float) -> list[Phase]:
         span or (f"computation {n}" if several else "computation")
         for n, span in enumerate(spans, 1)
     ]
-    left, right = (times - origin for times in (computations.start, computations.stop))
+    left, right = call_times(computations) - origin, computations.stop - origin
     return [
         (shown_text(name, _LABEL), start, stop)
         for name, start, stop in zip(names, left.tolist(), right.tolist(), strict=True)
     ]
 
 
-def _draw_bars(strip: figure, bars: list[Phase]) -> None:
+def _spans(recording: Recording, origin: float) -> list[Phase]:
+    """The spans of tasks that no computation has, each from its first task to its last."""
+    tasks = recording.tasks
+    of_computations = {*recording.computations.span.tolist(), ""}
+    named = [name for name in dict.fromkeys(tasks.span.values) if name not in of_computations]
+    stop = stop_times(recording) if named else tasks.stop
+    bars = []
+    for name in named:
+        rows = tasks.span.where(name) & ~np.isnan(tasks.start)
+        if rows.any():
+            left, right = float(tasks.start[rows].min()), float(stop[rows].max())
+            bars.append((shown_text(name, _LABEL), left - origin, right - origin))
+    return bars
+
+
+def _rows_of(bars: list[Phase]) -> list[list[Phase]]:
+    """Bars in rows in which none hides another; of many at once the longest."""
+    rows: list[list[Phase]] = []
+    for bar in sorted(bars, key=lambda bar: bar[1] - bar[2]):
+        for row in rows:
+            if all(bar[2] <= left or right <= bar[1] for _, left, right in row):
+                row.append(bar)
+                break
+        else:
+            if len(rows) < _MOST_ROWS:
+                rows.append([bar])
+    return rows
+
+
+def _draw_bars(strip: figure, bars: list[Phase], middle: float) -> None:
     names, left, right = zip(*bars, strict=True) if bars else ((), (), ())
     strip.quad(
         left="left",
         right="right",
-        bottom=0.12,
-        top=0.88,
+        bottom=middle - _HALF,
+        top=middle + _HALF,
         source=ColumnDataSource({"left": left, "right": right, "name": names}),
         fill_color=_COMPUTATION,
         fill_alpha=0.45,

@@ -18,7 +18,7 @@ from dask_diag.views.plots.layers import Layer, draw_layers, top_of
 from dask_diag.views.plots.phases import name_phases, shade_phases
 from dask_diag.views.theme.colors import OTHER, FunctionColors, color_of_activity
 
-__all__ = ["layers_of", "layers_without_task", "plot_workers"]
+__all__ = ["hatch_of", "layers_of", "layers_without_task", "plot_workers"]
 
 _BINS = 600
 _LEAST = 0.001
@@ -34,6 +34,11 @@ _HATCHES = {
     Activity.OTHER: "x",
 }
 """Of free workers, the lowest first; idle ones are not drawn."""
+
+
+def hatch_of(activity: str) -> str:
+    """The hatch of what workers did that had no task, as bokeh writes it; idle ones have none."""
+    return _HATCHES.get(activity, "")
 
 
 def layers_of(analysis: Analysis, options: Options) -> list[Layer]:

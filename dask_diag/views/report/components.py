@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from bokeh.models import Column, GridPlot, LayoutDOM, Row
 
@@ -21,12 +21,14 @@ __all__ = [
     "Key",
     "Lanes",
     "Part",
+    "Piece",
     "Pinned",
     "ShownFinding",
     "Text",
     "WallBar",
     "WallPart",
     "Wide",
+    "class_of_hatch",
     "height_of",
     "not_there",
     "of_first",
@@ -47,6 +49,11 @@ _SEEN = 0.01
 """Of the wall: a part that has less is a hair in the bar."""
 _LINE = 45
 """Pixels of a widget or a line of text, which do not say how high they are."""
+
+
+def class_of_hatch(hatch: str) -> str:
+    """The style of a hatch of bokeh's; empty where there is none."""
+    return _SWATCHES.get(hatch, "")
 
 
 def safe(text: object, limit: int = _LONGEST) -> str:
@@ -75,7 +82,8 @@ class Grid(Part):
 
     With `intervals`, one for each row, its first cell is a button that shows these seconds.
     With `tasks` it also pins the task of this number, if that is not -1.
-    With `marks` a row may be marked as ``slower`` or ``faster``.
+    With `marks` a row may be marked as ``slower`` or ``faster``. With `few` the page shows so many
+    rows, the first ones in the order that the reader has chosen, until asked for all.
     """
 
     caption: str
@@ -85,6 +93,7 @@ class Grid(Part):
     intervals: Sequence[tuple[float, float]] = ()
     tasks: Sequence[int] = ()
     marks: Sequence[str] = ()
+    few: int = 0
     kind: ClassVar[str] = "grid"
 
 
@@ -101,15 +110,25 @@ class Key(Part):
 
     def swatch(self, name: str) -> str:
         """The class of the swatch of a name."""
-        return _SWATCHES.get(self.hatches.get(name, ""), "")
+        return class_of_hatch(self.hatches.get(name, ""))
+
+
+class Piece(NamedTuple):
+    """Of a bar: its share of the longest bar, and how it looks."""
+
+    color: str
+    percent: float
+    tooltip: str
+    hatch: str = ""
+    """The class of its hatch, if it has one."""
 
 
 @dataclass(frozen=True)
 class Bars(Part):
-    """Stacked bars: for each a name, a text, and pieces of colour, per cent, and tooltip."""
+    """Stacked bars: for each a name, a text, and pieces."""
 
     caption: str
-    rows: Sequence[tuple[str, str, Sequence[tuple[str, float, str]]]]
+    rows: Sequence[tuple[str, str, Sequence[Piece]]]
     kind: ClassVar[str] = "bars"
 
 

@@ -13,6 +13,7 @@ from bokeh.plotting import figure
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.cpu_layers import CpuLayers, cpu_layers
 from dask_diag.analysis.functions import functions_by_time
+from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.step_functions import Level
 from dask_diag.columns import IntArray
 from dask_diag.formatting import BYTES
@@ -103,6 +104,14 @@ class Figures:
         ordered = tasks_in_lanes(recording, recording.start).in_order()
         numbers[ordered.row] = np.arange(len(ordered))
         return numbers
+
+    def critical_paths(self) -> list[list[int]]:
+        """Of each computation the numbers of the tasks on its critical path, in order."""
+        path = self._analysis.critical_path.tasks
+        numbers = self.task_numbers[path["task"]]
+        rows_of = rows_by(path["computation"])
+        paths = [numbers[rows_of[name]] for name in dict.fromkeys(path["computation"].tolist())]
+        return [numbers[numbers >= 0].tolist() for numbers in paths]
 
     def flame(self) -> Figure | None:
         """The flame graph, which counts what the page's time axis shows."""

@@ -6,11 +6,20 @@ const LONGEST_WAIT = 10_000
 // The model of a name, as soon as it is there; null if all figures are drawn and none has it.
 export async function model_of(model_name) {
     for (;;) {
-        const all_drawn = document.documentElement.dataset.figures === "drawn"
+        const is_last_look = are_drawn()
         const model = window.Bokeh?.documents[0]?.get_model_by_name(model_name)
-        if (model || all_drawn) return model ?? null
+        if (model || is_last_look) return model ?? null
         await later(WAIT)
     }
+}
+
+function are_drawn() {
+    return document.documentElement.dataset.figures === "drawn"
+}
+
+// When all figures are there: what can wait does not put off what is in view.
+export async function all_drawn() {
+    while (!are_drawn()) await later(WAIT)
 }
 
 // The tasks that a plot draws, also where it is not shown; an error if they cannot be had.

@@ -18,10 +18,18 @@ from dask_diag.atomic_files import as_path, check_target, write_text
 from dask_diag.views.assets import text_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
-from dask_diag.views.plots.tasks.pins import OUTLINES, PATH, RECTANGLES
+from dask_diag.views.plots.tasks.pins import (
+    CRITICAL_OUTLINES,
+    CRITICAL_PATH,
+    OUTLINES,
+    PATH,
+    RECTANGLES,
+)
 from dask_diag.views.report.components import Figure, Fold, Lanes, Part, Pinned, Wide
+from dask_diag.views.report.critical_path import CriticalPath
 from dask_diag.views.report.exports import Exports, exports_of
 from dask_diag.views.report.figures import SHADES, WORKERS, Figures
+from dask_diag.views.report.function_table import FunctionTable
 from dask_diag.views.report.header import Head, head, when
 from dask_diag.views.report.sections import SECTIONS
 from dask_diag.views.sources import Sources, recording_of
@@ -38,6 +46,13 @@ _PINNED = {
     "path": PATH,
 }
 """The row of a pinned task, and the names of the models that it is shown in."""
+_CRITICAL = {
+    "plot": "tasks",
+    "rectangles": RECTANGLES,
+    "outlines": CRITICAL_OUTLINES,
+    "path": CRITICAL_PATH,
+}
+"""The models that show the critical path."""
 _MENU = "export"
 
 
@@ -51,6 +66,8 @@ class AnySection(Protocol):
     @property
     def is_on_top(self) -> bool: ...
     @property
+    def is_folded(self) -> bool: ...
+    @property
     def entry(self) -> str: ...
     @property
     def parts(self) -> Callable[..., Iterator[Part]]: ...
@@ -63,6 +80,7 @@ class MadeSection:
     name: str
     title: str
     is_on_top: bool = False
+    is_folded: bool = False
     entry: str = ""
     parts: list[Part] = field(default_factory=list)
     error: str = ""
@@ -188,15 +206,20 @@ def rendered(
 
 def _actions(sections: list[MadeSection], exports: Exports | None, has_figures: bool) -> str:
     """The script of the page; without a menu and pins it is smaller."""
-    has_pins = any(isinstance(part, Pinned) for section in sections for part in section.parts)
+    parts = [part for section in sections for part in _flat(section.parts)]
+    has_pins = any(isinstance(part, Pinned) for part in parts)
+    tables = [part.over_time for part in parts if isinstance(part, FunctionTable)]
+    paths = [part.paths for part in parts if isinstance(part, CriticalPath)]
     names = {name: _PINNED[name] for name in ("plot", "rectangles")}
     menu = exports and {"menu": _MENU, "name": exports.name, "recorded": exports.tasks, **names}
     settings = {
         "marks": {"plot": WORKERS, "shades": SHADES} if has_figures else None,
         "pins": _PINNED if has_pins and has_figures else None,
         "exports": menu,
+        "critical": {**_CRITICAL, "paths": paths[0]} if paths and has_figures else None,
+        "functions": {"plot": WORKERS, **tables[0]} if tables and has_figures else None,
     }
-    is_plain = menu is None and settings["pins"] is None
+    is_plain = all(setting is None for name, setting in settings.items() if name != "marks")
     # Nothing in it ends a script.
     text = json.dumps(settings).replace("<", "\\u003c")
     script_of_page = (
@@ -213,7 +236,9 @@ def _entries(sections: list[MadeSection]) -> list[tuple[str, list[str]]]:
 
 def made_section(section: AnySection, *arguments: object) -> MadeSection:
     """A section of what it is made of; if it fails, the error in its place."""
-    made = MadeSection(section.name, section.title, section.is_on_top, section.entry)
+    made = MadeSection(
+        section.name, section.title, section.is_on_top, section.is_folded, section.entry
+    )
     try:
         made.parts += section.parts(*arguments)
     except Exception as error:
@@ -240,9 +265,13 @@ def _leave_out_broken(made: MadeSection) -> None:
             document.clear()
 
 
-def _figures(parts: list[Part]) -> Iterator[Figure]:
+def _figures(parts: Sequence[Part]) -> Iterator[Figure]:
+    return (part for part in _flat(parts) if isinstance(part, Figure))
+
+
+def _flat(parts: Sequence[Part]) -> Iterator[Part]:
+    """Parts, and those in them."""
     for part in parts:
-        if isinstance(part, Figure):
-            yield part
-        elif isinstance(part, (Fold, Lanes, Wide)):
-            yield from _figures(list(part.parts))
+        yield part
+        if isinstance(part, (Fold, Lanes, Wide)):
+            yield from _flat(part.parts)

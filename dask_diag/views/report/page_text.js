@@ -7,7 +7,7 @@ export function text_of_page() {
         list("header .key li"),
         ...[...document.querySelectorAll("#findings .finding")].map(finding_text),
         ...texts("#findings > p"),
-        ...[...document.querySelectorAll("#summary table")].map(table_text),
+        ...[...document.querySelectorAll("#functions table")].map(table_text),
         list("#summary li"),
     ]
     return `${parts.filter((part) => part !== "").join("\n\n")}\n`
@@ -29,9 +29,10 @@ function finding_text(finding) {
     return [...finding.querySelectorAll("h3, p")].map(plain).join("\n")
 }
 
-// Columns as wide as their longest cell; the first is text, the others are numbers.
+// Columns as wide as their longest cell; the first is text, the others are numbers. Bars are left out.
 function table_text(table) {
-    const rows = [...table.querySelectorAll("tr")].map((row) => [...row.cells].map(plain))
+    const cells = (row) => [...row.cells].filter((cell) => !cell.matches(".bar-cell"))
+    const rows = [...table.querySelectorAll("tr")].map((row) => cells(row).map(plain))
     const widths = rows[0].map((_, n) => Math.max(...rows.map((row) => (row[n] ?? "").length)))
     const line = (row) => row
         .map((text, n) => n === 0 ? text.padEnd(widths[n]) : text.padStart(widths[n])).join("  ").trimEnd()

@@ -37,6 +37,7 @@ from dask_diag.views.report.components import (
     of_first,
     safe,
 )
+from dask_diag.views.report.critical_path import path_switch
 from dask_diag.views.report.figures import Figures, with_one_axis
 from dask_diag.views.summary_lines import memory_growth
 from dask_diag.views.text import Record
@@ -83,7 +84,12 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         yield _key_of_layers("Workers", figures.layers)
     yield Wide([*_marks(analysis), *_keys_of_resources(figures)])
     if tasks is not None:
-        yield Wide([Text([_about_timeline(len(analysis.recording.tasks))])])
+        yield Wide(
+            [
+                *path_switch(analysis, figures),
+                Text([_about_timeline(len(analysis.recording.tasks))]),
+            ]
+        )
         yield Pinned()
 
 

@@ -12,7 +12,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.views.findings import address_of_page, location, lost, no_findings, page_of
 from dask_diag.views.profiling_lines import notice_text, profiling_lines
 from dask_diag.views.recorded_code import computing_lines, first_line
-from dask_diag.views.report import cluster, plots, tasks, work
+from dask_diag.views.report import cluster, critical_path, plots, tasks
 from dask_diag.views.report.components import (
     Code,
     Findings,
@@ -24,8 +24,8 @@ from dask_diag.views.report.components import (
     safe,
 )
 from dask_diag.views.report.figures import Figures
+from dask_diag.views.report.functions import functions
 from dask_diag.views.report.predictions import predictions
-from dask_diag.views.summary import HEADINGS, function_rows
 from dask_diag.views.summary_lines import labelled_lines
 
 __all__ = ["OF_WHOLE_RUN", "SECTIONS", "Section"]
@@ -45,6 +45,8 @@ class Section(NamedTuple):
     """It is on the first screen: its title is for those who do not see it."""
     is_optional: bool = False
     """It is left out of pages that it has nothing for."""
+    is_folded: bool = False
+    """It can be folded, and is on a phone."""
     entry: str = ""
     """The entry of the navigation that it shares with its neighbours; else it has its own."""
 
@@ -73,10 +75,7 @@ def _shown(finding: Finding, recording: Recording) -> ShownFinding:
 
 
 def _summary(analysis: Analysis, figures: Figures) -> Iterator[Part]:
-    rows = list(function_rows(analysis))
-    if rows:
-        yield Text([OF_WHOLE_RUN])
-        yield Grid("Time by function", HEADINGS, rows)
+    yield Text([OF_WHOLE_RUN])
     lines = [*labelled_lines(analysis), *profiling_lines(analysis, verbose=True)]
     yield Text([f"{label}: {text}" for label, text in lines], listed=True)
     yield Text([notice_text(notice) for notice in analysis.recording.notices], listed=True)
@@ -124,15 +123,21 @@ def _facts(recording: Recording, section: str) -> list[tuple[str, str]]:
 SECTIONS = (
     Section("findings", "Findings", _findings, is_on_top=True),
     Section("timeline", "Timeline", plots.timeline, is_on_top=True),
-    Section("summary", "Summary", _summary, entry="Functions"),
-    Section("activities", "Activities", work.worker_time, entry="Functions"),
+    Section("functions", "By function", functions, entry="Functions"),
+    Section("summary", "Summary", _summary, is_folded=True, entry="Functions"),
     Section("workers", "Workers", cluster.workers, is_optional=True, entry="Functions"),
     Section("memory", "Memory", plots.memory, entry="Memory"),
     Section("cache", "Cached results", plots.cache, entry="Memory"),
     Section("flame", "Flame graph", plots.flame),
     Section("tasks", "Tasks", tasks.single_tasks, entry="Details"),
-    Section("critical-path", "Critical path", work.longest_chains, entry="Details"),
-    Section("what-if", "What if", predictions, entry="Details"),
-    Section("code", "Calling code", _calling_code, entry="Details"),
-    Section("environment", "Environment", _versions, entry="Details"),
+    Section(
+        "critical-path",
+        "Critical path",
+        critical_path.longest_chains,
+        is_folded=True,
+        entry="Details",
+    ),
+    Section("what-if", "What if", predictions, is_folded=True, entry="Details"),
+    Section("code", "Calling code", _calling_code, is_folded=True, entry="Details"),
+    Section("environment", "Environment", _versions, is_folded=True, entry="Details"),
 )

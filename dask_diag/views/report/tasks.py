@@ -17,6 +17,8 @@ from dask_diag.views.report.figures import Figures
 __all__ = ["single_tasks"]
 
 _TASKS = 50
+_SHOWN = 10
+"""Of them, until the reader asks for all."""
 
 
 def single_tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
@@ -48,6 +50,7 @@ def _failed_tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
             for row in tasks.rows(rows).to_dicts()
         ],
         texts=5,
+        few=_SHOWN,
         intervals=[(float(start[row]), float(start[row] + length[row])) for row in rows.tolist()],
         tasks=figures.task_numbers[rows].tolist(),
     )
@@ -83,6 +86,7 @@ def _longest_tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
             for row, began, length in table
         ],
         texts=4,
+        few=_SHOWN,
         intervals=[(float(start[row]), float(start[row] + took[row])) for row in rows.tolist()],
         tasks=figures.task_numbers[rows].tolist(),
     )

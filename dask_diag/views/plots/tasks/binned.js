@@ -7,18 +7,27 @@ import {blue_green_red} from "../../image_colors.js"
 import {cpu_share} from "./decode.js"
 import {spans_in_view} from "./rectangles.js"
 
-const ROWS = 16                     // of a lane's image: so many steps of the worker's time
-const HATCH = {period: 8, line: 3, step: 3, between: 0.25}  // in pixels, a step for each row
+const PERIOD = 8, LINE = 2          // pixels: of a hatch
+const BETWEEN = 0.25                // of a hatch's lines: how strong it is between them
+// Of each hatch, as bokeh writes it, whether a pixel is on a line; rows count from below.
+const HATCHES = {
+    "/": (pixel, row) => (pixel + PERIOD * row - row) % PERIOD < LINE,
+    "\\": (pixel, row) => (pixel + row) % PERIOD < LINE,
+    "-": (pixel, row) => row % PERIOD < LINE,
+    ".": (pixel, row) => pixel % PERIOD <= LINE && row % PERIOD <= LINE,
+}
+const CROSSED = (pixel, row) => HATCHES["/"](pixel, row) || HATCHES["\\"](pixel, row)
 const MOST_NAMES = 4
 const LEAST_NAMED = 0.0005          // of the time: less is 0%
 
-// Of each lane its image from a time on. `colors` are those of functions, `free` is what free_time.py
-// has of the time without a task.
-export function images_of(tasks, spans, from, per_pixel, width, {colors, off_cpu_color, free}) {
+// Of each lane its image from a time on, of so many pixels. `colors` are those of functions, `free` is
+// what free_time.py has of the time without a task.
+export function images_of(tasks, spans, from, per_pixel, [width, height], models) {
+    const {colors, off_cpu_color, free} = models
     const looks = {
         functions: colors.map(blue_green_red),
         off_cpu: blue_green_red(off_cpu_color),
-        free: free.colors.map((color, i) => [blue_green_red(color), free.hatched[i]]),
+        free: free.colors.map((color, i) => [blue_green_red(color), free.hatches[i]]),
     }
     const shares = free_shares(free, from * tasks.unit, per_pixel * tasks.unit, width)
     const bins = {
@@ -26,7 +35,7 @@ export function images_of(tasks, spans, from, per_pixel, width, {colors, off_cpu
     }
     return spans.map((span) => {
         fill_bins(bins, tasks, span, from, per_pixel, width)
-        return image_of(bins, width, looks, shares)
+        return image_of(bins, width, height, looks, shares)
     })
 }
 
@@ -63,16 +72,16 @@ function fill_bins({cpu, busy}, tasks, [start, end], from, per_pixel, width) {
 }
 
 // Heights are shares of the pixel's time. What was there for less than a row is the lowest one.
-function image_of({cpu, busy}, width, looks, shares) {
+function image_of({cpu, busy}, width, height, looks, shares) {
     const functions = looks.functions.length
-    const image = new Uint32Array(ROWS * width)
+    const image = new Uint32Array(height * width)
     for (let pixel = 0; pixel < width; pixel++) {
         const first = pixel * functions
         let reached = 0, filled = 0, longest = -1, off_cpu = 0
-        const stack = (color, part, is_hatched = false) => {
+        const stack = (color, part, hatch = "") => {
             reached += part
-            for (const top = Math.min(ROWS, Math.round(ROWS * reached)); filled < top; filled++)
-                image[(ROWS - 1 - filled) * width + pixel] = seen(color, pixel, filled, is_hatched)
+            for (const top = Math.min(height, Math.round(height * reached)); filled < top; filled++)
+                image[(height - 1 - filled) * width + pixel] = seen(color, pixel, filled, hatch)
         }
         for (let code = 0; code < functions; code++) {
             if (cpu[first + code] > 0) stack(looks.functions[code], cpu[first + code])
@@ -81,17 +90,16 @@ function image_of({cpu, busy}, width, looks, shares) {
         }
         if (off_cpu > 0) stack(looks.off_cpu, off_cpu)
         const rest = Math.max(0, 1 - reached)
-        if (filled === 0 && longest >= 0) stack(looks.functions[longest], 1 / ROWS - reached)
-        looks.free.forEach(([color, is_hatched], i) => stack(color, rest * shares[pixel][i], is_hatched))
+        if (filled === 0 && longest >= 0) stack(looks.functions[longest], 1 / height - reached)
+        looks.free.forEach(([color, hatch], i) => stack(color, rest * shares[pixel][i], hatch))
     }
-    return Object.assign(image, {shape: [ROWS, width], dimension: 2})
+    return Object.assign(image, {shape: [height, width], dimension: 2})
 }
 
-// The colour of a pixel: in a hatch lines go up to the right, and what is between them is pale.
-function seen(color, pixel, row, is_hatched) {
-    const {period, line, step, between} = HATCH
-    const is_line = !is_hatched || (pixel + period - row * step % period) % period < line
-    return (color | Math.round(255 * (is_line ? 1 : between)) << 24) >>> 0
+// The colour of a pixel: what is between the lines of a hatch is pale.
+function seen(color, pixel, row, hatch) {
+    const is_line = hatch === "" || (HATCHES[hatch] ?? CROSSED)(pixel, row)
+    return (color | Math.round(255 * (is_line ? 1 : BETWEEN)) << 24) >>> 0
 }
 
 // How many tasks ran in a lane between two times, and the shares of that time: of functions, with the

@@ -46,7 +46,7 @@ class FreeTime(NamedTuple):
             "units": _UNITS,
             "colors": [layer.color for layer in self.layers],
             "names": [layer.name for layer in self.layers],
-            "hatched": [bool(layer.hatch) for layer in self.layers],
+            "hatches": [layer.hatch for layer in self.layers],
             "shares": [
                 np.rint(layer.heights * _UNITS).astype(int).tolist() for layer in self.layers
             ],

@@ -10,6 +10,8 @@ import {indices_of_outcomes, plain_tasks, unpacked_tasks} from "./decode.js"
 import {key_reader} from "./keys.js"
 import {marks_of, rectangles_of, spans_in_view, tasks_in_spans} from "./rectangles.js"
 
+const LEAST_HEIGHT = 8              // pixels of a lane's image
+
 export function draw_all(models) {
     const {rectangles, columns, keys} = models
     if (rectangles.is_drawn) return
@@ -80,10 +82,12 @@ function draw_marks(tasks, marked, from, to, per_pixel, {marks, lane_height}) {
 }
 
 function image_columns(tasks, spans, from, to, models) {
-    const {plot, tick, lane_height} = models
+    const {plot, tick, lane_height, full} = models
     const width = Math.max(1, Math.round(plot.inner_width))
+    // As many rows as there are pixels: a hatch has no steps.
+    const height = Math.max(LEAST_HEIGHT, Math.round(plot.inner_height * full / lane_height / spans.length))
     return {
-        image: images_of(tasks, spans, from, (to - from) / width, width, models),
+        image: images_of(tasks, spans, from, (to - from) / width, [width, height], models),
         x: spans.map(() => from * tick),
         y: spans.map((_, lane) => lane * lane_height),
         width: spans.map(() => (to - from) * tick),
