@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from bokeh.models import BoxAnnotation, ColumnDataSource
 from bokeh.plotting import figure
@@ -13,6 +15,7 @@ from dask_diag.views.plots.phases import shade_phases
 from dask_diag.views.plots.time_axis import overview
 from dask_diag.views.theme.colors import color_of_phase
 
+from .stacks import known_stacks
 from .test_phase_names_browser import recording_of
 
 TASKS_WHEN_BELOW_IS_DECODED = """
@@ -34,24 +37,32 @@ document.addEventListener("DOMContentLoaded", () => {
 """
 
 
+def tasks_and_calls():
+    """The flame graph is below the first screen."""
+    calls = known_stacks()
+    return replace(
+        many_tasks(20_000), frames=calls.frames, call_tree=calls.call_tree, samples=calls.samples
+    )
+
+
 @pytest.mark.browser
 @pytest.mark.leaves_files
 def test_tasks_are_drawn_before_what_is_below_is_decoded(open_file, tmp_path):
-    path = report(many_tasks(20_000), tmp_path / "report.html")
+    path = report(tasks_and_calls(), tmp_path / "report.html")
     page = open_file(path, script=TASKS_WHEN_BELOW_IS_DECODED, within=("data:",))
     assert page.evaluate("window.at_first") == ["overview", "workers", "tasks"]
-    assert page.evaluate("window.tasks_then") == [["activities", True]]
+    assert page.evaluate("window.tasks_then") == [["flame", True]]
 
 
 @pytest.mark.browser
 @pytest.mark.leaves_files
 def test_a_page_that_opens_further_below_has_all_its_figures(open_file, tmp_path):
     """Those above are decoded with the ones in view, and drawn after them."""
-    path = report(many_tasks(20_000), tmp_path / "report.html")
-    page = open_file(path, script="location.hash = 'activities'", within=("data:",))
+    path = report(tasks_and_calls(), tmp_path / "report.html")
+    page = open_file(path, script="location.hash = 'flame'", within=("data:",))
     names = page.evaluate("Bokeh.documents[0].roots().map(({name}) => name)")
-    assert names[0] == "activities"
-    assert sorted(names) == ["activities", "overview", "tasks", "workers"]
+    assert names[0] == "flame"
+    assert sorted(names) == ["flame", "overview", "tasks", "workers"]
     assert page.evaluate("Object.values(Bokeh.index).every((view) => view.has_finished())")
 
 
