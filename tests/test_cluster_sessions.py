@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import nullcontext
 from io import StringIO
+from threading import Event
 
 import pytest
 

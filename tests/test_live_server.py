@@ -786,7 +786,7 @@ def test_lanes_are_drawn_as_the_saved_page_draws_them(view):
             [[0, len(own)]],
             start,
             (stop - start) / width,
-            [width, SAVED_ROWS],
+            [width, ROWS],
             {
                 "colors": colors,
                 "off_cpu_color": stream["off_cpu"][1],

@@ -104,10 +104,8 @@ def _tasks(
     computed = (
         sums_of_rectangles(tasks.start, stop, share, layer, count=len(names), edges=edges) / width
     )
-    one_layer, full_height = np.zeros_like(layer), np.ones(len(stop))
-    all_tasks = (
-        sums_of_rectangles(tasks.start, stop, full_height, one_layer, count=1, edges=edges)[0]
-        / width
-    )
+    one_layer, ones = np.zeros_like(layer), np.ones(len(stop))
+    (all_tasks,) = sums_of_rectangles(tasks.start, stop, ones, one_layer, count=1, edges=edges)
+    all_tasks = all_tasks / width
     off_cpu = np.maximum(all_tasks - computed.sum(axis=0), 0.0)
     return dict(zip(names, computed, strict=True)), off_cpu
