@@ -85,7 +85,9 @@ def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch,
     (seconds,) = (recording.other_tasks.stop - recording.other_tasks.start).tolist()
     assert 0.6 <= seconds < 0.9
     assert theirs["others"]
-    assert all(0.05 <= took < 0.3 for took in theirs["others"])
+    assert all(took < 0.3 for took in theirs["others"])
+    # Two threads: what runs on them when that block ends counts until then.
+    assert sum(took < 0.05 for took in theirs["others"]) <= 2
     assert theirs["notices"] == []
     assert recording.notices == ()
     assert any("mine" in reply for reply in replies)
