@@ -1,6 +1,6 @@
-"""The rules of conda-forge's linter (conda-smithy) that a recipe like ours can break.
+"""The rules of conda-forge's linter (conda-smithy) that this recipe can break.
 
-conda-smithy itself needs conda, and is not on PyPI.
+conda-smithy itself needs conda.
 """
 
 from __future__ import annotations

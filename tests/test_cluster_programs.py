@@ -70,7 +70,7 @@ def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch,
                 "-c",
                 OTHER,
                 local.scheduler_address,
-                tmp_path / "theirs.diag",
+                tmp_path / "of_other.diag",
             ]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             with subprocess.Popen(command, **pipes) as other:
@@ -110,7 +110,7 @@ def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch,
     assert 0.1 < seconds_by_activity(recording)["other"] <= shared + 0.01
     assert_adds_up(recording)
     # What is another's in one of them is a task in the other.
-    both = combine([recording, load(tmp_path / "theirs.diag")])
+    both = combine([recording, load(tmp_path / "of_other.diag")])
     assert len(both.tasks) == 14
     assert len(both.other_tasks) == 0
     assert_adds_up(both)

@@ -32,8 +32,8 @@ ONE, TWO = ("a", 1, 0.0, np.nan), ("b", 1, 0.0, np.nan)
 def with_columns(recorded, table, **columns):
     """The recording with other values in some columns of a table."""
     made = getattr(recorded, table)
-    kept = {name: made[name] for name in made.columns}
-    return replace(recorded, **{table: filled_table(table, {**kept, **columns})})
+    unchanged = {name: made[name] for name in made.columns}
+    return replace(recorded, **{table: filled_table(table, {**unchanged, **columns})})
 
 
 def with_inputs(recorded, *edges):

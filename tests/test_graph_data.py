@@ -170,7 +170,7 @@ def test_large_graphs_are_estimated_from_some_of_their_tasks(count, monkeypatch)
     assert looked_at.count(0) <= graph_data._MOST_TASKS
 
 
-def test_nothing_is_kept_alive():
+def test_nothing_stays_alive():
     class Values(np.ndarray):
         pass
 

@@ -34,7 +34,7 @@ class ActivitiesOverTime(NamedTuple):
         `dask_diag.analysis.activities.cells` has.
     cpu : array of float, shape (functions + 1, bins)
         CPU seconds of tasks, whatever they metered and however they ended; NaN in all bins of a
-        row if that is known of none.
+        row if that is with_cpu of none.
     tasks : array of int, shape (functions + 1, bins)
         How many tasks started.
     longest : array of float, shape (functions + 1, bins)
@@ -68,8 +68,10 @@ def activities_over_time(
     """
     edges = edges_of_bins(recording, bins)
     labels = recording.tasks.function
-    place = {name: row for row, name in enumerate(functions)}
-    row_of_label = np.array([place.get(name, len(functions)) for name in labels.values], np.int64)
+    row_of_function = {name: row for row, name in enumerate(functions)}
+    row_of_label = np.array(
+        [row_of_function.get(name, len(functions)) for name in labels.values], np.int64
+    )
     row_of = row_of_label[labels.codes]
     count = len(functions) + 1
     seconds: dict[tuple[int, str], FloatArray] = {}
@@ -98,11 +100,11 @@ def _of_tasks(
     counts = np.bincount(cell, minlength=count * bins)
     longest = np.zeros(count * bins)
     np.fmax.at(longest, cell, tasks.stop - tasks.start)
-    known = np.flatnonzero(~np.isnan(tasks.thread_cpu))
-    stop = worker_stop_times(recording)[started[known]]
-    cpu = Amounts("", known, tasks.thread_cpu[known], tasks.start[known], stop)
+    with_cpu = np.flatnonzero(~np.isnan(tasks.thread_cpu))
+    stop = worker_stop_times(recording)[started[with_cpu]]
+    cpu = Amounts("", with_cpu, tasks.thread_cpu[with_cpu], tasks.start[with_cpu], stop)
     seconds = _spread(cpu, row, count, edges)
-    seconds[np.bincount(row[known], minlength=count) == 0] = np.nan
+    seconds[np.bincount(row[with_cpu], minlength=count) == 0] = np.nan
     shape = (count, bins)
     return seconds, counts.reshape(shape), longest.reshape(shape)
 

@@ -91,7 +91,7 @@ def computations_table(computations: Sequence[ComputationInfo], now: float) -> t
             **_usage_columns(computations),
             "cpus": np.full(len(computations), processors(), dtype=np.int64),
             "memory_limit": np.full(len(computations), memory_limit(), dtype=float),
-            "graph_bytes": np.array([each.graph_bytes for each in computations], dtype=float),
+            "graph_bytes": np.array([info.graph_bytes for info in computations], dtype=float),
             "span": Categorical.of(computation.span for computation in computations),
             "scheduler": Categorical.of(computation.scheduler for computation in computations),
             "cluster": constant("", len(computations)),

@@ -79,7 +79,7 @@ class _Sizes:
         if (
             kind is dict
             and isinstance(value, dict)
-            and any(is_node(each) for each in islice(value.values(), 1))
+            and any(is_node(item) for item in islice(value.values(), 1))
         ):
             # The tasks of a fused one.
             return self._of_all(value.values(), depth)
@@ -124,5 +124,5 @@ def _contents_of_function(function: FunctionType) -> Iterator[object]:
 
 def _names_in(code: CodeType) -> set[str]:
     """The names that code may read from its module, that of functions inside it included."""
-    inside = [each for each in code.co_consts if isinstance(each, CodeType)]
+    inside = [const for const in code.co_consts if isinstance(const, CodeType)]
     return {*code.co_names}.union(*map(_names_in, inside))

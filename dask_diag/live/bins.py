@@ -40,21 +40,23 @@ def shares(
     for times, sign in ((left, 1.0), (right, -1.0)):
         inside = np.clip(times, 0, columns)
         pixel = np.minimum(inside.astype(np.int64), columns)
-        rest = 1.0 - (inside - pixel)
-        place = functions * wide[1] + pixel
-        busy += sign * _ramps(place, rest, None, wide)
-        computing += sign * _ramps(place, rest * cpu, cpu, wide)
+        part_of_pixel = 1.0 - (inside - pixel)
+        cells = functions * wide[1] + pixel
+        busy += sign * _ramps(cells, part_of_pixel, None, wide)
+        computing += sign * _ramps(cells, part_of_pixel * cpu, cpu, wide)
     busy = busy[:, :columns]
     # A rounding error is no task.
     busy[busy < 1e-9] = 0.0
     return busy, np.clip(computing[:, :columns], 0.0, busy)
 
 
-def _ramps(place: IntArray, here: FloatArray, after: FloatArray | None, shape: Shape) -> FloatArray:
+def _ramps(
+    cells: IntArray, within: FloatArray, after: FloatArray | None, shape: Shape
+) -> FloatArray:
     """What ramps that begin in these pixels add to them, and to all that come after."""
     size, total = shape[0] * shape[1], np.zeros(shape)
-    total += np.bincount(place, here, size).reshape(shape)
-    total += np.cumsum(np.bincount(place + 1, after, size).reshape(shape), axis=1)
+    total += np.bincount(cells, within, size).reshape(shape)
+    total += np.cumsum(np.bincount(cells + 1, after, size).reshape(shape), axis=1)
     return total
 
 

@@ -31,11 +31,11 @@ def without_tasks_of_parts(parts: Sequence[M]) -> list[M]:
     """The parts, of whose other tasks those are left out that are tasks of another part."""
     if not any(len(part.other_tasks) for part in parts):
         return list(parts)
-    known = [dict(_tasks_of(part)) for part in parts]
+    tasks_of_parts = [dict(_tasks_of(part)) for part in parts]
     made = []
     for index, part in enumerate(parts):
         is_task = np.zeros(len(part.other_tasks), bool)
-        for other, tasks in enumerate(known):
+        for other, tasks in enumerate(tasks_of_parts):
             if other != index:
                 is_task |= _are_among(part, tasks, _ROUNDING + _error(part) + _error(parts[other]))
         made.append(replace(part, other_tasks=part.other_tasks.rows(~is_task)))
@@ -71,17 +71,19 @@ def _tasks_of(part: Measurements) -> Iterator[tuple[Key, Times]]:
 def _are_among(part: Measurements, tasks: dict[Key, Times], error: float) -> BoolArray:
     """Which other tasks of a part are among tasks, of which the part may have an end only."""
     others = part.other_tasks
-    found = np.zeros(len(others), bool)
+    is_task = np.zeros(len(others), bool)
     clusters: Categorical = others["computation"]
     workers: Categorical = others["worker"]
     for (cluster, worker), (starts, stops) in tasks.items():
         rows = np.flatnonzero(clusters.where(cluster) & workers.where(worker))
         start, stop = others["start"][rows], others["stop"][rows]
         by_stop = np.argsort(stops, kind="stable")
-        found[rows] = _is_near(starts, stops, start, stop, error)
+        is_task[rows] = _is_near(starts, stops, start, stop, error)
         # The same with time reversed.
-        found[rows] |= _is_near(-stops[by_stop][::-1], -starts[by_stop][::-1], -stop, -start, error)
-    return found
+        is_task[rows] |= _is_near(
+            -stops[by_stop][::-1], -starts[by_stop][::-1], -stop, -start, error
+        )
+    return is_task
 
 
 def _is_near(

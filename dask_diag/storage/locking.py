@@ -79,10 +79,10 @@ else:
         if _GET is None:
             return None
         try:
-            found = fcntl.fcntl(file, _GET, _whole_file(fcntl.F_WRLCK))
+            answer = fcntl.fcntl(file, _GET, _whole_file(fcntl.F_WRLCK))
         except OSError:
             return None
-        return bool(_FIELDS.unpack(found)[0] != fcntl.F_UNLCK)
+        return bool(_FIELDS.unpack(answer)[0] != fcntl.F_UNLCK)
 
     _IS_LOCKED = BlockingIOError
 

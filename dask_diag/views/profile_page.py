@@ -67,7 +67,7 @@ class ProfilePage:
         """What comes first; nothing if nothing was computed, nor memory sampled."""
         if any(len(recording.computations) for recording in self._recordings):
             return head(self._analysis)
-        return head_of_memory(self._whole)
+        return head_of_memory(self._combined)
 
     @cached_property
     def layout(self) -> LayoutDOM:
@@ -130,12 +130,12 @@ class ProfilePage:
         return [drawing for drawing in self._drawings if drawing[0] != "flame"]
 
     @cached_property
-    def _whole(self) -> Recording:
+    def _combined(self) -> Recording:
         return recording_of(self._recordings)
 
     @cached_property
     def _analysis(self) -> Analysis:
-        return Analysis(self._whole)
+        return Analysis(self._combined)
 
     @cached_property
     def _figures(self) -> Figures:
@@ -145,7 +145,7 @@ class ProfilePage:
         if not self._has_tasks:
             return []
         (section,) = (section for section in SECTIONS if section.name == "findings")
-        if len(self._whole.tasks) <= _MOST_TASKS:
+        if len(self._combined.tasks) <= _MOST_TASKS:
             return [made_section(section, self._analysis, self._figures)]
         text = f"Findings of more than {count(_MOST_TASKS)} tasks are in a report."
         return [MadeSection(section.name, section.title, section.is_on_top, parts=[Text([text])])]
@@ -167,12 +167,12 @@ class ProfilePage:
         if not computed:
             return None
         # Several that recorded the same computation would shade its phases twice.
-        return overview(computed[:1], self._whole.start, axis.range, self._options)
+        return overview(computed[:1], self._combined.start, axis.range, self._options)
 
     def _workers(self, axis: TimeAxis) -> figure:
         with_tasks = [recording for recording in self._recordings if len(recording.tasks)]
-        whole = self._whole
-        recording = replace(recording_of(with_tasks), start=whole.start, stop=whole.stop)
+        combined = self._combined
+        recording = replace(recording_of(with_tasks), start=combined.start, stop=combined.stop)
         analysis = Analysis(recording)
         layers = layers_of(analysis, self._options)
         plot = plot_workers(analysis, layers, self._options)
@@ -193,15 +193,15 @@ class ProfilePage:
     def _cpu(self, axis: TimeAxis) -> figure:
         made = self._figures.cpu_layers
         assert made is not None
-        cpus = int(self._whole.computations.cpus.max(initial=0))
-        plot = plot_cpu(made, cpus, self._whole.start, self._options)
+        cpus = int(self._combined.computations.cpus.max(initial=0))
+        plot = plot_cpu(made, cpus, self._combined.start, self._options)
         _name_layers(plot, layers_of_cpu(made))
         return _joined(plot, axis)
 
     def _memory(self, axis: TimeAxis) -> figure:
         memory = self._figures.process_memory
-        duration = self._whole.stop - self._whole.start or 1.0
-        plot = plot_process_memory(memory, self._whole.start, duration, self._options)
+        duration = self._combined.stop - self._combined.start or 1.0
+        plot = plot_process_memory(memory, self._combined.start, duration, self._options)
         lines = {
             renderer.glyph.line_color: renderer
             for renderer in plot.renderers

@@ -110,8 +110,8 @@ def visualize(
     if save is None:
         save = not in_notebook
     drawn = display.Page(picture, None, [*warning, *notices], not SIZES & options.figure.keys())
-    whole = chosen is None and (save or show)
-    with _in_a_report(drawn, drawings, options) if whole else nullcontext(drawn) as page:
+    is_complete = chosen is None and (save or show)
+    with _in_a_report(drawn, drawings, options) if is_complete else nullcontext(drawn) as page:
         if save:
             display.write_page(page, path, mode or "inline")
         if show and in_notebook:

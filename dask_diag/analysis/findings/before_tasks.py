@@ -95,9 +95,9 @@ def _share_lost_at_start(analysis: Analysis, lines: list[ProgramLine]) -> float:
     sampled = sum(line.seconds for line in lines)
     if not sampled:
         return 1.0
-    rest = 1 - sum(line.importing for line in lines) / sampled
+    computing = 1 - sum(line.importing for line in lines) / sampled
     most = int(analysis.recording.computations.workers.max(initial=1))
-    return 1 - rest / max(most if most > 1 else analysis.cpus, 1)
+    return 1 - computing / max(most if most > 1 else analysis.cpus, 1)
 
 
 def _at_start(lines: list[ProgramLine], waits_for_cluster: bool) -> str:

@@ -194,7 +194,7 @@ def _cluster(
 ) -> Cluster:
     rows, tasks = recorded.rows, clusters.recording.tasks
     ready = clusters.submitted[rows] - tasks.queued[rows]
-    known = np.full(len(rows), float(clusters.submitted[rows[0]]))
+    sent_first = np.full(len(rows), float(clusters.submitted[rows[0]]))
     inputs = np.full(len(rows), -inf)
     np.maximum.at(inputs, task, clusters.collected[rows][depends_on])
     latency, rate = clusters.network
@@ -207,7 +207,7 @@ def _cluster(
         hosts=max(len(hosts), 1),
         cpus=float(sum(cpus)) if cpus and min(cpus) > 0 else inf,
         is_one_process=len(workers) > 1 and len(set(workers.pid.tolist())) == 1,
-        delay=np.fmax(ready - np.where(inputs > -inf, inputs, known), 0.0),
+        delay=np.fmax(ready - np.where(inputs > -inf, inputs, sent_first), 0.0),
         nbytes=np.nan_to_num(tasks.nbytes[rows]),
         latency=latency,
         bytes_a_second=rate,
@@ -260,7 +260,7 @@ def _startup(
     workers = recording.workers
     workers = workers.rows(workers.computation.where(computation["cluster"]))
     stop = float(computation["stop"])  # type: ignore[arg-type]
-    there = (workers.joined < stop) & ~(workers.left <= first)
-    late = np.maximum(workers.joined[there] - first, 0.0)
-    joined = np.sort(np.repeat(late, workers.threads[there]))
+    is_used = (workers.joined < stop) & ~(workers.left <= first)
+    late = np.maximum(workers.joined[is_used] - first, 0.0)
+    joined = np.sort(np.repeat(late, workers.threads[is_used]))
     return tuple(joined.tolist()) if joined.any() else ()

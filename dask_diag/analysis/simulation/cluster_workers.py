@@ -41,9 +41,9 @@ class Inputs:
     def by_worker(self, task: int) -> dict[int, float]:
         """The bytes of a task's inputs that each worker made."""
         held: dict[int, float] = {}
-        for each in self._inputs[self._bounds[task] : self._bounds[task + 1]]:
-            home = self._home[each]
-            held[home] = held.get(home, 0.0) + self._nbytes[each]
+        for input_task in self._inputs[self._bounds[task] : self._bounds[task + 1]]:
+            home = self._home[input_task]
+            held[home] = held.get(home, 0.0) + self._nbytes[input_task]
         return held
 
     def seconds(self, nbytes: float) -> float:
@@ -53,24 +53,24 @@ class Inputs:
     def bring(self, task: int, worker: int) -> float:
         """Bring a task's inputs to a worker, which has them from then on: seconds."""
         missing = [
-            each
-            for each in self._inputs[self._bounds[task] : self._bounds[task + 1]]
-            if self._home[each] != worker and (each, worker) not in self._copies
+            input_task
+            for input_task in self._inputs[self._bounds[task] : self._bounds[task + 1]]
+            if self._home[input_task] != worker and (input_task, worker) not in self._copies
         ]
         if not missing:
             return 0.0
-        self._copies.update((each, worker) for each in missing)
-        return self.seconds(sum(self._nbytes[each] for each in missing))
+        self._copies.update((input_task, worker) for input_task in missing)
+        return self.seconds(sum(self._nbytes[input_task] for input_task in missing))
 
 
 class Workers:
     """When threads of workers are free, and which workers have a slot for a task."""
 
     def __init__(self, work: Work, cluster: Cluster, threads: int) -> None:
-        self._threads, self._each = threads, min(cluster.threads, threads)
+        self._threads, self._threads_each = threads, min(cluster.threads, threads)
         self._startup = work.startup
-        self._count = ceil(threads / self._each)
-        self._limit = ceil(SATURATION * self._each)
+        self._count = ceil(threads / self._threads_each)
+        self._limit = ceil(SATURATION * self._threads_each)
         self._free: list[list[float]] = []
         self._tasks: list[int] = []
         self._offers: list[tuple[float, int]] = []
@@ -85,7 +85,7 @@ class Workers:
         """When a worker's next thread is free. The one after all that were used has none busy."""
         if worker < len(self._free):
             return self._free[worker][0]
-        first = worker * self._each
+        first = worker * self._threads_each
         return self._startup[first] if first < len(self._startup) else 0.0
 
     def with_slot(self, now: float) -> int:
@@ -146,9 +146,9 @@ class Workers:
         self.done(worker)
 
     def _use_next(self) -> None:
-        first = len(self._free) * self._each
-        threads = list(self._startup[first : min(first + self._each, self._threads)])
-        more = min(self._each, self._threads - first) - len(threads)
+        first = len(self._free) * self._threads_each
+        threads = list(self._startup[first : min(first + self._threads_each, self._threads)])
+        more = min(self._threads_each, self._threads - first) - len(threads)
         free = threads + [threads[-1] if threads else 0.0] * more
         heapify(free)
         self._free.append(free)

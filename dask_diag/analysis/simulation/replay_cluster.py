@@ -85,8 +85,8 @@ class _Scheduler:
             self._send_to(task, worker, self._now)
 
     def _send_to(self, task: int, worker: int, now: float) -> None:
-        there = now + (self._inputs.bring(task, worker) if self._has_inputs[task] else 0.0)
-        stop = self.workers.send(task, worker, there)
+        arrived = now + (self._inputs.bring(task, worker) if self._has_inputs[task] else 0.0)
+        stop = self.workers.send(task, worker, arrived)
         self._sent += 1
         self._sent_last[task] = self._sent
         heappush(self._messages, (stop + self._deliver[task], self._sent, task, worker))
@@ -152,8 +152,8 @@ def _with_inputs(task: int, other: int, workers: Workers, inputs: Inputs, now: f
         if worker in held and worker != other and workers.is_full(worker):
             continue
         moves = len(held) > 1 or worker not in held
-        there = now + inputs.seconds(nbytes - held.get(worker, 0.0)) if moves else now
-        start = max(there, workers.free_at(worker))
+        arrived = now + inputs.seconds(nbytes - held.get(worker, 0.0)) if moves else now
+        start = max(arrived, workers.free_at(worker))
         if start < starts:
             best, starts = worker, start
     return best
