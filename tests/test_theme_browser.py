@@ -197,7 +197,7 @@ def test_plots_of_different_times_are_reported(opened, tmp_path):
 def test_a_table_that_goes_on_beyond_the_edge_hints_at_it_until_its_end(opened, tmp_path, scheme):
     path = report(many_tasks(300), tmp_path / "report.html")
     page = opened(path, "desk", scheme)
-    table = page.query_selector("#summary .scroll")
+    table = page.query_selector("#functions .scroll")
     table.evaluate("(e) => { e.style.width = '360px' }")
     assert table.evaluate("(e) => e.scrollWidth > e.clientWidth + 20")
 
