@@ -168,3 +168,13 @@ def test_the_summary_of_a_story_is_that_of_its_recording(story, monkeypatch):
     pages.renew_summary(story)
     # Else: python -m docs.gallery --summaries.
     assert written == [(pages_in_docs / f"{story.name}.rst").read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+@pytest.mark.parametrize("side", ["", "_after"])
+def test_the_recordings_of_a_story_know_the_line_that_computed(story, side):
+    # Else they are older than what their reports say: make gallery.
+    script = Path(story.script).name
+    sites = load(pages.PAGES / f"{story.name}{side}.diag").computations.call_site.tolist()
+    assert sites
+    assert all(site.startswith(f"{script}:") for site in sites), sites
