@@ -111,6 +111,6 @@ def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch,
     assert_adds_up(recording)
     # What is another's in one of them is a task in the other.
     both = combine([recording, load(tmp_path / "of_other.diag")])
-    assert len(both.tasks) == 14
+    assert len(both.tasks) == 26
     assert len(both.other_tasks) == 0
     assert_adds_up(both)

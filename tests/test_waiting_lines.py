@@ -63,7 +63,7 @@ def test_a_line_that_computes_and_waits_longest_is_named_once():
     )
     text = " ".join(summary(both).split())
     assert (
-        "Hottest line /prog/program.py:40 in solve, 2.00 s self time (40% of 5.00 s sampled); longest "
+        "Hottest line /prog/user.py:40 in solve, 2.00 s self time (40% of 5.00 s sampled); longest "
         "wait, too: 3.00 s waiting (60% of 5.00 s sampled)"
     ) in text
     assert "Longest wait" not in text

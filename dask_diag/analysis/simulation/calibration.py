@@ -73,9 +73,11 @@ def works_of(recording: Recording) -> dict[str, Work]:
             continue
         rows = rows_of[name]
         # From here on a task's number says when it was submitted, which is the order in which the
-        # scheduler prefers tasks; dependencies are renumbered with it. Tasks that were sent to a
-        # cluster together start in their order.
-        rows = rows[np.lexsort((moments.start[rows], moments.submitted[rows]))]
+        # scheduler prefers tasks; dependencies are renumbered with it.
+        rows = rows[np.argsort(moments.submitted[rows], kind="stable")]
+        if computation["scheduler"] == "distributed":
+            # Those that were sent together start in the order that the scheduler prefers.
+            rows = rows[np.lexsort((moments.start[rows], moments.submitted[rows]))]
         number[rows] = np.arange(len(rows))
         edges = edges_of.get(code_of[name], np.zeros(0, np.int64))
         recorded = Recorded(

@@ -1,7 +1,7 @@
 // The table of functions follows the time that the plots show: of each bin that is in view, even in part,
 // it has all. functions.py says what it is given.
 
-import {count, percent, seconds} from "../formatting.js"
+import {count, moment, percent, seconds} from "../formatting.js"
 import {unpacked} from "../plots/binary_columns.js"
 import {model_of} from "./models.js"
 import {sort_again} from "./sorted_tables.js"
@@ -124,7 +124,7 @@ function text_of({first, last}, {length}) {
     const from = first * length, to = last * length
     // As many digits as the edges of bins are apart.
     const decimals = Math.max(0, Math.ceil(-Math.log10(length)))
-    return `, from ${from.toFixed(decimals)} to ${to.toFixed(decimals)} s, in steps of ${seconds(length)}`
+    return `, from ${moment(from, decimals)} to ${moment(to, decimals)}, in steps of ${seconds(length)}`
 }
 
 function fill_bar(root, row, kinds, longest, activities) {
@@ -133,7 +133,7 @@ function fill_bar(root, row, kinds, longest, activities) {
         const piece = document.createElement("span")
         piece.className = hatch
         piece.title = `${name}: ${seconds(kinds[n])}`
-        piece.style.width = `${(100 * kinds[n] / longest).toFixed(3)}%`
+        piece.style.width = `${100 * kinds[n] / longest}%`
         piece.style.setProperty(hatch ? "--hatch-color" : "background", color)
         return [piece]
     })
