@@ -89,11 +89,14 @@ def empty_folder(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind(request, monkeypatch):
+def nothing_left_behind(request):
     """After every test: no thread, process, callback, file handle or stray file of own."""
     wants_own = "tmp_path" in request.fixturenames or "leaves_files" in request.keywords
     folder = request.getfixturevalue("tmp_path" if wants_own else "empty_folder")
-    monkeypatch.chdir(folder)
+    # Not by `monkeypatch`: a test that undoes what it changed would go on in the checkout.
+    home = os.getcwd()
+    os.chdir(folder)
+    request.addfinalizer(lambda: os.chdir(home))
     before = set(os.listdir(folder))
     files_before = our_files(folder)
     children_before = set(multiprocessing.active_children())
@@ -140,10 +143,12 @@ def workers_start_quickly(request):
 
 
 @pytest.fixture(autouse=True)
-def programs_start_quickly(request, monkeypatch):
+def programs_start_quickly(request):
     """What tests start does not import distributed, but where it is on a cluster."""
-    if not request.path.stem.startswith(ON_CLUSTERS):
-        monkeypatch.setenv("PYTHONPATH", SEARCHED)
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.path.stem.startswith(ON_CLUSTERS):
+            patch.setenv("PYTHONPATH", SEARCHED)
+        yield
 
 
 def pytest_configure():

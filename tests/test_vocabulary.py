@@ -61,6 +61,8 @@ NAMES = frozenset(
 )
 """Words that no name of a variable, function, class, module or attribute has among its parts."""
 
+BETWEEN_WORDS = re.compile(r"""\b[rbfu]{1,2}(?=["'])|\\[nt]|["'#\s]+""", re.I)
+
 EMPTY_NAMES = frozenset(
     "found known each left taken whole rest there here place places room".split()
 )
@@ -109,6 +111,14 @@ def prose(source: str) -> str:
     return "".join(lines)
 
 
+def may_have_some(source: str) -> bool:
+    """Whether it is worth to take a source apart, which takes long: of most files it is not."""
+    names = set(re.findall(r"\w+", source))
+    return any(words_of(name) & NAMES for name in names) or bool(
+        IDIOM.search(BETWEEN_WORDS.sub(" ", source))
+    )
+
+
 def refused_names(source: str) -> Iterator[tuple[int, str]]:
     before = ""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -154,6 +164,8 @@ def refused(path: Path) -> Iterator[tuple[int, str]]:
         yield 0, path.name
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
+        if not may_have_some(text):
+            return
         yield from refused_names(text)
         text = prose(text)
     else:
