@@ -88,15 +88,21 @@ def empty_folder(tmp_path_factory):
     return tmp_path_factory.mktemp("empty")
 
 
-@pytest.fixture(autouse=True)
-def nothing_left_behind(request):
-    """After every test: no thread, process, callback, file handle or stray file of own."""
+@pytest.fixture
+def working_folder(request):
+    """Where a test runs. Not by `monkeypatch`: one that undoes its changes would leave the folder."""
     wants_own = "tmp_path" in request.fixturenames or "leaves_files" in request.keywords
     folder = request.getfixturevalue("tmp_path" if wants_own else "empty_folder")
-    # Not by `monkeypatch`: a test that undoes what it changed would go on in the checkout.
     home = os.getcwd()
     os.chdir(folder)
-    request.addfinalizer(lambda: os.chdir(home))
+    yield folder
+    os.chdir(home)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request, working_folder):
+    """After every test: no thread, process, callback, file handle or stray file of own."""
+    folder = working_folder
     before = set(os.listdir(folder))
     files_before = our_files(folder)
     children_before = set(multiprocessing.active_children())
