@@ -75,9 +75,9 @@ def test_numbers_of_a_range_are_those_of_the_recording(open_file, tmp_path, stor
     texts = page.evaluate(RANGES)
     assert len(texts) == 2
     for text in texts:
-        begins, ends = text.split("from ")[1].split(" s,")[0].split(" to ")
-        assert float(begins) == pytest.approx(start - recording.start, abs=6e-3)
-        assert float(ends) == pytest.approx(stop - recording.start, abs=6e-3)
+        begins, ends = text.split("from ")[1].split(", in")[0].split(" to ")
+        assert value_of(begins) == pytest.approx(start - recording.start, abs=6e-3)
+        assert value_of(ends) == pytest.approx(stop - recording.start, abs=6e-3)
     page.click("#functions [data-whole]")
     page.wait_for_function("document.querySelector('#functions [data-part]').hidden")
     assert page.evaluate(ROWS) == whole

@@ -189,7 +189,7 @@ def test_plots_of_different_times_are_reported(opened, tmp_path):
     with pytest.warns(RuntimeWarning, match="plots of tasks and resources cover different times"):
         visualize([tasks, apart], filename=tmp_path / "apart.html", show=False)
     notice = opened(tmp_path / "apart.html").query_selector(".notice")
-    assert "90.0 s apart" in notice.inner_text()
+    assert "90.0 s apart" in notice.inner_text().replace("\N{NO-BREAK SPACE}", " ")
     assert opened(tmp_path / "once.html").query_selector(".notice") is None
 
 

@@ -45,6 +45,8 @@ WORTH_PROCESSES = 0.25
 
 What they cost differs by about as much between machines and libraries.
 """
+_LEAST_NAMED = 0.1
+"""Least size of what is moved, beside all else, that is named."""
 _NOT_TASKS = frozenset({"scheduler", "dask_diag"})
 """Kinds of threads that use the GIL and are no part of what tasks do."""
 MORE_PROCESSES = "Client(n_workers=..., threads_per_worker=1)"
@@ -212,8 +214,9 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
 def _need(analysis: Analysis) -> str:
     """What worker processes need time for."""
     results, data = analysis.simulator.bytes_of_results, analysis.simulator.bytes_of_graphs
-    moved = [f"{size(results)} of results"] * (results > 0)
-    moved += [f"{size(data)} of data in the graph"] * (data > 0)
+    # What is little beside the other need not be read.
+    moved = [f"{size(results)} of results"] * (results > _LEAST_NAMED * data)
+    moved += [f"{size(data)} of data in the graph"] * (data > _LEAST_NAMED * results)
     return "need time to start" + (f" and to move {' and '.join(moved)}" if moved else "")
 
 
