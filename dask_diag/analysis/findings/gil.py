@@ -45,7 +45,7 @@ WORTH_PROCESSES = 0.25
 
 What they cost differs by about as much between machines and libraries.
 """
-_LEAST_NAMED = 0.1
+LEAST_NAMED = 0.1
 """Least size of what is moved, beside all else, that is named."""
 _NOT_TASKS = frozenset({"scheduler", "dask_diag"})
 """Kinds of threads that use the GIL and are no part of what tasks do."""
@@ -215,8 +215,8 @@ def _need(analysis: Analysis) -> str:
     """What worker processes need time for."""
     results, data = analysis.simulator.bytes_of_results, analysis.simulator.bytes_of_graphs
     # What is little beside the other need not be read.
-    moved = [f"{size(results)} of results"] * (results > _LEAST_NAMED * data)
-    moved += [f"{size(data)} of data in the graph"] * (data > _LEAST_NAMED * results)
+    moved = [f"{size(results)} of results"] * (results > LEAST_NAMED * data)
+    moved += [f"{size(data)} of data in the graph"] * (data > LEAST_NAMED * results)
     return "need time to start" + (f" and to move {' and '.join(moved)}" if moved else "")
 
 
