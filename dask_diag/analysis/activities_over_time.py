@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_diag.analysis.activity_sums import Division
 from dask_diag.analysis.bins import bins_of, edges_of_bins, sums_of_rectangles, sums_of_steps
+from dask_diag.analysis.functions import positions_among
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.analysis.task_activities import Amounts, seconds_of_tasks
 from dask_diag.analysis.task_times import worker_stop_times
@@ -67,12 +68,7 @@ def activities_over_time(
     bins : int
     """
     edges = edges_of_bins(recording, bins)
-    labels = recording.tasks.function
-    row_of_function = {name: row for row, name in enumerate(functions)}
-    row_of_label = np.array(
-        [row_of_function.get(name, len(functions)) for name in labels.values], np.int64
-    )
-    row_of = row_of_label[labels.codes]
+    row_of = positions_among(functions, recording.tasks.function)
     count = len(functions) + 1
     seconds: dict[tuple[int, str], FloatArray] = {}
 

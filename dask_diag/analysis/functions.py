@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from dask_diag.analysis.grouping import counts_by, extremes_by, present_by_size, sums_by
-from dask_diag.columns import Categorical, FloatArray
+from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import count
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.schema import Outcome
 
-__all__ = ["by_function", "expect_functions", "functions_by_time"]
+__all__ = ["by_function", "expect_functions", "functions_by_time", "positions_among"]
 
 _LISTED = 10
 
@@ -94,3 +94,10 @@ def expect_functions(names: object, labels: Categorical, argument: str) -> list[
             expected = f"one of {listed}{more}" if present else "no function (there are no tasks)"
             raise DiagnosticError(f"{argument}: expected {expected}, found {name!r}")
     return functions
+
+
+def positions_among(functions: Sequence[str], labels: Categorical) -> IntArray:
+    """Of each task the position of its function among these; of all others the next one."""
+    position = {name: index for index, name in enumerate(functions)}
+    of_labels = [position.get(name, len(functions)) for name in labels.values]
+    return np.array(of_labels, np.int64)[labels.codes]

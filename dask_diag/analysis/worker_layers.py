@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.bins import edges_of_bins, sums_of_rectangles, sums_of_steps
+from dask_diag.analysis.functions import positions_among
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.analysis.task_times import stop_times
 from dask_diag.columns import FloatArray
@@ -97,9 +98,7 @@ def _tasks(
     # Of a task whose CPU time is not known, as of one that still runs, no part is known to be off
     # the CPU.
     share = np.where(np.isnan(share), 1.0, share)
-    layer_of_name = {name: index for index, name in enumerate(functions)}
-    layer_of = np.array([layer_of_name.get(name, len(functions)) for name in tasks.function.values])
-    layer = layer_of[tasks.function.codes]
+    layer = positions_among(functions, tasks.function)
     width = edges[1] - edges[0]
     computed = (
         sums_of_rectangles(tasks.start, stop, share, layer, count=len(names), edges=edges) / width

@@ -110,8 +110,8 @@ def visualize(
     if save is None:
         save = not in_notebook
     drawn = display.Page(picture, None, [*warning, *notices], not SIZES & options.figure.keys())
-    is_complete = chosen is None and (save or show)
-    with _in_a_report(drawn, drawings, options) if is_complete else nullcontext(drawn) as page:
+    is_report = chosen is None and (save or show)
+    with _in_a_report(drawn, drawings, options) if is_report else nullcontext(drawn) as page:
         if save:
             display.write_page(page, path, mode or "inline")
         if show and in_notebook:
@@ -159,11 +159,11 @@ def _checked(plots: Iterable[str] | None) -> list[str] | None:
     if plots is None:
         return None
     names = [plots] if isinstance(plots, str) else list(plots)
-    names_known = [*PLOTS, _ACTIVITIES]
-    unknown = [name for name in names if name not in names_known]
+    available = [*PLOTS, _ACTIVITIES]
+    unknown = [name for name in names if name not in available]
     if unknown or not names:
         raise DiagnosticError(
-            f"plots: expected some of {', '.join(map(repr, names_known))}, found "
+            f"plots: expected some of {', '.join(map(repr, available))}, found "
             f"{', '.join(map(repr, unknown)) or 'none'}"
         )
     return names
