@@ -11,6 +11,7 @@ from bokeh import models as bm
 from bokeh.document import Document
 
 from dask_diag import CacheProfiler, Profiler, Recording, ResourceProfiler, load, visualize
+from dask_diag.analysis import analysis
 from dask_diag.views import profile_page
 from dask_diag.views.drawings import drawings_of, figures_of, stacked
 from dask_diag.views.plots.figures import Options
@@ -79,6 +80,28 @@ def test_what_is_returned_is_as_if_there_were_no_page(kinds, tmp_path):
     # The user can put it into a document.
     Document().add_root(picture)
     (tmp_path / "page.html").unlink()
+
+
+def test_what_was_measured_is_made_into_a_recording_once(groupby, tmp_path, monkeypatch):
+    """Of a million tasks it takes seconds: to ask whether there is one must not make it."""
+    made, swept = [], []
+
+    class Measured:
+        draws = "tasks"
+
+        @property
+        def recording(self):
+            made.append(None)
+            return groupby
+
+    def sweep(recording, function=analysis.occupancies):
+        swept.append(recording)
+        return function(recording)
+
+    monkeypatch.setattr(analysis, "occupancies", sweep)
+    visualize(Measured(), tmp_path / "page.html", show=False)
+    assert len(made) == 1
+    assert swept == [groupby]
 
 
 def test_a_page_has_the_findings(groupby, tmp_path):

@@ -20,7 +20,7 @@ from dask_diag.views.plots.memory import plot_memory
 from dask_diag.views.plots.resources import plot_resources
 from dask_diag.views.plots.tasks.plot import plot_tasks
 from dask_diag.views.plots.time_axis import TimeAxis
-from dask_diag.views.sources import Source
+from dask_diag.views.sources import Source, has_recording
 from dask_diag.views.theme.colors import FunctionColors
 
 __all__ = [
@@ -65,7 +65,7 @@ def _drawings_of(source: Source) -> list[Drawing]:
     if isinstance(source, Recording):
         names = [name for name in PLOTS if _rows(name, source)]
         return [(name, source) for name in names or ["tasks"]]
-    if not hasattr(source, "recording"):
+    if not has_recording(source):
         raise DiagnosticError(
             f"expected a profiler of dask_diag, found {type(source).__module__}."
             f"{type(source).__name__}; draw it with its own visualize()"

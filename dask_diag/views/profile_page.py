@@ -86,7 +86,7 @@ class ProfilePage:
     @cached_property
     def activities(self) -> LayoutDOM | None:
         """The pictures of activities, if tasks were recorded."""
-        return activities_of(self._recordings, self._options) if self._has_tasks else None
+        return plot_activities(self._of_tasks, self._options) if self._has_tasks else None
 
     def sections(self) -> list[MadeSection]:
         """The sections of the page."""
@@ -138,6 +138,12 @@ class ProfilePage:
         return Analysis(self._combined)
 
     @cached_property
+    def _of_tasks(self) -> Analysis:
+        """The facts of those that recorded tasks."""
+        recording = _with_tasks(self._recordings)
+        return self._analysis if recording is self._combined else Analysis(recording)
+
+    @cached_property
     def _figures(self) -> Figures:
         return Figures(self._analysis)
 
@@ -170,10 +176,10 @@ class ProfilePage:
         return overview(computed[:1], self._combined.start, axis.range, self._options)
 
     def _workers(self, axis: TimeAxis) -> figure:
-        with_tasks = [recording for recording in self._recordings if len(recording.tasks)]
-        combined = self._combined
-        recording = replace(recording_of(with_tasks), start=combined.start, stop=combined.stop)
-        analysis = Analysis(recording)
+        analysis, combined = self._of_tasks, self._combined
+        if analysis is not self._analysis:
+            recording = replace(analysis.recording, start=combined.start, stop=combined.stop)
+            analysis = Analysis(recording)
         layers = layers_of(analysis, self._options)
         plot = plot_workers(analysis, layers, self._options)
         _name_layers(plot, layers)
@@ -213,12 +219,17 @@ class ProfilePage:
 
 
 def activities_of(recordings: Sequence[Recording], options: Options) -> LayoutDOM:
-    """The pictures of activities of those that recorded tasks.
+    """The pictures of activities of those that recorded tasks."""
+    return plot_activities(Analysis(_with_tasks(recordings)), options)
+
+
+def _with_tasks(recordings: Sequence[Recording]) -> Recording:
+    """Those that recorded tasks, combined.
 
     A computation that only another profiler recorded is left out: its workers would seem idle.
     """
     with_tasks = [recording for recording in recordings if len(recording.tasks)]
-    return plot_activities(Analysis(recording_of(with_tasks or recordings)), options)
+    return recording_of(with_tasks or recordings)
 
 
 def _joined(plot: figure, axis: TimeAxis) -> figure:

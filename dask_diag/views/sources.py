@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from inspect import getattr_static
 from typing import TYPE_CHECKING, Protocol, cast
 
 from dask_diag.errors import DiagnosticError
@@ -11,7 +12,7 @@ from dask_diag.model.recording import Recording
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-__all__ = ["HasRecording", "Source", "Sources", "listed", "recording_of"]
+__all__ = ["HasRecording", "Source", "Sources", "has_recording", "listed", "recording_of"]
 
 
 class HasRecording(Protocol):
@@ -52,15 +53,20 @@ def listed(sources: Sources) -> Sequence[Source]:
 
 
 def _can_be_shown(item: object) -> bool:
-    shown = hasattr(item, "recording") or hasattr(item, "visualize")
+    shown = has_recording(item) or hasattr(item, "visualize")
     return isinstance(item, Recording) or (shown and not isinstance(item, type))
+
+
+def has_recording(item: object) -> bool:
+    """Whether it is a profiler of dask_diag. `hasattr` would make its recording, and drop it."""
+    return getattr_static(item, "recording", None) is not None
 
 
 def recording_of(sources: Sources) -> Recording:
     """The recording of one source, or of several combined."""
     items = listed(sources)
     for item in items:
-        if not isinstance(item, Recording) and not hasattr(item, "recording"):
+        if not isinstance(item, Recording) and not has_recording(item):
             raise DiagnosticError(
                 f"expected a profiler of dask_diag, found {type(item).__module__}."
                 f"{type(item).__name__}, which has no recording"
