@@ -33,7 +33,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 # What new worker processes have imported.
 multiprocessing.set_forkserver_preload(
-    ["dask.multiprocessing", "dask_diag.profilers.record", "pytest"]
+    ["dask.multiprocessing", "dask_diag.profilers.record", "pytest", "distributed"]
 )
 
 # A sixth of the time of a page goes into bokeh's checks of it, here and in programs that tests run.
@@ -138,13 +138,16 @@ def hears_ctrl_c():
 def workers_start_quickly(request):
     """Worker processes of tests are forked from one that has imported dask, which takes a second.
 
+    So are those of clusters.
+
     Where the start itself is tested, and in the programs that tests run, they start as they do for
     users.
     """
     if "spawned" in request.keywords or sys.platform == "win32" or UNDER_MUTMUT:
         yield
         return
-    with dask.config.set({"multiprocessing.context": "forkserver"}):
+    forked = ("multiprocessing.context", "distributed.worker.multiprocessing-method")
+    with dask.config.set(dict.fromkeys(forked, "forkserver")):
         yield
 
 

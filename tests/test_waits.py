@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from types import SimpleNamespace
 
 import dask.local
 import dask.multiprocessing
@@ -542,6 +543,35 @@ def test_sampled_seconds_have_an_error_and_exact_ones_none():
     assert error["io-wait"] == pytest.approx(0.1 * np.sqrt(0.95 / 10))
     assert error["gil-wait"] == pytest.approx(np.hypot(error["sleep"], error["io-wait"]))
     assert samples == {"cpu-wait": 0, "sleep": 40, "io-wait": 10, "gil-wait": 5}
+
+
+@on_linux
+@pytest.mark.once
+def test_two_that_are_the_first_to_read_leave_nothing_open():
+    """The second reads while the first has opened the file, and does not know it yet."""
+    kernel = thread_states._kernel()
+    opened, closed, read = [], [], []
+
+    def open_it(*arguments):
+        descriptor = kernel.open(*arguments)
+        opened.append(descriptor)
+        if len(opened) == 1:
+            read.append(files[0].read())
+        return descriptor
+
+    def close(descriptor):
+        closed.append(descriptor)
+        kernel.close(descriptor)
+
+    counted = SimpleNamespace(open=open_it, pread=kernel.pread, close=close)
+    path = b"/proc/self/task/%d/schedstat" % threading.get_native_id()
+    files = [thread_states._File(path, counted)]
+    read.append(files[0].read())
+    assert [len(text.split()) for text in read] == [3, 3]
+    files.clear()
+    gc.collect()
+    assert sorted(closed) == sorted(opened)
+    assert len(opened) == 2
 
 
 @on_linux

@@ -149,37 +149,39 @@ class _File:
     What is passed to the system is made once, in C's types: to convert it took as long as to read.
     """
 
-    __slots__ = ("_buffer", "_descriptor", "_kernel", "_path", "_read")
-
-    _read: Callable[[], int]
+    __slots__ = ("_buffer", "_descriptors", "_kernel", "_path", "_read")
 
     def __init__(self, path: bytes, kernel: _Kernel) -> None:
         self._path = path
         self._kernel = kernel
         self._buffer = (ctypes.c_char * _LONGEST)()
-        self._descriptor = -1
+        # More than one, if several threads were the first to read.
+        self._descriptors: list[int] = []
+        self._read: Callable[[], int] | None = None
 
     def read(self) -> bytes:
         """What is in it; nothing if it cannot be read."""
-        if self._descriptor < 0:
-            self._open()
-        length = self._read()
+        length = (self._read or self._open())()
         # All that read at the same time read the same file.
         return self._buffer[:length] if length > 0 else b""  # type: ignore[return-value]
 
-    def _open(self) -> None:
-        self._descriptor = self._kernel.open(self._path, _OPEN)
-        self._read = partial(
+    def _open(self) -> Callable[[], int]:
+        descriptor = self._kernel.open(self._path, _OPEN)
+        read: Callable[[], int] = partial(
             self._kernel.pread,
-            ctypes.c_int(self._descriptor),
+            ctypes.c_int(descriptor),
             self._buffer,
             ctypes.c_size_t(_LONGEST),
             ctypes.c_long(0),
         )
+        if descriptor >= 0:
+            self._descriptors.append(descriptor)
+            self._read = read
+        return read
 
     def __del__(self) -> None:
-        if self._descriptor >= 0:
-            self._kernel.close(self._descriptor)
+        for descriptor in self._descriptors:
+            self._kernel.close(descriptor)
 
 
 class _Kernel:
