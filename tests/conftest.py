@@ -153,8 +153,13 @@ def workers_start_quickly(request):
 
 @pytest.fixture(autouse=True)
 def programs_start_quickly(request):
-    """What tests start does not import distributed, but where it is on a cluster."""
+    """What tests start does not import distributed, but where it is on a cluster.
+
+    Nor do the threads of numpy's BLAS spin as it is imported, a quarter of what a program takes.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        if "truth" not in request.keywords:
+            patch.setenv("OPENBLAS_NUM_THREADS", "1")
         if not request.path.stem.startswith(ON_CLUSTERS):
             patch.setenv("PYTHONPATH", SEARCHED)
         yield
