@@ -215,7 +215,7 @@ def test_importing_the_package_loads_what_a_profiler_needs_and_nothing_heavy():
     assert [module for module in new if module.split(".")[0] in HEAVY] == []
     own = [module for module in new if module.startswith("dask_diag.")]
     assert [m for m in own if not any(fnmatch(m, allowed) for allowed in AT_IMPORT)] == []
-    assert [each for each in AT_IMPORT if not any(fnmatch(m, each) for m in own)] == []
+    assert [allowed for allowed in AT_IMPORT if not any(fnmatch(m, allowed) for m in own)] == []
 
 
 def test_a_name_that_is_loaded_when_first_used_is_what_its_module_has():
@@ -287,7 +287,7 @@ def test_distributed_is_imported_on_clusters_only():
 
 
 def test_what_is_shipped_to_a_scheduler_imports_what_was_shipped_before_it():
-    known, names = set(), set()
+    shipped, names = set(), set()
     for name in SHIPPED:
         tree = ast.parse((PACKAGE / f"capture/cluster/{name}.py").read_text())
         of_package = {
@@ -295,8 +295,8 @@ def test_what_is_shipped_to_a_scheduler_imports_what_was_shipped_before_it():
             for node in _imports_at_run_time(tree)
             if isinstance(node, ast.ImportFrom) and node.module.startswith("dask_diag")
         }
-        assert of_package <= known, name
-        known.add(f"dask_diag.capture.cluster.{name}")
+        assert of_package <= shipped, name
+        shipped.add(f"dask_diag.capture.cluster.{name}")
         # They share one namespace.
         own = _defined_in(tree)
         assert not own & names, name
