@@ -98,7 +98,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.section("dask_diag")
     count = f"{len(recorded)} recording{'' if len(recorded) == 1 else 's'}"
     terminalreporter.line(f"{count} in {_folder(terminalreporter.config)}")
-    for path, seconds in sorted(recorded.items(), key=lambda each: -each[1])[:_SLOWEST]:
+    for path, seconds in sorted(recorded.items(), key=lambda recording: -recording[1])[:_SLOWEST]:
         terminalreporter.line(f"{seconds:9.3f} s computing: {Path(path).name}")
 
 

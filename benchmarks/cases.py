@@ -244,7 +244,7 @@ def explained(package: str) -> dict[str, float]:
     """
     import dask.threaded
 
-    def taken(function: Any, times: int, waits: bool) -> tuple[float, float]:
+    def seconds_taken(function: Any, times: int, waits: bool) -> tuple[float, float]:
         graph = {("work", n): (function, times) for n in range(40)}
         wall, cpu = time.perf_counter(), time.process_time()
         with profiler(package, waits=waits):
@@ -256,7 +256,10 @@ def explained(package: str) -> dict[str, float]:
         (python_loop, "Python code", 500_000),
         (checksums, "without the GIL", 6),
     ):
-        pairs = [(taken(function, times, True), taken(function, times, False)) for _ in range(15)]
+        pairs = [
+            (seconds_taken(function, times, True), seconds_taken(function, times, False))
+            for _ in range(15)
+        ]
         for index, clock in enumerate(("wall time", "CPU time")):
             ratios = [with_it[index] / without[index] for with_it, without in pairs]
             ratio[f"{name}, {clock}"] = median(ratios)

@@ -167,7 +167,7 @@ def memory_of_scheduler() -> Iterator[Row]:
 
 def held(plugin: Any) -> int:
     """Bytes of all sessions."""
-    return sum(each.size + each.sealed_size for each in plugin.sessions.values())
+    return sum(session.size + session.sealed_size for session in plugin.sessions.values())
 
 
 def million(count: int, pure: bool) -> Iterator[Row]:
@@ -258,7 +258,7 @@ def bytes_by_column(recording: Recording) -> Iterator[Row]:
             tasks = of_results if name == "cached_results" else None
             for index, column in enumerate(rows.columns, 1):
                 out, columns = ByteWriter(), rows.columns[:index]
-                encode_table(Table({each: rows[each] for each in columns}), out, name, tasks)
+                encode_table(Table({c: rows[c] for c in columns}), out, name, tasks)
                 size = len(out.getvalue(b"", 1))
                 sizes[column] = sizes.get(column, 0) + size - before
                 before = size

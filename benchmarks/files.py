@@ -102,14 +102,14 @@ def rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.diag"
         recording = recording_of(TASKS, Profiler())
-        for what, each in (
+        for what, variant in (
             ("", recording),
             (
                 ", without dependencies",
                 replace(recording, dependencies=recording.dependencies.rows(slice(0))),
             ),
         ):
-            size, saving, loading = files(each, path)
+            size, saving, loading = files(variant, path)
             yield f"bytes a task{what}", f"{size:.1f}", "≤ 15"
             yield f"save {TASKS:,} tasks{what}", f"{saving:.2f} s", "≤ 1 s"
             yield f"load {TASKS:,} tasks{what}", f"{loading:.2f} s", "≤ 0.3 s"

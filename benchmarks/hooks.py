@@ -91,7 +91,7 @@ def main() -> None:
         for name, (graph, keys) in works.items():
             print(f"{name}: quartiles, µs")
             for title, seconds in measure(graph, keys, Path(folder) / "run.diag").items():
-                quartiles = "".join(f"{1e6 * each:8.1f}" for each in quantiles(seconds))
+                quartiles = "".join(f"{1e6 * quartile:8.1f}" for quartile in quantiles(seconds))
                 print(f"  {title:30}{quartiles}", flush=True)
 
 

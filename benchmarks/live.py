@@ -178,11 +178,11 @@ def _viewer(address: str, path: Path) -> Iterator[Viewer]:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout is not None
-        found = re.search(r"http://\S+", process.stdout.readline())
-        assert found
+        printed = re.search(r"http://\S+", process.stdout.readline())
+        assert printed
         sleep(SETTLED / 1e3)
         try:
-            yield Viewer(found[0], process.pid)
+            yield Viewer(printed[0], process.pid)
         finally:
             process.terminate()
 

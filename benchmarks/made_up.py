@@ -23,21 +23,21 @@ def many_tasks(
     else each has a random identifier. A few tasks failed.
     """
     random = np.random.default_rng(seed)
-    each = count // workers
-    count = each * workers
-    durations = random.exponential(mean, (workers, each)) + 5e-6
-    stop = np.cumsum(durations + random.exponential(3e-5, (workers, each)) + 1e-5, axis=1)
+    per_worker = count // workers
+    count = per_worker * workers
+    durations = random.exponential(mean, (workers, per_worker)) + 5e-6
+    stop = np.cumsum(durations + random.exponential(3e-5, (workers, per_worker)) + 1e-5, axis=1)
     start, stop = (stop - durations).ravel(), stop.ravel()
-    worker = np.repeat(np.arange(workers), each)
-    place = np.empty(count, int)
-    place[np.argsort(start, kind="stable")] = np.arange(count)
-    layer = (place * len(FUNCTIONS) // count + random.integers(0, 2, count)) % len(FUNCTIONS)
+    worker = np.repeat(np.arange(workers), per_worker)
+    rank = np.empty(count, int)
+    rank[np.argsort(start, kind="stable")] = np.arange(count)
+    layer = (rank * len(FUNCTIONS) // count + random.integers(0, 2, count)) % len(FUNCTIONS)
     failed = np.zeros(count, int)
     failed[random.integers(0, count, 20)] = 1
     cpu = durations.ravel() * random.random(count)
     one = np.zeros(count, int)
     columns = {
-        "key": _keys(layer, place, alike, random),
+        "key": _keys(layer, rank, alike, random),
         "function": Categorical(layer, FUNCTIONS),
         "start": start,
         "stop": stop,
@@ -102,7 +102,7 @@ def recording_of(tasks: Table, workers: int) -> Recording:
     )
 
 
-def _keys(layer: Any, place: Any, alike: bool, random: np.random.Generator) -> PrefixStrings:
+def _keys(layer: Any, rank: Any, alike: bool, random: np.random.Generator) -> PrefixStrings:
     """A key for each task: of chunks in two dimensions, counted in the order of their starts."""
     if not alike:
         digits = random.bytes(16 * len(layer)).hex()
@@ -115,6 +115,6 @@ def _keys(layer: Any, place: Any, alike: bool, random: np.random.Generator) -> P
     index = np.empty(len(layer), int)
     for code in range(len(FUNCTIONS)):
         rows = np.flatnonzero(layer == code)
-        index[rows[np.argsort(place[rows])]] = np.arange(len(rows))
+        index[rows[np.argsort(rank[rows])]] = np.arange(len(rows))
     tails = [f"{n // 1000}, {n % 1000})" for n in index.tolist()]
     return PrefixStrings(Categorical(layer, heads), tails)

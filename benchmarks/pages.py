@@ -88,7 +88,7 @@ def seconds_until_drawn(browser: Any, path: Path) -> dict[str, tuple[float, floa
 
     def cpu() -> float:
         metrics = session.send("Performance.getMetrics")["metrics"]
-        return next(float(each["value"]) for each in metrics if each["name"] == "ProcessTime")
+        return next(float(metric["value"]) for metric in metrics if metric["name"] == "ProcessTime")
 
     page.goto(path.as_uri(), wait_until="commit")
     page.wait_for_function(
@@ -106,7 +106,7 @@ def seconds_until_drawn(browser: Any, path: Path) -> dict[str, tuple[float, floa
 
 def median(opened: list[dict[str, tuple[float, float]]], step: str, part: int) -> float:
     """Of all openings, of wall (0) or CPU (1)."""
-    return statistics.median(each[step][part] for each in opened)
+    return statistics.median(steps[step][part] for steps in opened)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def moving_picture(frames: Sequence[RenderableType], title: str, width: int) -> 
     frames = [frames[n * (len(frames) - 1) // steps] for n in range(count)]
     frames = _equally_tall(frames, width)
     pictures = [picture(frame, title, width, number) for number, frame in enumerate(frames)]
-    boxes = [re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', each) for each in pictures]
+    boxes = [re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', image) for image in pictures]
     size = [max(float(box[axis]) for box in boxes if box) for axis in (1, 2)]
     total = SECONDS_A_FRAME * (len(frames) - 1) + SECONDS_OF_THE_LAST
     parts = [_style(len(frames), total)]
@@ -58,7 +58,7 @@ def _equally_tall(frames: Sequence[RenderableType], width: int) -> list[Renderab
     """The same, with empty lines below: a terminal does not change its height."""
     console = Console(file=io.StringIO(), width=width)
     lines = [len(console.render_lines(frame)) for frame in frames]
-    missing = [max(lines) - each for each in lines]
+    missing = [max(lines) - height for height in lines]
     return [
         Group(frame, Text("\n" * (count - 1))) if count else frame
         for frame, count in zip(frames, missing, strict=True)

@@ -33,7 +33,7 @@ def write_events(path: str, seed: int, events: int) -> None:
         "phi": chance.uniform(-np.pi, np.pi, jets),
         "mass": chance.exponential(8, jets),
     }
-    jagged = {name: ak.unflatten(each.astype("f4"), counts) for name, each in columns.items()}
+    jagged = {name: ak.unflatten(values.astype("f4"), counts) for name, values in columns.items()}
     branches = {
         "run": np.ones(events, "u4"),
         "luminosityBlock": np.ones(events, "u4"),
@@ -41,8 +41,8 @@ def write_events(path: str, seed: int, events: int) -> None:
         "Jet": ak.zip(jagged),
     }
     types = {
-        name: each.dtype if isinstance(each, np.ndarray) else each.type.content
-        for name, each in branches.items()
+        name: values.dtype if isinstance(values, np.ndarray) else values.type.content
+        for name, values in branches.items()
     }
     with uproot.recreate(path) as file:
         file.mktree("Events", types).extend(branches)
@@ -91,8 +91,8 @@ def with_dask_awkward(files: list[str]) -> None:
     trees = {path: {"object_path": "Events", "steps": steps} for path in files}
     events = NanoEventsFactory.from_root(trees, schemaclass=NanoAODSchema, mode="dask").events()
     with Profiler() as prof:
-        found = masses(events).compute(scheduler="threads", num_workers=2)
-    counts, _ = np.histogram(ak.to_numpy(found), bins=50, range=(0, 500))
+        pair_masses = masses(events).compute(scheduler="threads", num_workers=2)
+    counts, _ = np.histogram(ak.to_numpy(pair_masses), bins=50, range=(0, 500))
     show("dask-awkward on threads", prof, counts, len(files) * EVENTS, None)
 
 

@@ -27,11 +27,11 @@ def left_out(path, expression):
         return False
     text = path.read_text()
     terms = set(expression.split(" and "))
-    there = set(MARK.findall(text))
+    marks_in_text = set(MARK.findall(text))
     if "retried" in text:
         # See `pytest_collection_modifyitems`.
-        there.add("truth")
-    if not {term for term in terms if not term.startswith("not ")} <= there:
+        marks_in_text.add("truth")
+    if not {term for term in terms if not term.startswith("not ")} <= marks_in_text:
         return True
     (marks,) = MARKS_OF_FILE.findall(text) or [""]
     return not {f"not {mark}" for mark in MARK.findall(marks)}.isdisjoint(terms)

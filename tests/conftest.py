@@ -115,12 +115,12 @@ def nothing_left_behind(request, working_folder):
     assert not set(multiprocessing.active_children()) - children_before
     if "leaves_files" not in request.keywords:
         assert set(os.listdir(folder)) == before, "a file was left in the working directory"
-    left = our_files(folder) - files_before
-    if left:
+    new_files = our_files(folder) - files_before
+    if new_files:
         # What is left in a circle is closed when it is collected, which takes long to do each time.
         gc.collect()
-        left = our_files(folder) - files_before
-    assert not left
+        new_files = our_files(folder) - files_before
+    assert not new_files
 
 
 @pytest.fixture(autouse=True)

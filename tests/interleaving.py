@@ -112,8 +112,8 @@ def at_every_line(work, *, inside="", outside=(), files=PACKAGE, times=2):
         try:
             work()
         except Exception as error:
-            place = f"at {frame.f_code.co_filename}:{frame.f_lineno} ({event})"
-            errors.append((place, error))
+            location = f"at {frame.f_code.co_filename}:{frame.f_lineno} ({event})"
+            errors.append((location, error))
         finally:
             working = False
         return trace
@@ -125,8 +125,8 @@ def at_every_line(work, *, inside="", outside=(), files=PACKAGE, times=2):
     finally:
         sys.settrace(before)
     if errors:
-        place, error = errors[0]
-        raise AssertionError(f"{place}: {error!r}") from error
+        location, error = errors[0]
+        raise AssertionError(f"{location}: {error!r}") from error
 
 
 def at_each_line(make, files=PACKAGE, outside=()):

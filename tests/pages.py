@@ -17,12 +17,12 @@ def document(path):
     body = page.split('<script type="application/json"')[1].split(">", 1)[1].split("</script>")[0]
     for entity, character in (("&lt;", "<"), ("&gt;", ">"), ("&#34;", '"'), ("&#39;", "'")):
         body = body.replace(entity, character)
-    found = []
+    models = []
 
     def walk(node):
         if isinstance(node, dict):
             if node.get("type") == "object" and "attributes" in node:
-                found.append(node)
+                models.append(node)
             for value in node.values():
                 walk(value)
         elif isinstance(node, list):
@@ -30,7 +30,7 @@ def document(path):
                 walk(value)
 
     walk(json.loads(body.replace("&amp;", "&")))
-    return found
+    return models
 
 
 def arguments_of(path, name):
@@ -111,14 +111,14 @@ def keys_of(args, functions):
     """The keys, in the same order."""
     columns = unpacked(args["packed_keys"])
     patterns = [text.split("\x1f") for text in columns["patterns"].split("\x1e")]
-    latest, taken, sums, keys = {}, {}, {}, []
+    latest, rows_taken, sums, keys = {}, {}, {}, []
     for row, function in enumerate(functions.tolist()):
         pattern = latest[function] = latest.get(function, 0) + int(columns["pattern"][row])
         pieces = patterns[pattern]
         text = pieces[0]
         for slot, piece in enumerate(pieces[1:]):
-            step = int(columns[f"numbers-{slot}"][taken.get(slot, 0)])
-            taken[slot] = taken.get(slot, 0) + 1
+            step = int(columns[f"numbers-{slot}"][rows_taken.get(slot, 0)])
+            rows_taken[slot] = rows_taken.get(slot, 0) + 1
             sums[pattern, slot] = sums.get((pattern, slot), 0) + step
             text += str(sums[pattern, slot]) + piece
         keys.append(text)

@@ -36,12 +36,12 @@ def broken_rules(recipe: dict, text: str) -> list[str]:
 
 
 def _sections(recipe):
-    known = [name for name in recipe if name in SECTIONS]
-    if known != sorted(known, key=SECTIONS.index):
+    sections = [name for name in recipe if name in SECTIONS]
+    if sections != sorted(sections, key=SECTIONS.index):
         yield "sections are in an unexpected order"
     for name in recipe.keys() - set(SECTIONS):
         yield f"{name} is not a section"
-    for name in known:
+    for name in sections:
         for part in recipe[name].keys() - OF_SECTIONS.get(name, recipe[name].keys()):
             yield f"{name}/{part} is not valid"
     if not re.fullmatch(r"[a-z0-9_.-]+", recipe["package"]["name"]):

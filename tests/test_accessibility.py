@@ -59,20 +59,21 @@ def pages(tmp_path_factory):
 
 def violations(page, least=20):
     page.evaluate(AXE.read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run(document)")
-    assert len(found["passes"]) > least
+    outcome = page.evaluate("axe.run(document)")
+    assert len(outcome["passes"]) > least
     return [
-        (rule["id"], [node["html"][:120] for node in rule["nodes"]]) for rule in found["violations"]
+        (rule["id"], [node["html"][:120] for node in rule["nodes"]])
+        for rule in outcome["violations"]
     ]
 
 
 def in_both_schemes(page, least=20):
     """The violations of a page as it is, and when the system has changed to its other scheme."""
-    found = violations(page, least)
+    in_light = violations(page, least)
     page.emulate_media(color_scheme="dark")
     page.wait_for_function("matchMedia('(prefers-color-scheme: dark)').matches")
     settled(page, 300)
-    return found + violations(page, least)
+    return in_light + violations(page, least)
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -108,9 +109,9 @@ def test_the_page_of_a_live_run_has_no_violation(window, scheme, tmp_path, monke
         )
         settled(page, 300)
         # The page's own rules let no script in: this one is the test's.
-        found = violations(page)
+        violated = violations(page)
         page.close()
-    assert found == []
+    assert violated == []
 
 
 def test_a_violation_is_found(open_file, pages):

@@ -61,12 +61,12 @@ def test_a_chain_of_sleeps_on_two_workers_is_half_idle(get, retried):
             get(*chain(10, 0.05), num_workers=2, **kwargs)
         assert_adds_up(prof.recording)
         shares = totals(prof.recording)
-        whole = available(prof.recording)
+        worker_seconds = available(prof.recording)
         if get is dask.local.get_sync:
-            assert shares.get("idle", 0) < 0.02 * whole
+            assert shares.get("idle", 0) < 0.02 * worker_seconds
         elif get is dask.threaded.get:
-            assert shares["idle"] == pytest.approx(0.5 * whole, rel=0.02)
-            assert shares["overhead"] <= 0.02 * whole
+            assert shares["idle"] == pytest.approx(0.5 * worker_seconds, rel=0.02)
+            assert shares["overhead"] <= 0.02 * worker_seconds
             assert shares["thread-noncpu"] == pytest.approx(0.5, abs=0.05)
 
     retried(measure)
@@ -548,9 +548,9 @@ def in_dollars():
 def test_a_unit_that_nothing_has_is_reported_unless_it_is_well_known():
     with Profiler() as prof:
         dask.local.get_sync({("f", 0): (in_dollars,)}, ("f", 0))
-    for known in ("bytes", "count"):
-        assert len(activities(prof.recording, unit=known)) == 0
-        assert activities(prof.recording, by="worker", unit=known).columns[0] == "worker"
+    for unit in ("bytes", "count"):
+        assert len(activities(prof.recording, unit=unit)) == 0
+        assert activities(prof.recording, by="worker", unit=unit).columns[0] == "worker"
     assert totals(prof.recording, unit="dollars\n") == {"fees": 2.0}
     reported = (
         r"unit: expected one of 'seconds', 'bytes', 'count', 'dollars\\n', found 'second'; tasks "

@@ -190,10 +190,10 @@ def test_a_search_narrows_the_list_and_the_buttons_choose_what_is_found(opened):
     page = panel(opened, recording_of(rows))
     search(page, "LOAD-1")
     visible = [label for label in page.locator("label").all() if label.is_visible()]
-    found = [
+    labels = [
         label.inner_text() for label in visible if label.inner_text().startswith(("load", "sum"))
     ]
-    assert sorted(found) == sorted(["load-1", *(f"load-{n}" for n in range(10, 20))])
+    assert sorted(labels) == sorted(["load-1", *(f"load-{n}" for n in range(10, 20))])
     search(page, "")
     click(page, "Choose none")
     assert page.evaluate(DRAWN)["Tasks by function"]["rows"]["name"] == []
@@ -233,8 +233,8 @@ def test_hostile_text_stays_text(opened):
         dask.local.get_sync(dsk, list(dsk))
     for source in (prof, hostile_diagnostics()[0]):
         page = panel(opened, source)
-        for place in range(len(page.locator("select option").all())):
-            page.locator("select").select_option(index=place)
+        for index in range(len(page.locator("select option").all())):
+            page.locator("select").select_option(index=index)
             page.wait_for_function(PAGE_DRAWN)
         for box in frames(page):
             for fraction in range(1, 12):

@@ -9,7 +9,7 @@ import pytest
 from dask_diag import combine, findings
 
 from .tables import filled_table
-from .test_finding_thresholds import Task, chain, found, run
+from .test_finding_thresholds import Task, by_code, chain, run
 from .test_findings_of_workers import sleeping
 
 pytestmark = pytest.mark.once
@@ -29,7 +29,7 @@ def twice(recording):
     for name in ("computations", "tasks"):
         table = getattr(recording, name)
         columns = {column: table[column] for column in table.columns}
-        later = {each: columns[each] + recording.stop for each in _TIMES & columns.keys()}
+        later = {name: columns[name] + recording.stop for name in _TIMES & columns.keys()}
         of_it = {"computation": ["d"] * len(table)}
         tables[name] = filled_table(name, {**columns, **later, **of_it})
     times = {"start": recording.stop, "stop": 2 * recording.stop}
@@ -50,14 +50,14 @@ def twice(recording):
     ],
 )
 def test_results_of_several_computations_may_be_computed_together(recording, code, advice):
-    alone = found(recording)[code]
+    alone = by_code(recording)[code]
     assert alone.advice.startswith(advice)
-    several = found(twice(recording))[code]
+    several = by_code(twice(recording))[code]
     assert several.advice.startswith(TOGETHER + advice)
     assert several.seconds_lost == pytest.approx(2 * alone.seconds_lost)
 
 
 def test_where_waits_were_not_recorded_it_is_said_how_to_record_them():
-    (finding,) = [each for each in findings(sleeping(16)) if "waits" in each.advice]
+    (finding,) = [advised for advised in findings(sleeping(16)) if "waits" in advised.advice]
     how = "record what tasks wait for with Profiler(waits=True) (dask-diag run --waits); "
     assert finding.advice.startswith(how)

@@ -37,7 +37,7 @@ from dask_diag.capture.system.allocation_lines import (
 pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
 
 MB = 1_000_000
-HERE = __file__
+THIS_FILE = __file__
 
 
 def fifty():
@@ -81,7 +81,7 @@ def test_functions_have_the_bytes_that_they_keep_at_the_peak(sampler):
     assert list(rows)[:2] == ["fifty", "twenty"]
     assert rows["fifty"]["bytes"] == pytest.approx(50 * MB, rel=0.01)
     assert rows["twenty"]["bytes"] == pytest.approx(20 * MB, rel=0.01)
-    assert rows["fifty"]["file"] == HERE
+    assert rows["fifty"]["file"] == THIS_FILE
     assert rows["fifty"]["near"] > 0.95
     assert sum(row["bytes"] for row in rows.values()) == pytest.approx(70 * MB, rel=0.02)
 
@@ -90,14 +90,14 @@ def test_lines_have_their_code(sampler):
     first, second = peak_allocations(sampler.recording, by="line").to_dicts()[:2]
     assert first["code"] == "return np.ones(50 * MB // 8)"
     assert second["code"] == 'return bytearray(b".") * (20 * MB)'
-    assert linecache.getline(HERE, first["line"]).strip() == first["code"]
+    assert linecache.getline(THIS_FILE, first["line"]).strip() == first["code"]
     assert 1 <= second["blocks"] <= 4
 
 
 def test_numpy_and_dask_are_left_out(sampler):
     table = sampler.recording.allocations
     large = table.rows(table.bytes > MB)
-    assert set(large.file.tolist()) == {HERE}
+    assert set(large.file.tolist()) == {THIS_FILE}
 
 
 def test_in_tasks_of_a_thread_pool():

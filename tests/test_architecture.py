@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from fnmatch import fnmatch
@@ -19,6 +20,9 @@ pytestmark = pytest.mark.once
 
 PACKAGE = Path(dask_diag.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
+TEXT = (PACKAGE.parent / "ARCHITECTURE.rst").read_text(encoding="utf-8")
+PARAGRAPHS = dict(re.findall(r"^``(\w+)/``\n((?: {4}.*\n|\n)+)", TEXT, re.MULTILINE))
+"""What the architecture says of each folder."""
 
 # Leaves first.
 BASICS = {
@@ -211,7 +215,7 @@ def test_importing_the_package_loads_what_a_profiler_needs_and_nothing_heavy():
     assert [module for module in new if module.split(".")[0] in HEAVY] == []
     own = [module for module in new if module.startswith("dask_diag.")]
     assert [m for m in own if not any(fnmatch(m, allowed) for allowed in AT_IMPORT)] == []
-    assert [each for each in AT_IMPORT if not any(fnmatch(m, each) for m in own)] == []
+    assert [allowed for allowed in AT_IMPORT if not any(fnmatch(m, allowed) for m in own)] == []
 
 
 def test_a_name_that_is_loaded_when_first_used_is_what_its_module_has():
@@ -283,7 +287,7 @@ def test_distributed_is_imported_on_clusters_only():
 
 
 def test_what_is_shipped_to_a_scheduler_imports_what_was_shipped_before_it():
-    known, names = set(), set()
+    shipped, names = set(), set()
     for name in SHIPPED:
         tree = ast.parse((PACKAGE / f"capture/cluster/{name}.py").read_text())
         of_package = {
@@ -291,8 +295,8 @@ def test_what_is_shipped_to_a_scheduler_imports_what_was_shipped_before_it():
             for node in _imports_at_run_time(tree)
             if isinstance(node, ast.ImportFrom) and node.module.startswith("dask_diag")
         }
-        assert of_package <= known, name
-        known.add(f"dask_diag.capture.cluster.{name}")
+        assert of_package <= shipped, name
+        shipped.add(f"dask_diag.capture.cluster.{name}")
         # They share one namespace.
         own = _defined_in(tree)
         assert not own & names, name
@@ -355,3 +359,39 @@ def test_a_function_fits_a_screen():
                 body = node.body[ast.get_docstring(node) is not None :]
                 lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
                 assert lines <= MOST_LINES_OF_A_FUNCTION, f"{path}: {node.name} has {lines} lines"
+
+
+MOST_WORDS = 2000
+"""Half of what the first version had: what is said in a file is not said again there."""
+
+
+def test_the_architecture_is_short():
+    assert len(TEXT.split()) <= MOST_WORDS
+
+
+NOT_FILES = {"context_meter", "load", "python", "record", "save"}
+"""Functions and a program that the paragraphs on folders name."""
+
+
+@pytest.mark.parametrize("name", PARAGRAPHS)
+def test_the_architecture_names_files_where_they_are(name):
+    folder = PACKAGE if name == "dask_diag" else PACKAGE / name
+    files = {path.name.split(".")[0] for path in folder.rglob("*")} | NOT_FILES
+    for literal in re.findall(r"``([a-z_]+(?:/|_\*)?)``", PARAGRAPHS[name]):
+        assert any(fnmatch(file, literal.rstrip("/")) for file in files), literal
+
+
+def test_the_architecture_has_a_paragraph_on_each_folder():
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - {"schema"}
+    assert set(PARAGRAPHS) == {"dask_diag", *folders}
+    assert "``schema/``" in PARAGRAPHS["dask_diag"]
+
+
+def test_the_architecture_names_what_there_is():
+    sources = [*FILES, *PACKAGE.rglob("*.js"), PACKAGE.parent / "setup.cfg"]
+    known_words = {w for path in sources for w in re.findall(r"\w+", path.read_text("utf-8"))}
+    known_words |= {w for path in PACKAGE.rglob("*") for w in re.findall(r"\w+", path.name)}
+    literals = {text for text in re.findall(r"``([^`]+)``", TEXT) if "*" not in text}
+    files = {text for text in literals if (PACKAGE.parent / text).is_file()}
+    names = {name for text in literals - files for name in re.findall(r"[A-Za-z_]\w+", text)}
+    assert names <= known_words

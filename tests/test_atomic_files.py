@@ -180,10 +180,10 @@ def test_what_no_file_can_be_written_to_is_refused(check, odd_targets):
 
 @pytest.mark.parametrize("path", [None, 5, b"page.html"])
 def test_what_is_not_a_path_is_refused(path):
-    found = type(path).__name__
-    with pytest.raises(DiagnosticError, match=f"^filename: expected a path, found {found}$"):
+    kind = type(path).__name__
+    with pytest.raises(DiagnosticError, match=f"^filename: expected a path, found {kind}$"):
         as_path(path, "filename")
-    with pytest.raises(RecordingFileError, match=f"^path: expected a path, found {found}$"):
+    with pytest.raises(RecordingFileError, match=f"^path: expected a path, found {kind}$"):
         check_target(path, True, RecordingFileError)
     with pytest.raises(DiagnosticError, match="expected the name of a file, found ''"):
         as_path("")

@@ -153,20 +153,24 @@ def test_a_page_of_plots_says_first_where_the_time_went_and_shows_all_time_in_a_
 def test_plots_are_zoomed_by_the_wheel_with_ctrl_and_not_beyond_their_time(opened):
     page = opened(sum_of_blocks(40))
     at = frames(page)[1]
-    whole = ranges(page)[1]
+    all_of_it = ranges(page)[1]
     page.mouse.move(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
     page.mouse.wheel(0, -240)
     settled(page, 200)
-    assert ranges(page)[1] == whole
+    assert ranges(page)[1] == all_of_it
     page.evaluate("window.scrollTo(0, 0)")
     page.mouse.move(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
     page.keyboard.down("Control")
     page.mouse.wheel(0, -240)
     settled(page, 200)
-    zoomed = [shown for shown in ranges(page) if shown[1] - shown[0] < 0.95 * (whole[1] - whole[0])]
+    zoomed = [
+        shown
+        for shown in ranges(page)
+        if shown[1] - shown[0] < 0.95 * (all_of_it[1] - all_of_it[0])
+    ]
     assert len(zoomed) >= 3
     for _ in range(3):
         page.mouse.wheel(0, 2400)
     settled(page, 200)
     page.keyboard.up("Control")
-    assert all(shown[0] >= whole[0] and shown[1] <= whole[1] for shown in ranges(page)[:4])
+    assert all(shown[0] >= all_of_it[0] and shown[1] <= all_of_it[1] for shown in ranges(page)[:4])

@@ -13,7 +13,7 @@ from dask_diag import Profiler
 from dask_diag.capture.system.memory_limit import limits_of_groups, memory_limit
 
 from .tables import filled_table
-from .test_finding_thresholds import MB, Task, found, run
+from .test_finding_thresholds import MB, Task, by_code, run
 
 
 def caching(sizes, limit=1000 * MB, unit="bytes"):
@@ -45,7 +45,7 @@ def caching(sizes, limit=1000 * MB, unit="bytes"):
     ],
 )
 def test_cache_pressure(sizes, severity):
-    finding = found(caching(sizes)).get("cache-pressure")
+    finding = by_code(caching(sizes)).get("cache-pressure")
     assert (finding and finding.severity) == severity
     if finding:
         assert "of the 1.00 GB" in finding.evidence
@@ -56,9 +56,9 @@ def test_cache_pressure(sizes, severity):
 
 def test_cache_pressure_needs_bytes_and_a_limit():
     full = [900 * MB]
-    assert "cache-pressure" in found(caching(full))
-    assert "cache-pressure" not in found(caching(full, limit=np.nan))
-    assert "cache-pressure" not in found(caching(full, unit=""))
+    assert "cache-pressure" in by_code(caching(full))
+    assert "cache-pressure" not in by_code(caching(full, limit=np.nan))
+    assert "cache-pressure" not in by_code(caching(full, unit=""))
 
 
 def test_results_that_are_cached_one_after_the_other_are_not_cached_at_once():
@@ -66,7 +66,7 @@ def test_results_that_are_cached_one_after_the_other_are_not_cached_at_once():
     columns = {name: recording.cached_results[name] for name in recording.cached_results.columns}
     columns["stop"] = np.array([0.9, 1.9])
     released = filled_table("cached_results", columns)
-    assert "cache-pressure" not in found(replace(recording, cached_results=released))
+    assert "cache-pressure" not in by_code(replace(recording, cached_results=released))
 
 
 def test_the_limit_is_what_the_machine_has_or_less():

@@ -35,9 +35,14 @@ def sites(profiler):
     return profiler.recording.computations.call_site.tolist()
 
 
-def with_sites(*found):
-    times = np.arange(len(found), dtype=float)
-    columns = {"call_site": Categorical.of(found), "called": times, "start": times, "stop": times}
+def with_sites(*call_sites):
+    times = np.arange(len(call_sites), dtype=float)
+    columns = {
+        "call_site": Categorical.of(call_sites),
+        "called": times,
+        "start": times,
+        "stop": times,
+    }
     return replace(example(0), computations=filled_table("computations", columns))
 
 
@@ -84,9 +89,9 @@ def test_a_cell_of_a_notebook_has_its_number(monkeypatch):
     with Profiler() as profiler:
         names["run"](dask.delayed(int)(1))
         dask.delayed(int)(2).compute()
-    cell, here = sites(profiler)
+    cell, in_this_file = sites(profiler)
     assert cell == "In[7]:4"
-    assert here.startswith("test_call_site.py:")
+    assert in_this_file.startswith("test_call_site.py:")
 
 
 @pytest.mark.leaves_files
@@ -100,7 +105,7 @@ def test_a_file_has_the_line_and_no_folder_also_without_code(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("found", "shown"),
+    ("call_sites", "shown"),
     [
         (["a.py:3"], "called at a.py:3"),
         (["a.py:3", "b.py:1", "a.py:3"], "called at a.py:3 and 1 more"),
@@ -108,13 +113,13 @@ def test_a_file_has_the_line_and_no_folder_also_without_code(tmp_path):
         (["a.py:3", "b.py:1", "c.py:1"], "called at a.py:3 and 2 more"),
     ],
 )
-def test_the_head_of_a_report_names_the_first_call_and_counts_the_others(found, shown):
-    assert facts(with_sites(*found)).split(" · ")[-1] == shown
+def test_the_head_of_a_report_names_the_first_call_and_counts_the_others(call_sites, shown):
+    assert facts(with_sites(*call_sites)).split(" · ")[-1] == shown
 
 
-@pytest.mark.parametrize("found", [[], [""], ["", ""]])
-def test_the_head_says_nothing_where_no_call_is_known(found):
-    assert "called at" not in facts(with_sites(*found))
+@pytest.mark.parametrize("call_sites", [[], [""], ["", ""]])
+def test_the_head_says_nothing_where_no_call_is_known(call_sites):
+    assert "called at" not in facts(with_sites(*call_sites))
 
 
 def test_the_line_that_computed_is_marked_in_the_calling_code():

@@ -71,15 +71,15 @@ def lines_of(sprof, root):
     recording = sprof.recording
     names = recording.frames.name.tolist()
     frame, parent = recording.call_tree.frame, recording.call_tree.parent
-    found = {}
+    lines = {}
     for row in recording.samples.to_dicts():
         node, seen = row["node"], set()
         while row["root"] == root and node >= 0:
             seen.add(names[frame[node]])
             node = parent[node]
         for name in seen:
-            found[name] = found.get(name, 0.0) + row["seconds"]
-    return found
+            lines[name] = lines.get(name, 0.0) + row["seconds"]
+    return lines
 
 
 def about(seconds):
@@ -148,12 +148,12 @@ def test_a_call_that_begins_while_the_thread_is_sampled(retried, monkeypatch):
     read, go = threading.Event(), threading.Event()
 
     def frames_of_before():
-        found = thread_frames()
+        frames = thread_frames()
         if go.is_set() and not read.is_set():
             read.set()
             while not calls_of_threads:
                 time.sleep(0.001)
-        return found
+        return frames
 
     monkeypatch.setattr(caller_probe, "thread_frames", frames_of_before)
 

@@ -173,7 +173,7 @@ def test_report_writes_a_page_and_replaces_none_unasked(files):
 
 
 @pytest.mark.parametrize(
-    ("options", "there"),
+    ("options", "written"),
     [
         (["--format", "perfetto"], "sampled.perfetto.json"),
         (["--format", "speedscope"], "sampled.speedscope.json"),
@@ -184,11 +184,11 @@ def test_report_writes_a_page_and_replaces_none_unasked(files):
         (["-o", "other.trace.json"], "other.trace.json"),
     ],
 )
-def test_export_writes_what_is_asked_for(files, options, there):
+def test_export_writes_what_is_asked_for(files, options, written):
     done = diag("export", "sampled.diag", *options)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"export: {there.split('/')[0]}\n"
-    assert Path(there).is_file()
+    assert done.stdout == f"export: {written.split('/')[0]}\n"
+    assert Path(written).is_file()
     again = diag("export", "sampled.diag", *options)
     assert again.returncode == 2
     assert "will not overwrite" in again.stderr
@@ -327,13 +327,13 @@ def test_a_gate_does_not_pass_what_is_not_whole(files):
     done = diag("compare", "before.diag", "long.diag", "--fail-above", "10%")
     assert done.returncode == 2
     assert "there are no tasks in it" in done.stderr
-    whole = Path("after.diag").read_bytes()
-    Path("cut.diag").write_bytes(whole[: len(whole) - 40])
+    content = Path("after.diag").read_bytes()
+    Path("cut.diag").write_bytes(content[: len(content) - 40])
     assert diag("compare", "before.diag", "cut.diag").returncode == 0
     done = diag("compare", "before.diag", "cut.diag", "--fail-above", "10%")
     assert done.returncode == 2
     assert "cannot judge cut.diag: it is truncated; record it again" in done.stderr
-    flipped = bytearray(whole)
+    flipped = bytearray(content)
     flipped[-30] ^= 4
     Path("flipped.diag").write_bytes(flipped)
     done = diag("compare", "before.diag", "flipped.diag", "--fail-above", "10%")

@@ -135,11 +135,11 @@ def _no_program_runs(monkeypatch):
 
 def contents(folder="."):
     """What is in a folder: names, kinds and bytes."""
-    found = {}
+    entries = {}
     for path in sorted(Path(folder).rglob("*")):
         mode = path.lstat().st_mode
-        found[str(path)] = stat.S_IFMT(mode), path.read_bytes() if stat.S_ISREG(mode) else None
-    return found
+        entries[str(path)] = stat.S_IFMT(mode), path.read_bytes() if stat.S_ISREG(mode) else None
+    return entries
 
 
 def refused(arguments, path, why=""):
@@ -181,7 +181,7 @@ def test_what_is_there_is_not_replaced_unasked(command):
         refused(WRITERS[command], path, "will not overwrite")
 
 
-@pytest.mark.parametrize("command", [each for each in WRITERS if each.split()[-1] not in FOLDERS])
+@pytest.mark.parametrize("command", [name for name in WRITERS if name.split()[-1] not in FOLDERS])
 def test_a_directory_is_not_written_as_a_file(command):
     name, *others = WRITERS[command]
     for path in (".", "..", "/", "folder"):

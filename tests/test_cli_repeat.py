@@ -34,8 +34,8 @@ def test_each_run_is_a_process_with_a_recording_of_its_own():
     assert len(set(Path("pids").read_text().split())) == 3
     assert sorted(os.listdir()) == ["pids", "script-1.diag", "script-2.diag", "script-3.diag", name]
     recordings = [load(f"script-{n}.diag") for n in (1, 2, 3)]
-    assert [len(each.tasks) for each in recordings] == [11] * 3
-    assert not any(len(each.waits) for each in recordings)
+    assert [len(recording.tasks) for recording in recordings] == [11] * 3
+    assert not any(len(recording.waits) for recording in recordings)
     assert "3 runs: wall " in done.stderr
     assert done.stderr.endswith("recordings: script-1.diag to script-3.diag\n")
     files = ["--before", "script-1.diag", "--after", "script-2.diag", "script-3.diag"]

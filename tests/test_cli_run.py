@@ -328,13 +328,13 @@ def test_quiet_says_nothing_and_options_do_what_they_say():
 @pytest.mark.once
 def test_nothing_is_overwritten_unasked(refused):
     name = script("\nprint('runs')\n")
-    for there, option in (("script.diag", []), ("page.html", ["--report", "page.html"])):
-        Path(there).write_text("own")
+    for present, option in (("script.diag", []), ("page.html", ["--report", "page.html"])):
+        Path(present).write_text("own")
         assert refused(*option, name).splitlines() == [
-            f"Error: will not overwrite {there}; pass --force to replace it, or choose another name"
+            f"Error: will not overwrite {present}; pass --force to replace it, or choose another name"
         ]
-        assert Path(there).read_text() == "own"
-        Path(there).unlink()
+        assert Path(present).read_text() == "own"
+        Path(present).unlink()
     Path("script.diag").write_text("own")
     assert diag("run", "--force", name).stdout == "runs\n"
     assert len(load("script.diag").tasks) == 0

@@ -89,12 +89,12 @@ def test_what_tasks_meter_has_its_unit_and_the_name_of_its_span():
             futures = client.map(metered, [1, 2])
         client.gather(futures)
     recording = prof.recording
-    found = {(row["activity"], row["unit"]): 0.0 for row in recording.metrics.to_dicts()}
+    amounts = {(row["activity"], row["unit"]): 0.0 for row in recording.metrics.to_dicts()}
     for row in recording.metrics.to_dicts():
-        found[row["activity"], row["unit"]] += row["value"]
-    assert found["events", "events"] == 3
-    assert found["read", "bytes"] == 30
-    assert found["wait", "seconds"] >= 0.1
+        amounts[row["activity"], row["unit"]] += row["value"]
+    assert amounts["events", "events"] == 3
+    assert amounts["read", "bytes"] == 30
+    assert amounts["wait", "seconds"] >= 0.1
     assert set(recording.tasks.span.tolist()) == {"outer/inner"}
 
 
@@ -153,10 +153,10 @@ def test_each_attempt_is_a_row():
 
     with cluster() as client, Profiler() as prof:
         client.submit(fails_twice, retries=2).result()
-    found = rows(prof.recording, "fails_twice")
-    assert [row["attempt"] for row in found] == [1, 2, 3]
-    assert [row["outcome"] for row in found] == ["failed", "failed", "ok"]
-    assert [row["error"] for row in found] == ["ZeroDivisionError", "ZeroDivisionError", ""]
+    runs = rows(prof.recording, "fails_twice")
+    assert [row["attempt"] for row in runs] == [1, 2, 3]
+    assert [row["outcome"] for row in runs] == ["failed", "failed", "ok"]
+    assert [row["error"] for row in runs] == ["ZeroDivisionError", "ZeroDivisionError", ""]
     assert len(prof.recording.computations) == 1
     assert_adds_up(prof.recording)
 
@@ -219,8 +219,8 @@ def test_a_task_that_asks_to_be_rescheduled(kind):
 
     with cluster() as client, Profiler() as prof:
         client.submit(asks_once).result()
-    found = rows(prof.recording, "asks_once")
-    assert [(row["outcome"], row["attempt"]) for row in found] == [("rescheduled", 1), ("ok", 2)]
+    runs = rows(prof.recording, "asks_once")
+    assert [(row["outcome"], row["attempt"]) for row in runs] == [("rescheduled", 1), ("ok", 2)]
 
 
 def test_a_task_whose_key_has_no_name_has_the_name_of_its_function():
@@ -298,13 +298,13 @@ def test_queued_seconds_are_those_of_tasks_that_were_not_sent():
     with cluster(workers=1, threads=4) as client, Profiler() as prof:
         client.gather(client.map(time.sleep, [0.1 + n / 1e6 for n in range(24)]))
     (start,) = prof.recording.computations.start
-    found = rows(prof.recording, "sleep")
-    queued = sorted(row["queued"] for row in found)
+    sleeps = rows(prof.recording, "sleep")
+    queued = sorted(row["queued"] for row in sleeps)
     assert queued[:5] == [0.0] * 5
     # Thereafter each is sent when another is done: four in each round.
     assert all(queued[5 + n] >= 0.1 * (1 + n // 4) for n in range(19))
-    assert all(row["queued"] <= row["submitted"] - start for row in found)
-    assert all(row["start"] >= row["submitted"] for row in found)
+    assert all(row["queued"] <= row["submitted"] - start for row in sleeps)
+    assert all(row["start"] >= row["submitted"] for row in sleeps)
     assert_adds_up(prof.recording)
 
 
@@ -391,10 +391,10 @@ def test_stolen_tasks_are_those_that_ran_elsewhere():
     addresses = dict(
         zip(*(recording.workers[n].tolist() for n in ("worker", "address")), strict=True)
     )
-    found = rows(recording, "sleep")
-    assert {row["outcome"] for row in found} == {"ok"}
-    assert any(row["stolen"] for row in found)
-    for row in found:
+    sleeps = rows(recording, "sleep")
+    assert {row["outcome"] for row in sleeps} == {"ok"}
+    assert any(row["stolen"] for row in sleeps)
+    for row in sleeps:
         elsewhere = addresses[row["worker"].rpartition("/")[0]] != first
         assert row["stolen"] == elsewhere
 
@@ -494,7 +494,9 @@ def test_time_of_other_clients_is_other():
     """A client that is not recorded, as one of another process, takes one of two threads."""
     with cluster(workers=1, threads=2) as one, Profiler() as prof:
         with Client(one.cluster, set_as_default=False) as two:
-            (session,) = [each for each in prof.clusters.sessions if each.client is two]
+            (session,) = [
+                one_session for one_session in prof.clusters.sessions if one_session.client is two
+            ]
             two.sync(session.finish)
             key = "secret-key"
             slept = two.submit(time.sleep, 0.5, key=key)
@@ -766,9 +768,9 @@ def test_adaptive_clusters_grow_and_shrink():
         while len(client.nthreads()) > 1 and time.monotonic() < deadline:
             client.submit(time.sleep, 0.02, pure=False).result()
     workers = prof.recording.workers.to_dicts()
-    there = [row for row in workers if row["left"] != row["left"]]
+    present = [row for row in workers if row["left"] != row["left"]]
     assert len(workers) >= 3
-    assert len(there) == 1
+    assert len(present) == 1
     # At some time there were three.
     joined = sorted(row["joined"] for row in workers)
     assert sum(row["left"] != row["left"] or row["left"] > joined[2] for row in workers[:3]) == 3
@@ -782,14 +784,19 @@ def test_seconds_are_those_that_distributed_has_of_a_span_where_it_is_right():
         with Profiler() as prof, distributed_span("compared"):
             client.gather(client.map(spin, [0.2 + n / 1e6 for n in range(4)]))
             client.gather(client.map(time.sleep, [0.2 + n / 1e6 for n in range(4)]))
-        (found,) = (span for span in spans.spans.values() if span.name == ("compared",))
+        (span_there,) = (span for span in spans.spans.values() if span.name == ("compared",))
 
         for worker in client.cluster.workers.values():
             client.sync(worker.heartbeat)
         of_distributed = {
             activity: sum(
                 value
-                for (context, *_, label, unit), value in found.cumulative_worker_metrics.items()
+                for (
+                    context,
+                    *_,
+                    label,
+                    unit,
+                ), value in span_there.cumulative_worker_metrics.items()
                 if (context, label, unit) == ("execute", activity, "seconds")
             )
             for activity in ("thread-cpu", "thread-noncpu")

@@ -51,7 +51,8 @@ def test_its_commands_record_and_show_the_example():
     assert [line[:2] for line in lines] == [["dask-diag", "run"], ["dask-diag", "summary"]]
     for _, *arguments in lines:
         arguments = [
-            str(ROOT / each) if each.startswith("examples/") else each for each in arguments
+            str(ROOT / argument) if argument.startswith("examples/") else argument
+            for argument in arguments
         ]
         done = subprocess.run(
             [sys.executable, "-m", "dask_diag", *arguments],

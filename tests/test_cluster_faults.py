@@ -158,9 +158,9 @@ def test_a_worker_that_is_killed_takes_no_row_with_it(tmp_path_factory):
     killed, again = rows(recording, "kill_once")
     assert (killed["outcome"], killed["attempt"]) == ("unfinished", 1)
     assert (again["outcome"], again["attempt"]) == ("ok", 2)
-    (left,) = [row for row in recording.workers.to_dicts() if row["left"] == row["left"]]
-    assert left["address"] == doomed
-    assert left["reason"]
+    (lost,) = [row for row in recording.workers.to_dicts() if row["left"] == row["left"]]
+    assert lost["address"] == doomed
+    assert lost["reason"]
     assert_adds_up(recording)
 
 
@@ -526,9 +526,9 @@ def test_a_restarted_cluster_goes_on_being_recorded():
         client.submit(increment, 1).result()
         client.restart()
         client.submit(increment, 2).result()
-    found = rows(prof.recording, "increment")
-    assert [row["outcome"] for row in found] == ["ok", "ok"]
-    assert all(row["thread_cpu"] == row["thread_cpu"] for row in found)
+    increments = rows(prof.recording, "increment")
+    assert [row["outcome"] for row in increments] == ["ok", "ok"]
+    assert all(row["thread_cpu"] == row["thread_cpu"] for row in increments)
     assert len(prof.recording.workers) == 2
     assert_adds_up(prof.recording)
 
@@ -639,8 +639,8 @@ def test_the_traceback_of_a_task_has_the_users_frames_only(function, profiler):
         future = client.submit(function, 1, pure=False)
         frames = [
             (frame.filename, frame.name)
-            for found in (future.traceback(), future.exception().__traceback__)
-            for frame in traceback.extract_tb(found)
+            for raised_at in (future.traceback(), future.exception().__traceback__)
+            for frame in traceback.extract_tb(raised_at)
         ]
         return frames, repr(future.exception())
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.once
 NAN = float("nan")
 
 
-def found(made):
+def by_code(made):
     return {one.code: one for one in findings(made)}
 
 
@@ -58,7 +58,7 @@ def moving(seconds, destination="b"):
     ("seconds", "severity"), [(2.9, None), (3.1, "medium"), (5.9, "medium"), (6.1, "high")]
 )
 def test_transfer_bound(seconds, severity):
-    finding = found(moving(seconds)).get("transfer-bound")
+    finding = by_code(moving(seconds)).get("transfer-bound")
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(seconds / 2)
@@ -87,18 +87,18 @@ def test_the_worker_that_received_for_longest_is_named_first():
         "destination": ["b", "c"],
     }
     workers = [(name, 1, 0.0, NAN) for name in "abc"]
-    finding = found(addressed(recording(tasks, workers, transfers=transfers)))["transfer-bound"]
+    finding = by_code(addressed(recording(tasks, workers, transfers=transfers)))["transfer-bound"]
     assert finding.where.workers == ("c", "b")
     assert finding.seconds_lost == pytest.approx(7.0 / 3)
 
 
 def test_what_arrives_where_nothing_waits_for_it_is_no_loss():
-    assert "transfer-bound" not in found(moving(6.0, destination="a"))
+    assert "transfer-bound" not in by_code(moving(6.0, destination="a"))
 
 
 def test_fewer_workers_are_advised_only_if_a_host_has_several():
-    apart = found(moving(6.0))["transfer-bound"].advice
-    together = found(addressed(moving(6.0), host=["one", "one"]))["transfer-bound"].advice
+    apart = by_code(moving(6.0))["transfer-bound"].advice
+    together = by_code(addressed(moving(6.0), host=["one", "one"]))["transfer-bound"].advice
     assert "Client(" not in apart
     assert "Client(n_workers=..., threads_per_worker=...)" in together
 
@@ -113,7 +113,7 @@ def two_workers(waiting, at="a"):
     ("waiting", "severity"), [(2.9, None), (3.1, "medium"), (5.9, "medium"), (6.1, "high")]
 )
 def test_unbalanced_workers(waiting, severity):
-    finding = found(two_workers(waiting)).get("unbalanced-workers")
+    finding = by_code(two_workers(waiting)).get("unbalanced-workers")
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(waiting / 2)
@@ -123,7 +123,7 @@ def test_unbalanced_workers(waiting, severity):
 
 
 def test_a_task_that_waits_for_its_own_worker_is_none_of_balance():
-    assert "unbalanced-workers" not in found(two_workers(8.0, at="b"))
+    assert "unbalanced-workers" not in by_code(two_workers(8.0, at="b"))
 
 
 def test_a_busy_cluster_is_not_unbalanced():
@@ -132,18 +132,18 @@ def test_a_busy_cluster_is_not_unbalanced():
         *((f"{name}/0", 0.0, 5.0, 10.0, 10.0) for name in "ab"),
     ]
     made = addressed(recording(tasks, [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)]))
-    assert "unbalanced-workers" not in found(made)
+    assert "unbalanced-workers" not in by_code(made)
 
 
-def lost(left=NAN, reason="handle-worker-cleanup", key="g", attempt=1):
+def lost(left_at=NAN, reason="handle-worker-cleanup", key="g", attempt=1):
     """At 4 s, a run at worker a has no result; afterwards a task runs at b."""
     tasks = [
         ("a/0", 0.0, 0.0, 2.0, 2.0),
         ("a/unknown", 2.0, NAN, NAN, 4.0),
         ("b/0", 5.0, 5.0, 8.0, 8.0),
     ]
-    made = recording(tasks, [("a", 1, 0.0, left), ("b", 1, 0.0, NAN)])
-    made = addressed(made, reason=[reason if left == left else "", ""])
+    made = recording(tasks, [("a", 1, 0.0, left_at), ("b", 1, 0.0, NAN)])
+    made = addressed(made, reason=[reason if left_at == left_at else "", ""])
     return with_columns(
         made,
         "tasks",
@@ -154,7 +154,7 @@ def lost(left=NAN, reason="handle-worker-cleanup", key="g", attempt=1):
 
 
 def test_a_worker_that_left_costs_the_runs_that_it_did_not_finish():
-    finding = found(lost(left=4.0))["worker-lost"]
+    finding = by_code(lost(left_at=4.0))["worker-lost"]
     # Its thread had that run from 2 to 4, at most; two threads, one of them for 4 seconds.
     assert finding.seconds_lost == pytest.approx(2.0 / 1.4)
     assert finding.kind == "at most"
@@ -164,7 +164,7 @@ def test_a_worker_that_left_costs_the_runs_that_it_did_not_finish():
 
 
 def test_and_the_results_that_had_to_be_made_again():
-    finding = found(lost(left=4.0, key="f", attempt=2))["worker-lost"]
+    finding = by_code(lost(left_at=4.0, key="f", attempt=2))["worker-lost"]
     assert finding.seconds_lost == pytest.approx(5.0 / 1.4)
     assert "1 task ran again as the result was lost (3.00 s); 1 further attempt" in finding.evidence
 
@@ -173,13 +173,13 @@ def test_and_the_results_that_had_to_be_made_again():
     "made",
     [
         lost(),
-        lost(left=4.0, reason="retire-workers"),
+        lost(left_at=4.0, reason="retire-workers"),
         recording([("a/0", 0.0, 0.0, 4.0, 4.0)], [("a", 1, 0.0, 5.0), ("b", 1, 0.0, NAN)]),
     ],
     ids=["all stayed", "it was asked to leave", "it had nothing to do"],
 )
 def test_no_worker_is_lost_whom_no_task_missed(made):
-    assert "worker-lost" not in found(made)
+    assert "worker-lost" not in by_code(made)
 
 
 def events(event, stop, **columns):
@@ -205,7 +205,7 @@ def events(event, stop, **columns):
     ("code", "event"), [("spilling", "disk-write"), ("memory-pressure", "paused")]
 )
 def test_memory_of_workers(code, event, stop, severity):
-    all_found = found(events(event, stop))
+    all_found = by_code(events(event, stop))
     finding = all_found.get(code)
     assert (finding and finding.severity) == severity
     assert not {"spilling", "memory-pressure"} - {code} & set(all_found)
@@ -231,7 +231,7 @@ def test_the_worker_with_most_is_named_first(code, event):
         "stop": [0.5, 3.0],
     }
     made = replace(events(event, 3.0), worker_events=filled_table("worker_events", rows))
-    finding = found(made)[code]
+    finding = by_code(made)[code]
     assert finding.where.workers == ("b", "a")
     assert finding.seconds_lost == pytest.approx(3.5 / 2)
     assert "2 workers " in finding.evidence
@@ -241,7 +241,7 @@ def test_the_worker_with_most_is_named_first(code, event):
     "columns", [{"start": [20.0]}, {"computation": ["another"]}], ids=["later", "elsewhere"]
 )
 def test_what_happens_while_nothing_is_computed_costs_nothing(columns):
-    assert "spilling" not in found(events("disk-read", 28.0, **columns))
+    assert "spilling" not in by_code(events("disk-read", 28.0, **columns))
 
 
 def uneven_end(submitted):
@@ -257,7 +257,7 @@ def test_a_worker_whose_next_task_is_on_the_way_is_none_of_imbalance(submitted, 
     made = uneven_end(submitted)
     idle = seconds_by_activity(made)["idle"]
     assert idle == pytest.approx(submitted - 4.0 + 0.1)
-    finding = found(made).get("imbalance")
+    finding = by_code(made).get("imbalance")
     assert bool(finding) == is_found
     if finding:
         assert finding.seconds_lost == pytest.approx(idle / 2)
@@ -265,9 +265,16 @@ def test_a_worker_whose_next_task_is_on_the_way_is_none_of_imbalance(submitted, 
 
 def busy_scheduler(cpu, free, tasks=60):
     """One thread, that is free in that share of the time while the next task is on its way."""
-    each = 10.0 / tasks
+    period = 10.0 / tasks
     rows = [
-        ("a/0", n * each, (n + free) * each, (n + 1) * each, (n + 1) * each) for n in range(tasks)
+        (
+            "a/0",
+            n * period,
+            (n + free) * period,
+            (n + 1) * period,
+            (n + 1) * period,
+        )
+        for n in range(tasks)
     ]
     made = addressed(recording(rows, [("a", 1, 0.0, NAN)]))
     return with_columns(made, "computations", scheduler_cpu=[cpu * 10.0])
@@ -285,7 +292,7 @@ def busy_scheduler(cpu, free, tasks=60):
     ],
 )
 def test_a_scheduler_is_bound_if_it_computes_while_threads_are_free(cpu, free, tasks, is_found):
-    finding = found(busy_scheduler(cpu, free, tasks)).get("scheduler-bound")
+    finding = by_code(busy_scheduler(cpu, free, tasks)).get("scheduler-bound")
     assert bool(finding) == is_found
     if finding:
         assert finding.seconds_lost == pytest.approx(10.0 * free)
@@ -323,6 +330,6 @@ def test_a_chain_costs_no_more_than_the_cpus_of_the_hosts_leave():
     )
     made = with_columns(made, "tasks", thread_cpu=[5.0, 5.0], thread_noncpu=[0.0, 0.0])
     for cpus, lost in ((0, 7.5), (4, 7.5), (2, 5.0), (1, None)):
-        known = with_columns(made, "workers", cpus=np.array([cpus, cpus]))
-        finding = found(known).get("serial-chain")
+        with_cpus = with_columns(made, "workers", cpus=np.array([cpus, cpus]))
+        finding = by_code(with_cpus).get("serial-chain")
         assert (finding and finding.seconds_lost) == (lost and pytest.approx(lost))

@@ -57,11 +57,12 @@ def exchanged(client, size):
     with Profiler() as prof:
         for n in range(4):
             made = [
-                client.submit(made_of, n, size, workers=[each], pure=False) for each in addresses
+                client.submit(made_of, n, size, workers=[address], pure=False)
+                for address in addresses
             ]
             needed = [
-                client.submit(length, result, workers=[each], pure=False)
-                for result, each in zip(made, reversed(addresses), strict=True)
+                client.submit(length, result, workers=[address], pure=False)
+                for result, address in zip(made, reversed(addresses), strict=True)
             ]
             assert client.gather(needed) == [size, size]
             del made, needed
@@ -141,8 +142,8 @@ def slept(bound):
 
 def test_tasks_that_are_bound_to_one_worker_leave_the_other_idle(retried):
     def measure():
-        found, first = slept(bound=True)
-        finding = found["unbalanced-workers"]
+        by_code, first = slept(bound=True)
+        finding = by_code["unbalanced-workers"]
         assert finding.where.workers == (first,)
         assert 0.15 < finding.seconds_lost < 0.5
 
@@ -150,8 +151,8 @@ def test_tasks_that_are_bound_to_one_worker_leave_the_other_idle(retried):
 
 
 def test_tasks_that_run_anywhere_do_not():
-    found, _ = slept(bound=False)
-    assert "unbalanced-workers" not in found
+    by_code, _ = slept(bound=False)
+    assert "unbalanced-workers" not in by_code
 
 
 class SlowScheduler(SchedulerPlugin):

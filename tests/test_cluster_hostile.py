@@ -62,10 +62,10 @@ def test_a_worker_that_joins_while_a_cluster_is_joined_is_measured(step, monkeyp
                 for n in range(8)
             ]
             assert client.gather(futures) == list(range(1, 9))
-    found = rows(prof.recording, "increment")
-    assert len(found) == 8
-    assert len({row["worker"] for row in found}) == 2
-    assert all(row["thread_cpu"] >= 0 for row in found)
+    increments = rows(prof.recording, "increment")
+    assert len(increments) == 8
+    assert len({row["worker"] for row in increments}) == 2
+    assert all(row["thread_cpu"] >= 0 for row in increments)
     assert_adds_up(prof.recording)
 
 
@@ -112,12 +112,12 @@ def test_a_worker_that_does_not_answer_keeps_no_program_waiting():
             with Profiler() as prof:
                 entered = time.perf_counter()
                 assert client.submit(increment, 1, workers=[other]).result() == 2
-                left = time.perf_counter()
+                left_at = time.perf_counter()
             end = time.perf_counter()
         finally:
             os.kill(pid, signal.SIGCONT)
         assert entered - start < 3
-        assert end - left < 5
+        assert end - left_at < 5
         deadline = time.monotonic() + 20
         while any(client.run(has_plugin).values()):
             assert time.monotonic() < deadline

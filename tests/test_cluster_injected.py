@@ -256,7 +256,7 @@ def what_is_there(client):
             if ts.metadata or isinstance(ts.run_spec, cluster_task.ClusterTask)
         ],
         "config": dask.config.get("distributed.client.preload"),
-        "threads": {each.name for each in threading.enumerate() if "dask_diag" in each.name},
+        "threads": {thread.name for thread in threading.enumerate() if "dask_diag" in thread.name},
         "listening": [set(metering.listening), set(metering.hearing)],
         "sampled": list(worker_processes._of_this_process),
         "recorders": recorder.active_recorders(),
@@ -435,7 +435,7 @@ def test_a_failure_that_is_heard_of_twice_is_not_the_next_attempts(client, monke
     send, sent = worker.log_event, []
 
     def note(topic, messages):
-        sent.extend((topic, [each]) for each in messages if each[0] == "run")
+        sent.extend((topic, [message]) for message in messages if message[0] == "run")
         send(topic, messages)
 
     monkeypatch.setattr(worker, "log_event", note)
@@ -511,7 +511,7 @@ def left_on_a_worker(dask_worker):
     return {
         "plugins": [name for name in dask_worker.plugins if NAME in name],
         "handlers": [name for name in dask_worker.handlers if NAME in name],
-        "threads": [each.name for each in threading.enumerate() if NAME in each.name],
+        "threads": [thread.name for thread in threading.enumerate() if NAME in thread.name],
         "metadata": [ts.key for ts in dask_worker.state.tasks.values() if ts.metadata],
         "listening": len(getattr(loaded, "listening", ())) + len(getattr(loaded, "hearing", ())),
     }
@@ -548,7 +548,7 @@ def test_workers_of_which_one_lacks_the_package_and_one_has_another_version(tmp_
         assert list(client.run(left_on_a_worker).values()) == [nothing] * 3
     recording = run.recording
     workers = {row["address"]: row for row in recording.workers.to_dicts()}
-    measured = [workers[each]["measured"] for each in (without, other, measuring)]
+    measured = [workers[address]["measured"] for address in (without, other, measuring)]
     assert measured == [0, 0, 1]
     assert workers[other]["version"] == "0.0"
     assert [text for text in recording.notices if "has no dask_diag (ModuleNotFound" in text]

@@ -16,19 +16,19 @@ from dask_diag import Profiler, SamplingProfiler, load, record
 
 from .clusters import assert_adds_up, rows
 
-HERE = "dask_diag.capture.cluster"
+CLUSTER = "dask_diag.capture.cluster"
 SAMPLING = "dask_diag.capture.sampling"
 
 STARTS = {
-    f"{HERE}.worker_side:WorkerSide._start": "notice",
-    f"{HERE}.worker_side:WorkerSide.change_settings": "notice",
-    f"{HERE}.worker_sampling:WorkerSampling.change": "notice",
-    f"{HERE}.probed_task:SampledRun.__init__": "notice",
+    f"{CLUSTER}.worker_side:WorkerSide._start": "notice",
+    f"{CLUSTER}.worker_side:WorkerSide.change_settings": "notice",
+    f"{CLUSTER}.worker_sampling:WorkerSampling.change": "notice",
+    f"{CLUSTER}.probed_task:SampledRun.__init__": "notice",
 }
 STOPS = {
-    f"{HERE}.worker_sampling:WorkerSampling.stop": "rows",
-    f"{HERE}.worker_processes:WorkerProcesses.stop": "rows",
-    f"{HERE}.probed_task:ProbedClusterTask.end_sampling": "notice",
+    f"{CLUSTER}.worker_sampling:WorkerSampling.stop": "rows",
+    f"{CLUSTER}.worker_processes:WorkerProcesses.stop": "rows",
+    f"{CLUSTER}.probed_task:ProbedClusterTask.end_sampling": "notice",
 }
 SAMPLES = {
     f"{SAMPLING}.stack_walker:Walker.stack_of": "notice",
@@ -36,11 +36,11 @@ SAMPLES = {
     f"{SAMPLING}.wait_probe:WaitTaskProbe.sample": "notice",
 }
 SENDS = {
-    f"{HERE}.cluster_task:ClusterTask.metrics": "notice",
-    f"{HERE}.worker_side:WorkerSide._log_run": "notice",
-    f"{HERE}.worker_side:WorkerSide._send": "notice",
-    f"{HERE}.worker_side:WorkerSide._log_running": "notice",
-    f"{HERE}.worker_side:WorkerSide.flush": "rows",
+    f"{CLUSTER}.cluster_task:ClusterTask.metrics": "notice",
+    f"{CLUSTER}.worker_side:WorkerSide._log_run": "notice",
+    f"{CLUSTER}.worker_side:WorkerSide._send": "notice",
+    f"{CLUSTER}.worker_side:WorkerSide._log_running": "notice",
+    f"{CLUSTER}.worker_side:WorkerSide.flush": "rows",
 }
 FAULTS = {**STARTS, **STOPS, **SAMPLES, **SENDS}
 """What raises once on each worker, and whether the user reads of it or loses nothing by it."""
@@ -50,16 +50,16 @@ _UNDO: list[tuple[type, str, object]] = []
 """Of a worker's process."""
 
 
-def inject(place):
+def inject(qualified_name):
     """Have a function of this process raise once."""
-    module, _, qualified = place.partition(":")
+    module, _, qualified = qualified_name.partition(":")
     owner, name = qualified.split(".")
     owner = getattr(importlib.import_module(module), owner)
     original = vars(owner)[name]
 
     def raise_once():
         if not _RAISED:
-            _RAISED.append(place)
+            _RAISED.append(qualified_name)
             raise RuntimeError(f"into {qualified}")
 
     if importlib.import_module("inspect").iscoroutinefunction(original):
@@ -107,7 +107,7 @@ def what_is_there(dask_worker):
             if state.metadata or isinstance(state.run_spec, ClusterTask)
         ],
         "running": len(running_tasks),
-        "threads": [each.name for each in threading.enumerate() if "dask_diag" in each.name],
+        "threads": [thread.name for thread in threading.enumerate() if "dask_diag" in thread.name],
         "listening": [len(metering.listening), len(metering.hearing)],
         "config": dask.config.get("distributed.client.preload"),
     }
@@ -148,10 +148,12 @@ def client():
 
 
 @pytest.mark.leaves_files
-@pytest.mark.parametrize("place", sorted(FAULTS), ids=lambda place: place.partition(":")[2])
-def test_a_worker_process_in_which_a_function_raises_once(place, client, tmp_path):
+@pytest.mark.parametrize(
+    "qualified_name", sorted(FAULTS), ids=lambda qualified_name: qualified_name.partition(":")[2]
+)
+def test_a_worker_process_in_which_a_function_raises_once(qualified_name, client, tmp_path):
     before = client.run(what_is_there)
-    client.run(inject, place)
+    client.run(inject, qualified_name)
     try:
         with record(tmp_path / "run.diag", interval=0.01) as run:
             assert program(client) == EXPECTED
@@ -161,15 +163,15 @@ def test_a_worker_process_in_which_a_function_raises_once(place, client, tmp_pat
     assert any(raised.values())
     recording = run.recording
     texts = [*recording.notices, *load(tmp_path / "run.diag").notices]
-    said = [text for text in texts if f"into {place.partition(':')[2]}" in text]
-    assert said or FAULTS[place] == "rows", (texts, recording.workers.to_dicts())
+    said = [text for text in texts if f"into {qualified_name.partition(':')[2]}" in text]
+    assert said or FAULTS[qualified_name] == "rows", (texts, recording.workers.to_dicts())
     # Each task has its row; where its worker did not measure, with distributed's times.
     assert len(rows(recording, "work")) == 6
     assert len(rows(recording, "fails")) == 1
     unmeasured = {
         row["function"] for row in recording.tasks.to_dicts() if not row["thread_cpu"] > 0
     }
-    assert not unmeasured or FAULTS[place] != "rows"
+    assert not unmeasured or FAULTS[qualified_name] != "rows"
     if not unmeasured:
         # distributed's own times may overlap with others.
         assert_adds_up(recording)

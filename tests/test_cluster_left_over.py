@@ -31,15 +31,15 @@ def increment(x):
 def held():
     """How many objects there are that a cluster has of this package."""
     gc.collect()
-    found = Counter()
-    for each in gc.get_objects():
-        kind = type(each)
+    kinds = Counter()
+    for item in gc.get_objects():
+        kind = type(item)
         if kind is WorkerSide or (kind.__name__ in SHIPPED and "<dask_diag" in kind.__module__):
-            found[kind.__name__] += 1
-    return found
+            kinds[kind.__name__] += 1
+    return kinds
 
 
-def left(before):
+def left_over(before):
     """What there is more than before, when all that is about to go has gone."""
     deadline = time.monotonic() + 5
     while (more := held() - before) and time.monotonic() < deadline:
@@ -80,7 +80,7 @@ def test_nothing_is_held_of_what_was_recorded_before(tmp_path):
                 assert more["DaskDiagSchedulerPlugin"] == more["Session"] == 1
                 assert more["Computation"] >= 1
             del run
-            assert left(before) == Counter()
+            assert left_over(before) == Counter()
 
 
 def preloads():

@@ -259,9 +259,9 @@ def test_times_of_workers_are_whole_microseconds_in_the_time_that_the_scheduler_
     )
     tasks = Tasks.of(tasks_of(batch, ClusterLog({"tasks": True}), Lanes()))
     for times in (tasks.start, tasks.stop, tasks.seceded, tasks.thread_cpu):
-        known = times[~np.isnan(times)]
-        assert len(known)
-        assert (np.rint(known * 1e6) / 1e6 == known).all()
+        measured = times[~np.isnan(times)]
+        assert len(measured)
+        assert (np.rint(measured * 1e6) / 1e6 == measured).all()
     assert np.isnan(tasks.start[:100]).all()
     assert np.isnan(tasks.stop[:100]).all()
     assert np.isnan(tasks.thread_noncpu[:100]).all()

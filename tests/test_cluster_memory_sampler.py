@@ -67,14 +67,14 @@ def test_workers_that_others_started_are_added():
             time.sleep(1.0)
             # Other tests may have left children.
             children = psutil.Process().children(recursive=True)
-            whole = resident() + sum(each.memory_info().rss for each in children)
-            whole += client.run_on_scheduler(resident) + sum(client.run(resident).values())
+            total = resident() + sum(child.memory_info().rss for child in children)
+            total += client.run_on_scheduler(resident) + sum(client.run(resident).values())
         rows = ms.recording.memory
         assert rise(ms.samples[name]) == pytest.approx(2 * SIZE, rel=0.1)
         assert rise(ms.samples[name]) == pytest.approx(
             rise(of_distributed.samples["held"]), rel=0.1
         )
-        assert rows.rss[-1] == pytest.approx(whole, rel=0.1)
+        assert rows.rss[-1] == pytest.approx(total, rel=0.1)
         assert rows.processes[-1] == 1 + len(children) + 3
         assert np.isnan(rows.pss).all()
         assert ms.recording.notices == ()
@@ -93,11 +93,11 @@ def test_workers_that_this_process_started_count_once():
             time.sleep(0.3)
             of_workers = sum(client.run(resident).values())
             descendants = psutil.Process().children(recursive=True)
-            whole = resident() + sum(each.memory_info().rss for each in descendants)
+            total = resident() + sum(descendant.memory_info().rss for descendant in descendants)
         rows = ms.recording.memory
-    assert {*pids} <= {each.pid for each in descendants}
+    assert {*pids} <= {descendant.pid for descendant in descendants}
     assert rows.processes[-1] == len(descendants) + 1
-    assert of_workers < rows.rss[-1] == pytest.approx(whole, rel=0.1)
+    assert of_workers < rows.rss[-1] == pytest.approx(total, rel=0.1)
 
 
 def test_workers_of_this_process_count_once():
@@ -108,7 +108,7 @@ def test_workers_of_this_process_count_once():
     rows = ms.recording.memory
     assert rise(ms.samples["held"]) < 1.5 * SIZE
     assert rows.rss[-1] < 1.2 * resident() + sum(
-        each.memory_info().rss for each in psutil.Process().children(recursive=True)
+        child.memory_info().rss for child in psutil.Process().children(recursive=True)
     )
 
 

@@ -67,8 +67,8 @@ def recording(tasks, workers, stop=10.0, **tables):
 
 
 def seconds(made):
-    found = {name: amount for name, amount in seconds_by_activity(made).items() if amount}
-    return {name: round(amount, 9) for name, amount in found.items()}
+    amounts = {name: amount for name, amount in seconds_by_activity(made).items() if amount}
+    return {name: round(amount, 9) for name, amount in amounts.items()}
 
 
 def test_a_free_thread_cannot_take_what_was_sent_to_another_worker():
@@ -150,10 +150,10 @@ def test_waiting_for_a_result_of_another_worker_is_transfer(destination, moved):
         "destination": [destination],
     }
     made = recording(tasks, [("a", 1, 0.0, NAN)], transfers=transfer)
-    found = seconds(made)
-    assert found.get("transfer", 0.0) == moved
-    assert found["overhead"] == 4.0 - moved
-    assert sum(found.values()) == 10.0
+    by_activity = seconds(made)
+    assert by_activity.get("transfer", 0.0) == moved
+    assert by_activity["overhead"] == 4.0 - moved
+    assert sum(by_activity.values()) == 10.0
 
 
 @pytest.mark.parametrize(("start", "cancelled"), [(4.0, 6.0), (12.0, 0.0)])
@@ -163,7 +163,7 @@ def test_a_task_that_is_cancelled_counts_until_its_computation_stopped(start, ca
     of_task = {"outcome": ["cancelled"], "thread_cpu": [NAN], "thread_noncpu": [NAN]}
     tasks = {name: made.tasks[name] for name in made.tasks.columns} | of_task
     made = dataclasses.replace(made, tasks=filled_table("tasks", tasks))
-    found = seconds(made)
-    assert sum(found.values()) == 10.0
-    assert found.get("cancelled", 0.0) == cancelled
-    assert found["overhead"] == min(start, 10.0) - 1.0
+    by_activity = seconds(made)
+    assert sum(by_activity.values()) == 10.0
+    assert by_activity.get("cancelled", 0.0) == cancelled
+    assert by_activity["overhead"] == min(start, 10.0) - 1.0

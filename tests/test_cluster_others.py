@@ -118,10 +118,10 @@ def without(monkeypatch, client):
     import dask_diag.capture.cluster.recorder as recorder
 
     def others():
-        return [each for each in found() if each is not client]
+        return [open_client for open_client in open_clients() if open_client is not client]
 
     with monkeypatch.context() as patch:
-        found = recorder.open_clients
+        open_clients = recorder.open_clients
         patch.setattr(recorder, "open_clients", others)
         yield
 

@@ -127,7 +127,9 @@ def test_a_failure_is_said_with_how_far_it_was():
         total = client.compute(dask.delayed(sum)([failing, *bad[:2]]))
         tasks = client.cluster.scheduler.tasks
         wait_until(
-            lambda: all(each.key in tasks and tasks[each.key].state == "memory" for each in bad)
+            lambda: all(
+                future.key in tasks and tasks[future.key].state == "memory" for future in bad
+            )
         )
         GO_ON.set()
         with pytest.raises(ZeroDivisionError):

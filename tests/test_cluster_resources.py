@@ -43,7 +43,7 @@ def test_workers_in_processes_of_their_own_count_once():
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local,
         Client(local) as client,
     ):
-        pids = {str(name): each.process.pid for name, each in local.workers.items()}
+        pids = {str(name): worker.process.pid for name, worker in local.workers.items()}
         import_package(client)
         before = client.run(time.process_time)
         with ResourceProfiler(dt=0.1) as rprof:

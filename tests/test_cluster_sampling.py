@@ -81,7 +81,7 @@ def test_lines_have_their_seconds_on_each_worker(retried):
             LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local,
             Client(local) as client,
         ):
-            workers = [each.worker_address for each in local.workers.values()]
+            workers = [worker.worker_address for worker in local.workers.values()]
             with SamplingProfiler() as sprof:
                 # The second worker has two of them.
                 run_two_lines(client, [*workers, workers[1]])

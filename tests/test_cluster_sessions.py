@@ -101,14 +101,14 @@ def test_a_task_cancelled_and_asked_for_again_while_it_runs_has_the_times_of_eac
             time.sleep(0.001)
         GO_ON.set()
         assert future.result() == 1
-    found = {row["attempt"]: row for row in prof.recording.tasks.to_dicts()}
-    assert [found[n]["outcome"] for n in (1, 2, 3)] == ["cancelled", "cancelled", "ok"]
+    attempts = {row["attempt"]: row for row in prof.recording.tasks.to_dicts()}
+    assert [attempts[n]["outcome"] for n in (1, 2, 3)] == ["cancelled", "cancelled", "ok"]
     assert len(prof.recording.tasks) == 3
-    assert found[1]["thread_cpu"] == pytest.approx(0.2, abs=0.03)
+    assert attempts[1]["thread_cpu"] == pytest.approx(0.2, abs=0.03)
     # It never ran.
-    assert not found[2]["start"] >= 0
-    assert found[3]["thread_cpu"] == pytest.approx(0.2, abs=0.03)
-    assert found[1]["stop"] <= found[3]["start"]
+    assert not attempts[2]["start"] >= 0
+    assert attempts[3]["thread_cpu"] == pytest.approx(0.2, abs=0.03)
+    assert attempts[1]["stop"] <= attempts[3]["start"]
     assert prof.recording.notices == ()
     assert_adds_up(prof.recording)
 
@@ -177,7 +177,7 @@ def test_a_client_that_is_connected_again_goes_on_being_recorded(others):
             while not first.log.has_ended:
                 assert time.perf_counter() < until
                 time.sleep(0.02)
-            while not any(each.client is client for each in prof.clusters.sessions):
+            while not any(session.client is client for session in prof.clusters.sessions):
                 assert time.perf_counter() < until
                 time.sleep(0.02)
             # What is computed while it joins is recorded, and not measured.
@@ -234,7 +234,7 @@ async def both_come_and_go(recorder, client, other, joined):
         await asyncio.sleep(0.01)
     await joined[0]
     await other.submit(abs, -2, key="two")
-    (session,) = [each for each in recorder.sessions if each.client is other]
+    (session,) = [one_session for one_session in recorder.sessions if one_session.client is other]
     await session.finish()
 
 
@@ -260,7 +260,7 @@ def test_a_session_that_comes_while_another_begins_is_measured():
 
 
 async def both_begin(recorder, client, other, scheduler):
-    sessions = [recorder._new_session(each) for each in (client, other)]
+    sessions = [recorder._new_session(one_client) for one_client in (client, other)]
     first = asyncio.ensure_future(sessions[0].attach())
     while "dask_diag" not in scheduler.worker_plugins:
         await asyncio.sleep(0.001)

@@ -51,10 +51,10 @@ def test_a_worker_that_a_later_client_does_not_know_left_before_it():
     names = WorkerNames()
     first = log_of(names, "s", [(0, "0", 1, 1.0, None, "", FACTS)], stop=3.0)
     second = log_of(names, "s", [(0, "0", 2, 4.0, None, "", FACTS)], start=5.0)
-    left, there = cluster_workers_table([first, second]).to_dicts()
+    left, joined = cluster_workers_table([first, second]).to_dicts()
     assert (left["worker"], left["left"]) == ("worker-0", 3.0)
-    assert there["worker"] == "worker-0 (2)"
-    assert np.isnan(there["left"])
+    assert joined["worker"] == "worker-0 (2)"
+    assert np.isnan(joined["left"])
 
 
 def test_a_worker_has_one_name_for_all_clients_and_no_other_has_it():
@@ -80,10 +80,10 @@ def test_a_worker_that_comes_back_at_its_address_is_another_one():
     second = log_of(names, "s", [(1, "0", 1, 3.0, None, "", FACTS)], plugin="p")
     assert first.labels == {0: "worker-0", 1: "worker-0 (2)"}
     assert second.labels == {1: "worker-0 (2)"}
-    gone, there = cluster_workers_table([first, second]).to_dicts()
+    gone, again = cluster_workers_table([first, second]).to_dicts()
     assert (gone["worker"], gone["joined"], gone["left"]) == ("worker-0", 1.0, 2.0)
-    assert (there["worker"], there["joined"]) == ("worker-0 (2)", 3.0)
-    assert np.isnan(there["left"])
+    assert (again["worker"], again["joined"]) == ("worker-0 (2)", 3.0)
+    assert np.isnan(again["left"])
 
 
 def test_a_worker_is_the_same_to_a_plugin_that_came_later_only_if_it_was_there_meanwhile():
@@ -126,8 +126,8 @@ def test_the_time_of_a_worker_that_is_restarted_at_its_address_counts():
     assert (
         abs(thread_seconds(prof.recording) - 2 * sum(computations.stop - computations.start)) < 1e-6
     )
-    (known,) = later.recording.workers.to_dicts()
-    assert abs(known["joined"] - other["joined"]) < 0.1
+    (restarted,) = later.recording.workers.to_dicts()
+    assert abs(restarted["joined"] - other["joined"]) < 0.1
 
 
 def unused_port():

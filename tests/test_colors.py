@@ -175,8 +175,8 @@ def test_no_two_colours_of_a_figure_look_alike(path):
                 continue
             for vision in VISIONS:
                 least = 10 if vision == "normal" else 5
-                found = distance(color, other_color, vision)
-                assert found >= least, (figure, name, other, vision, found)
+                apart = distance(color, other_color, vision)
+                assert apart >= least, (figure, name, other, vision, apart)
 
 
 def test_waits_are_warm():

@@ -261,11 +261,11 @@ def test_a_computation_that_was_recorded_in_part_is_taken_where_there_is_most_of
     dsk["b", 0] = (lambda _: meter_and_wait(), ("look", 0))
     with Profiler() as prof:
         dask.local.get_sync(dsk, ("b", 0))
-    (early,), whole = parts, prof.recording
-    assert 0 < len(early.tasks) < len(whole.tasks) == 3
-    for both in (Recording.combine([early, whole]), Recording.combine([whole, early])):
+    (early,), complete = parts, prof.recording
+    assert 0 < len(early.tasks) < len(complete.tasks) == 3
+    for both in (Recording.combine([early, complete]), Recording.combine([complete, early])):
         for name in ("computations", "tasks", "dependencies", "metrics"):
-            assert rows(getattr(both, name)) == rows(getattr(whole, name)), name
+            assert rows(getattr(both, name)) == rows(getattr(complete, name)), name
         assert len(both.notices) == 1
 
 
@@ -618,7 +618,7 @@ def of_a_cluster(start, stop, workers, others=(), events=(), lanes=()):
     """A part: workers (label, address, joined, left), what happened (label, start, stop)."""
 
     def columns(rows, *names):
-        return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+        return {name: [row[index] for row in rows] for index, name in enumerate(names)}
 
     return replace(
         NOTHING,

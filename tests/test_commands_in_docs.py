@@ -86,11 +86,11 @@ def commands(name):
 
 def blocks(name):
     text = (ROOT / name).read_text(encoding="utf-8")
-    found = re.findall(r"^\.\. code-block:: python\n\n((?: .*\n|\n)+)", text, re.MULTILINE)
-    found = [textwrap.dedent(block) for block in found]
+    code_blocks = re.findall(r"^\.\. code-block:: python\n\n((?: .*\n|\n)+)", text, re.MULTILINE)
+    code_blocks = [textwrap.dedent(block) for block in code_blocks]
     return [
         quicker("\n".join(line for line in block.splitlines() if is_run(name, line)))
-        for block in found
+        for block in code_blocks
         if is_run(name, block)
     ]
 

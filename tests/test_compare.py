@@ -39,7 +39,7 @@ def recording(cpu=0.5, memory=None, held=None, token="1a2b", **durations):
     keys = [
         f"('{name}-{token}', {n})" for name, took in durations.items() for n in range(len(took))
     ]
-    took = np.array([each for took in durations.values() for each in took], dtype=float)
+    took = np.array([seconds for took in durations.values() for seconds in took], dtype=float)
     start = np.arange(len(took), dtype=float) * 10
     stop = np.array([np.nansum(took)])
     computations = filled_table(
@@ -353,7 +353,7 @@ def test_the_documentation_states_the_constants():
 
 def test_text_is_80_columns_wide_whatever_names_are():
     durations = {f"function-{n}\x1b[2J<b>" + "x" * 90: [1.0 + n / 10] * 6 for n in range(40)}
-    slower = {name: [9.0 * each for each in took] for name, took in durations.items()}
+    slower = {name: [9.0 * seconds for seconds in took] for name, took in durations.items()}
     before, after = recording(**durations), recording(**slower)
     text = comparison_summary(compare(before, after), "b" * 200, "a" * 200)
     assert max(map(len, text.splitlines())) <= 80

@@ -29,8 +29,8 @@ def run(durations, factor=1.0, factors=None, outside=0.0):
     names = [name for name, took in durations.items() for _ in took]
     took = np.concatenate(
         [
-            np.array(each, float) * factor * factors.get(name, 1.0)
-            for name, each in durations.items()
+            np.array(seconds, float) * factor * factors.get(name, 1.0)
+            for name, seconds in durations.items()
         ]
     )
     stop = np.cumsum(took)
@@ -181,13 +181,13 @@ def flat(measures):
 
 # Half as long again: 5 s are found in the wall, too; 0.5 s only as a phase; 0.1 s are no matter.
 @pytest.mark.parametrize(
-    ("seconds", "found"), [(10.0, ["wall", "computing"]), (1.0, []), (0.1, None)]
+    ("seconds", "regressions"), [(10.0, ["wall", "computing"]), (1.0, []), (0.1, None)]
 )
-def test_a_phase_that_takes_longer_fails_a_build(seconds, found):
+def test_a_phase_that_takes_longer_fails_a_build(seconds, regressions):
     rng = np.random.default_rng(11)
     before = [preparing(seconds, rng) for _ in range(5)]
     after = [preparing(1.5 * seconds, rng) for _ in range(5)]
-    expected = [] if found is None else [*found, "phase preparing"]
+    expected = [] if regressions is None else [*regressions, "phase preparing"]
     assert compare_measures(before, after).regressions(0.1) == expected
     assert compare_measures(after, before).regressions(0.0) == []
 

@@ -27,7 +27,8 @@ def risk(tests):
 def test_a_change_of_few_tasks_may_all_be_chance(step):
     few = [3.0, 2.0, 4.0]
     total = compare(
-        recording(few=few, many=BEFORE), recording(few=[each + step for each in few], many=AFTER)
+        recording(few=few, many=BEFORE),
+        recording(few=[seconds + step for seconds in few], many=AFTER),
     ).total
     # `many` cannot be paired, task by task: both sides vary, each as its own tasks do.
     varies = half_width([Variation(10, 0.05**2 * 10 / 9), Variation(12, 0.1**2 * 12 / 11)], risk(2))

@@ -53,7 +53,7 @@ def test_both_timelines_have_one_axis_and_one_assignment_of_colours():
     assert len(plots) == 2
     assert plots[0].x_range is plots[1].x_range
     assert plots[0].y_range.end == plots[1].y_range.end
-    assert plots[0].x_range.bounds[1] == max(each.stop - each.start for each in SIDES)
+    assert plots[0].x_range.bounds[1] == max(side.stop - side.start for side in SIDES)
 
 
 def test_calls_of_both_are_one_tree_that_has_the_seconds_of_each():

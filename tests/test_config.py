@@ -51,16 +51,16 @@ def test_importing_writes_nothing_where_dask_is_configured(tmp_path_factory):
     assert list(folder.rglob("*")) == []
 
 
-@pytest.mark.parametrize("place", ["home", "DASK_CONFIG", "variable"])
-def test_the_defaults_can_be_changed_as_the_docs_say(tmp_path_factory, place):
+@pytest.mark.parametrize("source", ["home", "DASK_CONFIG", "variable"])
+def test_the_defaults_can_be_changed_as_the_docs_say(tmp_path_factory, source):
     home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("config")
     variables = {}
-    if place == "variable":
+    if source == "variable":
         variables["DASK_DIAG__PROFILE__INTERVAL"] = "20ms"
     else:
-        target = home / ".config" / "dask" if place == "home" else folder
+        target = home / ".config" / "dask" if source == "home" else folder
         target.mkdir(parents=True, exist_ok=True)
         (target / "diag.yaml").write_text("diag:\n  profile:\n    interval: 20ms\n")
-        variables |= {"DASK_CONFIG": str(folder)} if place == "DASK_CONFIG" else {}
+        variables |= {"DASK_CONFIG": str(folder)} if source == "DASK_CONFIG" else {}
     settings = after_import(home, "dask.config.get('diag.profile')", **variables)
     assert settings == {"interval": "20ms", "cycle": "100ms"}

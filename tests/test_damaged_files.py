@@ -68,11 +68,11 @@ def test_a_byte_that_is_flipped_anywhere_is_noticed(small, tmp_path):
     data, prefixes = small
     rng = random.Random(0)
     states = set()
-    for place in range(len(data)):
+    for position in range(len(data)):
         flipped = bytearray(data)
-        flipped[place] ^= 1 << rng.randrange(8)
+        flipped[position] ^= 1 << rng.randrange(8)
         state = outcome(tmp_path / "damaged", flipped, prefixes)
-        assert state != "complete", place
+        assert state != "complete", position
         states.add(state)
     assert states == {"refused", "damaged", "truncated"}
 
@@ -90,19 +90,19 @@ def mutated(data, rng):
     """One of the things that happen to files."""
     data = bytearray(data)
     kind = rng.randrange(4)
-    place, other = rng.randrange(len(data)), rng.randrange(len(data))
+    position, other = rng.randrange(len(data)), rng.randrange(len(data))
     size = rng.choice([1, 2, 16, 64, 512])
     if kind == 0:
-        data[place : place + size], data[other : other + size] = (
+        data[position : position + size], data[other : other + size] = (
             data[other : other + size],
-            data[place : place + size],
+            data[position : position + size],
         )
     elif kind == 1:
-        data[place : place + size] = bytes(len(data[place : place + size]))
+        data[position : position + size] = bytes(len(data[position : position + size]))
     elif kind == 2:
-        data[place:place] = rng.randbytes(size)
+        data[position:position] = rng.randbytes(size)
     else:
-        del data[place : place + size]
+        del data[position : position + size]
     return bytes(data)
 
 
@@ -124,9 +124,9 @@ def test_damaged_and_truncated_are_two_states(tmp_path):
         for chunk in chunks_of_example():
             writer.append(chunk)
     complete = path.read_bytes()
-    for place in (len(complete) // 2, len(complete) - 30):
+    for position in (len(complete) // 2, len(complete) - 30):
         flipped = bytearray(complete)
-        flipped[place] ^= 4
+        flipped[position] ^= 4
         path.write_bytes(flipped)
         recording = load(path)
         assert (recording.state, recording.is_complete) == ("damaged", False)

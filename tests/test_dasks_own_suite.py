@@ -41,5 +41,5 @@ for _file in ("test_profiler.py", "test_progress.py"):
 
 
 def test_the_suite_was_found():
-    found = [name for name in globals() if name.startswith("test_") and "__" in name]
-    assert len(found) >= 20
+    tests = [name for name in globals() if name.startswith("test_") and "__" in name]
+    assert len(tests) >= 20

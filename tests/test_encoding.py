@@ -68,9 +68,9 @@ any_label = st.one_of(any_text, st.integers(), st.floats(), st.booleans(), st.no
 
 def float_columns(rows):
     clock_readings = st.integers(0, 2**52).map(lambda n: n / 1e9)
-    whole = st.integers(-(2**53), 2**53).map(float)
+    whole_numbers = st.integers(-(2**53), 2**53).map(float)
     any_bits = st.integers(0, 2**64 - 1).map(lambda n: from_bits([n])[0])
-    numbers = st.one_of(clock_readings, whole, st.sampled_from(ODD_FLOATS), any_bits)
+    numbers = st.one_of(clock_readings, whole_numbers, st.sampled_from(ODD_FLOATS), any_bits)
     columns = st.lists(numbers, min_size=rows, max_size=rows).map(lambda v: np.array(v, float))
     return st.one_of(columns, columns.map(lambda column: column.astype(">f8")))
 

@@ -152,11 +152,13 @@ def test_the_picture_has_the_figures_in_the_colours_of_the_page(open_file, writt
         "Math.min(...['header', '#findings', '#timeline'].map((name) =>"
         " document.querySelector(name).getBoundingClientRect().top)) - 16"
     )
-    left = page.evaluate("document.querySelector('#timeline').getBoundingClientRect().left") - 16
+    left_edge = (
+        page.evaluate("document.querySelector('#timeline').getBoundingClientRect().left") - 16
+    )
     for figure in page.locator("#timeline .figure").all():
         box = figure.bounding_box()
         rows = slice(*(int(2 * (y - offset)) for y in (box["y"], box["y"] + box["height"])))
-        columns = slice(*(int(2 * (x - left)) for x in (box["x"], box["x"] + box["width"])))
+        columns = slice(*(int(2 * (x - left_edge)) for x in (box["x"], box["x"] + box["width"])))
         part = picture[rows, columns].reshape(-1, 3)
         assert len(np.unique(part, axis=0)) > 10, figure.get_attribute("aria-label")
 

@@ -193,18 +193,18 @@ def trace_of(recording, tmp_path, name="x.perfetto.json"):
 def bound_flows(events):
     """What a reader binds flows to: events by time, those of one time in the file's order."""
     open_slices, since, bound, dropped = {}, {}, [], 0
-    for each in sorted((e for e in events if "ts" in e), key=lambda e: e["ts"]):
-        place = each["pid"], each["tid"]
-        stack = open_slices.setdefault(place, [])
-        if each["ph"] == "X":
-            while stack and stack[-1]["ts"] + stack[-1]["dur"] <= each["ts"] + 1e-4:
+    for event in sorted((e for e in events if "ts" in e), key=lambda e: e["ts"]):
+        track = event["pid"], event["tid"]
+        stack = open_slices.setdefault(track, [])
+        if event["ph"] == "X":
+            while stack and stack[-1]["ts"] + stack[-1]["dur"] <= event["ts"] + 1e-4:
                 stack.pop()
             dropped += bool(stack)
-            stack.append(each)
-        elif each["ph"] == "s":
-            since[each["id"]] = stack[-1]["args"]["task"]
-        elif each["ph"] == "f":
-            bound.append((since.pop(each["id"]), stack[-1]["args"]["task"]))
+            stack.append(event)
+        elif event["ph"] == "s":
+            since[event["id"]] = stack[-1]["args"]["task"]
+        elif event["ph"] == "f":
+            bound.append((since.pop(event["id"]), stack[-1]["args"]["task"]))
     assert not since
     assert not dropped, "slices that overlap on a track are dropped"
     return bound
@@ -233,13 +233,13 @@ def test_a_trace_has_each_task_on_its_workers_track_and_an_arrow_for_each_need(
     }
     assert len(names) == len({*zip(tasks["pid"].tolist(), tasks["thread"].tolist())})
     for row, task in enumerate(tasks.to_dicts()):
-        each = slices[row]
-        assert each["name"] == task["function"] == each["args"]["function"]
-        assert names[each["pid"], each["tid"]] == task["worker"]
-        assert each["pid"] == task["pid"]
-        assert each["ts"] == pytest.approx(1e6 * (task["start"] - recording.start), abs=1e-3)
-        assert each["dur"] == pytest.approx(1e6 * (task["stop"] - task["start"]), abs=2e-3)
-        reported = each["args"]
+        drawn = slices[row]
+        assert drawn["name"] == task["function"] == drawn["args"]["function"]
+        assert names[drawn["pid"], drawn["tid"]] == task["worker"]
+        assert drawn["pid"] == task["pid"]
+        assert drawn["ts"] == pytest.approx(1e6 * (task["start"] - recording.start), abs=1e-3)
+        assert drawn["dur"] == pytest.approx(1e6 * (task["stop"] - task["start"]), abs=2e-3)
+        reported = drawn["args"]
         assert (
             reported["key"],
             reported["computation"],
@@ -303,15 +303,15 @@ def test_failed_tasks_and_those_that_are_not_known_are_there(tmp_path):
     recording = failed()
     tasks = recording.tasks
     started = np.array([0.0, NAN, 0.0, NAN])[: len(tasks)]
-    known = {name: tasks[name] for name in tasks.columns}
+    columns = {name: tasks[name] for name in tasks.columns}
     for name in ("start", "stop", "thread_cpu", "collected"):
-        known[name] = np.where(np.isnan(started), NAN, tasks[name])
-    hidden = replace(recording, tasks=filled_table("tasks", known))
-    for each in (recording, hidden, in_flight()):
-        events = trace_of(each, tmp_path)
+        columns[name] = np.where(np.isnan(started), NAN, tasks[name])
+    hidden = replace(recording, tasks=filled_table("tasks", columns))
+    for exported in (recording, hidden, in_flight()):
+        events = trace_of(exported, tmp_path)
         reported = [e["args"] for e in events if e["ph"] in "Xb" and "task" in e.get("args", ())]
-        assert sorted(args["task"] for args in reported) == list(range(len(each.tasks)))
-        rows = each.tasks.to_dicts()
+        assert sorted(args["task"] for args in reported) == list(range(len(exported.tasks)))
+        rows = exported.tasks.to_dicts()
         for args in reported:
             assert args["outcome"] == rows[args["task"]]["outcome"]
             assert args["error"] == rows[args["task"]]["error"]
@@ -320,7 +320,9 @@ def test_failed_tasks_and_those_that_are_not_known_are_there(tmp_path):
             for e in events
             if e["ph"] == "b" and e["name"].startswith("not placed: ")
         ]
-        nowhere = np.isnan(each.tasks["start"]) | (np.array(each.tasks["pid"].tolist()) == 0)
+        nowhere = np.isnan(exported.tasks["start"]) | (
+            np.array(exported.tasks["pid"].tolist()) == 0
+        )
         assert aside == np.flatnonzero(nowhere).tolist()
         bound_flows(events)
 
@@ -424,9 +426,9 @@ def columns_of(table):
 
 def same(written, measured):
     assert len(written) == len(measured)
-    for found, expected in zip(written, measured, strict=True):
+    for value, expected in zip(written, measured, strict=True):
         both_unknown = isinstance(expected, float) and math.isnan(expected)
-        assert (found is None or found != found) if both_unknown else found == expected
+        assert (value is None or value != value) if both_unknown else value == expected
 
 
 def read_csv(path, table):
@@ -457,9 +459,9 @@ def filled(recording):
 
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz"])
 def test_csv_has_the_tasks_as_they_were(recording, name, tmp_path):
-    for each in (recording, by_hand(HOSTILE, HOSTILE[::-1], HOSTILE)):
-        path = export(each, tmp_path / name, overwrite=True)
-        assert_csv(path, each.tasks)
+    for exported in (recording, by_hand(HOSTILE, HOSTILE[::-1], HOSTILE)):
+        path = export(exported, tmp_path / name, overwrite=True)
+        assert_csv(path, exported.tasks)
 
 
 def test_nothing_in_csv_starts_a_formula(tmp_path):
@@ -475,11 +477,11 @@ def test_nothing_in_csv_starts_a_formula(tmp_path):
 @given(st.lists(st.tuples(TEXT, TEXT, TEXT), min_size=1, max_size=8))
 def test_any_text_comes_back_from_csv_and_json(tmp_path_factory, rows):
     keys, functions, spans = map(list, zip(*rows))
-    each = by_hand(keys, functions, spans)
+    exported = by_hand(keys, functions, spans)
     folder = tmp_path_factory.mktemp("x")
-    assert_csv(export(each, folder / "x.csv"), each.tasks)
-    assert_json(export(each, folder / "x.json"), each)
-    events = trace_of(each, folder)
+    assert_csv(export(exported, folder / "x.csv"), exported.tasks)
+    assert_json(export(exported, folder / "x.json"), exported)
+    events = trace_of(exported, folder)
     assert len(bound_flows(events)) == len(keys) - 1
 
 
@@ -501,45 +503,48 @@ def test_a_folder_has_a_file_for_each_table(recording, tmp_path):
 def assert_json(path, recording):
     opened = gzip.open if path.name.endswith(".gz") else open
     with opened(path, "rt", encoding="ascii") as stream:
-        found = json.load(stream, parse_constant=lambda text: pytest.fail(text))
+        document = json.load(stream, parse_constant=lambda text: pytest.fail(text))
     for name in ("start", "stop", "epoch", "metric"):
-        assert found[name] == getattr(recording, name)
-    assert tuple(found["notices"]) == recording.notices
-    assert set(found["tables"]) == set(filled(recording))
+        assert document[name] == getattr(recording, name)
+    assert tuple(document["notices"]) == recording.notices
+    assert set(document["tables"]) == set(filled(recording))
     for name, table in filled(recording).items():
-        columns = found["tables"][name]
+        columns = document["tables"][name]
         for column, measured in columns_of(table).items():
             same(columns[column], measured)
 
 
 @pytest.mark.parametrize("name", ["x.json", "x.json.gz"])
 def test_json_has_all_tables_as_they_were(recording, name, tmp_path):
-    for each in (recording, by_hand(HOSTILE, HOSTILE[::-1], HOSTILE)):
-        assert_json(export(each, tmp_path / name, overwrite=True), each)
+    for exported in (recording, by_hand(HOSTILE, HOSTILE[::-1], HOSTILE)):
+        assert_json(export(exported, tmp_path / name, overwrite=True), exported)
 
 
 def test_json_has_more_rows_than_are_written_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr("dask_diag.views.exports.cells.chunks.__defaults__", (3,))
-    each = by_hand(HOSTILE)
-    assert_json(export(each, tmp_path / "x.json"), each)
-    assert_csv(export(each, tmp_path / "x.csv"), each.tasks)
-    assert len(bound_flows(trace_of(each, tmp_path))) == len(HOSTILE) - 1
+    exported = by_hand(HOSTILE)
+    assert_json(export(exported, tmp_path / "x.json"), exported)
+    assert_csv(export(exported, tmp_path / "x.csv"), exported.tasks)
+    assert len(bound_flows(trace_of(exported, tmp_path))) == len(HOSTILE) - 1
 
 
 def test_parquet_has_all_tables_as_they_were(recording, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     hostile = by_hand(HOSTILE, HOSTILE[::-1], HOSTILE)
-    for each, name in ((recording, "one"), (hostile, "two")):
-        folder = export(each, tmp_path / name, format="parquet")
-        assert {file.stem for file in folder.glob("*.*")} == {*filled(each), Path(MANIFEST).stem}
-        for name, table in filled(each).items():
-            found = parquet.read_table(folder / f"{name}.parquet")
+    for exported, name in ((recording, "one"), (hostile, "two")):
+        folder = export(exported, tmp_path / name, format="parquet")
+        assert {file.stem for file in folder.glob("*.*")} == {
+            *filled(exported),
+            Path(MANIFEST).stem,
+        }
+        for name, table in filled(exported).items():
+            read = parquet.read_table(folder / f"{name}.parquet")
             for column, measured in columns_of(table).items():
-                same(found[column].to_pylist(), [spelled(value) for value in measured])
-        about = json.loads(found.schema.metadata[b"dask_diag"])
-        assert about["epoch"] == each.epoch
-    found = parquet.read_table(export(hostile, tmp_path / "x.parquet"))
-    assert found["task"].to_pylist() == list(range(len(HOSTILE)))
+                same(read[column].to_pylist(), [spelled(value) for value in measured])
+        about = json.loads(read.schema.metadata[b"dask_diag"])
+        assert about["epoch"] == exported.epoch
+    read = parquet.read_table(export(hostile, tmp_path / "x.parquet"))
+    assert read["task"].to_pylist() == list(range(len(HOSTILE)))
 
 
 def test_without_pyarrow_the_line_is_reported_that_installs_it(recording, tmp_path, monkeypatch):
@@ -586,10 +591,10 @@ def test_what_cannot_be_written_is_reported(recording, name, chosen, reported, t
 
 @pytest.mark.parametrize("path", [None, 5, b"x.json"])
 def test_what_is_no_path_is_reported(recording, path):
-    found = type(path).__name__
-    with pytest.raises(DiagnosticError, match=f"^path: expected a path, found {found}$"):
+    kind = type(path).__name__
+    with pytest.raises(DiagnosticError, match=f"^path: expected a path, found {kind}$"):
         export(recording, path)
-    with pytest.raises(DiagnosticError, match=f"^path: expected a path, found {found}$"):
+    with pytest.raises(DiagnosticError, match=f"^path: expected a path, found {kind}$"):
         export_stacks(known_stacks(), path)
 
 
@@ -705,10 +710,10 @@ def test_memory_does_not_grow_with_the_tasks(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "ROWS", 4_000)
 
     def most(count):
-        each = by_hand([f"('x', {n})" for n in range(count)])
+        exported = by_hand([f"('x', {n})" for n in range(count)])
         tracemalloc.start()
         try:
-            export(each, tmp_path / "x.perfetto.json", overwrite=True)
+            export(exported, tmp_path / "x.perfetto.json", overwrite=True)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -730,15 +735,15 @@ print([m for m in ("bokeh", "pandas", "pyarrow", "rich") if m in sys.modules])
 
 
 def test_tasks_are_ready_from_when_their_needs_were_collected():
-    each = by_hand(["a", "b", "c"])
+    recording = by_hand(["a", "b", "c"])
     # The first could begin with the computation, the others when the one before was collected.
-    times, amounts = ready_tasks(each)
+    times, amounts = ready_tasks(recording)
     assert times.tolist() == [-0.5, 0.0, 0.75, 1.0, 1.75, 2.0]
     assert amounts.tolist() == [1, 0, 1, 0, 1, 0]
-    assert len(ready_tasks(replace(each, tasks=EMPTY)).times) == 0
-    started = {name: each.tasks[name] for name in each.tasks.columns}
+    assert len(ready_tasks(replace(recording, tasks=EMPTY)).times) == 0
+    started = {name: recording.tasks[name] for name in recording.tasks.columns}
     started["start"] = np.array([0.0, 1.0, NAN])
-    times, amounts = ready_tasks(replace(each, tasks=filled_table("tasks", started)))
+    times, amounts = ready_tasks(replace(recording, tasks=filled_table("tasks", started)))
     assert (times[-1], amounts[-1], amounts[-2]) == (4.0, 0, 1)
 
 

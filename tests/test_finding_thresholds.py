@@ -109,7 +109,7 @@ def with_waits(recording, activity):
     return replace(recording, waits=filled_table("waits", waits).rows(rows))
 
 
-def found(recording):
+def by_code(recording):
     return {finding.code: finding for finding in findings(recording)}
 
 
@@ -136,13 +136,13 @@ def test_findings_name_three_functions():
     tasks = [Task(0, 1, n / 10, function=name, worker=n) for n, name in enumerate(names)]
     recording = run(tasks, workers=4)
     assert top_functions(recording, np.array([1.0, 0.9, 0.8, 0.7])) == ["a", "b", "c"]
-    evidence = found(with_waits(recording, "gil-wait"))["gil-bound"].evidence
+    evidence = by_code(with_waits(recording, "gil-wait"))["gil-bound"].evidence
     assert evidence.endswith("Mostly: a, b and c")
     steps = [
         Task(n, n + 1 - n / 10, function=name, depends_on=(n - 1,) if n else ())
         for n, name in enumerate(names)
     ]
-    assert found(run(steps))["serial-chain"].evidence.endswith("Functions: a, b and c")
+    assert by_code(run(steps))["serial-chain"].evidence.endswith("Functions: a, b and c")
 
 
 @pytest.mark.parametrize(("share", "severity"), [(0.09, "low"), (0.11, "medium"), (0.9, "medium")])
@@ -151,8 +151,8 @@ def test_a_guess_is_never_severe(share, severity):
 
 
 def test_no_time_is_worth_a_finding_below_a_tenth_of_a_second():
-    assert found(with_waits(two_at_once(0.099, 0.0), "gil-wait")) == {}
-    assert set(found(with_waits(two_at_once(0.101, 0.0), "gil-wait"))) == {"gil-bound"}
+    assert by_code(with_waits(two_at_once(0.099, 0.0), "gil-wait")) == {}
+    assert set(by_code(with_waits(two_at_once(0.101, 0.0), "gil-wait"))) == {"gil-bound"}
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_no_time_is_worth_a_finding_below_a_tenth_of_a_second():
     [(0.14, None), (0.16, "medium"), (0.29, "medium"), (0.31, "high")],
 )
 def test_gil_bound_by_recorded_waits(waited, severity):
-    finding = found(with_waits(two_at_once(cpu=1 - waited), "gil-wait")).get("gil-bound")
+    finding = by_code(with_waits(two_at_once(cpu=1 - waited), "gil-wait")).get("gil-bound")
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(waited)
@@ -186,7 +186,7 @@ def tasks_that_hold_the_gil(size=None, count=40):
 
 
 def test_processes_are_advised_where_they_are_predicted_to_help():
-    finding = found(tasks_that_hold_the_gil(size=1000))["gil-bound"]
+    finding = by_code(tasks_that_hold_the_gil(size=1000))["gil-bound"]
     # Each of two processes has half of the work, less a batch, and both must start.
     assert finding.seconds_lost == pytest.approx(10)
     assert finding.kind == "about"
@@ -201,7 +201,7 @@ def test_processes_are_advised_where_they_are_predicted_to_help():
     ("count", "size", "moved"), [(40, 100 * MB, "4.00 GB"), (4, 1000, "4.00 kB")]
 )
 def test_processes_are_not_advised_where_data_or_their_start_takes_longer(count, size, moved):
-    advice = found(tasks_that_hold_the_gil(size, count))["gil-bound"].advice
+    advice = by_code(tasks_that_hold_the_gil(size, count))["gil-bound"].advice
     assert "scheduler='processes'" not in advice
     # Nothing is passed from task to task: these are the results that the caller gets.
     assert f"they need time to start and to move {moved} of results" in advice
@@ -212,7 +212,7 @@ def test_processes_are_not_advised_where_data_or_their_start_takes_longer(count,
 
 def test_processes_that_save_little_are_not_advised_and_advice_says_how_little():
     """Half of 20 s of turns is saved; starting takes 1.3 s, and 40 results of 40 MB 6.4 s of it."""
-    advice = found(tasks_that_hold_the_gil(40 * MB))["gil-bound"].advice
+    advice = by_code(tasks_that_hold_the_gil(40 * MB))["gil-bound"].advice
     assert advice.startswith("use code that releases the GIL")
     less = float(advice.split("predicted to take only ")[1].removesuffix(" s less"))
     assert less == pytest.approx(10 - 1.3 - 40 * 40 * MB / 0.25e9, abs=1.0)
@@ -221,7 +221,7 @@ def test_processes_that_save_little_are_not_advised_and_advice_says_how_little()
 
 def test_on_a_cluster_more_processes_with_fewer_threads_may_release_the_gil():
     recording = with_waits(two_at_once(cpu=0.5, scheduler="distributed"), "gil-wait")
-    assert found(recording)["gil-bound"].advice == (
+    assert by_code(recording)["gil-bound"].advice == (
         "use code that releases the GIL in these functions, as NumPy does on whole arrays; or run "
         "more worker processes with fewer threads each: Client(n_workers=..., threads_per_worker=1)"
     )
@@ -232,7 +232,7 @@ def test_sizes_of_results_that_tasks_have_are_used(size, is_advised):
     recording = tasks_that_hold_the_gil()
     columns = {name: recording.tasks[name] for name in recording.tasks.columns}
     sized = filled_table("tasks", {**columns, "nbytes": [size] * len(recording.tasks)})
-    advice = found(replace(recording, tasks=sized))["gil-bound"].advice
+    advice = by_code(replace(recording, tasks=sized))["gil-bound"].advice
     assert ("scheduler='processes', predicted to save" in advice) == is_advised
     assert ("worker processes do not help" in advice) != is_advised
 
@@ -242,27 +242,27 @@ def test_sizes_of_few_results_are_not_enough():
     columns = {name: recording.tasks[name] for name in recording.tasks.columns}
     some = np.where(np.arange(len(recording.tasks)) < 30, 1000.0, np.nan)
     sized = replace(recording, tasks=filled_table("tasks", {**columns, "nbytes": some}))
-    assert "CacheProfiler" in found(sized)["gil-bound"].advice
+    assert "CacheProfiler" in by_code(sized)["gil-bound"].advice
 
 
 def test_where_result_sizes_are_not_known_advice_says_how_much_may_pass():
-    advice = found(tasks_that_hold_the_gil())["gil-bound"].advice
+    advice = by_code(tasks_that_hold_the_gil())["gil-bound"].advice
     assert "scheduler='processes' if tasks pass each other less than" in advice
     # Five seconds, a quarter, must be gained of those that processes save; results pass twice.
     saved = float(advice.split("save up to ")[1].split(" ")[0])
     limit = float(advice.split("less than ")[1].split(" ")[0])
     assert limit == pytest.approx((saved - 5) * 250 / 2, rel=0.02)
     assert "CacheProfiler" in advice
-    short = found(tasks_that_hold_the_gil(count=4))["gil-bound"].advice
+    short = by_code(tasks_that_hold_the_gil(count=4))["gil-bound"].advice
     assert "worker processes do not help" in short
 
 
 def test_gil_bound_needs_threads_that_run_at_once():
     for share in (0.099, 0.101):
         recording = with_waits(two_at_once(cpu=0.5, later=later_for(share)), "gil-wait")
-        assert ("gil-bound" in found(recording)) == (share > 0.1)
+        assert ("gil-bound" in by_code(recording)) == (share > 0.1)
     elsewhere = two_at_once(cpu=0.5, scheduler="processes")
-    assert "gil-bound" not in found(with_waits(elsewhere, "gil-wait"))
+    assert "gil-bound" not in by_code(with_waits(elsewhere, "gil-wait"))
 
 
 # Two tasks of a second: 4 switches a task and 250 a second are what turns with the GIL have at least.
@@ -280,7 +280,7 @@ def test_gil_bound_needs_threads_that_run_at_once():
 )
 def test_gil_bound_is_guessed_of_turns_with_one_cpu(cpu, switches, cpus, severity):
     recording = two_at_once(cpu=cpu, cpus=cpus, voluntary_switches=switches)
-    finding = found(recording).get("gil-bound")
+    finding = by_code(recording).get("gil-bound")
     assert (finding and finding.severity) == severity
     if finding:
         assert "waits=True" in finding.advice
@@ -289,14 +289,14 @@ def test_gil_bound_is_guessed_of_turns_with_one_cpu(cpu, switches, cpus, severit
 
 @pytest.mark.parametrize("waited", [0.39, 0.41])
 def test_io_bound_by_recorded_waits(waited):
-    findings_of_it = found(with_waits(two_at_once(cpu=1 - waited), "io-wait"))
+    findings_of_it = by_code(with_waits(two_at_once(cpu=1 - waited), "io-wait"))
     assert set(findings_of_it) == ({"io-bound"} if waited > 0.4 else set())
-    assert "io-bound" not in found(with_waits(two_at_once(cpu=0.0), "sleep"))
+    assert "io-bound" not in by_code(with_waits(two_at_once(cpu=0.0), "sleep"))
 
 
 @pytest.mark.parametrize("cpu", [0.14, 0.16])
 def test_io_bound_is_guessed_of_tasks_that_hardly_compute(cpu):
-    finding = found(two_at_once(cpu=cpu)).get("io-bound")
+    finding = by_code(two_at_once(cpu=cpu)).get("io-bound")
     assert (finding and finding.severity) == ("medium" if cpu < 0.15 else None)
 
 
@@ -304,8 +304,8 @@ def test_what_other_programs_took_is_not_said_to_be_io():
     recording = two_at_once(cpu=0.1)
     columns = {name: recording.computations[name] for name in recording.computations.columns}
     busy = filled_table("computations", {**columns, "others_cpu": [1.7]})
-    assert "io-bound" in found(recording)
-    assert "io-bound" not in found(replace(recording, computations=busy))
+    assert "io-bound" in by_code(recording)
+    assert "io-bound" not in by_code(replace(recording, computations=busy))
 
 
 def test_io_that_was_metered_needs_no_guess():
@@ -318,7 +318,7 @@ def test_io_that_was_metered_needs_no_guess():
         "cpu": [0.0],
     }
     metered = replace(recording, metrics=filled_table("metrics", metrics))
-    finding = found(metered)["io-bound"]
+    finding = by_code(metered)["io-bound"]
     assert finding.severity == "high"
     assert "waits=True" not in finding.advice
     # As much as is recorded of waits, and as much of it as there was.
@@ -337,7 +337,7 @@ def test_io_that_was_metered_needs_no_guess():
     ],
 )
 def test_more_workers_win_no_more_than_there_is(tasks, workers, won):
-    finding = found(with_waits(run(tasks, workers=workers), "io-wait"))["io-bound"]
+    finding = by_code(with_waits(run(tasks, workers=workers), "io-wait"))["io-bound"]
     assert finding.seconds_lost == pytest.approx(won, nan_ok=True)
     assert (f"num_workers={4 * workers}" in finding.advice) != math.isnan(won)
 
@@ -345,10 +345,10 @@ def test_more_workers_win_no_more_than_there_is(tasks, workers, won):
 def test_more_workers_are_not_advised_where_cpus_are_busy():
     # The tasks wait half of their time; on one CPU, the other half takes as long as all did.
     tasks = [Task(n // 2, n // 2 + 1, 0.5, worker=n % 2) for n in range(8)]
-    idle = found(with_waits(run(tasks, cpus=2), "io-wait"))["io-bound"]
+    idle = by_code(with_waits(run(tasks, cpus=2), "io-wait"))["io-bound"]
     assert idle.seconds_lost == pytest.approx(2.0)
     assert idle.kind == "about"
-    busy = found(with_waits(run(tasks, cpus=1), "io-wait"))["io-bound"]
+    busy = by_code(with_waits(run(tasks, cpus=1), "io-wait"))["io-bound"]
     assert math.isnan(busy.seconds_lost)
     assert "more workers cannot help" in busy.advice
 
@@ -356,7 +356,7 @@ def test_more_workers_are_not_advised_where_cpus_are_busy():
 @pytest.mark.parametrize(("longest", "is_worth_it"), [(0.899, True), (0.901, False)])
 def test_more_workers_are_advised_if_they_save_a_tenth(longest, is_worth_it):
     tasks = [Task(0, longest, 0.0), Task(longest, 1, 0.0)]
-    finding = found(with_waits(run(tasks, workers=1), "io-wait"))["io-bound"]
+    finding = by_code(with_waits(run(tasks, workers=1), "io-wait"))["io-bound"]
     assert ("could save up to" in finding.advice) == is_worth_it
     assert ("more workers cannot help" in finding.advice) != is_worth_it
 
@@ -398,14 +398,14 @@ def test_more_tasks_at_once_are_advised_in_the_words_of_the_scheduler(scheduler,
     ]
     recording = with_waits(run(tasks, workers=workers, scheduler=scheduler), "io-wait")
     less = "move less data (fewer columns, compression, faster storage)"
-    assert found(recording)["io-bound"].advice == advice.format(less=less)
+    assert by_code(recording)["io-bound"].advice == advice.format(less=less)
 
 
 def tasks_with_overhead(count, work, overhead):
     """One after the other; the result of each is collected so much later."""
-    each = work + overhead
+    period = work + overhead
     return run(
-        [Task(n * each, n * each + work, collected=(n + 1) * each) for n in range(count)],
+        [Task(n * period, n * period + work, collected=(n + 1) * period) for n in range(count)],
         workers=1,
         cpus=1,
     )
@@ -424,7 +424,7 @@ def tasks_with_overhead(count, work, overhead):
     ],
 )
 def test_tasks_too_small(count, work, overhead, severity):
-    finding = found(tasks_with_overhead(count, work, overhead)).get("tasks-too-small")
+    finding = by_code(tasks_with_overhead(count, work, overhead)).get("tasks-too-small")
     assert (finding and finding.severity) == severity
     if finding:
         # So many tasks together have the overhead of one.
@@ -442,7 +442,7 @@ def test_the_advised_size_leaves_chunks_for_each_worker(count, factor, is_limite
     recording = tasks_with_overhead(count, 0.001, 0.003)
     columns = {name: recording.computations[name] for name in recording.computations.columns}
     two = filled_table("computations", {**columns, "workers": [2]})
-    advice = found(replace(recording, computations=two))["tasks-too-small"].advice
+    advice = by_code(replace(recording, computations=two))["tasks-too-small"].advice
     assert f"about {factor} times as large" in advice
     assert ("fewer than 3 for each of 2 workers" in advice) == is_limited
     assert count / factor >= 2 * 3
@@ -456,7 +456,7 @@ def test_larger_chunks_are_not_advised_where_few_tasks_are_independent():
         )
         for n in range(100)
     ]
-    finding = found(run(steps, workers=1, cpus=1))["tasks-too-small"]
+    finding = by_code(run(steps, workers=1, cpus=1))["tasks-too-small"]
     assert "no remedy is known: no more than 1 task of a function at a time" in finding.advice
     assert finding.kind == "at most"
     assert finding.seconds_lost == pytest.approx(75 * step)
@@ -475,18 +475,20 @@ def test_overhead_in_which_other_programs_had_the_cpu_does_not_count(others, is_
         tasks=filled_table("tasks", tasks),
         computations=filled_table("computations", {**columns, "others_cpu": [1.0 * others]}),
     )
-    assert ("tasks-too-small" in found(with_waits(shared, "cpu-wait"))) == is_found
+    assert ("tasks-too-small" in by_code(with_waits(shared, "cpu-wait"))) == is_found
 
 
 def test_the_advised_size_leaves_a_twentieth_of_overhead():
-    finding = found(tasks_with_overhead(200, 0.001, 0.003))["tasks-too-small"]
+    finding = by_code(tasks_with_overhead(200, 0.001, 0.003))["tasks-too-small"]
     # 3 ms are 5% of 60 ms, so 57 ms of work.
     assert "about 57 times as large" in finding.advice
     assert "57.0 ms or more" in finding.advice
 
 
-def chain(steps, beside=0.0, each=0.25):
-    tasks = [Task(n * each, (n + 1) * each, depends_on=(n - 1,) if n else ()) for n in range(steps)]
+def chain(steps, beside=0.0, period=0.25):
+    tasks = [
+        Task(n * period, (n + 1) * period, depends_on=(n - 1,) if n else ()) for n in range(steps)
+    ]
     return [*tasks, Task(0, beside, function="other", worker=1)]
 
 
@@ -505,7 +507,7 @@ def chain(steps, beside=0.0, each=0.25):
     ],
 )
 def test_serial_chain(tasks, stop, severity):
-    finding = found(run(tasks, stop)).get("serial-chain")
+    finding = by_code(run(tasks, stop)).get("serial-chain")
     assert (finding and finding.severity) == severity
     if finding:
         work = 1.0 + tasks[-1].stop
@@ -514,17 +516,17 @@ def test_serial_chain(tasks, stop, severity):
 
 
 def test_a_chain_loses_no_more_than_the_cpus_could_do():
-    assert "serial-chain" in found(run(chain(4, 0.3), cpus=2))
-    assert "serial-chain" not in found(run(chain(4, 0.3), cpus=1))
+    assert "serial-chain" in by_code(run(chain(4, 0.3), cpus=2))
+    assert "serial-chain" not in by_code(run(chain(4, 0.3), cpus=1))
 
 
 @pytest.mark.parametrize(("longest", "is_chain"), [(0.49, True), (0.51, False)])
 def test_a_chain_of_which_one_task_is_most_is_no_serial_chain(longest, is_chain):
-    rest = (1 - longest) / 2
-    first = Task(0, rest)
-    second = Task(rest, rest + longest, depends_on=(0,))
-    third = Task(rest + longest, 1, depends_on=(1,))
-    assert ("serial-chain" in found(run([first, second, third]))) == is_chain
+    seconds_besides = (1 - longest) / 2
+    first = Task(0, seconds_besides)
+    second = Task(seconds_besides, seconds_besides + longest, depends_on=(0,))
+    third = Task(seconds_besides + longest, 1, depends_on=(1,))
+    assert ("serial-chain" in by_code(run([first, second, third]))) == is_chain
 
 
 def straggling(seconds, others=3, usual=0.4):
@@ -538,10 +540,10 @@ def straggling(seconds, others=3, usual=0.4):
 )
 def test_a_straggler_takes_three_times_the_median_of_three_others(seconds, others, code):
     recording = straggling(seconds, others)
-    assert set(found(recording)) & {"straggler", "imbalance"} == {code}
+    assert set(by_code(recording)) & {"straggler", "imbalance"} == {code}
     lost = (seconds - 0.4) * others / (others + 1)
-    assert found(recording)[code].seconds_lost == pytest.approx(lost)
-    assert found(recording)[code].severity == "high"
+    assert by_code(recording)[code].seconds_lost == pytest.approx(lost)
+    assert by_code(recording)[code].severity == "high"
 
 
 def in_batches(sizes):
@@ -558,33 +560,33 @@ def in_batches(sizes):
 
 
 def test_single_tasks_are_advised_where_batches_are_uneven():
-    uneven = found(in_batches([6, 2]))["imbalance"]
+    uneven = by_code(in_batches([6, 2]))["imbalance"]
     assert uneven.advice.startswith("set chunksize=1, predicted to save 2.00 s")
     assert uneven.kind == "about"
     assert uneven.seconds_lost == pytest.approx(2)
     assert uneven.where.intervals == ((2.0, 6.0),)
-    single = found(in_batches([2, 1]))["imbalance"]
+    single = by_code(in_batches([2, 1]))["imbalance"]
     assert "chunksize=1 alone is not predicted to help" in single.advice
     assert single.kind == "at most"
 
 
 def test_a_straggler_is_simulated_in_parts(monkeypatch):
-    finding = found(straggling(1.25))["straggler"]
+    finding = by_code(straggling(1.25))["straggler"]
     assert finding.kind == "about"
     assert finding.where.workers == ("thread-1",)
     assert finding.advice.startswith("check that task's input")
     # What is not simulated was measured: the idle time of others.
     monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 3)
-    measured = found(straggling(1.25))["straggler"]
+    measured = by_code(straggling(1.25))["straggler"]
     assert measured.kind == "at most"
     assert measured.seconds_lost == pytest.approx(finding.seconds_lost)
 
 
 def test_a_straggler_is_as_severe_as_what_its_remedy_is_predicted_to_gain(monkeypatch):
-    assert found(straggling(1.25))["straggler"].severity == "high"
+    assert by_code(straggling(1.25))["straggler"].severity == "high"
     gain = 0.05 * Analysis(straggling(1.25)).wall
     monkeypatch.setattr(Analysis, "seconds_saved", lambda analysis, **changes: gain)
-    finding = found(straggling(1.25))["straggler"]
+    finding = by_code(straggling(1.25))["straggler"]
     assert (finding.severity, finding.seconds_lost) == ("low", pytest.approx(gain))
     assert finding.advice.startswith("no remedy is known")
 
@@ -598,7 +600,7 @@ def test_the_hottest_line_of_a_straggler_needs_ten_samples(seen, others):
     columns = {name: stacks.samples[name] for name in stacks.samples.columns}
     samples = filled_table("samples", {**columns, "count": [seen - 1, 1, others]})
     sampled = replace(recording, frames=stacks.frames, call_tree=stacks.call_tree, samples=samples)
-    evidence = found(sampled)["straggler"].evidence
+    evidence = by_code(sampled)["straggler"].evidence
     assert ("80% of its time in encode (json/encoder.py:7)" in evidence) == (seen >= 10)
     assert ("other tasks of work 0%" in evidence) == (seen >= 10 and others >= 10)
 
@@ -611,7 +613,7 @@ def test_the_hottest_line_may_be_one_of_the_coolest_of_other_tasks():
     stacks = recording_of_stacks(rows, keys=["('work', 3)"] + [""] * (len(rows) - 1))
     names = ("frames", "call_tree", "samples")
     tables = {name: getattr(stacks, name) for name in names}
-    evidence = found(replace(straggling(1.25), **tables))["straggler"].evidence
+    evidence = by_code(replace(straggling(1.25), **tables))["straggler"].evidence
     assert "100% of its time in encode (json/encoder.py:7), other tasks of work 2%" in evidence
 
 
@@ -620,7 +622,7 @@ def test_the_hottest_line_is_of_the_time_in_which_the_straggler_ran():
     stacks = recording_of_stacks([((2.0, 3.0), "work", [MAIN], 1.0, 1.0)], keys=["('work', 3)"])
     names = ("frames", "call_tree", "samples")
     sampled = replace(recording, **{name: getattr(stacks, name) for name in names})
-    assert "it spent" not in found(sampled)["straggler"].evidence
+    assert "it spent" not in by_code(sampled)["straggler"].evidence
 
 
 @pytest.mark.parametrize(
@@ -629,7 +631,7 @@ def test_the_hottest_line_is_of_the_time_in_which_the_straggler_ran():
 def test_imbalance_is_idle_time_at_the_end(idle, severity):
     # Of one second two workers could have shared what one of them does alone at the end.
     tasks = [Task(0, 0.38), Task(0.38, 1.0), Task(0, 1 - idle, worker=1)]
-    finding = found(run(tasks)).get("imbalance")
+    finding = by_code(run(tasks)).get("imbalance")
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(idle / 2)
@@ -643,7 +645,7 @@ def test_a_thread_that_waits_for_the_scheduler_is_no_imbalance(scheduler, is_une
     """
     tasks = [Task(0, 0.1, worker=1), *(Task(n / 10, (n + 1) / 10) for n in range(10))]
     recording = run(tasks, scheduler=scheduler)
-    assert ("imbalance" in found(recording)) == is_uneven
+    assert ("imbalance" in by_code(recording)) == is_uneven
 
 
 @pytest.mark.parametrize(("ready", "is_uneven"), [(0.44, True), (0.46, False)])
@@ -655,7 +657,7 @@ def test_an_end_of_tasks_that_were_not_ready_before_is_no_imbalance(ready, is_un
         Task(0.4, 0.72 if is_uneven else 0.68),
         Task(0.72 if is_uneven else 0.68, 1.0, depends_on=(2,)),
     ]
-    assert ("imbalance" in found(run(tasks))) == is_uneven
+    assert ("imbalance" in by_code(run(tasks))) == is_uneven
 
 
 def moved(seconds, size=2e6, sent=None, tasks=3):
@@ -684,7 +686,7 @@ def moved(seconds, size=2e6, sent=None, tasks=3):
     ("seconds", "severity"), [(0.14, None), (0.16, "medium"), (0.29, "medium"), (0.31, "high")]
 )
 def test_serialization_bound(seconds, severity):
-    finding = found(moved(seconds)).get("serialization-bound")
+    finding = by_code(moved(seconds)).get("serialization-bound")
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(3 * seconds)
@@ -715,29 +717,29 @@ def moved_by_two(pickling, cpu, cpus=2, tasks=8):
 
 def test_threads_are_advised_where_they_are_predicted_to_help():
     """Without the pickling, two threads take half of the time, and even one would be quicker."""
-    sure = found(moved_by_two(0.8, 0.2))["serialization-bound"]
+    sure = by_code(moved_by_two(0.8, 0.2))["serialization-bound"]
     assert sure.seconds_lost == pytest.approx(3.2)
     assert sure.kind == "about"
     assert "scheduler='threads', predicted to save 3.20 s, or 2.40 s if these" in sure.advice
     # Two threads that hold the GIL take twice as long as two processes.
-    perhaps = found(moved_by_two(0.2, 0.8))["serialization-bound"]
+    perhaps = by_code(moved_by_two(0.2, 0.8))["serialization-bound"]
     assert "scheduler='threads' if these functions release the GIL" in perhaps.advice
 
 
 def test_threads_are_not_advised_where_cpus_bound_them():
-    advice = found(moved_by_two(0.2, 0.48, cpus=1))["serialization-bound"].advice
+    advice = by_code(moved_by_two(0.2, 0.48, cpus=1))["serialization-bound"].advice
     assert "scheduler='threads' is not predicted to help" in advice
 
 
 def test_the_first_small_task_of_a_process_imports_modules():
-    assert found(moved(0.3, 0.99e6))["serialization-bound"].seconds_lost == pytest.approx(0.6)
-    assert found(moved(0.3, 1.01e6))["serialization-bound"].seconds_lost == pytest.approx(0.9)
+    assert by_code(moved(0.3, 0.99e6))["serialization-bound"].seconds_lost == pytest.approx(0.6)
+    assert by_code(moved(0.3, 1.01e6))["serialization-bound"].seconds_lost == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize(("size", "is_moving"), [(0.99e6, False), (1.01e6, True)])
 def test_time_between_processes_counts_for_large_data(size, is_moving):
     recording = moved(0.2, size, sent=0.19)
-    assert ("serialization-bound" in found(recording)) == is_moving
+    assert ("serialization-bound" in by_code(recording)) == is_moving
 
 
 @pytest.mark.parametrize(("size", "lost"), [(2e6, 1.2), (0.9e6, None)])
@@ -747,7 +749,7 @@ def test_what_all_data_takes_between_processes_is_lost_to_it(size, lost):
     tasks = recording.tasks
     columns = {name: tasks[name] for name in tasks.columns}
     submitted = filled_table("tasks", {**columns, "submitted": np.arange(6) - 0.01})
-    finding = found(replace(recording, tasks=submitted)).get("serialization-bound")
+    finding = by_code(replace(recording, tasks=submitted)).get("serialization-bound")
     assert (finding is not None) == (lost is not None)
     if finding:
         assert finding.seconds_lost == pytest.approx(lost, rel=0.05)
@@ -805,25 +807,25 @@ def overlapping(seconds, workers=2, cpus=2, cpu=1.0):
     [(0.17, None), (0.19, "low"), (0.32, "low"), (0.34, "medium"), (0.7, "medium"), (0.8, "high")],
 )
 def test_overlapping_computations(seconds, severity):
-    finding = found(overlapping(seconds)).get("overlapping-computations")
+    finding = by_code(overlapping(seconds)).get("overlapping-computations")
     assert (finding and finding.severity) == severity
 
 
 def test_computations_overlap_where_their_workers_outnumber_the_cpus():
-    assert "overlapping-computations" not in found(overlapping(0.5, cpus=4))
-    assert "overlapping-computations" in found(overlapping(0.5, cpus=3))
+    assert "overlapping-computations" not in by_code(overlapping(0.5, cpus=4))
+    assert "overlapping-computations" in by_code(overlapping(0.5, cpus=3))
 
 
 def test_computations_overlap_where_they_use_the_cpus():
-    assert "overlapping-computations" in found(overlapping(0.5, cpu=0.51))
-    assert "overlapping-computations" not in found(overlapping(0.5, cpu=0.49))
+    assert "overlapping-computations" in by_code(overlapping(0.5, cpu=0.51))
+    assert "overlapping-computations" not in by_code(overlapping(0.5, cpu=0.49))
 
 
 def test_tasks_that_failed_at_once_do_not_say_what_is_lost():
     recording = overlapping(1.0, workers=1)
     tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
     failed = filled_table("tasks", {**tasks, "outcome": ["failed"] * 2})
-    assert math.isnan(found(replace(recording, tasks=failed))["failed-tasks"].seconds_lost)
+    assert math.isnan(by_code(replace(recording, tasks=failed))["failed-tasks"].seconds_lost)
 
 
 def with_threads(outside, waited=0.12, name="openblas", kind="native", threads=1, **kwargs):
@@ -868,7 +870,7 @@ def with_threads(outside, waited=0.12, name="openblas", kind="native", threads=1
     ],
 )
 def test_thread_oversubscription(arguments, severity):
-    finding = found(with_threads(**arguments)).get("thread-oversubscription")
+    finding = by_code(with_threads(**arguments)).get("thread-oversubscription")
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(arguments.get("waited", 0.12))
@@ -880,13 +882,13 @@ def test_thread_oversubscription(arguments, severity):
 
 def test_thread_oversubscription_needs_cpu_time_of_the_pool():
     # Of tasks that hardly compute it is little, whatever its share.
-    assert "thread-oversubscription" not in found(with_threads(0.049, waited=0.9))
-    assert "thread-oversubscription" in found(with_threads(0.051, waited=0.9))
+    assert "thread-oversubscription" not in by_code(with_threads(0.049, waited=0.9))
+    assert "thread-oversubscription" in by_code(with_threads(0.051, waited=0.9))
 
 
 def test_the_pools_took_no_more_than_they_used():
     # Two tasks waited 0.9 s each, the pool's threads used 0.18 s: other programs had the rest.
-    finding = found(with_threads(0.18, waited=0.9))["thread-oversubscription"]
+    finding = by_code(with_threads(0.18, waited=0.9))["thread-oversubscription"]
     assert finding.seconds_lost == pytest.approx(0.18 / 2)
     assert finding.severity == "low"
 
@@ -897,7 +899,7 @@ def test_no_second_of_waiting_is_that_of_pools_and_of_other_programs(others):
     recording = with_threads(0.5, waited=0.5)
     columns = {name: recording.computations[name] for name in recording.computations.columns}
     shared = filled_table("computations", {**columns, "others_cpu": [others]})
-    both = found(replace(recording, computations=shared))
+    both = by_code(replace(recording, computations=shared))
     pools = both["thread-oversubscription"].seconds_lost
     programs = both["busy-machine"].seconds_lost if others else 0.0
     # The waits are of one second, each competitor's share that of the CPU that it used.
@@ -913,8 +915,8 @@ def test_the_profilers_have_their_part_of_the_waits():
     threads = recording.threads
     rows = {name: [*threads[name].tolist(), own[name]] for name in threads.columns}
     shared = replace(recording, threads=filled_table("threads", rows))
-    alone = found(recording)["thread-oversubscription"].seconds_lost
-    less = found(shared)["thread-oversubscription"].seconds_lost
+    alone = by_code(recording)["thread-oversubscription"].seconds_lost
+    less = by_code(shared)["thread-oversubscription"].seconds_lost
     assert alone == pytest.approx(0.25)
     assert less == pytest.approx(0.125)
 
@@ -922,7 +924,7 @@ def test_the_profilers_have_their_part_of_the_waits():
 @pytest.mark.parametrize("share", [0.099, 0.101])
 def test_thread_oversubscription_needs_tasks_that_run_at_once(share):
     recording = with_threads(1.0, waited=0.31, later=later_for(share))
-    assert ("thread-oversubscription" in found(recording)) == (share > 0.1)
+    assert ("thread-oversubscription" in by_code(recording)) == (share > 0.1)
 
 
 @pytest.mark.parametrize(
@@ -936,7 +938,7 @@ def test_thread_oversubscription_needs_tasks_that_run_at_once(share):
 )
 def test_tasks_wait_for_a_librarys_threads_as_for_a_lock(waited, used, lost):
     recording = with_threads(used, waited, activity="lock-wait")
-    finding = found(recording).get("thread-oversubscription")
+    finding = by_code(recording).get("thread-oversubscription")
     assert (finding and finding.seconds_lost) == (lost and pytest.approx(lost))
     if finding:
         assert "for these threads or for locks" in finding.evidence
@@ -944,14 +946,14 @@ def test_tasks_wait_for_a_librarys_threads_as_for_a_lock(waited, used, lost):
 
 def test_thread_oversubscription_is_not_found_where_threads_are_not_known():
     unknown = replace(with_threads(1.0, waited=0.31), threads=filled_table("threads", {}))
-    assert "thread-oversubscription" not in found(unknown)
+    assert "thread-oversubscription" not in by_code(unknown)
 
 
 def test_the_profilers_own_threads_are_no_cpu_of_the_program():
     """A task that waits for files is found also if profilers are busy beside it."""
     own = with_threads(0.3, 0.99, name="dask_diag-x", kind="dask_diag", activity="io-wait")
     other = with_threads(0.3, 0.99, name="x", kind="python", activity="io-wait")
-    assert "io-bound" in found(own)
+    assert "io-bound" in by_code(own)
     assert cpu_outside_tasks(own) == pytest.approx(0.0)
     assert cpu_outside_tasks(other) == pytest.approx(0.3)
 
@@ -1010,25 +1012,25 @@ def holding(recording, bytes_held):
     ],
 )
 def test_memory_growth(recording, severity):
-    finding = found(recording).get("memory-growth")
+    finding = by_code(recording).get("memory-growth")
     assert (finding and finding.severity) == severity
 
 
 def test_memory_that_does_not_grow_all_the_time_is_no_growth():
     steady = [40 * MB] * 10
-    assert "memory-growth" in found(growing(0, steps=steady, held=0))
+    assert "memory-growth" in by_code(growing(0, steps=steady, held=0))
     # A tenth of the rise must be in each quarter of the samples.
     for step, is_steady in ((12 * MB, False), (14 * MB, True)):
         steps = [40 * MB] * 7 + [step] * 2 + [40 * MB]
-        assert ("memory-growth" in found(growing(0, steps=steps, held=0))) == is_steady
+        assert ("memory-growth" in by_code(growing(0, steps=steps, held=0))) == is_steady
 
 
 def test_memory_grows_steadily_if_each_quarter_of_the_samples_has_more():
     # They start with the first, fourth, seventh and ninth; fifths with every second.
     quarters = [60 * MB if n in (3, 6, 8) else 0 for n in range(10)]
-    assert "memory-growth" in found(growing(0, steps=quarters, held=0))
+    assert "memory-growth" in by_code(growing(0, steps=quarters, held=0))
     thirds = [60 * MB if n in (4, 7) else 0 for n in range(10)]
-    assert "memory-growth" not in found(growing(0, steps=thirds, held=0))
+    assert "memory-growth" not in by_code(growing(0, steps=thirds, held=0))
 
 
 def test_minima_that_rise_by_chance_are_no_growth():
@@ -1038,7 +1040,7 @@ def test_minima_that_rise_by_chance_are_no_growth():
     for sizes, is_found in ((in_use, False), (leaking, True)):
         steps = np.diff([74, *sizes]) * MB
         recording = growing(0, at_first=74 * MB, steps=steps, held=0)
-        assert ("memory-growth" in found(recording)) == is_found
+        assert ("memory-growth" in by_code(recording)) == is_found
 
 
 def read_at_rest(recording, first, last):
@@ -1056,7 +1058,7 @@ def read_at_rest(recording, first, last):
 )
 def test_memory_growth_needs_readings_at_rest_at_both_ends(first, last, is_found):
     recording = read_at_rest(growing(40 * MB, held=0), first, last)
-    finding = found(recording).get("memory-growth")
+    finding = by_code(recording).get("memory-growth")
     assert bool(finding) == is_found
     if finding:
         assert f"after {seconds(float(last - first))}" in finding.evidence
@@ -1068,8 +1070,8 @@ def test_imports_before_the_first_computation_are_no_growth():
     columns = {name: recording.processes[name] for name in before}
     columns = {name: [*before[name], *values] for name, values in columns.items()}
     with_imports = replace(recording, start=-3.0, processes=filled_table("processes", columns))
-    assert "memory-growth" not in found(with_imports)
-    assert "memory-growth" in found(growing(11 * MB, held=0))
+    assert "memory-growth" not in by_code(with_imports)
+    assert "memory-growth" in by_code(growing(11 * MB, held=0))
 
 
 def test_memory_that_is_given_back_is_no_growth():
@@ -1078,10 +1080,10 @@ def test_memory_that_is_given_back_is_no_growth():
     memory = columns["memory"].copy()
     memory[-1] = 100 * MB + 150 * MB
     given_back = filled_table("processes", {**columns, "memory": memory})
-    assert "memory-growth" not in found(replace(recording, processes=given_back))
+    assert "memory-growth" not in by_code(replace(recording, processes=given_back))
     memory[-1] = 100 * MB + 170 * MB
     in_part = filled_table("processes", {**columns, "memory": memory})
-    assert "memory-growth" in found(replace(recording, processes=in_part))
+    assert "memory-growth" in by_code(replace(recording, processes=in_part))
 
 
 @pytest.mark.parametrize(
@@ -1096,7 +1098,7 @@ def test_memory_that_is_given_back_is_no_growth():
 def test_late_samples(delays, severity):
     columns = {"time": np.arange(10) + 0.5, "delay": delays}
     recording = replace(two_at_once(10.0, 10.0), resources=filled_table("resources", columns))
-    finding = found(recording).get("late-samples")
+    finding = by_code(recording).get("late-samples")
     assert (finding and finding.severity) == severity
     if finding:
         assert "by up to 260 ms" in finding.evidence
@@ -1106,7 +1108,7 @@ def test_late_samples(delays, severity):
 def test_a_sample_is_late_for_tasks_that_ran_meanwhile(due, stop, is_found):
     columns = {"time": [0.5, stop], "delay": [0.0, stop - due]}
     recording = replace(two_at_once(), resources=filled_table("resources", columns))
-    assert ("late-samples" in found(recording)) == is_found
+    assert ("late-samples" in by_code(recording)) == is_found
 
 
 @pytest.mark.parametrize(
@@ -1151,7 +1153,9 @@ def test_the_first_failure_has_its_message_and_location(columns, said):
     recording = run([Task(0, 1), *failed])
     old = {name: recording.tasks[name] for name in recording.tasks.columns}
     new = {name: ["", text, "of the second"] for name, text in columns.items()}
-    finding = found(replace(recording, tasks=filled_table("tasks", {**old, **new})))["failed-tasks"]
+    finding = by_code(replace(recording, tasks=filled_table("tasks", {**old, **new})))[
+        "failed-tasks"
+    ]
     failures = f"2 tasks failed after 2.00 s. First: ('work', 1) of work with {said}"
     assert finding.evidence == failures
     assert math.isnan(finding.seconds_lost)
@@ -1160,6 +1164,8 @@ def test_the_first_failure_has_its_message_and_location(columns, said):
 def test_findings_of_one_severity_are_in_the_order_of_what_they_cost():
     tasks = [Task(n, n + 1, 0.5, depends_on=(n - 1,) if n else ()) for n in range(4)]
     ordered = findings(with_waits(run(tasks), "io-wait"))
-    costs = [-1 if math.isnan(each.seconds_lost) else each.seconds_lost for each in ordered]
+    costs = [
+        -1 if math.isnan(finding.seconds_lost) else finding.seconds_lost for finding in ordered
+    ]
     assert len(ordered) == 2
     assert costs == sorted(costs, reverse=True)

@@ -91,9 +91,9 @@ def the(recording, code):
     What other programs used of the CPUs would explain it as well, and is another finding.
     """
     everything = findings(on_an_idle_machine(recording))
-    found = [finding for finding in everything if finding.code == code]
-    assert len(found) == 1, f"expected {code} once, found {everything}"
-    return found[0]
+    of_code = [finding for finding in everything if finding.code == code]
+    assert len(of_code) == 1, f"expected {code} once, found {everything}"
+    return of_code[0]
 
 
 def independent(task, count):
@@ -167,11 +167,11 @@ def test_io_bound(waits, retried):
         # Eight workers can run all six at once: 0.2 s are left of 0.6 s.
         assert finding.seconds_lost == pytest.approx(0.4, rel=0.2)
         assert "num_workers=8 could save up to 4" in finding.advice
-        known = waits and sys.platform == "linux"
-        assert codes(recording) == {"io-bound", *(["too-few-threads"] if known else [])}
-        assert finding.severity == ("high" if known else "medium")
-        assert ("by I/O, a sleep or a lock (not known which)" in finding.evidence) != known
-        assert ("Profiler(waits=True) (dask-diag run --waits)" in finding.advice) != known
+        waits_recorded = waits and sys.platform == "linux"
+        assert codes(recording) == {"io-bound", *(["too-few-threads"] if waits_recorded else [])}
+        assert finding.severity == ("high" if waits_recorded else "medium")
+        assert ("by I/O, a sleep or a lock (not known which)" in finding.evidence) != waits_recorded
+        assert ("Profiler(waits=True) (dask-diag run --waits)" in finding.advice) != waits_recorded
 
     retried(measure)
 
@@ -193,8 +193,8 @@ def test_more_workers_win_no_more_than_there_is():
     # With sixteen each does five, not twenty.
     lasted = float((recording.computations.stop - recording.computations.prepared)[0])
     took = recording.tasks.stop - recording.tasks.start
-    each, late = float(took.mean()), float(took.max() - took.mean())
-    assert finding.seconds_lost == pytest.approx(lasted - 5 * each, abs=0.03 + late)
+    mean, late = float(took.mean()), float(took.max() - took.mean())
+    assert finding.seconds_lost == pytest.approx(lasted - 5 * mean, abs=0.03 + late)
     assert "could save" in finding.advice
     assert "(dask-diag run --waits)" in finding.advice
 
@@ -333,9 +333,9 @@ def test_a_straggler_is_reported_with_the_line_in_which_it_spent_its_time(get, r
             recording = recorded(dsk, get, **options)
         assert "it spent" not in the(recording, "straggler").evidence
         evidence = the(Recording.combine([recording, sprof.recording]), "straggler").evidence
-        found = re.search(r"it spent (\d+)% of its time in search_one_by_one \((.*)\)", evidence)
-        assert int(found[1]) > 80
-        assert found[2].endswith(f"test_findings.py:{line}")
+        said = re.search(r"it spent (\d+)% of its time in search_one_by_one \((.*)\)", evidence)
+        assert int(said[1]) > 80
+        assert said[2].endswith(f"test_findings.py:{line}")
         assert evidence.endswith("other tasks of work 0%")
         # What is not tracked by its key is not guessed.
         with SamplingProfiler("5ms", cycle="10s") as sprof:
@@ -618,10 +618,10 @@ def test_an_interruption_is_no_failure(error, get):
 def compute_at_once(number, dsk, **settings):
     """Compute the same so many times, each from a thread of its own."""
     with ThreadPoolExecutor(number) as pool:
-        for each in [
+        for future in [
             pool.submit(dask.threaded.get, dsk, list(dsk), **settings) for _ in range(number)
         ]:
-            each.result()
+            future.result()
 
 
 def test_overlap(retried):
@@ -651,8 +651,8 @@ def test_computations_at_once_lose_no_more_than_the_time_that_passed():
         dsk["work", number] = (sleep_after, ("work", number - 1), 0.02)
     with Profiler() as prof:
         compute_at_once(6, dsk, num_workers=4)
-    found = the(prof.recording, "serial-chain")
-    assert 0 < found.seconds_lost <= prof.recording.stop - prof.recording.start
+    finding = the(prof.recording, "serial-chain")
+    assert 0 < finding.seconds_lost <= prof.recording.stop - prof.recording.start
 
 
 def sleep_after(before, seconds):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from .tables import filled_table
-from .test_finding_thresholds import Task, found, run, with_waits
+from .test_finding_thresholds import Task, by_code, run, with_waits
 from .test_gil_bound import sized, waiting
 
 pytestmark = pytest.mark.once
@@ -41,7 +41,7 @@ def at_once(recording):
 def test_processes_are_advised_for_what_they_save_of_the_time_that_passed():
     """They save a third of each computation, which is a tenth of all of them added up."""
     recording = at_once(sized(waiting(0.5, 0.0, 0.5, cpus=8), 8.0))
-    finding = found(recording)["gil-bound"]
+    finding = by_code(recording)["gil-bound"]
     assert "scheduler='processes', predicted to save" in finding.advice
     assert finding.seconds_lost <= 40
 
@@ -49,7 +49,7 @@ def test_processes_are_advised_for_what_they_save_of_the_time_that_passed():
 def test_more_threads_are_advised_for_what_they_save_of_the_time_that_passed():
     """The second worker runs five tasks, the first one takes as long as four: a fifth is saved."""
     tasks = [Task(0, 4, 0.0), *(Task(n, n + 1, 0.0, worker=1) for n in range(5))]
-    finding = found(at_once(with_waits(run(tasks), "io-wait")))["io-bound"]
+    finding = by_code(at_once(with_waits(run(tasks), "io-wait")))["io-bound"]
     assert "num_workers=8 could save up to 1.00 s" in finding.advice
     assert finding.seconds_lost == pytest.approx(1.0, abs=0.01)
 
@@ -68,6 +68,6 @@ def test_a_chain_loses_no_more_than_the_time_that_passed():
             },
         ),
     )
-    alone, beside = found(recording)["serial-chain"], found(chains)["serial-chain"]
+    alone, beside = by_code(recording)["serial-chain"], by_code(chains)["serial-chain"]
     assert beside.seconds_lost == pytest.approx(alone.seconds_lost)
     assert beside.severity == alone.severity

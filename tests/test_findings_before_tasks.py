@@ -12,7 +12,7 @@ from dask_diag.capture.sampling import caller_walker
 
 from .stacks import BUILT_IN, CORE, LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
-from .test_finding_thresholds import Task, found, run, tasks_with_overhead
+from .test_finding_thresholds import Task, by_code, run, tasks_with_overhead
 
 pytestmark = pytest.mark.once
 
@@ -44,7 +44,7 @@ def sampled(recording, rows):
     ],
 )
 def test_slow_start(before, computing, severity):
-    finding = found(moved(run([Task(0, computing)]), before)).get("slow-start")
+    finding = by_code(moved(run([Task(0, computing)]), before)).get("slow-start")
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(before)
@@ -54,18 +54,18 @@ def test_slow_start(before, computing, severity):
 
 
 def test_a_slow_start_is_found_however_short_the_computation():
-    assert "slow-start" in found(moved(run([Task(0, 0.01)]), 1.0))
+    assert "slow-start" in by_code(moved(run([Task(0, 0.01)]), 1.0))
 
 
 def test_a_recording_without_a_computation_has_no_slow_start():
     recording = run([Task(0, 1)])
     nothing = replace(recording, computations=recording.computations.rows(slice(0)))
-    assert "slow-start" not in found(moved(nothing, 10.0))
+    assert "slow-start" not in by_code(moved(nothing, 10.0))
 
 
 def test_a_slow_start_names_the_line_outside_the_standard_library():
     rows = [("before computations", [MAIN, LEAF, BUILT_IN], 0.8)]
-    finding = found(sampled(moved(run([Task(0, 1)]), 1.0), rows))["slow-start"]
+    finding = by_code(sampled(moved(run([Task(0, 1)]), 1.0), rows))["slow-start"]
     assert finding.evidence.endswith("Mostly: main (~/code/main.py:5) 100%")
     assert "dask.delayed" in finding.advice
 
@@ -76,7 +76,7 @@ def test_an_import_belongs_to_the_line_that_imports(imports, is_advised):
         ("before computations", [MAIN, BOOTSTRAP, MODULE, BUILT_IN], imports),
         ("before computations", [READ], 0.8 - imports),
     ]
-    finding = found(sampled(moved(run([Task(0, 1)]), 1.0), rows))["slow-start"]
+    finding = by_code(sampled(moved(run([Task(0, 1)]), 1.0), rows))["slow-start"]
     assert "main (~/code/main.py:5)" in finding.evidence
     assert "pandas" not in finding.evidence
     assert ("importtime" in finding.advice) == is_advised
@@ -94,7 +94,7 @@ def test_a_slow_start_loses_what_workers_would_not_take(imports, workers, cpus, 
     ]
     rows = [row for row in rows if row[-1]]
     recording = moved(run([Task(0, 1)], workers=workers, cpus=cpus), 1.0)
-    finding = found(sampled(recording, rows))["slow-start"]
+    finding = by_code(sampled(recording, rows))["slow-start"]
     assert finding.seconds_lost == pytest.approx(lost)
     assert (finding.kind, finding.severity) == ("at most", "high")
 
@@ -117,7 +117,7 @@ ORDER = ("order", "/opt/env/lib/python3.11/site-packages/dask/order.py", 7, 5)
 def test_lines_that_read_may_be_found_sooner_than_imports(path, before, is_found):
     rows = [("before computations", path, before)]
     recording = sampled(moved(run([Task(0, 0.4)]), before), rows)
-    assert ("slow-start" in found(recording)) == is_found
+    assert ("slow-start" in by_code(recording)) == is_found
 
 
 def test_making_a_graph_before_the_call_is_preparation():
@@ -128,7 +128,7 @@ def test_making_a_graph_before_the_call_is_preparation():
         ("between computations", [MAIN, CORE], 0.1),
         ("graph", [MAIN, ORDER], 0.2),
     ]
-    codes = found(sampled(moved(prepared(0.2, 1.0), 0.8), rows))
+    codes = by_code(sampled(moved(prepared(0.2, 1.0), 0.8), rows))
     finding = codes["graph-preparation"]
     assert "slow-start" not in codes
     assert finding.seconds_lost == pytest.approx(0.7)
@@ -140,18 +140,18 @@ def test_making_a_graph_before_the_call_is_preparation():
 
 def test_fewer_tasks_take_less_time_to_be_made_too():
     small = tasks_with_overhead(200, 0.001, 0.003)
-    alone = found(small)["tasks-too-small"]
+    alone = by_code(small)["tasks-too-small"]
     rows = [("before computations", [MAIN, CORE], 0.57)]
-    made = found(sampled(moved(small, 0.6), rows))["tasks-too-small"]
+    made = by_code(sampled(moved(small, 0.6), rows))["tasks-too-small"]
     # 57 of them are one afterwards.
     assert made.seconds_lost - alone.seconds_lost == pytest.approx(0.56)
 
 
 def test_what_small_tasks_are_predicted_to_lose_makes_them_severe():
     small = tasks_with_overhead(200, 0.01, 0.0035)
-    assert found(small)["tasks-too-small"].severity == "medium"
+    assert by_code(small)["tasks-too-small"].severity == "medium"
     rows = [("before computations", [MAIN, CORE], 2.57)]
-    made = found(sampled(moved(small, 2.6), rows))["tasks-too-small"]
+    made = by_code(sampled(moved(small, 2.6), rows))["tasks-too-small"]
     # More of the time than the overhead of tasks, in which there are none yet.
     assert made.seconds_lost > 0.3 * 3.3
     assert made.severity == "high"
@@ -187,7 +187,7 @@ def of_a_cluster(joined, rows=()):
 def test_a_cluster_that_starts_takes_time_before_tasks(joined, line, is_of_cluster):
     rows = [("before computations", [MAIN, line], 0.9)] if line else []
     joined = [time + 0.1 * (line is CONNECT) for time in joined]
-    finding = found(of_a_cluster(joined, rows))["slow-start"]
+    finding = by_code(of_a_cluster(joined, rows))["slow-start"]
     assert ("Client(address)" in finding.advice) == is_of_cluster
     assert ("in tasks" in finding.advice) != is_of_cluster
     assert ("SamplingProfiler" in finding.advice) == (line is None)
@@ -214,7 +214,7 @@ def prepared(graph, computing, computations=1):
 )
 def test_graph_preparation(graph, computing, severity):
     recording = sampled(prepared(graph, computing), [("graph", [MAIN, ORDER], graph)])
-    finding = found(recording).get("graph-preparation")
+    finding = by_code(recording).get("graph-preparation")
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(graph)
@@ -226,13 +226,13 @@ def test_graph_preparation(graph, computing, severity):
 def test_without_stacks_a_short_preparation_may_be_imports(graph, is_found):
     # Of 600 tasks a graph may take that long.
     tasks = [Task(graph + n / 1000, graph + (n + 1) / 1000) for n in range(600)]
-    assert ("graph-preparation" in found(run(tasks, called=0.0, prepared=graph))) == is_found
+    assert ("graph-preparation" in by_code(run(tasks, called=0.0, prepared=graph))) == is_found
 
 
 @pytest.mark.parametrize(("tasks", "is_found"), [(1, False), (490, False), (510, True)])
 def test_without_stacks_the_first_preparation_may_be_imports_whatever_it_takes(tasks, is_found):
     rows = [Task(1 + n / tasks, 1 + (n + 1) / tasks) for n in range(tasks)]
-    finding = found(run(rows, called=0.0, prepared=1.0)).get("graph-preparation")
+    finding = by_code(run(rows, called=0.0, prepared=1.0)).get("graph-preparation")
     assert (finding is not None) == is_found
     if finding:
         assert finding.seconds_lost == pytest.approx(0.51)
@@ -245,18 +245,18 @@ def test_without_stacks_a_later_preparation_is_that_of_a_graph():
     both |= {"computation": ["before", "c"], "called": [0.0, 1.0], "prepared": [0.4, 1.6]}
     both |= {"start": [0.0, 1.0], "stop": [0.5, 2.6]}
     recording = replace(recording, computations=filled_table("computations", both))
-    assert found(recording)["graph-preparation"].seconds_lost == pytest.approx(0.6)
+    assert by_code(recording)["graph-preparation"].seconds_lost == pytest.approx(0.6)
 
 
 def test_imports_are_no_graph_preparation():
     imports = [("graph", [ORDER, BOOTSTRAP, MODULE], 0.5), ("graph", [ORDER], 0.1)]
-    assert "graph-preparation" not in found(sampled(prepared(0.6, 0.4), imports))
+    assert "graph-preparation" not in by_code(sampled(prepared(0.6, 0.4), imports))
 
 
 @pytest.mark.parametrize(("seen", "is_found"), [(0.05, False), (0.5, True)])
 def test_what_could_not_be_sampled_is_no_graph_preparation(seen, is_found):
     rows = [("graph", [MAIN, ORDER], seen), ("graph", None, 0.6 - seen)]
-    finding = found(sampled(prepared(0.6, 0.4), rows)).get("graph-preparation")
+    finding = by_code(sampled(prepared(0.6, 0.4), rows)).get("graph-preparation")
     assert (finding is not None) == is_found
     if finding:
         assert finding.seconds_lost == pytest.approx(seen)
@@ -270,7 +270,7 @@ def test_a_late_sample_does_not_say_that_a_graph_was_made(samples, code):
     )
     columns = {name: recording.samples[name] for name in recording.samples.columns}
     columns["count"] = np.full(len(recording.samples), samples)
-    made = found(replace(recording, samples=filled_table("samples", columns)))
+    made = by_code(replace(recording, samples=filled_table("samples", columns)))
     assert {"graph-preparation", "slow-start"} & made.keys() == {code}
 
 
@@ -310,7 +310,7 @@ def in_processes(startup, took, tasks=2, computations=1):
     [(0.14, 0.86, None), (0.16, 0.84, "medium"), (0.31, 0.69, "high")],
 )
 def test_pool_startup(startup, took, severity):
-    finding = found(in_processes(startup, took)).get("pool-startup")
+    finding = by_code(in_processes(startup, took)).get("pool-startup")
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(startup, rel=0.02)
@@ -321,7 +321,7 @@ def test_pool_startup(startup, took, severity):
 @pytest.mark.parametrize(("took", "is_advised"), [(0.81, True), (0.83, False)])
 def test_threads_are_advised_only_if_tasks_in_turn_are_quicker(took, is_advised):
     # Two tasks in turn save 1 - took of 1 + took seconds: a tenth of it, or less.
-    finding = found(in_processes(1.0, took))["pool-startup"]
+    finding = by_code(in_processes(1.0, took))["pool-startup"]
     assert ("scheduler='threads'" in finding.advice) == is_advised
     assert ("no remedy is known" in finding.advice) != is_advised
 
@@ -333,14 +333,14 @@ def test_where_threads_gain_little_several_computations_share_a_pool():
     # The other one ran no tasks, and took no time.
     twice |= {"computation": ["c", "d"], "stop": [1.9, 0.0]}
     recording = replace(recording, computations=filled_table("computations", twice))
-    assert found(recording)["pool-startup"].advice.startswith("use one pool for all computations")
+    assert by_code(recording)["pool-startup"].advice.startswith("use one pool for all computations")
 
 
 def test_tasks_that_sleep_do_not_take_turns_in_threads():
     recording = in_processes(1.0, 1.5)
     columns = {name: recording.tasks[name] for name in recording.tasks.columns}
     sleeping = filled_table("tasks", {**columns, "thread_cpu": [0.1, 0.1]})
-    finding = found(replace(recording, tasks=sleeping))["pool-startup"]
+    finding = by_code(replace(recording, tasks=sleeping))["pool-startup"]
     assert "scheduler='threads'" in finding.advice
 
 
@@ -348,12 +348,12 @@ def test_threads_do_not_start_a_pool():
     recording = in_processes(0.5, 0.5)
     columns = {name: recording.computations[name] for name in recording.computations.columns}
     threads = filled_table("computations", {**columns, "scheduler": ["threads"]})
-    assert "pool-startup" not in found(replace(recording, computations=threads))
+    assert "pool-startup" not in by_code(replace(recording, computations=threads))
 
 
 def test_what_cannot_be_simulated_is_at_most_what_workers_waited(monkeypatch):
     monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 1)
-    finding = found(in_processes(0.5, 0.5))["pool-startup"]
+    finding = by_code(in_processes(0.5, 0.5))["pool-startup"]
     assert finding.kind == "at most"
     assert finding.seconds_lost == pytest.approx(0.5)
 
@@ -361,18 +361,18 @@ def test_what_cannot_be_simulated_is_at_most_what_workers_waited(monkeypatch):
 def test_the_start_of_profilers_is_no_slow_start():
     own = ("(dask_diag)", "", 0, 0)
     rows = [("before computations", [MAIN, own], 0.4), ("before computations", [MAIN], 0.6)]
-    finding = found(sampled(moved(run([Task(0, 1)]), 1.0), rows))["slow-start"]
+    finding = by_code(sampled(moved(run([Task(0, 1)]), 1.0), rows))["slow-start"]
     assert finding.seconds_lost == pytest.approx(0.6 / 2)
     assert "600 ms of 1.60 s" in finding.evidence
     rows = [("before computations", [MAIN, own], 0.6), ("before computations", [MAIN], 0.4)]
-    assert "slow-start" not in found(sampled(moved(run([Task(0, 1)]), 1.0), rows))
+    assert "slow-start" not in by_code(sampled(moved(run([Task(0, 1)]), 1.0), rows))
 
 
 @pytest.mark.parametrize(("own", "is_found"), [(0.0, True), (0.3, False)])
 def test_the_start_of_profilers_is_no_preparation(own, is_found):
     frame = ("(dask_diag)", "", 0, 0)
     rows = [("graph", [MAIN, ORDER, frame], own), ("graph", [MAIN, ORDER], 0.4 - own)]
-    codes = found(sampled(prepared(0.4, 0.6), rows))
+    codes = by_code(sampled(prepared(0.4, 0.6), rows))
     assert ("graph-preparation" in codes) == is_found
 
 
@@ -382,43 +382,43 @@ def test_the_line_of_own_calls_is_that_of_stacks():
 
 def small_tasks_in_processes(startup, work, overhead, tasks):
     """As of a word count: the pool starts, then each task is collected so much after it."""
-    each = work + overhead
+    period = work + overhead
     recording = in_processes(startup, work, tasks)
     columns = {name: recording.tasks[name] for name in recording.tasks.columns}
-    start = startup + np.arange(tasks) // 2 * each
-    columns |= {"start": start, "stop": start + work, "collected": start + each}
+    start = startup + np.arange(tasks) // 2 * period
+    columns |= {"start": start, "stop": start + work, "collected": start + period}
     columns["thread_cpu"] = np.full(tasks, work)
     ran = {name: recording.computations[name] for name in recording.computations.columns}
-    ran |= {"stop": [startup + tasks / 2 * each], "workers": [2]}
+    ran |= {"stop": [startup + tasks / 2 * period], "workers": [2]}
     # Only times matter here, not what was sent.
     return replace(
         recording,
         tasks=filled_table("tasks", columns),
         computations=filled_table("computations", ran),
         transfers=filled_table("transfers", {}),
-        stop=startup + tasks / 2 * each,
+        stop=startup + tasks / 2 * period,
     )
 
 
 def test_the_start_of_a_pool_and_preparing_are_no_overhead_of_small_tasks():
     # 4 ms of worker time for each task pass before the first one, as in the review's word count.
-    codes = found(small_tasks_in_processes(0.24, 0.00157, 1e-6, 120))
+    codes = by_code(small_tasks_in_processes(0.24, 0.00157, 1e-6, 120))
     assert "tasks-too-small" not in codes
     assert "pool-startup" in codes
     tasks = [Task(0.6 + n * 0.002, 0.6 + n * 0.002 + 0.0019) for n in range(120)]
     recording = run(tasks, workers=1, cpus=1, called=0.0, prepared=0.6)
-    codes = found(sampled(recording, [("graph", [MAIN, ORDER], 0.6)]))
+    codes = by_code(sampled(recording, [("graph", [MAIN, ORDER], 0.6)]))
     assert "tasks-too-small" not in codes
     assert "graph-preparation" in codes
 
 
 def test_the_advice_for_small_tasks_is_by_their_own_overhead_and_leaves_chunks_for_workers():
-    finding = found(small_tasks_in_processes(0.24, 0.00157, 0.00043, 120))["tasks-too-small"]
+    finding = by_code(small_tasks_in_processes(0.24, 0.00157, 0.00043, 120))["tasks-too-small"]
     assert "average 1.57 ms of work and 430 µs of overhead (21%)" in finding.evidence
     # (0.43 ms x 95 / 5) / 1.57 ms is 5.2; with the start of the pool it would be 54: one chunk.
     assert "make chunks about 6 times as large: overhead is below 5%" in finding.advice
     # 12 of these tasks for each of two workers: 4 times as large leaves 3.
-    finding = found(small_tasks_in_processes(0.24, 0.0005, 0.002, 100))["tasks-too-small"]
+    finding = by_code(small_tasks_in_processes(0.24, 0.0005, 0.002, 100))["tasks-too-small"]
     assert (
         "make chunks about 16 times as large: larger ones would leave fewer than 3 for each of "
         "2 workers" in finding.advice

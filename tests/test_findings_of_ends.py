@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from .tables import filled_table
-from .test_finding_thresholds import NAN, Task, found, run
+from .test_finding_thresholds import NAN, Task, by_code, run
 
 pytestmark = pytest.mark.once
 
@@ -45,7 +45,7 @@ def test_of_several_computations_the_most_uneven_is_described_and_all_are_added_
     # Idle for 0.5, 0.4, 0.6 and 0.1 s, of which two workers could have saved half.
     ran = (1.0, 0.5), (1.0, 0.6), (1.2, 0.6), (1.0, 0.9)
     recording = in_sequence(*(uneven(*seconds) for seconds in ran))
-    finding = found(recording)["imbalance"]
+    finding = by_code(recording)["imbalance"]
     assert finding.evidence == (
         "One worker ran tasks for 1.20 s, another for 600 ms and was then idle"
     )
@@ -59,7 +59,7 @@ def test_of_several_computations_the_most_uneven_is_described_and_all_are_added_
 
 
 def test_an_even_computation_has_no_uneven_end():
-    finding = found(in_sequence(uneven(1.0, 0.2), uneven(0.3, 0.3)))["imbalance"]
+    finding = by_code(in_sequence(uneven(1.0, 0.2), uneven(0.3, 0.3)))["imbalance"]
     assert finding.where.intervals == ((0.2, 1.0),)
     assert finding.seconds_lost == pytest.approx(0.4)
 
@@ -67,7 +67,7 @@ def test_an_even_computation_has_no_uneven_end():
 @pytest.mark.parametrize(("shorter", "is_found"), [(1.42, False), (1.38, True)])
 def test_imbalance_is_a_share_of_the_wall(shorter, is_found):
     # Half of the idle time, 0.29 or 0.31 s of two seconds.
-    assert ("imbalance" in found(in_sequence(uneven(2.0, shorter)))) == is_found
+    assert ("imbalance" in by_code(in_sequence(uneven(2.0, shorter)))) == is_found
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_the_most_and_the_least_busy_worker_are_named(ran, workers, said):
         for worker, those in enumerate(ran)
         for n in range(len(those))
     ]
-    finding = found(in_sequence(tasks, workers=workers))["imbalance"]
+    finding = by_code(in_sequence(tasks, workers=workers))["imbalance"]
     assert finding.evidence == (
         f"One worker ran tasks for {said[0]}, another for {said[1]} and was then idle"
     )
 
 
 def one_for_long(others, seconds):
-    tasks = [Task(0, each, worker=worker) for worker, each in enumerate(others)]
+    tasks = [Task(0, stop, worker=worker) for worker, stop in enumerate(others)]
     return [*tasks, Task(0, seconds, worker=len(others))]
 
 
@@ -102,7 +102,7 @@ def test_of_several_stragglers_the_worst_is_named_and_all_are_added_up():
         one_for_long([0.4, 0.5, 0.9], 2.0),
         one_for_long([0.4, 0.4, 0.4], 1.25),
     )
-    finding = found(in_sequence(*computations, workers=4))["straggler"]
+    finding = by_code(in_sequence(*computations, workers=4))["straggler"]
     assert finding.evidence == (
         "Task ('work', 7) took 2.00 s, other tasks of work 500 ms (median); other workers were "
         "idle until it stopped"
@@ -118,14 +118,14 @@ def test_a_straggler_costs_a_share_of_the_wall(alone, severity):
     # Four workers save three quarters of what it runs alone: 1.43 or 1.58 of 10 s.
     tasks = one_for_long([0.1] * 3, 10.0)
     tasks += [Task(0.1, 10 - alone, function=f"other-{n}", worker=n) for n in range(3)]
-    finding = found(in_sequence(tasks, workers=4)).get("straggler")
+    finding = by_code(in_sequence(tasks, workers=4)).get("straggler")
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(0.75 * alone)
 
 
 def test_no_remedy_is_known_where_another_task_takes_about_as_long():
-    finding = found(in_sequence(one_for_long([0.4, 0.4, 1.2], 1.25), workers=4))["straggler"]
+    finding = by_code(in_sequence(one_for_long([0.4, 0.4, 1.2], 1.25), workers=4))["straggler"]
     assert finding.advice == "no remedy is known: splitting that task is not predicted to help"
     assert finding.seconds_lost == pytest.approx(0.05)
     assert finding.kind == "about"
@@ -143,20 +143,20 @@ def test_without_known_times_no_share_of_them_is_lost(scheduler, with_pool, coll
         columns = {name: [value] for name, value in pool.items()}
         columns["cpu_seconds"] = [1.0]
         recording = replace(recording, threads=filled_table("threads", columns))
-    assert set(found(recording)) == {"failed-tasks"}
+    assert set(by_code(recording)) == {"failed-tasks"}
 
 
 def test_a_task_that_did_not_stop_is_no_end():
     unfinished = Task(1.25, NAN, worker=0, collected=1.25, outcome="unfinished")
     recording = run([*one_for_long([0.4] * 3, 1.25), unfinished], workers=4, stop=1.25)
-    assert "('work', 3) took 1.25 s" in found(recording)["straggler"].evidence
+    assert "('work', 3) took 1.25 s" in by_code(recording)["straggler"].evidence
 
 
 def test_a_straggler_before_the_last_step_is_found():
     parts = one_for_long([0.4] * 3, 1.25)
     total = Task(1.25, 1.35, function="sum", depends_on=(0, 1, 2, 3))
     report = Task(1.35, 1.4, function="report", depends_on=(4,))
-    results = found(run([*parts, total, report], workers=4))
+    results = by_code(run([*parts, total, report], workers=4))
     assert "imbalance" not in results
     assert results["straggler"].evidence.startswith("Task ('work', 3) took 1.25 s")
     # As if the last step was not there: 0.85 s, of which a quarter remains.
@@ -169,10 +169,10 @@ def test_a_later_step_of_the_same_function_is_no_straggler():
     parts = [Task(0.0, 0.4, worker=n, function="qr") for n in range(4)]
     stacked = Task(0.4, 0.45, function="stack", depends_on=(0, 1, 2, 3))
     both = Task(0.45, 1.7, function="qr", depends_on=(4,))
-    assert "straggler" not in found(run([*parts, stacked, both], workers=4))
+    assert "straggler" not in by_code(run([*parts, stacked, both], workers=4))
     # The same, but it could have run beside the others.
     alone = Task(0.45, 1.7, function="qr")
-    assert "straggler" in found(run([*parts, stacked, alone], workers=4))
+    assert "straggler" in by_code(run([*parts, stacked, alone], workers=4))
 
 
 def test_what_runs_alone_for_longer_hides_no_straggler():
@@ -180,7 +180,7 @@ def test_what_runs_alone_for_longer_hides_no_straggler():
     load = Task(0, 2.0, function="load")
     parts = [Task(2.0, 2.4, worker=n, depends_on=(0,)) for n in range(3)]
     slow = Task(2.0, 3.5, worker=3, depends_on=(0,))
-    results = found(run([load, *parts, slow], workers=4))
+    results = by_code(run([load, *parts, slow], workers=4))
     assert "('work', 4) took 1.50 s" in results["straggler"].evidence
     assert results["straggler"].seconds_lost == pytest.approx(1.1 * 3 / 4)
 
@@ -188,4 +188,4 @@ def test_what_runs_alone_for_longer_hides_no_straggler():
 def test_a_slow_task_beside_busy_workers_is_no_straggler():
     others = [Task(n / 4, (n + 1) / 4, worker=w) for w in range(3) for n in range(5)]
     total = Task(1.25, 1.3, function="sum", depends_on=tuple(range(16)))
-    assert "straggler" not in found(run([*others, Task(0, 1.25, worker=3), total], workers=4))
+    assert "straggler" not in by_code(run([*others, Task(0, 1.25, worker=3), total], workers=4))

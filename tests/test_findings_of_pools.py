@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from .tables import filled_table
-from .test_finding_thresholds import found, two_at_once, with_threads, with_waits
+from .test_finding_thresholds import by_code, two_at_once, with_threads, with_waits
 
 pytestmark = pytest.mark.once
 
@@ -15,7 +15,7 @@ CODE = "thread-oversubscription"
 
 
 def the(recording):
-    return found(recording)[CODE]
+    return by_code(recording)[CODE]
 
 
 def beside_others(recording, cpu):

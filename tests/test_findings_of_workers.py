@@ -14,7 +14,7 @@ from .stacks import LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
 from .test_finding_thresholds import (
     Task,
-    found,
+    by_code,
     run,
     straggling,
     tasks_with_overhead,
@@ -28,9 +28,14 @@ pytestmark = pytest.mark.once
 
 def waiting(share, tasks=100, workers=2):
     """Two workers in turn run tasks that are collected late: free ones wait in that share."""
-    each, work = 0.01, 0.01 * (1 - share)
+    period, work = 0.01, 0.01 * (1 - share)
     rows = [
-        Task(n // 2 * each, n // 2 * each + work, worker=n % 2, collected=(n // 2 + 1) * each)
+        Task(
+            n // 2 * period,
+            n // 2 * period + work,
+            worker=n % 2,
+            collected=(n // 2 + 1) * period,
+        )
         for n in range(tasks)
     ]
     return run(rows, workers=workers)
@@ -41,7 +46,7 @@ def waiting(share, tasks=100, workers=2):
     [(0.74, 100, False), (0.76, 100, True), (0.76, 50, True), (0.76, 48, False)],
 )
 def test_scheduler_bound(share, tasks, is_found):
-    finding = found(waiting(share, tasks)).get("scheduler-bound")
+    finding = by_code(waiting(share, tasks)).get("scheduler-bound")
     assert bool(finding) == is_found
     if finding:
         assert finding.severity == "high"
@@ -54,8 +59,8 @@ def test_one_thread_that_runs_tasks_and_scheduler_is_not_scheduler_bound():
     recording = waiting(0.9)
     columns = {name: recording.computations[name] for name in recording.computations.columns}
     alone = filled_table("computations", {**columns, "scheduler": ["synchronous"]})
-    assert "scheduler-bound" not in found(replace(recording, computations=alone))
-    assert "tasks-too-small" in found(tasks_with_overhead(120, 0.001, 0.009))
+    assert "scheduler-bound" not in by_code(replace(recording, computations=alone))
+    assert "tasks-too-small" in by_code(tasks_with_overhead(120, 0.001, 0.009))
 
 
 def taking_turns(locked, count=4):
@@ -70,7 +75,7 @@ def taking_turns(locked, count=4):
     ("locked", "severity"), [(0.14, None), (0.17, "medium"), (0.29, "medium"), (0.31, "high")]
 )
 def test_lock_bound(locked, severity):
-    finding = found(taking_turns(locked)).get("lock-bound")
+    finding = by_code(taking_turns(locked)).get("lock-bound")
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(2 * locked, rel=0.05)
@@ -81,9 +86,9 @@ def test_lock_bound(locked, severity):
 
 def test_what_cannot_be_simulated_is_at_most_what_was_waited(monkeypatch):
     monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 1)
-    finding = found(taking_turns(0.5))["lock-bound"]
+    finding = by_code(taking_turns(0.5))["lock-bound"]
     assert (finding.kind, finding.seconds_lost) == ("at most", pytest.approx(1.0))
-    finding = found(waiting(0.8))["scheduler-bound"]
+    finding = by_code(waiting(0.8))["scheduler-bound"]
     assert (finding.kind, finding.seconds_lost) == ("at most", pytest.approx(0.4, rel=0.02))
 
 
@@ -101,7 +106,7 @@ def test_lock_bound_names_the_line_outside_the_standard_library():
         ]
     )
     tables = {name: getattr(stacks, name) for name in ("frames", "call_tree", "samples")}
-    evidence = found(replace(recording, **tables))["lock-bound"].evidence
+    evidence = by_code(replace(recording, **tables))["lock-bound"].evidence
     # Only what waits in these tasks is named, the line with most of it first; of the standard
     # library, no line.
     assert "in main (~/code/main.py:5) and update (/code/update.py:9). Mostly" in evidence
@@ -117,14 +122,14 @@ def test_a_task_that_waits_for_what_it_computes_inside_waits_for_no_lock(seconds
         ]
     )
     tables = {name: getattr(stacks, name) for name in ("frames", "call_tree", "samples")}
-    assert ("lock-bound" in found(replace(taking_turns(0.5), **tables))) == is_found
+    assert ("lock-bound" in by_code(replace(taking_turns(0.5), **tables))) == is_found
 
 
 @pytest.mark.parametrize(("waited", "code"), [(0.62, "lock-bound"), (0.63, "too-few-threads")])
 def test_tasks_that_share_a_lock_do_not_all_wait_for_it(waited, code):
     # Of two tasks at a time one holds the lock: half of their time, and a quarter for the samples.
     recording = taking_turns(waited, count=24)
-    results = found(recording)
+    results = by_code(recording)
     assert set(results) & {"lock-bound", "too-few-threads"} == {code}
     if code == "too-few-threads":
         assert results[code].evidence.startswith(
@@ -137,7 +142,7 @@ def test_tasks_that_share_a_lock_do_not_all_wait_for_it(waited, code):
 def test_many_tasks_that_share_a_lock_do_not_all_wait_for_it(waited, is_lock):
     rows = [Task(n // 8, n // 8 + 1, 1 - waited, worker=n % 8) for n in range(64)]
     recording = with_waits(run(rows, workers=8), "lock-wait")
-    assert ("lock-bound" in found(recording)) == is_lock
+    assert ("lock-bound" in by_code(recording)) == is_lock
 
 
 @pytest.mark.parametrize(
@@ -157,7 +162,7 @@ def test_a_lock_may_hide_that_tasks_hold_the_gil(locked, cpu, kind):
     columns = {name: recording.tasks[name] for name in recording.tasks.columns}
     columns["thread_cpu"] = [cpu] * len(rows)
     recording = replace(recording, tasks=filled_table("tasks", columns))
-    finding = found(recording)["lock-bound"]
+    finding = by_code(recording)["lock-bound"]
     assert finding.kind == kind
     assert ("GIL" in finding.advice) == (kind == "at most")
 
@@ -166,11 +171,11 @@ def test_a_lock_may_hide_that_tasks_hold_the_gil(locked, cpu, kind):
 def test_waits_for_a_librarys_threads_are_no_lock(used, is_found):
     # Two tasks used a second together: 15% of all are 0.18 s.
     recording = with_threads(used, 0.5, activity="lock-wait")
-    assert ("lock-bound" in found(recording)) == is_found
+    assert ("lock-bound" in by_code(recording)) == is_found
 
 
 def test_nothing_is_said_of_locks_without_recorded_waits():
-    assert "lock-bound" not in found(two_at_once(cpu=0.5))
+    assert "lock-bound" not in by_code(two_at_once(cpu=0.5))
 
 
 def sleeping(count, workers=2, cpu=0.0, scheduler="threads"):
@@ -183,7 +188,7 @@ def sleeping(count, workers=2, cpu=0.0, scheduler="threads"):
 
 @pytest.mark.parametrize("activity", ["sleep", "io-wait", "device-wait"])
 def test_too_few_threads(activity):
-    finding = found(with_waits(sleeping(16), activity))["too-few-threads"]
+    finding = by_code(with_waits(sleeping(16), activity))["too-few-threads"]
     # Sixteen tasks took eight seconds; eight at once take two.
     assert "num_workers=8" in finding.advice
     assert finding.seconds_lost == pytest.approx(6.0, rel=0.02)
@@ -192,7 +197,7 @@ def test_too_few_threads(activity):
 
 
 def test_the_fewest_threads_that_gain_most_are_advised():
-    finding = found(with_waits(sleeping(64), "sleep"))["too-few-threads"]
+    finding = by_code(with_waits(sleeping(64), "sleep"))["too-few-threads"]
     # Of 32 s, 8 threads gain 24 s, 32 threads 30 s: four fifths are 24 s.
     assert "num_workers=8" in finding.advice
     assert finding.seconds_lost == pytest.approx(24.0, rel=0.02)
@@ -201,7 +206,7 @@ def test_the_fewest_threads_that_gain_most_are_advised():
 @pytest.mark.parametrize(("cpu", "is_found"), [(0.59, True), (0.61, False)])
 def test_too_few_threads_needs_tasks_that_mostly_wait(cpu, is_found):
     recording = with_waits(sleeping(16, workers=1, cpu=cpu), "sleep")
-    assert ("too-few-threads" in found(recording)) == is_found
+    assert ("too-few-threads" in by_code(recording)) == is_found
 
 
 @pytest.mark.parametrize(
@@ -214,7 +219,7 @@ def test_too_few_threads_needs_tasks_that_mostly_wait(cpu, is_found):
     ids=["locks", "no more tasks", "waits not recorded"],
 )
 def test_more_threads_are_not_advised_where_they_do_not_help(recording):
-    assert "too-few-threads" not in found(recording)
+    assert "too-few-threads" not in by_code(recording)
 
 
 def test_more_threads_that_are_predicted_to_take_longer_are_not_advised(monkeypatch):
@@ -222,20 +227,20 @@ def test_more_threads_that_are_predicted_to_take_longer_are_not_advised(monkeypa
         return -0.001 * (workers or 0)
 
     monkeypatch.setattr(Analysis, "seconds_saved", longer)
-    assert "too-few-threads" not in found(with_waits(sleeping(2), "sleep"))
+    assert "too-few-threads" not in by_code(with_waits(sleeping(2), "sleep"))
 
 
 @pytest.mark.parametrize(("last", "is_found"), [("finalize", False), ("sum", True)])
 def test_what_makes_one_result_of_all_chunks_is_no_chunk(last, is_found):
     parts = [Task(0, 0.1, worker=n) for n in range(4)]
     result = Task(0.1, 5.1, function=last, depends_on=(0, 1, 2, 3))
-    results = found(run([*parts, result], workers=4, cpus=4))
+    results = by_code(run([*parts, result], workers=4, cpus=4))
     assert ("chunks-too-large" in results) == is_found
 
 
 def test_a_chunk_before_one_result_is_made_is_too_large():
     tasks = [Task(0, 1.0), Task(1.0, 1.2, function="finalize", depends_on=(0,))]
-    finding = found(run(tasks, workers=4, cpus=4))["chunks-too-large"]
+    finding = by_code(run(tasks, workers=4, cpus=4))["chunks-too-large"]
     assert finding.seconds_lost == pytest.approx(0.75)
 
 
@@ -256,7 +261,7 @@ def at_once(recording, times):
 @pytest.mark.parametrize("times", [1, 3, 8])
 def test_computations_at_once_gain_as_much_from_threads(times):
     recording = with_waits(at_once(sleeping(16), times), "sleep")
-    finding = found(recording)["too-few-threads"]
+    finding = by_code(recording)["too-few-threads"]
     # Of eight seconds that pass, however many computations share them.
     assert finding.seconds_lost == pytest.approx(6.0, rel=0.02)
     assert finding.severity == "high"
@@ -272,7 +277,7 @@ def test_computations_at_once_lose_as_much_to_a_lock(times, simulated, monkeypat
     recording = with_waits(at_once(run(rows), times), "lock-wait")
     columns = {name: recording.waits[name] for name in recording.waits.columns}
     waits = filled_table("waits", {**columns, "seconds": columns["seconds"] * 0.4})
-    finding = found(replace(recording, waits=waits))["lock-bound"]
+    finding = by_code(replace(recording, waits=waits))["lock-bound"]
     assert finding.seconds_lost == pytest.approx(3.2, rel=0.02)
 
 
@@ -286,7 +291,7 @@ def test_programs_that_tasks_start_use_cpus(percent, lost):
         # What is sampled outside computations does not count.
         samples = {"time": [-1.0, *np.arange(0.5, 8), 9.0], "cpu": [0.0, *[percent] * 8, 0.0]}
         recording = replace(recording, resources=filled_table("resources", samples))
-    finding = found(recording).get("too-few-threads")
+    finding = by_code(recording).get("too-few-threads")
     assert (finding and finding.seconds_lost) == (lost and pytest.approx(lost, rel=0.02))
     if finding and percent:
         assert f"{amount(2 - percent / 100)} of 2 CPUs were idle" in finding.evidence
@@ -312,22 +317,22 @@ def test_more_threads_would_wait_for_the_same_lock(locked, is_found):
         for name, seconds in zip(mixed["activity"], mixed["seconds"], strict=True)
     ]
     other = replace(recording, waits=filled_table("waits", mixed))
-    assert ("too-few-threads" in found(other)) == is_found
+    assert ("too-few-threads" in by_code(other)) == is_found
 
 
 @pytest.mark.parametrize(
-    ("rest", "is_found"),
+    ("other_seconds", "is_found"),
     # The one task has 89% or 91% of the work.
     [(0.124, False), (0.099, True)],
 )
-def test_chunks_too_large(rest, is_found):
-    tasks = [Task(0, 1, function="load"), Task(0, rest, function="other", worker=1)]
-    finding = found(run(tasks)).get("chunks-too-large")
+def test_chunks_too_large(other_seconds, is_found):
+    tasks = [Task(0, 1, function="load"), Task(0, other_seconds, function="other", worker=1)]
+    finding = by_code(run(tasks)).get("chunks-too-large")
     assert bool(finding) == is_found
     if finding:
-        assert finding.seconds_lost == pytest.approx(1 - (1 + rest) / 2)
+        assert finding.seconds_lost == pytest.approx(1 - (1 + other_seconds) / 2)
         assert finding.evidence.startswith("1 task of load")
-        assert "imbalance" not in found(run(tasks))
+        assert "imbalance" not in by_code(run(tasks))
         assert finding.where.intervals == ((0.0, 1.0),)
 
 
@@ -374,19 +379,19 @@ def in_a_loop(steps, computations=5):
 )
 def test_results_that_are_computed_one_by_one_are_to_be_computed_together(steps, code):
     codes = {"chunks-too-large", "serial-chain"}
-    several = found(in_a_loop(steps))
+    several = by_code(in_a_loop(steps))
     assert codes & set(several) == {code}
     assert several[code].seconds_lost == pytest.approx(2.5)
     assert several[code].advice.startswith("compute results that do not depend on each other")
-    single = found(in_a_loop(steps, computations=1))
+    single = by_code(in_a_loop(steps, computations=1))
     assert codes & set(single) == {code}
     assert "dask.compute" not in single[code].advice
 
 
 def test_more_workers_than_cpus_do_not_compute_more():
-    finding = found(run([Task(0, 1)], workers=8))["chunks-too-large"]
+    finding = by_code(run([Task(0, 1)], workers=8))["chunks-too-large"]
     assert finding.seconds_lost == pytest.approx(0.5)
-    finding = found(run([Task(0, 1, cpu=0.0)], workers=8))["chunks-too-large"]
+    finding = by_code(run([Task(0, 1, cpu=0.0)], workers=8))["chunks-too-large"]
     assert finding.seconds_lost == pytest.approx(7 / 8)
 
 
@@ -414,7 +419,7 @@ def test_more_workers_than_cpus_do_not_compute_more():
     ],
 )
 def test_chunks_too_large_says_how_few_tasks_had_the_work(tasks, stop, said, lost, severity):
-    finding = found(run(tasks, stop, workers=4, cpus=4))["chunks-too-large"]
+    finding = by_code(run(tasks, stop, workers=4, cpus=4))["chunks-too-large"]
     assert finding.evidence == said
     assert finding.seconds_lost == pytest.approx(lost)
     assert (finding.severity, finding.kind) == (severity, "at most")
@@ -423,33 +428,33 @@ def test_chunks_too_large_says_how_few_tasks_had_the_work(tasks, stop, said, los
 @pytest.mark.parametrize(("stop", "is_found"), [(3.32, True), (3.35, False)])
 def test_what_large_chunks_cost_must_be_worth_reporting(stop, is_found):
     recording = run([Task(0, 1.0)], stop=stop)
-    assert ("chunks-too-large" in found(recording)) == is_found
+    assert ("chunks-too-large" in by_code(recording)) == is_found
 
 
 def test_as_many_tasks_as_workers_are_enough():
-    assert "chunks-too-large" not in found(two_at_once())
-    assert "chunks-too-large" not in found(run([Task(0, 1)], workers=1))
+    assert "chunks-too-large" not in by_code(two_at_once())
+    assert "chunks-too-large" not in by_code(run([Task(0, 1)], workers=1))
 
 
 def test_a_long_task_among_many_of_its_function_is_a_straggler():
-    codes = set(found(straggling(20.0, others=3)))
+    codes = set(by_code(straggling(20.0, others=3)))
     assert "straggler" in codes
     assert "chunks-too-large" not in codes
 
 
 def test_tasks_that_wait_for_each_other_are_a_chain():
     tasks = [Task(n, n + 1, depends_on=(n - 1,) if n else ()) for n in range(3)]
-    codes = set(found(run(tasks, workers=4)))
+    codes = set(by_code(run(tasks, workers=4)))
     assert "serial-chain" in codes
     assert "chunks-too-large" not in codes
-    assert np.isfinite(found(run(tasks, workers=4))["serial-chain"].seconds_lost)
+    assert np.isfinite(by_code(run(tasks, workers=4))["serial-chain"].seconds_lost)
 
 
 @pytest.mark.parametrize(("cpu", "lost"), [(0.0, 6.0), (0.4, 1.6), (0.5, None)])
 def test_threads_are_advised_in_place_of_processes_that_sleep(cpu, lost):
     """In threads, what tasks compute may take turns for the GIL."""
     recording = with_waits(sleeping(16, scheduler="processes", cpu=cpu), "sleep")
-    finding = found(recording).get("too-few-threads")
+    finding = by_code(recording).get("too-few-threads")
     assert (finding is not None) == (lost is not None)
     if finding:
         assert "scheduler='threads', num_workers=" in finding.advice
@@ -466,7 +471,7 @@ def test_threads_are_advised_in_place_of_processes_that_sleep(cpu, lost):
     ],
 )
 def test_as_many_threads_are_advised_as_gain_four_fifths(count, workers, seconds_lost):
-    finding = found(with_waits(sleeping(count), "sleep"))["too-few-threads"]
+    finding = by_code(with_waits(sleeping(count), "sleep"))["too-few-threads"]
     assert f"num_workers={workers}" in finding.advice
     assert finding.seconds_lost == pytest.approx(seconds_lost, rel=0.02)
 
@@ -475,8 +480,10 @@ def test_metered_io_leaves_cpus_to_other_threads():
     recording = sleeping(16)
     count = len(recording.tasks)
     columns = {"activity": ["read"], "unit": ["seconds"], "value": [0.7], "cpu": [0.2]}
-    columns = {"task": range(count), **{name: each * count for name, each in columns.items()}}
-    finding = found(replace(recording, metrics=filled_table("metrics", columns)))["too-few-threads"]
+    columns = {"task": range(count), **{name: values * count for name, values in columns.items()}}
+    finding = by_code(replace(recording, metrics=filled_table("metrics", columns)))[
+        "too-few-threads"
+    ]
     assert "Tasks slept or waited for I/O for 50% of their time" in finding.evidence
     assert "num_workers=8" in finding.advice
     assert finding.where.functions == ("pause",)
@@ -485,7 +492,7 @@ def test_metered_io_leaves_cpus_to_other_threads():
 def one_by_one(*seconds, scheduler="threads"):
     """Tasks that sleep, on one worker."""
     stops = np.cumsum(seconds)
-    rows = [Task(stop - each, stop, 0.0) for stop, each in zip(stops, seconds, strict=True)]
+    rows = [Task(stop - duration, stop, 0.0) for stop, duration in zip(stops, seconds, strict=True)]
     return run(rows, workers=1, scheduler=scheduler)
 
 
@@ -523,7 +530,7 @@ def one_by_one(*seconds, scheduler="threads"):
 def test_too_few_threads_says_what_was_idle_and_how_many_to_have(
     recording, said, advised, lost, severity
 ):
-    finding = found(with_waits(recording, "sleep")).get("too-few-threads")
+    finding = by_code(with_waits(recording, "sleep")).get("too-few-threads")
     assert (finding is None) == (said is None)
     if finding:
         assert finding.evidence.startswith(f"Tasks slept or waited for I/O for {said}")

@@ -76,11 +76,11 @@ def rows_of(plot: figure) -> list[tuple[float, float, str]]:
 
 def test_phases_are_rows_of_one_glyph():
     recording = recording_of(2.5, 3.6, 10.0, 10.0)
-    known = [(0.0, 2.5, color_of_phase("before")), (2.5, 3.6, color_of_phase("preparing"))]
+    expected = [(0.0, 2.5, color_of_phase("before")), (2.5, 3.6, color_of_phase("preparing"))]
     plot = figure(x_range=(0, 10), y_range=(0, 4))
     assert shade_phases(plot, [recording], 0.0) == [("before", 0.0, 2.5), ("preparing", 2.5, 3.6)]
-    assert rows_of(plot) == known
+    assert rows_of(plot) == expected
     strip = overview([recording], 0.0, plot.x_range, Options())
-    assert rows_of(strip) == known
+    assert rows_of(strip) == expected
     # The part that can be moved is one.
     assert len(list(strip.select(BoxAnnotation))) <= 1

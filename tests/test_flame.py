@@ -552,23 +552,24 @@ def collapsed_of(recording, folder, ending="collapsed", **selection):
     lines = path.read_text(encoding="utf-8").split("\n")
     path.unlink()
     assert lines.pop() == ""
-    found = {}
+    weights = {}
     for line in lines:
         stack, _, weight = line.rpartition(" ")
-        assert stack not in found
-        found[stack] = int(weight)
-    return found
+        assert stack not in weights
+        weights[stack] = int(weight)
+    return weights
 
 
 @pytest.mark.parametrize("ending", ["collapsed", "folded"])
 def test_collapsed_stacks_have_a_line_each_and_whole_microseconds(tmp_path, ending):
-    found = collapsed_of(known_stacks(), tmp_path, ending)
-    assert sum(found.values()) == 7_500_000
-    assert found["tasks;sum;(not sampled)"] == 1_000_000
+    weights = collapsed_of(known_stacks(), tmp_path, ending)
+    assert sum(weights.values()) == 7_500_000
+    assert weights["tasks;sum;(not sampled)"] == 1_000_000
     assert (
-        found["tasks;load;main (~/code/main.py:1);Array.sum (dask/array/core.py:100)"] == 2_500_000
+        weights["tasks;load;main (~/code/main.py:1);Array.sum (dask/array/core.py:100)"]
+        == 2_500_000
     )
-    assert found["tasks;sum;main (~/code/main.py:1);sorted"] == 2_000_000
+    assert weights["tasks;sum;main (~/code/main.py:1);sorted"] == 2_000_000
 
 
 def test_weights_below_a_microsecond_are_not_lost(tmp_path):
@@ -634,9 +635,9 @@ def hostile_stacks():
 def test_hostile_names_are_text_in_every_export_and_in_the_summary(tmp_path):
     profiles, _ = speedscope_of(hostile_stacks(), tmp_path)
     assert len(profiles) == len(HOSTILE)
-    found = collapsed_of(hostile_stacks(), tmp_path)
-    assert len(found) == len(HOSTILE)
-    assert all(stack.count(";") == 3 and stack.isprintable() for stack in found)
+    weights = collapsed_of(hostile_stacks(), tmp_path)
+    assert len(weights) == len(HOSTILE)
+    assert all(stack.count(";") == 3 and stack.isprintable() for stack in weights)
     text = flame_summary(hostile_stacks())
     assert all(len(line) <= 80 and line.isprintable() for line in text.splitlines())
     assert "<script" not in text._repr_html_()

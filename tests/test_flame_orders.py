@@ -372,13 +372,13 @@ def test_a_comparison_has_the_one_view_in_which_each_call_has_its_own_change():
     assert all(group.visible and len(group.labels) == 3 for group in everything)
 
 
-def with_code(recording, place, text):
-    row = {"section": ["calling code"], "name": [place], "value": [text]}
+def with_code(recording, location, text):
+    row = {"section": ["calling code"], "name": [location], "value": [text]}
     return replace(recording, environment=filled_table("environment", row))
 
 
 @pytest.mark.parametrize(
-    ("place", "text", "expected"),
+    ("location", "text", "expected"),
     [
         ("program.py", "a\nb\nc\nd\n    f(1)  # five", "f(1)  # five"),
         ("program.py:4, in main", "def main():\n    f(1)", "f(1)"),
@@ -387,10 +387,10 @@ def with_code(recording, place, text):
         ("as given", "a\nb\nc\nd\ne", None),
     ],
 )
-def test_lines_have_the_code_that_was_recorded(place, text, expected):
+def test_lines_have_the_code_that_was_recorded(location, text, expected):
     main = ("main", "/home/x/program.py", 5, 4)
     recording = recording_of_stacks([((0.0, 1.0), "f", [main], 1.0, 0.0)])
-    assert recorded_lines(with_code(recording, place, text)).get((main[1], 5)) == expected
+    assert recorded_lines(with_code(recording, location, text)).get((main[1], 5)) == expected
 
 
 def test_of_two_files_of_one_name_no_line_is_claimed():

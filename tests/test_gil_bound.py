@@ -13,7 +13,7 @@ from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND, POOL_START
 from dask_diag.formatting import seconds
 
 from .tables import filled_table
-from .test_finding_thresholds import Task, found, run
+from .test_finding_thresholds import Task, by_code, run
 
 pytestmark = pytest.mark.once
 
@@ -36,7 +36,7 @@ def waiting(cpu, for_cpu, for_gil, workers=2, count=40, **columns):
 
 
 def test_waits_for_the_gil_alone_are_as_they_were():
-    finding = found(waiting(0.5, 0.0, 0.5))["gil-bound"]
+    finding = by_code(waiting(0.5, 0.0, 0.5))["gil-bound"]
     assert (finding.kind, finding.severity) == ("about", "high")
     assert finding.seconds_lost == pytest.approx(20)
     assert "perhaps" not in finding.evidence
@@ -51,7 +51,7 @@ def test_waits_for_the_gil_alone_are_as_they_were():
 def test_tasks_that_wait_for_cpus_are_not_said_to_be_bound_by_the_gil(
     cpu, for_cpu, for_gil, workers
 ):
-    assert "gil-bound" not in found(waiting(cpu, for_cpu, for_gil, workers, others_cpu=60.0))
+    assert "gil-bound" not in by_code(waiting(cpu, for_cpu, for_gil, workers, others_cpu=60.0))
 
 
 # Python loops on six threads beside the same programs, and what lies between.
@@ -62,7 +62,7 @@ def test_tasks_that_wait_for_cpus_are_not_said_to_be_bound_by_the_gil(
 def test_where_the_cause_is_not_certain_nothing_is_advised_but_to_measure_again(
     cpu, for_cpu, for_gil, kind
 ):
-    finding = found(waiting(cpu, for_cpu, for_gil, 6))["gil-bound"]
+    finding = by_code(waiting(cpu, for_cpu, for_gil, 6))["gil-bound"]
     assert finding.kind == kind
     assert ("record again while CPUs are free" in finding.advice) == (kind == "at most")
     assert ("releases the GIL" in finding.advice) == (kind == "about")
@@ -74,20 +74,20 @@ def test_where_the_cause_is_not_certain_nothing_is_advised_but_to_measure_again(
 @pytest.mark.parametrize(("cpu", "is_found"), [(0.152, True), (0.148, False)])
 def test_what_is_left_of_the_waits_decides(cpu, is_found):
     # Half of the time is spent waiting for the GIL; of the other half so much has a CPU.
-    assert ("gil-bound" in found(waiting(cpu, 0.5 - cpu, 0.5, 4))) == is_found
+    assert ("gil-bound" in by_code(waiting(cpu, 0.5 - cpu, 0.5, 4))) == is_found
 
 
 def test_processes_have_only_the_cpus_that_other_programs_leave():
     """On an idle machine two of them halve the time; with one and a half CPUs they save a third."""
-    idle = found(waiting(0.5, 0.0, 0.5))["gil-bound"]
+    idle = by_code(waiting(0.5, 0.0, 0.5))["gil-bound"]
     assert "scheduler='processes'" in idle.advice
     assert idle.seconds_lost == pytest.approx(20)
-    busy = found(waiting(0.5, 0.0, 0.5, others_cpu=20.0))["gil-bound"]
+    busy = by_code(waiting(0.5, 0.0, 0.5, others_cpu=20.0))["gil-bound"]
     assert busy.seconds_lost == pytest.approx(40 / 3)
     without_cpus = waiting(0.5, 0.0, 0.5, others_cpu=40.0)
     full = gil_bound(Analysis(without_cpus))
     assert full.seconds_lost == pytest.approx(0, abs=1e-3)
-    assert "gil-bound" not in found(without_cpus)
+    assert "gil-bound" not in by_code(without_cpus)
     assert "worker processes do not help" in full.advice
 
 
@@ -107,7 +107,7 @@ def test_processes_start_in_more_time_on_a_busy_machine(others, longer):
 def test_guesses_leave_out_what_other_programs_had(others, is_found):
     tasks = [Task(0, 1, 0.5), Task(0, 1, 0.5, worker=1)]
     recording = run(tasks, voluntary_switches=1000.0, others_cpu=others)
-    finding = found(recording).get("gil-bound")
+    finding = by_code(recording).get("gil-bound")
     assert (finding is not None) == is_found
     if finding:
         assert finding.kind == "at most"
@@ -131,7 +131,7 @@ def with_threads(recording, **cpu_of_kinds):
 @pytest.mark.parametrize(("scheduler", "own"), [(0.0, 1.0), (5.0, 0.8), (20.0, 0.5), (80.0, 0.2)])
 def test_waits_for_the_schedulers_thread_are_not_those_for_tasks(scheduler, own):
     recording = with_threads(waiting(0.5, 0.0, 0.5), tasks=40.0, scheduler=scheduler)
-    finding = found(recording).get("gil-bound")
+    finding = by_code(recording).get("gil-bound")
     assert (finding is not None) == (0.5 * own >= 0.15)
     if finding:
         assert finding.kind == "about"
@@ -162,7 +162,7 @@ def test_no_more_processes_are_advised_than_there_are_cpus(workers, advised):
     """The tasks compute for 40 s in all, one at a time; two processes need half of that."""
     share = 1 / workers
     recording = sized(waiting(share, 0.0, 1 - share, workers), 8.0)
-    advice = found(recording)["gil-bound"].advice
+    advice = by_code(recording)["gil-bound"].advice
     assert advised in advice
     saved = float(advice.split("predicted to save ")[1].split(" ")[0])
     # Less up to a batch of six, which one of them runs alone.
@@ -183,14 +183,14 @@ def with_graph_bytes(recording, size):
 @pytest.mark.parametrize(("size", "is_advised"), [(0.0, True), (1.8e9, True), (2.4e9, False)])
 def test_data_in_the_graph_are_moved_to_processes(size, is_advised):
     recording = with_graph_bytes(sized(waiting(0.5, 0.0, 0.5), 8.0), size)
-    advice = found(recording)["gil-bound"].advice
+    advice = by_code(recording)["gil-bound"].advice
     assert ("compute with scheduler='processes', predicted to save" in advice) == is_advised
     assert ("of data in the graph" in advice) == (size > 0)
     assert "which is not known" not in advice
 
 
 def test_unknown_data_in_the_graph_are_a_condition():
-    advice = found(sized(waiting(0.5, 0.0, 0.5), 8.0))["gil-bound"].advice
+    advice = by_code(sized(waiting(0.5, 0.0, 0.5), 8.0))["gil-bound"].advice
     assert "less than 1.92 GB of data, which is not known" in advice
 
 

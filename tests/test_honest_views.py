@@ -76,9 +76,9 @@ def test_nothing_stood_out_only_where_everything_was_examined(tmp_path):
     assert no_findings(truncated).startswith("No findings in what could be loaded; ")
     assert no_findings(empty) == "No findings: no tasks were recorded."
     for recording, expected in ((truncated, "No findings in what"), (empty, "No findings: no")):
-        found = page_of(recording, tmp_path).sections["findings"]
-        assert expected in found
-        assert "Nothing stood out" not in found
+        section = page_of(recording, tmp_path).sections["findings"]
+        assert expected in section
+        assert "Nothing stood out" not in section
 
 
 def test_a_file_that_is_cut_anywhere_has_a_summary_and_a_report(tmp_path):

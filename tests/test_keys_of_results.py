@@ -65,13 +65,13 @@ def tokens(count):
 
 def encoded(chunks):
     written = Preceding()
-    return [encode_chunk(each, 1, written) for each in chunks]
+    return [encode_chunk(part, 1, written) for part in chunks]
 
 
 def assert_come_back(chunks):
     payloads, read = encoded(chunks), Preceding()
-    for payload, each in zip(payloads, chunks, strict=True):
-        assert_same(joined([decode_chunk(memoryview(payload), read)], []), each)
+    for payload, expected in zip(payloads, chunks, strict=True):
+        assert_same(joined([decode_chunk(memoryview(payload), read)], []), expected)
     return payloads
 
 
@@ -109,8 +109,8 @@ def test_the_token_of_a_key_is_in_the_file_once(delay):
     collected = np.sort(RNG.integers(10**12, 10**12 + 10**6, rows)) / 1e6
     parts = zip(keys, results, strict=True)
     chunks = [chunk(*part, collected=collected, start=collected + 20e-6) for part in parts]
-    without = [replace(each, cached_results=NOTHING.cached_results) for each in chunks]
-    sizes = [sum(map(len, assert_come_back(each))) for each in (chunks, without)]
+    without = [replace(part, cached_results=NOTHING.cached_results) for part in chunks]
+    sizes = [sum(map(len, assert_come_back(part))) for part in (chunks, without)]
     assert sizes[1] > 16 * rows * count
     assert (sizes[0] - sizes[1]) / (rows * (count - delay)) < 1.5
 
@@ -151,8 +151,8 @@ def test_a_file_is_followed_and_truncated_anywhere(tmp_path):
     chunks = [chunk(keys[n], keys[n - 1] if n else []) for n in range(5)]
     follower, followed, contents = Follower(path), [], []
     with Writer(path) as writer:
-        for each in chunks:
-            writer.append(each, chunk(["running-1"], keys[0]))
+        for part in chunks:
+            writer.append(part, chunk(["running-1"], keys[0]))
             update = follower.poll()
             followed += update.chunks
             assert joined([update.provisional], []).cached_results.key.tolist() == keys[0]
@@ -160,9 +160,9 @@ def test_a_file_is_followed_and_truncated_anywhere(tmp_path):
     for count, content in enumerate(contents, 1):
         path.write_bytes(content)
         results = load(path).cached_results.key.tolist()
-        expected = [key for each in keys[: count - 1] for key in each]
+        expected = [key for keys_of_part in keys[: count - 1] for key in keys_of_part]
         assert results == [*expected, *keys[0]]
-    expected = [key for each in keys[:-1] for key in each]
+    expected = [key for keys_of_part in keys[:-1] for key in keys_of_part]
     assert joined(followed, []).cached_results.key.tolist() == expected
 
 

@@ -79,12 +79,12 @@ def seconds_of_tasks(prof):
 
 def by_key(recording):
     """Seconds of the samples of each function and key."""
-    found = {}
+    by_pair = {}
     samples = recording.samples
     for row in samples.rows(samples.root.where(Root.TASKS)).to_dicts():
-        place = row["function"], row["key"]
-        found[place] = found.get(place, 0.0) + row["seconds"]
-    return found
+        pair = row["function"], row["key"]
+        by_pair[pair] = by_pair.get(pair, 0.0) + row["seconds"]
+    return by_pair
 
 
 # Truth
@@ -194,8 +194,8 @@ def test_summary_and_export_take_a_key(tmp_path, retried):
             sprof.export(tmp_path / f"{name}.folded", key=text, overwrite=True)
         assert "mostly_b" not in (tmp_path / "first.folded").read_text()
         assert "mostly_b" in (tmp_path / "both.folded").read_text()
-        whole, part = sprof.summary(), sprof.summary(begin, begin + 60, "work", FIRST)
-        assert part.splitlines()[0] != whole.splitlines()[0]
+        of_all, part = sprof.summary(), sprof.summary(begin, begin + 60, "work", FIRST)
+        assert part.splitlines()[0] != of_all.splitlines()[0]
         seconds = sprof.tree(key=FIRST)["total_wall"][0]
         assert part.startswith(f"{seconds:.3g} s of tasks")
 
@@ -235,11 +235,11 @@ def test_every_selection_takes_a_key(tmp_path):
 
 def seconds_collected(collected):
     """Seconds by function, key and node, and by cycle."""
-    found = {}
+    by_cycle = {}
     for number, packed in collected.snapshot().cycles.items():
         for (group, node), (seconds, _, _) in packed.cells().items():
-            found.setdefault((group.function, group.key, node), {})[number] = seconds
-    return found
+            by_cycle.setdefault((group.function, group.key, node), {})[number] = seconds
+    return by_cycle
 
 
 def test_what_was_seen_of_a_task_before_it_was_long_is_reported_with_it():
@@ -288,21 +288,21 @@ def test_nothing_is_lost_or_reported_twice(seen):
     expected, lengths = {}, {}
     for n, _, seconds in seen:
         lengths[n] = lengths.get(n, 0.0) + seconds
-    for place, (n, name, seconds) in enumerate(seen):
-        collected.see(place * 0.125 + 1, runs[n], made[name], seconds, seconds / 2)
+    for number, (n, name, seconds) in enumerate(seen):
+        collected.see(number * 0.125 + 1, runs[n], made[name], seconds, seconds / 2)
         key = str(n) if lengths[n] >= LONG * cycle else ""
-        found = expected.setdefault((f"f{n % 2}", key, name), [0.0, 0.0, 0])
+        sums = expected.setdefault((f"f{n % 2}", key, name), [0.0, 0.0, 0])
         for column, value in enumerate((seconds, seconds / 2, 1)):
-            found[column] += value
-    found = collected.snapshot()
+            sums[column] += value
+    snapshot = collected.snapshot()
     summed = {}
-    for packed in found.cycles.values():
+    for packed in snapshot.cycles.values():
         for ((function, key, _), node), values in packed.cells().items():
-            name = found.lines[found.line_of_node[node]].name
+            name = snapshot.lines[snapshot.line_of_node[node]].name
             sums = summed.setdefault((function, key, name), [0.0, 0.0, 0])
             for column, value in enumerate(values):
                 sums[column] += value
-    assert summed == {place: pytest.approx(values) for place, values in expected.items()}
+    assert summed == {cell: pytest.approx(values) for cell, values in expected.items()}
 
 
 def test_merged_cycles_merge_their_keys(monkeypatch):
@@ -314,15 +314,15 @@ def test_merged_cycles_merge_their_keys(monkeypatch):
         # Others last for half a cycle, as long as cycles are not merged.
         collected.see(second + 0.75, Run("sum", second), stack, 0.5, 0.0)
         started += 1
-    found = seconds_collected(collected)
+    collected_seconds = seconds_collected(collected)
     # What was spread over two cycles is not counted by looks, but it is all there.
-    assert sum(found["sum", str(FIRST), 0].values()) == 64.0
-    assert sum(map(sum, (each.values() for each in found.values()))) == 96.0
+    assert sum(collected_seconds["sum", str(FIRST), 0].values()) == 64.0
+    assert sum(map(sum, (by_cycle.values() for by_cycle in collected_seconds.values()))) == 96.0
     assert collected.snapshot().cycle == 16.0
-    others = {key for _, key, _ in found} - {"", str(FIRST)}
+    others = {key for _, key, _ in collected_seconds} - {"", str(FIRST)}
     # Those of the latest cycles may be tracked individually until the next time.
     assert all(int(key) >= 32 for key in others)
-    assert sum(found["sum", "", 0].values()) >= 16.0
+    assert sum(collected_seconds["sum", "", 0].values()) >= 16.0
 
 
 def test_the_ends_of_a_long_task_keep_its_key_when_cycles_merge(monkeypatch):
@@ -394,9 +394,11 @@ def test_an_hour_of_tasks_with_keys_is_small():
         if tick % 2000 == 0:
             assert size_of(collected) < 50e6
     assert size_of(collected) < 50e6
-    found = collected.snapshot()
-    assert sum(sum(packed.seconds) for packed in found.cycles.values()) == pytest.approx(3600 * 16)
-    assert max(len(packed.of) for packed in found.cycles.values()) <= 16 * 3 / LONG + 1
+    snapshot = collected.snapshot()
+    assert sum(sum(packed.seconds) for packed in snapshot.cycles.values()) == pytest.approx(
+        3600 * 16
+    )
+    assert max(len(packed.of) for packed in snapshot.cycles.values()) <= 16 * 3 / LONG + 1
 
 
 def test_while_it_goes_on_there_are_no_more_rows_than_asked_for():
@@ -426,9 +428,11 @@ def test_cells_of_cycles_that_are_remembered_are_those_that_there_are(most, monk
         run = Run(f"work{n % 7}", ("work", n))
         for part in range(4):
             collected.see(n / 4 + part / 10, run, some_stacks[n % 3], 0.125, 0.1)
-        found = collected.snapshot()
-        assert texts_of_cells(*remembered.of(found)) == texts_of_cells(*CellsByCycle().of(found))
-    assert len(remembered.of(found)[1].keys) > 1
+        snapshot = collected.snapshot()
+        assert texts_of_cells(*remembered.of(snapshot)) == texts_of_cells(
+            *CellsByCycle().of(snapshot)
+        )
+    assert len(remembered.of(snapshot)[1].keys) > 1
 
 
 def texts_of_cells(cells, names):

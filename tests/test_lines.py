@@ -78,21 +78,21 @@ def lines_of(recording, plot, tmp_path):
 def test_every_sample_is_in_the_page(tmp_path):
     recording = with_samples(20_000)
     samples = recording.resources
-    (there,) = lines_of(recording, "resources", tmp_path)
-    assert there["time"] == pytest.approx(samples["time"], abs=6e-7)
-    assert there["cpu"] == pytest.approx(samples["cpu"], abs=0.051, nan_ok=True)
-    assert there["memory"] == pytest.approx(1.25e-6 * samples["memory"], abs=1e-6)
-    assert there["read"] == pytest.approx(1e-6 * samples["read"], abs=1e-6)
-    assert there["threads"].tolist() == samples["threads"].tolist()
-    assert there["delay"] == pytest.approx(1e3 * samples["delay"], abs=0.0051)
+    (drawn,) = lines_of(recording, "resources", tmp_path)
+    assert drawn["time"] == pytest.approx(samples["time"], abs=6e-7)
+    assert drawn["cpu"] == pytest.approx(samples["cpu"], abs=0.051, nan_ok=True)
+    assert drawn["memory"] == pytest.approx(1.25e-6 * samples["memory"], abs=1e-6)
+    assert drawn["read"] == pytest.approx(1e-6 * samples["read"], abs=1e-6)
+    assert drawn["threads"].tolist() == samples["threads"].tolist()
+    assert drawn["delay"] == pytest.approx(1e3 * samples["delay"], abs=0.0051)
 
 
 @pytest.mark.parametrize("metric", [None, lambda random, count: random.random(count) * 1e9])
 def test_every_change_of_what_is_held_is_in_the_page(tmp_path, metric):
     recording = with_results(8000, metric)
     levels, total = cached_levels(recording)
-    there = list(lines_of(recording, "cache", tmp_path))
-    for line, level in zip(there, [total, *levels.values()], strict=True):
+    drawn = list(lines_of(recording, "cache", tmp_path))
+    for line, level in zip(drawn, [total, *levels.values()], strict=True):
         assert line["time"] == pytest.approx(level.times, abs=6e-7)
         assert line["amount"] == pytest.approx(level.amounts, abs=1e-6 * level.peak)
 
@@ -149,12 +149,12 @@ def extremes(time, values, reported):
         / (reported["end"] - reported["start"])
         * reported["width"]
     )
-    known = ~np.isnan(np.asarray(values, float))
-    found = {}
-    for p, value in zip(pixel[known], np.asarray(values, float)[known]):
-        low, high = found.get(p, (value, value))
-        found[p] = min(low, value), max(high, value)
-    return found
+    is_known = ~np.isnan(np.asarray(values, float))
+    bounds = {}
+    for p, value in zip(pixel[is_known], np.asarray(values, float)[is_known]):
+        low, high = bounds.get(p, (value, value))
+        bounds[p] = min(low, value), max(high, value)
+    return bounds
 
 
 @pytest.mark.browser
@@ -167,11 +167,13 @@ def test_of_many_samples_the_extremes_of_each_pixel_are_drawn_and_all_when_zoome
     data = reported["data"][0]
     assert len(data["time"]) < 8 * reported["width"]
     missing = [float("nan") if v is None else v for v in data["cpu"]]
-    there = extremes(data["time"], missing, reported)
+    of_drawn = extremes(data["time"], missing, reported)
     expected = extremes(samples["time"], samples["cpu"], reported)
     # A sample on the edge of two pixels may count to the other one.
-    assert np.mean([there.get(p) == pytest.approx(e, abs=0.06) for p, e in expected.items()]) > 0.99
-    assert max(high for _, high in there.values()) == 311
+    assert (
+        np.mean([of_drawn.get(p) == pytest.approx(e, abs=0.06) for p, e in expected.items()]) > 0.99
+    )
+    assert max(high for _, high in of_drawn.values()) == 311
     begin, end = float(samples["time"][20_000]), float(samples["time"][22_000])
     reported = drawn(page, begin - 1e-4, end + 1e-4)
     assert "each drawn" in reported["status"]

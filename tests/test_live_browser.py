@@ -88,10 +88,10 @@ def opened(window):
         return pages[-1].open(server)
 
     yield open_page
-    for each in pages:
-        each.page.close()
-        assert not each.problems
-        assert all(url.startswith("http://127.0.0.1:") for url in each.addresses)
+    for open_one in pages:
+        open_one.page.close()
+        assert not open_one.problems
+        assert all(url.startswith("http://127.0.0.1:") for url in open_one.addresses)
 
 
 def test_the_page_grows_with_the_file_and_links_to_the_report(opened):
@@ -184,10 +184,10 @@ def peak_memory(pid):
 @pytest.mark.truth
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux")
 def test_a_million_tasks_are_zoomed_in_300_ms_with_50_kb_and_350_mb(browser, retried):
-    tasks, each = many_tasks(1_000_000).tasks, 10_000
+    tasks, rows_each = many_tasks(1_000_000).tasks, 10_000
     with Writer("run.diag") as writer:
-        for first in range(0, len(tasks), each):
-            rows = tasks.rows(slice(first, first + each))
+        for first in range(0, len(tasks), rows_each):
+            rows = tasks.rows(slice(first, first + rows_each))
             writer.append(replace(NOTHING, stop=float(rows.stop.max()), tasks=rows))
     command = [sys.executable, "-m", "dask_diag", "live", "--no-browser", "run.diag"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as viewer:

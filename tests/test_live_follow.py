@@ -148,28 +148,28 @@ def contents(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["closed", "killed"])
 def test_truncated_anywhere(contents, kind):
     content = contents[kind]
-    places = sorted(random.Random(kind).sample(range(len(content)), 100), reverse=True)
+    sizes = sorted(random.Random(kind).sample(range(len(content)), 100), reverse=True)
     path = Path("run.diag")
     path.write_bytes(content)
     old = Viewer()
     old.poll()
-    for place in places:
-        os.truncate(path, place)
+    for size in sizes:
+        os.truncate(path, size)
         new = Viewer()
         for viewer in (old, new):
             viewer.poll()
             if viewer.recording is not None or viewer is new:
                 assert_rows_are_those_of_load(viewer)
             viewer.wait()
-        assert new.state == (FollowState.TRUNCATED if place else FollowState.WAITING), place
+        assert new.state == (FollowState.TRUNCATED if size else FollowState.WAITING), size
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_flipped_bit_anywhere(contents, data):
     content = bytearray(contents[data.draw(st.sampled_from(["closed", "killed"]))])
-    place = data.draw(st.integers(0, len(content) - 1))
-    content[place] ^= 1 << data.draw(st.integers(0, 7))
+    position = data.draw(st.integers(0, len(content) - 1))
+    content[position] ^= 1 << data.draw(st.integers(0, 7))
     Path("run.diag").write_bytes(content)
     viewer = Viewer()
     viewer.wait()
@@ -440,8 +440,8 @@ def test_a_writer_in_another_pid_namespace_is_growing_until_it_is_killed(appende
     tried = subprocess.run(in_another_namespace("true"), capture_output=True, check=False)
     if tried.returncode:
         pytest.skip("no PID namespaces here")
-    here = str(Path(__file__).parent.parent)
-    command = in_another_namespace(sys.executable, "-c", WATCHER, here)
+    project = str(Path(__file__).parent.parent)
+    command = in_another_namespace(sys.executable, "-c", WATCHER, project)
     writer = Writer("run.diag")
     writer.append(example(1))
     with subprocess.Popen(
@@ -476,9 +476,9 @@ for line in sys.stdin:
 """
 
 
-def flip(path, place):
+def flip(path, position):
     content = bytearray(path.read_bytes())
-    content[place] ^= 1
+    content[position] ^= 1
     with open(path, "r+b") as file:
         file.write(content)
 
@@ -497,9 +497,9 @@ def test_a_bit_that_flips_behind_the_reader_is_seen_when_the_file_is_complete():
     assert_rows_are_those_of_load(viewer)
 
 
-@pytest.mark.parametrize("place", [4, 100])
+@pytest.mark.parametrize("position", [4, 100])
 def test_a_bit_that_flips_before_the_reader_is_said_and_costs_no_more_as_the_file_grows(
-    place, monkeypatch
+    position, monkeypatch
 ):
     """In the header of an entry, and in what it holds."""
     read = []
@@ -511,7 +511,7 @@ def test_a_bit_that_flips_before_the_reader_is_said_and_costs_no_more_as_the_fil
         writer.append(example(50))
         viewer.poll()
         writer.append(example(50, seed=1))
-        flip(path, viewer.follower._end + place)
+        flip(path, viewer.follower._end + position)
         for n in range(20):
             writer.append(example(50, seed=2 + n))
             read.clear()
@@ -600,8 +600,8 @@ time.sleep(100)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not say who locks a file")
 def test_a_killed_writer_is_noticed_and_a_stopped_one_is_not_taken_for_killed():
-    here = str(Path(__file__).parent.parent)
-    process = subprocess.Popen([sys.executable, "-c", WRITER, here], stdout=subprocess.PIPE)
+    project = str(Path(__file__).parent.parent)
+    process = subprocess.Popen([sys.executable, "-c", WRITER, project], stdout=subprocess.PIPE)
     try:
         process.stdout.readline()
         viewer = Viewer()

@@ -81,9 +81,9 @@ def test_a_chunk_that_does_not_fit_is_said_until_another_recording_comes(monkeyp
     """`load` refuses the file, however complete it is."""
     encode, texts = writing.encode_chunk, {example(50, seed=2).stop}
 
-    def encoded(recording, *rest):
+    def encoded(recording, *arguments):
         made_up = replace(recording, start="x") if recording.stop in texts else recording
-        return encode(made_up, *rest)
+        return encode(made_up, *arguments)
 
     monkeypatch.setattr(writing, "encode_chunk", encoded)
     viewer = Viewer("run.diag")
@@ -221,8 +221,8 @@ def test_what_is_left_is_the_seconds_of_planned_tasks_over_workers():
     # Two workers were busy for 20 s: 40 s of tasks. Left are 10 of 4 s, and 20 that take as long as
     # others, as none of them is done: 120 s of tasks, 60 s of two workers.
     assert seconds_left(half_done(), 120.0) == pytest.approx(60.0)
-    known = half_done(done={"load": 10, "mean": 5}, seconds={"load": 40.0, "mean": 0.5})
-    assert seconds_left(known, 120.0) == pytest.approx((40 + 15 * 0.1) * 20 / 40.5)
+    two_functions = half_done(done={"load": 10, "mean": 5}, seconds={"load": 40.0, "mean": 0.5})
+    assert seconds_left(two_functions, 120.0) == pytest.approx((40 + 15 * 0.1) * 20 / 40.5)
 
 
 @pytest.mark.parametrize(
@@ -327,9 +327,9 @@ def test_tasks_in_an_interval_are_all_that_touch_it(times, size):
         count = len(start[rows])
         columns = {"start": start[rows], "stop": stop[rows], "function": ["f"] * count}
         arrays.extend(filled_table("tasks", columns))
-    found = arrays.between(20.0, 40.0)
+    touching = arrays.between(20.0, 40.0)
     inside = (stop >= 20.0) & (start <= 40.0)
-    assert found["start"].tolist() == start[inside].tolist()
+    assert touching["start"].tolist() == start[inside].tolist()
 
 
 def test_columns_grow():
@@ -589,15 +589,15 @@ def test_a_file_whose_chunks_do_not_fit_is_a_state(monkeypatch):
 def test_findings_that_lost_most_come_first(monkeypatch):
     """A view shows the seconds, and not the severity, which is of other shares of the time."""
 
-    def found(code, severity, lost):
+    def finding(code, severity, lost):
         return Finding(code, severity, lost, "evidence", "advice", kind="about")
 
     in_a_report = [
-        found("failed-tasks", "high", nan),
-        found("spilling", "high", nan),
-        found("busy-machine", "medium", 0.378),
-        found("gil-bound", "low", 0.482),
-        found("imbalance", "low", 0.1),
+        finding("failed-tasks", "high", nan),
+        finding("spilling", "high", nan),
+        finding("busy-machine", "medium", 0.378),
+        finding("gil-bound", "low", 0.482),
+        finding("imbalance", "low", 0.1),
     ]
     monkeypatch.setattr(findings_so_far, "findings", lambda recording: in_a_report)
     save(example(3), "run.diag")
@@ -605,4 +605,4 @@ def test_findings_that_lost_most_come_first(monkeypatch):
     viewer.poll()
     shown = FindingsSoFar(Path("run.diag")).finish(viewer)
     codes = ["failed-tasks", "gil-bound", "busy-machine", "imbalance", "spilling"]
-    assert [each.code for each in shown] == codes
+    assert [finding.code for finding in shown] == codes

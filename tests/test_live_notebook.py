@@ -138,13 +138,13 @@ def test_a_cell_whose_viewer_ends_at_once_says_so(monkeypatch):
 
 
 def test_the_link_leads_to_where_the_reader_is():
-    here = "live: http://127.0.0.1:5/?token=t"
+    address = "live: http://127.0.0.1:5/?token=t"
     page = "https://hub.example/user/ann/proxy/5/?token=t"
-    assert 'href="http://127.0.0.1:5/?token=t"' in live_cell._link(here)
-    through = f"{here}\nthrough the hub: {page}"
+    assert 'href="http://127.0.0.1:5/?token=t"' in live_cell._link(address)
+    through = f"{address}\nthrough the hub: {page}"
     assert f'href="{page}"' in live_cell._link(through)
     # That machine is not the reader's, and the hub's address is not known.
-    unknown = live_cell._link(f"{here}\nthrough the hub: {UNKNOWN_HUB}")
+    unknown = live_cell._link(f"{address}\nthrough the hub: {UNKNOWN_HUB}")
     assert "href" not in unknown
     assert "JUPYTERHUB_PUBLIC_URL" in unknown
 

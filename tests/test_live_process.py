@@ -33,15 +33,15 @@ pytestmark = [
 
 def viewers_of(path):
     """The processes that view a file."""
-    found = []
+    viewers = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             arguments = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
         if b"--child" in arguments and os.path.abspath(path).encode() in arguments:
-            found.append(int(folder.name))
-    return found
+            viewers.append(int(folder.name))
+    return viewers
 
 
 def end_viewers(path):

@@ -294,7 +294,7 @@ def test_the_answer_has_the_numbers_of_the_file(running):
 
 def test_the_last_state_has_the_numbers_of_the_summary():
     graph = [dask.delayed(sum)([n, 1]) for n in range(30)]
-    graph = dask.delayed(max)([dask.delayed(abs)(each) for each in graph])
+    graph = dask.delayed(max)([dask.delayed(abs)(task) for task in graph])
     with record("run.diag"):
         graph.compute(scheduler="threads", num_workers=2)
     with Running() as running:
@@ -330,13 +330,13 @@ def test_where_much_is_in_each_pixel_pixels_are_wider_and_the_answer_is_small():
 
 
 def test_numbers_alone_are_the_same_without_what_is_drawn(running):
-    whole, numbers = running.answer(), running.answer("p=0")
+    everything, numbers = running.answer(), running.answer("p=0")
     for name in ("now", "view", "stream", "resources", "overview", "limits"):
-        del whole[name]
+        del everything[name]
     for costs in ("took", "polled"):
         assert numbers.pop(costs) > 0
-        assert whole.pop(costs) > 0
-    assert numbers == whole
+        assert everything.pop(costs) > 0
+    assert numbers == everything
     assert len(json.dumps(numbers)) < 5_000
 
 
@@ -514,8 +514,8 @@ def test_it_ends_when_nobody_has_asked_and_nothing_more_is_to_come():
 
         async def idle_after(seconds):
             clock.now += seconds
-            for each in (live, child):
-                each.look()
+            for viewer in (live, child):
+                viewer.look()
             return live.is_idle(), child.is_idle()
 
         try:
@@ -525,13 +525,13 @@ def test_it_ends_when_nobody_has_asked_and_nothing_more_is_to_come():
             with Writer("run.diag") as writer:
                 writer.append(example(3))
                 assert await idle_after(1000) == (False, False)
-            for each in (live, child):
-                each.note_question()
+            for viewer in (live, child):
+                viewer.note_question()
             assert await idle_after(59) == (False, False)
             assert await idle_after(2) == (True, True)
         finally:
-            for each in (live, child):
-                each._sockets[0].close()
+            for viewer in (live, child):
+                viewer._sockets[0].close()
 
     asyncio.run(main())
 
@@ -636,10 +636,10 @@ def test_connections_that_ask_nothing_are_closed(monkeypatch):
 
 
 def test_a_port_that_is_taken_is_one_line_and_status_2():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
         result = CliRunner().invoke(main, ["live", "run.diag", "--port", str(port), "--no-browser"])
     assert result.exit_code == 2
     assert len(result.stderr.strip().splitlines()) == 1

@@ -21,7 +21,7 @@ from dask_diag.capture.system.usage import UsageSoFar
 from dask_diag.formatting import amount
 
 from .tables import filled_table
-from .test_finding_thresholds import Task, found, run, two_at_once, with_waits
+from .test_finding_thresholds import Task, by_code, run, two_at_once, with_waits
 
 SPIN = "import time\nwhile time.process_time() < {seconds}: pass"
 # It ends itself: what has no parent any more is waited for by no one.
@@ -252,7 +252,7 @@ def busy(others, waited, activity="cpu-wait", process_cpu=None, **kwargs):
     ],
 )
 def test_busy_machine(arguments, severity, lost):
-    finding = found(busy(*arguments)).get("busy-machine")
+    finding = by_code(busy(*arguments)).get("busy-machine")
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(lost)
@@ -260,14 +260,14 @@ def test_busy_machine(arguments, severity, lost):
 
 
 def test_other_programs_on_many_cpus_are_few():
-    assert "busy-machine" not in found(busy(1.0, 0.4, cpus=11))
-    assert "busy-machine" in found(busy(1.0, 0.4, cpus=9))
+    assert "busy-machine" not in by_code(busy(1.0, 0.4, cpus=11))
+    assert "busy-machine" in by_code(busy(1.0, 0.4, cpus=9))
 
 
 def test_tasks_of_which_nothing_is_known_have_no_such_finding():
     recording = busy(1.0, 0.4)
     unknown = replace(recording, tasks=recording.tasks.rows(slice(0)))
-    assert "busy-machine" not in found(unknown)
+    assert "busy-machine" not in by_code(unknown)
 
 
 def test_waits_of_a_computation_that_hardly_had_tasks_are_nothing():
@@ -276,7 +276,7 @@ def test_waits_of_a_computation_that_hardly_had_tasks_are_nothing():
     columns["stop"] = columns["stop"] + 100
     columns["others_cpu"] = columns["others_cpu"] + 100
     longer = replace(recording, computations=type(recording.computations)(columns))
-    assert "busy-machine" not in found(longer)
+    assert "busy-machine" not in by_code(longer)
 
 
 def spin_in_another_program(seconds):
@@ -320,13 +320,13 @@ def of_children(cpu, others=0.0, workers=2, **kwargs):
     ],
 )
 def test_waiting_for_programs_that_compute_is_no_io(cpu, others, is_found):
-    assert ("io-bound" in found(of_children(cpu, others))) == is_found
+    assert ("io-bound" in by_code(of_children(cpu, others))) == is_found
 
 
 def test_without_waits_children_that_compute_are_no_io():
     recording = replace(of_children(8.0), waits=filled_table("waits", {}))
-    assert "io-bound" not in found(recording)
-    assert "io-bound" in found(replace(of_children(0.0), waits=filled_table("waits", {})))
+    assert "io-bound" not in by_code(recording)
+    assert "io-bound" in by_code(replace(of_children(0.0), waits=filled_table("waits", {})))
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_without_waits_children_that_compute_are_no_io():
     ],
 )
 def test_more_threads_gain_what_programs_leave_of_the_cpus(cpu, cpus, lost, waited):
-    finding = found(of_children(cpu, cpus=cpus)).get("too-few-threads")
+    finding = by_code(of_children(cpu, cpus=cpus)).get("too-few-threads")
     assert (finding is None) == (lost is None)
     if finding:
         assert finding.seconds_lost == pytest.approx(lost, abs=0.01)

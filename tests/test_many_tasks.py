@@ -44,21 +44,21 @@ def test_every_task_is_in_the_page_as_exactly_as_it_says(tmp_path, mean):
     recording = many_tasks(20_000, mean=mean)
     tasks = recording.tasks
     _, args = page_of(recording, tmp_path)
-    order, lane, there = in_order(recording, args)
+    order, lane, unpacked_tasks = in_order(recording, args)
     tick = args["tick"]
     assert tick <= 1e-6
     assert tick <= np.median(tasks["stop"] - tasks["start"]) / 100 or tick == 1e-9
-    assert len(there["start"]) == 20_000
-    assert there["lane"].tolist() == lane[order].tolist()
+    assert len(unpacked_tasks["start"]) == 20_000
+    assert unpacked_tasks["lane"].tolist() == lane[order].tolist()
     for name in ("start", "stop"):
-        assert np.abs(there[name] - tasks[name][order]).max() <= 0.51 * tick
+        assert np.abs(unpacked_tasks[name] - tasks[name][order]).max() <= 0.51 * tick
     wall = (tasks["stop"] - tasks["start"])[order]
-    off = np.abs(there["cpu"] - tasks["thread_cpu"][order])
+    off = np.abs(unpacked_tasks["cpu"] - tasks["thread_cpu"][order])
     assert (off <= np.maximum(2 * tick, 0.002 * wall + tick)).all()
-    assert there["function"].tolist() == tasks["function"].codes[order].tolist()
-    assert there["outcome"].tolist() == tasks["outcome"].codes[order].tolist()
+    assert unpacked_tasks["function"].tolist() == tasks["function"].codes[order].tolist()
+    assert unpacked_tasks["outcome"].tolist() == tasks["outcome"].codes[order].tolist()
     keys = tasks["key"].tolist()
-    assert keys_of(args, there["function"]) == [keys[row] for row in order.tolist()]
+    assert keys_of(args, unpacked_tasks["function"]) == [keys[row] for row in order.tolist()]
 
 
 def test_tasks_that_overlap_or_whose_times_are_not_known_are_in_the_page(tmp_path):
@@ -73,17 +73,17 @@ def test_tasks_that_overlap_or_whose_times_are_not_known_are_in_the_page(tmp_pat
     start[not_started] = stop[not_started] = cpu[not_started] = np.nan
     odd = with_columns(recording, start=start, stop=stop, thread_cpu=cpu)
     _, args = page_of(odd, tmp_path)
-    order, lane, there = in_order(odd, args)
+    order, lane, unpacked_tasks = in_order(odd, args)
     order = order[~np.isnan(start[order])]
     ends = np.where(np.isnan(stop), recording.stop, stop)
-    assert len(there["start"]) == 4000 - len(not_started)
-    assert there["lane"].tolist() == lane[order].tolist()
-    assert np.abs(there["start"] - start[order]).max() <= 0.51 * args["tick"]
-    assert np.abs(there["stop"] - ends[order]).max() <= 0.51 * args["tick"]
-    assert np.isnan(there["cpu"]).tolist() == np.isnan(cpu[order]).tolist()
-    known = ~np.isnan(cpu[order])
-    off = np.abs(there["cpu"] - cpu[order]) - 0.002 * (ends - start)[order]
-    assert off[known].max() <= 2 * args["tick"]
+    assert len(unpacked_tasks["start"]) == 4000 - len(not_started)
+    assert unpacked_tasks["lane"].tolist() == lane[order].tolist()
+    assert np.abs(unpacked_tasks["start"] - start[order]).max() <= 0.51 * args["tick"]
+    assert np.abs(unpacked_tasks["stop"] - ends[order]).max() <= 0.51 * args["tick"]
+    assert np.isnan(unpacked_tasks["cpu"]).tolist() == np.isnan(cpu[order]).tolist()
+    is_known = ~np.isnan(cpu[order])
+    off = np.abs(unpacked_tasks["cpu"] - cpu[order]) - 0.002 * (ends - start)[order]
+    assert off[is_known].max() <= 2 * args["tick"]
 
 
 def test_any_key_is_in_the_page_as_it_is_shown(tmp_path):
@@ -101,9 +101,9 @@ def test_any_key_is_in_the_page_as_it_is_shown(tmp_path):
     keys = [odd[n % len(odd)] + str(n // 7) for n in range(len(recording.tasks))]
     texts = with_columns(recording, key=PrefixStrings.of(keys))
     path, args = page_of(texts, tmp_path)
-    order, _, there = in_order(texts, args)
+    order, _, unpacked_tasks = in_order(texts, args)
     expected = [keys[row] for row in order.tolist()]
-    for reported, key in zip(keys_of(args, there["function"]), expected):
+    for reported, key in zip(keys_of(args, unpacked_tasks["function"]), expected):
         if len(key) < 200:
             assert reported == shown(key, 10_000)
         else:
@@ -130,8 +130,11 @@ def test_a_million_tasks_have_room_and_keys_without_a_pattern_are_reported_to_be
     entropy = 16 * 5 / 4 * count
     assert entropy < args["size_of_keys"] < 2 * entropy
     assert (path.stat().st_size - without) / count < 8
-    order, _, there = in_order(different, args)
-    assert np.abs(there["start"] - different.tasks["start"][order]).max() <= 0.51 * args["tick"]
+    order, _, unpacked_tasks = in_order(different, args)
+    assert (
+        np.abs(unpacked_tasks["start"] - different.tasks["start"][order]).max()
+        <= 0.51 * args["tick"]
+    )
 
 
 def test_columns_of_any_whole_numbers_and_texts_are_unpacked_as_they_were():
@@ -142,10 +145,10 @@ def test_columns_of_any_whole_numbers_and_texts_are_unpacked_as_they_were():
         "large": np.array([2**52]),
         "text": "ünï 🎉\ud800",
     }
-    there = unpacked(pack(columns))
+    unpacked_columns = unpacked(pack(columns))
     for name in ("none", "bytes", "signed", "large"):
-        assert there[name].tolist() == columns[name].tolist()
-    assert there["text"] == "ünï 🎉\\ud800"
+        assert unpacked_columns[name].tolist() == columns[name].tolist()
+    assert unpacked_columns["text"] == "ünï 🎉\\ud800"
 
 
 def test_rows_of_texts_are_those_that_were_chosen():

@@ -116,13 +116,13 @@ def test_every_task_can_be_reached_with_its_own_times_and_key(opened):
         around = max(stop - start, 1e-3)
         show(page, start - around, stop + around)
         drawn = drawn_with(page, keys[row])
-        place = drawn["key"].index(keys[row])
-        assert drawn["left"][place] == pytest.approx(start, abs=1e-6)
-        assert drawn["right"][place] == pytest.approx(stop, abs=1e-6)
+        index = drawn["key"].index(keys[row])
+        assert drawn["left"][index] == pytest.approx(start, abs=1e-6)
+        assert drawn["right"][index] == pytest.approx(stop, abs=1e-6)
         cpu = float(tasks["thread_cpu"][row])
-        assert drawn["cpu"][place] == pytest.approx(cpu, abs=2e-6 + 0.002 * (stop - start))
-        assert drawn["top"][place] == LANE * int(tasks["worker"][row].split("-")[1])
-        assert FUNCTIONS[drawn["function"][place]] == tasks["function"][row]
+        assert drawn["cpu"][index] == pytest.approx(cpu, abs=2e-6 + 0.002 * (stop - start))
+        assert drawn["top"][index] == LANE * int(tasks["worker"][row].split("-")[1])
+        assert FUNCTIONS[drawn["function"][index]] == tasks["function"][row]
 
 
 @needs_node

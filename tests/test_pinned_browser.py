@@ -22,7 +22,7 @@ FEW, MANY = 75, 6000
 """Of few tasks the page has their times as they were measured, of many in ticks of 1 µs."""
 TICK = 1e-6
 AXIS = "Bokeh.documents[0].get_model_by_name('time axis')"
-PLACE = """([x, y]) => {
+TASK_AT = """([x, y]) => {
     const find = (views) => views.flatMap((view) => view.model.name === "tasks"
         ? [view] : find(view.child_views ?? []))
     const [view] = find(Object.values(Bokeh.index))
@@ -127,7 +127,7 @@ def written(tmp_path_factory):
 
 
 @pytest.fixture(params=[FEW, MANY])
-def known(request, written):
+def known_page(request, written):
     return written(request.param)
 
 
@@ -139,7 +139,7 @@ def show(page, recording, row):
     page.evaluate(f"{AXIS}.setv({{start: {max(0, start - around)}, end: {stop + around}}})")
     settled(page, 300)
     lane = int(tasks.worker[row].split("-")[1])
-    return page.evaluate(PLACE, [(start + stop) / 2, 320 * lane + 100])
+    return page.evaluate(TASK_AT, [(start + stop) / 2, 320 * lane + 100])
 
 
 def text_of(page):
@@ -148,8 +148,8 @@ def text_of(page):
     return row.text_content()
 
 
-def test_a_click_pins_a_task_with_the_numbers_of_the_recording(open_file, known):
-    recording, path = known
+def test_a_click_pins_a_task_with_the_numbers_of_the_recording(open_file, known_page):
+    recording, path = known_page
     page = open_file(path)
     tasks, number = recording.tasks, len(recording.tasks)
     longest = int(np.argmax(tasks.stop - tasks.start))
@@ -163,13 +163,13 @@ def test_a_click_pins_a_task_with_the_numbers_of_the_recording(open_file, known)
         assert page.evaluate(MARKED)["pinned tasks"] == 1
     # Between two lanes there is no task.
     x, _ = show(page, recording, longest)
-    page.mouse.click(x, page.evaluate(PLACE, [0, 290])[1])
+    page.mouse.click(x, page.evaluate(TASK_AT, [0, 290])[1])
     page.locator("#pinned").wait_for(state="hidden")
     assert page.evaluate(MARKED)["pinned tasks"] == 0
 
 
-def test_zoom_and_path_lead_to_the_task_and_to_what_it_waited_for(open_file, known):
-    recording, path = known
+def test_zoom_and_path_lead_to_the_task_and_to_what_it_waited_for(open_file, known_page):
+    recording, path = known_page
     tasks = recording.tasks
     page = open_file(path)
     lengths = [len(path_to(recording, row)) for row in range(FEW)]
@@ -199,8 +199,8 @@ def test_zoom_and_path_lead_to_the_task_and_to_what_it_waited_for(open_file, kno
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_row_of_the_longest_tasks_pins_by_keyboard_until_escape(open_file, known, width):
-    recording, path = known
+def test_a_row_of_the_longest_tasks_pins_by_keyboard_until_escape(open_file, known_page, width):
+    recording, path = known_page
     page = open_file(path, width=width)
     # Below the ten longest is the button that shows the others.
     page.locator("#tasks .plain").last.focus()
@@ -222,7 +222,7 @@ def test_where_pixels_are_drawn_a_click_asks_to_zoom(open_file, written):
     page = open_file(written(MANY)[1])
     recording_end = page.evaluate(f"{AXIS}.end")
     settled(page, 500)
-    page.mouse.click(*page.evaluate(PLACE, [recording_end / 2, 100]))
+    page.mouse.click(*page.evaluate(TASK_AT, [recording_end / 2, 100]))
     assert "zoom in until each is drawn" in text_of(page)
     assert page.locator("#pinned button:visible").all_text_contents() == ["Unpin"]
 

@@ -72,9 +72,9 @@ def codes_of(recording):
 
 def test_tasks_that_poll_a_lock_are_not_advised_more_threads():
     tasks, slept = in_turn()
-    found = codes_of(recorded(tasks, slept))
-    assert "too-few-threads" not in found
-    finding = found["lock-bound"]
+    by_code = codes_of(recorded(tasks, slept))
+    assert "too-few-threads" not in by_code
+    finding = by_code["lock-bound"]
     assert "in poll (~/code/main.py:7)" in finding.evidence
     assert "one at a time" in finding.evidence
     # 20 tasks hold it for 50 ms each; four at a time, they would take a quarter of a second.
@@ -94,9 +94,9 @@ def test_tasks_that_poll_a_lock_are_not_advised_more_threads():
 )
 def test_downloads_that_sleep_between_two_do_not_poll(sleeps):
     tasks, slept = side_by_side(sleeps)
-    found = codes_of(recorded(tasks, slept))
-    assert "lock-bound" not in found
-    assert "too-few-threads" in found
+    by_code = codes_of(recorded(tasks, slept))
+    assert "lock-bound" not in by_code
+    assert "too-few-threads" in by_code
 
 
 def test_fewer_tasks_than_are_evidence():

@@ -42,8 +42,8 @@ def labels(grid):
 
 
 def test_each_measure_has_an_axis_of_its_own(groupby):
-    whole = replace(groupby, samples=groupby.samples.rows(slice(0, 0)))
-    page, picture = profile_page_of(whole)
+    without_samples = replace(groupby, samples=groupby.samples.rows(slice(0, 0)))
+    page, picture = profile_page_of(without_samples)
     assert labels(picture) == ["Worker", "% CPU", "Cache Size (nbytes)"]
     with page.in_a_report():
         expected = ["All time", "Workers", "Worker", "CPUs", "Memory", "Cached results (nbytes)"]
@@ -107,10 +107,10 @@ def test_what_was_measured_is_made_into_a_recording_once(groupby, tmp_path, monk
 def test_a_page_has_the_findings(groupby, tmp_path):
     visualize(groupby, filename=tmp_path / "page.html", show=False, mode="cdn")
     text = (tmp_path / "page.html").read_text()
-    found = re.findall(
+    reported = re.findall(
         r'<article class="finding \w+".*?<h3>.*?</span> · ([\w-]+) ', text, re.DOTALL
     )
-    assert found == ["gil-bound", "tasks-too-small"]
+    assert reported == ["gil-bound", "tasks-too-small"]
     (tmp_path / "page.html").unlink()
 
 

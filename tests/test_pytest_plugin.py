@@ -227,5 +227,5 @@ def test_it(monkeypatch):
 def test_the_entry_point_is_registered():
     from importlib.metadata import entry_points
 
-    found = {each.name: each.value for each in entry_points(group="pytest11")}
-    assert found["dask_diag_pytest"] == "dask_diag_pytest"
+    plugins = {plugin.name: plugin.value for plugin in entry_points(group="pytest11")}
+    assert plugins["dask_diag_pytest"] == "dask_diag_pytest"

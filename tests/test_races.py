@@ -140,7 +140,9 @@ def test_a_graph_that_cannot_be_ordered_ends_for_all_diagnostics():
     diagnostics = all_diagnostics()
     cycle = {"a": (add, "b", 1), "b": (add, "a", 1)}
     with pytest.raises(RuntimeError):
-        dask.local.get_sync(cycle, "a", callbacks=[each._callback for each in diagnostics])
+        dask.local.get_sync(
+            cycle, "a", callbacks=[diagnostic._callback for diagnostic in diagnostics]
+        )
     assert not [t for t in threading.enumerate() if t.name.startswith("dask_diag")]
     for diagnostic in diagnostics:
         assert_no_fault(diagnostic)
@@ -235,7 +237,7 @@ def test_a_sample_that_comes_late_counts_for_the_task_that_was_sampled():
     seen = []
 
     class Stacks:
-        def see(self, now, run, *rest):
+        def see(self, now, run, *seconds):
             run.track_individually()
             seen.append(run.group)
 

@@ -54,11 +54,11 @@ def chosen(page, recording, first, last):
 def test_numbers_of_a_range_are_those_of_the_recording(open_file, tmp_path, story, first, last):
     recording = load(STORIES / f"{story}.diag")
     page = open_file(report(recording, tmp_path / "page.html"))
-    whole, at_first = page.evaluate(ROWS), page.evaluate(RANGES)
+    in_all, at_first = page.evaluate(ROWS), page.evaluate(RANGES)
     start, stop = chosen(page, recording, first, last)
     rows = page.evaluate(ROWS)
-    assert rows.keys() == whole.keys()
-    assert rows["total"] != whole["total"]
+    assert rows.keys() == in_all.keys()
+    assert rows["total"] != in_all["total"]
     for function in rows.keys() - {"total"}:
         took, cpu, began, longest = in_range(recording, function, start, stop)
         time, _, cpu_text, tasks, longest_text = rows[function]
@@ -80,7 +80,7 @@ def test_numbers_of_a_range_are_those_of_the_recording(open_file, tmp_path, stor
         assert value_of(ends) == pytest.approx(stop - recording.start, abs=6e-3)
     page.click("#functions [data-whole]")
     page.wait_for_function("document.querySelector('#functions [data-part]').hidden")
-    assert page.evaluate(ROWS) == whole
+    assert page.evaluate(ROWS) == in_all
     assert page.evaluate(RANGES) == at_first == [", of the whole run"] * 2
 
 

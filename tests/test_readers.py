@@ -151,7 +151,7 @@ def test_who_reads_at_any_line_of_the_end_sees_all_tasks(order):
         assert len(prof.results) in (0, 3)
         assert len(cprof.results) in (0, 3)
 
-    callbacks = [each._callback for each in (prof, cprof, sprof, pbar)][::order]
+    callbacks = [profiler._callback for profiler in (prof, cprof, sprof, pbar)][::order]
     with at_every_line(read, inside="_finish", outside=LOCKED):
         Failing().compute(callbacks=callbacks)
     read()
@@ -200,7 +200,7 @@ def test_what_is_written_at_any_line_of_the_end_has_all_tasks(order):
     def take():
         assert stream.take() == (Failing.functions, HELD)
 
-    callbacks = [each._callback for each in (prof, cprof)][::order]
+    callbacks = [profiler._callback for profiler in (prof, cprof)][::order]
     with at_every_line(take, inside="_finish", outside=LOCKED):
         Failing().compute(callbacks=callbacks)
     take()
@@ -225,10 +225,10 @@ def test_who_reads_at_any_line_of_a_computation_sees_all_tasks_that_were_submitt
             return
         recording = prof.recording
         now = {"tasks": functions_of(recording), "written": stream.take()[0]}
-        for name, found in now.items():
-            assert seen[name] <= found.keys() <= functions.keys(), name
-            assert found.items() <= functions.items(), name
-            seen[name] |= found.keys()
+        for name, read_functions in now.items():
+            assert seen[name] <= read_functions.keys() <= functions.keys(), name
+            assert read_functions.items() <= functions.items(), name
+            seen[name] |= read_functions.keys()
         assert_in_order(recording)
         for row in recording.tasks.to_dicts():
             in_flight.add(row["key"]) if row["outcome"] == "unfinished" else None
@@ -286,7 +286,9 @@ def test_a_computation_that_ends_at_any_line_of_a_read_is_read_whole(what):
         prof, cprof = Profiler(), CacheProfiler()
         sprof = SamplingProfiler() if what == "stacks" else None
         stream = Stream(prof, cprof)
-        callbacks = [each._callback for each in (prof, cprof, sprof) if each is not None]
+        callbacks = [
+            profiler._callback for profiler in (prof, cprof, sprof) if profiler is not None
+        ]
         computation = EndsAtOnce(callbacks)
         read = {
             "tasks": lambda: functions_of(prof.recording),
@@ -364,8 +366,8 @@ def assert_in_order(recording):
     """That the times of each task are its own: they never go back, and the last are not known."""
     for row in recording.tasks.to_dicts():
         times = [row[name] for name in ("submitted", "start", "stop", "collected")]
-        known = [time for time in times if time == time]
-        assert known == times[: len(known)] == sorted(known)
+        measured = [time for time in times if time == time]
+        assert measured == times[: len(measured)] == sorted(measured)
 
 
 def assert_metered(recording):

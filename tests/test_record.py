@@ -546,12 +546,12 @@ def run_python(code):
 
 
 def test_tables_can_be_built_before_the_first_task_is_collected():
-    taken = []
+    parts = []
     with Profiler() as prof:
         incremental = IncrementalTasks(prof.session)
-        dask.local.get_sync({("f", 0): (lambda: taken.append(incremental.take()),)}, ("f", 0))
-        taken.append(incremental.take())
-    (before, running), (after, none_running) = taken
+        dask.local.get_sync({("f", 0): (lambda: parts.append(incremental.take()),)}, ("f", 0))
+        parts.append(incremental.take())
+    (before, running), (after, none_running) = parts
     rows = [len(Tasks.of(part["tasks"])) for part in (before, running, after, none_running)]
     assert rows == [0, 1, 1, 0]
 
@@ -570,10 +570,10 @@ class Rows:
     """What a diagnostic gives, made up."""
 
     def __init__(self, new, provisional):
-        self.taken = new, provisional
+        self.chunk = new, provisional
 
     def take(self):
-        return self.taken
+        return self.chunk
 
 
 def test_where_nothing_is_provisional_no_second_chunk_is_made():

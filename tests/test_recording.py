@@ -278,12 +278,12 @@ def test_no_task_result_or_argument_is_reachable_from_a_recording():
     with Profiler() as prof, CacheProfiler() as cprof:
         result = dask.threaded.get(dsk, ("g", 0))
     for root in (prof.recording, cprof.recording, prof, cprof):
-        found = [
+        of_user = [
             item
             for item in reachable(root)
             if isinstance(item, (Argument, GraphNode)) or item is dsk
         ]
-        assert found == []
+        assert of_user == []
     assert isinstance(result, Argument)
 
 

@@ -262,10 +262,10 @@ def test_memory_of_functions_is_reported_as_exact_or_a_bound(tmp_path):
     with performance_report(tmp_path / "page.html", interval=0.01):
         dask.threaded.get({("takes", 0): (takes,)}, ("takes", 0))
     memory = " ".join(Page(tmp_path / "page.html").sections["memory"].split())
-    found = re.search(r"takes 1 1 (≤ )?([\d.]+) MB (≤ )?([\d.]+) MB", memory)
-    assert found, memory
-    assert 50 < float(found[2]) < 80
-    assert found[1] == found[3]
+    row = re.search(r"takes 1 1 (≤ )?([\d.]+) MB (≤ )?([\d.]+) MB", memory)
+    assert row, memory
+    assert 50 < float(row[2]) < 80
+    assert row[1] == row[3]
     assert "≤ is an upper bound" in memory
 
 
@@ -563,26 +563,26 @@ def block_of_its_own():
 
 
 def test_the_code_is_that_of_the_block_that_called(tmp_path):
-    ((section, place, code),) = block_of_its_own()
+    ((section, location, code),) = block_of_its_own()
     assert section == "calling code"
-    assert re.fullmatch(r"test_report.py:\d+, in block_of_its_own", place)
+    assert re.fullmatch(r"test_report.py:\d+, in block_of_its_own", location)
     assert code.split("\n") == [
         "def block_of_its_own():",
         "    return calling_code(sys._getframe())",
     ]
     assert calling_code(None) == []
-    there = {}
-    exec(compile("frame = __import__('sys')._getframe()", "<gone>", "exec"), there)
-    assert calling_code(there["frame"]) == []
+    namespace = {}
+    exec(compile("frame = __import__('sys')._getframe()", "<gone>", "exec"), namespace)
+    assert calling_code(namespace["frame"]) == []
     script = tmp_path / "script.py"
     long = (
         "x = 1\n" * 300 + "with open('script.py') as f:\n    frame = sys._getframe()\n    y = 2\n"
     )
     script.write_text("import sys\n" + long)
-    exec(compile(script.read_text(), str(script), "exec"), there)
-    ((_, place, code),) = calling_code(there["frame"])
+    exec(compile(script.read_text(), str(script), "exec"), namespace)
+    ((_, location, code),) = calling_code(namespace["frame"])
     # A frame that has ended stands at its last line.
-    assert place == "script.py:302, in a script"
+    assert location == "script.py:302, in a script"
     assert code.startswith("with open")
     assert code.count("\n") == 2
 

@@ -276,7 +276,7 @@ VIEW = """() => {
 
 def test_pointing_at_a_finding_shades_its_times_and_its_button_zooms_there(opened):
     page = opened("many")
-    whole = page.evaluate(VIEW)["view"]
+    all_of_it = page.evaluate(VIEW)["view"]
     cards = page.query_selector_all("[data-finding]")
     shown = [card for card in cards if card.query_selector("button:not([hidden])")]
     assert shown
@@ -284,7 +284,7 @@ def test_pointing_at_a_finding_shades_its_times_and_its_button_zooms_there(opene
     shown[0].hover()
     shaded = page.evaluate(VIEW)["shaded"]
     assert shaded
-    assert all(0 <= left < right <= whole[1] for left, right in shaded)
+    assert all(0 <= left < right <= all_of_it[1] for left, right in shaded)
     button = shown[0].query_selector("button")
     button.focus()
     page.keyboard.press("Enter")
@@ -357,24 +357,24 @@ def test_the_address_of_a_page_names_the_time_that_is_shown(opened, pages):
 
 def test_keys_move_the_time_axis_of_the_plot_that_has_the_focus(opened):
     page = opened("many")
-    whole = page.evaluate(SHOWN)
+    all_of_it = page.evaluate(SHOWN)
     page.keyboard.press("+")
-    assert page.evaluate(SHOWN) == whole
+    assert page.evaluate(SHOWN) == all_of_it
     page.evaluate(FOCUS, "tasks")
     page.keyboard.press("+")
     start, end = page.evaluate(SHOWN)
-    assert whole[0] < start < end < whole[1]
+    assert all_of_it[0] < start < end < all_of_it[1]
     page.keyboard.press("ArrowRight")
     moved = page.evaluate(SHOWN)
     assert moved[0] > start
     assert moved[1] - moved[0] == pytest.approx(end - start)
     page.keyboard.press("Escape")
-    assert page.evaluate(SHOWN) == whole
+    assert page.evaluate(SHOWN) == all_of_it
 
 
 def test_the_longest_tasks_are_reached_and_shown_by_keyboard(opened):
     page = opened("many")
-    whole = page.evaluate(SHOWN)
+    all_of_it = page.evaluate(SHOWN)
     buttons = page.locator("#tasks button[data-start]")
     assert buttons.count() >= 50
     for _ in range(400):
@@ -387,11 +387,11 @@ def test_the_longest_tasks_are_reached_and_shown_by_keyboard(opened):
     )
     page.keyboard.press("Enter")
     start, end = page.evaluate(SHOWN)
-    assert whole != [start, end]
+    assert all_of_it != [start, end]
     assert start <= started <= stopped <= end
     assert end - start <= 1.2 * max(stopped - started, 1e-6)
     page.keyboard.press("Enter")
-    assert page.evaluate(SHOWN) == whole
+    assert page.evaluate(SHOWN) == all_of_it
 
 
 def test_on_a_phone_a_swipe_scrolls_the_page_and_a_tap_shows_the_detail(browser, pages):
@@ -415,8 +415,8 @@ def test_on_a_phone_a_swipe_scrolls_the_page_and_a_tap_shows_the_detail(browser,
         "Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]}
     )
     for step in range(1, 11):
-        place = {"x": x, "y": y - 20 * step}
-        touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [place]})
+        point = {"x": x, "y": y - 20 * step}
+        touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [point]})
     touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     settled(page, 500)
     assert page.evaluate("window.scrollY") >= before + 100
@@ -439,24 +439,24 @@ def test_a_phone_has_the_strip_and_the_workers_alone(opened, size):
 
 def test_the_wheel_scrolls_the_page_and_zooms_with_ctrl(opened):
     page = opened("many")
-    whole = page.evaluate(SHOWN)
+    all_of_it = page.evaluate(SHOWN)
     box = page.locator('[aria-label="Plot of what the workers did over time"]').bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.mouse.wheel(0, 60)
     settled(page, 300)
     assert page.evaluate("window.scrollY") > 0
-    assert page.evaluate(SHOWN) == whole
+    assert page.evaluate(SHOWN) == all_of_it
     page.keyboard.down("Control")
     page.mouse.wheel(0, -240)
     settled(page, 300)
     start, end = page.evaluate(SHOWN)
-    assert end - start < whole[1] - whole[0]
+    assert end - start < all_of_it[1] - all_of_it[0]
     for _ in range(3):
         page.mouse.wheel(0, 2400)
     settled(page, 300)
     page.keyboard.up("Control")
     start, end = page.evaluate(SHOWN)
-    assert whole[0] <= start < end <= whole[1]
+    assert all_of_it[0] <= start < end <= all_of_it[1]
 
 
 ON_THE_WAY = """(() => {
@@ -489,10 +489,8 @@ def test_the_first_screen_does_not_wait_for_the_sections_below(browser, pages):
     )
     assert painted[0] < seen["at"]
     # The page has space for what is not drawn yet.
-    place = page.evaluate(
-        "document.getElementById('environment-title').getBoundingClientRect().top"
-    )
-    assert abs(place - seen["place"]) < 40
+    top = page.evaluate("document.getElementById('environment-title').getBoundingClientRect().top")
+    assert abs(top - seen["place"]) < 40
     page.close()
 
 
@@ -509,11 +507,11 @@ def with_findings(pages):
     said = (
         "Making the graph took 2.33 s of 6.61 s. " + "Mostly: reverse_dict (dask/core.py:319). " * 9
     )
-    found = Finding(
+    finding = Finding(
         "graph-preparation", "high", 2.33, said[:-2], "make larger chunks", kind="about"
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sections, "find", lambda analysis: [found] * 3)
+        patch.setattr(sections, "find", lambda analysis: [finding] * 3)
         report(many_tasks(5_000), pages / "findings.html")
     return pages
 

@@ -144,8 +144,8 @@ def assert_sizes_are_right(tasks):
     expected = {"block": 8.0, "double": 8.0}
     for row in tasks.to_dicts():
         number = int(row["key"].rpartition(" ")[2][:-1])
-        each = expected.get(row["function"])
-        assert row["nbytes"] == (sys.getsizeof(1) if each is None else each * number), row
+        size = expected.get(row["function"])
+        assert row["nbytes"] == (sys.getsizeof(1) if size is None else size * number), row
 
 
 @pytest.mark.parametrize("get", [dask.local.get_sync, dask.threaded.get])

@@ -82,14 +82,14 @@ def sampled(tasks, get=dask.threaded.get, interval="10ms", cycle="1s", **kwargs)
 
 def seconds_by_name(sprof, measure="total_wall", **selection):
     """Of each function of tasks its seconds with what it called, where it is not below itself."""
-    found = {}
+    seconds = {}
     path = []
     for row in sprof.tree(root=Root.TASKS, **selection).to_dicts():
         del path[row["depth"] :]
         if row["name"] not in path:
-            found[row["name"]] = found.get(row["name"], 0.0) + row[measure]
+            seconds[row["name"]] = seconds.get(row["name"], 0.0) + row[measure]
         path.append(row["name"])
-    return found
+    return seconds
 
 
 def names_of(sprof):
@@ -548,14 +548,14 @@ def test_clearing_keeps_what_runs(retried):
 
 
 def test_while_it_runs():
-    found = []
+    trees = []
     with SamplingProfiler() as sprof:
-        looking = threading.Timer(0.3, lambda: found.append(sprof.tree().to_dicts()))
+        looking = threading.Timer(0.3, lambda: trees.append(sprof.tree().to_dicts()))
         looking.start()
         dask.threaded.get({("work", 0): (some, 0.5)}, [("work", 0)])
         looking.join()
-    assert "some" in {row["name"] for row in found[0]}
-    assert 0.2 < found[0][0]["total_wall"]
+    assert "some" in {row["name"] for row in trees[0]}
+    assert 0.2 < trees[0][0]["total_wall"]
 
 
 def interrupt():
@@ -736,15 +736,15 @@ def a_stack(*names):
     return Stack(tuple(Line(name, "file.py", 1, 1) for name in names))
 
 
-def size_of(whole):
+def size_of(root):
     """Bytes of an object and of all that it alone refers to."""
-    seen, size, left = set(), 0, [whole]
-    while left:
-        item = left.pop()
+    seen, size, waiting = set(), 0, [root]
+    while waiting:
+        item = waiting.pop()
         if id(item) not in seen and not isinstance(item, (type, type(sys))):
             seen.add(id(item))
             size += sys.getsizeof(item)
-            left += gc.get_referents(item)
+            waiting += gc.get_referents(item)
     return size
 
 
@@ -767,11 +767,13 @@ def test_an_hour_of_samples_is_small():
         if tick % 6000 == 0:
             assert size_of(collected) < 20e6
     assert size_of(collected) < 20e6
-    found = collected.snapshot()
-    assert len(found.cycles) <= stacks.MOST_CYCLES
-    assert sum(sum(packed.seconds) for packed in found.cycles.values()) == pytest.approx(3600 * 16)
-    assert sum(sum(packed.cpu) for packed in found.cycles.values()) == pytest.approx(1800 * 16)
-    assert sum(sum(packed.counts) for packed in found.cycles.values()) == 18_000 * 16
+    snapshot = collected.snapshot()
+    assert len(snapshot.cycles) <= stacks.MOST_CYCLES
+    assert sum(sum(packed.seconds) for packed in snapshot.cycles.values()) == pytest.approx(
+        3600 * 16
+    )
+    assert sum(sum(packed.cpu) for packed in snapshot.cycles.values()) == pytest.approx(1800 * 16)
+    assert sum(sum(packed.counts) for packed in snapshot.cycles.values()) == 18_000 * 16
 
 
 def test_cycles_merge_with_their_neighbours(monkeypatch):
@@ -779,11 +781,11 @@ def test_cycles_merge_with_their_neighbours(monkeypatch):
     collected, stack = Stacks(1.0), a_stack("main", "work")
     for second in range(1000):
         collected.see(second + 0.5, Run("sum", 0), stack, 0.125, 0.0625)
-    found = collected.snapshot()
-    assert len(found.cycles) <= 10
-    assert found.cycle == 128.0
-    for number, packed in found.cycles.items():
-        overlap = min(1000, (number + 1) * found.cycle) - number * found.cycle
+    snapshot = collected.snapshot()
+    assert len(snapshot.cycles) <= 10
+    assert snapshot.cycle == 128.0
+    for number, packed in snapshot.cycles.items():
+        overlap = min(1000, (number + 1) * snapshot.cycle) - number * snapshot.cycle
         assert sum(packed.seconds) == overlap / 8
         assert list(packed.counts) == [overlap]
     # What comes late finds its cycle.
@@ -796,9 +798,9 @@ def test_a_timeline_has_a_bar_for_each_fiftieth_of_the_run(lasted):
     collected, stack = Stacks(SamplingProfiler()._cycle), a_stack("main", "work")
     for n in range(int(lasted / 0.05)):
         collected.see(n * 0.05 + 0.01, Run("sum", 0), stack, 0.05, 0.05)
-    found = collected.snapshot()
-    assert found.cycle <= lasted / 50
-    assert 50 <= len(found.cycles) <= stacks.MOST_CYCLES
+    snapshot = collected.snapshot()
+    assert snapshot.cycle <= lasted / 50
+    assert 50 <= len(snapshot.cycles) <= stacks.MOST_CYCLES
 
 
 def test_a_look_that_stands_for_long_is_spread_over_cycles():
@@ -831,9 +833,9 @@ def test_few_cycles_of_many_stacks_are_not_merged_for_ever(monkeypatch):
     for second in range(200):
         for n in range(50):
             collected.see(second, Run("sum", 0), a_stack("main", f"call{n}"), 0.02, 0.0)
-    found = collected.snapshot()
-    assert stacks.FEWEST_CYCLES / 2 <= len(found.cycles) <= stacks.FEWEST_CYCLES + 1
-    assert sum(sum(packed.seconds) for packed in found.cycles.values()) == pytest.approx(200)
+    snapshot = collected.snapshot()
+    assert stacks.FEWEST_CYCLES / 2 <= len(snapshot.cycles) <= stacks.FEWEST_CYCLES + 1
+    assert sum(sum(packed.seconds) for packed in snapshot.cycles.values()) == pytest.approx(200)
 
 
 def test_calls_without_room_count_to_their_caller(monkeypatch):
@@ -842,8 +844,8 @@ def test_calls_without_room_count_to_their_caller(monkeypatch):
     collected.see(0.0, Run("sum", 0), a_stack("main", "work"), 1.0, 0.0)
     collected.see(0.0, Run("sum", 0), a_stack("main", "other", "deep"), 1.0, 0.0)
     collected.see(0.0, Run("sum", 0), a_stack("main", "third"), 1.0, 0.0)
-    found = collected.snapshot()
-    (packed,) = found.cycles.values()
+    snapshot = collected.snapshot()
+    (packed,) = snapshot.cycles.values()
     assert dict(zip(packed.nodes, packed.seconds, strict=True)) == {1: 1.0, 2: 1.0, 0: 1.0}
     assert collected.cut == 2
 

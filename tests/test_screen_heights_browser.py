@@ -62,9 +62,9 @@ def test_many_lanes_are_scrolled(open_file, tmp_path):
     report(replace(recording, tasks=filled_table("tasks", tasks)), path)
     page = open_file(path)
     box = page.query_selector(".lanes-in-view")
-    shown, whole = box.evaluate("(box) => [box.clientHeight, box.scrollHeight]")
+    shown, full_height = box.evaluate("(box) => [box.clientHeight, box.scrollHeight]")
     assert 150 <= shown <= 170
-    assert whole > 40 * 12
+    assert full_height > 40 * 12
     inner = page.evaluate(
         """() => ["workers", "tasks"].map((name) =>
             Bokeh.documents[0].get_model_by_name(name).inner_width)"""

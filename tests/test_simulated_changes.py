@@ -152,8 +152,8 @@ def test_under_processes_each_result_passes_the_scheduler():
     needed = replace(chained, task=np.array([2, 3]), depends_on=np.array([0, 0]))
     np.testing.assert_allclose(bytes_moved(needed, sizes), [[0.0, 0.0, *sizes[[0, 0]]], sizes])
     # Three are sent, in batches.
-    each = costs.prepare + costs.collect + costs.submit / costs.batch
-    assert made.scheduler_cpu == pytest.approx(3.0 + 3 * each)
+    of_a_task = costs.prepare + costs.collect + costs.submit / costs.batch
+    assert made.scheduler_cpu == pytest.approx(3.0 + 3 * of_a_task)
     assert not made.gil.any()
 
 
@@ -323,15 +323,15 @@ def test_more_worker_processes_start_too():
     assert startups(replace(work, startup=()), work, 4, 2) == ()
 
 
-@pytest.mark.parametrize(("sized", "known"), [(20, True), (19, True), (18, False), (0, False)])
-def test_sizes_are_known_if_those_of_nearly_all_results_are(sized, known):
+@pytest.mark.parametrize(("sized", "are_known"), [(20, True), (19, True), (18, False), (0, False)])
+def test_sizes_are_known_if_those_of_nearly_all_results_are(sized, are_known):
     rows = {f"t-{n}": [n, n + 1, n + 1] for n in range(20)}
     recording = recording_of(rows, {key: set() for key in rows}, 20, 2)
     columns = {name: recording.tasks[name] for name in recording.tasks.columns}
     columns["nbytes"] = [8.0] * sized + [np.nan] * (20 - sized)
     sizes = result_sizes(replace(recording, tasks=filled_table("tasks", columns)))
     assert (None if sizes is None else sizes.tolist()) == (
-        [8.0] * sized + [0.0] * (20 - sized) if known else None
+        [8.0] * sized + [0.0] * (20 - sized) if are_known else None
     )
     # Results that are cached have sizes, too: those of none are not known.
     assert result_sizes(replace(recording, metric_unit="bytes")) is None

@@ -89,11 +89,11 @@ def test_costs_of_threads_are_those_that_there_were():
 def test_where_the_scheduler_is_always_busy_more_workers_gain_nothing():
     recording = run(SHORT, 6)
     assert simulate(recording).seconds == pytest.approx(recording.stop, rel=1e-6)
-    each = COSTS.prepare + COSTS.submit + COSTS.collect
+    of_a_task = COSTS.prepare + COSTS.submit + COSTS.collect
     for workers in (6, 50):
         predicted = simulate(recording, workers=workers).seconds
         assert predicted == pytest.approx(run(SHORT, workers).stop, rel=0.01)
-        assert predicted > 100 * each
+        assert predicted > 100 * of_a_task
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +103,8 @@ def in_processes():
 
 def test_what_could_be_removed_is_what_there_was(in_processes):
     simulator = Simulator(in_processes)
-    each = sum(getattr(COSTS, name) for name in STEPS)
-    assert simulator.seconds_of("overhead") == pytest.approx(100 * each, abs=1e-5)
+    of_a_task = sum(getattr(COSTS, name) for name in STEPS)
+    assert simulator.seconds_of("overhead") == pytest.approx(100 * of_a_task, abs=1e-5)
     assert simulator.seconds_of("graph") == pytest.approx(0.02)
     assert simulator.seconds_of("startup") == pytest.approx(0.5 + 0.4 + 0.3)
     assert simulator.seconds_of("thread-noncpu") == pytest.approx(
@@ -170,12 +170,12 @@ def test_computations_may_be_listed_in_any_order_and_start_long_after_they_were_
     columns |= {"called": [1.0, np.nan], "prepared": [3.0, np.nan]}
     called = replace(recording, computations=filled_table("computations", columns))
     reverse = called.computations.rows(np.array([1, 0]))
-    for each in (called, replace(called, computations=reverse)):
-        assert simulate(each).seconds == pytest.approx(9)
-        assert simulate(each).outside == pytest.approx(1 + 1 + 1)
-        assert simulate(each, remove={"graph"}).seconds == pytest.approx(7)
-        assert simulate(each, speedup={"c0": 2, "c1": 2}).seconds == pytest.approx(7)
-        assert sorted(simulate(each).computations["seconds"]) == pytest.approx([2, 4])
+    for listed in (called, replace(called, computations=reverse)):
+        assert simulate(listed).seconds == pytest.approx(9)
+        assert simulate(listed).outside == pytest.approx(1 + 1 + 1)
+        assert simulate(listed, remove={"graph"}).seconds == pytest.approx(7)
+        assert simulate(listed, speedup={"c0": 2, "c1": 2}).seconds == pytest.approx(7)
+        assert sorted(simulate(listed).computations["seconds"]) == pytest.approx([2, 4])
 
 
 @pytest.mark.parametrize("share", [0.4, 0.02])

@@ -145,9 +145,9 @@ def test_damage_anywhere_in_a_chunk_is_noticed_live():
     original = Path("run.diag").read_bytes()
     damaged = [entry for entry, _ in read_entries(memoryview(original))][3]
     begin = damaged.start + CHUNK_HEADER_SIZE
-    for place in range(begin, damaged.stop, (damaged.stop - begin) // 50):
+    for position in range(begin, damaged.stop, (damaged.stop - begin) // 50):
         changed = bytearray(original)
-        changed[place] ^= 1
+        changed[position] ^= 1
         Path("run.diag").write_bytes(changed)
         follower = Follower("run.diag", columns=COLUMNS, provisional_columns=PROVISIONAL_COLUMNS)
         update = follower.poll()

@@ -14,14 +14,14 @@ parts = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=6)
 
 @given(parts, st.integers(0, 2**32))
 def test_rows_are_found_in_whichever_part_they_are(parts, seed):
-    taken, keys, positions, position = TakenTasks(), [], [], 0
+    taken_tasks, keys, positions, position = TakenTasks(), [], [], 0
     for count, others in parts:
         new = [(f"f{(len(keys) + n) % 3}-1", len(keys) + n) for n in range(count)]
-        taken.add(position, keys_columns(new, {})[1])
+        taken_tasks.add(position, keys_columns(new, {})[1])
         keys += new
         positions += range(position, position + count)
         position += count + others
-    assert len(taken) == len(keys)
-    assert taken.functions().tolist() == [key[0][:2] for key in keys]
+    assert len(taken_tasks) == len(keys)
+    assert taken_tasks.functions().tolist() == [key[0][:2] for key in keys]
     rows = np.random.default_rng(seed).integers(0, max(len(keys), 1), 10 if keys else 0)
-    assert taken.positions_of(rows).tolist() == [positions[row] for row in rows]
+    assert taken_tasks.positions_of(rows).tolist() == [positions[row] for row in rows]

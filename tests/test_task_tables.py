@@ -48,11 +48,11 @@ def edges_of(tables):
 
 
 def test_what_was_read_while_a_computation_ran_is_not_read_again():
-    taken = []
+    parts = []
 
     def read(*_):
-        context_meter.digest_metric("read", len(taken), "bytes")
-        taken.append(incremental.take())
+        context_meter.digest_metric("read", len(parts), "bytes")
+        parts.append(incremental.take())
 
     def fail(*_):
         read()
@@ -64,8 +64,8 @@ def test_what_was_read_while_a_computation_ran_is_not_read_again():
         incremental = IncrementalTasks(prof.session)
         with pytest.raises(ValueError, match="no"):
             dask.local.get_sync(dsk, "e")
-        taken += [incremental.take(), incremental.take()]
-    new, provisional = zip(*taken, strict=True)
+        parts += [incremental.take(), incremental.take()]
+    new, provisional = zip(*parts, strict=True)
     assert [*map(keys_of, new)] == [["a-1"], ["b-1", "c-1"], ["d"], ["e"], []]
     assert [*map(keys_of, provisional)] == [["b-1"], ["d"], ["e"], [], []]
     # Of what runs, too, it is known which rows it needed.
@@ -132,22 +132,22 @@ def test_tasks_of_several_computations_and_of_a_cluster_have_a_row_each():
 
 @pytest.mark.parametrize("order", [1, -1], ids=["row first", "size first"])
 def test_a_result_whose_size_is_being_measured_comes_with_it_in_the_next_part(order):
-    taken = []
+    parts = []
 
     def size(result):
         if result == 2:
-            taken.append(incremental.take())
+            parts.append(incremental.take())
         return 10 * result
 
     cache = CacheProfiler(metric=size, unit="bytes")
     prof = Profiler()
     incremental = IncrementalTasks(prof.session)
-    callbacks = [each._callback for each in (prof, cache)][::order]
+    callbacks = [profiler._callback for profiler in (prof, cache)][::order]
     dask.local.get_sync({"b-1": (abs, 1), "c-1": (add, "b-1", 1)}, "c-1", callbacks=callbacks)
-    taken.append(incremental.take())
-    sizes = [rows_of(Tasks.of(part["tasks"]), "key", "nbytes") for part, _ in taken]
+    parts.append(incremental.take())
+    sizes = [rows_of(Tasks.of(part["tasks"]), "key", "nbytes") for part, _ in parts]
     assert sizes == [[("b-1", 10.0)], [("c-1", 20.0)]]
-    assert [edges_of(part) for part, _ in taken] == [[], [(1, 0)]]
+    assert [edges_of(part) for part, _ in parts] == [[], [(1, 0)]]
 
 
 def test_of_nothing_there_are_all_columns_and_no_rows():
@@ -213,14 +213,14 @@ def test_tasks_are_as_they_were_captured():
 
 
 def test_of_a_transfer_each_step_whose_times_are_known_is_a_row():
-    whole, lost = Transfer(1.0), Transfer(11.0)
-    whole.packed, whole.opened, whole.start, whole.stop = 2.0, 3.0, 4.0, 5.0
-    whole.closed, whole.landing, whole.landed = 6.0, 7.0, 8.0
-    whole.bytes_in, whole.bytes_out = 100, 200
+    complete, lost = Transfer(1.0), Transfer(11.0)
+    complete.packed, complete.opened, complete.start, complete.stop = 2.0, 3.0, 4.0, 5.0
+    complete.closed, complete.landing, complete.landed = 6.0, 7.0, 8.0
+    complete.bytes_in, complete.bytes_out = 100, 200
     # Nothing was heard of the worker that it was sent to.
     lost.packed, lost.bytes_in, lost.landing = 12.0, 300, 13.0
     transfers = Transfers()
-    transfers.add(4, whole)
+    transfers.add(4, complete)
     transfers.add(5, lost)
     tables = log_tables(SimpleNamespace(**{**NO_LOGS, "transfers": transfers}))
     columns = ("task", "side", "activity", "start", "stop", "bytes")

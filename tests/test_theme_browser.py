@@ -79,7 +79,7 @@ def test_a_tooltip_is_in_the_window_and_in_the_colours_of_the_page(
     plot = of_report.last if of_report.count() else page.locator(".figure").first
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
-    places = set()
+    sides = set()
     for across in (0.3, 0.5, 0.7, 0.8):
         for down in (0.3, 0.5, 0.7):
             x, y = box["x"] + across * box["width"], box["y"] + down * min(box["height"], 300)
@@ -94,8 +94,8 @@ def test_a_tooltip_is_in_the_window_and_in_the_colours_of_the_page(
                 dark = sum(map(int, re.findall("[0-9]+", background)[:3])) < 3 * 128
                 light_text = sum(map(int, re.findall("[0-9]+", color)[:3])) > 3 * 128
                 assert dark is light_text is (scheme == "dark")
-                places.add((left, top))
-    assert places
+                sides.add((left, top))
+    assert sides
 
 
 def pixels(element):

@@ -428,8 +428,8 @@ def test_the_cpu_of_tasks_is_the_same_however_they_are_divided_among_chunks():
     """A file's table has the very numbers of the recording's, though tasks came bit by bit."""
     cpu = np.random.default_rng(1).integers(0, 10**7, 200) / 1e9
     rows = [pack_row(0.0, 1.0, 0.0, seconds, float(n % 3), 0.0) for n, seconds in enumerate(cpu)]
-    whole = task_threads(b"".join(rows))
-    assert whole.cpu == pytest.approx(cpu.sum(), rel=1e-12)
+    at_once = task_threads(b"".join(rows))
+    assert at_once.cpu == pytest.approx(cpu.sum(), rel=1e-12)
     for size in (1, 3, 7, 150):
         chunks = [b"".join(rows[n : n + size]) for n in range(0, len(rows), size)]
-        assert reduce(TaskThreads.plus, map(task_threads, chunks)) == whole
+        assert reduce(TaskThreads.plus, map(task_threads, chunks)) == at_once

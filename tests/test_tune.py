@@ -224,7 +224,7 @@ def test_a_text_is_one_value_and_not_its_letters(monkeypatch):
     dask_diag.tune(
         __file__, workers=4, config={"array.chunk-size": "64MiB", "b": 1}, parameters={"N": 10}
     )
-    assert [each.name for each in asked_for] == [
+    assert [setting.name for setting in asked_for] == [
         "4 workers",
         "array.chunk-size=64MiB",
         "b=1",
@@ -250,12 +250,18 @@ def test_what_findings_advise_comes_first():
     from dask_diag import Finding
 
     gil = Finding("gil-bound", "high", 1.0, "", "", kind="about")
-    names = [each.name for each in candidates(recorded("threads", 4), [gil])]
+    names = [setting.name for setting in candidates(recorded("threads", 4), [gil])]
     assert names[0] == "scheduler=processes"
     assert {"scheduler=sync", "8 workers", "16 workers", "2 workers"} <= set(names)
     assert "scheduler=threads" not in names
     asked = requested(["sync"], [3], [("a.b", "1")], {"n": ["1", "2"]}, ["{n}"])
-    assert [each.name for each in asked] == ["scheduler=sync", "3 workers", "a.b=1", "n=1", "n=2"]
+    assert [setting.name for setting in asked] == [
+        "scheduler=sync",
+        "3 workers",
+        "a.b=1",
+        "n=1",
+        "n=2",
+    ]
 
 
 @pytest.mark.parametrize("code", ["io-bound", "too-few-threads"])
@@ -266,13 +272,13 @@ def test_more_threads_are_tried_where_tasks_wait_elsewhere(scheduler, now, code)
 
     finding = Finding(code, "high", 1.0, "", "", kind="about")
     tried = candidates(recorded(scheduler, now), [finding])
-    advised = [each.name for each in tried if each.reason == code]
+    advised = [setting.name for setting in tried if setting.reason == code]
     assert advised == [f"scheduler=threads, {4 * now} workers"]
     most = max(len(os.sched_getaffinity(0)), now)
-    assert all((each.workers or 0) <= most for each in tried if each.name not in advised)
-    assert advised[0] not in {each.name for each in candidates(recorded(scheduler, now), [])}
+    assert all((setting.workers or 0) <= most for setting in tried if setting.name not in advised)
+    assert advised[0] not in {setting.name for setting in candidates(recorded(scheduler, now), [])}
     # While it is the best, twice as many.
-    doubled = more_workers(tried, [each for each in tried if each.name in advised])
+    doubled = more_workers(tried, [setting for setting in tried if setting.name in advised])
     assert doubled.changes == {"dask scheduler": "threads", "dask num_workers": str(8 * now)}
 
 

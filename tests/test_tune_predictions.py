@@ -49,7 +49,9 @@ def test_what_a_cause_loses_is_no_prediction_of_another_scheduler():
     """Larger chunks gain nearly all of the overhead; one thread gains what is not known."""
     recording = tasks_with_overhead(1000, 1e-4, 1e-3)
     of_it = findings(recording)
-    sync = next(each for each in candidates(recording, of_it) if each.scheduler == "synchronous")
+    sync = next(
+        setting for setting in candidates(recording, of_it) if setting.scheduler == "synchronous"
+    )
     assert sync.reason == "tasks-too-small"
     assert math.isnan(Predictions(recording, of_it).gain(sync, recording.stop))
     # Nor is that of more workers, if it is not known how many.
@@ -82,11 +84,13 @@ def test_smaller_batches_are_tried_where_work_is_divided_unevenly():
     smaller = candidates(recording, [uneven])[0]
     assert (smaller.config, smaller.reason) == ({"chunksize": "1"}, "imbalance")
     assert smaller.environment == {"DASK_CHUNKSIZE": "1"}
-    assert not [each for each in candidates(recording, []) if "chunksize" in each.config]
+    assert not [setting for setting in candidates(recording, []) if "chunksize" in setting.config]
     # Four for each.
     gain = Predictions(recording, [uneven]).gain(smaller, 6.0)
     assert gain == pytest.approx(6 / 4, rel=1e-3)
     # Threads are sent one task at a time.
     threads = tasks_that_hold_the_gil()
-    assert not [each for each in candidates(threads, [uneven]) if "chunksize" in each.config]
+    assert not [
+        setting for setting in candidates(threads, [uneven]) if "chunksize" in setting.config
+    ]
     assert math.isnan(Predictions(threads, [uneven]).gain(smaller, 20.0))

@@ -152,11 +152,11 @@ def test_chance_makes_a_winner_in_1_of_100_tables_at_most():
 
 @pytest.mark.parametrize(("gain", "share"), [(1.2, 0.95), (1.5, 0.99), (3.0, 0.99)])
 def test_gains_are_found_beside_3_percent_of_noise(gain, share):
-    found = 0
+    successes = 0
     for seed in range(40):
         program = Simulated({"a": 10.0 / gain}, noise=0.03, seed=seed)
-        found += program.tune(settings("a", "b", "c")).best is not None
-    assert found >= share * 40
+        successes += program.tune(settings("a", "b", "c")).best is not None
+    assert successes >= share * 40
 
 
 def test_the_budget_is_not_exceeded():
@@ -383,8 +383,10 @@ def test_what_only_ran_on_a_cluster_is_not_tuned():
 
 
 def test_fewer_workers_are_not_the_answer_to_a_finding_that_asks_for_more():
-    found = [SimpleNamespace(code="io-bound")]
-    reasons = {each.name: each.reason for each in candidates(recorded(workers=2), found)}
+    advising = [SimpleNamespace(code="io-bound")]
+    reasons = {
+        setting.name: setting.reason for setting in candidates(recorded(workers=2), advising)
+    }
     assert (reasons["4 workers"], reasons["1 worker"]) == ("io-bound", "")
 
 
@@ -395,7 +397,7 @@ def row(name, gain, reason="", is_right=True, median=4.0):
 
 
 def test_findings_carry_what_their_remedy_was_measured_to_save():
-    def found(code):
+    def finding(code):
         return Finding(code, "high", 9.0, "evidence", "advice", kind="about")
 
     rows = [
@@ -405,9 +407,9 @@ def test_findings_carry_what_their_remedy_was_measured_to_save():
         row("native threads: 1", 0.5, "thread-oversubscription"),
     ]
     codes = ("too-few-threads", "io-bound", "gil-bound", "thread-oversubscription", "imbalance")
-    measured = with_measured_gains(map(found, codes), rows)
+    measured = with_measured_gains(map(finding, codes), rows)
     # Of two findings with one remedy both have its gain; one that changes the result is no remedy.
-    kinds = {each.code: (each.kind, each.seconds_lost, gain) for each, gain in measured}
+    kinds = {finding.code: (finding.kind, finding.seconds_lost, gain) for finding, gain in measured}
     assert kinds["too-few-threads"] == kinds["io-bound"] == ("measured", 2.0, 2.0)
     assert kinds["thread-oversubscription"] == ("measured", 0.0, 0.5)
     for code in ("gil-bound", "imbalance"):

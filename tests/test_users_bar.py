@@ -110,9 +110,9 @@ def test_overlapping_computations_are_added_up():
 
     def run(count):
         dsk = {("s", n): (add, n, 1) for n in range(count)}
-        dsk["last", 0] = (lambda *rest: meet(), *dsk)
+        dsk["last", 0] = (lambda *results: meet(), *dsk)
         # Each has been shown before either ends.
-        dsk["sleep", 0] = (lambda rest: time.sleep(0.1), ("last", 0))
+        dsk["sleep", 0] = (lambda result: time.sleep(0.1), ("last", 0))
         dask.threaded.get(dsk, ("sleep", 0), num_workers=1)
 
     with ProgressBar(dt=0.005, bar=bar):
@@ -140,8 +140,8 @@ def test_tqdm_stays_where_a_computation_failed(done):
 
 def test_a_label_is_the_description():
     bar, progress = tqdm_bar(), rich_bar()
-    for each in (bar, progress):
-        with ProgressBar(bar=each, label="load"):
+    for users_bar in (bar, progress):
+        with ProgressBar(bar=users_bar, label="load"):
             dask.local.get_sync(*steps(1))
     assert bar.desc.rstrip(": ") == "load"
     assert progress.tasks[0].description == "load"

@@ -148,15 +148,15 @@ def test_a_task_is_drawn_where_and_when_it_ran():
         show=False,
         save=False,
     )
-    whole, off_cpu = quads(figure)
+    full, off_cpu = quads(figure)
     data, marks = drawn_by_the_page(figure)
     assert marks == []
     # At full strength, with stripes above the CPU time: strength means nothing.
-    assert (whole.glyph.fill_alpha, off_cpu.glyph.fill_color, whole.glyph.top) == (1.0, None, "top")
+    assert (full.glyph.fill_alpha, off_cpu.glyph.fill_color, full.glyph.top) == (1.0, None, "top")
     assert off_cpu.glyph.hatch_pattern == "left_diagonal_line"
     assert (off_cpu.glyph.top, off_cpu.glyph.hatch_color) == ("top", "white")
-    assert off_cpu.data_source is whole.data_source
-    assert set(data) == set(whole.data_source.data)
+    assert off_cpu.data_source is full.data_source
+    assert set(data) == set(full.data_source.data)
     assert data["key"] == ["('f', 0)", "('f', 2)", "('g', 1)"]
     assert data["left"] == [1.0, 4.0, 2.0]
     assert data["right"] == [3.0, 5.0, 4.0]
@@ -253,9 +253,9 @@ def test_stacked_plots_share_one_time_axis_and_one_origin():
     figures = [row[0] for row in grid.children]
     assert len({id(figure.x_range) for figure in figures}) == 1
     first = min(d.start_time for d in diagnostics)
-    left = drawn_by_the_page(figures[0])[0]["left"]
+    starts = drawn_by_the_page(figures[0])[0]["left"]
     start = np.sort(diagnostics[0].recording.tasks["start"])
-    assert np.sort(left) == pytest.approx(start - first, abs=1e-6)
+    assert np.sort(starts) == pytest.approx(start - first, abs=1e-6)
 
 
 def test_a_plot_of_resources_is_as_long_as_what_it_shows():

@@ -66,7 +66,7 @@ BETWEEN_WORDS = re.compile(r"""\b[rbfu]{1,2}(?=["'])|\\[nt]|["'#\s]+""", re.I)
 EMPTY_NAMES = frozenset(
     "found known each left taken whole rest there here place places room".split()
 )
-"""What no variable, parameter or attribute of the package is called: it does not say what is in it.
+"""What no variable, parameter or attribute is called: it does not say what is in it.
 
 Fields of classes are names of columns, which say it: a worker `joined`, and `left`.
 """
@@ -208,7 +208,10 @@ def test_the_package_and_its_documents_are_in_the_fields_words(name):
     assert not hits((name,))
 
 
-@pytest.mark.parametrize("name", ["dask_diag/*.py", *PACKAGES])
+CODE = ["dask_diag/*.py", *PACKAGES, "*.py", "tests", "benchmarks", "docs", "examples"]
+
+
+@pytest.mark.parametrize("name", CODE)
 def test_a_variable_is_called_what_it_holds(name):
     assert not [
         f"{path.relative_to(ROOT)}:{line}: {bound}"

@@ -319,12 +319,12 @@ def read_numbers(tasks_between_ticks):
 
 
 def test_one_task_of_each_tick_is_read_wherever_it_is_between_two():
-    ticks, each = 5000, 20
-    numbers = read_numbers([each] * ticks)
+    ticks, per_tick = 5000, 20
+    numbers = read_numbers([per_tick] * ticks)
     assert len(numbers) == pytest.approx(ticks, rel=0.05)
-    counts = np.bincount([number % each for number in numbers], minlength=each)
-    assert counts.min() > 0.7 * ticks / each
-    assert counts.max() < 1.3 * ticks / each
+    counts = np.bincount([number % per_tick for number in numbers], minlength=per_tick)
+    assert counts.min() > 0.7 * ticks / per_tick
+    assert counts.max() < 1.3 * ticks / per_tick
 
 
 def test_tasks_of_busy_ticks_have_the_chance_of_others_to_be_read():
@@ -484,11 +484,11 @@ def test_functions_of_which_no_task_was_read_wait_for_a_cpu_as_the_others():
     recording = run([Task(0, 1, 0.0, "f"), Task(0, 2, 1.5, "g", worker=1)])
     rows = {"task": [0], "activity": ["cpu-wait"], "seconds": [0.2], "samples": [1]}
     made = dataclasses.replace(recording, waits=filled_table("waits", rows))
-    found = {r["function"]: r for r in waits(made).to_dicts() if r["activity"] == "cpu-wait"}
-    assert found["f"]["seconds"] == pytest.approx(0.2)
-    assert found["g"]["seconds"] == pytest.approx(0.1)
-    assert found["g"]["samples"] == 0
-    assert found["g"]["error"] == pytest.approx(0.1)
+    for_a_cpu = {r["function"]: r for r in waits(made).to_dicts() if r["activity"] == "cpu-wait"}
+    assert for_a_cpu["f"]["seconds"] == pytest.approx(0.2)
+    assert for_a_cpu["g"]["seconds"] == pytest.approx(0.1)
+    assert for_a_cpu["g"]["samples"] == 0
+    assert for_a_cpu["g"]["error"] == pytest.approx(0.1)
 
 
 def test_what_tasks_of_one_function_wait_for_says_nothing_of_others():
@@ -500,10 +500,10 @@ def test_what_tasks_of_one_function_wait_for_says_nothing_of_others():
         "samples": [100, 1],
     }
     made = dataclasses.replace(recording, waits=filled_table("waits", rows))
-    found = {(r["function"], r["activity"]): r["seconds"] for r in waits(made).to_dicts()}
-    assert found["f", "sleep"] == pytest.approx(1.0)
-    assert found["g", "unexplained"] == pytest.approx(0.5)
-    assert ("g", "sleep") not in found
+    divided = {(r["function"], r["activity"]): r["seconds"] for r in waits(made).to_dicts()}
+    assert divided["f", "sleep"] == pytest.approx(1.0)
+    assert divided["g", "unexplained"] == pytest.approx(0.5)
+    assert ("g", "sleep") not in divided
 
 
 def test_computations_that_were_not_probed_are_not_divided():
@@ -512,8 +512,8 @@ def test_computations_that_were_not_probed_are_not_divided():
     columns["computation"] = Categorical.of(["c", "d"])
     rows = {"task": [0], "activity": ["cpu-wait"], "seconds": [0.2], "samples": [1]}
     made = dataclasses.replace(recording, tasks=Table(columns), waits=filled_table("waits", rows))
-    found = {row["activity"]: row["seconds"] for row in waits(made).to_dicts()}
-    assert found == pytest.approx({"cpu-wait": 0.2, "unexplained": 0.8})
+    divided = {row["activity"]: row["seconds"] for row in waits(made).to_dicts()}
+    assert divided == pytest.approx({"cpu-wait": 0.2, "unexplained": 0.8})
 
 
 def test_errors_of_functions_are_independent_of_each_other():
@@ -665,8 +665,8 @@ def test_of_many_tasks_each_is_looked_at_in_all_parts_of_an_interval():
 def test_two_of_many_tasks_stand_for_all(retried):
     def measure():
         prof = profiled([(time.sleep, 0.5)] * 6, num_workers=6)
-        found = waited(prof)
-        assert found["sleep"] == pytest.approx(3.0, rel=0.2)
+        waited_for = waited(prof)
+        assert waited_for["sleep"] == pytest.approx(3.0, rel=0.2)
         # Fifty ticks, of two looks each.
         assert 40 < prof.recording.waits["samples"].sum() < 130
 

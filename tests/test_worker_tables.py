@@ -47,8 +47,8 @@ def of_workers(computation, ran_on, start=None):
     workers = {}
     start = np.arange(len(ran_on)) if start is None else start
     codes = worker_codes(computation, np.array(ran_on, float), np.array(start, float), workers)
-    names, places = worker_names(workers), list(workers)
-    return [(names[code], *places[code][:2]) for code in codes.tolist()]
+    names, facts = worker_names(workers), list(workers)
+    return [(names[code], *facts[code][:2]) for code in codes.tolist()]
 
 
 @pytest.mark.parametrize(
@@ -139,12 +139,12 @@ def test_threads_of_one_name_are_a_group():
     assert cpu_of(info(), TaskThreads(frozenset({7}), 10**9)) == []
 
 
-@pytest.mark.parametrize(("of_tasks", "tasks", "rest"), [(1.5, 1.5, 0.5), (2.5, 2.0, 0.0)])
-def test_a_thread_that_runs_tasks_and_the_scheduler_is_divided(of_tasks, tasks, rest):
+@pytest.mark.parametrize(("of_tasks", "tasks", "other"), [(1.5, 1.5, 0.5), (2.5, 2.0, 0.0)])
+def test_a_thread_that_runs_tasks_and_the_scheduler_is_divided(of_tasks, tasks, other):
     own = THREADS[2:3]
     assert cpu_of(info("synchronous", 1, own), TaskThreads(frozenset(), int(of_tasks * 10**9))) == [
         ("tasks", "MainThread", 1, tasks),
-        ("scheduler", "MainThread", 1, rest),
+        ("scheduler", "MainThread", 1, other),
     ]
 
 

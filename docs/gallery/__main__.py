@@ -91,8 +91,8 @@ def advice_of(story: Story) -> list[tuple[int, str]]:
     """How much larger chunks are to be by the story's finding, and the command; or nothing."""
     if story.advised is None:
         return []
-    found = findings(load(ROOT / "docs" / "stories" / f"{story.name}.diag"))
-    advice = [story.advised_by(finding) for finding in found if finding.code == story.code]
+    reported = findings(load(ROOT / "docs" / "stories" / f"{story.name}.diag"))
+    advice = [story.advised_by(finding) for finding in reported if finding.code == story.code]
     if len(advice) != 1 or advice[0] is None:
         raise RuntimeError(f"{story.name}: no finding {story.code} that says how large chunks are")
     return [advice[0]]

@@ -26,12 +26,12 @@ def live_pictures(browser: Browser, folder: Path) -> Iterator[tuple[str, list[by
     """For each state its title, and a picture of each window."""
     with running(folder / "killed.diag", "--live", "--no-browser") as process:
         pages = _opened(browser, address_of(process))
-        yield "Live page: running", _taken(pages, HAS_DONE, SHOWN_AT)
+        yield "Live page: running", _screenshots(pages, HAS_DONE, SHOWN_AT)
         process.kill()
-        yield "Live page: the program was killed", _taken(pages, IS, "truncated")
+        yield "Live page: the program was killed", _screenshots(pages, IS, "truncated")
     with running(folder / "complete.diag", "--live", "--no-browser") as process:
         pages = _opened(browser, address_of(process))
-        yield "Live page: complete", _taken(pages, IS, "complete")
+        yield "Live page: complete", _screenshots(pages, IS, "complete")
 
 
 def _opened(browser: Browser, address: str) -> list[Page]:
@@ -41,7 +41,7 @@ def _opened(browser: Browser, address: str) -> list[Page]:
     return pages
 
 
-def _taken(pages: Sequence[Page], condition: str, value: object) -> list[bytes]:
+def _screenshots(pages: Sequence[Page], condition: str, value: object) -> list[bytes]:
     for page in pages:
         page.wait_for_function(condition, arg=value, timeout=LONGEST)
     pages[0].wait_for_timeout(SETTLED)

@@ -88,8 +88,10 @@ More on this finding: :doc:`/findings/{story.code}`.
 def renew_summary(story: Story) -> None:
     """Write the summary again as it is now, of the recording that there is."""
     path = PAGES / f"{story.name}.rst"
-    before, start, rest = path.read_text(encoding="utf-8").partition(".. code-block:: text\n\n")
-    _, end, after = rest.partition(f"\n\n{_heading('The report', '-')}")
+    before, start, old_summary = path.read_text(encoding="utf-8").partition(
+        ".. code-block:: text\n\n"
+    )
+    _, end, after = old_summary.partition(f"\n\n{_heading('The report', '-')}")
     text = f"{before}{start}{_indented(_summary_of(story.name))}{end}{after}"
     path.write_text(text, encoding="utf-8")
 

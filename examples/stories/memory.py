@@ -20,11 +20,11 @@ def moments(read, batch: int, part: int) -> np.ndarray:
 
 def main(cached: int | None) -> None:
     reader = functools.lru_cache(maxsize=cached)(read)
-    found = []
+    results = []
     for batch in range(100):
         parts = [moments(reader, batch, part) for part in range(6)]
-        found += dask.compute(*parts, scheduler="threads", num_workers=2)
-    print("moments:", *np.mean(found, axis=0).round(3))
+        results += dask.compute(*parts, scheduler="threads", num_workers=2)
+    print("moments:", *np.mean(results, axis=0).round(3))
 
 
 if __name__ == "__main__":

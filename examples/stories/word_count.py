@@ -27,14 +27,14 @@ def main(send: str) -> None:
     texts = dask.bag.from_sequence(range(TEXTS), npartitions=16).map(read)
     if send == "words":
         # All words travel to this process, which counts them.
-        found = Counter()
+        totals = Counter()
         for words in texts.compute(scheduler="processes", num_workers=2):
-            found.update(words)
+            totals.update(words)
     else:
         # Each process counts its own; only the counts travel.
-        found = texts.map(count).fold(add).compute(scheduler="processes", num_workers=2)
-    word, times = found.most_common(1)[0]
-    print(f"{len(found):,} words; {word!r} {times:,} times")
+        totals = texts.map(count).fold(add).compute(scheduler="processes", num_workers=2)
+    word, times = totals.most_common(1)[0]
+    print(f"{len(totals):,} words; {word!r} {times:,} times")
 
 
 if __name__ == "__main__":

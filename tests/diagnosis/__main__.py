@@ -27,12 +27,12 @@ def main() -> None:
     for program in chosen:
         one = examine(program, arguments.repeats, arguments.attempts)
         outcomes.append(one)
-        found = ", ".join(f"{each.code} {each.seconds_lost:.2f}" for each in one.found)
+        causes = ", ".join(f"{finding.code} {finding.seconds_lost:.2f}" for finding in one.found)
         print(
-            f"{program.name}: planted {program.code or 'nothing'}; found {found or 'nothing'}; "
+            f"{program.name}: planted {program.code or 'nothing'}; found {causes or 'nothing'}; "
             f"gain {one.gain:.2f} s; false {one.false or 'none'}; "
             f"others used {max(one.busy):.0%}; "
-            f"slower {[each.changed for each in one.advice if each.slower] or 'none'}",
+            f"slower {[advice.changed for advice in one.advice if advice.slower] or 'none'}",
             flush=True,
         )
     if names:

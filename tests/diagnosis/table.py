@@ -39,8 +39,8 @@ def scores(outcomes: Sequence[Outcome]) -> Scores:
     )
 
 
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else 1.0
+def _share(part: int, total: int) -> float:
+    return part / total if total else 1.0
 
 
 def page(outcomes: Sequence[Outcome]) -> str:
@@ -109,7 +109,7 @@ def _cells(one: Outcome) -> tuple[str, ...]:
     false = {code for code in one.false if "(" not in code}
     named = [f"{code} (false)" if code in false else code for code in others]
     named += [code for code in one.false if "(" in code]
-    named += [f"{each.changed} is slower" for each in one.advice if each.slower]
+    named += [f"{advice.changed} is slower" for advice in one.advice if advice.slower]
     return (
         program.name,
         program.code or "\u2013",

@@ -54,9 +54,11 @@ def finding(code, lost, severity="high"):
     return Finding(code, severity, lost, "evidence", "advice", kind="about")
 
 
-def outcome(found, remaining=(), faulty=(3.0,), remedied=(1.0,), advice=(), **fields):
+def outcome(faulty_findings, remaining=(), faulty=(3.0,), remedied=(1.0,), advice=(), **fields):
     program = Program("a program", print, "gil-bound", **fields)
-    return Outcome(program, found, list(remaining), list(faulty), list(remedied), list(advice))
+    return Outcome(
+        program, faulty_findings, list(remaining), list(faulty), list(remedied), list(advice)
+    )
 
 
 def test_enough_causes_are_planted():
@@ -82,10 +84,10 @@ def test_an_estimate_is_right_within_a_factor_of_two(lost, is_within):
 
 
 def test_causes_that_are_not_found_count():
-    found, missed = outcome([finding("gil-bound", 2.0)]), outcome([])
-    assert scores([found, missed]).recall == 0.5
+    right, missed = outcome([finding("gil-bound", 2.0)]), outcome([])
+    assert scores([right, missed]).recall == 0.5
     # What was not found has no estimate.
-    assert scores([found, missed]).within_two == 1.0
+    assert scores([right, missed]).within_two == 1.0
 
 
 def test_findings_that_are_not_true_count():

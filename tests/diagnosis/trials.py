@@ -175,31 +175,31 @@ def quietest(program: Program, count: int, attempts: int) -> tuple[list[Run], li
 def examine(program: Program, repeats: int = REPEATS, attempts: int = ATTEMPTS) -> Outcome:
     """Record a program, take its findings, apply the remedy and what else is advised."""
     with tempfile.TemporaryDirectory() as folder:
-        found, busy = _found(program, Path(folder, "faulty.diag"), False, attempts)
+        planted, busy = _findings_of(program, Path(folder, "faulty.diag"), False, attempts)
         remaining: list[Finding] = []
         if program.code:
-            remaining, beside_remedied = _found(
+            remaining, beside_remedied = _findings_of(
                 program, Path(folder, "remedied.diag"), True, attempts
             )
             busy += beside_remedied
     if not repeats or not (program.code and program.gains):
-        return Outcome(program, found, remaining, busy=busy)
+        return Outcome(program, planted, remaining, busy=busy)
     faulty, remedied = quietest(program, repeats, attempts)
     results = {repr(one.result) for one in (*faulty, *remedied)}
     assert len(results) == 1, f"{program.name}: the remedy changes the result: {results}"
     walls = [one.wall for one in faulty]
     return Outcome(
         program,
-        found,
+        planted,
         remaining,
         walls,
         [one.wall for one in remedied],
-        list(_advised(program, found, statistics.median(walls), repeats)),
+        list(_advised(program, planted, statistics.median(walls), repeats)),
         [*busy, *(one.busy for one in (*faulty, *remedied))],
     )
 
 
-def _found(
+def _findings_of(
     program: Program, path: Path, remedied: bool, attempts: int
 ) -> tuple[list[Finding], list[float]]:
     """The findings of a run beside which little else ran, and what else did."""
@@ -211,9 +211,11 @@ def _found(
     return findings(load(path)), [busy]
 
 
-def _advised(program: Program, found: list[Finding], wall: float, repeats: int) -> Iterator[Advice]:
+def _advised(
+    program: Program, before: list[Finding], wall: float, repeats: int
+) -> Iterator[Advice]:
     """Try each setting of dask or of the environment that an advice names."""
-    for finding in found:
+    for finding in before:
         config, variables = settings_in(finding.advice)
         if not config and not variables:
             continue

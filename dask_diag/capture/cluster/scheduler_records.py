@@ -25,8 +25,8 @@ __all__ = [
     "CANCELLED",
     "FAILED",
     "NAN",
-    "NOT_SAMPLED",
     "NOT_STARTED",
+    "NO_SAMPLES",
     "OK",
     "PAUSED",
     "QUEUED",
@@ -80,7 +80,8 @@ class Worker:
         return (*where, self.joined, self.left, self.reason, facts)
 
 
-NOT_SAMPLED: Sampled = (), b""
+NO_SAMPLES: Sampled = (), b""
+"""What a run has that was not sampled: no waits, no stacks."""
 
 
 class End(NamedTuple):
@@ -92,7 +93,7 @@ class End(NamedTuple):
     measured: int = 1
     error: str = ""
     metrics: Sequence[object] = ()
-    sampled: Sampled = NOT_SAMPLED
+    sampled: Sampled = NO_SAMPLES
 
 
 RunDetails = tuple[str, Sequence[object], str, Sequence[tuple[str, float, int]], bytes]

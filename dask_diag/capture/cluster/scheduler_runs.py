@@ -21,7 +21,7 @@ from dask_diag.capture.cluster.scheduler_records import (
     CANCELLED,
     FAILED,
     NAN,
-    NOT_SAMPLED,
+    NO_SAMPLES,
     NOT_STARTED,
     OK,
     RUN,
@@ -58,14 +58,14 @@ class RunCollector(OthersCollector):
         ts = self.scheduler.tasks[key]
         metadata, packed = ts.metadata, b""
         metrics: Sequence[object] = ()
-        sampled = NOT_SAMPLED
+        sampled = NO_SAMPLES
         if metadata and NAME in metadata:
             packed = metadata.pop(NAME)
             if not metadata:
                 ts.metadata = None
             if type(packed) is not bytes:
                 packed, metrics, *more = packed
-                sampled = cast("Sampled", more or NOT_SAMPLED)
+                sampled = cast("Sampled", more or NO_SAMPLES)
         if not task.is_out:
             return
         worker = facts.get("worker") or task.worker
@@ -74,11 +74,11 @@ class RunCollector(OthersCollector):
             if not packed or RUN_ID.unpack_from(packed, RUN_ID_AT)[0] != ts.run_id:
                 # Of a run before this one, or of one that was not measured.
                 packed, metrics, measured = unmeasured_row(facts.get("startstops")), (), 0
-                sampled = NOT_SAMPLED
+                sampled = NO_SAMPLES
             elif self.shows_progress:
                 self._add_seconds(task.computation, packed)
             details = None
-            if metrics or sampled is not NOT_SAMPLED or task.span != task.computation.span:
+            if metrics or sampled is not NO_SAMPLES or task.span != task.computation.span:
                 # Most have nothing but their numbers.
                 details = "", metrics, task.span, *sampled
             end = OK, worker, now, measured, facts.get("nbytes") or 0
@@ -133,7 +133,7 @@ class RunCollector(OthersCollector):
     ) -> None:
         """A run that brought no result: it failed, was rescheduled or was cancelled."""
         packed, error, metrics = cast("tuple[bytes, str, Sequence[object]]", measured[:3])
-        sampled = cast("Sampled", measured[3:] or NOT_SAMPLED)
+        sampled = cast("Sampled", measured[3:] or NO_SAMPLES)
         task = self._orphan(key, run_id)
         if task is None:
             task = self.tasks.get(key)
@@ -234,7 +234,7 @@ class RunCollector(OthersCollector):
         for key, task in self.tasks.items():
             if task.is_out and task.computation.client == client:
                 running += 1
-                row, sampled, _ = self.running.get(key, (b"", NOT_SAMPLED, NAN))
+                row, sampled, _ = self.running.get(key, (b"", NO_SAMPLES, NAN))
                 end = End(UNFINISHED, task.worker, NAN, int(bool(row)), "", (), sampled)
                 self._record(key, task, row or NOT_STARTED, end, ending)
         if ending:
@@ -260,7 +260,7 @@ class RunCollector(OthersCollector):
     ) -> None:
         start, until = bounds
         row = WORKER_ROW.pack(start, NAN, NAN, NAN, NAN, thread, run)
-        self.running[key] = row, cast("Sampled", sampled or NOT_SAMPLED), until
+        self.running[key] = row, cast("Sampled", sampled or NO_SAMPLES), until
 
     def _transferred(self, key: Hashable, source: str, worker: str, *measured: float) -> None:
         task = self.tasks.get(key)
