@@ -333,9 +333,8 @@ def test_numbers_alone_are_the_same_without_what_is_drawn(running):
     whole, numbers = running.answer(), running.answer("p=0")
     for name in ("now", "view", "stream", "resources", "overview", "limits"):
         del whole[name]
-    for costs in ("took", "polled"):
-        assert numbers.pop(costs) > 0
-        assert whole.pop(costs) > 0
+    assert numbers.pop("took") > 0
+    assert whole.pop("took") > 0
     assert numbers == whole
     assert len(json.dumps(numbers)) < 5_000
 
