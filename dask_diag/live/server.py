@@ -157,8 +157,8 @@ class LiveServer:
             if self.revision != revision:
                 return
             # As soon as a file has been quiet for long enough, its program may have been killed.
-            left = QUIET - self.viewer.model.quiet
-            pause = min(PERIOD, left) if left > 0 else PERIOD
+            until_quiet = QUIET - self.viewer.model.quiet
+            pause = min(PERIOD, until_quiet) if until_quiet > 0 else PERIOD
             await asyncio.sleep(pause)
             self.look(_JUST_NOW * pause)
 

@@ -101,8 +101,8 @@ def stream_in_view(
         "unit": (stop - start) / columns / _PARTS_OF_A_PIXEL,
         "tasks": len(drawn.lane),
     }
-    places = columns * len(stream["lanes"]) // _PIXELS_OF_A_TASK
-    if stream["tasks"] > min(most_rectangles, places):
+    most_seen = columns * len(stream["lanes"]) // _PIXELS_OF_A_TASK
+    if stream["tasks"] > min(most_rectangles, most_seen):
         runs_now = np.isnan(drawn.share)
         _add_images(stream, drawn.rows(~runs_now), columns, stop - start)
         drawn = drawn.rows(runs_now)
