@@ -70,8 +70,8 @@ def test_catching_up_is_in_the_whole_and_not_in_what_counts():
 
 def test_the_interval_of_a_median_has_it_and_narrows():
     values = np.random.default_rng(1).normal(1.01, 0.02, 400)
-    low, high = interval(values)
+    low, high = interval(list(values))
     assert low < np.median(values) < high
     assert high - low < 0.01
-    few = interval(values[:10])
+    few = interval(list(values[:10]))
     assert few[1] - few[0] > high - low
