@@ -1,264 +1,298 @@
-"""What a live view costs: ``python -m benchmarks.live [SECONDS] [PAIRS] [MINUTES]``.
+"""What a live view costs: ``python -m benchmarks.live [MINUTES]``, 12 by default.
 
-A fixed amount of numpy work on two threads, recorded, is timed alone, with a viewer and no page,
-with a visible page in Chromium, with one that shows all time, and with a hidden one; in every third
-turn beside it the same work on distributed's ``LocalCluster(processes=False)`` with its dashboard
-open, recorded by nothing. All take turns, in another order each time. The ratios are of each turn's
-wall time to that of the same turn alone. The CPU of the viewer, and of all processes of the browser
-together, is a share of a core while the work ran: a busy machine disturbs it less than the wall
-time. What drives the browser has left by then: to answer it would cost the page as much again. No
-turn starts that would not end within MINUTES. Wants a quiet machine.
+One recorded program computes equal pieces of numpy work on two threads and notes when each began
+and ended. Beside it are a viewer and three browsers: with a page that follows, one that is hidden
+and one of all time. They are paused (SIGSTOP) but in their windows of time, between which nothing
+runs beside the work. The ratio of a window is the wall time of a piece in it to that in the two
+neighbouring windows of nothing: what changes slowly is in both. A table has the median of the
+ratios with its 95% interval (bootstrap), which is below the bar, above it, or does not decide.
+
+Who was paused catches up first: it reads what was written meanwhile, which it would have read then,
+and a hidden page asks, as its 20 seconds are over. That is not in the ratio, as all that goes on
+with time would be counted twice; the last columns have ratio and CPU with it, as an upper bound.
+Windows are multiples of the periods of what is in them: the polls of a viewer (4 s), the figures of
+a page (3.6 to 5.4 s), the question of a hidden page (20 s). Findings, which may take 0.1% of a
+core, come when it catches up. The row of nothing compares windows of nothing with their next ones:
+if its interval does not have 1, the machine was not quiet enough.
+
+A viewer may take 1% of a core. Then comes distributed's ``LocalCluster(processes=False)`` with its
+dashboard open, recorded by nothing: it cannot be paused, and whole programs take turns.
 """
 
 from __future__ import annotations
 
 import contextlib
-import random
-import re
+import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from time import monotonic, sleep
+from time import perf_counter, sleep
 from typing import NamedTuple
 
 import numpy as np
-import psutil
-from playwright.sync_api import Page, sync_playwright
 
-from benchmarks.pages import chromium
+from benchmarks.live_processes import Beside, hide, open_page, show_all, viewer_of
 
-BARS = {
-    "a viewer": 1.01,
-    "a visible page": 1.02,
-    "a page of all time": 1.02,
-    "a hidden page": 1.005,
-    "LocalCluster": None,
-}
-MOST_CPU = 0.01
-"""Of a core, that a viewer may take."""
-SETTLED = 3_000
-"""Milliseconds in which a viewer or browser that was just started does what it has to."""
-TURNS_OF_CLUSTER = 3
-"""A turn of so many has LocalCluster in it: its figure needs not be as exact."""
-WORK = """
-import sys, time, contextlib
-import dask, numpy as np
+NOTHING = "nothing"
+_SECONDS_OF_NOTHING = 4.5
+_STOPPING = 0.3
+"""Seconds until what is paused has given back its CPU and what it had of a cache."""
+_TURNS, _SECONDS_OF_A_TURN = 2, 5.0
+_SECONDS_OF_TURNS = 60.0
+"""That all turns take, with their starts."""
+_RESAMPLES = 10_000
+_FEWEST = 8
+"""Windows that decide: of fewer, the interval of a median is too narrow."""
+PIECES = """
+import json, sys, threading, time
+import dask.threaded, numpy as np
 
-seconds, path, kind = float(sys.argv[1]), sys.argv[2], sys.argv[3]
+kind, path, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+ended, pieces = threading.Event(), []
 
-def work(n):
+def piece(n):
     values = np.full(100_000, float(n))
-    for _ in range(40):
+    for _ in range(80):
         values = np.sqrt(values * values + 1)
     return values.mean()
 
-graph = dask.delayed(sum)([dask.delayed(work)(n) for n in range(int(seconds * 120))])
+def noted(n):
+    if ended.is_set():
+        return 0.0
+    began = time.perf_counter()
+    result = piece(n)
+    pieces.append((began, time.perf_counter()))
+    return result
+
+def wait():
+    sys.stdin.readline()
+    ended.set()
+
+# What notes times cannot be sent to a cluster.
+numbers, work = range(int(seconds * 60)), piece if kind == "LocalCluster" else noted
+graph = {("work", n): (work, n) for n in numbers} | {"total": (sum, [("work", n) for n in numbers])}
 if kind == "LocalCluster":
     from dask.distributed import Client, LocalCluster
     settings = dict(processes=False, n_workers=1, threads_per_worker=2)
     cluster = LocalCluster(dashboard_address=":0", **settings)
-    block, get = Client(cluster), {}
+    block = client = Client(cluster)
+    get, settings = client.get, {}
     print(cluster.dashboard_link, flush=True)
 else:
     from dask_diag import record
     block = record(path, overwrite=True, waits=False)
-    get = {"scheduler": "threads", "num_workers": 2}
+    get, settings = dask.threaded.get, {"num_workers": 2}
     print(path, flush=True)
 with block:
     sys.stdin.readline()
+    threading.Thread(target=wait, daemon=True).start()
     started = time.perf_counter()
-    graph.compute(**get)
-    print(time.perf_counter() - started, flush=True)
+    get(graph, "total", **settings)
+    wall = time.perf_counter() - started
+print(json.dumps([wall, pieces]), flush=True)
 """
 
 
-@dataclass
-class Viewer:
-    """The process of a viewer, and the CPU time that it took while the work ran."""
+class Condition(NamedTuple):
+    """What runs beside the work in a window, and the wall time that it may add."""
 
-    url: str
-    pid: int
-
-    def cpu(self) -> float:
-        """Seconds so far."""
-        times = psutil.Process(self.pid).cpu_times()
-        return times.user + times.system
+    name: str
+    bar: float | None
+    catching_up: float
+    seconds: float
+    every: int = 1
+    """A round of so many has it."""
 
 
-class Turn(NamedTuple):
-    """The wall seconds of the work, and the shares of a core that others took meanwhile."""
+CONDITIONS = (
+    Condition("a viewer", 1.01, 2.0, 8.0),
+    Condition("a visible page", 1.02, 3.0, 10.8),
+    Condition("a hidden page", 1.005, 2.0, 20.0),
+    Condition("a page of all time", 1.02, 3.0, 10.8, every=5),
+)
 
-    wall: float
-    viewer: float | None
-    browser: float
+
+class Window(NamedTuple):
+    """A time in which something ran beside the work, and the CPU seconds that that took.
+
+    It began to catch up at `began`; from `start` to `stop` is what counts.
+    """
+
+    name: str
+    began: float
+    start: float
+    stop: float
+    viewer: tuple[float, float] = (0.0, 0.0)
+    browser: tuple[float, float] = (0.0, 0.0)
 
 
-def main(seconds: float = 10.0, pairs: int = 10, minutes: float = 11.5) -> None:
-    """Time all in turns, and print the median of the ratios with their quartiles."""
-    started, longest = monotonic(), 0.0
-    turns: list[dict[str, Turn]] = []
-    order = random.Random(0)
+def main(minutes: float = 12.0) -> None:
+    """Measure for so long, and print the tables."""
+    started = perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        while len(turns) < pairs and monotonic() - started + longest < 60 * minutes:
-            began = monotonic()
-            names = ["alone", *BARS]
-            if len(turns) % TURNS_OF_CLUSTER:
-                names.remove("LocalCluster")
-            order.shuffle(names)
-            path = Path(folder) / "run.diag"
-            turns.append({name: turn_of(name, seconds, path) for name in names})
-            longest = max(longest, monotonic() - began)
-    print_turns(turns)
+        path = Path(folder) / "run.diag"
+        print_windows(*measured(path, started + 60 * minutes - _SECONDS_OF_TURNS))
+        print_turns([(turn("alone", path), turn("LocalCluster", path)) for _ in range(_TURNS)])
 
 
-def print_turns(turns: list[dict[str, Turn]]) -> None:
-    """The ratios beside their bars."""
-    alone = np.array([turn["alone"].wall for turn in turns])
-    print(f"{len(turns)} turns; wall alone {np.median(alone):.2f} s")
-    print(f"{'':<57}{'CPU of the':>8}")
+def measured(path: Path, until: float) -> tuple[list[Window], np.ndarray]:
+    """Windows with and without all that is beside, in turn; and when the pieces began and ended."""
+    lasts = 2 * (until - perf_counter())
+    with program("alone", path, lasts) as (child, _), contextlib.ExitStack() as stack:
+        tell(child)
+        viewer = stack.enter_context(viewer_of(path))
+        acts = {"a visible page": None, "a hidden page": hide, "a page of all time": show_all}
+        pages = {
+            name: stack.enter_context(open_page(viewer.url, act)) for name, act in acts.items()
+        }
+        everything = [*pages.values(), viewer]
+        for beside in everything:
+            beside.pause()
+        windows, rounds = [nothing()], 0
+        while True:
+            for condition in CONDITIONS:
+                if (rounds + 1) % condition.every:
+                    continue
+                if perf_counter() + condition.catching_up + condition.seconds + 5 > until:
+                    tell(child)
+                    return windows, np.array(json.loads(line_of(child))[1])
+                page = pages.get(condition.name)
+                windows += [window(condition, viewer, page), nothing()]
+            rounds += 1
+
+
+def nothing() -> Window:
+    """A window without anything beside the work."""
+    began = perf_counter()
+    sleep(_STOPPING + _SECONDS_OF_NOTHING)
+    return Window(NOTHING, began, began + _STOPPING, perf_counter())
+
+
+def window(condition: Condition, viewer: Beside, page: Beside | None) -> Window:
+    """A window with a viewer, and with a page if there is one."""
+    beside = [viewer, *([page] if page else [])]
+    times, spent = [perf_counter()], [[each.cpu() for each in beside]]
+    for each in beside:
+        each.resume()
+    for seconds in (condition.catching_up, condition.seconds):
+        sleep(seconds)
+        times.append(perf_counter())
+        spent.append([each.cpu() for each in beside])
+    for each in reversed(beside):
+        each.pause()
+    took = [[last - spent[i][n] for i in (0, 1)] for n, last in enumerate(spent[2])]
+    whole_and_counted = [(each[0], each[1]) for each in took]
+    return Window(condition.name, times[0], times[1], times[2], *whole_and_counted)
+
+
+def seconds_of_a_piece(pieces: np.ndarray, start: float, stop: float) -> float:
+    """Wall seconds for each piece of work that was done in a time; parts of pieces count."""
+    began, ended = pieces.T
+    inside = np.minimum(ended, stop) - np.maximum(began, start)
+    return (stop - start) / float((np.maximum(inside, 0) / (ended - began)).sum())
+
+
+def ratios_of(windows: Sequence[Window], pieces: np.ndarray, name: str, whole: bool) -> list[float]:
+    """Of each window of a kind, to the neighbouring ones of nothing."""
+    is_nothing = name == NOTHING
+    if is_nothing:
+        windows = [window for window in windows if window.name == NOTHING]
+    taken = [
+        seconds_of_a_piece(pieces, each.began if whole else each.start, each.stop)
+        for each in windows
+    ]
+    # Those of nothing are each other's neighbours: every second one counts.
+    inner = range(1, len(windows) - 1, 2 if is_nothing else 1)
+    return [
+        taken[n] / float(np.sqrt(taken[n - 1] * taken[n + 1]))
+        for n in inner
+        if windows[n].name == name
+    ]
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The 95% interval of their median."""
+    drawn = np.random.default_rng(0).choice(values, (_RESAMPLES, len(values)))
+    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def print_windows(windows: Sequence[Window], pieces: np.ndarray) -> None:
+    """The ratios beside their bars, and CPU as shares of a core."""
+    print(f"{len(pieces):,} pieces; {'of the counted time':>31}{'':>24}{'with catching up':>38}")
     print(
-        f"{'with':<20}{'turns':>6}{'median':>8}{'quartiles':>16}{'bar':>7}"
-        f"{'browser':>9}{'viewer':>8}{'bar':>5}"
+        f"{'beside the work':<19}{'windows':>8}{'median':>8}{'95% interval':>16}{'bar':>7}"
+        f"{'':>10}{'browser':>9}{'viewer':>8}{'ratio':>8}{'browser':>9}{'viewer':>8}"
     )
-    for name, bar in BARS.items():
-        ratios = [turn[name].wall / turn["alone"].wall for turn in turns if name in turn]
-        shares = [turn[name].viewer for turn in turns if name in turn]
-        browser = np.median([turn[name].browser for turn in turns if name in turn])
-        low, median, high = np.percentile(ratios, [25, 50, 75])
-        limit = f"{bar:.3f}" if bar else ""
-        line = f"{name:<20}{len(ratios):>6}{median:>8.3f}{f'{low:.3f} to {high:.3f}':>16}{limit:>7}"
-        line += f"{browser:>9.2%}"
-        if None not in shares:
-            line += f"{np.median(np.array(shares, float)):>8.2%}{MOST_CPU:>5.0%}"
+    for name, bar in [(NOTHING, None), *((each.name, each.bar) for each in CONDITIONS)]:
+        ratios = ratios_of(windows, pieces, name, whole=False)
+        if len(ratios) < 2:
+            continue
+        low, high = interval(ratios)
+        between = f"{low:.4f} to {high:.4f}"
+        line = f"{name:<19}{len(ratios):>8}{np.median(ratios):>8.4f}{between:>18}"
+        if bar:
+            holds = "holds" if high <= bar else "too much" if low > bar else "open"
+            holds = holds if len(ratios) >= _FEWEST else "too few"
+            own = [window for window in windows if window.name == name]
+            whole = np.median(ratios_of(windows, pieces, name, whole=True))
+            line += f"{bar:>7.3f}{holds:>10}{_shares(own, 1)}{whole:>8.4f}{_shares(own, 0)}"
         print(line)
 
 
-def turn_of(name: str, seconds: float, path: Path) -> Turn:
-    """The work, with this beside it."""
-    command = [sys.executable, "-c", WORK, str(seconds), str(path), name]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        address = child.stdout.readline().strip()
-        with BESIDE[name](address, path) as viewer:
-            before, of_browser = viewer.cpu() if viewer else 0.0, browser_cpu()
-            child.stdin.write("go\n")
-            child.stdin.flush()
-            wall = float(child.stdout.readline())
-            share = (viewer.cpu() - before) / wall if viewer else None
-            of_browser = (browser_cpu() - of_browser) / wall
-    return Turn(wall, share, of_browser)
+def _shares(windows: Sequence[Window], counted: int) -> str:
+    """Of a core, that browser and viewer took in all windows of a kind together."""
+    lasted = sum(each.stop - (each.start if counted else each.began) for each in windows)
+    browser = sum(each.browser[counted] for each in windows) / lasted
+    viewer = sum(each.viewer[counted] for each in windows) / lasted
+    return f"{browser:>9.2%}{viewer:>8.2%}"
 
 
-def browser_cpu() -> float:
-    """Seconds so far, of all processes of Chromium that this one started."""
-    seconds = 0.0
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if "chrom" in process.name():
-                times = process.cpu_times()
-                seconds += times.user + times.system
-    return seconds
+def turn(kind: str, path: Path) -> float:
+    """The wall seconds of a program of its own; on a cluster, its dashboard is open."""
+    with program(kind, path, _SECONDS_OF_A_TURN) as (child, said), contextlib.ExitStack() as stack:
+        if kind == "LocalCluster":
+            stack.enter_context(open_page(said))
+        tell(child)
+        return float(json.loads(line_of(child))[0])
 
 
-@contextlib.contextmanager
-def _alone(address: str, path: Path) -> Iterator[None]:
-    yield
-
-
-@contextlib.contextmanager
-def _viewer(address: str, path: Path) -> Iterator[Viewer]:
-    command = [sys.executable, "-m", "dask_diag", "live", "--no-browser", str(path)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        assert process.stdout is not None
-        printed = re.search(r"http://\S+", process.stdout.readline())
-        assert printed
-        sleep(SETTLED / 1e3)
-        try:
-            yield Viewer(printed[0], process.pid)
-        finally:
-            process.terminate()
-
-
-@contextlib.contextmanager
-def _visible_page(address: str, path: Path) -> Iterator[Viewer]:
-    with _viewer(address, path) as viewer, _open(viewer.url):
-        yield viewer
-
-
-@contextlib.contextmanager
-def _page_of_all_time(address: str, path: Path) -> Iterator[Viewer]:
-    with _viewer(address, path) as viewer, _open(viewer.url, _show_all):
-        yield viewer
-
-
-@contextlib.contextmanager
-def _hidden_page(address: str, path: Path) -> Iterator[Viewer]:
-    with _viewer(address, path) as viewer, _open(viewer.url, _hide):
-        yield viewer
-
-
-@contextlib.contextmanager
-def _dashboard(address: str, path: Path) -> Iterator[None]:
-    with _open(address):
-        yield
-
-
-def _show_all(page: Page) -> None:
-    page.click("#everything")
-
-
-def _hide(page: Page) -> None:
-    page.evaluate(
-        "() => { Object.defineProperty(document, 'hidden', {value: true});"
-        " Object.defineProperty(document, 'visibilityState', {value: 'hidden'});"
-        " document.dispatchEvent(new Event('visibilitychange')) }"
+def print_turns(turns: Sequence[tuple[float, float]]) -> None:
+    """The ratios of whole programs."""
+    ratios = [cluster / alone for alone, cluster in turns]
+    print(
+        f"LocalCluster and its dashboard, of the wall time without: {np.median(ratios):.2f} "
+        f"({min(ratios):.2f} to {max(ratios):.2f}; {len(ratios)} turns)"
     )
 
 
 @contextlib.contextmanager
-def _open(address: str, act: Callable[[Page], None] | None = None) -> Iterator[None]:
-    """A page in a browser of its own, as a reader has it: nobody drives it any more."""
-    options = ["--headless=new", "--no-sandbox", "--no-first-run", "--window-size=1280,800"]
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        command = [chromium() or "", *options, "--remote-debugging-port=0"]
-        with subprocess.Popen(
-            [*command, f"--user-data-dir={profile}", "about:blank"],
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            try:
-                assert process.stderr is not None
-                said = next(line for line in process.stderr if "DevTools listening on" in line)
-                with sync_playwright() as driver:
-                    browser = driver.chromium.connect_over_cdp(said.split()[-1])
-                    page = browser.contexts[0].pages[0]
-                    page.goto(address)
-                    page.wait_for_timeout(SETTLED)
-                    if act is not None:
-                        act(page)
-                yield
-            finally:
-                process.terminate()
+def program(kind: str, path: Path, seconds: float) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The program, which waits for a line before it starts, and what it said."""
+    command = [sys.executable, "-c", PIECES, kind, str(path), str(seconds)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as child:
+        try:
+            yield child, line_of(child)
+        finally:
+            child.kill()
 
 
-Beside = Callable[[str, Path], contextlib.AbstractContextManager[Viewer | None]]
-BESIDE: dict[str, Beside] = {
-    "alone": _alone,
-    "a viewer": _viewer,
-    "a visible page": _visible_page,
-    "a page of all time": _page_of_all_time,
-    "a hidden page": _hidden_page,
-    "LocalCluster": _dashboard,
-}
+def tell(child: subprocess.Popen[str]) -> None:
+    """Let the program go on: to start, and then to leave out what is left."""
+    assert child.stdin is not None
+    child.stdin.write("go on\n")
+    child.stdin.flush()
+
+
+def line_of(child: subprocess.Popen[str]) -> str:
+    """The next line that the program prints."""
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
 
 
 if __name__ == "__main__":
-    main(*(kind(value) for kind, value in zip((float, int, float), sys.argv[1:], strict=False)))
+    main(*map(float, sys.argv[1:]))

@@ -104,7 +104,11 @@ def test_the_page_grows_with_the_file_and_links_to_the_report(opened):
         assert page.page.title() == "running: 20%"
         assert HOSTILE[:20] in page.text("running")
         assert page.page.locator("img").count() == 0
-        assert page.model("live_tasks", "data")["function"] == ["inc"] * 10
+        tasks, stripes = page.model("live_tasks", "data"), page.model("live_stripes", "data")
+        assert tasks["function"] == ["inc"] * 10
+        # None where less than half of a pixel would be striped.
+        off_cpu = [n for n, share in enumerate(tasks["share"]) if share != "100%"]
+        assert stripes["left"] == [tasks["left"][n] for n in off_cpu]
         assert len(page.model("live_running", "data")["left"]) == 1
         assert not page.page.locator("#report-link").is_visible()
         writer.append(chunk(20, 22.0), provisional(30))

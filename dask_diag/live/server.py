@@ -33,7 +33,7 @@ from dask_diag.live.security import (
     refusal,
 )
 from dask_diag.live.viewer import PERIOD, Viewer
-from dask_diag.storage.follow import FollowState
+from dask_diag.storage.follow import QUIET, FollowState
 from dask_diag.views.live.page import live_page
 
 if TYPE_CHECKING:
@@ -70,11 +70,6 @@ class LiveServer:
         Whether to go on, with no page open, as long as there is no recording yet.
     clock : callable, optional
         Seconds.
-
-    Attributes
-    ----------
-    polled : float
-        CPU seconds that the last poll took.
     """
 
     def __init__(
@@ -91,7 +86,6 @@ class LiveServer:
         self.token = new_token()
         self.port: int = sockets[0].getsockname()[1]
         self.hosts = allowed_hosts(self.port)
-        self.polled = 0.0
         self.stopped = asyncio.Event()
         self._making_report = asyncio.Lock()
         self._sockets = sockets
@@ -142,9 +136,7 @@ class LiveServer:
         if now - self._looked < oldest:
             return
         self._looked = now
-        began = thread_time()
         self.viewer.poll()
-        self.polled = thread_time() - began
         self.findings.refresh(self.viewer)
 
     def is_idle(self) -> bool:
@@ -164,8 +156,11 @@ class LiveServer:
         for _ in range(_MOST_POLLS):
             if self.revision != revision:
                 return
-            await asyncio.sleep(PERIOD)
-            self.look(_JUST_NOW)
+            # As soon as a file has been quiet for long enough, its program may have been killed.
+            until_quiet = QUIET - self.viewer.model.quiet
+            pause = min(PERIOD, until_quiet) if until_quiet > 0 else PERIOD
+            await asyncio.sleep(pause)
+            self.look(_JUST_NOW * pause)
 
 
 def _application(server: LiveServer) -> tornado.web.Application:
@@ -247,9 +242,8 @@ class _Data(_Handler):
         if question.pictures:
             content.update(pictures(server.viewer, question.view, question.columns))
         self.set_header("Content-Type", "application/json")
-        # What it costs to read on and to draw the same again says how soon a page asks again.
-        took = thread_time() - began
-        self.finish(json.dumps({**content, "took": took, "polled": server.polled}))
+        # What it costs to draw the same again says how soon a page asks again.
+        self.finish(json.dumps({**content, "took": thread_time() - began}))
 
 
 class _Picture(_Handler):

@@ -18,7 +18,10 @@ from dask_diag.views.theme.colors import color_of_activity
 
 __all__ = ["MOST_RECTANGLES", "Stream", "dominant_in_view", "stream_in_view"]
 
-MOST_RECTANGLES = 3000
+MOST_RECTANGLES = 1000
+"""With their stripes they take a browser longer than images do."""
+_PIXELS_OF_A_TASK = 4
+"""On average, of a lane: where tasks have fewer, stripes show nothing."""
 _MOST_LANES = 40
 _MOST_CELLS = 24_000
 _MOST_RUNS = 30_000
@@ -98,8 +101,8 @@ def stream_in_view(
         "unit": (stop - start) / columns / _PARTS_OF_A_PIXEL,
         "tasks": len(drawn.lane),
     }
-    # Of rectangles that are less than a pixel apart only the last would show.
-    if stream["tasks"] > min(most_rectangles, columns * len(stream["lanes"])):
+    most_seen = columns * len(stream["lanes"]) // _PIXELS_OF_A_TASK
+    if stream["tasks"] > min(most_rectangles, most_seen):
         runs_now = np.isnan(drawn.share)
         _add_images(stream, drawn.rows(~runs_now), columns, stop - start)
         drawn = drawn.rows(runs_now)

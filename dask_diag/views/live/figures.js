@@ -72,8 +72,10 @@ export class Figures {
         this.named("live_lanes").ticks = ticks
         this.stream.left[0].major_label_overrides =
             new Map(ticks.map((tick, lane) => [tick, stream.lanes[lane]]))
-        const {tasks, running} = rectangles(stream, view[0], count)
+        const pixels = (this.stream.height - AXES) / count
+        const {tasks, running, stripes} = rectangles(stream, view[0], count, pixels)
         this.named("live_tasks").data = tasks
+        this.named("live_stripes").data = stripes
         this.named("live_running").data = running
         this.named("live_images").data = images(stream, view, count)
     }

@@ -1,19 +1,20 @@
 // The page of a recording that is being made: it asks its server what is new, and draws the answer.
 //
-// To draw its figures costs a page many times what its numbers do: these come every second or two,
-// figures every few seconds, at once when the reader moves them, and at the end. A page that is hidden
-// asks for numbers now and then: its title has the end, and its server lives as long as the page. When
-// the server does not answer, the last state stays, and the page goes on asking: a laptop sleeps, a
-// tunnel breaks.
+// To draw its figures costs a page several times what its numbers do: these come every two seconds,
+// figures every second or third time, at once when the reader moves them, and at the end. A page that is
+// hidden asks for numbers now and then: its title has the end, and its server lives as long as the page.
+// When the server does not answer, the last state stays, and the page goes on asking: a laptop sleeps,
+// a tunnel breaks.
 
 import {time_of} from "./drawing_time.js"
 import {Figures} from "./figures.js"
 import {show_lost, show_numbers, show_title, show_view} from "./tables.js"
 
-const NUMBERS = [1250, 2000]        // milliseconds from one to the next, at least and at most; the
-const PICTURES = [2000, 5000]       // server reads the recording for each
-const SHARE_OF_TIME = 200           // of which the page draws one part, within these bounds, and its
-const SHARE_OF_SERVER = 200         // server reads one; for what it draws no bounds hold
+const NUMBERS = 1800                // milliseconds from one to the next; the server reads for each. Two are
+                                    // less than the 4 s within which it is said that a program was killed
+const PICTURES = [3600, 5400]       // the same of figures, at least and at most
+const SHARE_OF_TIME = 200           // of which the page draws figures one part, within these bounds
+const SHARE_OF_SERVER = 200         // of which the server makes answers one part; no bounds hold for it
 const WAIT_FOR_BOKEH = 20
 const WAIT_FOR_MORE_ZOOM = 60
 const HIDDEN = 20_000                // a server ends after a minute without a question
@@ -125,12 +126,11 @@ class Live {
 
     // Milliseconds until the next question; it is one for pictures if they are due then.
     period_after(answer, took) {
-        const own = SHARE_OF_TIME * took
-        const [drawn, read] = [answer.took, answer.polled].map((each) => SHARE_OF_SERVER * 1000 * each)
-        if (!answer.stream) return Math.max(within(NUMBERS, Math.max(own, read)), drawn)
-        this.period = Math.max(within(PICTURES, own), drawn)
-        this.pictures_due = performance.now() + this.period - NUMBERS[0] / 2
-        return within(NUMBERS, read)
+        const made = SHARE_OF_SERVER * 1000 * answer.took
+        if (!answer.stream) return Math.max(NUMBERS, made)
+        this.period = Math.max(within(PICTURES, SHARE_OF_TIME * took), made)
+        this.pictures_due = performance.now() + this.period - NUMBERS / 2
+        return NUMBERS
     }
 
     async answer(signal, with_pictures) {
@@ -157,7 +157,7 @@ class Live {
         this.failures++
         const is_lost = this.failures >= MOST_FAILURES
         if (is_lost) show_lost(error, this.answered)
-        this.wait_for_next(is_lost ? LOST : NUMBERS[0] * this.failures)
+        this.wait_for_next(is_lost ? LOST : NUMBERS * this.failures)
     }
 }
 

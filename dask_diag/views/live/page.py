@@ -109,11 +109,13 @@ def _stream(view: Range1d, shared: CrosshairTool) -> figure:
     plot = _figure("live_stream", view, shared, height=160, y_range=Range1d(0, 2))
     images = ColumnDataSource({n: [] for n in ("image", "x", "y", "dw", "dh")}, name="live_images")
     plot.image_rgba("image", "x", "y", "dw", "dh", source=images)
-    columns = ("left", "right", "bottom", "top", "filled", "color", "function", "lasted", "share")
+    columns = ("left", "right", "bottom", "top", "color", "function", "lasted", "share")
     tasks = ColumnDataSource({n: [] for n in columns}, name="live_tasks")
     look = {"source": tasks, "fill_color": "color", "line_color": None}
     drawn = plot.quad("left", "right", "top", "bottom", **look)
-    plot.quad("left", "right", "top", "filled", source=tasks, **STRIPES)
+    striped = ("left", "right", "filled", "top")
+    stripes = ColumnDataSource({n: [] for n in striped}, name="live_stripes")
+    plot.quad("left", "right", "top", "filled", source=stripes, **STRIPES)
     running = ColumnDataSource({n: [] for n in columns}, name="live_running")
     also_drawn = plot.quad(
         "left",

@@ -4,10 +4,13 @@ import {percent, seconds} from "../formatting.js"
 import {blue_green_red} from "../image_colors.js"
 
 const GAP = 0.08                    // of a lane, above and below its tasks
+const SHOWN = ["left", "right", "bottom", "top", "color", "function", "lasted", "share"]
+const STRIPED = ["left", "right", "filled", "top"]
 
-// What sources of rectangles hold: tasks that are done, and those that run.
-export function rectangles(stream, from, lanes) {
-    const tasks = no_rectangles(), running = no_rectangles()
+// What sources of rectangles hold: tasks that are done, their striped parts, and tasks that run. Stripes
+// take a browser longer than all else: none are drawn where less than half of a pixel would be striped.
+export function rectangles(stream, from, lanes, pixels_of_a_lane) {
+    const tasks = columns_of(SHOWN), running = columns_of(SHOWN), stripes = columns_of(STRIPED)
     for (let i = 0; i < stream.left.length; i++) {
         const [name, color] = stream.functions[stream.function[i]]
         const share = stream.share[i]
@@ -19,18 +22,21 @@ export function rectangles(stream, from, lanes) {
         column.right.push(left + lasted)
         column.bottom.push(bottom)
         column.top.push(bottom + full)
-        // Above this height a task is striped.
-        column.filled.push(bottom + full * Math.max(0, share) / 100)
+        if (share >= 0 && (100 - share) / 100 * full * pixels_of_a_lane >= 0.5) {
+            stripes.left.push(left)
+            stripes.right.push(left + lasted)
+            stripes.filled.push(bottom + full * share / 100)
+            stripes.top.push(bottom + full)
+        }
         column.color.push(color)
         column.function.push(name)
         column.lasted.push(share < 0 ? `${seconds(lasted)} so far` : seconds(lasted))
         column.share.push(share < 0 ? "not known yet" : percent(share / 100))
     }
-    return {tasks, running}
+    return {tasks, running, stripes}
 }
 
-function no_rectangles() {
-    const names = ["left", "right", "bottom", "top", "filled", "color", "function", "lasted", "share"]
+function columns_of(names) {
     return Object.fromEntries(names.map((name) => [name, []]))
 }
 
