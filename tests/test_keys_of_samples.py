@@ -398,7 +398,7 @@ def test_an_hour_of_tasks_with_keys_is_small():
     assert sum(sum(packed.seconds) for packed in snapshot.cycles.values()) == pytest.approx(
         3600 * 16
     )
-    assert max(len(packed.of) for packed in snapshot.cycles.values()) <= 16 * 3 / LONG + 1
+    assert max(len(packed.distinct) for packed in snapshot.cycles.values()) <= 16 * 3 / LONG + 1
 
 
 def test_while_it_goes_on_there_are_no_more_rows_than_asked_for():
@@ -459,7 +459,7 @@ def test_no_key_of_the_users_is_retained():
     gc.collect()
     assert seen() is None
     assert {
-        group.key for packed in collected.snapshot().cycles.values() for group in packed.of
+        group.key for packed in collected.snapshot().cycles.values() for group in packed.distinct
     } == {"its text"}
 
 

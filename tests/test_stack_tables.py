@@ -35,7 +35,8 @@ def test_tasks_of_the_last_two_cycles_keep_their_keys_when_cycles_merge(monkeypa
     snapshot = stacks.snapshot()
     assert snapshot.cycle == 2.0
     keys = {
-        number: {group.key for group in packed.of} for number, packed in snapshot.cycles.items()
+        number: {group.key for group in packed.distinct}
+        for number, packed in snapshot.cycles.items()
     }
     assert keys == {0: {""}, 1: {"2", "3"}, 2: {"4", "5"}, 3: {""}}
 

@@ -73,7 +73,7 @@ class CellsByCycle:
                     functions.setdefault((root, name), len(functions)),
                     keys.setdefault(key, len(keys)),
                 )
-                for name, key, root in packed.of
+                for name, key, root in packed.distinct
             ],
             dtype=np.int64,
         ).reshape(-1, 2)[packed.groups]

@@ -194,9 +194,9 @@ class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
             times = "once" if stacks.late == 1 else f"{stacks.late:,} times"
             notices.append(
                 f"{PROFILING}SamplingProfiler came late {times} (longest gap "
-                f"{seconds(stacks.latest)}): a task kept the GIL, or the machine was busy. The "
-                "next sample represents the gap; if the task had ended by then, its time is shown "
-                "as not sampled"
+                f"{seconds(stacks.longest_gap)}): a task kept the GIL, or the machine was busy. "
+                "The next sample represents the gap; if the task had ended by then, its time is "
+                "shown as not sampled"
             )
         if stacks.cut:
             notices.append(

@@ -136,13 +136,13 @@ def take_from(
 
 
 class Packed:
-    """The cells of a cycle that is over, in little memory; `groups` are positions in `of`."""
+    """The cells of a cycle that is over, in little memory; `groups` are positions in `distinct`."""
 
-    __slots__ = ("counts", "cpu", "groups", "nodes", "of", "seconds")
+    __slots__ = ("counts", "cpu", "distinct", "groups", "nodes", "seconds")
 
     def __init__(self, cells: Cells) -> None:
         position = {group: n for n, group in enumerate(dict.fromkeys(group for group, _ in cells))}
-        self.of = tuple(position)
+        self.distinct = tuple(position)
         self.groups = array("I", (position[group] for group, _ in cells))
         self.nodes = array("i", (node for _, node in cells))
         self.seconds = array("d", (seconds for seconds, _, _ in cells.values()))
@@ -154,16 +154,16 @@ class Packed:
 
     def cells(self) -> Cells:
         """What it was made of."""
-        locations = zip(map(self.of.__getitem__, self.groups), self.nodes, strict=True)
+        locations = zip(map(self.distinct.__getitem__, self.groups), self.nodes, strict=True)
         values = map(list, zip(self.seconds, self.cpu, self.counts, strict=True))
         return dict(zip(locations, values, strict=True))
 
     def seconds_by_key(self) -> dict[Group, float]:
         """The seconds of each group that is a task."""
-        sums = [0.0] * len(self.of)
+        sums = [0.0] * len(self.distinct)
         for group, seconds in zip(self.groups, self.seconds, strict=True):
             sums[group] += seconds
-        return {group: total for group, total in zip(self.of, sums, strict=True) if group.key}
+        return {group: total for group, total in zip(self.distinct, sums, strict=True) if group.key}
 
     def without_keys(self, groups: Container[Group]) -> Packed:
         """The same, where what these groups have goes to that of their function."""

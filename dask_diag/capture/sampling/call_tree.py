@@ -65,7 +65,7 @@ class Stacks:
         The seconds of a cycle before any were merged.
     late : int
         How many samples came far too late.
-    latest : float
+    longest_gap : float
         The longest time, in seconds, since the sample before.
     cut : int
         How many samples had calls that the tree had no space for.
@@ -75,7 +75,7 @@ class Stacks:
         self.cycle = cycle
         self.finest = cycle
         self.late = 0
-        self.latest = 0.0
+        self.longest_gap = 0.0
         self._late_at = 0.0
         self.cut = 0
         self._lock = threading.Lock()
@@ -85,7 +85,7 @@ class Stacks:
         self._line_of_node = array("I")
         self._open: dict[int, Cells] = {}
         self._closed: dict[int, Packed] = {}
-        self._packed = 0
+        self._packed_cells = 0
         _all.add(self)
 
     def renew_lock(self) -> None:
@@ -122,7 +122,7 @@ class Stacks:
         with self._lock:
             self.late += time != self._late_at
             self._late_at = time
-            self.latest = max(self.latest, seconds)
+            self.longest_gap = max(self.longest_gap, seconds)
 
     def forget(self, before: float) -> None:
         """Forget the cycles that ended before a time."""
@@ -130,7 +130,7 @@ class Stacks:
             self._close_all()
             number = int(before // self.cycle)
             self._closed = {n: packed for n, packed in self._closed.items() if n >= number}
-            self._packed = sum(map(len, self._closed.values()))
+            self._packed_cells = sum(map(len, self._closed.values()))
 
     def snapshot(self) -> Snapshot:
         """A copy, to be read while more is sampled."""
@@ -213,13 +213,13 @@ class Stacks:
         packed = self._closed.pop(number, None)
         if packed is None:
             return self._open.setdefault(number, {})
-        self._packed -= len(packed)
+        self._packed_cells -= len(packed)
         cells = self._open[number] = packed.cells()
         return cells
 
     def _close(self, number: int) -> None:
         packed = self._closed[number] = Packed(self._open.pop(number))
-        self._packed += len(packed)
+        self._packed_cells += len(packed)
 
     def _close_all(self) -> None:
         for number in tuple(self._open):
@@ -227,7 +227,7 @@ class Stacks:
 
     def _are_too_many(self) -> bool:
         cycles = len(self._closed) + len(self._open)
-        return cycles >= MOST_CYCLES or (self._packed > MOST_CELLS and cycles > FEWEST_CYCLES)
+        return cycles >= MOST_CYCLES or (self._packed_cells > MOST_CELLS and cycles > FEWEST_CYCLES)
 
     def _merge_neighbours(self) -> None:
         self._close_all()
@@ -245,7 +245,7 @@ class Stacks:
                 packed = Packed(cells)
             merged[number // 2] = packed
         self._closed = self._without_short_tasks(merged)
-        self._packed = sum(map(len, self._closed.values()))
+        self._packed_cells = sum(map(len, self._closed.values()))
 
     def _without_short_tasks(self, cycles: dict[int, Packed]) -> dict[int, Packed]:
         """The cycles, in which tasks that have become short are no longer tracked individually.

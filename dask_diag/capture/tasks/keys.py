@@ -25,14 +25,15 @@ __all__ = [
     "text_of_key",
 ]
 
-_PLAIN = {str, int, float, bytes, bool, tuple, type(None)}
-_WITH_REFERENCES, _PLAINLY = 4, 2
+_TYPES = {str, int, float, bytes, bool, tuple, type(None)}
+"""Types whose values marshal gives back as they were."""
+_WITH_REFERENCES, _IN_FULL = 4, 2
 """Versions of marshal: the first writes an object once, which it has to look up each time."""
 _Packed = list[bytes] | bytes | tuple[Hashable, ...]
 """A column for each item of keys that are tuples as long; all in one; or as they are."""
 
 
-def _are_plain(values: Sequence[object]) -> bool:
+def _all_marshal(values: Sequence[object]) -> bool:
     """Whether marshal gives back just what it is given: it would write a numpy integer as bytes.
 
     What is done here is done for each key of a computation; to count types in a list takes a
@@ -41,15 +42,15 @@ def _are_plain(values: Sequence[object]) -> bool:
     kind = type(values[0])
     if kind is str:
         are_texts = list(map(type, values)).count(str) == len(values)
-        return are_texts or all(map(_is_plain, values))
+        return are_texts or all(map(_marshals, values))
     with contextlib.suppress(Exception):
         # The sum of numbers of which one is numpy's is numpy's.
-        return type(sum(cast("Sequence[int]", values))) in _PLAIN
-    return all(map(_is_plain, values))
+        return type(sum(cast("Sequence[int]", values))) in _TYPES
+    return all(map(_marshals, values))
 
 
-def _is_plain(value: object) -> bool:
-    return all(map(_is_plain, value)) if type(value) is tuple else type(value) in _PLAIN
+def _marshals(value: object) -> bool:
+    return all(map(_marshals, value)) if type(value) is tuple else type(value) in _TYPES
 
 
 class Keys:
@@ -101,16 +102,16 @@ def _packed(keys: list[Hashable]) -> _Packed:
     with contextlib.suppress(ValueError):
         if columns:
             return [
-                marshal.dumps(column, _WITH_REFERENCES if type(column[0]) is str else _PLAINLY)
+                marshal.dumps(column, _WITH_REFERENCES if type(column[0]) is str else _IN_FULL)
                 for column in columns
             ]
-        if all(map(_is_plain, keys)):
+        if all(map(_marshals, keys)):
             return marshal.dumps(keys)
     return tuple(keys)
 
 
 def _columns(keys: list[Hashable]) -> list[list[object]]:
-    """First items of all keys, second items and so on, if all are tuples as long and plain."""
+    """First items of all keys, second ones and so on, if all are plain tuples of one length."""
     if not keys or not _are_tuples(keys):
         return []
     tuples = cast("Sequence[tuple[object, ...]]", keys)
@@ -118,7 +119,7 @@ def _columns(keys: list[Hashable]) -> list[list[object]]:
     if lengths.count(lengths[0]) < len(lengths):
         return []
     columns = [list(map(itemgetter(position), tuples)) for position in range(lengths[0])]
-    return columns if all(map(_are_plain, columns)) else []
+    return columns if all(map(_all_marshal, columns)) else []
 
 
 def _are_tuples(keys: Sequence[Hashable]) -> bool:
