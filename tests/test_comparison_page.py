@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from bokeh.models import Plot
 
+from dask_diag import load
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.call_tree import tree
 from dask_diag.analysis.compare import compare
@@ -14,12 +17,14 @@ from dask_diag.analysis.compare_stacks import merged_tree
 from dask_diag.formatting import seconds
 from dask_diag.views.comparison.page import comparison_page
 from dask_diag.views.comparison.sections import Sides, flame, functions, timelines, wall
-from dask_diag.views.report.components import Bars, Figure, Grid, WallBar
+from dask_diag.views.report.components import Bars, Figure, Grid, Key, WallBar
 
 from .stacks import known_stacks
 from .test_compare import recording
 
 pytestmark = pytest.mark.once
+
+STORIES = Path(__file__).parent.parent / "docs" / "stories"
 
 
 def sides_of(before, after):
@@ -56,6 +61,17 @@ def test_both_timelines_have_one_axis_and_one_assignment_of_colours():
     assert plots[0].x_range.bounds[1] == max(side.stop - side.start for side in SIDES)
 
 
+def test_the_key_is_hatched_as_the_plots_are_and_calls_are_as_wide_as_the_page():
+    sides = sides_of(*(load(STORIES / f"climatology{name}.diag") for name in ("", "_after")))
+    (key,) = (part for part in timelines(sides) if isinstance(part, Key))
+    assert key.swatch("no task: scheduler at work") == "hatch-up"
+    assert key.swatch("tasks off the CPU") == ""
+    (calls,) = (part.model for part in flame(sides) if isinstance(part, Figure))
+    assert {graph.sizing_mode for graph in calls.select({"type": Plot}) if graph.visible} == {
+        "stretch_width"
+    }
+
+
 def test_calls_of_both_are_one_tree_that_has_the_seconds_of_each():
     before, after = known_stacks(), known_stacks()
     longer = {name: after.samples[name] for name in after.samples.columns}
@@ -84,7 +100,8 @@ def test_the_first_sentence_says_what_changed():
     page = comparison_page(*SIDES, ("a.diag", "b.diag"))
     heading = page.split("<h1>")[1].split("</h1>")[0]
     assert "tasks took 8.00 s longer" in heading
-    assert "f is slower by 8.00 s" in heading
+    below = page.split("</h1>")[1].split("</p>")[0]
+    assert "f is slower by 8.00 s" in below
     assert "could not be made" not in page
 
 

@@ -73,6 +73,6 @@ def test_on_a_phone_sections_are_folded_and_links_unfold_them(open_file, tmp_pat
     assert page.evaluate("document.documentElement.scrollHeight") < 7000
     page.click("#code summary")
     assert page.is_visible("#code pre")
-    page.click("#tasks .plain")
+    page.click("#tasks [data-show-all]")
     assert page.locator("#tasks tbody tr:visible").count() == 50
     assert page.evaluate("document.activeElement.ariaLabel").startswith("The longest 50")

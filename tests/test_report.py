@@ -129,7 +129,10 @@ def test_all_sections_are_there_findings_first(page_of_a_block):
     assert " in 1 computation: 2 tasks on " in page.sections["header"]
     assert "tasks computing (CPU)" in page.sections["functions"]
     assert "this process" in page.sections["memory"]
+    assert "26 rules that were tried" in page.sections["findings"]
     assert "Critical path of each computation" in page.sections["critical-path"]
+    # It has no name: the recording's identifier of it is none for a reader.
+    assert not re.search(r"\b[0-9a-f]{16}-\d", page.sections["critical-path"])
     assert "dask.threaded.get(GRAPH" in page.sections["code"]
     assert dask.__version__ in page.sections["environment"]
     assert np.__version__ in page.sections["environment"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from bokeh.embed.notebook import notebook_content
 from bokeh.resources import INLINE
 
-from dask_diag import visualize
+from dask_diag import load, visualize
 from dask_diag.analysis.compare_runs import compare_runs
 from dask_diag.views.compare_runs import run_comparison_summary
 from dask_diag.views.comparison.page import comparison_page
@@ -18,11 +20,31 @@ from .test_tune_race import Simulated, settings
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
+STORIES = Path(__file__).parent.parent / "docs" / "stories"
+
 LINES_OF_CELLS = """(cells) => cells.map((cell) => {
     const range = document.createRange();
     range.selectNodeContents(cell);
     return [cell.textContent, new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size];
 })"""
+
+# Of each plot its title, and where that ends in the window.
+TITLES = """() => {
+    const titles = []
+    const walk = (view) => {
+        if (view.model.type === "Figure" && view.model.title?.text) {
+            const canvas = document.createElement("canvas").getContext("2d")
+            canvas.font = `bold ${view.model.title.text_font_size} sans-serif`
+            const longest = Math.max(...view.model.title.text.split("\\n")
+                .map((line) => canvas.measureText(line).width))
+            titles.push([view.model.title.text, view.el.getBoundingClientRect().x + view.frame.bbox.left
+                + longest])
+        }
+        for (const child of view.child_views ?? []) walk(child)
+    }
+    for (const view of Object.values(Bokeh.index)) walk(view)
+    return titles
+}"""
 
 
 @pytest.fixture
@@ -91,6 +113,27 @@ def test_cells_of_compared_functions_are_not_broken_on_a_phone(opened):
     # A line may end between a change and its spread; a number keeps its unit.
     assert [cell for cell in cells if cell[1] > len(cell[0].split(" "))] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_headline_of_compared_recordings_is_short_on_a_phone(opened):
+    both = [load(STORIES / f"climatology{name}.diag") for name in ("", "_after")]
+    page = opened(comparison_page(*both, ("climatology.diag", "climatology_after.diag")))
+    ((text, lines),) = page.eval_on_selector_all("h1", LINES_OF_CELLS)
+    assert "largest change" in text
+    assert lines <= 3
+    assert "tasks took" in page.inner_text("header p")
+
+
+def test_titles_of_plots_are_in_the_window_of_a_phone(open_file, tmp_path):
+    path = tmp_path / "page.html"
+    visualize(load(STORIES / "qr.diag"), filename=path, show=False)
+    page = open_file(path, 390, 844)
+    titles = page.evaluate(TITLES)
+    ((text, right),) = [one for one in titles if "of it CPU" in one[0].replace("\n", " ")]
+    assert text.count("\n") == 1
+    assert right <= 390
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.wait_for_function(f"({TITLES})().every(([text]) => !text.includes('\\n'))")
 
 
 @pytest.fixture

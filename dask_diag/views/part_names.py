@@ -1,10 +1,11 @@
-"""What the parts of the wall time and of workers' time are called in pictures."""
+"""What computations and the parts of the wall time and of workers' time are called in pictures."""
 
 from __future__ import annotations
 
+from dask_diag.model.recording import Recording
 from dask_diag.schema import Activity
 
-__all__ = ["name_of_part"]
+__all__ = ["name_of_part", "names_of_computations"]
 
 _NAMES = {
     "before": "before the first computation",
@@ -39,3 +40,13 @@ _NAMES = {
 def name_of_part(part: str) -> str:
     """The name of a phase or an activity; what tasks metered goes by the name they gave it."""
     return _NAMES.get(part, f"tasks in {part!r}")
+
+
+def names_of_computations(recording: Recording) -> list[str]:
+    """Computations by their spans; those without one are numbered, if there are several."""
+    spans: list[str] = recording.computations.span.tolist()
+    several = len(spans) > 1
+    return [
+        span or (f"computation {n}" if several else "computation")
+        for n, span in enumerate(spans, 1)
+    ]

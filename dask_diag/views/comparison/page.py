@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from bokeh.resources import Resources
@@ -64,7 +65,7 @@ def comparison_page(before: Recording, after: Recording, names: tuple[str, str])
     sides = Sides(compare(before, after), (Analysis(before), Analysis(after)), labels)
     sections = [made_section(section, sides) for section in _SECTIONS]
     title = f"{labels[0]} → {labels[1]}"
-    head = Head(f"{_headline(sides)}.", title)
+    head = _head(sides, title)
     warnings = [
         f"{label}: {text}"
         for label, recording in zip(labels, (before, after), strict=True)
@@ -73,29 +74,32 @@ def comparison_page(before: Recording, after: Recording, names: tuple[str, str])
     return rendered(sections, Resources(mode="inline"), title, head, warnings)
 
 
-def _headline(sides: Sides) -> str:
-    """The wall before and after, the part of it that changed most, and what tasks took."""
-    total = sides.comparison.total
+def _head(sides: Sides, title: str) -> Head:
+    """The wall before and after with the largest change, and below it the others."""
     before, after = map(duration, sides.analyses)
-    said = f"{seconds(before)} → {seconds(after)}"
+    first, *others = _changes(sides, before, after)
+    return Head(f"{seconds(before)} → {seconds(after)}; {first}.", " · ".join([*others, title]))
+
+
+def _changes(sides: Sides, before: float, after: float) -> Iterator[str]:
+    """The part of the wall that changed most, then the time of tasks, and of which function."""
     changes = changes_of_parts(sides)
     if changes and abs(after - before) >= _NOTEWORTHY * before:
         part, was, now = changes[0]
         more = "more" if now > was else "less"
-        said += f"; largest change: {seconds(abs(now - was))} {more} ({name_of_part(part)})"
+        yield f"largest change: {seconds(abs(now - was))} {more} ({name_of_part(part)})"
+    total = sides.comparison.total
     if total["verdict"] == "too few tasks":
-        said += "; too few tasks to judge their time"
+        yield "too few tasks to judge their time"
     elif total["verdict"] == "unchanged":
-        said += "; no change of the tasks' time beyond chance"
+        yield "no change of the tasks' time beyond chance"
     else:
         longer = "longer" if total["change"] > 0 else "less"
-        said += f"; tasks took {seconds(abs(total['change']))} {longer}"
-    rows = [row for row in sides.comparison.functions.to_dicts() if row["verdict"] in _JUDGED]
-    if rows:
-        row = rows[0]
-        said += f"; {shown(row['function'], _NAME)} {_JUDGED[row['verdict']]}"
-        said += f" by {seconds(abs(row['change']))}"
-    return said
+        yield f"tasks took {seconds(abs(total['change']))} {longer}"
+    judged = (row for row in sides.comparison.functions.to_dicts() if row["verdict"] in _JUDGED)
+    for row in islice(judged, 1):
+        verdict = _JUDGED[row["verdict"]]
+        yield f"{shown(row['function'], _NAME)} {verdict} by {seconds(abs(row['change']))}"
 
 
 _JUDGED = {"slower": "is slower", "faster": "is faster"}

@@ -181,13 +181,15 @@ def timelines(sides: Sides) -> Iterator[Part]:
     figures = [Figures(analysis, axis, colors) for analysis in sides.analyses]
     top = max(part.workers().model.y_range.end for part in figures)
     key: dict[str, str] = {}
+    hatches: dict[str, str] = {}
     for part, name, when in zip(figures, sides.names, ("before", "after"), strict=True):
         plot = part.workers()
         plot.model.y_range.end = top
         yield Text([f"{name}:"])
         yield Figure(f"workers-{when}", plot.model, f"Plot of what the workers did {when}")
         key |= {layer.name: layer.color for layer in part.layers}
-    yield Key("Workers", [(color, name) for name, color in key.items()])
+        hatches |= {layer.name: layer.hatch for layer in part.layers}
+    yield Key("Workers", [(color, name) for name, color in key.items()], hatches=hatches)
 
 
 def flame(sides: Sides) -> Iterator[Part]:
@@ -202,5 +204,5 @@ def flame(sides: Sides) -> Iterator[Part]:
             "blue took longer before, grey did not change."
         ]
     )
-    panel = differential_panel(recordings[0], recordings[1], Options())
+    panel = differential_panel(recordings[0], recordings[1], Options(sizing_mode="stretch_width"))
     yield Figure("flame", panel, "Calls, coloured by what changed")

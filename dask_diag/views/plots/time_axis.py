@@ -17,6 +17,7 @@ from bokeh.plotting import figure
 from dask_diag.analysis.task_times import call_times, stop_times
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown as shown_text
+from dask_diag.views.part_names import names_of_computations
 from dask_diag.views.plots.figures import Options, new_figure
 from dask_diag.views.plots.phases import Phase, name_phases, shade_phases
 
@@ -104,14 +105,8 @@ def overview(
 
 
 def _computations(recording: Recording, origin: float) -> list[Phase]:
-    """Computations from their calls on, with their spans; those without one are numbered."""
-    computations = recording.computations
-    spans = computations.span.tolist()
-    several = len(spans) > 1
-    names = [
-        span or (f"computation {n}" if several else "computation")
-        for n, span in enumerate(spans, 1)
-    ]
+    """Computations from their calls on, with their names."""
+    computations, names = recording.computations, names_of_computations(recording)
     left, right = call_times(computations) - origin, computations.stop - origin
     return [
         (shown_text(name, _LABEL), start, stop)

@@ -84,6 +84,7 @@ class Grid(Part):
     With `tasks` it also pins the task of this number, if that is not -1.
     With `marks` a row may be marked as ``slower`` or ``faster``. With `few` the page shows so many
     rows, the first ones in the order that the reader has chosen, until asked for all.
+    With `follows`, its id, the page has it follow the time that the plots show.
     """
 
     caption: str
@@ -94,6 +95,7 @@ class Grid(Part):
     tasks: Sequence[int] = ()
     marks: Sequence[str] = ()
     few: int = 0
+    follows: str = ""
     kind: ClassVar[str] = "grid"
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.formatting import amount, count, counted, percent, seconds
+from dask_diag.views.part_names import names_of_computations
 from dask_diag.views.plots.tasks.plot import MOST_RECTANGLES
 from dask_diag.views.report.components import Fold, Grid, Part, Text, of_first, safe
 from dask_diag.views.report.figures import Figures
@@ -45,7 +46,9 @@ def longest_chains(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     if not len(analysis.recording.dependencies):
         yield Text(["No dependencies between tasks were recorded."])
         return
-    path = analysis.critical_path
+    path, recording = analysis.critical_path, analysis.recording
+    computations = recording.computations.computation.tolist()
+    names = dict(zip(computations, names_of_computations(recording), strict=True))
     yield Grid(
         "Critical path of each computation",
         (
@@ -54,7 +57,7 @@ def longest_chains(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         ),
         [
             (
-                safe(row["computation"], 30),
+                safe(names.get(row["computation"], "computation"), 40),
                 seconds(row["wall"]),
                 seconds(row["length"]),
                 seconds(row["scheduler_cpu"]),

@@ -20,11 +20,11 @@ export async function mark_findings({plot: plot_name, shades: shades_name}) {
         button.hidden = false
         button.addEventListener("click", () => zoom(plot.x_range, intervals))
     }
-    for (const button of document.querySelectorAll("[data-start]")) {
-        const {start: left, stop: right} = button.dataset
-        button.addEventListener("click", () => {
-            zoom(plot.x_range, [[Number(left), Number(right)]])
-            document.getElementById("timeline").scrollIntoView()
-        })
-    }
+    // Rows of tables come and go: their buttons are those that are there when one is clicked.
+    document.addEventListener("click", ({target}) => {
+        const button = target.closest("[data-start]")
+        if (button === null) return
+        zoom(plot.x_range, [[Number(button.dataset.start), Number(button.dataset.stop)]])
+        document.getElementById("timeline").scrollIntoView()
+    })
 }

@@ -25,13 +25,14 @@ from dask_diag.views.plots.tasks.pins import (
     PATH,
     RECTANGLES,
 )
-from dask_diag.views.report.components import Figure, Fold, Lanes, Part, Pinned, Wide
+from dask_diag.views.report.components import Figure, Fold, Grid, Lanes, Part, Pinned, Wide
 from dask_diag.views.report.critical_path import CriticalPath
 from dask_diag.views.report.exports import Exports, exports_of
 from dask_diag.views.report.figures import SHADES, WORKERS, Figures
 from dask_diag.views.report.function_table import FunctionTable
 from dask_diag.views.report.header import Head, head, when
 from dask_diag.views.report.sections import SECTIONS
+from dask_diag.views.report.tasks import LONGEST_TASKS
 from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.theme.page import page_of, page_without_figures, policy_of, script
 
@@ -209,15 +210,18 @@ def _actions(sections: list[MadeSection], exports: Exports | None, has_figures: 
     parts = [part for section in sections for part in _flat(section.parts)]
     has_pins = any(isinstance(part, Pinned) for part in parts)
     tables = [part.over_time for part in parts if isinstance(part, FunctionTable)]
+    has_longest = any(isinstance(part, Grid) and part.follows for part in parts)
     paths = [part.paths for part in parts if isinstance(part, CriticalPath)]
     names = {name: _PINNED[name] for name in ("plot", "rectangles")}
     menu = exports and {"menu": _MENU, "name": exports.name, "recorded": exports.tasks, **names}
+    longest = {"table": LONGEST_TASKS, **names}
     settings = {
         "marks": {"plot": WORKERS, "shades": SHADES} if has_figures else None,
         "pins": _PINNED if has_pins and has_figures else None,
         "exports": menu,
         "critical": {**_CRITICAL, "paths": paths[0]} if paths and has_figures else None,
         "functions": {"plot": WORKERS, **tables[0]} if tables and has_figures else None,
+        "longest": longest if has_longest and has_figures else None,
     }
     is_plain = all(setting is None for name, setting in settings.items() if name != "marks")
     # Nothing in it ends a script.

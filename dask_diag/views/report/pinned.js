@@ -17,9 +17,10 @@ export async function offer_pins(names) {
     if (plot === null) return
     const pins = {row, plot, rectangles, outlines, path, read: null, number: null}
     rectangles.tapped = (x, y) => guarded(pins, () => pin_at(pins, x, y))
-    for (const button of document.querySelectorAll("[data-task]"))
-        button.addEventListener("click", () =>
-            guarded(pins, () => pin(pins, Number(button.dataset.task))))
+    document.addEventListener("click", ({target}) => {
+        const button = target.closest("[data-task]")
+        if (button !== null) guarded(pins, () => pin(pins, Number(button.dataset.task)))
+    })
     button_of(row, "zoom").addEventListener("click", () => guarded(pins, () => zoom_to(pins, [pins.number])))
     button_of(row, "path").addEventListener("click", () => guarded(pins, () => show_path(pins)))
     button_of(row, "unpin").addEventListener("click", () => unpin(pins))

@@ -56,7 +56,8 @@ def _findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     if shown_findings:
         yield Findings(shown_findings)
     else:
-        yield Text([no_findings(analysis.recording), f"Rules: {', '.join(CODES)}."])
+        yield Text([no_findings(analysis.recording)])
+        yield Fold(f"The {counted(len(CODES), 'rule')} that were tried", [Text([", ".join(CODES)])])
 
 
 def _shown(finding: Finding, recording: Recording) -> ShownFinding:

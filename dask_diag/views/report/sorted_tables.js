@@ -49,6 +49,7 @@ export function shorten_tables() {
         const button = document.createElement("button")
         button.type = "button"
         button.className = "plain"
+        button.dataset.showAll = ""
         button.textContent = `Show all ${count(rows)}`
         button.addEventListener("click", () => {
             table.classList.remove("few")
@@ -58,6 +59,15 @@ export function shorten_tables() {
         })
         table.parentElement.after(button)
     }
+}
+
+// The button below a table whose rows are others now.
+export function count_again(table) {
+    const button = table.parentElement.nextElementSibling
+    if (!button?.matches("[data-show-all]")) return
+    const rows = table.tBodies[0].rows.length
+    button.hidden = rows <= Number(table.dataset.few)
+    button.textContent = `Show all ${count(rows)}`
 }
 
 function sort(body, column, direction) {

@@ -14,8 +14,10 @@ from dask_diag.views.escaping import short_key
 from dask_diag.views.report.components import Grid, Part, Text, not_there, of_first, safe
 from dask_diag.views.report.figures import Figures
 
-__all__ = ["single_tasks"]
+__all__ = ["LONGEST_TASKS", "single_tasks"]
 
+LONGEST_TASKS = "longest-tasks"
+"""The table that follows the time that the plots show: ``longest_tasks.js``."""
 _TASKS = 50
 _SHOWN = 10
 """Of them, until the reader asks for all."""
@@ -71,7 +73,7 @@ def _longest_tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         ["A task's button pins it and shows it in the timeline; a second time all is shown again."]
     )
     yield Grid(
-        f"The longest {count(len(rows))} of {count(len(tasks))} tasks",
+        f"The longest {count(len(rows))} of {count(len(tasks))} tasks of the whole run",
         ("key", "function", "worker", "outcome", "started", "took", "CPU"),
         [
             (
@@ -87,6 +89,7 @@ def _longest_tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         ],
         texts=4,
         few=_SHOWN,
+        follows=LONGEST_TASKS,
         intervals=[(float(start[row]), float(start[row] + took[row])) for row in rows.tolist()],
         tasks=figures.task_numbers[rows].tolist(),
     )

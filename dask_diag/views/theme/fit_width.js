@@ -1,5 +1,7 @@
 // Figures as wide as they were made, or as the page has space for: on a phone, less.
 
+import {wrapped} from "../plots/in_view.js"
+
 const NARROW = 600                  // pixels: where there are less, a figure's legend is below it
 const MOST_FOR_NAMES = 130          // pixels that the names of bars then have
 const NARROW_BORDER = 12
@@ -7,6 +9,7 @@ const BORDER_OF_NUMBERS = 48
 const HEIGHT_OF_AN_AXIS = 22
 const ON_A_PHONE = "on a phone"     // the tag of an axis that is hidden elsewhere
 const SMALL_LETTERS = "10px"
+const LINE_OF_A_TITLE = 13
 const LINE_OF_A_LEGEND = 16
 const MARGIN_OF_A_LEGEND = 8
 
@@ -90,6 +93,7 @@ function fit_figure(figure, available) {
             model[property] = is_narrow ? SMALL_LETTERS : size
         }
     }
+    const more_lines = wrap_title(figure.title, available, is_narrow)
     // Beside a title there would be no space for its tools.
     figure.toolbar_sticky = !is_narrow && original_of(figure).toolbar_sticky
     const names = original_of(figure).min_border_left
@@ -98,16 +102,29 @@ function fit_figure(figure, available) {
     const {min_border_right: right} = original_of(figure)
     if (typeof right === "number")
         figure.min_border_right = is_narrow ? Math.min(right, NARROW_BORDER) : right
-    show_legend(figure, is_narrow)
+    fit_height(figure, is_narrow, more_lines * LINE_OF_A_TITLE + show_legend(figure, is_narrow))
 }
 
-// A figure has its legend twice: the hidden one is for below it, where the page is narrow.
+// A title is in as many lines as it takes; returns how many are more than it was made with.
+function wrap_title(title, available, is_narrow) {
+    const text = title === null ? "" : original_of(title).text
+    if (typeof text !== "string" || text === "") return 0
+    title.text = is_narrow ? wrapped(text, available) : text
+    return title.text.split("\n").length - text.split("\n").length
+}
+
+function fit_height(figure, is_narrow, more) {
+    const {height} = original_of(figure)
+    if (typeof height === "number") figure.height = height + (is_narrow ? more : 0)
+}
+
+// A figure has its legend twice: the hidden one is for below it, where the page is narrow. Returns the
+// pixels that it then takes.
 function show_legend(figure, is_narrow) {
     const beside = figure.right.find((model) => model.type === "Legend")
     const below = figure.below.find((model) => model.type === "Legend")
-    if (!beside || !below || !(beside.visible || below.visible)) return
+    if (!beside || !below || !(beside.visible || below.visible)) return 0
     beside.visible = !is_narrow
     below.visible = is_narrow
-    const lines = LINE_OF_A_LEGEND * below.items.length + MARGIN_OF_A_LEGEND
-    figure.height = original_of(figure).height + (is_narrow ? lines : 0)
+    return LINE_OF_A_LEGEND * below.items.length + MARGIN_OF_A_LEGEND
 }
