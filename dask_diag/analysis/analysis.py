@@ -124,10 +124,9 @@ class Analysis:
             return math.nan
 
     def _is_true(self, recorded: Simulation) -> bool:
-        """Whether a replay of what was recorded has nothing to say that is not so.
+        """Whether a replay takes as long as was measured, if a cluster ran tasks.
 
-        Memory, tasks of other clients and tasks that only some workers may run are in no simulation
-        of a cluster: where they mattered, the replay takes another time than was measured.
+        Else memory mattered, or other clients, or tasks that only some workers may run.
         """
         error = abs(recorded.seconds - recorded.measured)
         return not self.on_cluster or error <= REPLAYED_WITHIN * self.computing
