@@ -1,5 +1,7 @@
 """Masses of pairs of jets in NanoAOD files: coffea on a cluster, and dask-awkward on threads.
 
+How fast each was is printed, and how fast with other numbers of workers and larger chunks.
+
 The files are made here. Needs Python 3.12 and ``pip install 'dask_diag[coffea]'``.
 """
 
@@ -14,7 +16,7 @@ from coffea import processor
 from coffea.nanoevents import NanoAODSchema, NanoEventsFactory
 from distributed import Client
 
-from dask_diag import Profiler, throughput
+from dask_diag import Profiler, throughput, what_if
 
 FILES = 4
 EVENTS = 20_000
@@ -97,13 +99,18 @@ def with_dask_awkward(files: list[str]) -> None:
 
 
 def show(title: str, prof: Profiler, counts: Any, events: int, read: int | None) -> None:
-    """Print the histogram's sum, and what was done in a second."""
+    """Print the histogram's sum, what was done in a second, and what other settings would do."""
     (row,) = throughput(prof.recording, events, read).to_dicts()
     print(f"{title}: {int(counts.sum()):,} pairs in {row['events']:,.0f} events")
     print(f"  {row['events_per_second']:,.0f} events/s", end="")
     print(f", {row['events_per_core']:,.0f} per core", end="")
     print(f", {row['events_per_cpu_second']:,.0f} per CPU second")
     print(f"  core efficiency {row['core_efficiency']:.0%} of {row['threads']:.1f} threads")
+    questions = {"workers": "with {} workers", "chunks": "chunks {} times as large"}
+    for change in what_if(prof.recording, workers=1).to_dicts():
+        if change["kind"] in questions:
+            changed = questions[change["kind"]].format(change["name"])
+            print(f"  {changed}: {change['seconds']:.2f} s, {change['speedup']:.2f} times as fast")
 
 
 def main() -> None:

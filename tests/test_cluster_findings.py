@@ -9,6 +9,7 @@ import pytest
 
 from dask_diag import findings
 from dask_diag.analysis.activities import seconds_by_activity
+from dask_diag.analysis.analysis import Analysis
 
 from .tables import filled_table
 from .test_cluster_occupancy import recording
@@ -68,6 +69,79 @@ def test_transfer_bound(seconds, severity):
         assert finding.where.functions == ("f",)
         assert finding.where.intervals == ((2.0, pytest.approx(2.0 + seconds)),)
         assert "num_workers" not in finding.advice
+
+
+def fan_in(transfer=4.0):
+    """Two tasks of 1 s on two workers; one of 1 s needs both results, one of which must move."""
+    tasks = [
+        *(("a/0", 0.0, 0.0, 1.0, 1.0), ("b/0", 0.0, 0.0, 1.0, 1.0)),
+        ("a/0", 1.0, 1.0 + transfer, 2.0 + transfer, 2.0 + transfer),
+    ]
+    transfers = {
+        "task": [1],
+        "activity": ["transfer"],
+        "side": ["network"],
+        "start": [1.0],
+        "stop": [1.0 + transfer],
+        "bytes": [1e9],
+        "source": ["b"],
+        "destination": ["a"],
+    }
+    made = recording(
+        tasks,
+        [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)],
+        stop=2.0 + transfer,
+        transfers=transfers,
+        dependencies={"task": [2, 2], "depends_on": [0, 1]},
+    )
+    return addressed(with_columns(made, "tasks", nbytes=[1e9, 1e9, 0.0]))
+
+
+def test_a_transfer_for_which_all_wait_costs_as_long_as_it_takes():
+    """Without it the program takes 2 s; of the time of two threads it is half of what is lost."""
+    finding = found(fan_in())["transfer-bound"]
+    assert finding.kind == "about"
+    assert finding.seconds_lost == pytest.approx(4.0, abs=0.05)
+
+
+def test_of_data_that_no_task_made_the_loss_is_a_bound():
+    made = with_columns(fan_in(), "transfers", task=[-1])
+    finding = found(made)["transfer-bound"]
+    assert finding.kind == "at most"
+    assert finding.seconds_lost == pytest.approx(4.0 / 2)
+
+
+def with_a_straggler():
+    """On four workers, a task takes 9 s, nine others 1 s."""
+    rows = [("a/0", 0.0, 0.0, 9.0, 9.0)]
+    rows += [(f"{'bcd'[n % 3]}/0", 0.0, n // 3, n // 3 + 1.0, n // 3 + 1.0) for n in range(9)]
+    workers = [(name, 1, 0.0, NAN) for name in "abcd"]
+    return addressed(recording(rows, workers, stop=9.0))
+
+
+def test_a_straggler_costs_what_the_simulator_says():
+    """Shortened to what four workers take of it alone, 6 s from 3 s on, it ends after 4.5 s."""
+    finding = found(with_a_straggler())["straggler"]
+    assert finding.kind == "about"
+    assert finding.seconds_lost == pytest.approx(4.5, abs=0.1)
+
+
+def naps(names):
+    """Tasks of one second that were ready at once, one after the other on their worker."""
+    starts = [float(names[:n].count(name)) for n, name in enumerate(names)]
+    rows = [(f"{name}/0", 0.0, n, n + 1.0, n + 1.0) for name, n in zip(names, starts, strict=True)]
+    workers = [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)]
+    return Analysis(addressed(recording(rows, workers, stop=max(starts) + 1.0)))
+
+
+def test_what_is_not_as_it_is_replayed_is_not_predicted():
+    """Tasks that only one of two workers may run take twice as long as a simulation knows."""
+    assert naps("ab" * 4).seconds_saved(workers=4) == pytest.approx(2.0, abs=0.01)
+    assert np.isnan(naps("a" * 8).seconds_saved(workers=4))
+
+
+def test_what_other_programs_have_of_a_clusters_cpus_is_not_predicted():
+    assert np.isnan(naps("ab" * 4).seconds_saved(idle_machine=True))
 
 
 def test_the_worker_that_received_for_longest_is_named_first():

@@ -44,3 +44,16 @@ def test_both_say_the_same_of_pairs_and_events():
         assert per_second == pytest.approx(per_core * float(threads), rel=0.05)
         # Both are printed as they are rounded.
         assert per_core == pytest.approx(per_cpu_second * int(efficiency) / 100, rel=0.15)
+    # One worker, twice and four times as many as there were, and without limit.
+    answers = re.findall(r"with (\w+) workers: ([\d.]+) s, ([\d.]+) times as fast", done.stdout)
+    assert [name for name, *_ in answers] == ["1", "4", "8", "unlimited"] * 2
+    for of_one in (answers[:4], answers[4:]):
+        seconds, times = ([float(row[column]) for row in of_one] for column in (1, 2))
+        assert seconds[0] == max(seconds)
+        assert times[0] < 1
+        recorded = [took * faster for took, faster in zip(seconds, times, strict=True)]
+        # Both are printed as they are rounded.
+        assert recorded == pytest.approx([recorded[0]] * 4, rel=0.05)
+    # Eight chunks on two workers may be half as many.
+    with_coffea, _ = done.stdout.split("dask-awkward on threads")
+    assert re.search(r"chunks 2 times as large: [\d.]+ s, [\d.]+ times as fast", with_coffea)

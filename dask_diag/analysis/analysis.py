@@ -20,7 +20,7 @@ from dask_diag.analysis.grouping import counts_by, rows_by
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
-from dask_diag.analysis.simulation import Changes, Simulator
+from dask_diag.analysis.simulation import Changes, Simulation, Simulator
 from dask_diag.analysis.step_functions import Level, cached_levels, seconds_computing
 from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
 from dask_diag.analysis.waits import waits
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Analysis"]
 
+REPLAYED_WITHIN = 0.1
+"""Share of the time of computations by which the replay of a cluster may differ from it."""
 MOST_SIMULATED = 4_000_000
 """Tasks of all simulations for findings together, which take some ten seconds. Where a recording
 has too many for another one, a finding has no more than an upper bound."""
@@ -105,20 +107,29 @@ class Analysis:
         """How many seconds shorter the program is with a change, by the simulator.
 
         Both walls are simulated, so what the simulator misses is missing in both. NaN if this is
-        not simulated: a cluster ran tasks, dependencies are damaged, `MOST_SIMULATED` tasks have
-        been simulated, or the sizes of results are not known for processes. Where computations
+        not simulated: dependencies are damaged, `MOST_SIMULATED` tasks have been simulated, or the
+        sizes of results are not known for processes. So it is on a cluster whose replay differs
+        from what was measured, and for what programs and pools have of its CPUs. Where computations
         overlap it is a part of `computing`, not of `wall`. The arguments are those of `simulate`.
         """
-        # Rules on clusters have bounds of their own, for what is not in a simulation of them.
-        if self.on_cluster or not self._may_simulate():
+        of_cpus = changes.get("idle_machine") or changes.get("idle_pools")
+        if not self._may_simulate() or (self.on_cluster and of_cpus):
             return math.nan
         try:
             recorded = self.simulator.simulate()
-            if not self._may_simulate(**changes):
+            if not self._may_simulate(**changes) or not self._is_true(recorded):
                 return math.nan
             return recorded.seconds - self.simulator.simulate(**changes).seconds
         except DiagnosticError:
             return math.nan
+
+    def _is_true(self, recorded: Simulation) -> bool:
+        """Whether a replay takes as long as was measured, if a cluster ran tasks.
+
+        Else memory mattered, or other clients, or tasks that only some workers may run.
+        """
+        error = abs(recorded.seconds - recorded.measured)
+        return not self.on_cluster or error <= REPLAYED_WITHIN * self.computing
 
     def _may_simulate(self, **changes: Unpack[Changes]) -> bool:
         """Whether it takes no more than seconds. What was simulated before takes no time."""

@@ -6,7 +6,8 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.cluster_occupancy import rows_of_workers
-from dask_diag.analysis.findings.finding import AT_MOST, Finding, severity_of_share
+from dask_diag.analysis.findings.advice import WORTH_GAINING
+from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words, top_functions
 from dask_diag.analysis.findings.where import Where, during, merged_intervals
 from dask_diag.analysis.grouping import sums_by
@@ -33,16 +34,20 @@ def transfer_bound(analysis: Analysis) -> Finding | None:
     made = transfers.task >= 0
     np.add.at(of_tasks, transfers.task[made], took[made])
     names = top_functions(analysis.recording, of_tasks)
+    saved = analysis.seconds_saved(remove={Activity.TRANSFER})
+    # Data that no task made is in no simulation; nor is a result that moves only as the task that
+    # needs it had to run elsewhere.
+    is_simulated = bool(made.all()) and saved >= WORTH_GAINING * analysis.computing
     return Finding(
         "transfer-bound",
         severity_of_share(share),
-        waited / analysis.workers,
+        saved if is_simulated else waited / analysis.workers,
         f"Free threads waited {seconds(waited)} ({percent(share)} of the cluster's time) for "
         f"{counted(len(transfers), 'result')} of other workers, "
         f"{size(float(np.nansum(transfers.bytes)))} in all; one took "
         f"{seconds(float(np.median(took)))} (median). Mostly: {in_words(names)}",
         _with_less_moved(analysis),
-        kind=AT_MOST,
+        kind=ABOUT if is_simulated else AT_MOST,
         where=Where(
             merged_intervals(transfers.start, transfers.stop),
             _largest(transfers.destination, took),
