@@ -21,7 +21,13 @@ from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.simulation import Changes, Simulator
-from dask_diag.analysis.step_functions import Level, cached_levels, seconds_computing
+from dask_diag.analysis.step_functions import (
+    Level,
+    cached_levels,
+    seconds_computing,
+    seconds_covered,
+)
+from dask_diag.analysis.task_times import call_times
 from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
 from dask_diag.analysis.waits import waits
 from dask_diag.analysis.wall_time import wall_time
@@ -219,6 +225,12 @@ class Analysis:
         return seconds_computing(self.recording.computations)
 
     @cached_property
+    def called(self) -> float:
+        """Seconds in which at least one computation ran, or its graph was prepared."""
+        computations = self.recording.computations
+        return seconds_covered(call_times(computations), computations.stop)
+
+    @cached_property
     def wall(self) -> float:
         """Seconds of all computations, added up."""
         return sum(occupancy.wall for occupancy in self.occupancies)
@@ -226,7 +238,7 @@ class Analysis:
     @cached_property
     def overlap(self) -> float:
         """Computations that ran at once, on average: what each lost passed for all of them."""
-        return self.wall / self.computing if self.computing > 0 else 1.0
+        return self.wall / self.called if self.called > 0 else 1.0
 
     @cached_property
     def available(self) -> float:

@@ -21,6 +21,7 @@ __all__ = [
     "ready_tasks",
     "running_computations",
     "seconds_computing",
+    "seconds_covered",
     "thinned",
 ]
 
@@ -118,11 +119,16 @@ def overlap(computations: Computations) -> BoolArray:
 
 def seconds_computing(computations: Computations) -> float:
     """Seconds in which at least one computation ran."""
-    if not len(computations):
+    return seconds_covered(computations.start, computations.stop)
+
+
+def seconds_covered(starts: FloatArray, stops: FloatArray) -> float:
+    """Seconds that belong to at least one of these intervals."""
+    if not len(starts):
         return 0.0
-    # What a computation adds is its time after all that started before it had stopped.
-    order = np.argsort(computations.start)
-    starts, stops = computations.start[order], computations.stop[order]
+    # What an interval adds is its time after all that started before it had stopped.
+    order = np.argsort(starts)
+    starts, stops = starts[order], stops[order]
     reached = np.maximum.accumulate(stops)
     uncovered_from = np.maximum(starts[1:], reached[:-1])
     first = stops[0] - starts[0]
