@@ -24,10 +24,9 @@ from dask_diag.analysis.simulation import Changes, Simulator
 from dask_diag.analysis.step_functions import (
     Level,
     cached_levels,
+    seconds_called,
     seconds_computing,
-    seconds_covered,
 )
-from dask_diag.analysis.task_times import call_times
 from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
 from dask_diag.analysis.waits import waits
 from dask_diag.analysis.wall_time import wall_time
@@ -227,8 +226,7 @@ class Analysis:
     @cached_property
     def called(self) -> float:
         """Seconds in which at least one computation ran, or its graph was prepared."""
-        computations = self.recording.computations
-        return seconds_covered(call_times(computations), computations.stop)
+        return seconds_called(self.recording.computations)
 
     @cached_property
     def wall(self) -> float:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.occupancy import ready_times
-from dask_diag.analysis.task_times import computation_stops
+from dask_diag.analysis.task_times import call_times, computation_stops
 from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import CachedResults, Computations
@@ -20,8 +20,8 @@ __all__ = [
     "overlap",
     "ready_tasks",
     "running_computations",
+    "seconds_called",
     "seconds_computing",
-    "seconds_covered",
     "thinned",
 ]
 
@@ -119,10 +119,15 @@ def overlap(computations: Computations) -> BoolArray:
 
 def seconds_computing(computations: Computations) -> float:
     """Seconds in which at least one computation ran."""
-    return seconds_covered(computations.start, computations.stop)
+    return _seconds_covered(computations.start, computations.stop)
 
 
-def seconds_covered(starts: FloatArray, stops: FloatArray) -> float:
+def seconds_called(computations: Computations) -> float:
+    """Seconds in which at least one computation ran, or its graph was prepared."""
+    return _seconds_covered(call_times(computations), computations.stop)
+
+
+def _seconds_covered(starts: FloatArray, stops: FloatArray) -> float:
     """Seconds that belong to at least one of these intervals."""
     if not len(starts):
         return 0.0
