@@ -173,17 +173,17 @@ def nothing() -> Window:
 def window(condition: Condition, viewer: Beside, page: Beside | None) -> Window:
     """A window with a viewer, and with a page if there is one."""
     beside = [viewer, *([page] if page else [])]
-    times, spent = [perf_counter()], [[each.cpu() for each in beside]]
-    for each in beside:
-        each.resume()
+    times, spent = [perf_counter()], [[process.cpu() for process in beside]]
+    for process in beside:
+        process.resume()
     for seconds in (condition.catching_up, condition.seconds):
         sleep(seconds)
         times.append(perf_counter())
-        spent.append([each.cpu() for each in beside])
-    for each in reversed(beside):
-        each.pause()
+        spent.append([process.cpu() for process in beside])
+    for process in reversed(beside):
+        process.pause()
     took = [[last - spent[i][n] for i in (0, 1)] for n, last in enumerate(spent[2])]
-    whole_and_counted = [(each[0], each[1]) for each in took]
+    whole_and_counted = [(part[0], part[1]) for part in took]
     return Window(condition.name, times[0], times[1], times[2], *whole_and_counted)
 
 
@@ -194,19 +194,21 @@ def seconds_of_a_piece(pieces: np.ndarray, start: float, stop: float) -> float:
     return (stop - start) / float((np.maximum(inside, 0) / (ended - began)).sum())
 
 
-def ratios_of(windows: Sequence[Window], pieces: np.ndarray, name: str, whole: bool) -> list[float]:
+def ratios_of(
+    windows: Sequence[Window], pieces: np.ndarray, name: str, with_catching_up: bool
+) -> list[float]:
     """Of each window of a kind, to the neighbouring ones of nothing."""
     is_nothing = name == NOTHING
     if is_nothing:
         windows = [window for window in windows if window.name == NOTHING]
-    taken = [
-        seconds_of_a_piece(pieces, each.began if whole else each.start, each.stop)
-        for each in windows
+    lasted = [
+        seconds_of_a_piece(pieces, window.began if with_catching_up else window.start, window.stop)
+        for window in windows
     ]
     # Those of nothing are each other's neighbours: every second one counts.
     inner = range(1, len(windows) - 1, 2 if is_nothing else 1)
     return [
-        taken[n] / float(np.sqrt(taken[n - 1] * taken[n + 1]))
+        lasted[n] / float(np.sqrt(lasted[n - 1] * lasted[n + 1]))
         for n in inner
         if windows[n].name == name
     ]
@@ -226,8 +228,11 @@ def print_windows(windows: Sequence[Window], pieces: np.ndarray) -> None:
         f"{'beside the work':<19}{'windows':>8}{'median':>8}{'95% interval':>16}{'bar':>7}"
         f"{'':>10}{'browser':>9}{'viewer':>8}{'ratio':>8}{'browser':>9}{'viewer':>8}"
     )
-    for name, bar in [(NOTHING, None), *((each.name, each.bar) for each in CONDITIONS)]:
-        ratios = ratios_of(windows, pieces, name, whole=False)
+    for name, bar in [
+        (NOTHING, None),
+        *((condition.name, condition.bar) for condition in CONDITIONS),
+    ]:
+        ratios = ratios_of(windows, pieces, name, with_catching_up=False)
         if len(ratios) < 2:
             continue
         low, high = interval(ratios)
@@ -237,16 +242,18 @@ def print_windows(windows: Sequence[Window], pieces: np.ndarray) -> None:
             holds = "holds" if high <= bar else "too much" if low > bar else "open"
             holds = holds if len(ratios) >= _FEWEST else "too few"
             own = [window for window in windows if window.name == name]
-            whole = np.median(ratios_of(windows, pieces, name, whole=True))
-            line += f"{bar:>7.3f}{holds:>10}{_shares(own, 1)}{whole:>8.4f}{_shares(own, 0)}"
+            with_catching_up = np.median(ratios_of(windows, pieces, name, with_catching_up=True))
+            line += (
+                f"{bar:>7.3f}{holds:>10}{_shares(own, 1)}{with_catching_up:>8.4f}{_shares(own, 0)}"
+            )
         print(line)
 
 
 def _shares(windows: Sequence[Window], counted: int) -> str:
     """Of a core, that browser and viewer took in all windows of a kind together."""
-    lasted = sum(each.stop - (each.start if counted else each.began) for each in windows)
-    browser = sum(each.browser[counted] for each in windows) / lasted
-    viewer = sum(each.viewer[counted] for each in windows) / lasted
+    lasted = sum(window.stop - (window.start if counted else window.began) for window in windows)
+    browser = sum(window.browser[counted] for window in windows) / lasted
+    viewer = sum(window.viewer[counted] for window in windows) / lasted
     return f"{browser:>9.2%}{viewer:>8.2%}"
 
 

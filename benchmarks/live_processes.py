@@ -80,9 +80,9 @@ def viewer_of(path: Path) -> Iterator[Beside]:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout is not None
-        found = re.search(r"http://\S+", process.stdout.readline())
-        assert found
-        with _ended(process, Beside(process, found[0])) as viewer:
+        address = re.search(r"http://\S+", process.stdout.readline())
+        assert address
+        with _ended(process, Beside(process, address[0])) as viewer:
             yield viewer
 
 

@@ -104,21 +104,21 @@ def tasks_of_tasks(client):
 
 def another_scheduler(client):
     with dask.config.set(scheduler="synchronous"):
-        here = dask.delayed(threading.get_ident)().compute() == threading.get_ident()
-    return here, dask.delayed(increment)(1).compute(scheduler="threads")
+        is_local = dask.delayed(threading.get_ident)().compute() == threading.get_ident()
+    return is_local, dask.delayed(increment)(1).compute(scheduler="threads")
 
 
 def in_a_thread(client):
-    found = []
+    results = []
 
     def run():
         with client.as_current():
-            found.append(client.submit(increment, 1, pure=False).result())
+            results.append(client.submit(increment, 1, pure=False).result())
 
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    return found
+    return results
 
 
 def shuffled(client):

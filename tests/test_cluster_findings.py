@@ -99,14 +99,14 @@ def fan_in(transfer=4.0):
 
 def test_a_transfer_for_which_all_wait_costs_as_long_as_it_takes():
     """Without it the program takes 2 s; of the time of two threads it is half of what is lost."""
-    finding = found(fan_in())["transfer-bound"]
+    finding = by_code(fan_in())["transfer-bound"]
     assert finding.kind == "about"
     assert finding.seconds_lost == pytest.approx(4.0, abs=0.05)
 
 
 def test_of_data_that_no_task_made_the_loss_is_a_bound():
     made = with_columns(fan_in(), "transfers", task=[-1])
-    finding = found(made)["transfer-bound"]
+    finding = by_code(made)["transfer-bound"]
     assert finding.kind == "at most"
     assert finding.seconds_lost == pytest.approx(4.0 / 2)
 
@@ -121,7 +121,7 @@ def with_a_straggler():
 
 def test_a_straggler_costs_what_the_simulator_says():
     """Shortened to what four workers take of it alone, 6 s from 3 s on, it ends after 4.5 s."""
-    finding = found(with_a_straggler())["straggler"]
+    finding = by_code(with_a_straggler())["straggler"]
     assert finding.kind == "about"
     assert finding.seconds_lost == pytest.approx(4.5, abs=0.1)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dask_diag.analysis import program_lines
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.capture.sampling import caller_walker
 
 from .stacks import BUILT_IN, CORE, LEAF, MAIN, recording_of_stacks
@@ -220,6 +221,28 @@ def test_graph_preparation(graph, computing, severity):
         assert finding.seconds_lost == pytest.approx(graph)
         assert finding.where.intervals == ((0.0, graph),)
         assert "order (dask/order.py:7) 100%" in finding.evidence
+
+
+def test_graphs_that_are_prepared_one_after_the_other_do_not_overlap():
+    """Four computations: 0.4 s until the scheduler starts, and a task of 0.1 s."""
+    calls = np.arange(4) * 0.5
+    names = ["c", "d", "e", "f"]
+    recording = run([Task(call + 0.4, call + 0.5) for call in calls.tolist()])
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    several = {name: values.tolist() * 4 for name, values in columns.items()}
+    several |= {"computation": names, "called": calls, "prepared": calls + 0.4}
+    several |= {"start": calls + 0.4, "stop": calls + 0.5}
+    tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
+    tasks |= {"computation": names, "submitted": tasks["start"], "collected": tasks["stop"]}
+    recording = replace(
+        recording,
+        computations=filled_table("computations", several),
+        tasks=filled_table("tasks", tasks),
+    )
+    assert Analysis(recording).overlap == pytest.approx(1.0)
+    finding = by_code(sampled(recording, [("graph", [MAIN, ORDER], 1.6)]))["graph-preparation"]
+    assert "took 1.60 s of 2.00 s" in finding.evidence
+    assert finding.seconds_lost == pytest.approx(1.6, rel=0.02)
 
 
 @pytest.mark.parametrize(("graph", "is_found"), [(0.49, False), (0.51, True)])

@@ -45,11 +45,11 @@ def test_the_ratio_is_that_of_the_pieces_and_drift_does_not_change_it():
     def rates(moment):
         return 0.016 * (1 + moment / 500) * (1.02 if is_with_page(moment) else 1.0)
 
-    ratios = ratios_of(windows_of(), pieces_of(rates), "a page", whole=False)
+    ratios = ratios_of(windows_of(), pieces_of(rates), "a page", with_catching_up=False)
     assert len(ratios) == 4
     # What drifts is in the middle of a window, and the catching up is not part of it.
     assert ratios == pytest.approx([1.02] * 4, abs=0.003)
-    nothing = ratios_of(windows_of(), pieces_of(rates), NOTHING, whole=False)
+    nothing = ratios_of(windows_of(), pieces_of(rates), NOTHING, with_catching_up=False)
     assert nothing == pytest.approx([1.0] * 2, abs=0.003)
 
 
@@ -58,12 +58,12 @@ def test_catching_up_is_in_the_whole_and_not_in_what_counts():
         return 0.016 * (1.5 if is_with_page(moment) and moment % 10 < 2 else 1.0)
 
     pieces = pieces_of(rates)
-    assert ratios_of(windows_of(), pieces, "a page", whole=False) == pytest.approx(
+    assert ratios_of(windows_of(), pieces, "a page", with_catching_up=False) == pytest.approx(
         [1.0] * 4, abs=0.003
     )
     # Two of ten seconds have two thirds of the pieces.
     expected = 10 / (8 + 2 / 1.5)
-    assert ratios_of(windows_of(), pieces, "a page", whole=True) == pytest.approx(
+    assert ratios_of(windows_of(), pieces, "a page", with_catching_up=True) == pytest.approx(
         [expected] * 4, abs=0.003
     )
 

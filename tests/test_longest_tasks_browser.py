@@ -86,13 +86,13 @@ def has_rows_of(page, recording, start, stop):
 def test_it_has_the_longest_tasks_of_a_range(open_file, tmp_path, story, start, stop):
     recording = load(STORIES / f"{story}.diag")
     page = opened(open_file, recording, tmp_path)
-    whole, caption = page.evaluate(ROWS), page.evaluate(CAPTION)
+    all_rows, caption = page.evaluate(ROWS), page.evaluate(CAPTION)
     assert caption.endswith(f"of {count(len(recording.tasks))} tasks of the whole run")
     chosen(page, start, stop)
     has_rows_of(page, recording, start, stop)
     page.click("#longest-tasks [data-whole]")
     page.wait_for_function("document.querySelector('#longest-tasks [data-part]').hidden")
-    assert page.evaluate(ROWS) == whole
+    assert page.evaluate(ROWS) == all_rows
     assert page.evaluate(CAPTION) == caption
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dask_diag.analysis import step_functions
 from dask_diag.analysis.activities import cells, seconds_by_activity
 from dask_diag.analysis.cpu_accounting import cpu_of_children, cpu_of_scheduler, cpu_outside_tasks
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
@@ -21,7 +22,6 @@ from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.simulation import Changes, Simulation, Simulator
-from dask_diag.analysis.step_functions import Level, cached_levels, seconds_computing
 from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
 from dask_diag.analysis.waits import waits
 from dask_diag.analysis.wall_time import wall_time
@@ -38,8 +38,7 @@ __all__ = ["Analysis"]
 REPLAYED_WITHIN = 0.1
 """Share of the time of computations by which the replay of a cluster may differ from it."""
 MOST_SIMULATED = 4_000_000
-"""Tasks of all simulations for findings together, which take some ten seconds. Where a recording
-has too many for another one, a finding has no more than an upper bound."""
+"""Tasks of all simulations for findings together: ten seconds. Beyond them are upper bounds."""
 
 
 class Analysis:
@@ -124,12 +123,8 @@ class Analysis:
             return math.nan
 
     def _is_true(self, recorded: Simulation) -> bool:
-        """Whether a replay takes as long as was measured, if a cluster ran tasks.
-
-        Else memory mattered, or other clients, or tasks that only some workers may run.
-        """
-        error = abs(recorded.seconds - recorded.measured)
-        return not self.on_cluster or error <= REPLAYED_WITHIN * self.computing
+        # On a cluster memory may matter, other clients, or that only some workers may run a task.
+        return not self.on_cluster or abs(recorded.error) <= REPLAYED_WITHIN * self.computing
 
     def _may_simulate(self, **changes: Unpack[Changes]) -> bool:
         """Whether it takes no more than seconds. What was simulated before takes no time."""
@@ -156,9 +151,9 @@ class Analysis:
         return memory_usage(self.recording)
 
     @cached_property
-    def cached_levels(self) -> tuple[dict[str, Level], Level]:
+    def cached_levels(self) -> tuple[dict[str, step_functions.Level], step_functions.Level]:
         """The cached results of each function over time, and those of all."""
-        return cached_levels(self.recording)
+        return step_functions.cached_levels(self.recording)
 
     @cached_property
     def task_seconds(self) -> FloatArray:
@@ -227,7 +222,12 @@ class Analysis:
     @cached_property
     def computing(self) -> float:
         """Seconds in which at least one computation ran."""
-        return seconds_computing(self.recording.computations)
+        return step_functions.seconds_computing(self.recording.computations)
+
+    @cached_property
+    def called(self) -> float:
+        """Seconds in which at least one computation ran, or its graph was prepared."""
+        return step_functions.seconds_called(self.recording.computations)
 
     @cached_property
     def wall(self) -> float:
@@ -237,7 +237,7 @@ class Analysis:
     @cached_property
     def overlap(self) -> float:
         """Computations that ran at once, on average: what each lost passed for all of them."""
-        return self.wall / self.computing if self.computing > 0 else 1.0
+        return self.wall / self.called if self.called > 0 else 1.0
 
     @cached_property
     def available(self) -> float:

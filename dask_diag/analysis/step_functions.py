@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.occupancy import ready_times
-from dask_diag.analysis.task_times import computation_stops
+from dask_diag.analysis.task_times import call_times, computation_stops
 from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import CachedResults, Computations
@@ -20,6 +20,7 @@ __all__ = [
     "overlap",
     "ready_tasks",
     "running_computations",
+    "seconds_called",
     "seconds_computing",
     "thinned",
 ]
@@ -118,11 +119,21 @@ def overlap(computations: Computations) -> BoolArray:
 
 def seconds_computing(computations: Computations) -> float:
     """Seconds in which at least one computation ran."""
-    if not len(computations):
+    return _seconds_covered(computations.start, computations.stop)
+
+
+def seconds_called(computations: Computations) -> float:
+    """Seconds in which at least one computation ran, or its graph was prepared."""
+    return _seconds_covered(call_times(computations), computations.stop)
+
+
+def _seconds_covered(starts: FloatArray, stops: FloatArray) -> float:
+    """Seconds that belong to at least one of these intervals."""
+    if not len(starts):
         return 0.0
-    # What a computation adds is its time after all that started before it had stopped.
-    order = np.argsort(computations.start)
-    starts, stops = computations.start[order], computations.stop[order]
+    # What an interval adds is its time after all that started before it had stopped.
+    order = np.argsort(starts)
+    starts, stops = starts[order], stops[order]
     reached = np.maximum.accumulate(stops)
     uncovered_from = np.maximum(starts[1:], reached[:-1])
     first = stops[0] - starts[0]

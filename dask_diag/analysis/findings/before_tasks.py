@@ -150,7 +150,7 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     lost = built + float(
         np.fmin(took / analysis.overlap, analysis.seconds_saved(remove={Activity.GRAPH}))
     )
-    wall = built + analysis.computing
+    wall = built + analysis.called
     if lost < SLOW_PREPARATION * wall:
         return None
     lines = _lines(recording, in_calls | before)

@@ -40,6 +40,11 @@ class Simulation:
     computations: Table
 
     @property
+    def error(self) -> float:
+        """Seconds by which it is longer than what was measured; not of interest with changes."""
+        return self.seconds - self.measured
+
+    @property
     def preparing(self) -> float:
         """Seconds of computations before their first and after their last tasks."""
         return self._sum("preparing")
