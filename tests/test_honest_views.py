@@ -81,6 +81,23 @@ def test_nothing_stood_out_only_where_everything_was_examined(tmp_path):
         assert "Nothing stood out" not in section
 
 
+def test_where_tasks_were_off_the_cpu_a_reader_learns_how_to_see_why():
+    sleeping = replace(recording_of([("nap", 0.0, 1.0, 0.3, "a")]), start=0.0, stop=1.2)
+    said = "Nothing stood out. Tasks were off the CPU for 70% of their time: record what tasks wait"
+    assert no_findings(sleeping).startswith(said)
+    waits = filled_table("waits", {"task": [0], "activity": ["sleep"], "seconds": [0.7]})
+    working = recording_of([("work", 0.0, 1.0, 0.6, "a")])
+    on_cluster = filled_table("computations", {"scheduler": ["distributed"], "workers": [1]})
+    # What is a moment of all the time is not asked about.
+    for other in (
+        replace(sleeping, waits=waits),
+        working,
+        replace(sleeping, stop=10.0),
+        replace(sleeping, computations=on_cluster),
+    ):
+        assert no_findings(other) == "Nothing stood out."
+
+
 def test_a_file_that_is_cut_anywhere_has_a_summary_and_a_report(tmp_path):
     with Profiler() as profiler:
         import dask

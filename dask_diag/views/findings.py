@@ -5,9 +5,11 @@ from __future__ import annotations
 from math import isnan
 
 import dask.config
+import numpy as np
 
 from dask_diag.analysis.findings import ABOUT, AT_MOST, Finding
-from dask_diag.formatting import count, seconds
+from dask_diag.analysis.findings.advice import FIND_OUT
+from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.schema import STATES
 from dask_diag.views.escaping import shown
@@ -20,6 +22,8 @@ _INTERVALS_SHOWN = 3
 """Of more than these a list says nothing."""
 _WORKERS_SHOWN = 2
 _NAMES_SHOWN = 4
+_MUCH_OFF_CPU, _OF_THE_WALL = 0.5, 0.1
+"""The shares of the time of tasks, and of the wall time, from which a reader asks why."""
 
 
 def lost(finding: Finding) -> str:
@@ -89,7 +93,22 @@ def no_findings(recording: Recording) -> str:
             f"No findings in what could be loaded; the recording is {recording.state}, and the "
             "lost part was not examined."
         )
-    return "Nothing stood out."
+    return f"Nothing stood out.{_what_may_be_asked(recording)}"
+
+
+def _what_may_be_asked(recording: Recording) -> str:
+    """How to record waits, if tasks were much off the CPU and no wait was recorded.
+
+    On a cluster they cannot.
+    """
+    tasks, wall = recording.tasks, recording.stop - recording.start
+    off_cpu = float(np.nansum(tasks.thread_noncpu))
+    lasted = float(np.nansum(tasks.stop - tasks.start))
+    is_little = off_cpu < _MUCH_OFF_CPU * lasted or off_cpu < _OF_THE_WALL * wall
+    on_cluster = "distributed" in recording.computations.scheduler.tolist()
+    if is_little or not lasted or on_cluster or len(recording.waits):
+        return ""
+    return f" Tasks were off the CPU for {percent(off_cpu / lasted)} of their time: {FIND_OUT}."
 
 
 def _lower(sentence: str) -> str:
