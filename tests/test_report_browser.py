@@ -540,7 +540,7 @@ def test_on_a_phone_a_long_task_takes_few_lines(browser, with_findings):
     page = first_screen(browser, with_findings)
     page.set_viewport_size({"width": 390, "height": 844})
     rows = page.locator("#tasks tbody tr")
-    for button in page.query_selector_all("#tasks .plain"):
+    for button in page.query_selector_all("#tasks [data-show-all]"):
         button.click()
     heights = [rows.nth(n).bounding_box()["height"] for n in range(rows.count())]
     assert len(heights) >= 50
