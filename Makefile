@@ -28,9 +28,9 @@ demo: $(VENV)/.demo
 # Before each commit.
 check: lint test
 
-# All but truths and browsers: minutes, on two cores. Many tests wait, so five run at a time.
+# All but truths and browsers: minutes, on two cores. Many tests wait, so four run at a time.
 test: $(VENV)/.test
-	sh tests/run.sh $(BIN)/python -n 5 --dist worksteal -m "not truth and not browser and not diagnosis"
+	sh tests/run.sh $(BIN)/python -n 4 --dist worksteal -m "not truth and not browser and not diagnosis"
 
 # The rules of accessibility are axe-core's, which needs node; without it those tests say so.
 test-browser: $(VENV)/.test $(AXE)
