@@ -243,7 +243,7 @@ def test_turns_with_another_lock_are_not_said_to_be_for_the_interpreters(retried
 
 def hash_in_turns(seconds):
     """Computation without the GIL, and yet one at a time."""
-    stop, block = time.perf_counter() + seconds, bytes(1_000_000)
+    stop, block = time.perf_counter() + seconds, bytes(3_000_000)
     while time.perf_counter() < stop:
         with LOCK:
             hashlib.sha256(block)
