@@ -37,19 +37,24 @@ def addressed(made, **columns):
     return with_columns(made, "workers", address=[f"tcp://{name}" for name in names], **columns)
 
 
+def moved(task, start, stop, nbytes, source, destination):
+    """The result of a task is on its way between two workers."""
+    return {
+        "task": [task],
+        "activity": ["transfer"],
+        "side": ["network"],
+        "start": [start],
+        "stop": [stop],
+        "bytes": [nbytes],
+        "source": [source],
+        "destination": [destination],
+    }
+
+
 def moving(seconds, destination="b"):
     """One task needs a result of another worker, which is on its way for so long."""
     tasks = [("a/0", 0.0, 0.0, 2.0, 2.0), ("b/0", 2.0, 2.0 + seconds, 10.0, 10.0)]
-    transfers = {
-        "task": [0],
-        "activity": ["transfer"],
-        "side": ["network"],
-        "start": [2.0],
-        "stop": [2.0 + seconds],
-        "bytes": [3e6],
-        "source": ["a"],
-        "destination": [destination],
-    }
+    transfers = moved(0, 2.0, 2.0 + seconds, 3e6, "a", destination)
     return addressed(
         recording(tasks, [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)], transfers=transfers)
     )
@@ -77,21 +82,11 @@ def fan_in(transfer=4.0):
         *(("a/0", 0.0, 0.0, 1.0, 1.0), ("b/0", 0.0, 0.0, 1.0, 1.0)),
         ("a/0", 1.0, 1.0 + transfer, 2.0 + transfer, 2.0 + transfer),
     ]
-    transfers = {
-        "task": [1],
-        "activity": ["transfer"],
-        "side": ["network"],
-        "start": [1.0],
-        "stop": [1.0 + transfer],
-        "bytes": [1e9],
-        "source": ["b"],
-        "destination": ["a"],
-    }
     made = recording(
         tasks,
         [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)],
         stop=2.0 + transfer,
-        transfers=transfers,
+        transfers=moved(1, 1.0, 1.0 + transfer, 1e9, "b", "a"),
         dependencies={"task": [2, 2], "depends_on": [0, 1]},
     )
     return addressed(with_columns(made, "tasks", nbytes=[1e9, 1e9, 0.0]))

@@ -21,6 +21,7 @@ from dask_diag import (
     summary,
     visualize,
 )
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.compare import compare
 from dask_diag.schema import STATES
 from dask_diag.storage import save
@@ -72,9 +73,9 @@ def test_nothing_stood_out_only_where_everything_was_examined(tmp_path):
     complete = recording_of(TASKS)
     truncated = replace(complete, state="truncated")
     empty = Recording(start=0.0, stop=1.0, epoch=0.0)
-    assert no_findings(complete) == "Nothing stood out."
-    assert no_findings(truncated).startswith("No findings in what could be loaded; ")
-    assert no_findings(empty) == "No findings: no tasks were recorded."
+    assert no_findings(Analysis(complete)) == "Nothing stood out."
+    assert no_findings(Analysis(truncated)).startswith("No findings in what could be loaded; ")
+    assert no_findings(Analysis(empty)) == "No findings: no tasks were recorded."
     for recording, expected in ((truncated, "No findings in what"), (empty, "No findings: no")):
         section = page_of(recording, tmp_path).sections["findings"]
         assert expected in section
@@ -84,7 +85,7 @@ def test_nothing_stood_out_only_where_everything_was_examined(tmp_path):
 def test_where_tasks_were_off_the_cpu_a_reader_learns_how_to_see_why():
     sleeping = replace(recording_of([("nap", 0.0, 1.0, 0.3, "a")]), start=0.0, stop=1.2)
     said = "Nothing stood out. Tasks were off the CPU for 70% of their time: record what tasks wait"
-    assert no_findings(sleeping).startswith(said)
+    assert no_findings(Analysis(sleeping)).startswith(said)
     waits = filled_table("waits", {"task": [0], "activity": ["sleep"], "seconds": [0.7]})
     working = recording_of([("work", 0.0, 1.0, 0.6, "a")])
     on_cluster = filled_table("computations", {"scheduler": ["distributed"], "workers": [1]})
@@ -95,7 +96,7 @@ def test_where_tasks_were_off_the_cpu_a_reader_learns_how_to_see_why():
         replace(sleeping, stop=10.0),
         replace(sleeping, computations=on_cluster),
     ):
-        assert no_findings(other) == "Nothing stood out."
+        assert no_findings(Analysis(other)) == "Nothing stood out."
 
 
 def test_a_file_that_is_cut_anywhere_has_a_summary_and_a_report(tmp_path):

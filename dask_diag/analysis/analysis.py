@@ -42,12 +42,7 @@ MOST_SIMULATED = 4_000_000
 
 
 class Analysis:
-    """The facts of a recording.
-
-    Parameters
-    ----------
-    recording : Recording
-    """
+    """The facts of a recording."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -105,11 +100,11 @@ class Analysis:
     def seconds_saved(self, **changes: Unpack[Changes]) -> float:
         """How many seconds shorter the program is with a change, by the simulator.
 
-        Both walls are simulated, so what the simulator misses is missing in both. NaN if this is
-        not simulated: dependencies are damaged, `MOST_SIMULATED` tasks have been simulated, or the
-        sizes of results are not known for processes. So it is on a cluster whose replay differs
-        from what was measured, and for what programs and pools have of its CPUs. Where computations
-        overlap it is a part of `computing`, not of `wall`. The arguments are those of `simulate`.
+        Both walls are simulated, so what the simulator misses is missing in both. Where
+        computations overlap it is a part of `computing`, not of `wall`. NaN if it is not simulated:
+        dependencies are damaged, `MOST_SIMULATED` tasks have been simulated, sizes of results are
+        not known for processes, a cluster's replay differs from what was measured, or its programs
+        and pools would be taken from its CPUs. The arguments are those of `simulate`.
         """
         of_cpus = changes.get("idle_machine") or changes.get("idle_pools")
         if not self._may_simulate() or (self.on_cluster and of_cpus):
@@ -170,6 +165,11 @@ class Analysis:
     def cpu_in_tasks(self) -> float:
         """CPU seconds of all tasks."""
         return float(np.nansum(self.recording.tasks.thread_cpu))
+
+    @cached_property
+    def off_cpu_in_tasks(self) -> float:
+        """Seconds off the CPU of all tasks of which they are known."""
+        return float(np.nansum(self.recording.tasks.thread_noncpu))
 
     @cached_property
     def cpu_outside_tasks(self) -> float:

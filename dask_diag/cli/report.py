@@ -33,7 +33,7 @@ def report(file: str, output: str | None, force: bool) -> None:
     analysis = Analysis(load(file))
     print_result(f"report: {one_line(write_report(analysis, Path(page), file=file))}")
     results = find(analysis)
-    print_result(in_short(results[0]) if results else no_findings(analysis.recording))
+    print_result(in_short(results[0]) if results else no_findings(analysis))
 
 
 def in_short(finding: Finding) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import isnan
 
 import dask.config
-import numpy as np
 
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import ABOUT, AT_MOST, Finding
 from dask_diag.analysis.findings.advice import FIND_OUT
 from dask_diag.formatting import count, percent, seconds
@@ -84,8 +84,9 @@ def incomplete(recording: Recording) -> str:
     )
 
 
-def no_findings(recording: Recording) -> str:
+def no_findings(analysis: Analysis) -> str:
     """What is said where there are no findings: nothing was wrong only if everything was seen."""
+    recording = analysis.recording
     if not len(recording.tasks):
         return "No findings: no tasks were recorded."
     if not recording.is_complete:
@@ -93,20 +94,18 @@ def no_findings(recording: Recording) -> str:
             f"No findings in what could be loaded; the recording is {recording.state}, and the "
             "lost part was not examined."
         )
-    return f"Nothing stood out.{_what_may_be_asked(recording)}"
+    return f"Nothing stood out.{_how_to_know_more(analysis)}"
 
 
-def _what_may_be_asked(recording: Recording) -> str:
+def _how_to_know_more(analysis: Analysis) -> str:
     """How to record waits, if tasks were much off the CPU and no wait was recorded.
 
     On a cluster they cannot.
     """
-    tasks, wall = recording.tasks, recording.stop - recording.start
-    off_cpu = float(np.nansum(tasks.thread_noncpu))
-    lasted = float(np.nansum(tasks.stop - tasks.start))
+    off_cpu, lasted = analysis.off_cpu_in_tasks, analysis.in_tasks
+    wall = analysis.recording.stop - analysis.recording.start
     is_little = off_cpu < _MUCH_OFF_CPU * lasted or off_cpu < _OF_THE_WALL * wall
-    on_cluster = "distributed" in recording.computations.scheduler.tolist()
-    if is_little or not lasted or on_cluster or len(recording.waits):
+    if is_little or not lasted or analysis.on_cluster or len(analysis.recording.waits):
         return ""
     return f" Tasks were off the CPU for {percent(off_cpu / lasted)} of their time: {FIND_OUT}."
 

@@ -140,8 +140,10 @@ class ProfilePage:
     @cached_property
     def _of_tasks(self) -> Analysis:
         """The facts of those that recorded tasks."""
-        recording = _with_tasks(self._recordings)
-        return self._analysis if recording is self._combined else Analysis(recording)
+        recordings = _with_tasks(self._recordings)
+        if len(recordings) == len(self._recordings):
+            return self._analysis
+        return Analysis(recording_of(recordings))
 
     @cached_property
     def _figures(self) -> Figures:
@@ -220,16 +222,15 @@ class ProfilePage:
 
 def activities_of(recordings: Sequence[Recording], options: Options) -> LayoutDOM:
     """The pictures of activities of those that recorded tasks."""
-    return plot_activities(Analysis(_with_tasks(recordings)), options)
+    return plot_activities(Analysis(recording_of(_with_tasks(recordings))), options)
 
 
-def _with_tasks(recordings: Sequence[Recording]) -> Recording:
-    """Those that recorded tasks, combined.
+def _with_tasks(recordings: Sequence[Recording]) -> Sequence[Recording]:
+    """Those that recorded tasks, if any did.
 
     A computation that only another profiler recorded is left out: its workers would seem idle.
     """
-    with_tasks = [recording for recording in recordings if len(recording.tasks)]
-    return recording_of(with_tasks or recordings)
+    return [recording for recording in recordings if len(recording.tasks)] or recordings
 
 
 def _joined(plot: figure, axis: TimeAxis) -> figure:

@@ -50,7 +50,7 @@ def cpu_waits(analysis: Analysis) -> CpuWaits:
     if analysis.seconds_waited:
         waited = analysis.seconds_waited.get(Activity.CPU_WAIT, 0.0)
     else:
-        waited = max(0.0, float(np.nansum(analysis.recording.tasks.thread_noncpu)))
+        waited = max(0.0, analysis.off_cpu_in_tasks)
     groups = analysis.thread_groups
     pools = sum(group.cpu for group in groups if is_pool(group))
     other_groups = sum(

@@ -41,7 +41,7 @@ class Simulation:
 
     @property
     def error(self) -> float:
-        """Seconds by which it is longer than what was measured; not of interest with changes."""
+        """Seconds by which the replay is longer than what was measured, if nothing is changed."""
         return self.seconds - self.measured
 
     @property

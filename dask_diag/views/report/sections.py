@@ -56,7 +56,7 @@ def _findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     if shown_findings:
         yield Findings(shown_findings)
     else:
-        yield Text([no_findings(analysis.recording)])
+        yield Text([no_findings(analysis)])
         yield Fold(f"The {counted(len(CODES), 'rule')} that were tried", [Text([", ".join(CODES)])])
 
 
