@@ -86,25 +86,28 @@ class CachedResults:
         keys, numbers = self.new_keys[:count], self.new_numbers[: 2 * count]
         # Each in one step: the scheduler's thread goes on to append.
         del self.new_numbers[: 2 * count], self.new_keys[:count]
+        if keys:
+            self._take(keys, numbers[::2], numbers[1::2])
+
+    def _take(self, keys: list[Hashable], metrics: array[float], times: array[float]) -> None:
+        """Find what is cached and released once these results came, in this order.
+
+        It is done for each task of a computation at its end, and calls no function for most.
+        """
+        cached, to_come = self.cached, self._tasks_to_come
         dependencies = self.state.get("dependencies", {})
-        for key, metric, now in zip(keys, numbers[::2], numbers[1::2], strict=True):
-            self.cached[key] = metric, now
-            for dependency in dependencies.get(key, ()):
-                if self._is_last_task_of(dependency):
-                    self._release(dependency, now)
-
-    def _is_last_task_of(self, key: Hashable) -> bool:
-        """Whether the task that was collected is the last that depends on a result."""
-        to_come = self._tasks_to_come.pop(key, 0) or len(self.state["dependents"][key])
-        if to_come > 1:
-            self._tasks_to_come[key] = to_come - 1
-        return to_come == 1
-
-    def _release(self, key: Hashable, now: float) -> None:
+        dependents = self.state.get("dependents", {})
         # What the caller asked for is not released, nor is what was in the graph as data a result.
-        if key in self.state["released"] and (value := self.cached.pop(key, None)) is not None:
-            self.rows += _pack_cached_result(*value, now)
-            self.keys.append(key)
+        released = self.state.get("released", ())
+        for key, metric, now in zip(keys, metrics, times, strict=True):
+            cached[key] = metric, now
+            for dependency in dependencies.get(key, ()):
+                tasks = (to_come and to_come.pop(dependency, 0)) or len(dependents[dependency])
+                if tasks > 1:
+                    to_come[dependency] = tasks - 1
+                elif dependency in released and dependency in cached:
+                    self.rows += _pack_cached_result(*cached.pop(dependency), now)
+                    self.keys.append(dependency)
 
     def released_and_cached(
         self, row: int
