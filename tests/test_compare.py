@@ -226,6 +226,23 @@ def test_with_too_few_tasks_in_all_the_total_is_not_judged():
     assert comparison.regressions(0.0) == []
 
 
+@pytest.mark.parametrize(("share", "fails"), [(0.3, False), (0.88, True), (1.0, True)])
+def test_a_program_that_takes_less_time_does_not_fail_as_its_tasks_take_longer(share, fails):
+    """As with more threads: each of 100 tasks of 1 s takes 1.3 s, and more of them run at once."""
+    before = recording(load=around(1.0, 0.1, 100, 1))
+    after = recording(load=around(1.3, 0.1, 100, 3))
+    # They start at 0.
+    stop = share * before.computations.stop
+    columns = {name: after.computations[name] for name in after.computations.columns}
+    after = replace(after, computations=filled_table("computations", {**columns, "stop": stop}))
+    comparison = compare(before, after)
+    assert rows_of(comparison)["load"]["verdict"] == "slower"
+    assert comparison.regressions(0.1) == (["total", "load"] if fails else [])
+    text = str(comparison_summary(comparison, "a", "b"))
+    assert ("tasks that took longer are no regression" in text) == (share < 0.9)
+    assert ("of which computing 99.3 s → 99.3 s (0%)" in text) == (share == 1.0)
+
+
 def test_what_was_added_or_removed_is_reported_and_counts_in_the_total():
     before = recording(f=[1.0] * 9, old=[1.0])
     comparison = compare(before, recording(f=[1.0] * 9, new=[2.0] * 9))

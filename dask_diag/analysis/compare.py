@@ -52,8 +52,8 @@ class Comparison(NamedTuple):
         if the change is more than the spread, ``unchanged`` if not, ``too few tasks`` if the
         spread is not known, ``added`` or ``removed``.
     total : dict
-        The same numbers of all functions together, before and after, and ``elapsed`` (seconds in
-        which a computation ran).
+        The same numbers of all functions together, before and after; ``wall`` (seconds of the
+        recorded block) and ``elapsed`` (seconds of these in which a computation ran).
     metrics, units : tuple of str
         The metric of cached results and its unit, before and after.
     """
@@ -69,14 +69,27 @@ class Comparison(NamedTuple):
         Returns
         -------
         list of str
-            Names of functions; first ``"total"``, if all functions together do.
+            Names of functions; first ``"total"``, if all functions together do. None if the
+            program computes in less time by that share, beyond chance: with more tasks at once
+            each may take longer.
         """
+        if self.is_quicker(above):
+            return []
         rows = [{"function": "total", **self.total}, *self.functions.to_dicts()]
         return [
             row["function"]
             for row in rows
             if row["verdict"] == "slower" and row["change"] > above * row["seconds_before"]
         ]
+
+    def is_quicker(self, by: float) -> bool:
+        """Whether computations take less time than before by more than a share, beyond chance."""
+        total = self.total
+        if not total["seconds_before"]:
+            return False
+        # The time of computations varies no more than that of their tasks.
+        share = by + total["spread"] / total["seconds_before"]
+        return bool(total["elapsed_after"] < (1 - share) * total["elapsed_before"])
 
 
 class _Side(NamedTuple):
@@ -226,6 +239,7 @@ def _total(
         total[f"cached_{when}"] = (
             cached_levels(recording)[1].peak if len(recording.cached_results) else _NAN
         )
+        total[f"wall_{when}"] = recording.stop - recording.start
         total[f"elapsed_{when}"] = seconds_computing(recording.computations)
         total[f"memory_{when}"] = _peak_memory(recording.resources)
     total["change"] = total["seconds_after"] - total["seconds_before"]

@@ -70,7 +70,7 @@ def compare(
 
     Of two recordings, functions are paired by name and their tasks by key. --fail-above counts
     only changes that are larger than the variation between tasks explains; functions of fewer than
-    5 tasks never fail.
+    5 tasks never fail, nor does a program that computes in less time by that percentage.
 
     Of several runs on a side, as `dask-diag run --repeat` records them, the spread between runs
     decides. --fail-above then counts what is slower beyond that spread, if the confidence interval

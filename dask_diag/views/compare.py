@@ -26,13 +26,25 @@ HEADINGS = ("function", "tasks", "before", "after", "change", "CPU %", "")
 
 def comparison_summary(comparison: Comparison, before: str, after: str) -> Summary:
     """What changed between two recordings of these names, at most 80 columns wide."""
-    total = comparison.total
-    heading = (
-        f"{shown(before, 30)} → {shown(after, 30)}: "
-        f"{seconds(total['elapsed_before'])} → {seconds(total['elapsed_after'])} computing"
-    )
+    heading = f"{shown(before, 30)} → {shown(after, 30)}\n{_walls(comparison)}"
     rows, notes = list(comparison_rows(comparison)), list(comparison_notes(comparison))
     return table_summary(heading, HEADINGS, rows, notes)
+
+
+def _walls(comparison: Comparison) -> str:
+    """The wall time, and how much of it was computing: of one run each, so there is no verdict."""
+    total = comparison.total
+    wall, computing = (
+        f"{seconds(total[f'{name}_before'])} → {seconds(total[f'{name}_after'])}"
+        + (f" ({change})" if (change := _change_of(total, name)) else "")
+        for name in ("wall", "elapsed")
+    )
+    return f"wall {wall}, of which computing {computing}"
+
+
+def _change_of(total: Record, name: str) -> str:
+    before, after = total[f"{name}_before"], total[f"{name}_after"]
+    return change_text(before, after, after - before, float("nan"))
 
 
 def comparison_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
@@ -41,7 +53,7 @@ def comparison_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     for record in records[:_FUNCTIONS_SHOWN]:
         yield _row(record)
     if records:
-        yield _row({**comparison.total, "function": "total"})
+        yield _row({**comparison.total, "function": "total of tasks"})
 
 
 def _row(record: Record) -> tuple[str, ...]:
@@ -86,6 +98,10 @@ def comparison_notes(comparison: Comparison) -> Iterator[str]:
         f"± is the {percent(CONFIDENCE)} confidence interval from task-to-task variation; "
         "machine-wide slowdowns are not covered"
     )
+    if comparison.is_quicker(0) and "slower" in [
+        row["verdict"] for row in (*records, comparison.total)
+    ]:
+        yield "computations took less time: tasks that took longer are no regression"
     few = sum(record["verdict"] == "too few tasks" for record in records)
     if few:
         yield (
