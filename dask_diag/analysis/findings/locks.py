@@ -34,6 +34,9 @@ may lack a CPU most of the time, on a busy machine, but not all of it."""
 HELD = 0.75
 """Least share of the time with a running task in which one does not wait, if they share a lock:
 the one that holds it."""
+FOR_THREADS = 0.6
+"""Share of these waits in which stacks show that tasks wait for other threads, from which on all of
+them are: waits and stacks are sampled at different times, and the rest is within their error."""
 ONE_AT_A_TIME = 1.1
 """CPU seconds of tasks, by the seconds in which any ran, up to which they may have held the GIL."""
 INSIDE = 0.5
@@ -88,6 +91,8 @@ def seconds_waited_for_threads(analysis: Analysis) -> float:
         return 0.0
     seen = min(seconds_waiting_for_threads(analysis.recording), waited)
     held = analysis.in_tasks - waited
+    if seen >= FOR_THREADS * waited:
+        return waited
     if held >= HELD * analysis.busy_wall / analysis.overlap:
         return seen
     where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
