@@ -318,6 +318,25 @@ def test_a_late_sample_does_not_say_that_a_graph_was_made(samples, code):
     assert {"graph-preparation", "slow-start"} & made.keys() == {code}
 
 
+@pytest.mark.parametrize(
+    ("count", "lines", "lost"),
+    [
+        # One sample for half a second, right after a library was loaded.
+        (1, [(READ, 0.5), (ORDER, 0.5)], 0.5),
+        # As many as are due.
+        (10, [(READ, 0.5), (ORDER, 0.5)], 1.0),
+        # The machine is busy: the same line was sampled in time, too.
+        (1, [(ORDER, 0.5), (ORDER, 0.5)], 1.0),
+    ],
+)
+def test_a_late_sample_in_a_call_is_of_what_came_before(count, lines, lost):
+    recording = sampled(prepared(1.0, 0.5), [("graph", [MAIN, line], took) for line, took in lines])
+    columns = {name: recording.samples[name] for name in recording.samples.columns}
+    columns["count"] = np.array([count, 10])
+    recording = replace(recording, samples=filled_table("samples", columns))
+    assert by_code(recording)["graph-preparation"].seconds_lost == pytest.approx(lost)
+
+
 HASH = ("_hash_sha1", "/opt/env/lib/python3.11/site-packages/dask/hashing.py", 67, 66)
 UNPACK = ("unpack", "/opt/env/lib/python3.11/site-packages/dask/delayed.py", 211, 200)
 SORT = ("nargsort", "/opt/env/lib/python3.11/site-packages/pandas/core/sorting.py", 473, 430)

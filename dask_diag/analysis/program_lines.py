@@ -21,6 +21,7 @@ __all__ = [
     "OWN_CALLS",
     "ProgramLine",
     "graphs_made_before",
+    "late_samples",
     "line_of_samples",
     "program_lines",
     "seconds_of_profilers",
@@ -124,9 +125,28 @@ def graphs_made_before(recording: Recording) -> BoolArray:
     chosen = np.zeros(len(samples), bool)
     nodes = samples.node[has_stack]
     chosen[has_stack] = in_dask[nodes] & ~importing[nodes]
-    # After a call that kept the GIL one sample represents its time, and is of what came next.
-    is_in_time = samples.seconds <= _LATE * samples.count
-    return chosen & is_in_time & samples.root.where(Root.BEFORE)
+    return chosen & ~_is_late(recording) & samples.root.where(Root.BEFORE)
+
+
+def late_samples(recording: Recording) -> BoolArray:
+    """Which samples do not say where their time passed: it was before what they show.
+
+    Where the same line was sampled in time, too, a late sample may be of it: on a busy machine many
+    are late.
+    """
+    samples, tree = recording.samples, recording.call_tree
+    is_late, has_stack = _is_late(recording), samples.node >= 0
+    seen = np.zeros(len(recording.frames), bool)
+    seen[tree.frame[samples.node[has_stack & ~is_late]]] = True
+    late = np.zeros(len(samples), bool)
+    rows = np.flatnonzero(has_stack & is_late)
+    late[rows] = ~seen[tree.frame[samples.node[rows]]]
+    return late
+
+
+def _is_late(recording: Recording) -> BoolArray:
+    """After a call that kept the GIL one sample represents its time, and is of what came next."""
+    return np.asarray(recording.samples.seconds > _LATE * recording.samples.count)
 
 
 def seconds_waiting_for_threads(recording: Recording) -> float:

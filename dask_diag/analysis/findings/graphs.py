@@ -9,7 +9,12 @@ from dask_diag.analysis.findings.finding import AT_MOST, Finding, severity_of_sh
 from dask_diag.analysis.findings.lines import lines_sampled, named, seconds_sampled
 from dask_diag.analysis.findings.where import during
 from dask_diag.analysis.intervals import intervals, union
-from dask_diag.analysis.program_lines import ProgramLine, graphs_made_before, seconds_of_profilers
+from dask_diag.analysis.program_lines import (
+    ProgramLine,
+    graphs_made_before,
+    late_samples,
+    seconds_of_profilers,
+)
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.analysis.task_times import call_times, prepared_times
 from dask_diag.columns import FloatArray
@@ -40,6 +45,8 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     called, prepared = call_times(computations), prepared_times(computations)
     in_calls = recording.samples.root.where(Root.GRAPH)
     before = graphs_made_before(recording)
+    not_seen = in_calls & ((recording.samples.node < 0) | late_samples(recording))
+    in_calls &= ~not_seen
     lines = lines_sampled(recording, in_calls)
     # Imports are done once, whatever the graph, and profilers that start are no part of it. What
     # could not be sampled is one call that keeps the GIL, as where a library is loaded: Python
@@ -47,7 +54,7 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     took = _in_calls(called, prepared, computations.stop)
     took -= sum(line.importing for line in lines)
     took -= seconds_of_profilers(recording, in_calls)
-    took -= seconds_sampled(recording, in_calls & (recording.samples.node < 0))
+    took -= seconds_sampled(recording, not_seen)
     built = seconds_sampled(recording, before)
     if not lines:
         took -= _may_be_imports(recording)
