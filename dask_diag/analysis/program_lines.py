@@ -125,7 +125,7 @@ def graphs_made_before(recording: Recording) -> BoolArray:
     chosen = np.zeros(len(samples), bool)
     nodes = samples.node[has_stack]
     chosen[has_stack] = in_dask[nodes] & ~importing[nodes]
-    return chosen & ~_is_late(recording) & samples.root.where(Root.BEFORE)
+    return chosen & ~late_samples(recording) & samples.root.where(Root.BEFORE)
 
 
 def late_samples(recording: Recording) -> BoolArray:
