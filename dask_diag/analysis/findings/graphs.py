@@ -58,6 +58,8 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     built = seconds_sampled(recording, before)
     if not lines:
         took -= _may_be_imports(recording)
+    # Samples are not exact.
+    took = max(took, 0.0)
     if took + built < (LONG_PREPARATION if lines else LONGER_THAN_IMPORTS):
         return None
     lost = built + float(
