@@ -71,6 +71,27 @@ def test_a_slow_start_names_the_line_outside_the_standard_library():
     assert "dask.delayed" in finding.advice
 
 
+@pytest.mark.parametrize(
+    ("first", "seconds", "took"),
+    [
+        # The profilers started: on a busy machine they may take that long.
+        (0.4, 0.6, 0.6),
+        # A call kept the GIL: the first sample represents its time.
+        (0.4, 1.0, 1.0),
+        (0.0, 0.6, 1.0),
+    ],
+)
+def test_a_slow_start_of_profilers_is_not_that_of_the_program(first, seconds, took):
+    recording = moved(run([Task(0, 0.5)]), 1.0)
+    stacks = recording_of_stacks(
+        [((first - 1.0, 0.0), "before computations", [MAIN], seconds, seconds)]
+    )
+    tables = {name: getattr(stacks, name) for name in ("frames", "call_tree", "samples")}
+    finding = by_code(replace(recording, **tables))["slow-start"]
+    # One of two workers' part of it cannot be gained.
+    assert finding.seconds_lost == pytest.approx(took / 2)
+
+
 @pytest.mark.parametrize(("imports", "is_advised"), [(0.39, False), (0.41, True)])
 def test_an_import_belongs_to_the_line_that_imports(imports, is_advised):
     rows = [
@@ -295,6 +316,79 @@ def test_a_late_sample_does_not_say_that_a_graph_was_made(samples, code):
     columns["count"] = np.full(len(recording.samples), samples)
     made = by_code(replace(recording, samples=filled_table("samples", columns)))
     assert {"graph-preparation", "slow-start"} & made.keys() == {code}
+
+
+@pytest.mark.parametrize(
+    ("count", "lines", "lost"),
+    [
+        # One sample for half a second, right after a library was loaded.
+        (1, [(READ, 0.5), (ORDER, 0.5)], 0.5),
+        # As many as are due.
+        (10, [(READ, 0.5), (ORDER, 0.5)], 1.0),
+        # The machine is busy: the same line was sampled in time, too.
+        (1, [(ORDER, 0.5), (ORDER, 0.5)], 1.0),
+    ],
+)
+def test_a_late_sample_in_a_call_is_of_what_came_before(count, lines, lost):
+    recording = sampled(prepared(1.0, 0.5), [("graph", [MAIN, line], took) for line, took in lines])
+    columns = {name: recording.samples[name] for name in recording.samples.columns}
+    columns["count"] = np.array([count, 10])
+    recording = replace(recording, samples=filled_table("samples", columns))
+    assert by_code(recording)["graph-preparation"].seconds_lost == pytest.approx(lost)
+
+
+HASH = ("_hash_sha1", "/opt/env/lib/python3.11/site-packages/dask/hashing.py", 67, 66)
+UNPACK = ("unpack", "/opt/env/lib/python3.11/site-packages/dask/delayed.py", 211, 200)
+SORT = ("nargsort", "/opt/env/lib/python3.11/site-packages/pandas/core/sorting.py", 473, 430)
+
+
+@pytest.mark.parametrize("root", ["before computations", "graph"])
+def test_a_graph_that_takes_long_is_found_however_short_the_computation(root):
+    recording = prepared(1.5 * (root == "graph"), 0.01)
+    recording = moved(recording, 1.5) if root != "graph" else recording
+    finding = by_code(sampled(recording, [(root, [MAIN, ORDER], 1.5)]))["graph-preparation"]
+    assert finding.seconds_lost == pytest.approx(1.5)
+    assert finding.severity == "high"
+
+
+def test_a_recording_without_a_computation_prepares_no_graph():
+    recording = sampled(run([Task(0, 1)]), [("graph", [MAIN, ORDER], 0.5)])
+    nothing = replace(recording, computations=recording.computations.rows(slice(0)))
+    assert "graph-preparation" not in by_code(nothing)
+
+
+@pytest.mark.parametrize(
+    ("line", "advised"),
+    [
+        (HASH, "hashing the data"),
+        (UNPACK, "traverse=False"),
+        (SORT, "sort=False"),
+        (ORDER, "fewer and larger chunks"),
+    ],
+)
+@pytest.mark.parametrize(("share", "is_most"), [(0.39, False), (0.41, True)])
+def test_what_helps_depends_on_what_was_done_to_make_the_graph(line, advised, share, is_most):
+    rows = [("graph", [MAIN, line], share), ("graph", [MAIN, ORDER], 1 - share)]
+    advice = by_code(sampled(prepared(1.0, 0.1), rows))["graph-preparation"].advice
+    assert (advised in advice) == (is_most or line == ORDER)
+
+
+def test_what_is_computed_to_prepare_a_graph_is_no_preparation_of_it():
+    """As by set_index, whose call takes 1 s: 0.3 s, then a computation of 0.6 s, then 0.1 s."""
+    recording = run([Task(1.0, 1.2), Task(0.4, 0.9)])
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    both = {name: [*values.tolist(), *values.tolist()] for name, values in columns.items()}
+    both |= {"computation": ["of quantiles", "c"], "called": [0.3, 0.0], "prepared": [0.4, 1.0]}
+    both |= {"start": [0.4, 1.0], "stop": [0.9, 1.2]}
+    tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
+    tasks |= {"computation": ["c", "of quantiles"]}
+    recording = replace(
+        recording,
+        computations=filled_table("computations", both),
+        tasks=filled_table("tasks", tasks),
+    )
+    finding = by_code(sampled(recording, [("graph", [MAIN, ORDER], 0.5)]))["graph-preparation"]
+    assert "took 500 ms of" in finding.evidence
 
 
 def in_processes(startup, took, tasks=2, computations=1):

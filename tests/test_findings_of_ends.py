@@ -152,6 +152,29 @@ def test_a_task_that_did_not_stop_is_no_end():
     assert "('work', 3) took 1.25 s" in by_code(recording)["straggler"].evidence
 
 
+@pytest.mark.parametrize("tail", [0.0, 0.2])
+def test_stragglers_beside_each_other_are_divided_together(tail):
+    """Two of four workers run them, for 1.2 s: all four would take half of that."""
+    others = [Task(0, 0.3, worker=n) for n in range(4)]
+    slow = [Task(0.3, 1.5, worker=0), Task(0.3, 1.5 - tail, worker=1)]
+    finding = by_code(run([*others, *slow], workers=4))["straggler"]
+    # Two are idle for 1.2 s, and a third at the end.
+    assert finding.seconds_lost == pytest.approx((2 * 1.2 + tail) / 4, rel=0.1)
+    assert "1 more beside it" in finding.evidence
+    assert finding.advice.startswith("check the input of these tasks")
+    assert set(finding.where.workers) == {"thread-0", "thread-1"}
+
+
+def test_a_slow_task_of_another_time_is_no_straggler_beside_it():
+    early = Task(0, 1.2, worker=0)
+    # Three workers have enough to do beside the first of them, and nothing beside the second.
+    others = [Task(n * 0.4, n * 0.4 + 0.4, worker=m) for n in range(3) for m in range(1, 4)]
+    recording = run([*others, early, Task(1.2, 2.6, worker=1)], workers=4)
+    finding = by_code(recording)["straggler"]
+    assert "more beside it" not in finding.evidence
+    assert finding.seconds_lost == pytest.approx(1.4 * 3 / 4, rel=0.02)
+
+
 def test_a_straggler_before_the_last_step_is_found():
     parts = one_for_long([0.4] * 3, 1.25)
     total = Task(1.25, 1.35, function="sum", depends_on=(0, 1, 2, 3))

@@ -145,6 +145,70 @@ def test_many_tasks_that_share_a_lock_do_not_all_wait_for_it(waited, is_lock):
     assert ("lock-bound" in by_code(recording)) == is_lock
 
 
+def of_eight_at_once(lines, sampled=1.0):
+    """They wait for three quarters of their time, in stacks that end so; that share is sampled.
+
+    Of eight that share a lock one holds it. These hold the time of two, so it may be a lock.
+    """
+    rows = [Task(n // 8, n // 8 + 1, 0.25, worker=n % 8) for n in range(64)]
+    recording = with_waits(run(rows, workers=8, cpus=8), "lock-wait")
+    file = "/usr/lib/python3.12/"
+    stacks = recording_of_stacks(
+        [
+            (
+                (0.0, 8.0),
+                "copy",
+                [MAIN, *((name, file + path, 9, 1) for name, path in lines)],
+                48.0 * sampled,
+                0.0,
+            ),
+            ((0.0, 8.0), "copy", [LEAF], 16.0 * sampled, 16.0 * sampled),
+            ((0.0, 8.0), "copy", None, 64.0 * (1 - sampled), 16.0 * (1 - sampled)),
+        ]
+    )
+    tables = {name: getattr(stacks, name) for name in ("frames", "call_tree", "samples")}
+    return replace(recording, **tables)
+
+
+CONDITION = ("Condition.wait", "threading.py")
+
+
+@pytest.mark.parametrize("sampled", [1.0, 0.5])
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        ([("Future.result", "concurrent/futures/_base.py"), CONDITION], "too-few-threads"),
+        ([("Event.wait", "threading.py"), CONDITION], "too-few-threads"),
+        ([("Thread.join", "threading.py")], "too-few-threads"),
+        # As Python 3.10 names them.
+        ([("result", "concurrent/futures/_base.py"), ("wait", "threading.py")], "too-few-threads"),
+        ([("Semaphore.acquire", "threading.py"), CONDITION], "lock-bound"),
+        ([("Queue.get", "queue.py"), CONDITION], "lock-bound"),
+        ([CONDITION], "lock-bound"),
+        # The same name elsewhere is no evidence.
+        ([("Thread.join", "paths.py")], "lock-bound"),
+        ([], "lock-bound"),
+    ],
+)
+def test_stacks_say_whether_tasks_wait_for_a_lock_or_for_other_threads(lines, code, sampled):
+    codes = set(by_code(of_eight_at_once(lines, sampled)))
+    assert codes & {"lock-bound", "too-few-threads"} == {code}
+
+
+@pytest.mark.parametrize(("used", "is_lock"), [(0.02, True), (0.2, False)])
+def test_threads_of_a_library_that_hardly_compute_are_not_waited_for(used, is_lock):
+    """Two tasks at once waited for 0.8 s together: a twentieth of it says nothing."""
+    recording = with_threads(used, 0.4, activity="lock-wait")
+    columns = {name: recording.threads[name] for name in recording.threads.columns}
+    tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
+    recording = replace(
+        recording,
+        tasks=filled_table("tasks", {**tasks, "thread_cpu": [0.01, 0.01]}),
+        threads=filled_table("threads", {**columns, "cpu_seconds": [0.02, used]}),
+    )
+    assert ("lock-bound" in by_code(recording)) == is_lock
+
+
 @pytest.mark.parametrize(
     ("locked", "cpu", "kind"),
     [

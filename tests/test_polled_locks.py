@@ -15,11 +15,15 @@ from .test_finding_thresholds import Task, run, with_waits
 pytestmark = pytest.mark.once
 
 POLLS = ("poll", "/home/someone/code/main.py", 7, 3)
+POLLS_AGAIN = ("poll", "/home/someone/code/main.py", 8, 3)
 HOLDS = ("hold", "/home/someone/code/main.py", 12, 10)
 
 
-def recorded(tasks, slept, cpu_at_line=0.0, activity="sleep"):
-    """A recording of tasks of (worker, start, stop), which first slept so long, then held it."""
+def recorded(tasks, slept, cpu_at_line=0.0, activity="sleep", elsewhere=0.0):
+    """A recording of tasks of (worker, start, stop), which first slept so long, then held it.
+
+    Of the time that they slept, that share is at another line.
+    """
     recording = run(
         [Task(start, stop, cpu=0.0, worker=worker) for worker, start, stop in tasks],
         workers=1 + max(worker for worker, _, _ in tasks),
@@ -28,7 +32,9 @@ def recorded(tasks, slept, cpu_at_line=0.0, activity="sleep"):
     keys = recording.tasks.key.tolist()
     rows, of_rows = [], []
     for key, (_, start, stop), asleep in zip(keys, tasks, slept, strict=True):
-        parts = (POLLS, asleep, cpu_at_line * asleep), (HOLDS, stop - start - asleep, 0.0)
+        first = asleep * (1 - elsewhere)
+        parts = [(POLLS, first, cpu_at_line * first), (HOLDS, stop - start - asleep, 0.0)]
+        parts += [(POLLS_AGAIN, asleep * elsewhere, 0.0)] * (elsewhere > 0)
         for line, seconds, cpu in parts:
             rows.append(((start, stop), "work", [line], seconds, cpu))
             of_rows.append(key)
@@ -80,6 +86,24 @@ def test_tasks_that_poll_a_lock_are_not_advised_more_threads():
     # 20 tasks hold it for 50 ms each; four at a time, they would take a quarter of a second.
     assert finding.seconds_lost == pytest.approx(0.75, rel=0.1)
     assert finding.kind == "at most"
+
+
+@pytest.mark.parametrize("elsewhere", [0.1, 0.3, 0.5])
+def test_a_lock_may_be_polled_at_two_lines(elsewhere):
+    """As where two statements need the same database, whichever of them waits for it."""
+    tasks, slept = in_turn()
+    by_code = codes_of(recorded(tasks, slept, elsewhere=elsewhere))
+    assert "too-few-threads" not in by_code
+    finding = by_code["lock-bound"]
+    assert "main.py:7" in finding.evidence
+    assert "main.py:8" in finding.evidence
+    assert finding.seconds_lost == pytest.approx(0.75, rel=0.1)
+
+
+@pytest.mark.parametrize("elsewhere", [0.3, 0.5])
+def test_downloads_that_sleep_at_two_lines_do_not_poll(elsewhere):
+    tasks, slept = side_by_side(np.random.default_rng(1).exponential(0.15, 40).tolist())
+    assert "lock-bound" not in codes_of(recorded(tasks, slept, elsewhere=elsewhere))
 
 
 @pytest.mark.parametrize(

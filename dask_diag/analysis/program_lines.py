@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.source_paths import is_standard_library, package_of, short_path
-from dask_diag.columns import BoolArray, FloatArray
+from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.schema import Root
 
@@ -21,9 +21,11 @@ __all__ = [
     "OWN_CALLS",
     "ProgramLine",
     "graphs_made_before",
+    "late_samples",
     "line_of_samples",
     "program_lines",
     "seconds_of_profilers",
+    "seconds_waiting_for_threads",
 ]
 
 _IMPORT_SYSTEM = re.compile(r"^<frozen importlib|/importlib/_bootstrap")
@@ -32,6 +34,15 @@ _LATE = 0.3
 OWN_CALLS = "(dask_diag)"
 """The line of a stack that represents this package's own calls."""
 _OUTSIDE = -1
+_THREADING = re.compile(r"/(?:threading|concurrent/futures/_base)\.py$")
+_WAITS_FOR_THREADS = frozenset(
+    {"Event.wait", "Barrier.wait", "Thread.join", "Future.result", "Future.exception"}
+    | {"join", "result", "exception"}
+)
+"""Calls that end when another thread has done something, not when one releases a lock.
+
+Python 3.10 has no names of classes: of ``wait`` it is not known then what is waited for.
+"""
 
 
 class ProgramLine(NamedTuple):
@@ -109,19 +120,60 @@ def graphs_made_before(recording: Recording) -> BoolArray:
     _, importing = _frames_of_nodes(recording)
     files = recording.frames.file
     is_dasks = np.array([package_of(short_path(file)) == "dask" for file in files.values], bool)
-    in_dask = np.zeros(len(tree), bool)
-    # A node comes after its caller.
-    for node, (parent, row) in enumerate(
-        zip(tree.parent.tolist(), tree.frame.tolist(), strict=True)
-    ):
-        in_dask[node] = is_dasks[files.codes[row]] or (parent >= 0 and in_dask[parent])
+    in_dask = _in_or_below(tree.parent, is_dasks[files.codes[tree.frame]])
     has_stack = samples.node >= 0
     chosen = np.zeros(len(samples), bool)
     nodes = samples.node[has_stack]
     chosen[has_stack] = in_dask[nodes] & ~importing[nodes]
-    # After a call that kept the GIL one sample represents its time, and is of what came next.
-    is_in_time = samples.seconds <= _LATE * samples.count
-    return chosen & is_in_time & samples.root.where(Root.BEFORE)
+    return chosen & ~late_samples(recording) & samples.root.where(Root.BEFORE)
+
+
+def late_samples(recording: Recording) -> BoolArray:
+    """Which samples do not say where their time passed: it was before what they show.
+
+    Where the same line was sampled in time, too, a late sample may be of it: on a busy machine many
+    are late.
+    """
+    samples, tree = recording.samples, recording.call_tree
+    is_late, has_stack = _is_late(recording), samples.node >= 0
+    seen = np.zeros(len(recording.frames), bool)
+    seen[tree.frame[samples.node[has_stack & ~is_late]]] = True
+    late = np.zeros(len(samples), bool)
+    rows = np.flatnonzero(has_stack & is_late)
+    late[rows] = ~seen[tree.frame[samples.node[rows]]]
+    return late
+
+
+def _is_late(recording: Recording) -> BoolArray:
+    """After a call that kept the GIL one sample represents its time, and is of what came next."""
+    return np.asarray(recording.samples.seconds > _LATE * recording.samples.count)
+
+
+def seconds_waiting_for_threads(recording: Recording) -> float:
+    """Seconds without CPU in which tasks were in calls that wait for what another thread does.
+
+    What was not sampled of tasks is divided as the rest is.
+    """
+    frames, tree, samples = recording.frames, recording.call_tree, recording.samples
+    files = np.array([bool(_THREADING.search(_posix(file))) for file in frames.file.values], bool)
+    is_wait = files[frames.file.codes] & frames.name.is_in(_WAITS_FOR_THREADS)
+    waits = _in_or_below(tree.parent, is_wait[tree.frame])
+    of_tasks = samples.rows(samples.root.where(Root.TASKS))
+    rows = of_tasks.rows(of_tasks.node >= 0)
+    sampled = rows.seconds.sum()
+    if not sampled:
+        return 0.0
+    without_cpu = np.maximum(np.nan_to_num(rows.seconds - rows.cpu_seconds), 0.0)
+    return float(without_cpu[waits[rows.node]].sum() / sampled * of_tasks.seconds.sum())
+
+
+def _in_or_below(parent: IntArray, nodes: BoolArray) -> BoolArray:
+    """Which nodes of the call tree are these, or were called by these."""
+    within = nodes.copy()
+    # A node comes after its caller.
+    for node, above in enumerate(parent.tolist()):
+        within[node] |= above >= 0 and within[above]
+    return within
 
 
 def _frames_of_nodes(recording: Recording) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,14 @@ from dask import delayed
 
 from tests.diagnosis.program import Program
 from tests.diagnosis.programs_tasks import computed
-from tests.diagnosis.work import ask_loop, compute, compute_elsewhere, loop, pause
+from tests.diagnosis.work import (
+    ask_loop,
+    ask_loop_and_wait,
+    compute,
+    compute_elsewhere,
+    loop,
+    pause,
+)
 
 THREADS = {"scheduler": "threads", "num_workers": 2}
 SLEEPING = frozenset({"too-few-threads"})
@@ -35,6 +42,14 @@ def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 def asynchronous(running: asyncio.AbstractEventLoop, remedied: bool) -> int:
     return computed({("work", n): (ask_loop, running, 0.15) for n in range(24)})
+
+
+def fetches(running: asyncio.AbstractEventLoop, remedied: bool) -> int:
+    return computed({("work", n): (ask_loop_and_wait, running, 0.15, 0.05) for n in range(64)})
+
+
+def healthy_fetches(running: asyncio.AbstractEventLoop, remedied: bool) -> int:
+    return computed({("work", n): (ask_loop_and_wait, running, 0.4, 0.2) for n in range(16)})
 
 
 def other_programs(_: None, remedied: bool) -> int:
@@ -72,6 +87,22 @@ PROGRAMS = (
         settings=THREADS,
         remedy={"num_workers": 8},
         remaining=SLEEPING,
+        prepare=event_loop,
+    ),
+    # Eight threads wait for a part of their time, as for a lock that is held by two at a time.
+    Program(
+        "fetches on eight threads",
+        fetches,
+        "too-few-threads",
+        settings={"scheduler": "threads", "num_workers": 8},
+        remedy={"num_workers": 32},
+        remaining=SLEEPING,
+        prepare=event_loop,
+    ),
+    Program(
+        "healthy: a thread for each fetch",
+        healthy_fetches,
+        settings={"scheduler": "threads", "num_workers": 16},
         prepare=event_loop,
     ),
     Program(

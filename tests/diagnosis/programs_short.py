@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import dask
+import dask.array as da
+import numpy as np
 from dask import delayed
 
 from tests.diagnosis.program import Program
@@ -27,6 +29,23 @@ def sleeping_processes(_: None, remedied: bool) -> int:
     return int(sum(dask.compute(*(delayed(pause)(0.15) for _ in range(32)))))
 
 
+def large_list(_: None, remedied: bool) -> int:
+    """A list that dask searches for delayed objects."""
+    rows = [[n, n / 2] for n in range(60_000)]
+    return int(delayed(len)(delayed(rows, traverse=False) if remedied else rows).compute())
+
+
+def hashed_again(_: None, remedied: bool) -> float:
+    """An array that is given to dask for each part that is computed."""
+    table = np.ones(6_000_000)
+    once = da.from_array(table, chunks=1_000_000)
+    parts = [
+        (once if remedied else da.from_array(table, chunks=1_000_000))[n * 100 : n * 100 + 50]
+        for n in range(12)
+    ]
+    return float(sum(dask.compute(*(part.sum() for part in parts))))
+
+
 def healthy_spectra(_: None, remedied: bool) -> float:
     return round(float(sum(dask.compute(*(delayed(spectrum)(n, 2**19) for n in range(32))))), 3)
 
@@ -37,6 +56,14 @@ def healthy_expression(frame: Any, remedied: bool) -> float:
 
 PROGRAMS = (
     Program("a tree of delayed calls", tree_of_calls, "tasks-too-small", true=BUSY),
+    Program("a large list in a call", large_list, "graph-preparation"),
+    Program(
+        "an array that is hashed again",
+        hashed_again,
+        "graph-preparation",
+        # It is hashed once.
+        remaining=frozenset({"graph-preparation"}),
+    ),
     Program(
         "sleeping tasks in processes",
         sleeping_processes,

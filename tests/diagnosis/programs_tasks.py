@@ -57,6 +57,13 @@ def straggler(_: None, remedied: bool) -> int:
     return computed(dsk) - parts
 
 
+def two_stragglers(_: None, remedied: bool) -> int:
+    parts = 20 if remedied else 1
+    dsk: dict[Any, Any] = {("work", n): (pause, 0.04) for n in range(40)}
+    dsk |= {("work", 100 + n): (pause, 1.2 / parts) for n in range(2 * parts)}
+    return computed(dsk) - 2 * parts
+
+
 def uneven_end(_: None, remedied: bool) -> int:
     parts = 24 if remedied else 3
     return computed({("work", n): (pause, 1.8 / parts) for n in range(parts)}) // parts
@@ -129,6 +136,14 @@ PROGRAMS = (
     # Tasks of these sleep, so that what else the machine does hardly matters.
     Program("chain of tasks", chain, "serial-chain", remaining=SLEEPING),
     Program("straggler", straggler, "straggler", true=SLEEPING, remaining=SLEEPING),
+    Program(
+        "two stragglers",
+        two_stragglers,
+        "straggler",
+        SLEEPING,
+        SLEEPING,
+        settings={"scheduler": "threads", "num_workers": 4},
+    ),
     Program("three tasks for two workers", uneven_end, "imbalance", SLEEPING, SLEEPING),
     Program("one chunk", one_chunk, "chunks-too-large", remaining=SLEEPING),
     Program(

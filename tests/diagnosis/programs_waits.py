@@ -28,6 +28,7 @@ from tests.diagnosis.work import (
     pause,
     polling,
     rate_limited,
+    write_row,
 )
 
 ANSWER_AFTER = 0.05
@@ -51,6 +52,15 @@ def lock_files(folder: str, remedied: bool) -> int:
         {
             ("work", n): (polling, os.path.join(folder, f"lock-{n * remedied}"), 0.05)
             for n in range(24)
+        }
+    )
+
+
+def database(folder: str, remedied: bool) -> int:
+    return computed(
+        {
+            ("work", n): (write_row, os.path.join(folder, f"{n * remedied}.db"), 0.05, n)
+            for n in range(32)
         }
     )
 
@@ -171,6 +181,14 @@ PROGRAMS = (
     Program(
         "a lock file that tasks poll",
         lock_files,
+        "lock-bound",
+        settings={"scheduler": "threads", "num_workers": 4},
+        remaining=frozenset({"too-few-threads"}),
+        prepare=tempfile.TemporaryDirectory,
+    ),
+    Program(
+        "a database that tasks write",
+        database,
         "lock-bound",
         settings={"scheduler": "threads", "num_workers": 4},
         remaining=frozenset({"too-few-threads"}),

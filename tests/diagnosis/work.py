@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import csv
 import hashlib
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -70,6 +72,23 @@ def polling(path: str, seconds: float, *_: object) -> int:
 def ask_loop(running: asyncio.AbstractEventLoop, seconds: float) -> int:
     """Wait for what an event loop in another thread does."""
     return asyncio.run_coroutine_threadsafe(asyncio.sleep(seconds, 1), running).result()
+
+
+def ask_loop_and_wait(running: asyncio.AbstractEventLoop, seconds: float, more: float) -> int:
+    """The same, and then something else."""
+    return ask_loop(running, seconds) * pause(more)
+
+
+def write_row(path: str, seconds: float, n: int) -> int:
+    """Write into a database, which one connection at a time may do; others poll it."""
+    # It waits for the database at whichever statement comes first.
+    with contextlib.closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as database:
+        database.execute("CREATE TABLE IF NOT EXISTS numbers (number INTEGER)")
+        database.execute("BEGIN IMMEDIATE")
+        database.execute("INSERT INTO numbers VALUES (?)", (n,))
+        time.sleep(seconds)
+        database.execute("COMMIT")
+    return 1
 
 
 def compute_elsewhere(seconds: float) -> int:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from dask_diag import schema
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings.before_tasks import graph_preparation, pool_startup, slow_start
+from dask_diag.analysis.findings.before_tasks import pool_startup, slow_start
 from dask_diag.analysis.findings.between_workers import transfer_bound, unbalanced_workers
 from dask_diag.analysis.findings.cache import cache_pressure
 from dask_diag.analysis.findings.cluster_memory import memory_pressure, spilling
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, KINDS, MEASURED, Finding
 from dask_diag.analysis.findings.gil import gil_bound
+from dask_diag.analysis.findings.graphs import graph_preparation
 from dask_diag.analysis.findings.growth import memory_growth
 from dask_diag.analysis.findings.locks import lock_bound
 from dask_diag.analysis.findings.lost_workers import worker_lost
@@ -65,7 +66,6 @@ RULES_ON_TIME: tuple[Rule, ...] = (
     serialization_bound,
     overlapping_computations,
     busy_machine,
-    graph_preparation,
     pool_startup,
     scheduler_bound,
     lock_bound,
@@ -82,6 +82,8 @@ RULES_ON_STATE: tuple[Rule, ...] = (
     memory_growth,
     cache_pressure,
     slow_start,
+    # A graph that took long to make may compute in no time.
+    graph_preparation,
     failed_tasks,
     late_samples,
 )

@@ -1,8 +1,7 @@
-"""Findings on what passes before tasks run: the program's start, graphs, worker processes."""
+"""Findings on what passes before tasks run: the start of the program and of worker processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import isnan
 
 import numpy as np
@@ -10,22 +9,21 @@ import numpy as np
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.advice import WORTH_GAINING
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
-from dask_diag.analysis.findings.function_names import WORTH_NAMING
+from dask_diag.analysis.findings.lines import lines_sampled, named, seconds_sampled
 from dask_diag.analysis.findings.where import NOWHERE, during
 from dask_diag.analysis.phases import phase_intervals
 from dask_diag.analysis.program_lines import (
     ProgramLine,
     graphs_made_before,
-    program_lines,
     seconds_of_profilers,
 )
-from dask_diag.analysis.task_times import call_times, prepared_times
-from dask_diag.columns import BoolArray
+from dask_diag.analysis.task_times import call_times
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 from dask_diag.schema import Activity, Root
 
-__all__ = ["graph_preparation", "pool_startup", "slow_start"]
+__all__ = ["pool_startup", "slow_start"]
 
 SLOW_START = 0.3
 """Least share of the recorded time that passes before the first computation."""
@@ -37,18 +35,8 @@ MOSTLY_IMPORTS = 0.5
 """Share of the sampled seconds from which on a slow start is said to be one of imports."""
 MOSTLY_CLUSTER = 0.5
 """Share of the time from which on a slow start is said to be that of a cluster that starts."""
-MOST_LINES = 3
-"""Lines that are named at most."""
 WORTH_REPORTING = 0.15
 """Least share of the time of computations that the start of processes takes."""
-SLOW_PREPARATION = 0.25
-"""The same of preparing graphs."""
-LONG_PREPARATION = 0.1
-"""Least seconds in which graphs were prepared."""
-LONGER_THAN_IMPORTS = 0.5
-"""The same where stacks were not sampled: dask imports modules when it is first called."""
-PREPARED_PER_TASK = 0.001
-"""Seconds for each task that the first graph may take where stacks were not sampled."""
 _DISTRIBUTED = "/distributed/"
 """In the paths of the files of distributed."""
 
@@ -61,12 +49,14 @@ def slow_start(analysis: Analysis) -> Finding | None:
     is_before = recording.samples.root.where(Root.BEFORE)
     builds = graphs_made_before(recording)
     # Profilers that start are no part of the program, and graphs are another finding's.
-    own = seconds_of_profilers(recording, is_before)
-    took = float((before["stop"] - before["start"]).sum()) - own - _seconds(recording, builds)
+    own = seconds_of_profilers(recording, is_before) + _until_sampled(recording, before)
+    took = (
+        float((before["stop"] - before["start"]).sum()) - own - seconds_sampled(recording, builds)
+    )
     wall = recording.stop - recording.start - own
     if not len(recording.computations) or took < SLOW_START * wall:
         return None
-    lines = _lines(recording, is_before & ~builds)
+    lines = lines_sampled(recording, is_before & ~builds)
     if took < LONG_START and sum(line.seconds - line.importing for line in lines) < LONG_READING:
         return None
     workers, joined_after = _workers_that_joined(recording, float(before["stop"].max()))
@@ -80,11 +70,24 @@ def slow_start(analysis: Analysis) -> Finding | None:
         severity_of_share(took / wall),
         took if waits_for_cluster else took * _share_lost_at_start(analysis, lines),
         f"{seconds(took)} of {seconds(wall)} ({percent(took / wall)}) passed before the first "
-        f"computation{joined}{_named(lines)}",
+        f"computation{joined}{named(lines)}",
         _at_start(lines, waits_for_cluster),
         kind=AT_MOST,
         where=during(before["start"], before["stop"]),
     )
+
+
+def _until_sampled(recording: Recording, before: Table) -> float:
+    """Seconds in which profilers started, on a busy machine up to a second: no stack was sampled.
+
+    A call that keeps the GIL right after that delays the first sample, which represents its time.
+    """
+    samples = recording.samples.rows(recording.samples.root.where(Root.BEFORE))
+    if not len(samples):
+        return 0.0
+    until = float(samples.start.min() - recording.start)
+    not_sampled = float((before["stop"] - before["start"]).sum() - samples.seconds.sum())
+    return max(0.0, min(until, not_sampled))
 
 
 def _share_lost_at_start(analysis: Analysis, lines: list[ProgramLine]) -> float:
@@ -127,69 +130,6 @@ def _workers_that_joined(recording: Recording, until: float) -> tuple[int, float
     joined = workers.joined[~workers.address.where("")]
     joined = joined[(joined > recording.start) & (joined <= until)]
     return len(joined), float(joined.max(initial=recording.start)) - recording.start
-
-
-def graph_preparation(analysis: Analysis) -> Finding | None:
-    """Graphs that take long to be made, optimized and put in order."""
-    recording, computations = analysis.recording, analysis.recording.computations
-    called, prepared = call_times(computations), prepared_times(computations)
-    in_calls = recording.samples.root.where(Root.GRAPH)
-    before = graphs_made_before(recording)
-    lines = _lines(recording, in_calls)
-    # Imports are done once, whatever the graph, and profilers that start are no part of it. What
-    # could not be sampled is one call that keeps the GIL, as where a library is loaded: Python
-    # gives it up every few milliseconds.
-    took = float((prepared - called).sum()) - sum(line.importing for line in lines)
-    took -= seconds_of_profilers(recording, in_calls)
-    took -= _seconds(recording, in_calls & (recording.samples.node < 0))
-    built = _seconds(recording, before)
-    if not lines:
-        took -= _may_be_imports(recording)
-    if took + built < (LONG_PREPARATION if lines else LONGER_THAN_IMPORTS):
-        return None
-    lost = built + float(
-        np.fmin(took / analysis.overlap, analysis.seconds_saved(remove={Activity.GRAPH}))
-    )
-    wall = built + analysis.called
-    if lost < SLOW_PREPARATION * wall:
-        return None
-    lines = _lines(recording, in_calls | before)
-    number, tasks = len(computations), len(analysis.recording.tasks)
-    several = f" of {count(number)} computations" if number > 1 else ""
-    together = (
-        "compute results together, dask.compute(a, b), so that what they have in common is "
-        "prepared once; "
-        if number > 1
-        else ""
-    )
-    return Finding(
-        "graph-preparation",
-        severity_of_share(lost / wall),
-        lost,
-        f"Making, optimizing and ordering the graph{'s' * (number > 1)}{several} took "
-        f"{seconds(took + built)} of {seconds(wall)} ({counted(tasks, 'task')} ran)"
-        f"{_named([line for line in lines if not line.importing])}",
-        f"{together}make fewer and larger chunks; select data before other steps; keep what is "
-        "used again with persist()",
-        kind=AT_MOST,
-        where=during(
-            np.append(called, recording.samples.start[before]),
-            np.append(prepared, np.fmin(recording.samples.stop[before], called.min())),
-        ),
-    )
-
-
-def _may_be_imports(recording: Recording) -> float:
-    """Seconds of preparing the first graph that its size does not explain.
-
-    dask imports modules when it is first called; only stacks distinguish these from graphs.
-    """
-    computations = recording.computations
-    called = call_times(computations)
-    first = int(called.argmin())
-    tasks = int(recording.tasks.computation.where(computations.computation[first]).sum())
-    took = float(prepared_times(computations)[first] - called[first])
-    return max(0.0, took - PREPARED_PER_TASK * tasks)
 
 
 def pool_startup(analysis: Analysis) -> Finding | None:
@@ -239,26 +179,3 @@ def _instead_of_starting(analysis: Analysis) -> str:
         "no remedy is known for one computation: its tasks would take longer in threads if they "
         "hold the GIL. More work in one computation makes up for the start"
     )
-
-
-def _seconds(recording: Recording, chosen: BoolArray) -> float:
-    """What some samples represent."""
-    return float(recording.samples.seconds[chosen].sum())
-
-
-def _lines(recording: Recording, chosen: BoolArray) -> list[ProgramLine]:
-    """Lines of the program that have most of the time of some samples."""
-    return program_lines(recording, recording.samples.seconds * chosen)
-
-
-def _named(lines: list[ProgramLine]) -> str:
-    """The lines with most time, as the end of a sentence."""
-    named = ", ".join(_most(lines))
-    return f". Mostly: {named}" if named else ""
-
-
-def _most(lines: list[ProgramLine]) -> Iterator[str]:
-    total = sum(line.seconds for line in lines)
-    for line in lines[:MOST_LINES]:
-        if line.seconds >= WORTH_NAMING * total:
-            yield f"{line} {percent(line.seconds / total)}"

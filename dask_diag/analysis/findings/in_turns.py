@@ -1,8 +1,9 @@
 """Tasks that sleep at one line and go on from there one at a time, as where a lock file is polled.
 
 A sleep says nothing of what it is for. But where many tasks run at once, each has slept at the same
-line, and what they do otherwise never overlaps and hardly ever pauses, something lets one of them
-pass at a time. Tasks that merely sleep, as between two downloads, do the rest side by side.
+line (or at two, as where two statements need the same database), and what they do otherwise never
+overlaps and hardly ever pauses, something lets one of them pass at a time. Tasks that merely sleep,
+as between two downloads, do the rest side by side.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ UNEVEN = 0.4
 """Least spread of the seconds that they sleep, over their mean: who polls waits for others."""
 MOST_CPU = 0.1
 """Largest share of CPU in the seconds at the line: who computes there does not sleep."""
+BESIDE_THE_FIRST = 2
+"""Lines that are tried together with the one at which tasks slept longest."""
 
 
 class InTurns(NamedTuple):
@@ -38,17 +41,18 @@ class InTurns(NamedTuple):
 
     Attributes
     ----------
-    line : ProgramLine
+    lines : tuple of ProgramLine
+        One, or two.
     slept : array of float
-        By task of the recording: seconds at the line.
+        By task of the recording: seconds at these lines.
     """
 
-    line: ProgramLine
+    lines: tuple[ProgramLine, ...]
     slept: FloatArray
 
 
 def in_turns(analysis: Analysis) -> InTurns | None:
-    """The line at which tasks slept until it was their turn; None if they did not, or not surely.
+    """The lines at which tasks slept until it was their turn; None if they did not, or not surely.
 
     It needs samples of stacks by task: those of tasks that are too short for it are no evidence.
     """
@@ -56,24 +60,37 @@ def in_turns(analysis: Analysis) -> InTurns | None:
     asleep = analysis.seconds_waited.get(Activity.SLEEP, 0.0)
     if not asleep or asleep < MOST_SLEEP * analysis.in_tasks:
         return None
-    samples, tasks = recording.samples, recording.tasks
+    samples = recording.samples
     of_tasks = samples.root.where(Root.TASKS) & (samples.node >= 0)
     waiting = np.nan_to_num(samples.seconds - samples.cpu_seconds) * of_tasks
-    lines = program_lines(recording, waiting)
-    if not lines:
-        return None
-    line = lines[0]
-    is_at_line = line_of_samples(recording, line) & of_tasks
+    lines = program_lines(recording, waiting)[: BESIDE_THE_FIRST + 1]
+    alone = [tuple(lines[:1])] if lines else []
+    for chosen in [*alone, *((lines[0], other) for other in lines[1:])]:
+        slept = _slept_in_turns(recording, chosen, of_tasks)
+        if slept is not None:
+            return InTurns(chosen, slept)
+    return None
+
+
+def _slept_in_turns(
+    recording: Recording, lines: tuple[ProgramLine, ...], of_tasks: BoolArray
+) -> FloatArray | None:
+    """The seconds that each task slept at these lines; None if it was not until its turn."""
+    samples, tasks = recording.samples, recording.tasks
+    is_at_line = np.logical_or.reduce([line_of_samples(recording, line) for line in lines])
+    is_at_line &= of_tasks
     cpu = np.nan_to_num(samples.cpu_seconds[is_at_line]).sum()
     if cpu > MOST_CPU * samples.seconds[is_at_line].sum():
         return None
     at_line, sampled = _by_task(recording, is_at_line), _by_task(recording, of_tasks)
     took = np.nan_to_num(tasks.stop - tasks.start)
     # What was not sampled is divided as the rest of the task is.
-    slept = took * np.divide(at_line, sampled, out=np.zeros(len(tasks)), where=sampled > 0)
+    slept: FloatArray = took * np.divide(
+        at_line, sampled, out=np.zeros(len(tasks)), where=sampled > 0
+    )
     is_known = (sampled > 0) & (took > 0)
     if _go_on_one_at_a_time(tasks.start[is_known], tasks.stop[is_known], slept[is_known]):
-        return InTurns(line, slept)
+        return slept
     return None
 
 

@@ -12,7 +12,11 @@ from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severit
 from dask_diag.analysis.findings.function_names import MOST_NAMED, WORTH_NAMING, in_words
 from dask_diag.analysis.findings.in_turns import InTurns, in_turns
 from dask_diag.analysis.findings.where import Where, where_of_tasks
-from dask_diag.analysis.program_lines import ProgramLine, program_lines
+from dask_diag.analysis.program_lines import (
+    ProgramLine,
+    program_lines,
+    seconds_waiting_for_threads,
+)
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.formatting import percent, seconds
 from dask_diag.schema import Activity, Root
@@ -24,9 +28,15 @@ WORTH_REPORTING = 0.15
 
 OF_POOLS = 0.15
 """Largest share of native libraries' threads in the CPU of these and of tasks."""
+OF_WAITS = 0.1
+"""Least share of the tasks' waits in which these threads computed, if tasks waited for them: they
+may lack a CPU most of the time, on a busy machine, but not all of it."""
 HELD = 0.75
 """Least share of the time with a running task in which one does not wait, if they share a lock:
 the one that holds it."""
+FOR_THREADS = 0.6
+"""Share of these waits in which stacks show that tasks wait for other threads, from which on all of
+them are: waits and stacks are sampled at different times, and the rest is within their error."""
 ONE_AT_A_TIME = 1.1
 """CPU seconds of tasks, by the seconds in which any ran, up to which they may have held the GIL."""
 INSIDE = 0.5
@@ -39,12 +49,13 @@ def lock_bound(analysis: Analysis) -> Finding | None:
     turns = in_turns(analysis)
     if turns is not None:
         return _polled(analysis, turns)
-    waited = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
-    if not analysis.in_tasks or waited < WORTH_REPORTING * analysis.in_tasks:
+    if _wait_for_native_threads(analysis):
         return None
-    if _wait_for_native_threads(analysis) or seconds_waited_for_threads(analysis):
+    in_all = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
+    waited = in_all - seconds_waited_for_threads(analysis)
+    if waited <= 0 or waited < WORTH_REPORTING * analysis.in_tasks:
         return None
-    saved = analysis.seconds_saved(remove={Activity.LOCK_WAIT})
+    saved = analysis.seconds_saved(remove={Activity.LOCK_WAIT: waited / in_all})
     lost = waited / analysis.at_once / analysis.overlap if isnan(saved) else saved
     if lost < WORTH_REPORTING * analysis.computing:
         return None
@@ -69,22 +80,32 @@ def lock_bound(analysis: Analysis) -> Finding | None:
 
 
 def seconds_waited_for_threads(analysis: Analysis) -> float:
-    """Seconds that tasks waited as for a lock, if it was for other threads; 0 if it was for locks.
+    """Seconds that tasks waited as for a lock, and it was for other threads.
 
-    Of tasks that share a lock one holds it, so not all that run wait for it at any moment. Tasks
-    that wait for the answer of a thread, as those of fsspec's event loop, may all do so.
+    Stacks show calls that wait for a thread, as those that ask fsspec's event loop. Where there are
+    none: of tasks that share a lock one holds it, so not all that run wait for it at any moment,
+    and tasks that wait for an answer may.
     """
     waited = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
-    held = analysis.in_tasks - waited
-    if held >= HELD * analysis.busy_wall / analysis.overlap or _wait_for_native_threads(analysis):
+    if not waited or _wait_for_native_threads(analysis):
         return 0.0
+    seen = min(seconds_waiting_for_threads(analysis.recording), waited)
+    held = analysis.in_tasks - waited
+    if seen >= FOR_THREADS * waited:
+        return waited
+    if held >= HELD * analysis.busy_wall / analysis.overlap:
+        return seen
     where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
-    return 0.0 if _are_inside(_lines(analysis, where)) else waited
+    return seen if _are_inside(_lines(analysis, where)) else waited
 
 
 def _wait_for_native_threads(analysis: Analysis) -> bool:
     """Whether tasks may wait for threads of a native library, which they do as for a lock."""
     pools = sum(group.cpu for group in analysis.thread_groups if group.kind == "native")
+    waited = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
+    # All tasks that run may wait for the same thread.
+    if pools * analysis.at_once < OF_WAITS * waited:
+        return False
     return pools > OF_POOLS * (pools + analysis.cpu_in_tasks)
 
 
@@ -119,9 +140,9 @@ def _polled(analysis: Analysis, turns: InTurns) -> Finding | None:
         "lock-bound",
         severity_of_share(slept / analysis.in_tasks),
         lost,
-        f"Tasks slept {seconds(slept)} in {turns.line} ({percent(slept / analysis.in_tasks)} of "
-        "their time) and went on from there one at a time, as tasks do that poll a lock file. "
-        f"Mostly: {in_words(where.functions)}",
+        f"Tasks slept {seconds(slept)} in {in_words([str(line) for line in turns.lines])} "
+        f"({percent(slept / analysis.in_tasks)} of their time) and went on from there one at a "
+        f"time, as tasks do that poll a lock file. Mostly: {in_words(where.functions)}",
         "give each task what it locks: a file, a connection, a directory of its own; or hold the "
         "lock for less of the task. More threads do not help",
         kind=AT_MOST,

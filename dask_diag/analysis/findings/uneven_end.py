@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isnan
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from dask_diag.analysis.findings.scheduling import serial_chain
 from dask_diag.analysis.findings.where import during, where_of_tasks
 from dask_diag.analysis.occupancy import Occupancy, TaskTimes
 from dask_diag.columns import FloatArray, IntArray
-from dask_diag.formatting import seconds
+from dask_diag.formatting import count, seconds
 
 __all__ = ["imbalance", "straggler"]
 
@@ -27,6 +28,8 @@ OUTLIER = 3.0
 """How many times the median of its function a straggler takes at least."""
 FEWEST_OTHERS = 3
 """Other tasks of its function that a straggler is compared with at least."""
+BESIDE = 0.5
+"""Least share of a straggler's time in which another outlier ran, if both are stragglers."""
 LOOKED_AT = 5
 """Outliers of a computation that are looked at, those first for which workers were idle longest."""
 MOST_VISITED = 10_000
@@ -36,46 +39,67 @@ NOT_READY = 0.5
 
 
 def straggler(analysis: Analysis) -> Finding | None:
-    """One task far longer than others of its function, for which all workers wait."""
-    worst: tuple[float, int, float] | None = None
+    """Tasks far longer than others of their function, for which all other workers wait."""
+    worst: _Stragglers | None = None
     lost = 0.0
     factors: dict[str, float] = {}
-    for occupancy, alone, row, usual in _stragglers(analysis):
-        # Divided among all workers, what it ran alone would have taken the time of one part.
-        saved = alone * (occupancy.workers - 1) / occupancy.workers
-        lost += saved
-        took = float(analysis.task_seconds[row])
-        factors[analysis.recording.tasks.key[row]] = took / (took - saved)
-        if worst is None or saved > worst[0]:
-            worst = (saved, row, usual)
+    for one in _stragglers(analysis):
+        lost += one.saved
+        for row in one.rows:
+            factors[analysis.recording.tasks.key[row]] = one.took / (one.took - one.saved)
+        if worst is None or one.saved > worst.saved:
+            worst = one
     if worst is None or lost < WORTH_REPORTING * analysis.wall:
         return None
-    _, row, usual = worst
+    row, *more = worst.rows
     tasks = analysis.recording.tasks
     gained = analysis.seconds_saved(speedup=factors)
     shown = lost / analysis.overlap if isnan(gained) else max(gained, 0.0)
     advice = "check that task's input; split it, or start it first"
+    if more:
+        advice = "check the input of these tasks; split them, or start them first"
     if gained < WORTH_GAINING * analysis.computing:
         advice = "no remedy is known: splitting that task is not predicted to help"
+    beside = f", {count(len(more))} more beside it at least half as long" if more else ""
     return Finding(
         "straggler",
         severity_of_share(shown / analysis.computing),
         shown,
-        f"Task {tasks.key[row]} took {seconds(analysis.task_seconds[row])}, other tasks of "
-        f"{tasks.function[row]} {seconds(usual)} (median); other workers were idle until it stopped"
-        f"{hottest_line_of(analysis.recording, row)}",
+        f"Task {tasks.key[row]} took {seconds(analysis.task_seconds[row])}{beside}, other tasks of "
+        f"{tasks.function[row]} {seconds(worst.usual)} (median); other workers were idle until it "
+        f"stopped{hottest_line_of(analysis.recording, row)}",
         advice,
         kind=AT_MOST if isnan(gained) else ABOUT,
-        where=where_of_tasks(analysis.recording, np.arange(len(tasks)) == row),
+        where=where_of_tasks(analysis.recording, np.isin(np.arange(len(tasks)), worst.rows)),
     )
 
 
-def _stragglers(analysis: Analysis) -> Iterator[tuple[Occupancy, float, int, float]]:
-    """Of each computation the task for which workers were idle longest, of those that are outliers.
+class _Stragglers(NamedTuple):
+    """Outliers of one computation that ran at the same time.
 
-    With the seconds that they were, its row and what is usual. It need not be the last task: steps
-    that depend on it, as the last one of a sum does, run after it. Computations with one worker
-    have none.
+    Attributes
+    ----------
+    rows : list of int
+        Of the recording's tasks; first the one for which workers were idle longest.
+    took : float
+        Seconds from the start of the first of them to the end of the last one.
+    saved : float
+        Of these, what is saved if what they ran while workers were idle is divided among all.
+    usual : float
+        Median seconds of the other tasks of their function.
+    """
+
+    rows: list[int]
+    took: float
+    saved: float
+    usual: float
+
+
+def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
+    """Of each computation the outlier for which workers were idle longest, and those beside it.
+
+    It need not be the last task: steps that depend on it, as the last one of a sum does, run after
+    it. Computations with one worker have none.
     """
     for occupancy in analysis.occupancies:
         tasks = occupancy.tasks
@@ -84,16 +108,34 @@ def _stragglers(analysis: Analysis) -> Iterator[tuple[Occupancy, float, int, flo
         slow = np.flatnonzero(is_known & (analysis.task_seconds[tasks.rows] >= OUTLIER * usual))
         if occupancy.workers < 2 or not len(slow):
             continue
-        idle_after, idle_before = (
-            occupancy.seconds_until(occupancy.idle, times[slow])
-            for times in (tasks.worker_stop, tasks.worker_start)
-        )
-        alone = (idle_after - idle_before) / (occupancy.workers - 1)
-        for index in np.argsort(-alone, kind="stable")[:LOOKED_AT]:
-            row = slow[index]
-            if not _follows_its_own(analysis, int(tasks.rows[row])):
-                yield occupancy, float(alone[index]), int(tasks.rows[row]), float(usual[row])
+        idle = _idle_during(occupancy, tasks.worker_start[slow], tasks.worker_stop[slow])
+        for index in slow[np.argsort(-idle, kind="stable")[:LOOKED_AT]].tolist():
+            if not _follows_its_own(analysis, int(tasks.rows[index])):
+                yield _with_those_beside(analysis, occupancy, index, slow, float(usual[index]))
                 break
+
+
+def _with_those_beside(
+    analysis: Analysis, occupancy: Occupancy, longest: int, slow: IntArray, usual: float
+) -> _Stragglers:
+    """The outlier, and others of its function for half of its time or more."""
+    tasks = occupancy.tasks
+    start, stop = tasks.worker_start[slow], tasks.worker_stop[slow]
+    first, last = tasks.worker_start[longest], tasks.worker_stop[longest]
+    at_once = np.minimum(stop, last) - np.maximum(start, first)
+    functions = analysis.recording.tasks.function.codes[tasks.rows]
+    is_beside = (at_once >= BESIDE * (last - first)) & (functions[slow] == functions[longest])
+    is_beside &= slow != longest
+    first, last = min([first, *start[is_beside]]), max([last, *stop[is_beside]])
+    idle = _idle_during(occupancy, np.array([first]), np.array([last]))
+    rows = tasks.rows[[longest, *slow[is_beside]]].tolist()
+    return _Stragglers(rows, float(last - first), float(idle[0]) / occupancy.workers, usual)
+
+
+def _idle_during(occupancy: Occupancy, start: FloatArray, stop: FloatArray) -> FloatArray:
+    """Idle worker-seconds in each of these intervals."""
+    until_stop = occupancy.seconds_until(occupancy.idle, stop)
+    return until_stop - occupancy.seconds_until(occupancy.idle, start)
 
 
 def _follows_its_own(analysis: Analysis, row: int) -> bool:

@@ -1,0 +1,151 @@
+"""The finding on graphs that take long to be made, optimized and put in order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.finding import AT_MOST, Finding, severity_of_share
+from dask_diag.analysis.findings.lines import lines_sampled, named, seconds_sampled
+from dask_diag.analysis.findings.where import during
+from dask_diag.analysis.intervals import intervals, union
+from dask_diag.analysis.program_lines import (
+    ProgramLine,
+    graphs_made_before,
+    late_samples,
+    seconds_of_profilers,
+)
+from dask_diag.analysis.source_paths import short_path
+from dask_diag.analysis.task_times import call_times, prepared_times
+from dask_diag.columns import FloatArray
+from dask_diag.formatting import count, counted, seconds
+from dask_diag.model.recording import Recording
+from dask_diag.schema import Activity, Root
+
+__all__ = ["graph_preparation"]
+
+SLOW_PREPARATION = 0.25
+"""Least share of the time of computations in which graphs were prepared."""
+LONG_PREPARATION = 0.1
+"""Least seconds in which graphs were prepared."""
+LONGER_THAN_IMPORTS = 0.5
+"""The same where stacks were not sampled: dask imports modules when it is first called."""
+ONE_CAUSE = 0.4
+"""Share of these seconds in some files of dask from which on the advice is about what they do: of
+calls on large lists they had 54%, of thousands of calls 12%."""
+PREPARED_PER_TASK = 0.001
+"""Seconds for each task that the first graph may take where stacks were not sampled."""
+
+
+def graph_preparation(analysis: Analysis) -> Finding | None:
+    """Graphs that take long to be made, optimized and put in order."""
+    recording, computations = analysis.recording, analysis.recording.computations
+    if not len(computations):
+        return None
+    called, prepared = call_times(computations), prepared_times(computations)
+    in_calls = recording.samples.root.where(Root.GRAPH)
+    before = graphs_made_before(recording)
+    not_seen = in_calls & ((recording.samples.node < 0) | late_samples(recording))
+    in_calls &= ~not_seen
+    lines = lines_sampled(recording, in_calls)
+    # Imports are done once, whatever the graph, and profilers that start are no part of it. What
+    # could not be sampled is one call that keeps the GIL, as where a library is loaded: Python
+    # gives it up every few milliseconds.
+    took = _in_calls(called, prepared, computations.stop)
+    took -= sum(line.importing for line in lines)
+    took -= seconds_of_profilers(recording, in_calls)
+    took -= seconds_sampled(recording, not_seen)
+    built = seconds_sampled(recording, before)
+    if not lines:
+        took -= _may_be_imports(recording)
+    # Samples are not exact.
+    took = max(took, 0.0)
+    if took + built < (LONG_PREPARATION if lines else LONGER_THAN_IMPORTS):
+        return None
+    lost = built + float(
+        np.fmin(took / analysis.overlap, analysis.seconds_saved(remove={Activity.GRAPH}))
+    )
+    wall = built + analysis.called
+    if lost < SLOW_PREPARATION * wall:
+        return None
+    lines = lines_sampled(recording, in_calls | before)
+    number, tasks = len(computations), len(analysis.recording.tasks)
+    several = f" of {count(number)} computations" if number > 1 else ""
+    together = (
+        "compute results together, dask.compute(a, b), so that what they have in common is "
+        "prepared once; "
+        if number > 1
+        else ""
+    )
+    return Finding(
+        "graph-preparation",
+        severity_of_share(lost / wall),
+        lost,
+        f"Making, optimizing and ordering the graph{'s' * (number > 1)}{several} took "
+        f"{seconds(took + built)} of {seconds(wall)} ({counted(tasks, 'task')} ran)"
+        f"{named([line for line in lines if not line.importing])}",
+        f"{together}{_less_to_prepare(lines)}",
+        kind=AT_MOST,
+        where=during(
+            np.append(called, recording.samples.start[before]),
+            np.append(prepared, np.fmin(recording.samples.stop[before], called.min())),
+        ),
+    )
+
+
+def _in_calls(called: FloatArray, prepared: FloatArray, stop: FloatArray) -> float:
+    """Seconds of preparing graphs.
+
+    A call may compute something else first, as ``set_index`` of dask.dataframe has its quantiles:
+    all of that computation lies in the preparation of the other, and is no part of it.
+    """
+    took = 0.0
+    for start, end in zip(called.tolist(), prepared.tolist(), strict=True):
+        is_inside = (called >= start) & (stop <= end)
+        within = union(intervals(called[is_inside], stop[is_inside]))
+        took += end - start - within.seconds
+    return took
+
+
+def _less_to_prepare(lines: list[ProgramLine]) -> str:
+    """What to do about graphs that take long to be made, by what dask did in that time."""
+    total = sum(line.seconds for line in lines)
+
+    def mostly(*starts: str) -> bool:
+        files = [(short_path(line.file), line.seconds) for line in lines]
+        return sum(took for file, took in files if file.startswith(starts)) > ONE_CAUSE * total
+
+    if mostly("dask/hashing.py", "dask/tokenize.py"):
+        return (
+            "dask names tasks by hashing the data that they are given: make it a delayed object "
+            "once, data = dask.delayed(data), or give it a name (from_array(..., name='...'))"
+        )
+    if mostly("dask/delayed.py"):
+        return (
+            "dask looks for delayed objects in all lists and dicts that it is given: make large "
+            "ones in a task, or pass dask.delayed(data, traverse=False); else make fewer calls, "
+            "each on several items"
+        )
+    if mostly("pandas/", "dask/dataframe/io/"):
+        return (
+            "dask looks at the data of a table to divide it, however few chunks there are: read it "
+            "in tasks (dask.dataframe.read_parquet), or leave it in its order, "
+            "from_pandas(..., sort=False)"
+        )
+    return (
+        "make fewer and larger chunks; select data before other steps; keep what is used again "
+        "with persist()"
+    )
+
+
+def _may_be_imports(recording: Recording) -> float:
+    """Seconds of preparing the first graph that its size does not explain.
+
+    dask imports modules when it is first called; only stacks distinguish these from graphs.
+    """
+    computations = recording.computations
+    called = call_times(computations)
+    first = int(called.argmin())
+    tasks = int(recording.tasks.computation.where(computations.computation[first]).sum())
+    took = float(prepared_times(computations)[first] - called[first])
+    return max(0.0, took - PREPARED_PER_TASK * tasks)
