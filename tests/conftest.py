@@ -16,6 +16,7 @@ import pytest
 from dask.callbacks import Callback
 from hypothesis import settings
 
+from .bokeh_defaults import remember_defaults
 from .collecting import pytest_collection as pytest_collection
 from .collecting import pytest_ignore_collect as pytest_ignore_collect
 from .opened_pages import browser as browser
@@ -39,6 +40,7 @@ multiprocessing.set_forkserver_preload(
 # A sixth of the time of a page goes into bokeh's checks of it, here and in programs that tests run.
 # `test_report.py` has a test of what they say.
 os.environ.setdefault("BOKEH_VALIDATE_DOC", "no")
+remember_defaults()
 
 # The profiler of distributed reads frames while Python 3.11 may collect garbage, which can leave a
 # program standing still: see `dask_diag/capture/system/frames.py`.
