@@ -42,7 +42,7 @@ from dask_diag.views.comparison.page import comparison_page
 from dask_diag.views.report import figures as report_figures
 from dask_diag.views.report import sections as report_sections
 
-from .bokeh_defaults import OVERRIDDEN, UNSTABLE
+from .bokeh_defaults import DEFAULT, OVERRIDDEN, UNSTABLE
 from .stacks import known_stacks
 from .test_views import HOSTILE, recording_of
 
@@ -124,6 +124,11 @@ def test_what_tests_remember_of_bokehs_defaults_is_what_bokeh_finds():
         for name in model.properties():
             descriptor = model.lookup(name)
             assert descriptor.has_unstable_default(model) == UNSTABLE(descriptor, model)
+            for _ in range(2):
+                remembered = descriptor.instance_default(model)
+            assert type(remembered) is type(DEFAULT(descriptor, model)), name
+            if not isinstance(remembered, Model):
+                assert repr(remembered) == repr(DEFAULT(descriptor, model)), name
 
 
 def test_what_all_figures_share_is_in_the_page_once(page_of_a_block):
