@@ -48,6 +48,10 @@ if sys.version_info[:2] == (3, 11):
     os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
     dask.config.set({"distributed.worker.profile.enabled": False})
 
+# Event loops of clusters measure fifty times a second how late they are, which nothing here reads.
+os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL", "1s")
+dask.config.set({"distributed.admin.tick.interval": "1s"})
+
 UNDER_MUTMUT = "mutmut" in sys.modules
 """Whether `make mutate` runs the tests: it forks a process for each change."""
 if UNDER_MUTMUT:
