@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import dask.config
 import yaml
 
-__all__ = ["load_defaults"]
+__all__ = ["load_defaults", "setting"]
 
 _FILE = Path(__file__).with_name("diag.yaml")
 
@@ -20,3 +21,13 @@ def load_defaults() -> None:
     """
     with _FILE.open(encoding="utf-8") as file:
         dask.config.update_defaults(yaml.safe_load(file))
+
+
+def setting(name: str) -> Any:
+    """What the configuration has, also where a block that set it has taken the defaults with it.
+
+    It has where they were loaded inside of it.
+    """
+    if dask.config.get(name, None) is None:
+        load_defaults()
+    return dask.config.get(name)

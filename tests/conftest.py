@@ -16,6 +16,7 @@ import pytest
 from dask.callbacks import Callback
 from hypothesis import settings
 
+from .bokeh_defaults import remember_defaults
 from .collecting import pytest_collection as pytest_collection
 from .collecting import pytest_ignore_collect as pytest_ignore_collect
 from .opened_pages import browser as browser
@@ -39,12 +40,17 @@ multiprocessing.set_forkserver_preload(
 # A sixth of the time of a page goes into bokeh's checks of it, here and in programs that tests run.
 # `test_report.py` has a test of what they say.
 os.environ.setdefault("BOKEH_VALIDATE_DOC", "no")
+remember_defaults()
 
 # The profiler of distributed reads frames while Python 3.11 may collect garbage, which can leave a
 # program standing still: see `dask_diag/capture/system/frames.py`.
 if sys.version_info[:2] == (3, 11):
     os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
     dask.config.set({"distributed.worker.profile.enabled": False})
+
+# Event loops of clusters measure fifty times a second how late they are, which nothing here reads.
+os.environ.setdefault("DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL", "1s")
+dask.config.set({"distributed.admin.tick.interval": "1s"})
 
 UNDER_MUTMUT = "mutmut" in sys.modules
 """Whether `make mutate` runs the tests: it forks a process for each change."""

@@ -174,6 +174,9 @@ def _at_line(number, read, work, files, outside):
                 except Exception as error:
                     error.args = (f"at {frame.f_code.co_filename}:{frame.f_lineno}: {error}",)
                     errors.append(error)
+                # The lines that follow are not counted: to trace them takes longer than to run them.
+                sys.settrace(None)
+                return None
         return trace
 
     def enter(frame, event, arg):

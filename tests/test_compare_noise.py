@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -58,17 +59,23 @@ def replaced(table, **columns):
     return type(table)({**{name: table[name] for name in table.columns}, **columns})
 
 
+@lru_cache(maxsize=1)
+def tables_of(counts):
+    """What is the same of all programs with so many tasks in each function."""
+    names = [f"f{n}" for n in range(len(counts))]
+    functions = Categorical(np.repeat(np.arange(len(counts)), counts), names)
+    computations = filled_table("computations", {"start": [0.0], "stop": [0.0]})
+    return names, filled_table("tasks", {"function": functions}), computations
+
+
 class Program:
     """Functions of so many tasks each, whose planned sizes are drawn once."""
 
     def __init__(self, counts, rng, sizes=same_size, keys=tokens_in_keys):
-        self.names = [f"f{n}" for n in range(len(counts))]
+        self.names, self.tasks, self.computations = tables_of(tuple(counts))
         self.counts = counts
         self.planned = np.concatenate([sizes(rng, count) for count in counts])
         self.keys = keys
-        functions = Categorical(np.repeat(np.arange(len(counts)), counts), self.names)
-        self.tasks = filled_table("tasks", {"function": functions})
-        self.computations = filled_table("computations", {"start": [0.0], "stop": [0.0]})
 
     def recording(self, rng, noise, slower=None):
         """Run it: its tasks start one after the other on two workers."""

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.once
 PACKAGE_FOLDER = Path(__file__).parent.parent
 
 
-def after_import(home, code, **variables):
+def after_import(home, code, first="import dask, dask_diag", **variables):
     """What a fresh interpreter with a home of its own prints once it has imported the package."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("DASK", "XDG_"))
@@ -23,7 +23,7 @@ def after_import(home, code, **variables):
     environment |= {"HOME": str(home), "USERPROFILE": str(home), **variables}
     environment |= {"PYTHONPATH": str(PACKAGE_FOLDER), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", f"import json, dask, dask_diag; print(json.dumps({code}))"],
+        [sys.executable, "-c", f"import json\n{first}\nprint(json.dumps({code}))"],
         capture_output=True,
         text=True,
         env=environment,
@@ -64,3 +64,18 @@ def test_the_defaults_can_be_changed_as_the_docs_say(tmp_path_factory, source):
         variables |= {"DASK_CONFIG": str(folder)} if source == "DASK_CONFIG" else {}
     settings = after_import(home, "dask.config.get('diag.profile')", **variables)
     assert settings == {"interval": "20ms", "cycle": "100ms"}
+
+
+def test_the_defaults_come_with_a_profiler_where_dask_is_imported_later(tmp_path_factory):
+    """Also where that is in a block that sets one of them, and takes them with it as it ends."""
+    first = """
+import sys, dask_diag
+loaded = "dask" in sys.modules
+import dask
+with dask.config.set({"diag.profile.interval": "20ms"}):
+    within = dask_diag.SamplingProfiler()
+after = dask_diag.SamplingProfiler()
+"""
+    code = "[loaded, within._interval, within._cycle, after._interval, after._cycle]"
+    home = tmp_path_factory.mktemp("home")
+    assert after_import(home, code, first) == [False, 0.02, 0.1, 0.01, 0.1]

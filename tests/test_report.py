@@ -17,6 +17,8 @@ import dask.threaded
 import numpy as np
 import pytest
 from bokeh.document.models import DocumentModelManager
+from bokeh.model import Model
+from bokeh.models import ColumnDataSource, CustomJS, LinearAxis, Plot, Toolbar
 
 from benchmarks.made_up import many_tasks
 from dask_diag import (
@@ -40,6 +42,7 @@ from dask_diag.views.comparison.page import comparison_page
 from dask_diag.views.report import figures as report_figures
 from dask_diag.views.report import sections as report_sections
 
+from .bokeh_defaults import DEFAULT, OVERRIDDEN, UNSTABLE
 from .stacks import known_stacks
 from .test_views import HOSTILE, recording_of
 
@@ -110,6 +113,22 @@ def test_pages_pass_the_checks_of_bokeh(tmp_path, caplog, monkeypatch):
     visualize(cprof, filename=tmp_path / "plot.html", show=False)
     comparison_page(known_stacks(), known_stacks(), ("before", "after"))
     assert caplog.messages == []
+
+
+def test_what_tests_remember_of_bokehs_defaults_is_what_bokeh_finds():
+    classes = Model.model_class_reverse_map.values()
+    assert len(classes) > 300
+    for model_class in classes:
+        assert model_class._overridden_defaults() == OVERRIDDEN(model_class)
+    for model in (Plot(), Toolbar(), LinearAxis(), ColumnDataSource(), CustomJS()):
+        for name in model.properties():
+            descriptor = model.lookup(name)
+            assert descriptor.has_unstable_default(model) == UNSTABLE(descriptor, model)
+            for _ in range(2):
+                remembered = descriptor.instance_default(model)
+            assert type(remembered) is type(DEFAULT(descriptor, model)), name
+            if not isinstance(remembered, Model):
+                assert repr(remembered) == repr(DEFAULT(descriptor, model)), name
 
 
 def test_what_all_figures_share_is_in_the_page_once(page_of_a_block):

@@ -130,21 +130,23 @@ def refused_names(source: str) -> Iterator[tuple[int, str]]:
 
 def bound_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """The names that assignments, loops, comprehensions, parameters and definitions bind."""
+    nodes = list(ast.walk(tree))
     of_class = {
         id(target)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ClassDef)
         for field in node.body
         for target in getattr(field, "targets", [getattr(field, "target", None)])
     }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            if id(node) not in of_class:
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store) and id(node) not in of_class:
                 yield node.lineno, node.id
         elif isinstance(node, ast.arg):
             yield node.lineno, node.arg
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            if isinstance(node.value, ast.Name) and node.value.id == "self":
+        elif isinstance(node, ast.Attribute):
+            of_self = isinstance(node.value, ast.Name) and node.value.id == "self"
+            if of_self and isinstance(node.ctx, ast.Store):
                 yield node.lineno, node.attr
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.lineno, node.name

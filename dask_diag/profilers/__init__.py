@@ -1,1 +1,5 @@
 """The public classes: what users enter or register around a computation."""
+
+from dask_diag.config import load_defaults
+
+load_defaults()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import isfinite
 
-import dask.config
 from dask.utils import parse_timedelta
 
+from dask_diag.config import setting
 from dask_diag.errors import DiagnosticError
 
 __all__ = ["sample_times"]
@@ -38,7 +38,7 @@ def _seconds(name: str, value: str | float | None) -> float:
     where = name
     if value is None:
         where = f"diag.profile.{name} of dask's configuration"
-        value = dask.config.get(f"diag.profile.{name}")
+        value = setting(f"diag.profile.{name}")
     message = (
         f"{where}: expected a time of 0.1 ms or more, as '10ms' or in seconds, found {value!r}"
     )

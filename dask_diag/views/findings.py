@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import isnan
 
-import dask.config
-
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import ABOUT, AT_MOST, Finding
 from dask_diag.analysis.findings.advice import FIND_OUT
@@ -60,6 +58,9 @@ def page_of(finding: Finding) -> str:
 
 def address_of_page(finding: Finding) -> str:
     """Where that page is, if the configuration ``diag.docs`` says where the documentation is."""
+    # A summary names no address, and does without dask.
+    import dask.config
+
     docs = str(dask.config.get("diag.docs", None) or "").rstrip("/")
     return f"{docs}/{page_of(finding)}.html" if docs.startswith(_ADDRESSES) else ""
 
