@@ -297,6 +297,24 @@ def test_imports_are_no_graph_preparation():
     assert "graph-preparation" not in by_code(sampled(prepared(0.6, 0.4), imports))
 
 
+def test_fewer_tasks_have_as_many_imports():
+    """Of 1 s before 100 tasks one half is imports; the rest is the graph's, and is a tenth."""
+    tasks = [Task(1 + n / 100, 1 + (n + 1) / 100) for n in range(100)]
+    recording = run(tasks, called=0.0, prepared=1.0, workers=1, cpus=1)
+    imports = recording_of_stacks(
+        [
+            ((0.0, 0.5), "graph", [ORDER, BOOTSTRAP, MODULE], 0.5, 0.5),
+            ((0.5, 1.0), "graph", [ORDER], 0.5, 0.5),
+        ]
+    )
+    tables = ("frames", "call_tree", "samples")
+    sampled = replace(recording, **{name: getattr(imports, name) for name in tables})
+    not_sampled, known = (Analysis(one).seconds_saved(merge_tasks=10) for one in (recording, sampled))
+    assert not_sampled - known == pytest.approx(0.9 * 0.5)
+    assert Analysis(sampled).seconds_saved(remove={"graph"}) == pytest.approx(0.5)
+    assert Analysis(sampled).simulator.simulate().seconds == pytest.approx(2.0)
+
+
 @pytest.mark.parametrize(("seen", "is_found"), [(0.05, False), (0.5, True)])
 def test_what_could_not_be_sampled_is_no_graph_preparation(seen, is_found):
     rows = [("graph", [MAIN, ORDER], seen), ("graph", None, 0.6 - seen)]

@@ -21,6 +21,7 @@ __all__ = [
     "OWN_CALLS",
     "ProgramLine",
     "graphs_made_before",
+    "is_import_or_profiler",
     "late_samples",
     "line_of_samples",
     "program_lines",
@@ -108,6 +109,17 @@ def seconds_of_profilers(recording: Recording, chosen: BoolArray) -> float:
     rows = samples.rows(chosen & (samples.node >= 0))
     is_own = frames.name.where(OWN_CALLS)[recording.call_tree.frame]
     return float(rows.seconds[is_own[rows.node]].sum())
+
+
+def is_import_or_profiler(recording: Recording) -> BoolArray:
+    """Which samples are of modules that were imported, or of this package's own calls."""
+    samples, tree = recording.samples, recording.call_tree
+    _, importing = _frames_of_nodes(recording)
+    is_own = recording.frames.name.where(OWN_CALLS)[tree.frame]
+    has_stack = samples.node >= 0
+    chosen = np.zeros(len(samples), bool)
+    chosen[has_stack] = (importing | is_own)[samples.node[has_stack]]
+    return chosen
 
 
 def graphs_made_before(recording: Recording) -> BoolArray:

@@ -9,11 +9,11 @@ from dask_diag.analysis.findings.finding import AT_MOST, Finding, severity_of_sh
 from dask_diag.analysis.findings.lines import lines_sampled, named, seconds_sampled
 from dask_diag.analysis.findings.where import during
 from dask_diag.analysis.intervals import intervals, union
+from dask_diag.analysis.preparing import not_of_graphs
 from dask_diag.analysis.program_lines import (
     ProgramLine,
     graphs_made_before,
     late_samples,
-    seconds_of_profilers,
 )
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.analysis.task_times import call_times, prepared_times
@@ -30,11 +30,11 @@ LONG_PREPARATION = 0.1
 """Least seconds in which graphs were prepared."""
 LONGER_THAN_IMPORTS = 0.5
 """The same where stacks were not sampled: dask imports modules when it is first called."""
+PREPARED_PER_TASK = 0.001
+"""Seconds for each task that the first graph may take where stacks were not sampled."""
 ONE_CAUSE = 0.4
 """Share of these seconds in some files of dask from which on the advice is about what they do: of
 calls on large lists they had 54%, of thousands of calls 12%."""
-PREPARED_PER_TASK = 0.001
-"""Seconds for each task that the first graph may take where stacks were not sampled."""
 
 
 def graph_preparation(analysis: Analysis) -> Finding | None:
@@ -45,16 +45,10 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     called, prepared = call_times(computations), prepared_times(computations)
     in_calls = recording.samples.root.where(Root.GRAPH)
     before = graphs_made_before(recording)
-    not_seen = in_calls & ((recording.samples.node < 0) | late_samples(recording))
-    in_calls &= ~not_seen
+    in_calls &= ~late_samples(recording)
     lines = lines_sampled(recording, in_calls)
-    # Imports are done once, whatever the graph, and profilers that start are no part of it. What
-    # could not be sampled is one call that keeps the GIL, as where a library is loaded: Python
-    # gives it up every few milliseconds.
     took = _in_calls(called, prepared, computations.stop)
-    took -= sum(line.importing for line in lines)
-    took -= seconds_of_profilers(recording, in_calls)
-    took -= seconds_sampled(recording, not_seen)
+    took -= seconds_sampled(recording, not_of_graphs(recording))
     built = seconds_sampled(recording, before)
     if not lines:
         took -= _may_be_imports(recording)

@@ -82,7 +82,7 @@ class ComputationSimulator:
             # Nothing of the tasks changes: the replay of what was recorded is shared by all such
             # changes.
             timeline = self._facts.replay_recorded(work)
-        preparing = changed.graph + changed.before + changed.after
+        preparing = changed.imports + changed.graph + changed.before + changed.after
         seconds = preparing + timeline.end
         if workers != work.workers or self._change.removed or self._change.scheduler:
             seconds = self._slowed(seconds, timeline, changed, work, computation)

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from dask_diag.analysis.cpu_accounting import seconds_beside
+from dask_diag.analysis.preparing import seconds_not_of_graphs
 from dask_diag.analysis.simulation.calibration import works_of
 from dask_diag.analysis.simulation.changes import gil_shares, seconds_by_activity
 from dask_diag.analysis.simulation.contention import contention
@@ -60,8 +61,15 @@ class Facts:
         """The tasks and costs of each computation that ran tasks."""
         works = works_of(self.recording)
         cpus = {row["computation"]: max(float(row["cpus"]), 1.0) for row in self.computations}
+        recorded = self.recording.computations.computation.tolist()
+        fixed = dict(zip(recorded, seconds_not_of_graphs(self.recording).tolist(), strict=True))
         return {
-            name: replace(work, sleeps=self._sleeps(work, cpus[name]))
+            name: replace(
+                work,
+                sleeps=self._sleeps(work, cpus[name]),
+                graph=work.graph - min(fixed[name], work.graph),
+                imports=min(fixed[name], work.graph),
+            )
             for name, work in works.items()
         }
 

@@ -99,6 +99,9 @@ class Work:
         A dependency each: numbers of tasks.
     sleeps : bool
         Whether tasks, as they were recorded, wanted no CPU most of the time.
+    imports : float
+        Seconds before the graph was in order in which modules were imported and profilers started:
+        they pass whatever the graph.
     cluster : Cluster or None
         None if a local scheduler ran them. Else `wake` is from the arrival of a task and its inputs
         to its start on a free thread, `gap` from the end of the task before on a thread that was
@@ -132,6 +135,7 @@ class Work:
     depends_on: IntArray
     graph_bytes: float = 0.0
     sleeps: bool = False
+    imports: float = 0.0
     cluster: Cluster | None = None
 
     def __len__(self) -> int:
