@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 
@@ -264,6 +265,24 @@ def test_advice_on_clusters_names_no_settings_of_local_schedulers():
         assert finding.kind != "about", finding
     finding = codes(recording)["io-bound"]
     assert "Client(n_workers=..., threads_per_worker=...)" in finding.advice
+
+
+def test_more_threads_help_tasks_that_sleep():
+    """Of sixteen tasks one runs at a time: what is predicted of the advice is what it gains."""
+
+    def took(threads):
+        with cluster(workers=1, threads=threads) as client, Profiler(waits=True) as prof:
+            client.gather(client.map(sleeps, [0.1 + n / 1e6 for n in range(16)]))
+        (computation,) = prof.recording.computations.to_dicts()
+        return computation["stop"] - computation["start"], codes(prof.recording)
+
+    alone, by_code = took(1)
+    finding = by_code["too-few-threads"]
+    (threads,) = re.findall(r"threads_per_worker=(\d+)", finding.advice)
+    assert int(threads) in (4, 8, 16)
+    several, _ = took(int(threads))
+    assert several <= alone - finding.seconds_lost + 0.3
+    assert finding.seconds_lost == pytest.approx(alone * (1 - 1 / int(threads)), rel=0.1)
 
 
 def raises():

@@ -8,6 +8,7 @@ the line that imports, however much the module runs.
 from __future__ import annotations
 
 import re
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -103,7 +104,8 @@ def graphs_made_before(recording: Recording) -> BoolArray:
     """Which samples before the first computation are of dask making graphs, and not of imports.
 
     These are calls of collections and of delayed functions, and what they called. After a
-    computation dask may as well collect its results.
+    computation dask may as well collect its results. A computation of a cluster starts when its
+    graph arrives there: the call that makes it is before.
     """
     tree, samples = recording.call_tree, recording.samples
     _, importing = _frames_of_nodes(recording)
@@ -121,7 +123,17 @@ def graphs_made_before(recording: Recording) -> BoolArray:
     chosen[has_stack] = in_dask[nodes] & ~importing[nodes]
     # After a call that kept the GIL one sample represents its time, and is of what came next.
     is_in_time = samples.seconds <= _LATE * samples.count
-    return chosen & is_in_time & samples.root.where(Root.BEFORE)
+    return chosen & is_in_time & (samples.root.where(Root.BEFORE) | _before_a_cluster(recording))
+
+
+def _before_a_cluster(recording: Recording) -> BoolArray:
+    """Which samples are of the call whose graph was the first to arrive at a cluster."""
+    computations, samples = recording.computations, recording.samples
+    start = float(computations.start.min(initial=inf))
+    is_first = computations.start == start
+    if not (is_first & computations.scheduler.where("distributed")).any():
+        return np.zeros(len(samples), bool)
+    return np.asarray(samples.root.where(Root.GRAPH) & (samples.stop <= start))
 
 
 def _frames_of_nodes(recording: Recording) -> tuple[np.ndarray, np.ndarray]:

@@ -145,6 +145,8 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     built = _seconds(recording, before)
     if not lines:
         took -= _may_be_imports(recording)
+    # Samples in calls that computed on a cluster have no time of preparing there.
+    took = max(took, 0.0)
     if took + built < (LONG_PREPARATION if lines else LONGER_THAN_IMPORTS):
         return None
     lost = built + float(
@@ -153,8 +155,11 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     wall = built + analysis.called
     if lost < SLOW_PREPARATION * wall:
         return None
-    lines = _lines(recording, in_calls | before)
-    number, tasks = len(computations), len(analysis.recording.tasks)
+    # In calls that compute on a cluster, most of the time is that of waiting for it.
+    lines = _lines(recording, before if analysis.on_cluster else in_calls | before)
+    # On a cluster the calls that made the others are not known.
+    number = 1 if analysis.schedulers == {"distributed"} else len(computations)
+    which = "first " * (number < len(computations))
     several = f" of {count(number)} computations" if number > 1 else ""
     together = (
         "compute results together, dask.compute(a, b), so that what they have in common is "
@@ -166,8 +171,9 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
         "graph-preparation",
         severity_of_share(lost / wall),
         lost,
-        f"Making, optimizing and ordering the graph{'s' * (number > 1)}{several} took "
-        f"{seconds(took + built)} of {seconds(wall)} ({counted(tasks, 'task')} ran)"
+        f"Making, optimizing and ordering the {which}graph{'s' * (number > 1)}{several} took "
+        f"{seconds(took + built)} of {seconds(wall)} "
+        f"({counted(len(recording.tasks), 'task')} ran)"
         f"{_named([line for line in lines if not line.importing])}",
         f"{together}make fewer and larger chunks; select data before other steps; keep what is "
         "used again with persist()",
