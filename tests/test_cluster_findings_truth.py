@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 
 import dask
+import dask.threaded
 import numpy as np
 import pytest
+from dask.base import DaskMethodsMixin
 
 pytest.importorskip("distributed")
 
 from distributed import Client, LocalCluster, SchedulerPlugin, wait
 
-from dask_diag import Profiler, findings
+from dask_diag import Profiler, findings, load, record
 
 from .clusters import assert_adds_up, cluster, rows, spin
 
@@ -264,6 +267,64 @@ def test_advice_on_clusters_names_no_settings_of_local_schedulers():
         assert finding.kind != "about", finding
     finding = codes(recording)["io-bound"]
     assert "Client(n_workers=..., threads_per_worker=...)" in finding.advice
+
+
+def test_more_threads_help_tasks_that_sleep():
+    """Of sixteen tasks one runs at a time: what is predicted of the advice is what it gains."""
+
+    def took(threads):
+        with cluster(workers=1, threads=threads) as client, Profiler(waits=True) as prof:
+            client.gather(client.map(sleeps, [0.1 + n / 1e6 for n in range(16)]))
+        (computation,) = prof.recording.computations.to_dicts()
+        return computation["stop"] - computation["start"], codes(prof.recording)
+
+    alone, by_code = took(1)
+    finding = by_code["too-few-threads"]
+    (threads,) = re.findall(r"threads_per_worker=(\d+)", finding.advice)
+    assert int(threads) in (4, 8, 16)
+    several, _ = took(int(threads))
+    assert several <= alone - finding.seconds_lost + 0.3
+    assert finding.seconds_lost == pytest.approx(alone * (1 - 1 / int(threads)), rel=0.1)
+
+
+class SlowGraph(DaskMethodsMixin):
+    """A collection of four tasks of 0.1 s, whose graph takes its time to be made."""
+
+    __dask_scheduler__ = staticmethod(dask.threaded.get)
+
+    def __init__(self, seconds):
+        self._seconds = seconds
+        self.building = 0.0
+
+    def __dask_graph__(self):
+        """Some versions of dask ask for it several times."""
+        time.sleep(self._seconds)
+        self.building += self._seconds
+        return {(f"nap-{self._seconds}", n): (sleeps, 0.1) for n in range(4)}
+
+    def __dask_keys__(self):
+        return [(f"nap-{self._seconds}", n) for n in range(4)]
+
+    def __dask_postcompute__(self):
+        return len, ()
+
+
+@pytest.mark.leaves_files
+@pytest.mark.parametrize(("seconds", "is_found"), [(0.5, True), (0.0, False)])
+def test_a_graph_that_takes_long_is_not_the_programs_start(seconds, is_found, tmp_path, retried):
+    def measure():
+        collection = SlowGraph(seconds)
+        with cluster(workers=2) as client, record(tmp_path / "run.diag", overwrite=True):
+            assert dask.compute(collection) == (4,)
+            assert client.status == "running"
+        by_code = codes(load(tmp_path / "run.diag"))
+        assert ("graph-preparation" in by_code) == is_found
+        assert "slow-start" not in by_code
+        if is_found:
+            finding = by_code["graph-preparation"]
+            assert finding.seconds_lost == pytest.approx(collection.building, abs=0.3)
+
+    retried(measure)
 
 
 def raises():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import struct
 import time
 
 import dask.config
@@ -161,6 +162,37 @@ def test_long_keys_count_to_what_the_scheduler_holds_at_most(key, monkeypatch):
     assert len(session.keys) == 3
     assert session.dropped == 7
     assert session.size >= 900_000
+
+
+def test_what_is_not_packed_yet_is_counted_too(monkeypatch):
+    monkeypatch.setattr(scheduler_sessions, "LIMIT_BYTES", 1_000_000)
+    driver = Driver()
+    (session,) = driver.plugin.sessions.values()
+    driver.run(0, 10)
+    assert len(session.ended) == 10
+    assert session.size == 10 * scheduler_sessions.BYTES_PER_RUN
+    driver.run(10, 1_000)
+    assert len(session.ended) < scheduler_sessions.PACKED_AT_ONCE
+    assert session.size == 1_010 * scheduler_sessions.BYTES_PER_RUN
+    monkeypatch.setattr(Driver, "key", lambda driver, number: f"no_op-{'x' * 300_000}-{number}")
+    driver.run(2_000, 5)
+    assert session.dropped == 3
+    driver.pull()
+    assert len(driver.recording().tasks) == 1_012
+    assert not driver.plugin.faults
+
+
+def test_a_run_that_cannot_be_packed_takes_no_other_with_it():
+    driver = Driver()
+    (session,) = driver.plugin.sessions.values()
+    driver.run(0, 3)
+    number, key, row, *numbers = session.ended[1]
+    session.ended[1] = (number, key, row, "never a time", *numbers[1:])
+    with pytest.raises(struct.error):
+        session.pack_ended()
+    driver.run(3, 2)
+    driver.pull()
+    assert driver.recording().tasks.key.tolist() == [f"no_op-{n}" for n in (0, 2, 3, 4)]
 
 
 def test_a_task_that_meters_often_has_its_row_and_its_sums():

@@ -94,7 +94,7 @@ OTHER_PROGRAMS = {
 COMING_AND_GOING = {
     *("DaskDiagSchedulerPlugin.add_worker", "DaskDiagSchedulerPlugin.remove_worker"),
     *("LeavingCollector.remove_client", "ComputationCollector._count_done"),
-    *("RunCollector._is_running", "RunCollector._add_seconds", "ProbedClusterTask.so_far"),
+    *("RunCollector._is_running", "RunPacker._add_seconds", "ProbedClusterTask.so_far"),
     "ClusterTask.bounds",
 }
 """What is called when workers and clients come and go, while a task runs on."""

@@ -63,10 +63,14 @@ class Driver:
         asyncio.run(self.plugin.start(self.scheduler))
         asyncio.run(self.plugin.handle_attach("session", "client", {"tasks": True}))
 
+    def key(self, number):
+        """The key of a task."""
+        return f"no_op-{number}"
+
     def run(self, first, count):
         """Submit tasks, have them done one after the other, and forget them."""
         plugin, tasks = self.plugin, self.scheduler.tasks
-        keys = [f"no_op-{number}" for number in range(first, first + count)]
+        keys = [self.key(number) for number in range(first, first + count)]
         of_keys = [self.addresses[n % len(self.addresses)] for n in range(first, first + count)]
         for key, address in zip(keys, of_keys, strict=True):
             tasks[key] = SimpleNamespace(

@@ -278,14 +278,15 @@ def test_what_was_simulated_is_not_simulated_again():
     assert simulator.facts.tasks_replayed == replayed + 4
 
 
-def test_most_tasks_say_what_could_be_merged():
+def test_the_longest_computation_says_what_could_be_merged():
+    """The first one is what dask-awkward does to find out which columns are needed."""
     assert Simulator(Recording(start=0.0, stop=1.0, epoch=0.0)).chunks() == (0, 1)
     recording = several([0.0, 1.0], [1.0, 4.0], 4.0)
     tasks = {
-        "computation": ["c0", *["c1"] * 3],
-        "function": ["f", "g", "g", "h"],
-        **{name: [0.0, 1.0, 2.0, 3.0] for name in ("submitted", "start")},
-        **{name: [1.0, 2.0, 3.0, 4.0] for name in ("stop", "collected")},
+        "computation": [*["c0"] * 10, *["c1"] * 3],
+        "function": [*(f"columns-{n}" for n in range(10)), "g", "g", "h"],
+        **{name: [*np.arange(10) / 10, 1.0, 2.0, 3.0] for name in ("submitted", "start")},
+        **{name: [*np.arange(1, 11) / 10, 2.0, 3.0, 4.0] for name in ("stop", "collected")},
     }
     computations = {name: recording.computations[name] for name in recording.computations.columns}
     computations["workers"] = [1, 5]

@@ -114,6 +114,19 @@ def test_what_ran_on_a_cluster_is_predicted_and_what_is_not_known_said(recording
     assert "On a cluster, workers are threads" in page
 
 
+def test_where_chunks_cannot_be_larger_the_page_says_why(recording):
+    text = " ".join(what_if_summary(what_if(recording), recording).split())
+    assert "chunks 2 times as large" in text
+    assert "Larger chunks" not in text
+    # Three tasks of a function at a time, on two workers.
+    few = run_virtually(
+        {("f", n): (first,) for n in range(3)}, {("f", n): 1.0 for n in range(3)}, 2
+    )
+    text = " ".join(what_if_summary(what_if(few), few).split())
+    assert "times as large" not in text
+    assert "twice as large, they would leave a worker without a task" in text
+
+
 def test_nothing_was_computed():
     empty = Recording(start=0.0, stop=2.0, epoch=0.0)
     assert predicted(what_if(empty)) == {("recorded", ""): 2.0}

@@ -8,6 +8,7 @@ the line that imports, however much the module runs.
 from __future__ import annotations
 
 import re
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -126,7 +127,8 @@ def graphs_made_before(recording: Recording) -> BoolArray:
     """Which samples before the first computation are of dask making graphs, and not of imports.
 
     These are calls of collections and of delayed functions, and what they called. After a
-    computation dask may as well collect its results.
+    computation dask may as well collect its results. A computation of a cluster starts when its
+    graph arrives there: the call that makes it is before.
     """
     tree, samples = recording.call_tree, recording.samples
     _, importing = _frames_of_nodes(recording)
@@ -137,7 +139,18 @@ def graphs_made_before(recording: Recording) -> BoolArray:
     chosen = np.zeros(len(samples), bool)
     nodes = samples.node[has_stack]
     chosen[has_stack] = in_dask[nodes] & ~importing[nodes]
-    return chosen & ~late_samples(recording) & samples.root.where(Root.BEFORE)
+    is_before = samples.root.where(Root.BEFORE) | _before_a_cluster(recording)
+    return chosen & ~late_samples(recording) & is_before
+
+
+def _before_a_cluster(recording: Recording) -> BoolArray:
+    """Which samples are of the call whose graph was the first to arrive at a cluster."""
+    computations, samples = recording.computations, recording.samples
+    start = float(computations.start.min(initial=inf))
+    is_first = computations.start == start
+    if not (is_first & computations.scheduler.where("distributed")).any():
+        return np.zeros(len(samples), bool)
+    return np.asarray(samples.root.where(Root.GRAPH) & (samples.stop <= start))
 
 
 def late_samples(recording: Recording) -> BoolArray:

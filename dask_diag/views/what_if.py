@@ -24,12 +24,21 @@ _NOTE_ON_CLUSTERS = (
     "predicted: memory and what is moved to disk, other clients' tasks, tasks that only some "
     "workers may run, and tasks that the client would submit earlier."
 )
+_NOTE_WITHOUT_CHUNKS = (
+    "Larger chunks are not predicted: twice as large, they would leave a worker without a task "
+    "(or the recording's dependencies are damaged)."
+)
 
 
-def notes(recording: Recording) -> list[str]:
+def notes(recording: Recording, table: Table) -> list[str]:
     """What a reader of the table must know."""
     on_cluster = recording.computations.scheduler.where("distributed").any()
-    return [_NOTE, _NOTE_ON_CLUSTERS] if on_cluster else [_NOTE]
+    has_chunks = table["kind"].where("chunks").any()
+    return [
+        _NOTE,
+        *[_NOTE_ON_CLUSTERS] * bool(on_cluster),
+        *[_NOTE_WITHOUT_CHUNKS] * (not has_chunks),
+    ]
 
 
 def what_if_summary(table: Table, recording: Recording) -> Summary:
@@ -41,7 +50,7 @@ def what_if_summary(table: Table, recording: Recording) -> Summary:
         f"Wall time measured: {seconds(measured)}; replayed as recorded: {seconds(recorded)} "
         f"({percent(recorded / measured) if measured else 'unknown'})"
     )
-    return table_summary(heading, HEADINGS, rows, notes(recording) if len(rows) > 1 else [])
+    return table_summary(heading, HEADINGS, rows, notes(recording, table) if len(rows) > 1 else [])
 
 
 def prediction_rows(table: Table) -> Iterator[tuple[str, ...]]:

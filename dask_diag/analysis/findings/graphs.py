@@ -52,7 +52,7 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     built = seconds_sampled(recording, before)
     if not lines:
         took -= _may_be_imports(recording)
-    # Samples are not exact.
+    # Samples are not exact, and calls that computed on a cluster have no time of preparing there.
     took = max(took, 0.0)
     if took + built < (LONG_PREPARATION if lines else LONGER_THAN_IMPORTS):
         return None
@@ -62,8 +62,11 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     wall = built + analysis.called
     if lost < SLOW_PREPARATION * wall:
         return None
-    lines = lines_sampled(recording, in_calls | before)
-    number, tasks = len(computations), len(analysis.recording.tasks)
+    # In calls that compute on a cluster, most of the time is that of waiting for it.
+    lines = lines_sampled(recording, before if analysis.on_cluster else in_calls | before)
+    # On a cluster the calls that made the others are not known.
+    number = 1 if analysis.schedulers == {"distributed"} else len(computations)
+    which = "first " * (number < len(computations))
     several = f" of {count(number)} computations" if number > 1 else ""
     together = (
         "compute results together, dask.compute(a, b), so that what they have in common is "
@@ -75,8 +78,9 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
         "graph-preparation",
         severity_of_share(lost / wall),
         lost,
-        f"Making, optimizing and ordering the graph{'s' * (number > 1)}{several} took "
-        f"{seconds(took + built)} of {seconds(wall)} ({counted(tasks, 'task')} ran)"
+        f"Making, optimizing and ordering the {which}graph{'s' * (number > 1)}{several} took "
+        f"{seconds(took + built)} of {seconds(wall)} "
+        f"({counted(len(recording.tasks), 'task')} ran)"
         f"{named([line for line in lines if not line.importing])}",
         f"{together}{_less_to_prepare(lines)}",
         kind=AT_MOST,

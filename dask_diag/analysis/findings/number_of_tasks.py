@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil, isinf
+
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
@@ -42,11 +44,14 @@ MOST_OF_WORK = 0.9
 
 def too_few_threads(analysis: Analysis) -> Finding | None:
     """Tasks that sleep or wait, but for locks, while CPUs are idle and other tasks could run."""
-    if analysis.on_cluster or not analysis.in_tasks:
+    is_mixed = analysis.on_cluster and len(analysis.schedulers) > 1
+    if not analysis.in_tasks or is_mixed or isinf(analysis.cpus_for_tasks):
         return None
     waited = sum(analysis.seconds_waited.get(name, 0.0) for name in WAITS)
     waited += seconds_metered_without_cpu(analysis.recording)
-    for_threads = seconds_waited_for_threads(analysis)
+    # A task of a cluster waits for a lock of the cluster, and for tasks that it has submitted, as
+    # for other threads.
+    for_threads = 0.0 if analysis.on_cluster else seconds_waited_for_threads(analysis)
     waited += for_threads
     share = waited / analysis.in_tasks
     locked = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0) - for_threads
@@ -59,20 +64,46 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
     workers, lost = _workers_worth_having(analysis, waited)
     if lost < WORTH_REPORTING * analysis.computing:
         return None
-    idle = analysis.cpus - cpus_used(analysis) - cpus_of_others(analysis.recording)
-    in_threads = "" if analysis.schedulers == {"threads"} else "scheduler='threads', "
     where = where_of_tasks(analysis.recording, analysis.recording.tasks.thread_noncpu)
     return Finding(
         "too-few-threads",
         severity_of_share(lost / analysis.computing),
         lost,
         f"Tasks {_waited_for(analysis, waited, for_threads)} for {percent(share)} of their time, "
-        f"while {amount(max(idle, 0.0))} of {analysis.cpus} CPUs were idle. Mostly: "
-        f"{in_words(where.functions)}",
-        f"run more tasks at once: {in_threads}num_workers={workers}",
+        f"while {_idle(analysis)}. Mostly: {in_words(where.functions)}",
+        f"run more tasks at once: {_with_threads(analysis, workers)}",
         kind=ABOUT,
         where=where,
     )
+
+
+def _idle(analysis: Analysis) -> str:
+    """How many CPUs had nothing to do; what other programs used of a cluster's is not known."""
+    used = cpus_used(analysis)
+    if analysis.on_cluster:
+        cpus = counted(int(analysis.cpus_for_tasks), "CPU")
+        return f"tasks used {amount(used)} of the {cpus} of the workers' hosts"
+    idle = analysis.cpus - used - cpus_of_others(analysis.recording)
+    return f"{amount(max(idle, 0.0))} of {analysis.cpus} CPUs were idle"
+
+
+def _with_threads(analysis: Analysis, workers: int) -> str:
+    """How to have so many threads."""
+    if analysis.on_cluster:
+        threads = ceil(workers / _processes(analysis))
+        return (
+            f"threads_per_worker={threads} (dask worker --nthreads {threads}), {workers} threads "
+            "in all"
+        )
+    in_threads = "" if analysis.schedulers == {"threads"} else "scheduler='threads', "
+    return f"{in_threads}num_workers={workers}"
+
+
+def _processes(analysis: Analysis) -> int:
+    """How many worker processes a cluster had: of the largest of its workers."""
+    workers = analysis.recording.workers
+    threads = int(workers.threads[~workers.address.where("")].max(initial=1))
+    return max(1, round(analysis.workers / threads))
 
 
 def _waited_for(analysis: Analysis, waited: float, for_threads: float) -> str:
@@ -90,7 +121,7 @@ def _workers_worth_having(analysis: Analysis, waited: float) -> tuple[int, float
     used = cpus_used(analysis)
     if seconds_of_children(analysis) > OF_CHILDREN * waited:
         used += cpus_of_others(analysis.recording)
-    most = analysis.computing * max(0.0, 1 - used / analysis.cpus)
+    most = analysis.computing * max(0.0, 1 - used / analysis.cpus_for_tasks)
     gains = [
         (times * now, min(_gained_in_threads(analysis, times * now), most))
         for times in TIMES_AS_MANY
@@ -103,11 +134,14 @@ def _workers_worth_having(analysis: Analysis, waited: float) -> tuple[int, float
 
 def _gained_in_threads(analysis: Analysis, workers: int) -> float:
     """What so many threads are predicted to gain; 0 if that is not known."""
-    if "processes" not in analysis.schedulers:
+    if analysis.on_cluster:
+        gained, processes = analysis.seconds_saved(workers=workers), _processes(analysis)
+    elif "processes" in analysis.schedulers:
+        gained, processes = analysis.seconds_saved(workers=workers, scheduler="threads"), 1
+    else:
         return float(np.nan_to_num(analysis.seconds_saved(workers=workers)))
-    gained = analysis.seconds_saved(workers=workers, scheduler="threads")
-    # In processes the tasks computed at once; in threads they may hold the GIL.
-    in_turns = analysis.computing - analysis.cpu_in_tasks
+    # In processes the tasks computed at once; in threads of one they may hold the GIL.
+    in_turns = analysis.computing - analysis.cpu_in_tasks / processes
     return float(np.nan_to_num(min(gained, in_turns)))
 
 

@@ -73,7 +73,7 @@ def io_bound(analysis: Analysis) -> Finding | None:
         saved,
         f"Tasks {'waited' if is_known else 'were blocked for'} {seconds(lost)} {reason}: "
         f"{percent(share)} of their time. Mostly: {in_words(names)}",
-        advice if is_known else f"{_first(analysis)}if it is I/O, {advice}",
+        advice if is_known else f"{FIND_OUT}; if it is I/O, {advice}",
         kind=ABOUT if is_known else AT_MOST,
         where=where_of_tasks(
             analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu)
@@ -113,11 +113,6 @@ def _saved_by_threads(analysis: Analysis, workers: int) -> float:
     saved = analysis.seconds_saved(workers=workers, scheduler="threads")
     # In processes the tasks computed at once; in threads they may hold the GIL.
     return min(saved, analysis.computing - analysis.cpu_in_tasks)
-
-
-def _first(analysis: Analysis) -> str:
-    # What tasks of a cluster wait for is not recorded.
-    return "" if analysis.on_cluster else f"{FIND_OUT}; "
 
 
 def _non_cpu_of_tasks_without_any_cpu(analysis: Analysis) -> float:

@@ -72,10 +72,18 @@ class Simulator:
         return self.facts.seconds_of(activity)
 
     def chunks(self) -> tuple[int, int]:
-        """Tasks of a function that can be merged, and workers, where most tasks ran."""
-        if not self.facts.works:
+        """Tasks of a function that can be merged, and workers, in the longest computation.
+
+        That need not have most tasks: dask-awkward first computes which columns are needed, with
+        tasks that have no data.
+        """
+        works = self.facts.works
+        if not works:
             return 0, 1
-        work = max(self.facts.works.values(), key=len)
+        lasted = {
+            row["computation"]: row["stop"] - row["called"] for row in self.facts.computations
+        }
+        work = works[max(works, key=lasted.__getitem__)]
         return side_by_side(work, self.facts.functions(work)), work.workers
 
     def simulate(self, **changes: Unpack[Changes]) -> Simulation:

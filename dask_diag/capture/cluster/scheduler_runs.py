@@ -15,8 +15,7 @@ from dask_diag.capture.cluster.formats import (
     WORKER_ROW,
     Sampled,
 )
-from dask_diag.capture.cluster.scheduler_computations import NESTED
-from dask_diag.capture.cluster.scheduler_others import OthersCollector
+from dask_diag.capture.cluster.scheduler_packing import RunPacker
 from dask_diag.capture.cluster.scheduler_records import (
     CANCELLED,
     FAILED,
@@ -24,19 +23,20 @@ from dask_diag.capture.cluster.scheduler_records import (
     NO_SAMPLES,
     NOT_STARTED,
     OK,
-    RUN,
     RUN_ID,
     RUN_ID_AT,
     UNFINISHED,
     End,
-    RunDetails,
     unmeasured_row,
 )
-from dask_diag.capture.cluster.scheduler_sessions import BYTES_PER_KEY, Computation, Session
-from dask_diag.capture.cluster.scheduler_tasks import Task, name_of_plain
+from dask_diag.capture.cluster.scheduler_sessions import (
+    BYTES_PER_KEY,
+    Session,
+)
+from dask_diag.capture.cluster.scheduler_tasks import Task
 
 if TYPE_CHECKING:
-    from distributed.scheduler import TaskState
+    pass
 
 __all__ = ["MOST_ORPHANS", "RunCollector"]
 
@@ -48,41 +48,58 @@ UNHEARD = "cancelled"
 """By what those beyond them are counted, for a notice."""
 
 
-class RunCollector(OthersCollector):
+class RunCollector(RunPacker):
     """Collects the rows of runs, by client."""
 
-    def _came_back(  # noqa: C901 - as for `transition`
+    def _came_back(
         self, key: Hashable, task: Task, finish: str, now: float, facts: Mapping[str, Any]
     ) -> None:
         """A task was done, or failed, or its worker has left, or no one wants it any more."""
         ts = self.scheduler.tasks[key]
-        metadata, packed = ts.metadata, b""
-        metrics: Sequence[object] = ()
-        sampled = NO_SAMPLES
-        if metadata and NAME in metadata:
-            packed = metadata.pop(NAME)
-            if not metadata:
-                ts.metadata = None
-            if type(packed) is not bytes:
-                packed, metrics, *more = packed
-                sampled = cast("Sampled", more or NO_SAMPLES)
+        metadata = ts.metadata
+        packed = metadata.pop(NAME, b"") if metadata else b""
+        if packed and not metadata:
+            ts.metadata = None
         if not task.is_out:
             return
         worker = facts.get("worker") or task.worker
-        if finish == "memory":
-            measured = 1
-            if not packed or RUN_ID.unpack_from(packed, RUN_ID_AT)[0] != ts.run_id:
-                # Of a run before this one, or of one that was not measured.
-                packed, metrics, measured = unmeasured_row(facts.get("startstops")), (), 0
-                sampled = NO_SAMPLES
-            elif self.shows_progress:
-                self._add_seconds(task.computation, packed)
-            details = None
-            if metrics or sampled is not NO_SAMPLES or task.span != task.computation.span:
-                # Most have nothing but their numbers.
-                details = "", metrics, task.span, *sampled
-            end = OK, worker, now, measured, facts.get("nbytes") or 0
-            self._add(key, task, packed, end, details)
+        computation = task.computation
+        if (
+            finish == "memory"
+            and type(packed) is bytes
+            and packed
+            and RUN_ID.unpack_from(packed, RUN_ID_AT)[0] == ts.run_id
+            and computation.recorders
+            and not self.is_shared
+            and task.span == computation.span
+            and (type(key) is tuple or (type(key) is str and "-" in key))
+        ):
+            # Most have nothing but their numbers, which are packed later.
+            self.row = task.row = number = self.row + 1
+            if computation.client_number < 0:
+                self._number_client(computation)
+            if self.shows_progress:
+                self._add_seconds(computation, packed)
+            depends_on = self._rows_of(ts.dependencies) if ts.dependencies else ()
+            run = (
+                number,
+                key,
+                packed,
+                task.sent,
+                now,
+                task.queued,
+                facts.get("nbytes") or 0,
+                self.numbers.get(worker, -1),
+                computation.number,
+                task.attempt,
+                computation.client_number,
+                worker != task.worker,
+                depends_on,
+            )
+            for session in computation.recorders:
+                session.add_ended(run)
+        elif finish == "memory":
+            self._add_result(key, task, packed, now, facts)
         elif finish == "erred":
             row = unmeasured_row(facts.get("startstops"))
             outcome = FAILED if worker in self.scheduler.workers else UNFINISHED
@@ -94,11 +111,28 @@ class RunCollector(OthersCollector):
             self._await_end(key, ts.run_id, task)
         task.is_out = False
 
-    def _add_seconds(self, computation: Computation, row: bytes) -> None:
-        """Add up what tasks took, for progress bars."""
-        start, stop, cpu, *_ = WORKER_ROW.unpack(row)
-        computation.seconds += stop - start
-        computation.cpu_of_tasks += cpu
+    def _add_result(
+        self, key: Hashable, task: Task, sent: Any, now: float, facts: Mapping[str, Any]
+    ) -> None:
+        """Add a run that brought its result, and has more than its numbers, or was not measured."""
+        metrics: Sequence[object] = ()
+        sampled, measured, packed = NO_SAMPLES, 1, sent
+        if type(sent) is not bytes:
+            packed, metrics, *more = sent
+            sampled = cast("Sampled", more or NO_SAMPLES)
+        run_id = self.scheduler.tasks[key].run_id
+        if not packed or RUN_ID.unpack_from(packed, RUN_ID_AT)[0] != run_id:
+            # Of a run before this one, or of one that was not measured.
+            packed, metrics, measured = unmeasured_row(facts.get("startstops")), (), 0
+            sampled = NO_SAMPLES
+        elif self.shows_progress:
+            self._add_seconds(task.computation, packed)
+        details = None
+        if metrics or sampled is not NO_SAMPLES or task.span != task.computation.span:
+            details = "", metrics, task.span, *sampled
+        worker = facts.get("worker") or task.worker
+        end = OK, worker, now, measured, facts.get("nbytes") or 0
+        self._add(key, task, packed, end, details)
 
     def _await_end(self, key: Hashable, run: int, task: Task) -> None:
         """Hold a run that was cancelled until its worker says how it ended: not all workers do."""
@@ -148,76 +182,6 @@ class RunCollector(OthersCollector):
         end = End(outcome, worker, perf_counter(), is_measured, error, metrics, sampled)
         self._record(key, task, packed or NOT_STARTED, end)
         task.is_out = False
-
-    def _record(
-        self,
-        key: Hashable,
-        task: Task,
-        row: bytes,
-        end: End,
-        recorders: Sequence[Session] | None = None,
-    ) -> None:
-        """Record a run that ended in another way than with its result, for some sessions or all."""
-        outcome, worker, time, measured, error, metrics, sampled = end
-        has_details = error or metrics or any(sampled) or task.span != task.computation.span
-        details = (error, metrics, task.span, *sampled) if has_details else None
-        self._add(
-            key, task, row, (outcome, worker, time, measured, 0.0), details, recorders=recorders
-        )
-
-    def _add(
-        self,
-        key: Hashable,
-        task: Task,
-        row: bytes,
-        end: tuple[int, str, float, int, float],
-        details: RunDetails | None,
-        *,
-        recorders: Sequence[Session] | None = None,
-    ) -> None:
-        """Pack a run for every session of its client, or for `recorders`, with how it ended."""
-        number = self.row = self.row + 1
-        outcome, worker, time, measured, nbytes = end  # Unlike a named one it takes no time.
-        if outcome == OK:
-            task.row = number
-        computation = task.computation
-        if recorders is None:
-            recorders = computation.recorders
-        if self.is_shared or not recorders:
-            self._record_for_others(row, worker, recorders, measured)
-            if computation.client.startswith(NESTED):
-                self._leave_out_nested()
-            if not recorders:
-                return
-        if computation.client_number < 0:
-            # Of its first run: the ids of clients of whom nothing is recorded are not sent.
-            numbers = self.clients
-            computation.client_number = numbers.setdefault(computation.client, len(numbers))
-        state = self.scheduler.tasks.get(key)
-        depends_on = self._rows_of(state.dependencies) if state and state.dependencies else ()
-        packed = row + RUN.pack(
-            task.sent,
-            time,
-            task.queued,
-            nbytes,
-            self.numbers.get(worker, -1),
-            computation.number,
-            task.attempt,
-            computation.client_number,
-            len(depends_on),
-            outcome,
-            worker != task.worker,
-            measured,
-        )
-        for session in recorders:
-            session.add_run(number, key, packed, depends_on, details)
-        function = name_of_plain(key, state)
-        for session in recorders if function else ():
-            session.add_function(number, function)
-
-    def _rows_of(self, dependencies: Iterable[TaskState]) -> list[int]:
-        tasks = (self.tasks.get(other.key) for other in dependencies)
-        return [task.row for task in tasks if task is not None and task.row >= 0]
 
     def _record_running(self, session: Session) -> int:
         """Record the tasks of a session that ends, and that are out; how many these are.

@@ -12,12 +12,20 @@ from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, NamedTuple
 
 from dask_diag.capture.cluster.formats import WORKER_ROW
-from dask_diag.capture.cluster.scheduler_records import RUN, RunDetails, Worker
+from dask_diag.capture.cluster.scheduler_records import OK, RUN, RunDetails, Worker
 
 if TYPE_CHECKING:
     from dask_diag.capture.cluster.messages import Wants
 
-__all__ = ["BYTES_PER_KEY", "LIMIT_BYTES", "Batch", "Computation", "Session", "size_of"]
+__all__ = [
+    "BYTES_PER_KEY",
+    "LIMIT_BYTES",
+    "PACKED_AT_ONCE",
+    "Batch",
+    "Computation",
+    "Session",
+    "size_of",
+]
 
 LIMIT_BYTES = 64_000_000
 """What is collected for one client at most, until it pulls."""
@@ -26,6 +34,9 @@ DETAILS, OTHER_ROWS = "details", "rows"
 """By what is counted, for a notice, where only the numbers of a run fitted in; and what is no
 run and did not."""
 BYTES_PER_RUN = WORKER_ROW.size + RUN.size + BYTES_PER_KEY
+PACKED_AT_ONCE = 200
+"""Runs that are packed together: between two messages of the scheduler, neither code nor data of
+this would be in the processor's cache, and each would take several times as long."""
 
 
 def size_of(key: Hashable) -> int:
@@ -85,6 +96,13 @@ class Batch(NamedTuple):
     content: dict[str, object]
 
 
+Ended = tuple[
+    int, Hashable, bytes, float, float, float, float, int, int, int, int, bool, Sequence[int]
+]
+"""A run that brought its result: its number, key and worker's row; submitted, collected, queued,
+nbytes; worker, computation, attempt, client, stolen, and the runs that it depends on."""
+
+
 class Session:
     """What was collected for one client and not yet pulled."""
 
@@ -98,6 +116,7 @@ class Session:
         self.sealed: list[Batch] = []
         self.sealed_size = 0
         self.dropped = self.running = 0
+        self.ended: list[Ended] = []
         self.unmeasured: dict[str, int] = {}
         self.computations: dict[int, Computation] = {}
         self.workers: dict[int, Worker] = {}
@@ -126,6 +145,37 @@ class Session:
         self.size += size
         return True
 
+    def add_ended(self, run: Ended) -> None:
+        """Add a run that has nothing but its numbers, which are packed later."""
+        key, depends_on = run[1], run[-1]
+        size = self.size + BYTES_PER_RUN
+        if type(key) is not str or len(key) > BYTES_PER_KEY:
+            size += size_of(key)
+        if depends_on:
+            size += 8 * len(depends_on)
+        # As `has_room` has it: this is done for every task.
+        if size + self.sealed_size > LIMIT_BYTES:
+            self.dropped += 1
+            return
+        self.size = size
+        ended = self.ended
+        ended.append(run)
+        if len(ended) >= PACKED_AT_ONCE:
+            self.pack_ended()
+
+    def pack_ended(self) -> None:
+        """Pack the runs that were added since the last time."""
+        ended, self.ended = iter(self.ended), []
+        try:
+            for number, key, row, *numbers, stolen, depends_on in ended:
+                self.rows += row + RUN.pack(*numbers, len(depends_on), OK, stolen, 1)
+                self.ids.append(number)
+                self.keys.append(key)
+                self.depends_on.extend(depends_on)
+        finally:
+            # If one has failed, the others have not.
+            self.ended = [*ended, *self.ended]
+
     def add_run(
         self,
         number: int,
@@ -135,6 +185,8 @@ class Session:
         details: RunDetails | None,
     ) -> None:
         """Add a run of a task, with what it has of `details` that is wanted."""
+        if self.ended:
+            self.pack_ended()
         size = BYTES_PER_RUN
         if type(key) is not str or len(key) > BYTES_PER_KEY:
             size += size_of(key)
@@ -153,7 +205,6 @@ class Session:
                 self.unmeasured[DETAILS] = self.unmeasured.get(DETAILS, 0) + 1
                 details, more = (error, (), span, (), b""), 0
             size += more
-        # As `has_room` has it: this is done for every task.
         size += self.size
         if size + self.sealed_size > LIMIT_BYTES:
             self.dropped += 1
@@ -162,8 +213,7 @@ class Session:
         self.ids.append(number)
         self.rows += row
         self.keys.append(key)
-        if depends_on:
-            self.depends_on.extend(depends_on)
+        self.depends_on.extend(depends_on)
         if details is not None:
             self.details[number] = details
 
@@ -175,6 +225,7 @@ class Session:
 
     def seal(self) -> None:
         """What was collected is a batch, which is there until it is acknowledged."""
+        self.pack_ended()
         self.number += 1
         content = {
             "ids": self.ids.tobytes(),

@@ -17,6 +17,7 @@ SHIPPED = (
         "scheduler_computations",
         "scheduler_results",
         "scheduler_others",
+        "scheduler_packing",
         "scheduler_runs",
         "scheduler_leaving",
         "scheduler_plugin",

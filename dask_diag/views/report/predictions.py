@@ -26,7 +26,8 @@ def predictions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     if tasks > _TASKS_SIMULATED:
         yield Text([f"Not simulated for {counted(tasks, 'task')}; dask-diag what-if does."])
         return
-    rows = [tuple(map(safe, row)) for row in prediction_rows(table_of(analysis.simulator))]
+    table = table_of(analysis.simulator)
+    rows = [tuple(map(safe, row)) for row in prediction_rows(table)]
     yield Grid("Predicted wall time", HEADINGS, rows)
-    for note in notes(analysis.recording):
+    for note in notes(analysis.recording, table):
         yield Text([note])
