@@ -203,18 +203,24 @@ def test_other():
     assert dask.delayed(sum)([1, 2]).compute() == 3
 """,
         "--dask-diag",
-        in_process=True,
     )
     result.assert_outcomes(passed=2, warnings=1)
     result.stdout.fnmatch_lines(["*dask_diag: not recorded: *"])
 
 
-def test_a_recording_that_cannot_be_made_fails_no_test(session, monkeypatch):
+def test_a_recording_that_cannot_be_made_fails_no_test(session):
+    result = session(
+        """
+def test_it(monkeypatch):
+    import dask_diag
+    from dask_diag import pytest_limits
     def fail(computations):
         raise RuntimeError("own")
-
-    monkeypatch.setattr("dask_diag.pytest_limits.seconds_computing", fail)
-    result = session("def test_it(): assert True", "--dask-diag", in_process=True)
+    pytest_limits.seconds_computing = fail
+    assert True
+""",
+        "--dask-diag",
+    )
     result.assert_outcomes(passed=1, warnings=1)
     result.stdout.fnmatch_lines(["*dask_diag: not recorded: own*"])
 
