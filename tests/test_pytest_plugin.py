@@ -40,11 +40,11 @@ def test_fails():
 
 @pytest.fixture
 def session(pytester, monkeypatch):
-    """Run pytest on some tests in a process of its own, or else in this one, which is quicker."""
+    """Run pytest on some tests in a process of its own."""
     # To import those of other packages takes half of the time.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
-    def run(source, *arguments, in_process=False):
+    def run(source, *arguments):
         pytester.makepyfile(source)
         plugins = [
             "dask_diag_pytest",
@@ -52,8 +52,7 @@ def session(pytester, monkeypatch):
             *(["xdist"] if "-n" in arguments else []),
         ]
         named = [word for plugin in plugins for word in ("-p", plugin)]
-        run_pytest = pytester.runpytest_inprocess if in_process else pytester.runpytest_subprocess
-        return run_pytest(*named, "-q", *arguments)
+        return pytester.runpytest_subprocess(*named, "-q", *arguments)
 
     return run
 
@@ -64,7 +63,7 @@ def names(folder="dask-diag"):
 
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "xdist"])
 def test_each_test_that_computes_is_recorded(session, workers):
-    result = session(TESTS, "--dask-diag", *workers, in_process=not workers)
+    result = session(TESTS, "--dask-diag", *workers)
     result.assert_outcomes(passed=4, failed=1)
     files = names()
     assert len(files) == 4
@@ -75,11 +74,10 @@ def test_each_test_that_computes_is_recorded(session, workers):
 
 
 def test_the_folder_can_be_named(session):
-    options = ["--dask-diag", "--dask-diag-dir"]
-    session(TESTS, "-k", "computes", *options, "some/where", in_process=True)
+    session(TESTS, "-k", "computes", "--dask-diag", "--dask-diag-dir", "some/where")
     assert len(names("some/where")) == 1
     Path("file").write_text("")
-    result = session(TESTS, *options, "file/folder", in_process=True)
+    result = session(TESTS, "--dask-diag", "--dask-diag-dir=file/folder")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--dask-diag-dir: cannot make *file/folder*"])
 
@@ -162,7 +160,7 @@ def test_marks_without_meaning_are_errors(session):
         f"@pytest.mark.dask_diag({arguments})\ndef test_{n}():\n    open('ran', 'w')\n"
         for n, arguments in enumerate(WITHOUT_MEANING)
     )
-    result = session(f"import pytest\n{tests}", in_process=True)
+    result = session(f"import pytest\n{tests}")
     result.assert_outcomes(errors=len(WITHOUT_MEANING))
     text = result.stdout.str()
     assert text.count("such as '2 GB'") >= 2
