@@ -54,7 +54,7 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
         took -= _may_be_imports(recording)
     # Samples are not exact, and calls that computed on a cluster have no time of preparing there.
     took = max(took, 0.0)
-    if took + built < (LONG_PREPARATION if lines else LONGER_THAN_IMPORTS):
+    if took + built < (LONG_PREPARATION if lines or built else LONGER_THAN_IMPORTS):
         return None
     lost = built + float(
         np.fmin(took / analysis.overlap, analysis.seconds_saved(remove={Activity.GRAPH}))
