@@ -77,7 +77,7 @@ def recording_of(rows, dependencies, stop, workers, cpu=0.0):
             "tasks",
             {
                 "key": PrefixStrings.of(map(str, keys)),
-                "function": Categorical.of(key[0] for key in keys),
+                "function": Categorical.of(str(key[0]) for key in keys),
                 "computation": Categorical.of(["c"] * len(keys)),
                 "outcome": Categorical.of(["ok"] * len(keys)),
                 "submitted": start,
