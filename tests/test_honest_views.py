@@ -85,16 +85,16 @@ def test_nothing_stood_out_only_where_everything_was_examined(tmp_path):
 def test_where_tasks_were_off_the_cpu_a_reader_learns_how_to_see_why():
     sleeping = replace(recording_of([("nap", 0.0, 1.0, 0.3, "a")]), start=0.0, stop=1.2)
     said = "Nothing stood out. Tasks were off the CPU for 70% of their time: record what tasks wait"
-    assert no_findings(Analysis(sleeping)).startswith(said)
+    on_cluster = filled_table("computations", {"scheduler": ["distributed"], "workers": [1]})
+    for asleep in (sleeping, replace(sleeping, computations=on_cluster)):
+        assert no_findings(Analysis(asleep)).startswith(said)
     waits = filled_table("waits", {"task": [0], "activity": ["sleep"], "seconds": [0.7]})
     working = recording_of([("work", 0.0, 1.0, 0.6, "a")])
-    on_cluster = filled_table("computations", {"scheduler": ["distributed"], "workers": [1]})
     # What is a moment of all the time is not asked about.
     for other in (
         replace(sleeping, waits=waits),
         working,
         replace(sleeping, stop=10.0),
-        replace(sleeping, computations=on_cluster),
     ):
         assert no_findings(Analysis(other)) == "Nothing stood out."
 

@@ -321,7 +321,8 @@ def test_pages_need_no_network_unless_asked_to(tmp_path):
     prof.visualize(filename=tmp_path / "page.html", show=False, mode="cdn")
     page = (tmp_path / "page.html").read_text()
     assert re.findall(r'<script[^>]*src="https', page)
-    assert len(page) < 200_000
+    # As in a program that draws this alone: bokeh's numbers are longer after thousands of others.
+    assert len(re.sub(r"\bp\d{4,}\b", "p1001", page)) < 200_000
     (tmp_path / "page.html").unlink()
 
 

@@ -99,14 +99,11 @@ def no_findings(analysis: Analysis) -> str:
 
 
 def _how_to_know_more(analysis: Analysis) -> str:
-    """How to record waits, if tasks were much off the CPU and no wait was recorded.
-
-    On a cluster they cannot.
-    """
+    """How to record waits, if tasks were much off the CPU and no wait was recorded."""
     off_cpu, lasted = analysis.off_cpu_in_tasks, analysis.in_tasks
     wall = analysis.recording.stop - analysis.recording.start
     is_little = off_cpu < _MUCH_OFF_CPU * lasted or off_cpu < _OF_THE_WALL * wall
-    if is_little or not lasted or analysis.on_cluster or len(analysis.recording.waits):
+    if is_little or not lasted or len(analysis.recording.waits):
         return ""
     return f" Tasks were off the CPU for {percent(off_cpu / lasted)} of their time: {FIND_OUT}."
 

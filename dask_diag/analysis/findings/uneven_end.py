@@ -59,7 +59,8 @@ def straggler(analysis: Analysis) -> Finding | None:
     if more:
         advice = "check the input of these tasks; split them, or start them first"
     if gained < WORTH_GAINING * analysis.computing:
-        advice = "no remedy is known: splitting that task is not predicted to help"
+        which = "these tasks" if more else "that task"
+        advice = f"no remedy is known: splitting {which} is not predicted to help"
     beside = f", {count(len(more))} more beside it at least half as long" if more else ""
     return Finding(
         "straggler",

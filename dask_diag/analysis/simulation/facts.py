@@ -67,8 +67,8 @@ class Facts:
             name: replace(
                 work,
                 sleeps=self._sleeps(work, cpus[name]),
-                graph=work.graph - min(fixed[name], work.graph),
-                imports=min(fixed[name], work.graph),
+                imports=(imports := min(fixed[name], work.graph)),
+                graph=work.graph - imports,
             )
             for name, work in works.items()
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from dask_diag.capture.cluster.formats import (
     NAME,
@@ -29,14 +29,8 @@ from dask_diag.capture.cluster.scheduler_records import (
     End,
     unmeasured_row,
 )
-from dask_diag.capture.cluster.scheduler_sessions import (
-    BYTES_PER_KEY,
-    Session,
-)
+from dask_diag.capture.cluster.scheduler_sessions import BYTES_PER_KEY, Session
 from dask_diag.capture.cluster.scheduler_tasks import Task
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["MOST_ORPHANS", "RunCollector"]
 
@@ -72,6 +66,7 @@ class RunCollector(RunPacker):
             and computation.recorders
             and not self.is_shared
             and task.span == computation.span
+            # As `name_of_plain` has it: its key names its function.
             and (type(key) is tuple or (type(key) is str and "-" in key))
         ):
             # Most have nothing but their numbers, which are packed later.
