@@ -7,6 +7,7 @@ the line that imports, however much the module runs.
 
 from __future__ import annotations
 
+import math
 import re
 from math import inf
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from dask_diag.schema import Root
 __all__ = [
     "OWN_CALLS",
     "ProgramLine",
+    "cpu_share_of_linear_algebra",
     "graphs_made_before",
     "is_import_or_profiler",
     "late_samples",
@@ -36,6 +38,7 @@ _LATE = 0.3
 OWN_CALLS = "(dask_diag)"
 """The line of a stack that represents this package's own calls."""
 _OUTSIDE = -1
+_LINEAR_ALGEBRA = re.compile(r"(?:numpy|scipy)/linalg/")
 _THREADING = re.compile(r"/(?:threading|concurrent/futures/_base)\.py$")
 _WAITS_FOR_THREADS = frozenset(
     {"Event.wait", "Barrier.wait", "Thread.join", "Future.result", "Future.exception"}
@@ -190,6 +193,20 @@ def seconds_waiting_for_threads(recording: Recording) -> float:
         return 0.0
     without_cpu = np.maximum(np.nan_to_num(rows.seconds - rows.cpu_seconds), 0.0)
     return float(without_cpu[waits[rows.node]].sum() / sampled * of_tasks.seconds.sum())
+
+
+def cpu_share_of_linear_algebra(recording: Recording) -> float:
+    """The share of the tasks' CPU seconds in calls of LAPACK by NumPy or SciPy; NaN if unknown.
+
+    A native function is not on the stack: its caller's line is.
+    """
+    frames, tree, samples = recording.frames, recording.call_tree, recording.samples
+    paths = [short_path(file) for file in frames.file.values]
+    of_libraries = np.array([bool(_LINEAR_ALGEBRA.match(path)) for path in paths], bool)
+    is_call = of_libraries[frames.file.codes][tree.frame]
+    rows = samples.rows(samples.root.where(Root.TASKS) & (samples.node >= 0))
+    cpu = np.nan_to_num(rows.cpu_seconds)
+    return float(cpu[is_call[rows.node]].sum() / cpu.sum()) if cpu.sum() else math.nan
 
 
 def _in_or_below(parent: IntArray, nodes: BoolArray) -> BoolArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.cpu_waits import (
@@ -21,6 +22,8 @@ from dask_diag.analysis.findings.finding import (
 )
 from dask_diag.analysis.findings.function_names import in_words
 from dask_diag.analysis.findings.where import where_of_tasks
+from dask_diag.analysis.program_lines import cpu_share_of_linear_algebra
+from dask_diag.analysis.thread_groups import ThreadGroup
 from dask_diag.formatting import amount, seconds
 from dask_diag.schema import Activity
 
@@ -30,12 +33,14 @@ AT_ONCE = 0.1
 """Least share of the time with tasks in which several ran at once."""
 OUTSIDE_OF_WALL = 0.05
 """CPU time of the pools' threads must be more than this share of the wall time."""
-OUTSIDE = 0.15
+OUTSIDE = 0.1
 """Least share of the CPU time of pools and tasks together that the pools' threads used."""
 WAITED = 0.075
 """Least share of the tasks' time that they waited for a CPU, or for the pools' threads."""
 WORTH_NAMING_OTHERS = 0.1
 """Least share of the waits that is reported as that of other programs."""
+WORTH_NAMING_SPINNING = 0.1
+"""Least share of the tasks' CPU time that is reported as spinning."""
 
 
 def thread_oversubscription(analysis: Analysis) -> Finding | None:
@@ -50,13 +55,17 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
     largest = 1 + max(pool.threads for pool in pools)
     if analysis.at_once * largest <= analysis.cpus:
         return None
-    waits = cpu_waits(analysis)
+    spinning, is_sampled = _spinning(analysis, pools)
+    most = cpu_waits(analysis, spinning)
+    waits = most if is_sampled else cpu_waits(analysis)
     # A task waits for its library's threads as for a lock.
     locked = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
     if (waits.waited + locked) / analysis.in_tasks < WAITED:
         return None
     share = (waits.pools + locked) / analysis.in_tasks
-    saved, kind = seconds_saved_without(analysis, waits.pools, waits.waited, idle_pools=True)
+    saved, kind = seconds_saved_without(
+        analysis, most.pools, most.waited, spinning=spinning, idle_pools=True
+    )
     blocked = analysis.waits_of_tasks(Activity.CPU_WAIT)
     if locked:
         saved += _saved_without_locks(analysis, waits, used)
@@ -69,12 +78,36 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
         saved,
         f"{amount(analysis.at_once)} concurrent tasks called {called} (up to {largest} threads) "
         f"on {analysis.cpus} CPUs. Its threads used {seconds(used)} of CPU time, the tasks' own "
-        f"threads {seconds(analysis.cpu_in_tasks)}; tasks {_waited(analysis, waits, locked)}",
+        f"threads {seconds(analysis.cpu_in_tasks)}{_spun(analysis, spinning, is_sampled)}; "
+        f"tasks {_waited(analysis, waits, locked)}",
         _advice(libraries),
-        # Threads of a library that is not known may do something else.
-        kind=kind if libraries else AT_MOST,
+        # Threads of a library that is not known may do something else, and so may tasks.
+        kind=kind if libraries and (is_sampled or not spinning) else AT_MOST,
         where=where_of_tasks(analysis.recording, blocked),
     )
+
+
+def _spinning(analysis: Analysis, pools: Sequence[ThreadGroup]) -> tuple[float, bool]:
+    """CPU seconds in which tasks spun while they waited for pools, and if stacks show that.
+
+    A call is divided evenly among its thread and those of a pool. So what the calling threads used
+    beyond the share of one thread of the pool was no part of it: they waited for the others, in a
+    loop, or for another task's call. A pool's threads spin, too: more was lost than this. Parts of
+    a call that are not divided count as well. Without stacks all else that tasks compute does.
+    """
+    used = sum(pool.cpu for pool in pools)
+    most = max(pool.threads for pool in pools)
+    # Two libraries of a name may have a pool each.
+    helpers = max(1, min(most, analysis.cpus - 1))
+    share = cpu_share_of_linear_algebra(analysis.recording)
+    calling = analysis.cpu_in_tasks * (1.0 if isnan(share) else share)
+    return max(0.0, calling - used / helpers), not isnan(share)
+
+
+def _spun(analysis: Analysis, spinning: float, is_sampled: bool) -> str:
+    if not is_sampled or spinning < WORTH_NAMING_SPINNING * analysis.cpu_in_tasks:
+        return ""
+    return f", about {seconds(spinning)} of it in loops that wait for these"
 
 
 def _saved_without_locks(analysis: Analysis, waits: CpuWaits, used: float) -> float:
