@@ -14,6 +14,7 @@ from dask_diag.views.text import Record, Summary, table_summary
 
 __all__ = [
     "HEADINGS",
+    "UNRELATED",
     "change_text",
     "comparison_notes",
     "comparison_rows",
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 _FUNCTIONS_SHOWN = 30
+UNRELATED = "no function ran in both: these seem to be recordings of different programs"
 HEADINGS = ("function", "tasks", "before", "after", "change", "CPU %", "")
 
 
@@ -91,6 +93,8 @@ def _share(value: float) -> str:
 def comparison_notes(comparison: Comparison) -> Iterator[str]:
     """What a reader must know besides the numbers."""
     records = comparison.functions.to_dicts()
+    if comparison.is_unrelated:
+        yield UNRELATED
     if len(records) > _FUNCTIONS_SHOWN:
         hidden = counted(len(records) - _FUNCTIONS_SHOWN, "function")
         yield f"{hidden} that changed less not shown"
