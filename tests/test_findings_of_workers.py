@@ -363,8 +363,8 @@ def test_programs_that_tasks_start_use_cpus(percent, lost):
 def test_where_others_use_the_cpus_it_is_said_who_did():
     recording = with_waits(sleeping(16), "sleep")
     columns = {name: recording.computations[name] for name in recording.computations.columns}
-    taken = filled_table("computations", {**columns, "others_cpu": [15.9]})
-    finding = by_code(replace(recording, computations=taken))["too-few-threads"]
+    busy = filled_table("computations", {**columns, "others_cpu": [15.9]})
+    finding = by_code(replace(recording, computations=busy))["too-few-threads"]
     assert "while other programs used 99% of 2 CPUs. " in finding.evidence
 
 
