@@ -63,12 +63,6 @@ class Comparison(NamedTuple):
     metrics: tuple[str, str]
     units: tuple[str, str]
 
-    @property
-    def is_unrelated(self) -> bool:
-        """Whether both ran tasks, and no function of one ran in the other."""
-        verdicts = set(self.functions["verdict"].tolist())
-        return verdicts == {"added", "removed"}
-
     def regressions(self, above: float) -> list[str]:
         """What takes longer than before by more than a share (0.1 is a tenth), beyond chance.
 

@@ -74,12 +74,6 @@ class RunComparison(NamedTuple):
     changes: Table
     runs: tuple[int, int]
 
-    @property
-    def is_unrelated(self) -> bool:
-        """Whether both sides ran tasks, and no function of one ran in the other."""
-        functions = self.changes.rows(self.changes["kind"].where("function"))
-        return set(functions["verdict"].tolist()) == {"added", "removed"}
-
     def regressions(self, above: float) -> list[str]:
         """What is slower, by an amount whose confidence interval reaches a share (0.1 is a tenth).
 
