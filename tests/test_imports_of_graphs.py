@@ -84,6 +84,14 @@ def test_what_is_not_known_is_said(rows):
     assert by_activity["graph"] == pytest.approx(2 * 3.0)
 
 
+def test_of_a_graph_that_arrives_at_a_cluster_nothing_is_said():
+    measured = sampled([])
+    columns = {name: measured.computations[name] for name in measured.computations.columns}
+    on_cluster = {**columns, "cluster": ["scheduler"], "scheduler": ["distributed"]}
+    measured = replace(measured, computations=filled_table("computations", on_cluster))
+    assert "imports" not in summary(measured)
+
+
 def test_a_part_of_a_cycle_that_was_not_preparing_has_no_imports():
     # The cycle began half a second before dask was called, and its sample is of that call.
     measured = sampled([(0.5, IMPORTS, 0.5), (1.5, GRAPH, 1.0), (2.5, GRAPH, 1.0)])

@@ -45,9 +45,13 @@ def _not_seen(recording: Recording) -> BoolArray:
 
 
 def is_known_what_was_imported(recording: Recording) -> bool:
-    """Whether a stack was seen while dask prepared graphs: only these show what was imported."""
+    """Whether a stack was seen while dask prepared graphs: only these show what was imported.
+
+    A graph that arrives at a cluster is made: nothing is imported for it there.
+    """
     samples = recording.samples
-    return bool((samples.root.where(Root.GRAPH) & (samples.node >= 0)).any())
+    is_seen = samples.root.where(Root.GRAPH) & (samples.node >= 0)
+    return bool(is_seen.any() or not recording.computations.cluster.where("").any())
 
 
 def times_not_of_graphs(recording: Recording) -> list[Interval]:
