@@ -31,17 +31,18 @@ def not_of_graphs(recording: Recording) -> BoolArray:
     dask imports modules when it is first called. What could not be sampled is one call that keeps
     the GIL, as where a library is loaded: Python gives it up every few milliseconds.
     """
-    return _imports(recording) | _not_seen(recording)
+    imported, not_seen = _imported_and_not_seen(recording)
+    return imported | not_seen
 
 
-def _imports(recording: Recording) -> BoolArray:
-    return recording.samples.root.where(Root.GRAPH) & is_import_or_profiler(recording)
-
-
-def _not_seen(recording: Recording) -> BoolArray:
+def _imported_and_not_seen(recording: Recording) -> tuple[BoolArray, BoolArray]:
     samples = recording.samples
+    in_calls = samples.root.where(Root.GRAPH)
+    if not in_calls.any():
+        return in_calls, in_calls
+    imported = in_calls & is_import_or_profiler(recording)
     is_seen = (samples.node >= 0) & ~late_samples(recording)
-    return samples.root.where(Root.GRAPH) & ~is_seen & ~is_import_or_profiler(recording)
+    return imported, in_calls & ~imported & ~is_seen
 
 
 def is_known_what_was_imported(recording: Recording) -> bool:
@@ -85,13 +86,15 @@ def seconds_not_of_graphs(recording: Recording) -> FloatArray:
 
 def _cycles(recording: Recording) -> Iterator[tuple[float, float, float, float]]:
     """Cycles with samples that are not of graphs: start, stop, seconds of imports and not seen."""
-    samples, not_seen = recording.samples, _not_seen(recording)
-    rows = np.flatnonzero((_imports(recording) | not_seen) & (samples.seconds > 0))
+    samples = recording.samples
+    both_kinds = _imported_and_not_seen(recording)
+    rows = np.flatnonzero((both_kinds[0] | both_kinds[1]) & (samples.seconds > 0))
     bounds, cycle = np.unique(
         np.stack([samples.start[rows], samples.stop[rows]]), axis=1, return_inverse=True
     )
-    both = [
-        np.bincount(cycle.reshape(-1), samples.seconds[rows] * chosen, minlength=bounds.shape[1])
-        for chosen in (~not_seen[rows], not_seen[rows])
+    cycle, weights = cycle.reshape(-1), samples.seconds[rows]
+    seconds = [
+        np.bincount(cycle, weights * kind[rows], minlength=bounds.shape[1]).tolist()
+        for kind in both_kinds
     ]
-    yield from zip(*bounds.tolist(), *(seconds.tolist() for seconds in both), strict=True)
+    yield from zip(*bounds.tolist(), *seconds, strict=True)
