@@ -294,6 +294,8 @@ def test_help_shows_the_exit_status():
     for command in ("run", "summary", "compare"):
         assert command in done.stdout
         assert diag(command, "--help").returncode == 0
+    # Whole sentences: click cuts those that are longer than a line.
+    assert "..." not in done.stdout.partition("Commands:")[2].partition("Exit status")[0]
     assert diag("--version").stdout == f"dask-diag, version {dask_diag.__version__}\n"
     assert diag("no-such").returncode == 2
 

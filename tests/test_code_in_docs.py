@@ -81,9 +81,6 @@ def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch):
     in_threads = partial(distributed.Client, processes=False, dashboard_address=":0")
     monkeypatch.setattr(distributed, "Client", in_threads)
     names = {"__name__": "__main__"}
-    if name == "docs/what_if.rst":
-        with dask_diag.record("run.diag"):
-            dask.delayed(sum)([1], dask_key_name="mean-1").compute()
     with ThreadPoolExecutor(2) as pool, dask.config.set(pool=pool):
         for block in code_blocks(name):
             if any(f"{name}: {block}".startswith(left_out) for left_out in NOT_RUN):

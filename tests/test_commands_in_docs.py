@@ -161,6 +161,15 @@ def test_the_code_of_the_guide_runs_in_its_order(folder, capsys, without_plots):
         assert (folder / written).stat().st_size > 1000
 
 
+def test_what_compare_prints_is_as_it_is_shown():
+    stories = ROOT / "docs" / "stories"
+    both = [str(stories / f"climatology{name}.diag") for name in ("", "_after")]
+    text = (ROOT / "docs/get_started.rst").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"code-block:: text\n\n((?: .*\n|\n)+)", text)
+    printed = CliRunner().invoke(main, ["compare", *both]).stdout
+    assert textwrap.dedent(shown).strip() == printed.strip()
+
+
 def test_what_is_left_out_is_in_the_documentation():
     for entry in NOT_RUN:
         name, _, start = entry.partition(": ")

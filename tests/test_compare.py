@@ -10,6 +10,7 @@ import pytest
 
 from dask_diag import Recording
 from dask_diag.analysis.compare import compare
+from dask_diag.analysis.compare_runs import compare_measures, measures_of
 from dask_diag.analysis.pairing import paired_seconds, timed_tasks
 from dask_diag.analysis.statistics import (
     CONFIDENCE,
@@ -23,6 +24,7 @@ from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.table import Table
 from dask_diag.views.compare import comparison_summary
+from dask_diag.views.compare_runs import run_comparison_summary
 from dask_diag.views.comparison.page import comparison_page
 
 from .tables import filled_table
@@ -253,6 +255,21 @@ def test_what_was_added_or_removed_is_reported_and_counts_in_the_total():
     assert comparison.regressions(0.1) == ["total"]
     # How long a single added task takes by chance is not known.
     assert compare(before, recording(f=[1.0] * 9, new=[50.0])).regressions(0.1) == []
+
+
+def test_recordings_that_have_no_function_in_common_are_said_to_be_of_different_programs():
+    warning = "no function ran in both: these seem to be recordings of different programs"
+    others = {"g": recording(g=[1.0] * 9), "both": recording(f=[1.0] * 9, g=[1.0] * 9)}
+    said = {
+        name: warning in " ".join(comparison_summary(compare(one, other), "a", "b").split())
+        for one in [recording(f=[1.0] * 9)]
+        for name, other in {**others, "nothing": NOTHING}.items()
+    }
+    assert said == {"g": True, "both": False, "nothing": False}
+    runs = [[recording(**{name: [1.0] * 9}) for _ in range(2)] for name in "fg"]
+    for sides, is_said in ((runs, True), ([runs[0], runs[0]], False)):
+        text = run_comparison_summary(compare_measures(*[list(map(measures_of, s)) for s in sides]))
+        assert (warning in " ".join(text.split())) == is_said
 
 
 def test_the_more_functions_are_judged_the_more_each_has_to_change():

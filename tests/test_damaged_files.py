@@ -74,7 +74,7 @@ def test_a_byte_that_is_flipped_anywhere_is_noticed(small, tmp_path):
         state = outcome(tmp_path / "damaged", flipped, prefixes)
         assert state != "complete", position
         states.add(state)
-    assert states == {"refused", "damaged", "truncated"}
+    assert states == {"refused", "damaged"}
 
 
 def test_a_file_that_is_cut_anywhere_is_truncated(small, tmp_path):
@@ -132,7 +132,13 @@ def test_damaged_and_truncated_are_two_states(tmp_path):
         assert (recording.state, recording.is_complete) == ("damaged", False)
         assert recording.notices[-1].startswith("run.diag is damaged: ")
         assert "killed" not in recording.notices[-1]
-    for cut in (complete[: len(complete) // 2], complete[:-30], complete + b"more"):
+    without_end = complete[:-22]
+    for changed in (complete + b"more", without_end + bytes(22), without_end[:-9] + bytes(9)):
+        path.write_bytes(changed)
+        recording = load(path)
+        assert recording.state == "damaged"
+        assert recording.notices[-1].startswith("run.diag is damaged: it is not as it was written")
+    for cut in (complete[: len(complete) // 2], complete[:-30]):
         path.write_bytes(cut)
         recording = load(path)
         assert (recording.state, recording.is_complete) == ("truncated", False)

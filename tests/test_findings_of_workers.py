@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.formatting import amount
 
 from .stacks import LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
@@ -257,7 +256,7 @@ def test_too_few_threads(activity):
     assert "num_workers=8" in finding.advice
     assert finding.seconds_lost == pytest.approx(6.0, rel=0.02)
     assert (finding.severity, finding.kind) == ("high", "about")
-    assert "2 of 2 CPUs were idle" in finding.evidence
+    assert "while 2 CPUs were 100% idle. " in finding.evidence
 
 
 def test_the_fewest_threads_that_gain_most_are_advised():
@@ -358,7 +357,15 @@ def test_programs_that_tasks_start_use_cpus(percent, lost):
     finding = by_code(recording).get("too-few-threads")
     assert (finding and finding.seconds_lost) == (lost and pytest.approx(lost, rel=0.02))
     if finding and percent:
-        assert f"{amount(2 - percent / 100)} of 2 CPUs were idle" in finding.evidence
+        assert f"while 2 CPUs were {100 - percent / 2:.0f}% idle. " in finding.evidence
+
+
+def test_where_others_use_the_cpus_it_is_said_who_did():
+    recording = with_waits(sleeping(16), "sleep")
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    busy = filled_table("computations", {**columns, "others_cpu": [15.9]})
+    finding = by_code(replace(recording, computations=busy))["too-few-threads"]
+    assert "while other programs used 99% of 2 CPUs. " in finding.evidence
 
 
 @pytest.mark.parametrize(("locked", "is_found"), [(0.09, True), (0.11, False)])
@@ -566,19 +573,25 @@ def one_by_one(*seconds, scheduler="threads"):
         # What tasks compute, a quarter, needs an eighth of the time of two CPUs.
         (
             sleeping(16, cpu=0.25),
-            "75% of their time, while 1.50 of 2",
+            "75% of their time, while 2 CPUs were 75% idle",
             "num_workers=8",
             6.0,
             "high",
         ),
         (
             sleeping(16, cpu=0.59),
-            "41% of their time, while 0.820 of 2",
+            "41% of their time, while 2 CPUs were 41% idle",
             "num_workers=4",
             3.28,
             "high",
         ),
-        (one_by_one(1.0, 1.0), "100% of their time, while 2 of 2", "num_workers=2", 1.0, "high"),
+        (
+            one_by_one(1.0, 1.0),
+            "100% of their time, while 2 CPUs were 100% idle",
+            "num_workers=2",
+            1.0,
+            "high",
+        ),
         (one_by_one(8.4, 1.6), "100% of their time", "num_workers=2", 1.6, "medium"),
         # Less than 15% of ten seconds.
         (one_by_one(8.6, 1.4), None, None, None, None),

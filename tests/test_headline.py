@@ -85,7 +85,7 @@ def parts_of(measured):
         (
             recording([(7, 7, 10, 3, "thread-0")], 10, called=1, workers=1),
             "10.0 s, of which tasks computed for 3.00 s: for 6.00 s (60%) dask prepared the graph "
-            "of 1 task",
+            "of 1 task, imports included",
         ),
         (
             recording([(1, 1, 3, 2, "thread-0")], 3, called=1, workers=1, end=10),
@@ -109,7 +109,7 @@ def test_the_headline_says_where_most_time_went(measured, sentence):
 
 REASONS = {
     "before": "7.00 s (70%) passed before the first computation",
-    "preparing": "for 7.00 s (70%) dask prepared the graph of 2 tasks",
+    "preparing": "for 7.00 s (70%) dask prepared the graph of 2 tasks, imports included",
     "tasks": "for 7.00 s (70%) workers may have run tasks",
     "between": "7.00 s (70%) passed between computations",
     "after": "7.00 s (70%) passed after the last computation",

@@ -28,8 +28,10 @@ from dask_diag.storage import save
 from dask_diag.views.compare import comparison_summary
 from dask_diag.views.findings import no_findings
 from dask_diag.views.report.plots import bounded
+from dask_diag.views.summary import outcome
 from dask_diag.views.summary_lines import memory_growth
 
+from .recordings import NOTHING
 from .stacks import MAIN, recording_of_stacks
 from .tables import filled_table
 from .test_report import page_of
@@ -75,7 +77,7 @@ def test_nothing_stood_out_only_where_everything_was_examined(tmp_path):
     empty = Recording(start=0.0, stop=1.0, epoch=0.0)
     assert no_findings(Analysis(complete)) == "Nothing stood out."
     assert no_findings(Analysis(truncated)).startswith("No findings in what could be loaded; ")
-    assert no_findings(Analysis(empty)) == "No findings: no tasks were recorded."
+    assert no_findings(Analysis(empty)) == "No findings: no computations were recorded."
     for recording, expected in ((truncated, "No findings in what"), (empty, "No findings: no")):
         section = page_of(recording, tmp_path).sections["findings"]
         assert expected in section
@@ -119,6 +121,106 @@ def test_a_file_that_is_cut_anywhere_has_a_summary_and_a_report(tmp_path):
 def test_a_recording_of_nothing_says_so():
     nothing = Recording(start=0.0, stop=1.0, epoch=0.0)
     assert summary(nothing).splitlines()[1] == "No computations were recorded"
+
+
+def of_cut_file(recording):
+    """As where the last chunk is lost: the row of a computation is written when it has ended."""
+    return replace(recording, state="truncated", computations=NOTHING.computations)
+
+
+def test_a_computation_that_had_not_ended_is_said():
+    first, second = summary(of_cut_file(recording_of(TASKS))).splitlines()[:2]
+    assert first == "10.0 s; 1 computation had not ended, and its time is not known"
+    assert second == (
+        "1 computation, which had not ended: 2 tasks on 2 workers, 2 known to be done"
+    )
+
+
+def test_of_computations_that_ended_and_one_that_had_not_all_are_counted():
+    measured = recording_of(TASKS)
+    tasks = {name: measured.tasks[name] for name in measured.tasks.columns}
+    tasks["computation"] = [measured.computations.computation.tolist()[0], "lost"]
+    tasks["outcome"] = ["ok", "unfinished"]
+    measured = replace(measured, tasks=filled_table("tasks", tasks))
+    assert outcome(Analysis(measured)) == (
+        "10.0 s in 2 computations, of which 1 had not ended: 2 tasks on 2 workers, "
+        "1 known to be done, 1 unfinished"
+    )
+
+
+def test_what_a_computation_that_goes_on_has_done_is_what_is_known():
+    measured = recording_of(TASKS)
+    progress = {"computation": measured.computations.computation, "total": [9]}
+    measured = replace(measured, progress=filled_table("progress", progress))
+    assert outcome(Analysis(measured)) == (
+        "10.0 s in 1 computation, which had not ended: 2 tasks on 2 workers, 2 known to be done"
+    )
+
+
+# Recordings without tasks: why there are none.
+ENVIRONMENT = filled_table(
+    "environment", {"section": ["machine"], "name": ["CPUs"], "value": ["2"]}
+)
+NO_TASKS = filled_table(
+    "computations",
+    {"computation": ["c"], "start": [0.5], "stop": [1.0], "workers": [2], "graph_bytes": [0.0]},
+)
+MEMORY = filled_table("memory", {"label": ["load"], "time": [1.0], "rss": [1e6]})
+WITHOUT_DASK = "the program computed nothing with dask on this process's schedulers"
+
+
+@pytest.mark.usefixtures("without_plots")
+@pytest.mark.parametrize(
+    ("measured", "first", "second", "timeline"),
+    [
+        (
+            {"computations": NO_TASKS},
+            "1.00 s; the computation had no tasks",
+            "500 ms in 1 computation",
+            "No tasks: the computation had no tasks.",
+        ),
+        (
+            {"environment": ENVIRONMENT},
+            "1.00 s without a computation",
+            f"T{WITHOUT_DASK[1:]}",
+            f"No tasks: {WITHOUT_DASK}.",
+        ),
+        (
+            {"environment": ENVIRONMENT, "state": "truncated"},
+            "1.00 s; no computations are in what could be loaded",
+            "No computations are in what could be loaded",
+            "No tasks; record with Profiler.",
+        ),
+        (
+            {"memory": MEMORY},
+            "1.00 s; only memory was sampled",
+            "A MemorySampler records memory, and no computations",
+            "No tasks; record with Profiler.",
+        ),
+    ],
+    ids=["no tasks", "no dask", "cut", "memory"],
+)
+def test_why_there_are_no_tasks(measured, first, second, timeline, tmp_path):
+    recording = replace(NOTHING, **measured)
+    assert summary(recording).splitlines()[:2] == [first, second]
+    page = page_of(recording, tmp_path)
+    assert timeline in page.sections["timeline"]
+    assert page.failed == []
+
+
+def test_a_graph_of_data_alone_is_a_computation_without_tasks():
+    with Profiler() as profiler:
+        dask.threaded.get({"a": 1}, "a")
+    assert summary(profiler).splitlines()[0].endswith("; the computation had no tasks")
+
+
+def test_memory_that_is_sampled_beside_a_profiler_is_not_all_that_was():
+    with Profiler() as profiler:
+        dask.threaded.get({"a": (sum, [1, 2])}, "a")
+    sampler = MemorySampler()
+    with sampler.sample("one"):
+        pass
+    assert "1 task" in summary([profiler, sampler])
 
 
 def test_tasks_of_unknown_workers_are_no_worker():

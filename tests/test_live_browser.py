@@ -121,7 +121,7 @@ def test_the_page_grows_with_the_file_and_links_to_the_report(opened):
         page.wait_for("progress", "50 tasks")
         assert page.page.title().startswith("complete: 50 tasks")
         page.page.click("#report")
-        page.page.wait_for_selector("h1:has-text('29.5 s without a computation')")
+        page.page.wait_for_selector("h1:has-text('29.5 s; 1 computation had not ended')")
 
 
 def test_all_figures_share_one_axis_and_zoom_asks_for_what_is_in_view(opened):

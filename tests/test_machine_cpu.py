@@ -18,7 +18,7 @@ from dask_diag import Profiler, ResourceProfiler, combine, findings, simulate
 from dask_diag.capture.system import machine_cpu, share_of_time, usage
 from dask_diag.capture.system.machine_cpu import MachineCpu, used_since
 from dask_diag.capture.system.usage import UsageSoFar
-from dask_diag.formatting import amount
+from dask_diag.formatting import percent
 
 from .tables import filled_table
 from .test_finding_thresholds import Task, by_code, run, two_at_once, with_waits
@@ -345,7 +345,8 @@ def test_more_threads_gain_what_programs_leave_of_the_cpus(cpu, cpus, lost, wait
     if finding:
         assert finding.seconds_lost == pytest.approx(lost, abs=0.01)
         assert f"Tasks {waited} for 100%" in finding.evidence
-        assert f"{amount(cpus - cpu / 4)} of {cpus} CPUs were idle" in finding.evidence
+        idle = percent((cpus - cpu / 4) / cpus)
+        assert f"while {cpus} CPUs were {idle} idle. " in finding.evidence
 
 
 def test_simulated_programs_of_tasks_need_cpus():

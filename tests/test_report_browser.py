@@ -296,6 +296,15 @@ def test_pointing_at_a_finding_shades_its_times_and_its_button_zooms_there(opene
     assert page.evaluate(VIEW)["shaded"] == []
 
 
+def test_on_a_phone_the_button_of_a_finding_scrolls_to_the_timeline(opened):
+    page = opened("many", "phone")
+    top = "document.getElementById('timeline').getBoundingClientRect().top"
+    assert page.evaluate(top) > SIZES["phone"][1] / 2
+    page.locator("[data-finding] button:not([hidden])").first.click()
+    # Below the bar that stays at the top of the window.
+    assert 0 <= page.evaluate(top) < 120
+
+
 def test_all_plots_over_time_move_together(opened):
     page = opened("real")
     starts = """() => [...Bokeh.documents[0].roots()].flatMap((root) => [...root.references()])

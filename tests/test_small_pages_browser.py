@@ -109,6 +109,19 @@ def test_cells_of_compared_functions_are_not_broken_on_a_phone(opened):
     name = "finalize-hlgfinalizecompute"
     sides = [recording(**{name: [wall] * 900, "g": [2.0] * 6}) for wall in (1.0, 1.25)]
     page = opened(comparison_page(*sides, ("a", "b")))
+    # Each bar has its number beside it, and one name is above both.
+    middles = [
+        page.eval_on_selector_all(
+            f"#functions {selector}",
+            """(elements) => elements.map((element) => {
+                const {top, bottom} = element.getBoundingClientRect()
+                return (top + bottom) / 2
+            })""",
+        )
+        for selector in (".bar", ".bar-text")
+    ]
+    assert len(middles[0]) == 4
+    assert middles[0] == pytest.approx(middles[1], abs=4)
     cells = page.eval_on_selector_all("#functions td:not(:first-child)", LINES_OF_CELLS)
     # A line may end between a change and its spread; a number keeps its unit.
     assert [cell for cell in cells if cell[1] > len(cell[0].split(" "))] == []

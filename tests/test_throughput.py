@@ -295,6 +295,8 @@ def test_the_command(on_a_cluster):
     save(on_a_cluster, "run.diag")
     output = run_command("throughput", "run.diag").stdout
     assert "3 tasks done in 10.0 s" in output
+    wall = "Wall 10.0 s of computations and the preparation of their graphs, 10.0 s without it"
+    assert wall in " ".join(output.split())
     assert "1.40 on average, peak 2" in output
     assert "24 events/s" in output
     assert "worker-1" in run_command("throughput", "run.diag", "--by", "worker").stdout

@@ -13,7 +13,7 @@ from dask_diag.analysis.findings import Finding
 from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
 from dask_diag.tuning.candidates import candidates
-from dask_diag.tuning.gains import LOOKS, Gain, gains
+from dask_diag.tuning.gains import LOOKS, MIN_RUNS, Gain, gains
 from dask_diag.tuning.measured_gains import with_measured_gains
 from dask_diag.tuning.rows import Row
 from dask_diag.tuning.settings import Setting
@@ -119,6 +119,36 @@ def test_what_is_hopeless_is_run_no_more():
     assert verdicts(result)["bad"].startswith("slower (2.49 times, one recorded run)")
     assert program.runs.count("slower") == 3
     assert program.runs.count("good") > 3
+
+
+def test_why_a_setting_without_a_difference_was_run_no_more_is_said():
+    result = Simulated({"same": 10.05}, noise=0.003, seed=1).tune(settings("same"))
+    row = result.rows[1]
+    assert (row.verdict, len(row.walls)) == ("no difference", MIN_RUNS)
+    assert row.ended_early == "after 3 runs: at most 1.01x as fast, not worth more runs"
+    assert f"ended early: same ({row.ended_early})" in unwrapped(result)
+
+
+def test_a_setting_that_had_no_more_time_is_said_to_be_undecided():
+    # Four rounds of two runs of ten seconds, beside two that are recorded.
+    result = Simulated({"b": 9.9}, noise=0.1, seed=1).tune(settings("b"), budget=100)
+    row = result.rows[1]
+    assert (row.verdict, len(row.walls)) == ("no difference", 4)
+    assert row.ended_early == "after 4 runs, as time was up: 0.71x to 1.45x as fast"
+    assert f"ended early: b ({row.ended_early})" in unwrapped(result)
+
+
+def unwrapped(result):
+    return " ".join(result.summary().split())
+
+
+def test_names_of_settings_are_shown_whole():
+    name = "array.chunk-size=64MiB and " + "a-word " * 12 + "end"
+    text = Simulated().tune(settings(name)).summary()
+    assert max(map(len, text.splitlines())) <= 80
+    table = text.partition("─\n")[2].partition(" as it is")[0]
+    cells = "".join(line[:16] for line in table.splitlines())
+    assert cells.replace(" ", "") == name.replace(" ", "")
 
 
 def test_no_setting_is_faster_where_none_changes_anything():

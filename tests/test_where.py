@@ -92,6 +92,10 @@ def test_a_location_names_times_and_workers_if_they_are_few():
         "0 s to 100 ms, 1.00 s to 1.20 s; on thread-0, thread-1"
     )
     assert location(replace(finding, where=Where()), recording) == ""
+    unknown = Where(intervals[:1], ("unknown",))
+    assert location(replace(finding, where=unknown), recording) == "0 s to 100 ms"
+    both = Where((), ("unknown", "thread-1"))
+    assert location(replace(finding, where=both), recording) == "on thread-1"
     short = Where(intervals=((11.0, 12.0), (22.0, 22.0001)))
     assert location(replace(finding, where=short), recording) == "1.00 s to 2.00 s"
 

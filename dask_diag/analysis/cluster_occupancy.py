@@ -175,6 +175,7 @@ def sweep_cluster(
         unknown=states.unknown,
         blocked={},
         graph=nothing,
+        imports=nothing,
         startup=nothing,
         delayed=delayed,
         backlog=states.backlog,

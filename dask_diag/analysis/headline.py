@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.no_tasks import computations_of_tasks_alone, why_no_tasks
+from dask_diag.analysis.preparing import is_known_what_was_imported
 from dask_diag.analysis.task_times import start_times, stop_times
 from dask_diag.formatting import counted, percent, seconds
 from dask_diag.model.recording import Recording
@@ -34,7 +36,7 @@ _REASONS = {
     Activity.CANCELLED: "for {time} workers ran tasks whose results no one asked for any more",
     Activity.RESCHEDULED: "for {time} workers ran tasks that asked to be run again",
     Activity.GRAPH: "for {time} workers had no task while dask prepared a graph",
-    Activity.STARTUP: "for {time} worker processes started",
+    Activity.STARTUP: "for {time} {started}",
     Activity.TRANSFER: "for {time} workers waited for results of other workers",
     Activity.SPILL: "for {time} workers moved results to disk or back",
     Activity.OVERHEAD: "for {time} the scheduler handed out {tasks}",
@@ -60,9 +62,9 @@ def headline(analysis: Analysis) -> str:
     parts = dict(zip(table["part"].tolist(), table["seconds"].tolist(), strict=True))
     wall = recording.stop - recording.start
     if not len(recording.computations):
-        return f"{seconds(wall)} without a computation"
+        return f"{seconds(wall)}{_without_a_computation(recording)}"
     if not len(recording.tasks):
-        return f"{seconds(wall)}; tasks were not recorded"
+        return f"{seconds(wall)}; {why_no_tasks(recording)}"
     computed = parts.pop(Activity.CPU, 0.0)
     said = f"{seconds(wall)}, of which tasks computed for {seconds(computed)}"
     part, largest = max(parts.items(), key=lambda item: item[1])
@@ -75,9 +77,22 @@ def headline(analysis: Analysis) -> str:
         time=f"{seconds(largest)} ({percent(largest / wall)})",
         tasks=_tasks(recording),
         graph=_graph(recording),
+        started=_started(analysis),
         part=part,
     )
     return f"{said}: {reason}"
+
+
+def _without_a_computation(recording: Recording) -> str:
+    """Why no computation is known: there was none, or it had not ended."""
+    number = len(computations_of_tasks_alone(recording))
+    if number:
+        times = "their times are" if number > 1 else "its time is"
+        return f"; {counted(number, 'computation')} had not ended, and {times} not known"
+    only_memory = len(recording.memory) and not len(recording.environment)
+    if only_memory or not recording.is_complete:
+        return f"; {why_no_tasks(recording)}"
+    return " without a computation"
 
 
 def _tasks(recording: Recording) -> str:
@@ -87,4 +102,14 @@ def _tasks(recording: Recording) -> str:
 
 
 def _graph(recording: Recording) -> str:
-    return f"graph of {counted(len(recording.tasks), 'task')}"
+    """What dask prepared, and whether imports are a part of it."""
+    graph = f"graph of {counted(len(recording.tasks), 'task')}"
+    return graph if is_known_what_was_imported(recording) else f"{graph}, imports included"
+
+
+def _started(analysis: Analysis) -> str:
+    """What there was to wait for before tasks: more than one thing, if both took time."""
+    imported = any(occupied.imports.any() for occupied in analysis.occupancies)
+    started = any(occupied.startup.any() for occupied in analysis.occupancies)
+    what = ["modules were imported or profilers started"] * imported
+    return " and ".join([*what, *["worker processes started"] * (started or not imported)])

@@ -14,6 +14,7 @@ import numpy as np
 
 from dask_diag.analysis.cluster_occupancy import ClusterCapacity, sweep_cluster
 from dask_diag.analysis.grouping import rows_by
+from dask_diag.analysis.preparing import times_not_of_graphs
 from dask_diag.analysis.task_times import (
     call_times,
     preparation_stops,
@@ -46,6 +47,7 @@ def occupancies(recording: Recording) -> list[Occupancy]:
     no_rows = np.zeros(0, np.int64)
     computations = recording.computations
     called, prepared = call_times(computations), prepared_times(computations)
+    imports = times_not_of_graphs(recording)
     capacity = ClusterCapacity(recording)
     return [
         sweep_cluster(recording, index, of_tasks, capacity)
@@ -56,6 +58,7 @@ def occupancies(recording: Recording) -> list[Occupancy]:
             computation=name,
             span=computations.span[index],
             graph=(called[[index]], prepared[[index]]),
+            imports=imports[index],
             startup=_startups(recording, index, times[2][rows], rows),
             stop=float(computations.stop[index]),
             workers=int(computations.workers[index]),
@@ -84,14 +87,15 @@ def sweep(
     computation: str,
     span: str,
     graph: Interval,
+    imports: Interval,
     startup: Interval,
     stop: float,
     workers: int,
 ) -> Occupancy:
     """The occupancy of one computation, of its tasks and the scheduler's transfers.
 
-    `graph` is the time from the call of dask to the first submission, `startup` that from there to
-    the first task of each worker process.
+    `graph` is the time from the call of dask to the first submission, of which `imports` are a
+    part; `startup` is that from there to the first task of each worker process.
     """
     has_start = ~np.isnan(tasks.worker_start)
     worker_start, worker_stop = tasks.worker_start[has_start], tasks.worker_stop[has_start]
@@ -102,11 +106,15 @@ def sweep(
     # worker may have been busy with it since.
     perhaps_running = tasks.ready[~has_start], np.full((~has_start).sum(), stop)
     times, counts = open_intervals(
-        [running, waiting, collecting, perhaps_running, graph, startup, *transfers.values()],
+        [
+            *(running, waiting, collecting, perhaps_running),
+            *(graph, imports, startup),
+            *transfers.values(),
+        ],
         float(graph[0].min()),
         stop,
     )
-    busy, ready, done, unknown, in_graph, starting, *moving = counts
+    busy, ready, done, unknown, in_graph, importing, starting, *moving = counts
     # A pool that was resized ran more tasks at once than was recorded of it: no count of free
     # workers is negative.
     workers = max(workers, int(busy.max(initial=0)), 1)
@@ -115,6 +123,7 @@ def sweep(
     free = workers - busy
     in_graph = np.where(in_graph > 0, free, 0)
     free = free - in_graph
+    imported = np.where(importing > 0, in_graph, 0)
     overhead = np.minimum(free, ready + done)
     # A process that starts keeps a ready task waiting: its seconds are taken from the overhead, of
     # which they are a part.
@@ -136,7 +145,8 @@ def sweep(
         overhead=overhead,
         unknown=unknown,
         blocked=blocked,
-        graph=in_graph,
+        graph=in_graph - imported,
+        imports=imported,
         startup=starting,
         delayed={},
         backlog=np.zeros(len(busy), np.int64),

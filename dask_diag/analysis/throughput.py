@@ -49,8 +49,8 @@ def throughput(
     -------
     Table
         * *by*, and ``tasks``: how many were done.
-        * ``wall``: seconds in which at least one computation ran; of a function, one of its tasks;
-          of a worker, in which it was there meanwhile.
+        * ``wall``: seconds in which at least one computation ran, or its graph was prepared; of a
+          function, one of its tasks; of a worker, in which it was there meanwhile.
         * ``workers`` and ``threads``: on average over ``wall``, with ``peak_workers`` and
           ``peak_threads``. On a local scheduler a worker has one thread. Of a function, those that
           ran it.

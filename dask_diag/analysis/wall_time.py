@@ -1,4 +1,8 @@
-"""Where the wall time went, as one bar: the phases, and in that of the tasks what workers did."""
+"""Where the wall time went, as one bar: the phases, and in that of the tasks what workers did.
+
+What `preparing` has of imports and of worker processes that start is not the graph's: it is
+`startup`.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dask_diag.analysis.activities import seconds_by_activity
+from dask_diag.analysis.intervals import Intervals, inside, intervals, join, union
 from dask_diag.analysis.occupancy import Occupancy, occupancies
-from dask_diag.analysis.phases import phases
+from dask_diag.analysis.phases import phase_intervals
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.schema import PHASES, Activity
 
 __all__ = ["wall_time"]
 
@@ -41,19 +47,46 @@ def wall_time(
     Table
         Columns ``part``, a phase other than ``tasks`` or an activity, and ``seconds``, which sum to
         ``recording.stop - recording.start``. Phases are in order of time; activities, in place of
-        ``tasks``, the largest first.
+        ``tasks``, the largest first. ``startup`` has what was ``preparing`` before the first task,
+        too.
     """
     occupied = occupancies(recording) if occupied is None else occupied
     if activities is None:
         activities = seconds_by_activity(recording, occupied)
     shares = _shares_while_tasks_run(activities, occupied) if len(recording.tasks) else {}
+    seconds, starting = _seconds_of_phases(recording, occupied)
     parts: dict[str, float] = {}
-    for row in phases(recording).to_dicts():
-        if row["phase"] == "tasks" and shares:
-            parts.update({name: share * row["seconds"] for name, share in shares.items()})
+    for phase in PHASES:
+        if phase == "tasks" and shares:
+            parts.update({name: share * seconds[phase] for name, share in shares.items()})
         else:
-            parts[row["phase"]] = row["seconds"]
+            parts[phase] = seconds[phase]
+    if starting:
+        parts[Activity.STARTUP] = parts.get(Activity.STARTUP, 0.0) + starting
     return Table({"part": Categorical.of(parts), "seconds": np.array([*parts.values()])})
+
+
+def _seconds_of_phases(
+    recording: Recording, occupied: Sequence[Occupancy]
+) -> tuple[dict[str, float], float]:
+    """The seconds of each phase; and those of starts, which are taken off `preparing`."""
+    of_phases = phase_intervals(recording)
+    lasted = of_phases["stop"] - of_phases["start"]
+    seconds = {name: float(lasted[of_phases["phase"].where(name)].sum()) for name in PHASES}
+    starting = union(join([_starting(occupancy) for occupancy in occupied]))
+    preparing = of_phases.rows(of_phases["phase"].where("preparing"))
+    started = sum(
+        inside(start, stop, starting).seconds
+        for start, stop in zip(preparing["start"].tolist(), preparing["stop"].tolist(), strict=True)
+    )
+    seconds["preparing"] -= started
+    return seconds, started
+
+
+def _starting(occupancy: Occupancy) -> Intervals:
+    """When modules were imported, profilers started, or worker processes did."""
+    is_starting = occupancy.free[Activity.STARTUP] > 0
+    return intervals(occupancy.times[:-1][is_starting], occupancy.times[1:][is_starting])
 
 
 def _shares_while_tasks_run(

@@ -64,6 +64,8 @@ class Occupancy:
         ``deserialize``; empty where nothing is moved between processes.
     graph : array of int, shape (steps,)
         Workers that were free while the graph was made, optimized and put in order.
+    imports : array of int, shape (steps,)
+        Workers that would be in `graph`, had dask not imported modules and profilers not started.
     startup : array of int, shape (steps,)
         Workers that would be in `overhead`, had their process started its first task.
     delayed : dict of str to array of int
@@ -84,6 +86,7 @@ class Occupancy:
     unknown: IntArray
     blocked: dict[str, IntArray]
     graph: IntArray
+    imports: IntArray
     startup: IntArray
     delayed: dict[str, IntArray]
     backlog: IntArray
@@ -101,8 +104,9 @@ class Occupancy:
     @property
     def idle(self) -> IntArray:
         """Workers that were free while there was nothing to run."""
-        free = self.capacity - self.busy - self.graph - self.startup - self.overhead - self.unknown
+        starting = self.graph + self.imports + self.startup
         waiting = sum(self.blocked.values()) + sum(self.delayed.values())
+        free = self.capacity - self.busy - starting - self.overhead - self.unknown
         return np.asarray(free - waiting)
 
     @property
@@ -110,7 +114,7 @@ class Occupancy:
         """All workers without a task, by activity, but for those that the scheduler blocked."""
         return {
             Activity.GRAPH: self.graph,
-            Activity.STARTUP: self.startup,
+            Activity.STARTUP: self.startup + self.imports,
             **self.delayed,
             Activity.OVERHEAD: self.overhead,
             Activity.IDLE: self.idle,

@@ -16,7 +16,7 @@ from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.columns import Array, Categorical, IntArray, Values
 from dask_diag.model.table import Table
 from dask_diag.model.tables import TABLES
-from dask_diag.schema import Outcome
+from dask_diag.schema import UNKNOWN_WORKER, Outcome
 
 __all__ = ["RUN", "distinct_of", "tasks_of"]
 
@@ -35,7 +35,7 @@ def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
     texts, functions = keys_columns(list(batch.keys), named)
     workers, codes = distinct_of(runs["worker"])
     names = log.labels
-    labels = [names.get(worker, "unknown") for worker in workers]
+    labels = [names.get(worker, UNKNOWN_WORKER) for worker in workers]
     hosts = [log.workers[w].host if w in log.workers else "" for w in workers]
     pids = [int(log.workers[w].facts.get("pid", 0)) if w in log.workers else 0 for w in workers]
     threads = runs["thread"].astype(np.int64)

@@ -15,7 +15,7 @@ from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model import tables
 from dask_diag.model.table import Table
-from dask_diag.schema import WorkerEvent
+from dask_diag.schema import UNKNOWN_WORKER, WorkerEvent
 
 __all__ = [
     "Lanes",
@@ -28,7 +28,6 @@ __all__ = [
 
 SeenEvents = set[tuple[str, int, str, float]]
 """The scheduler, the worker's number, what happened, and when it started."""
-_UNKNOWN = "unknown"
 
 
 def readings_of(worker: ClusterWorker | None) -> ClockReadings:
@@ -65,7 +64,7 @@ class Lanes:
         for pair in np.argsort(first).tolist():
             code, thread = pairs[:, pair].tolist()
             positions[pair] = self._lane(workers[code], thread)
-        return Categorical(positions[inverse], list(self._names) or [_UNKNOWN])
+        return Categorical(positions[inverse], list(self._names) or [UNKNOWN_WORKER])
 
     def _lane(self, worker: str, thread: int) -> int:
         key = worker, thread
@@ -75,7 +74,7 @@ class Lanes:
                 number = self._threads[worker] = self._threads.get(worker, -1) + 1
                 self._names.append(f"{worker}/{number}")
             else:
-                self._names.append(f"{worker}/{_UNKNOWN}")
+                self._names.append(f"{worker}/{UNKNOWN_WORKER}")
         return self._lanes[key]
 
 

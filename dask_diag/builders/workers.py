@@ -13,6 +13,7 @@ from dask_diag.capture.system.memory_limit import memory_limit
 from dask_diag.capture.system.usage import processors
 from dask_diag.columns import Array, Categorical, FloatArray, smallest_integers
 from dask_diag.model import tables
+from dask_diag.schema import UNKNOWN_WORKER
 
 __all__ = ["Workers", "worker_codes", "worker_names", "workers_table"]
 
@@ -45,7 +46,7 @@ def _worker_of(computation: ComputationInfo, ident: int) -> tuple[int, int, str]
     synchronous = computation.scheduler == "synchronous" and computation.workers <= 1
     if synchronous and ident in (0, computation.thread):
         return computation.pid, computation.thread, "caller"
-    return (computation.pid, ident, "thread") if ident else (0, 0, "unknown")
+    return (computation.pid, ident, "thread") if ident else (0, 0, UNKNOWN_WORKER)
 
 
 def workers_table(computations: Iterable[ComputationInfo]) -> tables.Workers:

@@ -95,6 +95,17 @@ class OneLineErrors(click.Group):
             sys.exit(status)
         return status
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with the first sentence of each, whole: click cuts long ones."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, command.get_short_help_str(limit=formatter.width * 4))
+            for name, command in commands
+            if command is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Understand the arguments."""
         with _errors_in_one_line():

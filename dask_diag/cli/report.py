@@ -27,17 +27,20 @@ def report(file: str, output: str | None, force: bool) -> None:
     from dask_diag.storage import load
     from dask_diag.views.findings import no_findings
     from dask_diag.views.report.page import write_report
+    from dask_diag.views.summary_text import SummaryParts
+    from dask_diag.views.text import make_summary
 
     page = output if output is not None else beside(file, ".html")
     check_page(page, force, file)
     analysis = Analysis(load(file))
     print_result(f"report: {one_line(write_report(analysis, Path(page), file=file))}")
     results = find(analysis)
-    print_result(in_short(results[0]) if results else no_findings(analysis))
+    text = in_short(results[0]) if results else no_findings(analysis)
+    print_result(make_summary(SummaryParts(text, (), ())))
 
 
 def in_short(finding: Finding) -> str:
-    """What, how bad, and what to do, in a line."""
+    """What, how bad, and what to do, in one sentence after the other."""
     from dask_diag.views.findings import lost
 
     parts = (lost(finding), f"To do: {finding.advice}")

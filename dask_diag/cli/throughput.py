@@ -27,7 +27,7 @@ def throughput(file: str, events: str | None, read: str | None, by: str) -> None
     amounts = _number_or_label(events), _number_or_label(read)
     total = throughput_of(recording, *amounts)
     parts = throughput_of(recording, *amounts, by=by)
-    print_result(throughput_summary(total, parts, by))
+    print_result(throughput_summary(recording, total, parts, by))
 
 
 def _number_or_label(text: str | None) -> float | str | None:

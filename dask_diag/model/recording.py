@@ -97,9 +97,9 @@ class Recording(Measurements):
         that it made. Of a combination of several runs: their ids, separated by commas.
     state : {"complete", "truncated", "damaged"}
         Whether it has all that was measured. `load` reports a file as ``truncated`` that its writer
-        did not close (it was killed, or is still writing), and as ``damaged`` if it has changed
-        since it was closed; either way the remaining data is missing. Of a combination: the worst
-        of its parts.
+        did not close (it was killed, or is still writing), and as ``damaged`` if it is no longer as
+        it was written; either way the remaining data is missing. Of a combination: the worst of its
+        parts.
     """
 
     @classmethod

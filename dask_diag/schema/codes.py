@@ -12,6 +12,7 @@ __all__ = [
     "STATES",
     "TASK_ACTIVITIES",
     "THREAD_KINDS",
+    "UNKNOWN_WORKER",
     "WAITS",
     "WORKER_ACTIVITIES",
     "WORKER_EVENTS",
@@ -32,6 +33,10 @@ THREAD_KINDS = {
     "ended": "Threads that ended meanwhile, of whatever kind.",
 }
 """What a thread of the computing process can be; the CPU of that process is divided into these."""
+
+
+UNKNOWN_WORKER = "unknown"
+"""The worker of tasks of which it is not known who ran them."""
 
 
 class ProgressPhase:
@@ -109,7 +114,7 @@ class Root:
 STATES = {
     State.COMPLETE: "The writing process closed the file, and it reads as it was written.",
     State.TRUNCATED: "The writing process did not close the file, or its end is lost.",
-    State.DAMAGED: "The file was closed, and is no longer as it was written.",
+    State.DAMAGED: "The file is no longer as it was written.",
 }
 """What `Recording.state` can be; the worst of its parts last."""
 
@@ -167,7 +172,8 @@ ROOTS = {
 
 PHASES = {
     "before": "Before the first computation.",
-    "preparing": "A graph was made and put in order, or its first task waited for the workers.",
+    "preparing": "A graph was made and put in order, with the imports that this needs; or its "
+    "first task waited for the workers.",
     "tasks": "From the start of the first task of a computation to its stop.",
     "between": "Between computations.",
     "after": "After the last computation.",
@@ -175,8 +181,10 @@ PHASES = {
 """What the wall time of a recording is divided into."""
 
 WORKER_ACTIVITIES = {
-    Activity.GRAPH: "A computation's graph was made, optimized and put in order.",
-    Activity.STARTUP: "A worker process had not started its first task, though one could have run.",
+    Activity.GRAPH: "A computation's graph was made, optimized and put in order; imports, too, "
+    "where stacks were not sampled.",
+    Activity.STARTUP: "Dask imported modules before it made the graph, or profilers started. Or a "
+    "worker process had not started its first task, though one could have run.",
     Activity.TRANSFER: "A free worker of a cluster waited for results from other workers.",
     Activity.SPILL: "A free worker of a cluster waited while it moved results to disk or back.",
     Activity.OVERHEAD: "A worker was free while a task could have run or a result waited for the "

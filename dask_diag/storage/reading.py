@@ -156,11 +156,12 @@ class _Reading:
         if end == zip_stream.directory(self._entries, stop):
             return State.COMPLETE, []
         name = os.path.basename(os.fsdecode(path))
-        if zip_stream.ends_with_directory(data):
+        is_closed = zip_stream.ends_with_directory(data)
+        if is_closed or not zip_stream.is_cut(self._entries, stop, end):
+            how = "has changed since it was closed" if is_closed else "is not as it was written"
             return State.DAMAGED, [
-                f"{name} is damaged: it has changed since it was closed, from byte {stop:,} "
-                f"on; the last {len(end):,} bytes cannot be read. Everything up to there was "
-                "loaded; get another copy for the rest."
+                f"{name} is damaged: it {how}, from byte {stop:,} on; the last {len(end):,} bytes "
+                "cannot be read. Everything up to there was loaded; get another copy for the rest."
             ]
         lost = f" The last {len(end):,} bytes cannot be read." if len(end) else ""
         return State.TRUNCATED, [

@@ -30,6 +30,7 @@ __all__ = [
     "directory",
     "ends_with_directory",
     "entry",
+    "is_cut",
     "may_begin",
     "read_entries",
     "size_of_first",
@@ -120,6 +121,19 @@ def directory(entries: Sequence[Entry], start: int) -> bytes:
 def ends_with_directory(data: memoryview) -> bool:
     """Whether a file was closed by its writer, whatever has become of what comes before."""
     return bytes(data[-_END.size :][:4]) == _END_SIGNATURE
+
+
+def is_cut(entries: Sequence[Entry], start: int, end: memoryview) -> bool:
+    """Whether what follows on these entries ends early, and is as written up to there."""
+    return directory(entries, start).startswith(end) or _begins_entry(end)
+
+
+def _begins_entry(data: memoryview) -> bool:
+    """Whether it is an entry whose last bytes are missing."""
+    if len(data) < _HEADER.size:
+        return SIGNATURE.startswith(data[: len(SIGNATURE)])
+    signature, *_, size, _, length, _ = _HEADER.unpack_from(data)
+    return bool(signature == SIGNATURE and len(data) < _HEADER.size + length + size)
 
 
 def may_begin(data: bytes) -> bool:

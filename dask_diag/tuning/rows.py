@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dask_diag.tuning.agreement import Agreement
-from dask_diag.tuning.gains import MIN_RUNS, Gain
+from dask_diag.tuning.gains import LOOKS, MIN_RUNS, Gain
 from dask_diag.tuning.race import Contestant
 from dask_diag.tuning.settings import Changes, Setting
 
@@ -36,6 +36,8 @@ class Row(NamedTuple):
         Beyond chance, with the same result.
     is_right : bool
         Whether it ran to the end each time, with the same result as the baseline.
+    ended_early : str
+        Why it had fewer runs than others can have; empty if it was decided, or is not judged.
     """
 
     setting: Setting
@@ -46,6 +48,7 @@ class Row(NamedTuple):
     verdict: str
     is_faster: bool
     is_right: bool = True
+    ended_early: str = ""
 
 
 def rows_of(
@@ -81,6 +84,7 @@ def rows_of(
                 verdict,
                 is_faster,
                 is_right,
+                "" if contestant.dropped else _ended_early(gain, contestant),
             )
         )
     rows.sort(key=_speed, reverse=True)
@@ -97,6 +101,16 @@ def _verdict(gain: Gain | None, rounds: int) -> str:
     if gain.low > 1:
         return "perhaps faster"
     return "slower" if gain.high < 1 else "no difference"
+
+
+def _ended_early(gain: Gain | None, contestant: Contestant) -> str:
+    """Why a setting that is neither faster nor slower beyond chance was run no more."""
+    if gain is None or gain.is_proven or gain.high < 1 or len(contestant.walls) >= LOOKS[-1]:
+        return ""
+    runs = f"after {len(contestant.walls)} runs"
+    if contestant.is_decided:
+        return f"{runs}: at most {gain.high:.2f}x as fast, not worth more runs"
+    return f"{runs}, as time was up: {gain.low:.2f}x to {gain.high:.2f}x as fast"
 
 
 def winners(rows: Sequence[Row]) -> list[Row]:

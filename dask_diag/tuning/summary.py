@@ -17,6 +17,8 @@ from dask_diag.views.text import Summary, make_summary
 __all__ = ["tune_summary"]
 
 _COLUMNS = ("setting", "runs", "median", "gain", "95%", "predicted", "verdict")
+_LONGEST = 400
+"""Characters of a setting's name."""
 _TOO_FEW = "too few runs"
 _HOW_TO_READ = (
     'gain: 2x is half the wall time, from runs of the same round; "faster" is a gain that chance '
@@ -42,7 +44,9 @@ def tune_summary(
     notes = list(notes)
     notices = [*_notices(rows, findings, notes), *(shown(note, 400) for note in notes)]
     notices.append(_HOW_TO_READ)
-    parts = SummaryParts(_headline(rows), _COLUMNS, [*texts[1:], texts[0]], notices=notices)
+    parts = SummaryParts(
+        _headline(rows), _COLUMNS, [*texts[1:], texts[0]], notices=notices, is_wrapped=True
+    )
     table, lines = make_summary(parts), list(_lines_to_use(rows))
     if not lines:
         return table
@@ -75,14 +79,14 @@ def _headline(rows: Sequence[Row]) -> str:
     if best is None:
         return f"No setting is faster: {tried} tried"
     return (
-        f"{shown(best.setting.name)}: {_times(best)} as fast, {seconds(rows[0].median)} → "
+        f"{_name(best)}: {_times(best)} as fast, {seconds(rows[0].median)} → "
         f"{seconds(best.median)} ({tried} tried)"
     )
 
 
 def _texts(row: Row) -> tuple[str, ...]:
     return (
-        shown(row.setting.name, 30),
+        _name(row),
         str(len(row.walls)),
         "" if isnan(row.median) else seconds(row.median),
         _times(row),
@@ -90,6 +94,10 @@ def _texts(row: Row) -> tuple[str, ...]:
         "" if isnan(row.predicted) else f"{row.predicted:.2f}x",
         _short(row.verdict),
     )
+
+
+def _name(row: Row) -> str:
+    return shown(row.setting.name, _LONGEST)
 
 
 def _times(row: Row) -> str:
@@ -106,13 +114,16 @@ def _notices(
 ) -> Iterator[str]:
     """Verdicts that need more words than a cell has, and gains of what answers findings."""
     few = False
+    ended = [f"{_name(row)} ({row.ended_early})" for row in rows if row.ended_early]
+    if ended:
+        yield f"ended early: {'; '.join(ended)}"
     for row in rows:
         if row.gain is None and row.verdict.startswith(_TOO_FEW) and "," not in row.verdict:
             few = True
         elif row.verdict != _short(row.verdict) and not any(
             note.startswith(f"{row.setting.name} {row.verdict}") for note in notes
         ):
-            yield f"{shown(row.setting.name)}: {shown(row.verdict, 200)}"
+            yield f"{_name(row)}: {shown(row.verdict, 200)}"
     if few:
         yield (
             f"{_TOO_FEW}: a setting is judged after {MIN_RUNS} rounds that the baseline finished, "

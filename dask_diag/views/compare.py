@@ -18,6 +18,7 @@ __all__ = [
     "comparison_notes",
     "comparison_rows",
     "comparison_summary",
+    "note_on_unrelated",
 ]
 
 _FUNCTIONS_SHOWN = 30
@@ -91,6 +92,7 @@ def _share(value: float) -> str:
 def comparison_notes(comparison: Comparison) -> Iterator[str]:
     """What a reader must know besides the numbers."""
     records = comparison.functions.to_dicts()
+    yield from note_on_unrelated(records)
     if len(records) > _FUNCTIONS_SHOWN:
         hidden = counted(len(records) - _FUNCTIONS_SHOWN, "function")
         yield f"{hidden} that changed less not shown"
@@ -112,6 +114,12 @@ def comparison_notes(comparison: Comparison) -> Iterator[str]:
         comparison, records, "memory", "peak resident memory", size, during="during tasks of "
     )
     yield from _notes_on_cached_results(comparison, records)
+
+
+def note_on_unrelated(functions: Sequence[Record]) -> Iterator[str]:
+    """What to know where both sides ran tasks, and no function ran in both."""
+    if {row["verdict"] for row in functions} == {"added", "removed"}:
+        yield "no function ran in both: these seem to be recordings of different programs"
 
 
 def _notes_on_cached_results(comparison: Comparison, records: Sequence[Record]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from toolz import groupby
 
 from dask_diag.analysis.compare_runs import COMPUTING, WALL, RunComparison
 from dask_diag.formatting import counted, percent, seconds
-from dask_diag.views.compare import change_text
+from dask_diag.views.compare import change_text, note_on_unrelated
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Record, Summary, table_summary
 
@@ -38,7 +38,8 @@ def run_comparison_summary(comparison: RunComparison) -> Summary:
         _row({**runs[COMPUTING], "name": "computing (seconds with a computation)"}),
         _row({**wall, "name": "wall (of the recorded block)"}),
     ]
-    return table_summary(headline, _HEADINGS, lines, list(_notes(len(functions), wall)))
+    notes = [*note_on_unrelated(functions), *_notes(len(functions), wall)]
+    return table_summary(headline, _HEADINGS, lines, notes)
 
 
 def run_comparison_title(comparison: RunComparison) -> str:

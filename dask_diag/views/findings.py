@@ -7,9 +7,10 @@ from math import isnan
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import ABOUT, AT_MOST, Finding
 from dask_diag.analysis.findings.advice import FIND_OUT
+from dask_diag.analysis.no_tasks import why_no_tasks
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
-from dask_diag.schema import STATES
+from dask_diag.schema import STATES, UNKNOWN_WORKER
 from dask_diag.views.escaping import shown
 
 __all__ = ["address_of_page", "incomplete", "location", "lost", "no_findings", "page_of"]
@@ -42,9 +43,10 @@ def location(finding: Finding, recording: Recording) -> str:
     # Two equal texts say nothing.
     times = [f"{first} to {last}" for first, last in bounds if first != last]
     parts = [", ".join(times)] if 0 < len(times) <= _INTERVALS_SHOWN else []
+    workers = [name for name in where.workers if name not in ("", UNKNOWN_WORKER)]
     others_worked = set(recording.tasks.worker.tolist()) - {*where.workers, ""}
-    if 0 < len(where.workers) <= _WORKERS_SHOWN and others_worked:
-        parts.append(f"on {', '.join(map(shown, where.workers))}")
+    if 0 < len(workers) <= _WORKERS_SHOWN and others_worked:
+        parts.append(f"on {', '.join(map(shown, workers))}")
     others = [shown(name) for name in where.functions if name not in finding.evidence]
     if others:
         parts.append(f"in {_some(others[:_NAMES_SHOWN], len(others))}")
@@ -89,7 +91,7 @@ def no_findings(analysis: Analysis) -> str:
     """What is said where there are no findings: nothing was wrong only if everything was seen."""
     recording = analysis.recording
     if not len(recording.tasks):
-        return "No findings: no tasks were recorded."
+        return f"No findings: {why_no_tasks(recording)}."
     if not recording.is_complete:
         return (
             f"No findings in what could be loaded; the recording is {recording.state}, and the "

@@ -10,10 +10,11 @@ import numpy as np
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import Finding, find
 from dask_diag.analysis.headline import headline
+from dask_diag.analysis.no_tasks import computations_of_tasks_alone, not_ended, why_no_tasks
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Tasks
-from dask_diag.schema import OUTCOMES, Outcome
+from dask_diag.schema import OUTCOMES, UNKNOWN_WORKER, Outcome
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete, location, lost
 from dask_diag.views.profiling_lines import (
@@ -30,7 +31,6 @@ from dask_diag.views.text import Record, Summary, make_summary
 __all__ = ["HEADINGS", "function_rows", "outcome", "summary"]
 
 _FUNCTIONS_SHOWN = 20
-UNKNOWN_WORKER = "unknown"
 HEADINGS = ("function", "tasks", "wall", "CPU", "non-CPU", "CPU %", "longest")
 
 
@@ -86,9 +86,11 @@ def outcome(analysis: Analysis) -> str:
     """Wall time of computations, tasks, workers and outcome, in one line."""
     recording = analysis.recording
     tasks, computations = recording.tasks, recording.computations
-    if not len(tasks) and not len(computations):
-        return "No computations were recorded"
-    time = f"{seconds(analysis.computing)} in {counted(len(computations), 'computation')}"
+    number = len(computations) + len(computations_of_tasks_alone(recording))
+    if not number:
+        return _without_computations(recording)
+    time = f"{seconds(analysis.computing)} in " if len(computations) else ""
+    time = f"{time}{counted(number, 'computation')}{_not_ended(recording, number)}"
     if not len(tasks):
         return time
     used = _workers_used(tasks)
@@ -96,10 +98,29 @@ def outcome(analysis: Analysis) -> str:
     return f"{time}: {counted(len(tasks), 'task')}{workers}, {_outcome(recording)}"
 
 
+def _without_computations(recording: Recording) -> str:
+    only_memory = len(recording.memory) and not len(recording.environment)
+    if only_memory and recording.is_complete:
+        return "A MemorySampler records memory, and no computations"
+    why = why_no_tasks(recording)
+    return f"{why[:1].upper()}{why[1:]}"
+
+
+def _not_ended(recording: Recording, number: int) -> str:
+    running = len(not_ended(recording))
+    if running and number == 1:
+        return ", which had not ended"
+    return f", of which {count(running)} had not ended" if running else ""
+
+
 def _outcome(recording: Recording) -> str:
     outcomes = recording.tasks.outcome
-    counts = {name: int(outcomes.where(name).sum()) for name in OUTCOMES if name != Outcome.OK}
-    return ", ".join(f"{count(n)} {name}" for name, n in counts.items() if n) or "all done"
+    counts = {name: int(outcomes.where(name).sum()) for name in OUTCOMES}
+    done = counts.pop(Outcome.OK)
+    others = [f"{count(n)} {name}" for name, n in counts.items() if n]
+    # Of a computation that had not ended more tasks may be done than were written.
+    at_least = [f"{count(done)} known to be done"] if not_ended(recording) else []
+    return ", ".join([*at_least, *others]) or "all done"
 
 
 def _workers_used(tasks: Tasks) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.memory_series import series_of
 from dask_diag.analysis.metering import metered_amounts
+from dask_diag.analysis.preparing import is_known_what_was_imported, seconds_not_of_graphs
 from dask_diag.analysis.selection import SAMPLES_OF_TASKS
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.analysis.step_functions import overlap
@@ -82,11 +83,20 @@ def _phases(analysis: Analysis) -> Iterator[Line]:
     wall = recording.stop - recording.start
     parts = [
         f"{row['phase']} {seconds(row['seconds'])}"
+        + (_imports(analysis) if row["phase"] == "preparing" else "")
         for row in rows
         if row["phase"] == "tasks" or row["seconds"] >= _SMALLEST_SHARE * wall
     ]
     if len(parts) > 1:
         yield "Phases", f"{', '.join(parts)}; in all {seconds(wall)}"
+
+
+def _imports(analysis: Analysis) -> str:
+    """How much of the time of preparing was that of imports, if that is known."""
+    if not is_known_what_was_imported(analysis.recording):
+        return " (with imports)"
+    imported = float(seconds_not_of_graphs(analysis.recording).sum())
+    return f" ({seconds(imported)} of it imports and profilers)" if imported else ""
 
 
 def _metered(recording: Recording) -> Iterator[Line]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rich import box
 from rich.color import ColorSystem
-from rich.console import Console
+from rich.console import Console, OverflowMethod
 from rich.style import Style
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -75,6 +75,8 @@ class SummaryParts:
         Short lines with a label each.
     notices : sequence of str
         What a reader must know besides the numbers.
+    is_wrapped : bool
+        Whether the first column of the table is shown whole, on several lines.
     """
 
     headline: str
@@ -86,6 +88,7 @@ class SummaryParts:
     bar: Sequence[tuple[str, float]] = ()
     lines: Sequence[tuple[str, str]] = ()
     notices: Sequence[str] = ()
+    is_wrapped: bool = False
 
 
 def text_of(parts: SummaryParts, width: int = WIDTH, color: bool = False) -> str:
@@ -108,7 +111,7 @@ class _Writer:
             [self._paint(line, "bold red") for line in self._wrapped(parts.warning, "! ", "  ")],
             list(self._findings(parts.findings)),
             list(self._bar(parts.bar_title, parts.bar)),
-            self._table(parts.columns, parts.rows),
+            self._table(parts.columns, parts.rows, parts.is_wrapped),
             list(self._labelled(parts.lines)),
             [line for text in parts.notices for line in self._wrapped(text, "- ", "  ")],
         ]
@@ -155,7 +158,9 @@ class _Writer:
             yield self._paint(first[:width], "bold") + first[width:]
             yield from others
 
-    def _table(self, columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    def _table(
+        self, columns: Sequence[str], rows: Sequence[tuple[str, ...]], is_wrapped: bool
+    ) -> list[str]:
         if not rows:
             return []
         stream = io.StringIO()
@@ -165,7 +170,10 @@ class _Writer:
         table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
         for position, name in enumerate(columns):
             if position == 0:
-                table.add_column(name, no_wrap=True, overflow="ellipsis", justify="left", ratio=1)
+                overflow: OverflowMethod = "fold" if is_wrapped else "ellipsis"
+                table.add_column(
+                    name, no_wrap=not is_wrapped, overflow=overflow, justify="left", ratio=1
+                )
             else:
                 table.add_column(name, no_wrap=True, overflow="ellipsis", justify="right")
         for row in rows[:-1]:

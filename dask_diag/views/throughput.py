@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isnan
 
+from dask_diag.analysis.step_functions import seconds_computing
 from dask_diag.analysis.throughput import throughput
 from dask_diag.formatting import amount, count, counted, percent, seconds, size
 from dask_diag.model.recording import Recording
@@ -19,8 +20,8 @@ _HEADINGS = ("", "tasks", "threads", "CPU", "efficiency", "events/s", "bytes/s")
 _SHOWN = 20
 
 
-def throughput_summary(total: Table, parts: Table, by: str) -> Summary:
-    """What `dask_diag.throughput` says of all tasks, and by function or worker."""
+def throughput_summary(recording: Recording, total: Table, parts: Table, by: str) -> Summary:
+    """What `dask_diag.throughput` says of all tasks of a recording, and by function or worker."""
     (all_tasks,) = total.to_dicts()
     rows = [_row(shown(row[by]), row) for row in parts.to_dicts()[:_SHOWN]]
     more = len(parts) - len(rows)
@@ -29,7 +30,7 @@ def throughput_summary(total: Table, parts: Table, by: str) -> Summary:
             headline=f"{counted(all_tasks['tasks'], 'task')} done in {seconds(all_tasks['wall'])}",
             columns=(by, *_HEADINGS[1:]),
             rows=[*rows, _row("total", all_tasks)],
-            lines=list(_lines(all_tasks)),
+            lines=[("Wall", _wall(recording, all_tasks)), *_lines(all_tasks)],
             notices=[f"{counted(more, f'more {by}')} not shown"] if more else [],
         )
     )
@@ -46,6 +47,16 @@ def throughput_line(recording: Recording) -> Iterator[tuple[str, str]]:
             "Throughput",
             "; ".join([*rates, f"core efficiency {percent(row['core_efficiency'])}"]),
         )
+
+
+def _wall(recording: Recording, row: Record) -> str:
+    """What the rates are of, beside the times that a summary has."""
+    computing = seconds_computing(recording.computations)
+    return (
+        f"{seconds(row['wall'])} of computations and the preparation of their graphs, "
+        f"{seconds(computing)} without it; the recording is of "
+        f"{seconds(recording.stop - recording.start)}"
+    )
 
 
 def _lines(row: Record) -> Iterator[tuple[str, str]]:

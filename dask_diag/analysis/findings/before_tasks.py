@@ -137,7 +137,8 @@ def pool_startup(analysis: Analysis) -> Finding | None:
     if "processes" not in analysis.schedulers:
         return None
     saved = analysis.seconds_saved(remove={Activity.STARTUP})
-    waited = analysis.activities.get(Activity.STARTUP, 0.0) / analysis.workers / analysis.overlap
+    waiting = sum(occupied.seconds(occupied.startup) for occupied in analysis.occupancies)
+    waited = waiting / analysis.workers / analysis.overlap
     lost = waited if isnan(saved) else saved
     if lost < WORTH_REPORTING * analysis.computing:
         return None

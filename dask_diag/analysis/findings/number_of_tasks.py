@@ -32,6 +32,8 @@ OFTEN_LOCKED = 0.1
 OF_CHILDREN = 0.5
 """Least share of these seconds in which programs that tasks started computed, if tasks wait for
 them rather than for I/O."""
+HARDLY_IDLE = 0.1
+"""Share of the CPUs' time below which who used them is said, not how idle they were."""
 WAITS = (Activity.SLEEP, Activity.IO_WAIT, Activity.DEVICE_WAIT)
 """Waits that leave a CPU to other threads."""
 TIMES_AS_MANY = (2, 4, 8, 16)
@@ -83,8 +85,12 @@ def _idle(analysis: Analysis) -> str:
     if analysis.on_cluster:
         cpus = counted(int(analysis.cpus_for_tasks), "CPU")
         return f"tasks used {amount(used)} of the {cpus} of the workers' hosts"
-    idle = analysis.cpus - used - cpus_of_others(analysis.recording)
-    return f"{amount(max(idle, 0.0))} of {analysis.cpus} CPUs were idle"
+    others = cpus_of_others(analysis.recording)
+    idle = max(1 - (used + others) / analysis.cpus, 0.0)
+    cpus = counted(analysis.cpus, "CPU")
+    if idle < HARDLY_IDLE:
+        return f"other programs used {percent(min(others / analysis.cpus, 1.0))} of {cpus}"
+    return f"{cpus} {'was' if analysis.cpus == 1 else 'were'} {percent(idle)} idle"
 
 
 def _with_threads(analysis: Analysis, workers: int) -> str:

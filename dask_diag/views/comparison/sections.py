@@ -91,7 +91,7 @@ def functions(sides: Sides) -> Iterator[Part]:
     """A pair of bars for each function that changed most, and all numbers."""
     rows = list(comparison_rows(sides.comparison))
     if not rows:
-        yield not_there("tasks", "Profiler")
+        yield not_there("tasks", "Profiler", sides.analyses[0].recording)
         return
     both = [_parts_by_function(sides, side) for side in range(2)]
     longest = max(sum(parts.values()) for of in both for parts in of.values()) or 1.0
@@ -174,7 +174,7 @@ def timelines(sides: Sides) -> Iterator[Part]:
     """What the workers did in both, over one time axis."""
     recordings = [analysis.recording for analysis in sides.analyses]
     if not any(len(recording.tasks) for recording in recordings):
-        yield not_there("tasks", "Profiler")
+        yield not_there("tasks", "Profiler", recordings[0])
         return
     axis = TimeAxis(time_range(max(map(duration, sides.analyses)) or 1.0))
     colors = FunctionColors(functions_by_time(recordings))
@@ -196,7 +196,7 @@ def flame(sides: Sides) -> Iterator[Part]:
     """Stacks of both in one flame graph, coloured by what changed."""
     recordings = [analysis.recording for analysis in sides.analyses]
     if not all(len(recording.samples) for recording in recordings):
-        yield not_there("stack samples of both", "SamplingProfiler")
+        yield not_there("stack samples of both", "SamplingProfiler", recordings[0])
         return
     yield Text(
         [

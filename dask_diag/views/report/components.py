@@ -8,7 +8,9 @@ from typing import ClassVar, NamedTuple
 
 from bokeh.models import Column, GridPlot, LayoutDOM, Row
 
+from dask_diag.analysis.no_tasks import is_known_why_no_tasks, why_no_tasks
 from dask_diag.formatting import count, percent
+from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
 
 __all__ = [
@@ -286,8 +288,10 @@ def height_of(model: LayoutDOM) -> int:
     return int(model.height or _LINE)
 
 
-def not_there(what: str, profiler: str) -> Text:
-    """The message in place of what was not measured."""
+def not_there(what: str, profiler: str, recording: Recording) -> Text:
+    """The message in place of what was not measured, or was not there to be measured."""
+    if is_known_why_no_tasks(recording):
+        return Text([f"No {what}: {why_no_tasks(recording)}."])
     return Text([f"No {what}; record with {profiler}."])
 
 

@@ -18,7 +18,10 @@ export async function mark_findings({plot: plot_name, shades: shades_name}) {
         for (const type of ["mouseleave", "focusout"]) card.addEventListener(type, shade([]))
         const button = card.querySelector("button")
         button.hidden = false
-        button.addEventListener("click", () => zoom(plot.x_range, intervals))
+        button.addEventListener("click", () => {
+            zoom(plot.x_range, intervals)
+            show_timeline()
+        })
     }
     // Rows of tables come and go: their buttons are those that are there when one is clicked.
     document.addEventListener("click", ({target}) => {
@@ -27,4 +30,11 @@ export async function mark_findings({plot: plot_name, shades: shades_name}) {
         zoom(plot.x_range, [[Number(button.dataset.start), Number(button.dataset.stop)]])
         document.getElementById("timeline").scrollIntoView()
     })
+}
+
+// On a large window it is beside the findings, and the page stays where it is.
+function show_timeline() {
+    const timeline = document.getElementById("timeline")
+    const {top, bottom} = timeline.getBoundingClientRect()
+    if (top > innerHeight / 2 || bottom < innerHeight / 2) timeline.scrollIntoView()
 }

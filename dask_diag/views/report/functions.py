@@ -45,7 +45,7 @@ Kind = tuple[str, bool]
 def functions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """Each function with its time, and what that was spent on; the workers' time above."""
     if not len(analysis.recording.tasks):
-        yield not_there("tasks", "Profiler")
+        yield not_there("tasks", "Profiler", analysis.recording)
         return
     yield _Made(analysis, figures).table()
 

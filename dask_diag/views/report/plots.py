@@ -72,7 +72,7 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     tasks, cpu, memory = figures.tasks(), figures.cpu(), figures.memory()
     below = [figure for figure in (tasks, cpu, memory) if figure is not None]
     if tasks is None:
-        yield not_there("tasks", "Profiler")
+        yield not_there("tasks", "Profiler", analysis.recording)
         above = []
     else:
         above = [figures.overview(), figures.shaded_workers()]
@@ -82,7 +82,7 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     yield Wide([Lanes([figure]) if figure is tasks else figure for figure in below])
     if tasks is not None:
         yield _key_of_layers("Workers", figures.layers)
-    yield Wide([*_marks(analysis), *_keys_of_resources(figures)])
+    yield Wide([*_marks(analysis), *_keys_of_resources(analysis.recording, figures)])
     if tasks is not None:
         yield Wide(
             [
@@ -105,10 +105,10 @@ def _marks(analysis: Analysis) -> Iterator[Part]:
         yield Key("Marks in lanes", marks)
 
 
-def _keys_of_resources(figures: Figures) -> Iterator[Part]:
+def _keys_of_resources(recording: Recording, figures: Figures) -> Iterator[Part]:
     """The names of the colours of CPU and memory."""
     if figures.cpu_layers is None or not len(figures.process_memory.samples):
-        yield not_there("samples of CPU and memory", "ResourceProfiler")
+        yield not_there("samples of CPU and memory", "ResourceProfiler", recording)
         return
     limit = (LIMIT, "dashed: the number of CPUs")
     yield _key_of_layers("CPU", layers_of_cpu(figures.cpu_layers), limit)
@@ -148,7 +148,7 @@ def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     samples = recording.resources
     if not len(samples):
         if plot is None and not len(recording.allocations):
-            yield not_there("samples of memory", "ResourceProfiler")
+            yield not_there("samples of memory", "ResourceProfiler", recording)
         return
     own, children = samples["memory"], samples["memory_children"]
     rows = [
@@ -223,7 +223,7 @@ def cache(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     recording = analysis.recording
     plot = figures.over_time("cache")
     if plot is None:
-        yield not_there("cached results", "CacheProfiler")
+        yield not_there("cached results", "CacheProfiler", recording)
         return
     metric = safe(measured(recording), 40)
     # Outside a report the axis has the name that dask gave it.
@@ -244,7 +244,7 @@ def flame(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     recording = analysis.recording
     plot = figures.flame()
     if plot is None:
-        yield not_there("stack samples", "SamplingProfiler")
+        yield not_there("stack samples", "SamplingProfiler", recording)
         return
     yield Text(
         [

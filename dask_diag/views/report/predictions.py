@@ -21,7 +21,7 @@ def predictions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """The wall time with more workers, quicker functions, and without waits."""
     tasks = len(analysis.recording.tasks)
     if not tasks:
-        yield not_there("tasks", "Profiler")
+        yield not_there("tasks", "Profiler", analysis.recording)
         return
     if tasks > _TASKS_SIMULATED:
         yield Text([f"Not simulated for {counted(tasks, 'task')}; dask-diag what-if does."])

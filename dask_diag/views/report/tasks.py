@@ -65,7 +65,10 @@ def _longest_tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     rows = np.argsort(-took, kind="stable")[:_TASKS]
     rows = rows[took[rows] >= 0]
     if not len(rows):
-        yield not_there("tasks", "Profiler")
+        if len(tasks):
+            yield Text(["No task is known to have started."])
+        else:
+            yield not_there("tasks", "Profiler", recording)
         return
     start = tasks.start - recording.start
     table = zip(tasks.rows(rows).to_dicts(), start[rows].tolist(), took[rows].tolist(), strict=True)

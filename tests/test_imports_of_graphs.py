@@ -1,0 +1,145 @@
+"""Imports at dask's first call are no part of the graph, where stacks were sampled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dask_diag import summary
+from dask_diag.analysis.activities import activities
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.headline import headline
+from dask_diag.analysis.phases import phases
+from dask_diag.analysis.preparing import seconds_not_of_graphs
+from dask_diag.analysis.program_lines import OWN_CALLS
+from dask_diag.analysis.wall_time import wall_time
+
+from .stacks import CORE, MAIN, recording_of_stacks
+from .tables import filled_table
+from .test_headline import recording
+
+pytestmark = pytest.mark.once
+
+BOOTSTRAP = ("_find_and_load", "<frozen importlib._bootstrap>", 1176, 1165)
+IMPORTS, GRAPH, PROFILER = [MAIN, CORE, BOOTSTRAP], [MAIN, CORE], [MAIN, (OWN_CALLS, "", 0, 0)]
+# Called at 1, in order at 4, two tasks on two workers from 4 to 5; the end is at 6.
+TASKS = [(4, 4, 5, 1.0, "thread-0"), (4, 4, 5, 1.0, "thread-1")]
+
+
+def sampled(rows, **computed):
+    """With samples of the calling thread: a row is when a cycle started, a path and seconds."""
+    stacks = recording_of_stacks(
+        [((start, start + 1.0), "graph", path, took, took) for start, path, took in rows]
+    )
+    tables = ("frames", "call_tree", "samples")
+    measured = recording(TASKS, 5, end=6, **computed)
+    return replace(measured, **{name: getattr(stacks, name) for name in tables})
+
+
+def seconds_of(table, name, value):
+    return dict(zip(table[name].tolist(), table[value].tolist(), strict=True))
+
+
+# 1.75 s of imports, 0.25 s of a profiler, 1 s of the graph itself.
+ROWS = [(1, IMPORTS, 1.0), (2, IMPORTS, 0.75), (2, PROFILER, 0.25), (3, GRAPH, 1.0)]
+
+
+def test_imports_and_profilers_are_startup_and_all_adds_up():
+    measured = sampled(ROWS)
+    by_activity = seconds_of(activities(measured), "activity", "value")
+    expected = {"startup": 2 * 2.0, "graph": 2 * 1.0, "thread-cpu": 2.0, "thread-noncpu": 0.0}
+    assert by_activity == pytest.approx(expected)
+    assert sum(by_activity.values()) == pytest.approx(2 * 4.0, rel=1e-9)
+    by_part = seconds_of(wall_time(measured), "part", "seconds")
+    assert by_part["preparing"] == pytest.approx(1.0)
+    assert by_part["startup"] == pytest.approx(2.0)
+    assert sum(by_part.values()) == pytest.approx(6.0, rel=1e-9)
+    # Phases are of time, whatever it was spent on.
+    assert seconds_of(phases(measured), "phase", "seconds")["preparing"] == pytest.approx(3.0)
+    assert seconds_not_of_graphs(measured).tolist() == pytest.approx([2.0])
+
+
+def test_the_headline_names_imports_and_a_summary_says_how_much_they_took():
+    measured = sampled(ROWS)
+    expected = "for 2.00 s (33%) modules were imported or profilers started"
+    assert headline(Analysis(measured)).endswith(expected)
+    assert "preparing 3.00 s (2.00 s of it imports and profilers)" in summary(measured)
+
+
+def test_without_imports_the_graph_is_named_alone():
+    measured = sampled([(start, GRAPH, 1.0) for start in (1, 2, 3)])
+    assert headline(Analysis(measured)).endswith("dask prepared the graph of 2 tasks")
+    assert "startup" not in activities(measured)["activity"].tolist()
+
+
+@pytest.mark.parametrize("rows", [[], [(1, None, 1.0), (2, None, 1.0)]], ids=["none", "not seen"])
+def test_what_is_not_known_is_said(rows):
+    measured = sampled(rows)
+    expected = "for 3.00 s (50%) dask prepared the graph of 2 tasks, imports included"
+    assert headline(Analysis(measured)).endswith(expected)
+    assert "preparing 3.00 s (with imports)" in summary(measured)
+    by_activity = seconds_of(activities(measured), "activity", "value")
+    assert by_activity["graph"] == pytest.approx(2 * 3.0)
+
+
+def test_of_a_graph_that_arrives_at_a_cluster_nothing_is_said():
+    measured = sampled([])
+    columns = {name: measured.computations[name] for name in measured.computations.columns}
+    on_cluster = {**columns, "cluster": ["scheduler"], "scheduler": ["distributed"]}
+    measured = replace(measured, computations=filled_table("computations", on_cluster))
+    assert "imports" not in summary(measured)
+
+
+def test_a_part_of_a_cycle_that_was_not_preparing_has_no_imports():
+    # The cycle began half a second before dask was called, and its sample is of that call.
+    measured = sampled([(0.5, IMPORTS, 0.5), (1.5, GRAPH, 1.0), (2.5, GRAPH, 1.0)])
+    by_activity = seconds_of(activities(measured), "activity", "value")
+    assert by_activity["startup"] == pytest.approx(2 * 0.5)
+    assert by_activity["graph"] == pytest.approx(2 * 2.5)
+
+
+def test_what_is_not_seen_is_a_library_that_is_loaded_unless_the_graph_was_short():
+    measured = sampled([(1, None, 0.5), (1, GRAPH, 0.5), (2, GRAPH, 1.0), (3, GRAPH, 1.0)])
+    assert seconds_not_of_graphs(measured) == pytest.approx([0.5])
+    # Prepared within 40 ms, it was over before a sample could be taken.
+    columns = {name: measured.computations[name] for name in measured.computations.columns}
+    short = filled_table("computations", {**columns, "prepared": [1.04]})
+    rows = [(1, None, 0.03), (1, IMPORTS, 0.01)]
+    measured = replace(sampled(rows), computations=short)
+    assert seconds_not_of_graphs(measured) == pytest.approx([0.01])
+
+
+def test_computations_that_share_a_cycle_share_its_imports():
+    computations = filled_table(
+        "computations",
+        {
+            "computation": ["a", "b"],
+            "called": [0.0, 0.5],
+            "start": [0.0, 0.5],
+            "prepared": [0.3, 0.6],
+            "stop": [0.4, 1.0],
+            "workers": [1, 1],
+        },
+    )
+    measured = replace(sampled([(0, IMPORTS, 0.2), (0, GRAPH, 0.2)]), computations=computations)
+    assert seconds_not_of_graphs(measured) == pytest.approx(np.array([0.15, 0.05]))
+
+
+def test_processes_that_start_are_no_preparation_of_a_graph():
+    measured = recording(TASKS, 5, end=6, scheduler="processes")
+    columns = {name: measured.tasks[name] for name in measured.tasks.columns}
+    computations = {name: measured.computations[name] for name in measured.computations.columns}
+    measured = replace(
+        measured,
+        tasks=filled_table("tasks", {**columns, "pid": ["7", "8"], "submitted": [2.0, 2.0]}),
+        computations=filled_table("computations", {**computations, "prepared": [2.0]}),
+        workers=filled_table(
+            "workers", {"computation": ["c"] * 2, "pid": ["7", "8"], "joined": [3.5, 3.5]}
+        ),
+    )
+    by_part = seconds_of(wall_time(measured), "part", "seconds")
+    assert (by_part["preparing"], by_part["startup"]) == pytest.approx((1.0, 2.0))
+    assert sum(by_part.values()) == pytest.approx(6.0, rel=1e-9)
+    assert headline(Analysis(measured)).endswith("for 2.00 s (33%) worker processes started")
