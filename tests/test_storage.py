@@ -407,6 +407,28 @@ def test_chunks_stay_when_the_disk_is_full(tmp_path, monkeypatch):
     assert (loaded.state, len(loaded.tasks)) == ("truncated", 75)
 
 
+def test_a_file_is_truncated_whenever_its_writer_is_killed(tmp_path, monkeypatch):
+    """Before a part was written, after half of it, and before what was there is cut off."""
+    first, second, third, *_ = chunks_of_example()
+    path, write, states = tmp_path / "run.diag", os.write, []
+
+    def write_in_two(file, data):
+        states.append(load(path).state)
+        count = write(file, data[: len(data) // 2])
+        states.append(load(path).state)
+        count += write(file, data[count:])
+        if len(states) < 4:
+            states.append(load(path).state)
+        return count
+
+    with Writer(path) as writer:
+        writer.append(first, provisional=second)
+        monkeypatch.setattr(os, "write", write_in_two)
+        writer.append(replace(third, start=first.start))
+    assert set(states) == {"truncated"}
+    assert load(path).state == "complete"
+
+
 @pytest.mark.parametrize("name", ["ftruncate", "close"])
 def test_a_file_that_cannot_be_closed_is_given_up_in_silence(name, tmp_path, monkeypatch):
     chunk, *_ = chunks_of_example()

@@ -157,7 +157,7 @@ class _Reading:
             return State.COMPLETE, []
         name = os.path.basename(os.fsdecode(path))
         is_closed = zip_stream.ends_with_directory(data)
-        if is_closed or not zip_stream.is_cut(self._entries, stop, end):
+        if is_closed or zip_stream.goes_on(self._entries, stop, end):
             how = "has changed since it was closed" if is_closed else "is not as it was written"
             return State.DAMAGED, [
                 f"{name} is damaged: it {how}, from byte {stop:,} on; the last {len(end):,} bytes "

@@ -30,7 +30,7 @@ __all__ = [
     "directory",
     "ends_with_directory",
     "entry",
-    "is_cut",
+    "goes_on",
     "may_begin",
     "read_entries",
     "size_of_first",
@@ -123,17 +123,14 @@ def ends_with_directory(data: memoryview) -> bool:
     return bytes(data[-_END.size :][:4]) == _END_SIGNATURE
 
 
-def is_cut(entries: Sequence[Entry], start: int, end: memoryview) -> bool:
-    """Whether what follows on these entries ends early, and is as written up to there."""
-    return directory(entries, start).startswith(end) or _begins_entry(end)
+def goes_on(entries: Sequence[Entry], start: int, end: memoryview) -> bool:
+    """Whether more follows on bytes that are not as written: more than a writer may leave there.
 
-
-def _begins_entry(data: memoryview) -> bool:
-    """Whether it is an entry whose last bytes are missing."""
-    if len(data) < _HEADER.size:
-        return SIGNATURE.startswith(data[: len(SIGNATURE)])
-    signature, *_, size, _, length, _ = _HEADER.unpack_from(data)
-    return bool(signature == SIGNATURE and len(data) < _HEADER.size + length + size)
+    One that is killed while it writes leaves a part of an entry, and of what was there before.
+    """
+    closed = directory(entries, start)
+    is_directory = closed.startswith(end[: len(SIGNATURE)])
+    return not closed.startswith(end) if is_directory else bytes(end).find(SIGNATURE, 1) > 0
 
 
 def may_begin(data: bytes) -> bool:
