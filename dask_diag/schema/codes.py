@@ -69,6 +69,7 @@ class Activity:
     GIL_WAIT = "gil-wait"
     LOCK_WAIT = "lock-wait"
     IO_WAIT = "io-wait"
+    CHILD_WAIT = "child-wait"
     SLEEP = "sleep"
     DEVICE_WAIT = "device-wait"
     PAGE_FAULT = "page-fault"
@@ -133,7 +134,8 @@ WAITS = {
     Activity.CPU_WAIT: "The thread could run and had no CPU (read from the kernel).",
     Activity.GIL_WAIT: "It waited for the GIL.",
     Activity.LOCK_WAIT: "It waited for another lock.",
-    Activity.IO_WAIT: "It waited for files, sockets, pipes or other processes.",
+    Activity.IO_WAIT: "It waited for files, sockets or pipes.",
+    Activity.CHILD_WAIT: "It waited for another program: for its end, or at a pipe of it.",
     Activity.SLEEP: "It waited for the end of a sleep.",
     Activity.DEVICE_WAIT: "It waited for a device.",
     Activity.PAGE_FAULT: "It waited for memory from the kernel.",
