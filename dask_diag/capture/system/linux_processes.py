@@ -86,7 +86,7 @@ class LinuxReader:
         """What an open file of this process is: a path, ``pipe:[123]``; nothing if it is closed."""
         path = b"/proc/self/fd/%d" % number
         length = self._libc.readlink(path, self._buffer, len(self._buffer))
-        return self._buffer.raw[: max(length, 0)]
+        return ctypes.string_at(self._buffer, max(length, 0))
 
     def cpu(self, pid: int) -> float:
         """CPU seconds since it began, to the nanosecond."""
