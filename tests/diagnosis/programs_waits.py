@@ -76,7 +76,7 @@ def matrix_products(_: None, remedied: bool) -> float:
 
 
 def systems_of_equations(_: None, remedied: bool) -> float:
-    dsk = {("work", n): (solve, n, 500, 12) for n in range(12)}
+    dsk = {("work", n): (solve, n, 800, 5) for n in range(12)}
     return round(float(computed(dsk)), 3)
 
 

@@ -144,11 +144,11 @@ def multiply(seed: int, size: int, times: int) -> float:
 
 def solve(seed: int, size: int, times: int) -> float:
     """Systems of equations, by a native library that has threads of its own."""
-    random = np.random.default_rng(seed)
-    matrix, vector = random.random((size, size)) + size * np.eye(size), random.random(size)
+    matrix = np.random.default_rng(seed).random((size, size)) + size * np.eye(size)
+    total = 0.0
     for _ in range(times):
-        vector = np.linalg.solve(matrix, vector) * size
-    return round(float(vector.sum()), 6)
+        total += float(np.linalg.solve(matrix, matrix[:, : size // 4]).sum())
+    return round(total, 6)
 
 
 def ask(port: int, _: object = None) -> int:
