@@ -220,7 +220,7 @@ FINDINGS = {
     "pool-startup": "Worker processes took long to start.",
     "scheduler-bound": "The scheduler's thread could not hand out tasks fast enough.",
     "lock-bound": "Tasks waited for a lock.",
-    "too-few-threads": "Tasks slept or waited for I/O while CPUs were idle.",
+    "too-few-threads": "Tasks slept or waited for I/O or programs while CPUs were idle.",
     "chunks-too-large": "Fewer tasks than workers had the work.",
     "cache-pressure": "Cached results came near the limit of memory.",
     "transfer-bound": "Threads of a cluster waited for results of other workers.",
