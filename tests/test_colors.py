@@ -35,7 +35,8 @@ coloraide = pytest.importorskip("coloraide")
 VISIONS = ("normal", "protan", "deutan", "tritan")
 WAITS = (
     *(Activity.NONCPU, Activity.CPU_WAIT, Activity.GIL_WAIT, Activity.LOCK_WAIT, Activity.IO_WAIT),
-    *(Activity.SLEEP, Activity.DEVICE_WAIT, Activity.PAGE_FAULT, Activity.UNEXPLAINED),
+    *(Activity.CHILD_WAIT, Activity.SLEEP, Activity.DEVICE_WAIT, Activity.PAGE_FAULT),
+    Activity.UNEXPLAINED,
 )
 WORKLOADS = {
     "climatology": "moment_chunk open_dataset getitem rechunk-split-rechunk-merge "

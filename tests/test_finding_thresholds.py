@@ -982,7 +982,7 @@ def test_the_profilers_have_their_part_of_the_waits():
     recording = with_threads(0.5, waited=0.5)
     own = {"computation": "c", "kind": "dask_diag", "name": "x", "threads": 1, "cpu_seconds": 1.5}
     threads = recording.threads
-    rows = {name: [*threads[name].tolist(), own[name]] for name in threads.columns}
+    rows = {name: [*threads[name].tolist(), value] for name, value in own.items()}
     shared = replace(recording, threads=filled_table("threads", rows))
     alone = by_code(recording)["thread-oversubscription"].seconds_lost
     less = by_code(shared)["thread-oversubscription"].seconds_lost

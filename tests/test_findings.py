@@ -170,7 +170,8 @@ def test_io_bound(waits, retried):
         waits_recorded = waits and sys.platform == "linux"
         assert codes(recording) == {"io-bound", *(["too-few-threads"] if waits_recorded else [])}
         assert finding.severity == ("high" if waits_recorded else "medium")
-        assert ("by I/O, a sleep or a lock (not known which)" in finding.evidence) != waits_recorded
+        guess = "by I/O, a sleep, a lock or another program (not known which)"
+        assert (guess in finding.evidence) != waits_recorded
         assert ("Profiler(waits=True) (dask-diag run --waits)" in finding.advice) != waits_recorded
 
     retried(measure)

@@ -41,6 +41,7 @@ WAITS = {
     "gil-wait",
     "lock-wait",
     "io-wait",
+    "child-wait",
     "sleep",
     "device-wait",
     "page-fault",

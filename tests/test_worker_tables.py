@@ -157,6 +157,29 @@ def test_in_processes_no_thread_of_this_one_runs_tasks():
     ]
 
 
+def test_threads_of_worker_processes_have_rows_of_their_own():
+    """Of each process a row per group, after those of the computing process."""
+    workers = {
+        60: RemoteWorker(
+            6, 0.25, (*THREADS[:2], ThreadCpu("dask_diag", "dask_diag-sampler", 9, 0.5))
+        ),
+        50: RemoteWorker(5, 0.5, (THREADS[0],)),
+        70: RemoteWorker(7, 0.5),
+    }
+    computation = info("processes", threads=THREADS[2:3], remote=workers)
+    table = threads_table([(computation, TaskThreads(frozenset(), 0))])
+    rows = [
+        tuple(row[name] for name in table.columns if name != "computation")
+        for row in table.to_dicts()
+    ]
+    assert rows == [
+        (PID, 0, "scheduler", "MainThread", 1, 2.0),
+        (50, 1, "native", "openblas", 1, 4.0),
+        (60, 1, "dask_diag", "dask_diag-sampler", 1, 0.5),
+        (60, 1, "native", "openblas", 2, 7.0),
+    ]
+
+
 def test_threads_of_tasks_and_their_cpu_are_read_from_rows():
     rows = [(0, 1, 2, 0.25, 7, 2), (0, 1, 2, 0.5, 9, 2), (0, 1, 2, NAN, 7, 2), (0,) + (NAN,) * 5]
     threads = task_threads(b"".join(pack_row(*row) for row in [*rows, (0, 1, 2, 0.125, 0, 2)]))

@@ -24,7 +24,8 @@ LEAST_FREE = 0.05
 def cpu_outside_tasks(recording: Recording) -> float:
     """CPU of the computing process while computations ran, less that of tasks and scheduler.
 
-    The threads of profilers are left out, too, where they are known.
+    Added is what is known of worker processes' threads besides tasks. The threads of profilers are
+    left out, too, where they are known.
 
     As several clocks are read it may be slightly below zero. NaN where it cannot be known:
     computations that overlap have the process's CPU time in common.
@@ -35,8 +36,10 @@ def cpu_outside_tasks(recording: Recording) -> float:
     in_process = ~_ran_under(recording, "processes")
     cpu_of_tasks = float(np.nansum(recording.tasks.thread_cpu[in_process]))
     threads = recording.threads
-    cpu_of_profilers = float(threads.cpu_seconds[threads.kind.where("dask_diag")].sum())
-    process_cpu = float(computations.process_cpu.sum())
+    in_workers, is_own = threads.is_child == 1, threads.kind.where("dask_diag")
+    cpu_of_profilers = float(threads.cpu_seconds[is_own & ~in_workers].sum())
+    cpu_of_workers = float(threads.cpu_seconds[in_workers & ~is_own].sum())
+    process_cpu = float(computations.process_cpu.sum()) + cpu_of_workers
     return process_cpu - cpu_of_tasks - cpu_of_scheduler(recording) - cpu_of_profilers
 
 

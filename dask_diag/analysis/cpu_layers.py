@@ -172,7 +172,7 @@ def _shares(scheduler: str, seconds: dict[str, float], total: float) -> dict[str
     """What used the CPU of a computation besides its tasks; sums to 1."""
     attributed = sum(seconds.values())
     if scheduler in ("processes", "distributed"):
-        # The totals are those of the computing process alone.
+        # Most that worker processes use besides tasks is in no total.
         divided = max(attributed, total)
         shares = {name: value / divided for name, value in seconds.items()} if divided else {}
         return {**shares, WORKER_PROCESSES: 1.0 - sum(shares.values())}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -12,16 +13,28 @@ __all__ = ["ThreadGroup", "thread_groups"]
 
 
 class ThreadGroup(NamedTuple):
-    """Threads of one kind and name: the most that there were at once, and CPU seconds of all."""
+    """Threads of one kind and name, of the computing process or of worker processes.
+
+    Attributes
+    ----------
+    kind, name : str
+    threads : int
+        The most that one process had in a computation.
+    cpu : float
+        CPU seconds of all.
+    processes : int
+        How many worker processes of a computation had some, at most; 0 for the computing process.
+    """
 
     kind: str
     name: str
     threads: int
     cpu: float
+    processes: int = 0
 
 
 def thread_groups(recording: Recording) -> list[ThreadGroup]:
-    """The groups of threads of the computing process, those with most CPU first.
+    """The groups of threads, those with most CPU first.
 
     Empty if they are not known. Computations of one process that overlap have its threads in
     common: they are left out.
@@ -32,12 +45,20 @@ def thread_groups(recording: Recording) -> list[ThreadGroup]:
     names = table.computation
     alone = _computations_that_ran_alone(recording)
     mask = np.array([name in alone for name in names.values], dtype=bool)[names.codes]
-    groups: dict[tuple[str, str], ThreadGroup] = {}
+    groups: dict[tuple[int, str, str], ThreadGroup] = {}
+    processes: Counter[tuple[str, str, str]] = Counter()
     for row in table.rows(mask).to_dicts():
-        key = row["kind"], row["name"]
-        before = groups.get(key, ThreadGroup(*key, 0, 0.0))
-        threads = max(before.threads, row["threads"])
-        groups[key] = ThreadGroup(*key, threads, before.cpu + row["cpu_seconds"])
+        is_child, kind, name = key = row["is_child"], row["kind"], row["name"]
+        before = groups.get(key, ThreadGroup(kind, name, 0, 0.0))
+        of_computation = row["computation"], kind, name
+        processes[of_computation] += is_child
+        groups[key] = ThreadGroup(
+            kind,
+            name,
+            max(before.threads, row["threads"]),
+            before.cpu + row["cpu_seconds"],
+            max(before.processes, processes[of_computation] * is_child),
+        )
     return sorted(groups.values(), key=lambda group: -group.cpu)
 
 

@@ -1,15 +1,16 @@
-"""The table of threads: the CPU of the computing process, divided among groups of its threads."""
+"""The table of threads: CPU of the computing process and of its workers, by group of threads."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from dask_diag.builders.constants import without_nan
 from dask_diag.capture.snapshot import ComputationInfo
+from dask_diag.capture.system.thread_usage import ThreadCpu
 from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.columns import Categorical
 from dask_diag.model import tables
@@ -52,16 +53,19 @@ _NO_TASKS = TaskThreads(frozenset(), 0)
 def threads_table(computations: Iterable[tuple[ComputationInfo, TaskThreads]]) -> tables.Threads:
     """`Recording.threads` of computations, each with what its tasks used."""
     rows = [
-        (computation.name, kind, name, *values)
+        (computation.name, pid, is_child, kind, name, *values)
         for computation, tasks in computations
-        for (kind, name), values in sorted(_groups_of(computation, tasks).items(), key=_order)
+        for pid, is_child, groups in _processes_of(computation, tasks)
+        for (kind, name), values in sorted(groups.items(), key=_order)
     ]
     if not rows:
         return tables.Threads.empty()
-    names, kinds, labels, counts, cpu = zip(*rows, strict=True)
+    names, pids, are_children, kinds, labels, counts, cpu = zip(*rows, strict=True)
     return tables.Threads(
         {
             "computation": Categorical.of(names),
+            "pid": np.array(pids, dtype=np.int64),
+            "is_child": np.array(are_children, dtype=np.int64),
             "kind": Categorical.of(kinds),
             "name": Categorical.of(labels),
             "threads": np.array(counts, dtype=np.int64),
@@ -75,7 +79,20 @@ def _order(group: tuple[tuple[str, str], object]) -> tuple[int, str]:
     return list(THREAD_KINDS).index(kind), name
 
 
+def _processes_of(
+    computation: ComputationInfo, tasks: TaskThreads
+) -> Iterator[tuple[int, int, _Groups]]:
+    """Of each process its pid, whether it is a worker process, and its threads."""
+    yield computation.pid, 0, _groups_of(computation, tasks)
+    for pid, worker in sorted(computation.remote_workers.items()):
+        groups: _Groups = {}
+        for thread in worker.threads:
+            _add(groups, thread.kind, thread, thread.cpu)
+        yield pid, 1, groups
+
+
 def _groups_of(computation: ComputationInfo, tasks: TaskThreads) -> _Groups:
+    """The threads of the computing process."""
     groups: _Groups = {}
     if not computation.threads:
         return groups
@@ -83,23 +100,23 @@ def _groups_of(computation: ComputationInfo, tasks: TaskThreads) -> _Groups:
     in_this_process = computation.scheduler != "processes"
     ran_tasks, cpu_of_tasks = (tasks.idents, tasks.cpu) if in_this_process else (frozenset(), 0.0)
     for thread in computation.threads:
-        kind, name, count, cpu = thread.kind, _NUMBER.sub("", thread.name), 1, thread.cpu
+        kind = "tasks" if thread.ident in ran_tasks else thread.kind
         if thread.ident == computation.thread:
             kind = "scheduler"
             if computation.scheduler == "synchronous":
-                _add(groups, ("tasks", name), 1, min(cpu_of_tasks, cpu))
-                cpu = max(0.0, cpu - cpu_of_tasks)
-        elif thread.ident in ran_tasks:
-            kind = "tasks"
-        elif thread.kind == "ended":
-            count = 0
-        _add(groups, (kind, name), count, cpu)
+                in_tasks = min(cpu_of_tasks, thread.cpu)
+                _add(groups, "tasks", thread, in_tasks)
+                _add(groups, kind, thread, thread.cpu - in_tasks)
+                continue
+        _add(groups, kind, thread, thread.cpu)
     return groups
 
 
-def _add(groups: _Groups, group: tuple[str, str], count: int, cpu: float) -> None:
-    count_before, cpu_before = groups.get(group, (0, 0.0))
-    groups[group] = count_before + count, cpu_before + cpu
+def _add(groups: _Groups, kind: str, thread: ThreadCpu, cpu: float) -> None:
+    group = kind, _NUMBER.sub("", thread.name)
+    count, cpu_before = groups.get(group, (0, 0.0))
+    # How many have ended is not known.
+    groups[group] = count + (kind != "ended"), cpu_before + cpu
 
 
 def task_threads(rows: bytes | bytearray) -> TaskThreads:

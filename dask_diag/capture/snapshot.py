@@ -54,7 +54,7 @@ class ComputationInfo(NamedTuple):
     pools : tuple of NativePool
         The pools of threads of native libraries, if it has ended and was not short.
     remote_workers : mapping
-        The worker processes that ran tasks, by pid.
+        The worker processes that ran tasks, by pid, with what their other threads used.
     not_run : mapping
         How many tasks of each function it did not come to, if it failed.
     """

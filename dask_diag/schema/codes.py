@@ -74,6 +74,7 @@ class Activity:
     GIL_WAIT = "gil-wait"
     LOCK_WAIT = "lock-wait"
     IO_WAIT = "io-wait"
+    CHILD_WAIT = "child-wait"
     SLEEP = "sleep"
     DEVICE_WAIT = "device-wait"
     PAGE_FAULT = "page-fault"
@@ -138,7 +139,8 @@ WAITS = {
     Activity.CPU_WAIT: "The thread could run and had no CPU (read from the kernel).",
     Activity.GIL_WAIT: "It waited for the GIL.",
     Activity.LOCK_WAIT: "It waited for another lock.",
-    Activity.IO_WAIT: "It waited for files, sockets, pipes or other processes.",
+    Activity.IO_WAIT: "It waited for files, sockets or pipes.",
+    Activity.CHILD_WAIT: "It waited for another program: for its end, or at a pipe of it.",
     Activity.SLEEP: "It waited for the end of a sleep.",
     Activity.DEVICE_WAIT: "It waited for a device.",
     Activity.PAGE_FAULT: "It waited for memory from the kernel.",
@@ -226,7 +228,7 @@ FINDINGS = {
     "pool-startup": "Worker processes took long to start.",
     "scheduler-bound": "The scheduler's thread could not hand out tasks fast enough.",
     "lock-bound": "Tasks waited for a lock.",
-    "too-few-threads": "Tasks slept or waited for I/O while CPUs were idle.",
+    "too-few-threads": "Tasks slept or waited for I/O or programs while CPUs were idle.",
     "chunks-too-large": "Fewer tasks than workers had the work.",
     "cache-pressure": "Cached results came near the limit of memory.",
     "transfer-bound": "Threads of a cluster waited for results of other workers.",

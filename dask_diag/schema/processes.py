@@ -98,13 +98,16 @@ class Pools(Schema):
 
 
 class Threads(Schema):
-    """A row per computation and group of threads of the computing process that used CPU.
+    """A row per computation, process and group of threads that used CPU.
 
-    They sum to the CPU of that process. A very short computation has none: reading the clocks would
-    take too long a part of it.
+    Those of the computing process sum to its CPU. A very short computation has none: reading the
+    clocks would take too long a part of it. Of worker processes there are threads besides the one
+    that runs tasks, if they used 0.05 s or more.
     """
 
     computation = column.category("The computation.")
+    pid = column.integer("The process.")
+    is_child = column.integer("0 for the computing process, 1 for its worker processes.")
     kind = column.category("What the threads are: see the kinds of threads.")
     name = column.category(
         "Of Python's threads their name without its number, of native ones the library that "

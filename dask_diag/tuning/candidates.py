@@ -121,6 +121,10 @@ def _variables_of_pools(recording: Recording) -> list[str]:
         libraries: Iterable[str] = USUAL
     else:
         libraries = {row["library"] for row in pools if row["threads"] > 1}
+    # Worker processes load libraries that the computing process may not have.
+    threads = recording.threads
+    used = set(threads.name[threads.kind.where("native")].tolist())
+    libraries = {*libraries, *used.intersection(VARIABLES)}
     return sorted({VARIABLES.get(name, "OMP_NUM_THREADS") for name in libraries})
 
 

@@ -19,6 +19,7 @@ _NAMES = {
     Activity.GIL_WAIT: "tasks waiting for the GIL",
     Activity.LOCK_WAIT: "tasks waiting for locks",
     Activity.IO_WAIT: "tasks waiting for I/O",
+    Activity.CHILD_WAIT: "tasks waiting for programs",
     Activity.SLEEP: "tasks sleeping",
     Activity.DEVICE_WAIT: "tasks waiting for a device",
     Activity.PAGE_FAULT: "tasks waiting for memory",

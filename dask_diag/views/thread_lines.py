@@ -59,4 +59,5 @@ def _name(group: ThreadGroup) -> str:
         return "ended threads"
     name = shown(group.name, 32) or "unnamed"
     kind = "Python" if group.kind == "python" else "native"
-    return f"{counted(group.threads, f'{kind} thread')} {name}"
+    where = f" in each of {group.processes} worker processes" if group.processes > 1 else ""
+    return f"{counted(group.threads, f'{kind} thread')} {name}{where}"

@@ -21,6 +21,7 @@ from tests.diagnosis.work import (
     loop,
     pause,
 )
+from tests.diagnosis.work_typical import shell_out
 
 THREADS = {"scheduler": "threads", "num_workers": 2}
 SLEEPING = frozenset({"too-few-threads"})
@@ -54,6 +55,10 @@ def healthy_fetches(running: asyncio.AbstractEventLoop, remedied: bool) -> int:
 
 def other_programs(_: None, remedied: bool) -> int:
     return computed({("work", n): (compute_elsewhere, 0.15) for n in range(8)})
+
+
+def programs_that_wait(_: None, remedied: bool) -> int:
+    return computed({("work", n): (shell_out, 0.2) for n in range(2)})
 
 
 def loops_on_many_threads(_: None, remedied: bool) -> int:
@@ -113,6 +118,7 @@ PROGRAMS = (
         remedy={"num_workers": 2},
     ),
     Program("healthy: programs that compute", other_programs, settings=THREADS),
+    Program("healthy: a program for each thread", programs_that_wait, settings=THREADS),
     Program(
         "Python loops on eight threads",
         loops_on_many_threads,

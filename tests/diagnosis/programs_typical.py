@@ -238,11 +238,10 @@ PROGRAMS = (
     Program(
         "a command in each task",
         other_programs,
-        "io-bound",
-        true=SLEEPING,
+        "too-few-threads",
         # As many as run 20 tasks in even rounds.
         remedy={"num_workers": 10},
-        remaining=SLEEPING | {"io-bound"},
+        remaining=SLEEPING,
     ),
     Program(
         "imports in worker processes",

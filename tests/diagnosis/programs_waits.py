@@ -28,6 +28,7 @@ from tests.diagnosis.work import (
     pause,
     polling,
     rate_limited,
+    solve,
     write_row,
 )
 
@@ -71,6 +72,11 @@ def limited_downloads(port: int, remedied: bool) -> int:
 
 def matrix_products(_: None, remedied: bool) -> float:
     dsk = {("work", n): (multiply, n, 400, 30) for n in range(16)}
+    return round(float(computed(dsk)), 3)
+
+
+def systems_of_equations(_: None, remedied: bool) -> float:
+    dsk = {("work", n): (solve, n, 800, 5) for n in range(12)}
     return round(float(computed(dsk)), 3)
 
 
@@ -209,6 +215,15 @@ PROGRAMS = (
         matrix_products,
         "thread-oversubscription",
         settings={"scheduler": "threads", "num_workers": 4},
+        variables={"OPENBLAS_NUM_THREADS": "1"},
+    ),
+    Program(
+        "BLAS threads in two processes",
+        systems_of_equations,
+        "thread-oversubscription",
+        true=frozenset({"pool-startup"}),
+        remaining=frozenset({"pool-startup"}),
+        settings={"scheduler": "processes", "num_workers": 2, "chunksize": 1},
         variables={"OPENBLAS_NUM_THREADS": "1"},
     ),
     Program(

@@ -142,6 +142,15 @@ def multiply(seed: int, size: int, times: int) -> float:
     return round(float(product.sum()), 6)
 
 
+def solve(seed: int, size: int, times: int) -> float:
+    """Systems of equations, by a native library that has threads of its own."""
+    matrix = np.random.default_rng(seed).random((size, size)) + size * np.eye(size)
+    total = 0.0
+    for _ in range(times):
+        total += float(np.linalg.solve(matrix, matrix[:, : size // 4]).sum())
+    return round(total, 6)
+
+
 def ask(port: int, _: object = None) -> int:
     """Ask a server, and wait for its answer."""
     with socket.create_connection(("127.0.0.1", port)) as connection:

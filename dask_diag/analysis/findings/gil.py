@@ -160,11 +160,12 @@ def _share_of_scheduler(analysis: Analysis) -> float:
     Divided in proportion to the CPU of the threads that a task competes with: these, and those of
     the tasks that run beside it. Small tasks wait for the thread that hands them out.
     """
-    apart = sum(group.cpu for group in analysis.thread_groups if group.kind in _NOT_TASKS)
+    groups = [group for group in analysis.thread_groups if not group.processes]
+    apart = sum(group.cpu for group in groups if group.kind in _NOT_TASKS)
     beside = max(1.0 - 1.0 / analysis.at_once, 0.0) if analysis.at_once else 0.0
     of_tasks = beside * analysis.cpu_in_tasks
     # Python threads of libraries hold it for tasks.
-    of_tasks += sum(group.cpu for group in analysis.thread_groups if group.kind == "python")
+    of_tasks += sum(group.cpu for group in groups if group.kind == "python")
     return apart / (apart + of_tasks) if apart else 0.0
 
 

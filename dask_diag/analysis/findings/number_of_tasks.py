@@ -30,11 +30,11 @@ MOSTLY_WAITING = 0.4
 OFTEN_LOCKED = 0.1
 """Largest share of the tasks' seconds in which they wait for locks."""
 OF_CHILDREN = 0.5
-"""Least share of these seconds in which programs that tasks started computed, if tasks wait for
-them rather than for I/O."""
+"""Least share of these seconds in which tasks waited for programs that they started, or these
+computed, if that is said; and in which they computed, if CPUs that others use are not idle."""
 HARDLY_IDLE = 0.1
 """Share of the CPUs' time below which who used them is said, not how idle they were."""
-WAITS = (Activity.SLEEP, Activity.IO_WAIT, Activity.DEVICE_WAIT)
+WAITS = (Activity.SLEEP, Activity.IO_WAIT, Activity.CHILD_WAIT, Activity.DEVICE_WAIT)
 """Waits that leave a CPU to other threads."""
 TIMES_AS_MANY = (2, 4, 8, 16)
 """Times the present workers that are tried."""
@@ -114,9 +114,14 @@ def _processes(analysis: Analysis) -> int:
 
 def _waited_for(analysis: Analysis, waited: float, for_threads: float) -> str:
     """What tasks did instead of computing."""
-    if seconds_of_children(analysis) > OF_CHILDREN * waited:
+    for_programs = analysis.seconds_waited.get(Activity.CHILD_WAIT, 0.0)
+    if max(seconds_of_children(analysis), for_programs) > OF_CHILDREN * waited:
         return "waited for programs that they started"
-    return "slept or waited for I/O" + " or other threads" * (for_threads > 0)
+    return (
+        "slept or waited for I/O"
+        + " or programs" * (for_programs > 0)
+        + " or other threads" * (for_threads > 0)
+    )
 
 
 def _workers_worth_having(analysis: Analysis, waited: float) -> tuple[int, float]:

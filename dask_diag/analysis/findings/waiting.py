@@ -54,14 +54,15 @@ def io_bound(analysis: Analysis) -> Finding | None:
     is_known = True
     if analysis.seconds_waited:
         lost = analysis.seconds_waited.get(Activity.IO_WAIT, 0.0) + metered
-        # A program that the task started may compute meanwhile.
-        lost = max(0.0, lost - seconds_of_children(analysis))
+        # A program that the task started may compute meanwhile: for it, tasks may wait otherwise.
+        for_programs = analysis.seconds_waited.get(Activity.CHILD_WAIT, 0.0)
+        lost = max(0.0, lost - max(0.0, seconds_of_children(analysis) - for_programs))
         reason = f"for files or sockets{', ' + in_metered if metered else ''}"
     elif metered >= WORTH_REPORTING * analysis.in_tasks:
         lost, reason = metered, "without CPU time in metered code"
     else:
         lost, is_known = _non_cpu_of_tasks_without_any_cpu(analysis), False
-        reason = "by I/O, a sleep or a lock (not known which)"
+        reason = "by I/O, a sleep, a lock or another program (not known which)"
     share = lost / max(analysis.in_tasks, analysis.occupied)
     if share < MOSTLY_WAITING:
         return None

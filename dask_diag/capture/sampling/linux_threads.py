@@ -11,9 +11,10 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 
+from dask_diag.capture.sampling.linux_pipes import Pipes
 from dask_diag.schema import Activity
 
 __all__ = ["LinuxThread", "seconds_waited", "why_not_here"]
@@ -29,8 +30,9 @@ _WAITS = {
         "epoll_wait epoll_pwait epoll_pwait2 open openat openat2 close stat fstat lstat newfstatat "
         "statx getdents64 fsync fdatasync sync_file_range sendfile splice tee copy_file_range "
         "unlink unlinkat rename renameat renameat2 mkdir rmdir io_getevents io_uring_enter "
-        "wait4 waitid msync truncate ftruncate fallocate"
+        "msync truncate ftruncate fallocate"
     ),
+    Activity.CHILD_WAIT: "wait4 waitid",
     Activity.SLEEP: "nanosleep clock_nanosleep pause rt_sigtimedwait restart_syscall",
     Activity.DEVICE_WAIT: "ioctl",
     Activity.LOCK_WAIT: "semop semtimedop fcntl flock futex_waitv",
@@ -65,6 +67,9 @@ _NUMBERS = {
 }
 _WITHOUT_FILES_A_SLEEP = {"select": 0, "pselect6": 0, "poll": 1, "ppoll": 1}
 """Calls that wait for files, and which argument says how many: for none, they sleep."""
+_OF_A_FILE = ("read", "write", "readv", "writev")
+_OF_POLLED_FILES = ("poll", "ppoll")
+"""Calls that may wait for the program at the other end of a pipe."""
 
 
 def why_not_here() -> str:
@@ -116,8 +121,8 @@ class LinuxThread:
     def waits_for(self) -> str | None:
         """What it waits for; empty if it runs, None if it has ended.
 
-        ``gil-wait``, ``lock-wait``, ``io-wait``, ``sleep``, ``device-wait``, ``page-fault``, or
-        ``unexplained`` for anything else.
+        ``gil-wait``, ``lock-wait``, ``io-wait``, ``child-wait``, ``sleep``, ``device-wait``,
+        ``page-fault``, or ``unexplained`` for anything else.
         """
         call = self._syscall.read().split()
         return self._kernel.activity_of(call) if call else None
@@ -193,6 +198,8 @@ class _Kernel:
         self.pread.restype = ctypes.c_ssize_t
         self._lock_begins, self._lock_ends = _python_runtime()
         self._activity, self._sleeps_without, self._futex = _system_calls()
+        self._of_a_file, self._of_polled = map(_numbers_of, (_OF_A_FILE, _OF_POLLED_FILES))
+        self._pipes = Pipes()
 
     def activity_of(self, call: list[bytes]) -> str:
         """The activity of a system call: its number, and its arguments."""
@@ -206,7 +213,18 @@ class _Kernel:
         files = self._sleeps_without.get(number)
         if files is not None and int(call[1 + files], 16) == 0:
             return Activity.SLEEP
+        if self._pipes.end_elsewhere(self._files_of(call)):
+            return Activity.CHILD_WAIT
         return self._activity.get(number, Activity.UNEXPLAINED)
+
+    def _files_of(self, call: list[bytes]) -> list[int]:
+        """The files of a call, if it may wait for the program at the other end of a pipe."""
+        if call[0] in self._of_a_file:
+            # The other half of the register may hold anything.
+            return [int(call[1], 16) & 0x7FFFFFFF]
+        if call[0] in self._of_polled:
+            return self._pipes.polled(int(call[1], 16), int(call[2], 16))
+        return []
 
     def _is_pythons(self, address: int) -> bool:
         return self._lock_begins <= address < self._lock_ends
@@ -245,10 +263,21 @@ def _python_runtime() -> tuple[int, int]:
     return begins, begins + (int(size) or 1_000_000)
 
 
+def _numbers() -> dict[str, bytes]:
+    """The numbers of system calls, as text."""
+    pairs = (pair.split("=") for pair in _NUMBERS[platform.machine()].split())
+    return {name: number.encode() for name, number in pairs}
+
+
+def _numbers_of(names: Iterable[str]) -> frozenset[bytes]:
+    """Of those calls that this machine has."""
+    numbers = _numbers()
+    return frozenset(numbers[name] for name in names if name in numbers)
+
+
 def _system_calls() -> tuple[dict[bytes, str], dict[bytes, int], bytes]:
     """By a call's number as text: its activity, and of some the argument that counts files."""
-    pairs = (pair.split("=") for pair in _NUMBERS[platform.machine()].split())
-    numbers = {name: number.encode() for name, number in pairs}
+    numbers = _numbers()
     activity = {
         numbers[name]: activity
         for activity, names in _WAITS.items()

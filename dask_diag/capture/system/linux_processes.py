@@ -45,7 +45,7 @@ class LinuxReader:
 
     def __init__(self) -> None:
         self._libc = ctypes.PyDLL(None, use_errno=True)
-        self._libc.read.restype = ctypes.c_ssize_t
+        self._libc.read.restype = self._libc.readlink.restype = ctypes.c_ssize_t
         self._libc.opendir.restype = ctypes.c_void_p
         self._libc.readdir.restype = ctypes.c_void_p
         self._libc.readdir.argtypes = self._libc.closedir.argtypes = [ctypes.c_void_p]
@@ -77,6 +77,16 @@ class LinuxReader:
     def own_threads(self) -> list[int]:
         """The native ids of the threads of this process."""
         return [int(thread) for thread in self._entries("/proc/self/task")]
+
+    def own_files(self) -> Iterator[int]:
+        """The numbers of the open files of this process."""
+        return map(int, self._entries("/proc/self/fd"))
+
+    def own_file(self, number: int) -> bytes:
+        """What an open file of this process is: a path, ``pipe:[123]``; nothing if it is closed."""
+        path = b"/proc/self/fd/%d" % number
+        length = self._libc.readlink(path, self._buffer, len(self._buffer))
+        return ctypes.string_at(self._buffer, max(length, 0))
 
     def cpu(self, pid: int) -> float:
         """CPU seconds since it began, to the nanosecond."""

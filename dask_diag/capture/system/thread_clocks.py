@@ -86,23 +86,31 @@ def why_not_by_thread() -> str:
 def _source() -> Callable[[], dict[int, float]] | str:
     """The best way to read CPU by thread, or why there is none."""
     reason = ""
-    import psutil
-
     for read in (linux_clocks, psutil_clocks) if sys.platform == "linux" else (psutil_clocks,):
         try:
             if get_native_id() in read():
                 return read
             reason = f"on {sys.platform}, threads have other numbers than Python gives them"
-        except (OSError, psutil.Error, AttributeError, NotImplementedError) as error:
+        except (OSError, AttributeError, NotImplementedError) as error:
             reason = f"{type(error).__name__}: {error}"
     return reason
 
 
 def psutil_clocks() -> dict[int, float]:
-    """CPU seconds of each thread, as fine as the platform counts them."""
+    """CPU seconds of each thread, as fine as the platform counts them.
+
+    Raises
+    ------
+    OSError
+        If psutil cannot read them.
+    """
+    # It takes 15 ms to import, which worker processes need not where there are better clocks.
     import psutil
 
-    threads = psutil.Process().threads()
+    try:
+        threads = psutil.Process().threads()
+    except psutil.Error as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
     return {thread.id: thread.user_time + thread.system_time for thread in threads}
 
 

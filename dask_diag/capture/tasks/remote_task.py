@@ -14,6 +14,8 @@ from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from dask_diag.capture.dask_internals import GraphNode, bytes_of_result, bytes_of_task
+from dask_diag.capture.system.thread_usage import ThreadCpu
+from dask_diag.capture.system.worker_threads import WorkerThreads
 from dask_diag.capture.tasks.failure import failure_of
 from dask_diag.capture.tasks.metered import Metered, Metric
 from dask_diag.capture.tasks.metering import (
@@ -48,6 +50,7 @@ running: dict[int, Receiver] = {}
 """The computations that are running in this process, by number: where results may land."""
 
 
+_worker_threads = WorkerThreads()
 _joined = perf_counter()
 """When this process could first run tasks: when it was forked, or imported this module."""
 
@@ -62,10 +65,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class RemoteWorker(NamedTuple):
-    """A worker process: the thread of it that ran tasks, and when it joined, ``perf_counter``."""
+    """A worker process: its thread that ran tasks, when it joined, and what other threads used."""
 
     thread: int
     joined: float
+    threads: tuple[ThreadCpu, ...] = ()
 
 
 class Measurement(NamedTuple):
@@ -73,7 +77,8 @@ class Measurement(NamedTuple):
 
     `thread` ran the task in the process `pid`, which `joined` when it could first run tasks.
     `opened` is when it started to rebuild the task and its inputs, `closed` when it had pickled the
-    result; `bytes_in` is what it was sent.
+    result; `bytes_in` is what it was sent. `threads` are other threads of the process, with all
+    that they used in this computation, if that is news.
     """
 
     computation: int
@@ -94,6 +99,7 @@ class Measurement(NamedTuple):
     """An error of what was to sample it."""
     failure: tuple[str, ...] = ()
     """The message and location of the exception that ended it."""
+    threads: tuple[ThreadCpu, ...] = ()
 
 
 class Transfer:
@@ -209,6 +215,7 @@ class RemoteTask:
     def __call__(self, values: Mapping[Hashable, object]) -> Delivery:
         """Run the task and read the clocks around it."""
         hear_distributed()
+        _worker_threads.start(self.computation)
         hearing.add(self)
         listening.add(self)
         start = perf_counter()
@@ -247,7 +254,8 @@ class RemoteTask:
             metrics=tuple(metered.metrics) if metered else (),
             waits=tuple(metered.waits) if metered else (),
             stacks=self.stacks,
-            fault=self.fault,
+            threads=_worker_threads.threads(),
+            fault=self.fault or _worker_threads.fault,
         )
 
     def ended(self) -> None:

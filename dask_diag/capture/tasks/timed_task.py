@@ -143,8 +143,12 @@ class TimedTask(GraphNode):
 
     def receive(self, measurement: Measurement) -> None:
         """Record what was measured in another process."""
-        self.computation.remote_workers[measurement.pid] = RemoteWorker(
-            measurement.thread, measurement.joined
+        workers = self.computation.remote_workers
+        before = workers.get(measurement.pid)
+        workers[measurement.pid] = RemoteWorker(
+            measurement.thread,
+            measurement.joined,
+            measurement.threads or (before.threads if before else ()),
         )
         self.thread = measurement.pid
         self.cpu = measurement.cpu

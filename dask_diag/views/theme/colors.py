@@ -43,6 +43,7 @@ _AFTER_METERED = {
     Activity.GIL_WAIT: "#f28e2b",
     Activity.LOCK_WAIT: "#d9590e",
     Activity.IO_WAIT: "#96582f",
+    Activity.CHILD_WAIT: "#e2bfa4",
     Activity.SLEEP: "#fbe6b0",
     Activity.DEVICE_WAIT: "#c09f66",
     Activity.PAGE_FAULT: "#c66c6c",

@@ -1,0 +1,149 @@
+"""Tasks that wait for programs that they started, which is no I/O."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import dask.threaded
+import pytest
+
+from dask_diag import Profiler, waits
+from dask_diag.capture.sampling import linux_pipes
+from dask_diag.capture.sampling.linux_pipes import Pipes
+
+from .tables import filled_table
+from .test_finding_thresholds import by_code, with_waits
+from .test_findings_of_workers import sleeping
+from .test_machine_cpu import of_children
+from .test_waits import read_a_pipe
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
+SLEEP = ["sleep", "0.4"]
+
+
+def wait_for_its_end():
+    subprocess.run(SLEEP, check=True)
+
+
+def read_all_that_it_writes():
+    subprocess.check_output(SLEEP)
+
+
+def poll_its_pipes():
+    subprocess.run(SLEEP, check=True, capture_output=True)
+
+
+def run_in_a_shell():
+    os.system("sleep 0.4")
+
+
+@linux
+def test_waits_for_programs_are_no_waits_for_files(retried):
+    functions = [
+        *(wait_for_its_end, read_all_that_it_writes, poll_its_pipes, run_in_a_shell, read_a_pipe),
+    ]
+
+    def measure():
+        dsk = {(function.__name__, 0): (function,) for function in functions}
+        with Profiler(waits=True) as prof:
+            dask.threaded.get(dsk, list(dsk), num_workers=len(dsk))
+        rows = waits(prof.recording).to_dicts()
+        most = {}
+        for row in rows:
+            most.setdefault(row["function"], (row["activity"], row["seconds"]))
+        for function in functions:
+            is_program = function is not read_a_pipe
+            activity, seconds = most[function.__name__]
+            assert activity == ("child-wait" if is_program else "io-wait"), function
+            assert seconds > 0.3
+        assert "io-bound" not in by_code(prof.recording)
+
+    retried(measure)
+
+
+@pytest.fixture
+def cat():
+    """A program with a pipe to it and one from it."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture
+def pipe():
+    """Both of its ends are here."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+@linux
+def test_pipes_of_other_programs(cat, pipe):
+    pipes, to_it, from_it = Pipes(), cat.stdin.fileno(), cat.stdout.fileno()
+    for _ in range(2):
+        assert pipes.end_elsewhere([from_it])
+        assert pipes.end_elsewhere([to_it, from_it])
+        assert not pipes.end_elsewhere([from_it, pipe[0]])
+        assert not pipes.end_elsewhere([pipe[0]])
+    with open(__file__) as file:
+        assert not pipes.end_elsewhere([file.fileno()])
+    assert not pipes.end_elsewhere([])
+    assert not pipes.end_elsewhere([file_that_is_closed()])
+
+
+def file_that_is_closed():
+    return max(map(int, os.listdir("/proc/self/fd"))) + 1
+
+
+@linux
+def test_of_too_many_files_it_is_not_known(cat, monkeypatch):
+    monkeypatch.setattr(linux_pipes, "_MOST_FILES", 2)
+    assert not Pipes().end_elsewhere([cat.stdout.fileno()])
+
+
+class Polled(ctypes.Structure):
+    """``struct pollfd``."""
+
+    _fields_ = (("file", ctypes.c_int), ("events", ctypes.c_short), ("result", ctypes.c_short))
+
+
+@linux
+def test_which_files_are_polled():
+    array = (Polled * 3)(Polled(7, 1, 0), Polled(9, 3, 1), Polled(12, 1, 0))
+    pipes, address = Pipes(), ctypes.addressof(array)
+    assert pipes.polled(address, 3) == [7, 9, 12]
+    assert pipes.polled(address, 2) == [7, 9]
+    assert pipes.polled(address, 0) == pipes.polled(address, 100) == []
+    # No memory is there.
+    assert pipes.polled(8, 3) == []
+
+
+@pytest.mark.parametrize(("activity", "is_io"), [("io-wait", True), ("child-wait", False)])
+def test_waits_for_programs_are_no_io(activity, is_io):
+    by_name = by_code(with_waits(sleeping(16), activity))
+    assert ("io-bound" in by_name) == is_io
+    of_it = "slept or waited for I/O" if is_io else "waited for programs that they started"
+    assert by_name["too-few-threads"].evidence.startswith(f"Tasks {of_it} for 100% of their time")
+    # As many tasks as threads: there is nothing to be gained, and nothing to be said.
+    assert ("io-bound" in by_code(with_waits(sleeping(2), activity))) == is_io
+    assert "too-few-threads" not in by_code(with_waits(sleeping(2), activity))
+
+
+def test_tasks_that_wait_for_programs_and_for_files():
+    """Programs compute while tasks wait for them, and not while they wait for files."""
+    rows = []
+    for task in range(8):
+        rows += [
+            (task, "cpu-wait", 0.0, 1),
+            (task, "io-wait", 0.6, 60),
+            (task, "child-wait", 0.4, 40),
+        ]
+    columns = zip(("task", "activity", "seconds", "samples"), zip(*rows, strict=True), strict=True)
+    recording = replace(of_children(3.2), waits=filled_table("waits", dict(columns)))
+    by_name = by_code(recording)
+    assert by_name["io-bound"].evidence.startswith("Tasks waited 4.80 s for files or sockets: 60% ")
