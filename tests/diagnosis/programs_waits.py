@@ -218,6 +218,13 @@ PROGRAMS = (
         variables={"OPENBLAS_NUM_THREADS": "1"},
     ),
     Program(
+        "BLAS threads that spin",
+        systems_of_equations,
+        "thread-oversubscription",
+        settings={"scheduler": "threads", "num_workers": 4},
+        variables={"OPENBLAS_NUM_THREADS": "1"},
+    ),
+    Program(
         "BLAS threads in two processes",
         systems_of_equations,
         "thread-oversubscription",

@@ -89,22 +89,19 @@ def seconds_saved_without(
     seconds: float,
     waited: float,
     *,
-    spinning: float = 0.0,
     idle_machine: bool = False,
     idle_pools: bool = False,
 ) -> tuple[float, str]:
     """What is predicted to be gained without so many of the seconds waited, and the kind of that.
 
-    Idle is what had these CPUs: `idle_machine` or `idle_pools` of the simulator; tasks have so many
-    CPU seconds less, `spinning`. Without recorded waits the tasks may have waited for something
-    else.
+    Idle is what had these CPUs: `idle_machine` or `idle_pools` of the simulator. Without recorded
+    waits the tasks may have waited for something else.
     """
     share = min(1.0, seconds / waited) if waited else 0.0
     wait = Activity.CPU_WAIT if analysis.seconds_waited else Activity.NONCPU
-    remove = {wait: share}
-    if spinning:
-        remove[Activity.CPU] = min(1.0, spinning / analysis.cpu_in_tasks)
-    saved = analysis.seconds_saved(remove=remove, idle_machine=idle_machine, idle_pools=idle_pools)
+    saved = analysis.seconds_saved(
+        remove={wait: share}, idle_machine=idle_machine, idle_pools=idle_pools
+    )
     if isnan(saved):
         return seconds / analysis.at_once / analysis.overlap, AT_MOST
     return max(saved, 0.0), ABOUT if analysis.seconds_waited else AT_MOST

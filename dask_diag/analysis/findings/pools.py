@@ -56,19 +56,16 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
     if analysis.at_once * largest <= analysis.cpus:
         return None
     spinning, is_sampled = _spinning(analysis, pools)
-    most = cpu_waits(analysis, spinning)
-    waits = most if is_sampled else cpu_waits(analysis)
+    waits = cpu_waits(analysis, spinning if is_sampled else 0.0)
     # A task waits for its library's threads as for a lock.
     locked = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
     if (waits.waited + locked) / analysis.in_tasks < WAITED:
         return None
     share = (waits.pools + locked) / analysis.in_tasks
-    saved, kind = seconds_saved_without(
-        analysis, most.pools, most.waited, spinning=spinning, idle_pools=True
-    )
+    saved, kind = _saved(analysis, spinning)
     blocked = analysis.waits_of_tasks(Activity.CPU_WAIT)
     if locked:
-        saved += _saved_without_locks(analysis, waits, used)
+        saved += _saved_without_locks(analysis, used)
         blocked = blocked + analysis.waits_of_tasks(Activity.LOCK_WAIT)
     libraries = sorted(pool.name for pool in pools if pool.name)
     called = in_words(libraries) or "a native library whose name is not known"
@@ -104,14 +101,27 @@ def _spinning(analysis: Analysis, pools: Sequence[ThreadGroup]) -> tuple[float, 
     return max(0.0, calling - used / helpers), not isnan(share)
 
 
+def _saved(analysis: Analysis, spinning: float) -> tuple[float, str]:
+    """What is gained without the pools' threads and without spinning, and the kind of that.
+
+    While one task runs, its pool has CPUs that nobody else wants.
+    """
+    waits = cpu_waits(analysis)
+    saved, kind = seconds_saved_without(analysis, waits.pools, waits.waited, idle_pools=True)
+    alone = analysis.busy_wall * (1 - analysis.share_at_once)
+    saved += spinning * (1 - alone / analysis.in_tasks) / analysis.cpus / analysis.overlap
+    return min(saved, analysis.computing), kind
+
+
 def _spun(analysis: Analysis, spinning: float, is_sampled: bool) -> str:
     if not is_sampled or spinning < WORTH_NAMING_SPINNING * analysis.cpu_in_tasks:
         return ""
     return f", about {seconds(spinning)} of it in loops that wait for these"
 
 
-def _saved_without_locks(analysis: Analysis, waits: CpuWaits, used: float) -> float:
+def _saved_without_locks(analysis: Analysis, used: float) -> float:
     """What is gained besides if no task waits for the pools' threads, which compute no more."""
+    waits = cpu_waits(analysis)
     of_cpu = waits.pools / waits.waited if waits.waited else 0.0
     with_locks = analysis.seconds_saved(remove={Activity.CPU_WAIT: of_cpu}, idle_pools=True)
     remove = {Activity.CPU_WAIT: of_cpu, Activity.LOCK_WAIT: 1.0}
