@@ -911,7 +911,7 @@ def test_tasks_that_spin_in_calls_of_lapack_had_their_cpu_because_of_the_pool():
     assert "threads 1.00 s, about 500 ms of it in loops that wait for these; tasks" in (
         finding.evidence
     )
-    # A quarter of a second for the pool's CPU, and one on two CPUs for theirs.
+    # A quarter of a second for the pool's CPU, and as much for the tasks' own on two CPUs.
     assert (finding.kind, finding.seconds_lost) == ("about", pytest.approx(0.5))
 
 
