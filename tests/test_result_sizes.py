@@ -48,6 +48,11 @@ def test_collections_are_as_large_as_what_is_in_them():
     assert size_of([]) == sys.getsizeof([])
 
 
+def test_named_tuples_are_as_large_as_what_is_in_them():
+    result = np.linalg.qr(np.ones((30, 4)))
+    assert size_of(result) == sys.getsizeof(result) + 30 * 4 * 8 + 4 * 4 * 8
+
+
 def test_of_long_collections_some_items_are_measured_from_all_over_them():
     records = [{"name": "x" * (n % 7), "value": float(n)} for n in range(50_000)]
     true = sys.getsizeof(records) + sum(map(size_of, records))

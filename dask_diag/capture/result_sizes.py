@@ -106,6 +106,9 @@ def _measure_of(kind: type) -> Measure:
         # Results of reductions are dicts of arrays: to find out again what each of them is would
         # take longer than to measure it.
         return _SIZE_OF.setdefault(kind, _size_of_numpy_array)
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        # A namedtuple, as functions of numpy.linalg return.
+        return _size_of_sequence
     if kind.__module__.partition(".")[0] == "pandas" and hasattr(kind, "memory_usage"):
         return _size_of_table
     if hasattr(kind, "__dask_graph__"):
