@@ -1,4 +1,4 @@
-"""A command that is forked is what it is in a process of its own, so far as a program can tell."""
+"""A command that is forked is what it is in a process of its own: a program sees no difference."""
 
 from __future__ import annotations
 
