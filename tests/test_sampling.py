@@ -130,7 +130,7 @@ def test_30_to_70(get, retried):
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_functions_of_tasks_never_mix(get):
     tasks = {}
-    for n in range(20):
+    for n in range(10):
         tasks["one", n] = (some, 0.02)
         tasks["two", n] = (more, 0.02)
     _, sprof = sampled(tasks, get, interval="1ms")
