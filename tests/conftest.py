@@ -32,9 +32,13 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("search", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-# What new worker processes have imported.
+# What new worker processes have imported. They import the file of the test, too: where a function of
+# it runs in them it had better not import what draws, which takes half a second.
 multiprocessing.set_forkserver_preload(
-    ["dask.multiprocessing", "dask_diag.profilers.record", "pytest", "distributed"]
+    [
+        *("dask.multiprocessing", "dask_diag.profilers.record", "dask_diag.views.summary"),
+        *("pytest", "distributed", "hypothesis"),
+    ]
 )
 
 # A sixth of the time of a page goes into bokeh's checks of it, here and in programs that tests run.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import pty
-import subprocess
+
+from .commands import Command
 
 
 def in_terminal(command, columns=80, cwd=None, **variables):
@@ -13,7 +14,7 @@ def in_terminal(command, columns=80, cwd=None, **variables):
     environment = {"TERM": "xterm", **os.environ, **variables, "COLUMNS": str(columns)}
     streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
     pieces = []
-    with subprocess.Popen(command, env=environment, cwd=cwd, **streams) as child:
+    with Command(command, env=environment, cwd=cwd, **streams) as child:
         os.close(terminal)
         try:
             while piece := os.read(controller, 10_000):

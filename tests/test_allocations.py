@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import linecache
 import re
-import subprocess
 import sys
 import time
 import tracemalloc
@@ -33,6 +32,8 @@ from dask_diag.capture.system.allocation_lines import (
     AllocatedLine,
     LineSums,
 )
+
+from .commands import run
 
 pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
 
@@ -336,8 +337,7 @@ def test_a_program_that_is_killed_leaves_it(tmp_path):
         "os._exit(9)\n"
     )
     path = tmp_path / "run.diag"
-    command = [sys.executable, "-m", "dask_diag", "run", "--trace-memory", "-o", path, program]
-    subprocess.run(command, capture_output=True, cwd=tmp_path)
+    run("run", "--trace-memory", "-o", path, program, cwd=tmp_path)
     recording = load(path)
     assert recording.state == "truncated"
     assert by_function(recording)["keep"]["bytes"] == pytest.approx(40 * MB, rel=0.01)

@@ -16,8 +16,9 @@ import dask_diag
 from dask_diag.cli import main
 from dask_diag.cli.output import _IN_ASCII, print_result
 from dask_diag.storage import save
+from tests.commands import COMMAND, environment, run
 from tests.programs import ROOT, SEARCHED
-from tests.test_cli_run import environment, script
+from tests.test_cli_run import script
 from tests.test_compare import around, recording
 
 pytestmark = [
@@ -90,11 +91,13 @@ def nobody_reads():
 
 
 def diag(*arguments, closed=(), env=None, **streams):
+    settings = {**streams, "env": environment() if env is None else env}
+    if not closed:
+        return run(*arguments, **settings)
     shell = ["sh", "-c", 'exec "$@" ' + " ".join(f"{number}>&-" for number in closed), "sh"]
     return subprocess.run(
-        [*shell, sys.executable, "-m", "dask_diag", *arguments],
-        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
-        env=environment() if env is None else env,
+        [*shell, *COMMAND, *arguments],
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings},
         timeout=120,
         check=False,
     )
@@ -276,9 +279,9 @@ IGNORES_CTRL_C = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
 def test_a_program_for_which_ctrl_c_is_ignored_goes_on():
     """As in the background of a script."""
     name = script("compute()\nprint('waits', flush=True)\nprint(sys.stdin.read())")
-    for run in ([], ["-m", "dask_diag", "run"]):
+    for python_runs in ([sys.executable], [*COMMAND, "run"]):
         child = subprocess.Popen(
-            [*IGNORES_CTRL_C, sys.executable, *run, name],
+            [*IGNORES_CTRL_C, *python_runs, name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

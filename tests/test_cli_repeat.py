@@ -16,7 +16,8 @@ from dask_diag import load
 from dask_diag.cli import main
 from dask_diag.cli.repeat import numbered
 
-from .test_cli_run import diag, environment, script
+from .commands import COMMAND, Command, environment
+from .test_cli_run import diag, script
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
@@ -98,8 +99,8 @@ def test_a_signal_ends_the_run_and_the_series(number):
     Path("started").write_text(str(__import__("os").getpid()))
     time.sleep(60)
     """)
-    command = [sys.executable, "-m", "dask_diag", "run", "--repeat", "3", name]
-    process = subprocess.Popen(
+    command = [*COMMAND, "run", "--repeat", "3", name]
+    process = Command(
         command, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     while not (Path("started").exists() and Path("started").read_text()):

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from dask_diag import load
 from dask_diag.cli import main
 
-from .programs import SEARCHED
+from .commands import COMMAND, Command, environment, run
 from .terminal import in_terminal
 
 pytestmark = pytest.mark.leaves_files
@@ -37,12 +37,6 @@ def compute(scheduler="threads"):
 """
 
 
-def environment(**others):
-    """The variables of this process without those that change what Python does."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return {**own, "PYTHONPATH": SEARCHED, "PYTHONDONTWRITEBYTECODE": "1", **others}
-
-
 def python(*arguments, **kwargs):
     return subprocess.run(
         [sys.executable, *arguments],
@@ -56,7 +50,7 @@ def python(*arguments, **kwargs):
 
 
 def diag(*arguments, **kwargs):
-    return python("-m", "dask_diag", *arguments, **kwargs)
+    return run(*arguments, text=True, **kwargs)
 
 
 @pytest.fixture
@@ -176,8 +170,8 @@ def test_an_interrupted_script_leaves_a_recording(number):
     if __name__ == "__main__":
         dask.delayed(wait)(1).compute(scheduler="sync")
     """)
-    child = subprocess.Popen(
-        [sys.executable, "-m", "dask_diag", "run", name],
+    child = Command(
+        [*COMMAND, "run", name],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -446,9 +440,9 @@ def test_threads_that_outlive_the_program_are_waited_for(ends, status):
 @pytest.mark.parametrize(("ends", "status"), [("", 0), ("sys.exit(3)", 3), ("1 / 0", 1)])
 def test_ctrl_c_ends_the_wait_for_threads_as_it_does_without_us(ends, status):
     name = script("compute()" + OUTLIVES.format(seconds=100) + ends)
-    for run in ([], ["-m", "dask_diag", "run"]):
-        child = subprocess.Popen(
-            [sys.executable, *run, name],
+    for python_runs in ([sys.executable], [*COMMAND, "run"]):
+        child = Command(
+            [*python_runs, name],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -487,8 +481,8 @@ dask.compute(naps, scheduler="threads", num_workers=4)
 def test_ctrl_c_again_and_again_loses_no_recording(pauses):
     """The one that comes while the file or the page is written is noted, and they are."""
     Path("script.py").write_text(SLEEPS)
-    child = subprocess.Popen(
-        [sys.executable, "-m", "dask_diag", "run", "--report", "page.html", "script.py"],
+    child = Command(
+        [*COMMAND, "run", "--report", "page.html", "script.py"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -591,7 +585,7 @@ dask.compute([dask.delayed(time.sleep)(0.15) for _ in range(20)], scheduler="thr
 @pytest.mark.once
 @pytest.mark.skipif(sys.platform == "win32", reason="terminals are made with pty")
 def test_a_terminal_shows_how_far_a_long_computation_is():
-    command = [sys.executable, "-m", "dask_diag", "run", "-c", SLOW]
+    command = [*COMMAND, "run", "-c", SLOW]
     status, text = in_terminal(command, 100, NO_COLOR="1")
     assert status == 0
     assert re.search(r"\] \d\d% \| \d+/2\d \| 1\.\d+ s, about [\d.]+ m?s left \| \d+% CPU", text)
@@ -602,8 +596,8 @@ def test_a_terminal_shows_how_far_a_long_computation_is():
 
 @pytest.mark.once
 def test_a_pipe_shows_no_progress():
-    command = [sys.executable, "-m", "dask_diag", "run", "-c", SLOW]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = diag("run", "-c", SLOW)
+    assert done.returncode == 0
     assert "%" in done.stderr
     assert "Completed" not in done.stderr
     assert "left" not in done.stderr

@@ -115,7 +115,7 @@ def what_is_there(dask_worker):
 
 def work(n):
     """Long enough to be sampled."""
-    end = time.perf_counter() + 0.05
+    end = time.perf_counter() + 0.03
     while time.perf_counter() < end:
         pass
     return n + 1

@@ -9,7 +9,8 @@ import dask.threaded
 import numpy as np
 import pytest
 
-from dask_diag import Profiler, report, summary
+import dask_diag
+from dask_diag import Profiler, summary
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.state import failed_tasks
 from dask_diag.capture.tasks.failure import Failure, failure_of
@@ -60,7 +61,7 @@ def test_the_finding_the_summary_and_the_report_say_what_it_was(tmp_path):
     assert re.search(r", at \S*test_failures\.py:\d+ in load$", evidence)
     text = " ".join(summary(prof).split())
     assert "with OSError: cannot read day-3.nc" in text
-    page = report(prof, tmp_path / "page.html").read_text()
+    page = dask_diag.report(prof, tmp_path / "page.html").read_text()
     assert "Tasks that failed" in page
     assert page.count("cannot read day-3.nc") >= 2
     assert "test_failures.py:" in page

@@ -18,6 +18,7 @@ import pytest
 from dask_diag import load, record
 from dask_diag.storage.follow import FollowState
 
+from .commands import COMMAND, Command
 from .programs import SEARCHED
 from .test_live_process import run_live
 from .viewers import asked, report_at
@@ -37,8 +38,8 @@ def on_a_full_disk():
 @contextlib.contextmanager
 def viewer_of_run(*options, **settings):
     """A viewer, and what it prints; it ends by Ctrl-C and prints no traceback."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dask_diag", "live", *options, "run.diag"],
+    process = Command(
+        [*COMMAND, "live", *options, "run.diag"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -22,6 +22,7 @@ from dask_diag.errors import RecordingFileError
 from dask_diag.profilers.live_viewer import LiveViewer
 from dask_diag.storage.follow import Follower, FollowState
 
+from .commands import COMMAND, Command
 from .recordings import example
 from .viewers import asked
 
@@ -123,8 +124,8 @@ LIVE = ("--live", "--no-browser")
 
 def run_live(*arguments, options=LIVE, **settings):
     Path("script.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "dask_diag", "run", *options, "-o", "run.diag"]
-    return subprocess.Popen(
+    command = [*COMMAND, "run", *options, "-o", "run.diag"]
+    return Command(
         [*command, "script.py", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 
 import pytest
@@ -17,6 +16,7 @@ from dask_diag.cli import main
 from dask_diag.live import top
 from dask_diag.storage.writing import Writer
 
+from .commands import COMMAND, Command
 from .recordings import example
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
@@ -71,8 +71,8 @@ def test_in_a_terminal_it_is_left_and_the_writer_goes_on(leaves_by):
         writer.append(example(50))
         controller, terminal = pty.openpty()
         before = termios.tcgetattr(terminal)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dask_diag", "top", "run.diag"],
+        process = Command(
+            [*COMMAND, "top", "run.diag"],
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,

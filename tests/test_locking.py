@@ -15,6 +15,8 @@ from dask_diag import Profiler, load, record
 from dask_diag.errors import RecordingFileError
 from dask_diag.storage import locking, save
 
+from .commands import run
+
 pytestmark = pytest.mark.leaves_files
 
 RECORDS = r"""
@@ -99,12 +101,7 @@ def test_another_process_is_separate_and_readers_are_not(other):
 @pytest.mark.once
 def test_a_program_is_not_run_whose_recording_another_writes(other):
     child, _ = other()
-    done = subprocess.run(
-        [sys.executable, "-m", "dask_diag", "run", "-f", "-o", "run.diag", "-c", "print('ran')"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run("run", "-f", "-o", "run.diag", "-c", "print('ran')", text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert "another process is writing it" in done.stderr
     assert len(done.stderr.splitlines()) == 1

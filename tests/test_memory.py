@@ -17,6 +17,7 @@ import dask.threaded
 import numpy as np
 import pytest
 
+import dask_diag
 from dask_diag import (
     DiagnosticError,
     MemorySampler,
@@ -25,7 +26,6 @@ from dask_diag import (
     ResourceProfiler,
     memory_usage,
     summary,
-    visualize,
 )
 from dask_diag.builders.recording import memory_table
 from dask_diag.capture.cluster.recorder import ClusterRecorder
@@ -562,7 +562,7 @@ def test_hostile_labels_are_drawn_as_text(tmp_path):
     sampler = sampler_by_hand(**{hostile: [(1, 10 * MB), (2, 20 * MB)]})
     sampler.session.start, sampler.session.stop = 0.0, 3.0
     path = tmp_path / "page.html"
-    visualize(sampler, path, show=False)
+    dask_diag.visualize(sampler, path, show=False)
     assert "<script>alert(1)" not in path.read_text()
     path.unlink()
     assert "\x1b" not in summary(sampler)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from operator import add
@@ -30,6 +28,7 @@ from dask_diag.cli import main
 from dask_diag.profilers import hook_cost, task_diagnostic
 from dask_diag.schema import PROFILING
 
+from .commands import run
 from .recordings import NOTHING
 from .tables import filled_table
 
@@ -274,7 +273,7 @@ def test_the_command_line_has_an_option_for_them(tmp_path):
 def test_run_has_the_option_too(tmp_path):
     program = "import dask; dask.delayed(int)(1).compute(scheduler='threads')"
     for options, is_shown in (([], False), (["--verbose"], True)):
-        command = [sys.executable, "-m", "dask_diag", "run", "-f", *options, "-c", program]
-        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        ended = run("run", "-f", *options, "-c", program, cwd=tmp_path, text=True)
+        assert ended.returncode == 0
         assert "Profiling" in ended.stderr
         assert ("as calibrated" in ended.stderr) == is_shown

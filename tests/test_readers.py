@@ -172,8 +172,9 @@ class Stream:
     def take(self):
         """Take what is new; all that is known now is of it and of what was taken before."""
         (new, in_flight), (released, held) = self._tasks.take(), self._cache.take()
-        self.tasks.append(new["tasks"])
-        self.cache.append(released["cached_results"])
+        # Most are empty: hundreds of them would take longer to put together than all else.
+        self.tasks += [table for table in (new["tasks"],) if len(table)]
+        self.cache += [table for table in (released["cached_results"],) if len(table)]
         return (
             self._functions([*self.tasks, in_flight["tasks"]]),
             self._functions([*self.cache, held["cached_results"]]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import io
-import subprocess
 import sys
 import tokenize
 import zipfile
@@ -29,6 +28,7 @@ from dask_diag.capture.system.redaction.text import (
 from dask_diag.model.table import Table
 from dask_diag.profilers.group import ProfilerGroup
 
+from .commands import run as run_command
 from .secrets_in_code import HIDDEN, INNOCENT, SECRET, SHAPES
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
@@ -435,12 +435,11 @@ def test_the_command_line_masks_the_program_and_can_leave_it_out():
         "import dask\npassword = 'hunter2'\nvisible_marker = dask.delayed(sum)([1]).compute()\n"
     )
 
-    def run(*options):
-        command = [sys.executable, "-m", "dask_diag", "run", "-qf", *options, "script.py"]
-        subprocess.run(command, timeout=120, check=True)
+    def contents_with(*options):
+        assert run_command("run", "-qf", *options, "script.py").returncode == 0
         return list(contents_of("script.diag"))
 
-    contents = run()
+    contents = contents_with()
     assert any(b"visible_marker" in data for data in contents)
     assert not [data for data in contents if SECRET.encode() in data]
-    assert not [data for data in run("--no-code") if b"visible_marker" in data]
+    assert not [data for data in contents_with("--no-code") if b"visible_marker" in data]

@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 import dask_diag
-from dask_diag import DiagnosticError, Profiler, Recording, SamplingProfiler, summary, visualize
+from dask_diag import DiagnosticError, Profiler, Recording, SamplingProfiler, summary
 from dask_diag.analysis.call_tree import NOT_SAMPLED
 from dask_diag.capture.sampling import call_tree as stacks
 from dask_diag.capture.sampling import sampler as sampler_module
@@ -130,7 +130,7 @@ def test_30_to_70(get, retried):
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_functions_of_tasks_never_mix(get):
     tasks = {}
-    for n in range(20):
+    for n in range(10):
         tasks["one", n] = (some, 0.02)
         tasks["two", n] = (more, 0.02)
     _, sprof = sampled(tasks, get, interval="1ms")
@@ -671,7 +671,7 @@ def test_summary_export_and_picture(tmp_path, monkeypatch):
     sprof.export(tmp_path / "profile.folded", function="nap", overwrite=True)
     assert "some" not in (tmp_path / "profile.folded").read_text()
     sprof.visualize(show=False, filename=tmp_path / "flame.html")
-    visualize([prof, sprof], show=False, filename=tmp_path / "both.html")
+    dask_diag.visualize([prof, sprof], show=False, filename=tmp_path / "both.html")
     for name in os.listdir(tmp_path):
         (tmp_path / name).unlink()
 

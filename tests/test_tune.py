@@ -27,8 +27,8 @@ from dask_diag.tuning.gains import MIN_RUNS
 from dask_diag.tuning.settings import Setting, combined, filled, of_parameter
 from dask_diag.tuning.trials import ChildRunner, Program
 
+from .commands import COMMAND, Command, environment
 from .sleeping_tasks import sleeping
-from .test_cli_run import environment
 from .test_tune_race import recorded
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
@@ -334,8 +334,8 @@ def test_ctrl_c_shows_what_is_known_and_leaves_no_child(number):
         time.sleep(300)
 """
     )
-    command = [sys.executable, "-m", "dask_diag", "tune", "--only", "--workers", "2,3", name]
-    process = subprocess.Popen(
+    command = [*COMMAND, "tune", "--only", "--workers", "2,3", name]
+    process = Command(
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     while len(list(Path().glob("ran-*"))) < 4:
@@ -375,8 +375,8 @@ def test_progress_is_shown_on_a_terminal():
     # A setting that looks hopeless after its recording would not be run.
     name = write(SLEEPS.replace("0.2", "0.05"))
     options = ["--only", "--workers", "12"]
-    command = [sys.executable, "-m", "dask_diag", "tune", *options, name]
-    process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=follower)
+    command = [*COMMAND, "tune", *options, name]
+    process = Command(command, env=environment(), stdout=subprocess.PIPE, stderr=follower)
     os.close(follower)
     shown, is_interrupted = b"", False
     with open(leader, "rb", buffering=0) as terminal:
