@@ -44,6 +44,13 @@ VARIABLES = environment(OPENBLAS_NUM_THREADS="1")
 """Those of most commands that tests start, as the fixture `programs_start_quickly` has it."""
 
 
+def number_read(pipe):
+    """A number that the server wrote."""
+    content = os.read(pipe, 4)
+    assert len(content) == 4, "the process that is forked has ended"
+    return int.from_bytes(content, "little")
+
+
 class Server:
     """The process that is forked; it ends with this one."""
 
@@ -75,7 +82,7 @@ class Server:
             socket.send_fds(self.connection, [content], [*streams, written])
         finally:
             os.close(written)
-        return int.from_bytes(os.read(status, 4), "little"), status
+        return number_read(status), status
 
 
 @functools.cache
@@ -133,7 +140,7 @@ class Command(subprocess.Popen):
             return super()._try_wait(wait_flags)
         if wait_flags & os.WNOHANG and not select.select([self._status], [], [], 0)[0]:
             return 0, 0
-        ended = int.from_bytes(os.read(self._status, 4), "little")
+        ended = number_read(self._status)
         os.close(self._status)
         return self.pid, ended
 

@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from .commands import COMMAND, Command, environment
+from . import commands
+from .commands import COMMAND, Command, Server, environment
 
 pytestmark = [
     pytest.mark.once,
@@ -93,3 +94,17 @@ def test_it_can_be_polled_signalled_and_waited_for(number):
         process.send_signal(number)
         process.communicate(timeout=60)
     assert process.returncode == process.poll() == process.wait() == -number
+
+
+def test_without_its_server_a_command_is_an_error_and_no_success(monkeypatch):
+    server = Server()
+    monkeypatch.setattr(commands, "server_of", lambda process: server)
+    with Command([*COMMAND, "run", "-qf", "-c", "input()"], stdin=-1, env=environment()) as process:
+        server.process.kill()
+        server.process.wait()
+        with pytest.raises(AssertionError, match="the process that is forked has ended"):
+            process.wait(10)
+        os.kill(process.pid, signal.SIGKILL)
+        # There is nobody left who could wait for it.
+        process.returncode = -signal.SIGKILL
+    server.connection.close()
