@@ -31,7 +31,7 @@ _NAMES = {
     Activity.FAILED: "tasks that failed",
     Activity.UNFINISHED: "tasks that did not finish",
     Activity.OVERHEAD: "no task: scheduler at work",
-    Activity.STARTUP: "no task: imports, processes start",
+    Activity.STARTUP: "imports, processes start",
     Activity.GRAPH: "no task: graph prepared",
     Activity.IDLE: "no task to run",
     Activity.OTHER: "not known",
