@@ -21,6 +21,7 @@ from dask_diag.views.thread_lines import thread_lines
 
 from .tables import filled_table
 from .test_finding_thresholds import by_code, two_at_once, with_waits
+from .test_threads import needs_openblas
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's clocks")
 
@@ -228,10 +229,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("context", ["spawn", "fork"])
 def test_threads_in_a_worker_process(context, retried):
     """One of Python's, and one of a library that has two, with the one that calls it."""
-    numpy = pytest.importorskip("numpy")
-    built_with = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]["name"]
-    if "openblas" not in built_with:
-        pytest.skip("numpy with another BLAS than OpenBLAS")
+    needs_openblas()
 
     def measure():
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}

@@ -32,7 +32,8 @@ THREAD_KINDS = {
     "native": "Threads that a native library started, such as BLAS.",
     "ended": "Threads that ended meanwhile, of whatever kind.",
 }
-"""What a thread of the computing process can be; the CPU of that process is divided into these."""
+"""What a thread can be. The CPU of the computing process is divided into these; of worker processes
+it is that of the threads that run no tasks."""
 
 
 UNKNOWN_WORKER = "unknown"

@@ -12,7 +12,7 @@ from dask_diag.capture.system.linux_processes import LinuxReader
 __all__ = ["Pipes"]
 
 _MOST_FILES = 64
-"""Of more open files of this process it is not known which are pipes: to ask takes 5 us each."""
+"""Of more open files of this process it is not known which are pipes: to ask takes 5 µs each."""
 _MOST_POLLED = 8
 """Subprocess polls three at most."""
 _POLLED_BYTES = 8
