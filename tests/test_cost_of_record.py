@@ -4,96 +4,100 @@ from __future__ import annotations
 
 import random
 import sys
-from functools import partial
 
 import numpy as np
 import pytest
+from dask.callbacks import Callback
 from dask.local import get_sync
 
-from dask_diag import Profiler
-from dask_diag.builders import incremental_results
-from dask_diag.builders.incremental_results import IncrementalCachedResults
+from dask_diag import CacheProfiler, Profiler
+from dask_diag.builders import tasks
+from dask_diag.builders.cached_results import CachedResults, NewResults
 from dask_diag.builders.incremental_tasks import IncrementalTasks
 from dask_diag.builders.keys import keys_columns
 from dask_diag.builders.stacks import SeenBefore, stacks_as_seen
-from dask_diag.capture.cached_results import CachedResults
-from dask_diag.capture.computation import Computation
 from dask_diag.capture.result_sizes import ResultSizes
 from dask_diag.capture.sampling.bins import Run
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.stack_sample import Line
 from dask_diag.capture.sampling.stack_walker import Stack
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.table import Table
 
 
-@pytest.fixture
-def as_text(monkeypatch):
-    """The keys of results that were made into text, each time."""
+def came(columns, dependents, counts=(), depends_on=()):
+    """Results that came one after the other, at 1, 2, … seconds."""
+    count = len(columns)
+    dependencies = list(counts) or [0] * count, list(depends_on)
+    return NewResults.of(columns, [8] * count, np.arange(1.0, count + 1), dependents, dependencies)
+
+
+def numbered(count):
+    return Table({"row": np.arange(count)})
+
+
+def test_keys_of_results_are_made_into_text_with_those_of_their_tasks(monkeypatch):
     made = []
 
     def counted(keys, named):
         made.extend(keys)
         return keys_columns(keys, named)
 
-    monkeypatch.setattr(incremental_results, "keys_columns", counted)
-    return made
+    monkeypatch.setattr(tasks, "keys_columns", counted)
+    dsk = {("held", n): (int, n) for n in range(100)} | {("late", n): (abs, n) for n in range(9)}
+    written = []
+    with Profiler() as prof, CacheProfiler() as cprof:
+        stream = IncrementalTasks(prof.session, results=cprof)
+        with Callback(posttask=lambda *_: written.append(stream.take())):
+            get_sync(dsk, list(dsk))
+        last = stream.take()[0]["cached_results"]
+    assert [len(provisional["cached_results"]) for _, provisional in written][-5:] == [
+        104,
+        105,
+        106,
+        107,
+        108,
+    ]
+    assert sorted(last["key"].tolist()) == sorted(map(str, dsk))
+    assert len(made) <= len(dsk) + len(written)
 
 
-def with_results(keys=()):
-    """Results that came at 1 s and have 8 bytes; `come` and `release` go on with them."""
-    results = CachedResults({})
-    results.state = {"dependencies": {}, "dependents": {}, "released": set()}
-    come(results, dict.fromkeys(keys, (8, 1.0)))
-    return results
-
-
-def come(results, values):
-    for key, value in values.items():
-        results.new_numbers.extend(value)
-        results.new_keys.append(key)
-
-
-def release(results, keys, time):
-    """The last task comes that depends on these, and is released itself at once."""
-    last = ("last", time)
-    results.state["dependencies"][last] = list(keys)
-    results.state["dependents"].update({key: {last} for key in keys})
-    results.state["released"].update(keys)
-    come(results, {last: (1, time)})
-    results.released_and_cached(0)
-    del results.cached[last]
-
-
-def test_keys_of_cached_results_are_made_into_text_once_however_often_they_are_written(as_text):
-    results = with_results(("held", n) for n in range(100))
-    incremental = IncrementalCachedResults(lambda: [(computation, results)])
-    computation = Computation({})
-    rounds = [incremental.take()[1]["cached_results"] for _ in range(10)]
-    assert [len(table) for table in rounds] == [100] * 10
-    assert len(as_text) == 100
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_cached_results_are_those_of_the_moment_as_they_come_and_go(seed, as_text):
+@pytest.mark.parametrize("seed", range(20))
+def test_cached_results_are_those_of_the_moment_as_they_come_and_go(seed):
+    """Against what is found result by result."""
     chance = random.Random(seed)
-    results, computation = with_results(), Computation({})
-    incremental = IncrementalCachedResults(lambda: [(computation, results)])
-    expected_released = []
-    for step in range(12):
-        for n in range(chance.randrange(4)):
-            # Keys of two kinds, whose texts are made in different ways; and one without a name.
-            key = chance.choice([("held", step, n), f"text-{step}-{n}", step * 10 + n])
-            come(results, {key: (chance.randrange(99), float(step))})
-        cached = list(results.released_and_cached(0)[1])
-        released = chance.sample(cached, len(cached) // 3)
-        release(results, released, step + 0.5)
-        new, now = (tables["cached_results"] for tables in incremental.take())
-        assert new["key"].tolist() == list(map(str, released))
-        expected_released += released
-        columns = ("key", "metric", "start") if len(now) else ()
-        rows = list(zip(*(now[name].tolist() for name in columns), strict=True))
-        assert rows == [(str(key), *value) for key, value in results.cached.items()]
-    # Once while a result is cached, and once when it was released.
-    assert len(as_text) <= 2 * (len(expected_released) + len(results.cached))
+    count = 60
+    needs = [chance.sample(range(row), min(row, chance.randrange(4))) for row in range(count)]
+    needed_by = [[row for row in range(count) if other in needs[row]] for other in range(count)]
+    is_requested = [chance.random() < 0.2 for _ in range(count)]
+    dependents = [
+        0 if requested else len(rows)
+        for requested, rows in zip(is_requested, needed_by, strict=True)
+    ]
+    results, released, first = CachedResults(), [], 0
+    while first < count:
+        stop = min(count, first + chance.randrange(12))
+        part = range(first, stop)
+        new = NewResults.of(
+            Table({"row": np.arange(first, stop)}),
+            [float(row) for row in part],
+            np.arange(first, stop) + 0.5,
+            dependents[first:stop],
+            ([len(needs[row]) for row in part], [other for row in part for other in needs[row]]),
+        )
+        table = results.add(new)
+        released += list(zip(*map(table.__getitem__, table.columns), strict=True))
+        first = stop
+        last = {row: max(needed_by[row]) for row in range(stop) if dependents[row]}
+        gone = {row for row, task in last.items() if task < stop}
+        assert {row for row, *_ in released} == gone
+        now = results.until(99.0)
+        assert (now["row"].tolist() if len(now) else []) == [
+            row for row in range(stop) if row not in gone
+        ]
+    assert [last[row] for row, *_ in released] == sorted(map(last.get, gone))
+    for row, metric, start, end in released:
+        assert (metric, start, end) == (row, row + 0.5, last[row] + 0.5)
 
 
 def calls_of(work):
@@ -122,33 +126,47 @@ def test_a_result_of_a_reduction_is_measured_in_few_calls():
     assert calls_of(lambda: sizes.size_of(result)) <= 18
 
 
-def test_a_result_that_is_released_takes_few_calls():
-    keys = [("held", n) for n in range(100)]
-    results = with_results(keys)
-    results.released_and_cached(0)
-    calls = [
-        calls_of(partial(release, results, some, 2.0 + len(some))) / len(some)
-        for some in (keys[:20], keys[20:92])
-    ]
-    # Of which five are those of `release` above, divided among 20.
-    assert max(calls) <= 9
-    assert list(results.cached) == keys[92:]
-    assert results.keys == keys[:92]
+def test_what_is_found_of_many_results_takes_no_more_calls_than_of_few():
+    def calls(count):
+        results = CachedResults()
+        results.add(came(numbered(count), [1] * count))
+        new = came(numbered(count), [0] * count, [1] * count, range(count))
+        calls = calls_of(lambda: results.add(new))
+        assert len(results.columns) == count
+        return calls
+
+    assert calls(2_000) == calls(20) < 200
+
+
+def test_a_result_takes_few_calls_while_tasks_run():
+    cprof = CacheProfiler(ResultSizes())
+    start, start_state, _, posttask, finish = cprof._callback
+    counts, array = [], np.ones(3)
+
+    def counted(key, value, *others):
+        counts.append(calls_of(lambda: posttask(key, array, *others)))
+
+    callback = (start, start_state, None, counted, finish)
+    dsk = {("f", n): (abs, n) for n in range(9)}
+    get_sync(dsk, list(dsk), callbacks=[callback])
+    assert len(cprof.results) == 9
+    # Its clock, its size, its row and its key.
+    assert max(counts[1:]) <= 10
 
 
 def test_names_of_results_that_are_cached_no_more_do_not_gather():
-    results, computation = with_results(), Computation({})
-    incremental = IncrementalCachedResults(lambda: [(computation, results)])
-    come(results, {("held", 0): (8, 1.0)})
-    for step in range(200):
-        # Each of another name, as those of `dask.delayed` are.
-        come(results, {(f"{step}-{n}", 0): (8, 1.0) for n in range(10)})
-        cached = results.released_and_cached(0)[1]
-        old = [key for key in cached if not key[0].startswith(("held", f"{step}-"))]
-        release(results, old, 2.0 + step)
-        cached = incremental.take()[1]["cached_results"]
-        assert len(cached) == 11
-        assert len(cached["key"].heads.values) <= 500
+    results = CachedResults()
+    texts = [["('held', 0)"], *([f"('{step}-{n}', 0)" for n in range(10)] for step in range(200))]
+    for step, keys in enumerate(texts):
+        # Each of another name, as those of `dask.delayed` are; those before are taken.
+        columns = Table({"key": PrefixStrings.of(keys), "function": Categorical.of(keys)})
+        before = range(10 * (step - 2) + 1, 10 * (step - 1) + 1) if step > 1 else ()
+        counts = [len(before), *[0] * (len(keys) - 1)]
+        results.add(came(columns, [int(step > 0)] * len(keys), counts, before))
+        results.drop_names()
+        assert len(results.columns) == (11 if step else 1)
+        assert len(results.columns["key"].heads.values) <= 500
+        assert results.columns["key"].tolist() == (["('held', 0)", *keys] if step else keys)
 
 
 def test_the_tree_of_calls_is_made_again_only_where_it_has_grown():

@@ -13,7 +13,6 @@ import pytest
 
 import dask_diag.capture.computation_end
 from dask_diag import CacheProfiler, Profiler, ProgressBar, SamplingProfiler, context_meter
-from dask_diag.builders.incremental_results import IncrementalCachedResults
 from dask_diag.builders.incremental_tasks import IncrementalTasks
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table, stack
@@ -165,19 +164,18 @@ class Stream:
     """A recording that is written while computations run, as `record` does it; the parts so far."""
 
     def __init__(self, prof, cprof):
-        self._tasks = IncrementalTasks(prof.session)
-        self._cache = IncrementalCachedResults(cprof.cached_results)
+        self._source = IncrementalTasks(prof.session, results=cprof)
         self.tasks, self.cache = [], []
 
     def take(self):
         """Take what is new; all that is known now is of it and of what was taken before."""
-        (new, in_flight), (released, held) = self._tasks.take(), self._cache.take()
+        new, provisional = self._source.take()
         # Most are empty: hundreds of them would take longer to put together than all else.
         self.tasks += [table for table in (new["tasks"],) if len(table)]
-        self.cache += [table for table in (released["cached_results"],) if len(table)]
+        self.cache += [table for table in (new["cached_results"],) if len(table)]
         return (
-            self._functions([*self.tasks, in_flight["tasks"]]),
-            self._functions([*self.cache, held["cached_results"]]),
+            self._functions([*self.tasks, provisional["tasks"]]),
+            self._functions([*self.cache, provisional["cached_results"]]),
         )
 
     def _functions(self, tables):

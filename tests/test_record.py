@@ -31,11 +31,11 @@ from dask_diag import (
     load,
     record,
 )
-from dask_diag.builders import incremental_results
+from dask_diag.builders import incremental_computation
 from dask_diag.builders.chunks import ChunkBuilder
-from dask_diag.builders.incremental_results import IncrementalCachedResults
 from dask_diag.builders.incremental_tasks import IncrementalTasks
 from dask_diag.builders.keys import function_of_key, keys_columns
+from dask_diag.builders.tasks import tasks_of
 from dask_diag.capture import computation_end
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.table import Table
@@ -276,14 +276,14 @@ def test_a_computation_may_end_while_its_results_are_written(monkeypatch):
     def end_it_now(*args):
         release.set()
         computing.join()
-        return keys_columns(*args)
+        return tasks_of(*args)
 
-    monkeypatch.setattr(incremental_results, "keys_columns", end_it_now)
-    with CacheProfiler() as cprof:
+    monkeypatch.setattr(incremental_computation, "tasks_of", end_it_now)
+    with Profiler() as prof, CacheProfiler() as cprof:
         computing = threading.Thread(target=dask.threaded.get, args=({"plain": (wait,)}, "plain"))
         computing.start()
         assert started.wait(30)
-        stream = IncrementalCachedResults(cprof.cached_results)
+        stream = IncrementalTasks(prof.session, results=cprof)
         tables = [stream.take()[0]["cached_results"] for _ in range(2)]
     assert [len(table) for table in tables] == [0, 1]
     assert tables[1]["function"].tolist() == ["wait"]
@@ -293,7 +293,7 @@ def test_a_fault_of_our_own_is_reported_and_all_is_saved_at_the_end(often, monke
     def fail(self):
         raise RuntimeError("own")
 
-    monkeypatch.setattr(IncrementalCachedResults, "take", fail)
+    monkeypatch.setattr(IncrementalTasks, "take", fail)
     with record("run.diag") as run:
         assert dask.threaded.get(graph(), "c") == 1
         time.sleep(0.02)
@@ -309,7 +309,7 @@ def test_what_fails_is_saved_where_the_block_was_entered(often, monkeypatch, tmp
     other = tmp_path / "elsewhere" / "run.diag"
     other.write_text("the user's")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(IncrementalCachedResults, "take", fail)
+    monkeypatch.setattr(IncrementalTasks, "take", fail)
     with record("run.diag") as run:
         os.chdir("elsewhere")
         assert dask.threaded.get(graph(), "c") == 1

@@ -180,6 +180,7 @@ def test_tasks_are_as_they_were_captured():
         spans=SpansOfTasks(["f-1", "g-1", "g-2"], {"g-1": "loading"}),
         dependencies=Dependencies(),
         sizes=array("d", [16.0]),
+        dependents=array("I"),
         **NO_LOGS,
     )
     table = tasks_of(ON_TWO_THREADS, captured, workers := {})

@@ -11,10 +11,8 @@ import numpy as np
 
 from dask_diag.builders.cluster_processes import with_places
 from dask_diag.builders.constants import constant
-from dask_diag.builders.keys import keys_columns
 from dask_diag.builders.threads import task_threads, threads_table
 from dask_diag.builders.workers import workers_table
-from dask_diag.capture.cached_results import CachedResultsSnapshot
 from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.run_id import run_id
 from dask_diag.capture.session import Session
@@ -26,12 +24,10 @@ from dask_diag.capture.system.usage import NOT_LISTED, processors
 from dask_diag.columns import Categorical, FloatArray, PrefixStrings
 from dask_diag.model import tables
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import Table, stack
+from dask_diag.model.table import Table
 
 __all__ = [
     "build_recording",
-    "cached_results_of",
-    "cached_results_table",
     "computations_table",
     "environment_table",
     "memory_table",
@@ -97,38 +93,6 @@ def computations_table(computations: Sequence[ComputationInfo], now: float) -> t
             "cluster": constant("", len(computations)),
             "call_site": Categorical.of(computation.call_site for computation in computations),
             "error": Categorical.of(computation.error for computation in computations),
-        }
-    )
-
-
-def cached_results_table(
-    cached_results: Iterable[tuple[str, CachedResultsSnapshot]],
-) -> tables.CachedResults:
-    """`Recording.cached_results` of computations by name, in the order of release."""
-    parts = [
-        cached_results_of(
-            computation, results.rows, *keys_columns(list(results.keys), dict(results.names))
-        )
-        for computation, results in cached_results
-    ]
-    return stack([*parts, tables.CachedResults.empty()])
-
-
-def cached_results_of(
-    computation: str, rows: bytes, keys: PrefixStrings, functions: Categorical
-) -> tables.CachedResults:
-    """`Recording.cached_results` of results that one computation cached."""
-    if not rows:
-        return tables.CachedResults.empty()
-    numbers = np.frombuffer(rows, dtype=float).reshape(-1, 3)
-    return tables.CachedResults(
-        {
-            "key": keys,
-            "function": functions,
-            "computation": constant(computation, len(keys)),
-            "metric": numbers[:, 0].copy(),
-            "start": numbers[:, 1].copy(),
-            "stop": numbers[:, 2].copy(),
         }
     )
 

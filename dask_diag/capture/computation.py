@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from itertools import count
 from threading import get_ident
 from time import perf_counter
@@ -89,8 +89,13 @@ class Computation:
         What is called with an error of the probes, and where samples of stacks are counted.
     rows, keys
         `ROW` upon `ROW` as tasks were collected, and their keys: a row is there before its key.
-    is_measured, sizer, sizes
-        Whether a diagnostic measures tasks for all, which one measures results; their bytes by row.
+    is_measured, keeper
+        Whether a diagnostic measures tasks for all; and which one adds the rows: that one, or one
+        that measures results only.
+    requested : set or None
+        The keys that the caller asked for, if a diagnostic measures results.
+    sizes : array of float or None
+        The bytes of the result of each row, if one measures them: a row may be there just before.
     """
 
     __slots__ = (
@@ -108,6 +113,7 @@ class Computation:
         "graph_bytes",
         "hooks",
         "is_measured",
+        "keeper",
         "keys",
         "metrics",
         "number",
@@ -116,9 +122,9 @@ class Computation:
         "prepared",
         "probes",
         "remote_workers",
+        "requested",
         "rows",
         "sampling_failed",
-        "sizer",
         "sizes",
         "span",
         "stacks",
@@ -154,8 +160,9 @@ class Computation:
         self.done_at_end = (0, 0)
         self.worker_id: object = None
         self.is_measured = False
-        self.sizer: object = None
-        self.sizes = array("d")
+        self.keeper: object = None
+        self.requested: Collection[Hashable] | None = None
+        self.sizes: array[float] | None = None
         self.rows: bytearray | bytes = bytearray()
         self.keys: list[Hashable] = []
         self.exceptional: dict[int, Exceptional] = {}
@@ -252,16 +259,6 @@ class Computation:
             self.transfers.add(self.done, wrapper.transfer)
             wrapper.transfer = None
         return wrapper
-
-    def note_size(self, key: Hashable, size: float) -> None:
-        """Note the size of a result when its task gets its row, just before that or just after."""
-        sizes, keys = self.sizes, self.keys
-        row = len(keys) - 1 if keys and keys[-1] is key else len(keys)
-        if row != len(sizes):
-            # The task before got no row, or there was no size of it.
-            del sizes[row:]
-            sizes.extend([_NAN] * (row - len(sizes)))
-        sizes.append(size)
 
     def add_metered_key(self, key: Hashable, wrapper: TimedTask) -> None:
         """Add the key of the last row, and before it what its task metered and waited for."""

@@ -87,7 +87,8 @@ def _release(computation: Computation) -> None:
     computation.annotated = {}
     computation.dsk = {}
     computation.state = {}
-    computation.sizer = None
+    computation.keeper = None
+    computation.requested = None
     computation.planned = None
     computation.probes = {}
     computation.before_tasks = ()

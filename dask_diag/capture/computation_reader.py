@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Mapping, Sequence
 from threading import get_ident
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.snapshot import NOTHING_LEFT, ComputationInfo, ComputationSnapshot, TaskRows
 from dask_diag.capture.system.usage import NativePool, Usage
-from dask_diag.capture.tasks.dependencies import Dependencies
+from dask_diag.capture.tasks.dependencies import Dependencies, dependents_of
 from dask_diag.capture.tasks.in_flight import InFlight
 from dask_diag.capture.tasks.keys import NamesOfPlainKeys, keys_since
 from dask_diag.capture.tasks.task_log import SpansOfTasks
 from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.schema import Outcome
 
-__all__ = ["collected_and_in_flight", "info_at_end", "info_of", "rows_of", "snapshot_of"]
+__all__ = [
+    "collected_and_in_flight",
+    "dependents_of_rows",
+    "info_at_end",
+    "info_of",
+    "rows_of",
+    "snapshot_of",
+]
 
 _NAN = float("nan")
 
@@ -130,5 +138,19 @@ def rows_of(
         metrics=metrics,
         transfers=transfers,
         waits=waits,
-        sizes=computation.sizes[:done],
+        sizes=_sizes_of(computation, done),
+        dependents=dependents_of_rows(computation, all_keys),
     )
+
+
+def _sizes_of(computation: Computation, done: int) -> array[float]:
+    """The bytes of the results of the first rows."""
+    return array("d") if computation.sizes is None else computation.sizes[:done]
+
+
+def dependents_of_rows(computation: Computation, keys: Sequence[Hashable]) -> array[int]:
+    """How many tasks depend on the result of each of these; none if results are not measured."""
+    requested = computation.requested
+    if requested is None:
+        return array("I")
+    return dependents_of(keys, computation.state, requested)

@@ -67,6 +67,7 @@ class ResultSizes:
     """
 
     __name__ = "nbytes"
+    are_integers = True
 
     def __init__(self) -> None:
         self.unknown: dict[str, int] = {}

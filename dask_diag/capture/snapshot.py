@@ -98,6 +98,9 @@ class TaskRows(NamedTuple):
     metrics, transfers, waits : Metrics, Transfers, Waits
     sizes : array of float
         The bytes of the results of the first rows; none if they were not measured.
+    dependents : array of int
+        How many tasks depend on the result of each row: see `dependents_of`; none if results were
+        not measured.
     """
 
     rows: bytes | bytearray
@@ -110,12 +113,13 @@ class TaskRows(NamedTuple):
     transfers: Transfers
     waits: Waits
     sizes: array[float]
+    dependents: array[int]
 
 
 class ComputationSnapshot:
     """A computation and its tasks; none equals another.
 
-    A plain class, as to make a dataclass takes a tenth of the import of this package.
+    A plain class, as to make a dataclass counts a tenth of the import of this package.
     """
 
     __slots__ = ("__weakref__", "info", "tasks")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import namedtuple
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from math import isnan
 from time import perf_counter
@@ -11,20 +12,16 @@ from typing import TYPE_CHECKING
 
 from dask.utils import funcname
 
-from dask_diag.capture.cached_results import (
-    CACHED_RESULT,
-    CachedResults,
-    CachedResultsSnapshot,
-)
 from dask_diag.capture.computation import STATE_KEY, Computation
 from dask_diag.capture.computation_reader import snapshot_of
-from dask_diag.capture.dask_internals import Graph, SchedulerState
+from dask_diag.capture.dask_internals import Graph, SchedulerState, scheduler_locals
 from dask_diag.capture.result_sizes import ResultSizes
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
+from dask_diag.capture.tasks.task_row import pack_row
 from dask_diag.errors import ArgumentTypeError
 from dask_diag.formatting import BYTES, counted, percent
-from dask_diag.profilers.hook_cost import TASKS, seconds_per_task
+from dask_diag.profilers.hook_cost import rehearse_results, seconds_per_task
 from dask_diag.profilers.on_clusters import OnClusters
 from dask_diag.profilers.result_metric import CheckedMetric, ResultMetric, unit_of
 from dask_diag.validation import text
@@ -43,6 +40,7 @@ CacheData = namedtuple("CacheData", ("key", "task", "metric", "cache_time", "fre
 
 _NAMED = 3
 """Types of results that a notice names."""
+_NAN = float("nan")
 
 
 class CacheProfiler(OnClusters):
@@ -71,7 +69,8 @@ class CacheProfiler(OnClusters):
 
     Notes
     -----
-    The work per task grows with the number of its inputs, not with what has been done or is cached.
+    Of each result only its size is noted. It is released with the last task that takes it, unless
+    the caller asked for it.
 
     On a cluster a result is there from when the scheduler knows it to be until no one needs it; one
     that several workers have counts once. The metric is not called there: where it is in bytes,
@@ -92,9 +91,10 @@ class CacheProfiler(OnClusters):
                 f"metric: expected a callable that takes a result and returns a number, found "
                 f"{metric!r}; leave it out to count results"
             )
-        self._results_by_computation: dict[int, CachedResults] = {}
+        self._sizes_by_computation: dict[int, array[float]] = {}
         self._released: ClusterResults | None = None
         super().__init__()
+        self._results_key = f"{STATE_KEY} results {id(self)}"
         self._sizes = _sizes_by(metric)
         self.metric_name = metric_name or ("count" if metric is None else str(funcname(metric)))
         self.metric_unit = unit_of(metric) if unit is None else text("unit", unit, BYTES)
@@ -110,8 +110,8 @@ class CacheProfiler(OnClusters):
             super().clear()
             self._released = None
             running = {computation.number for computation in self.session.computations}
-            for number in set(self._results_by_computation) - running:
-                del self._results_by_computation[number]
+            for number in set(self._sizes_by_computation) - running:
+                del self._sizes_by_computation[number]
             if isinstance(self._sizes, CheckedMetric):
                 self._sizes.errors.clear()
             elif self._sizes is not None:
@@ -139,17 +139,18 @@ class CacheProfiler(OnClusters):
     @property
     def recording(self) -> Recording:
         """The results of all computations so far, those that are cached now included."""
-        from dask_diag.builders.recording import build_recording, cached_results_table
+        from dask_diag.builders.cached_results import cached_results_table
+        from dask_diag.builders.recording import build_recording
 
-        now = perf_counter()
-        cached_results = self.cached_results()
+        with self._lock:
+            computations = tuple(self.session.computations)
+        snapshots = [snapshot_of(computation) for computation in computations]
+        sizes = [self.sizes_of(computation) or () for computation in computations]
         recording = build_recording(
             self.session,
-            [snapshot_of(computation) for computation, _ in cached_results],
+            snapshots,
             self.notices(),
-            cached_results=cached_results_table(
-                (computation.name, results.snapshot(now)) for computation, results in cached_results
-            ),
+            cached_results=cached_results_table(zip(snapshots, sizes, strict=True)),
             metric=self.metric_name,
             metric_unit=self.metric_unit,
         )
@@ -165,27 +166,39 @@ class CacheProfiler(OnClusters):
     def _sampled_on_clusters(self, logs: Sequence[ClusterLog]) -> dict[str, Table]:
         return {"cached_results": self._cluster_results().take(logs)}
 
-    def _cluster_results(self) -> ClusterResults:
-        from dask_diag.builders.cluster_results import ClusterResults
-
-        return ClusterResults(self.metric_unit == BYTES)
-
     def results_on_clusters(self) -> Callable[[], Table]:
         """Returns, each time it is called, the results on clusters that are new."""
         results = self._cluster_results()
         return lambda: results.take(self.clusters.logs)
 
-    def cached_results(self) -> list[tuple[Computation, CachedResults]]:
-        """The computations seen so far, each with its results."""
-        with self._lock:
-            return [
-                (computation, self._results_by_computation[computation.number])
-                for computation in self.session.computations
-            ]
+    def _cluster_results(self) -> ClusterResults:
+        from dask_diag.builders.cluster_results import ClusterResults
 
-    def _results_of(self, computation: ComputationSnapshot) -> list[CacheData] | None:
-        results = self._results_by_computation[computation.info.number].finished
-        return None if results is None else list(_released_results(results))
+        return ClusterResults(self.metric_unit == BYTES)
+
+    def sizes_of(self, computation: Computation) -> Sequence[float] | None:
+        """The sizes of results so far, one for each row of a computation; None if it was not seen.
+
+        It grows: the last one may be there just before its row, or just after.
+        """
+        return self._sizes_by_computation.get(computation.number)
+
+    def _results_of(self, computation: ComputationSnapshot) -> list[CacheData]:
+        from dask_diag.builders.cached_results import rows_of_results
+        from dask_diag.builders.tasks import functions_of
+
+        sizes = self._sizes_by_computation[computation.info.number]
+        keys, functions = list(computation.tasks.keys), functions_of(computation).tolist()
+        are_integers = self._sizes is None or self._sizes.are_integers
+        return [
+            CacheData(
+                keys[row],
+                TaskInfo(keys[row], functions[row]),
+                int(metric) if are_integers and not isnan(metric) else metric,
+                *times,
+            )
+            for row, metric, *times in rows_of_results(computation, sizes)
+        ]
 
     def notices(self) -> list[str]:
         """What a reader must know besides the numbers."""
@@ -206,7 +219,7 @@ class CacheProfiler(OnClusters):
         if not isinstance(self._sizes, ResultSizes) or not self._sizes.unknown:
             return []
         unknown = dict(self._sizes.unknown)
-        count, total = sum(unknown.values()), sum(len(sizes) for _, sizes in self.cached_results())
+        count, total = sum(unknown.values()), sum(map(len, self._sizes_by_computation.values()))
         names = sorted(unknown, key=lambda name: -unknown[name])
         more = ", …" if len(names) > _NAMED else ""
         return [
@@ -224,77 +237,56 @@ class CacheProfiler(OnClusters):
     def _meet_state(self, dsk: Graph, state: SchedulerState) -> None:
         super()._meet_state(dsk, state)
         computation = state[STATE_KEY]
-        self._results_by_computation[computation.number].state = state
-        if computation.sizer is None and self.metric_unit == BYTES:
-            computation.sizer = self
+        sizes = self._sizes_by_computation[computation.number]
+        if computation.requested is None:
+            computation.requested = scheduler_locals().get("results", frozenset())
+        if computation.keeper is None:
+            # One that measures tasks, and is called later, will be in its place.
+            computation.keeper = self
+        if computation.sizes is None and self.metric_unit == BYTES:
+            computation.sizes = sizes
+        size_of = _counts_as_one if self._sizes is None else self._sizes.size_of
+        # Found in one step for each task.
+        state[self._results_key] = computation, sizes, size_of  # type: ignore[literal-required]
 
     def _began(self, computation: Computation) -> None:
-        self._results_by_computation[computation.number] = CachedResults(computation.dsk)
+        self._sizes_by_computation[computation.number] = array("d")
 
     def _posttask(
         self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
     ) -> None:
         try:
-            computation = state[STATE_KEY]
-            cached_results = self._results_by_computation[computation.number]
-            if self._sizes is None:
-                metric: float = 1
-            else:
-                metric = self._sizes.size_of(value)
-                if type(metric) is not int:
-                    cached_results.integers = False
-                if computation.sizer is self:
-                    computation.note_size(key, metric)
-            numbers = cached_results.new_numbers
-            numbers.append(metric)
-            numbers.append(perf_counter())
-            cached_results.new_keys.append(key)
+            computation, sizes, size_of = state[self._results_key]  # type: ignore[literal-required]
+            keys = computation.keys
+            # Who measures tasks is called just before, or just after.
+            row = len(keys) - 1 if keys and keys[-1] is key else len(keys)
+            if row != len(sizes):
+                _begin_at(row, sizes)
+            sizes.append(size_of(value))
+            if computation.keeper is self:
+                ran_on = worker_id if type(worker_id) is int else 0
+                computation.rows += pack_row(_NAN, _NAN, _NAN, _NAN, ran_on, perf_counter())
+                keys.append(key)
         except Exception as error:
             self._fault("to record a result", error)
-
-    def _ended(self, computation: Computation, dsk: Graph) -> None:
-        results = self._results_by_computation.get(computation.number)
-        if results is not None:
-            # Else it was cleared: for another diagnostic the computation had ended already.
-            results.finish(perf_counter())
 
 
 def _rehearse_results(metric: ResultMetric | None) -> Callable[[int], None]:
     """What is done for each result, except for a metric of the user's."""
     profiler = CacheProfiler(metric)
-    computation = Computation({})
-    computation.sizer = profiler if metric else None
-    results = profiler._results_by_computation[computation.number] = CachedResults({})
-    tasks = range(TASKS)
-    state: SchedulerState = {
-        STATE_KEY: computation,
-        "released": frozenset(tasks),
-        "dependencies": {number: (number - 1,) if number else () for number in tasks},
-        "dependents": {number: (number + 1,) for number in tasks},
-    }
+    return rehearse_results(profiler._began, profiler._meet_state, profiler._posttask)
 
-    results.state = state
 
-    def work(number: int) -> None:
-        computation.keys.append(number)
-        profiler._posttask(number, None, {}, state, 0)
-        if number == tasks[-1]:
-            # What is found later of all of them is done for each as well.
-            results.released_and_cached(0)
+def _begin_at(row: int, sizes: array[float]) -> None:
+    """Have the next size be that of a row: the task before got no row, or its result no size."""
+    del sizes[row:]
+    sizes.extend([_NAN] * (row - len(sizes)))
 
-    return work
+
+def _counts_as_one(value: object) -> int:
+    """The size of a result without a metric."""
+    return 1
 
 
 def _sizes_by(metric: ResultMetric | None) -> ResultSizes | CheckedMetric | None:
     return metric if metric is None or isinstance(metric, ResultSizes) else CheckedMetric(metric)
-
-
-def _released_results(results: CachedResultsSnapshot) -> Iterator[CacheData]:
-    from dask_diag.builders.keys import keys_columns
-
-    keys = list(results.keys)
-    functions = keys_columns(keys, dict(results.names))[1].tolist()
-    rows = CACHED_RESULT.iter_unpack(results.rows)
-    for key, function, (metric, start, stop) in zip(keys, functions, rows, strict=True):
-        size = int(metric) if results.integers and not isnan(metric) else metric
-        yield CacheData(key, TaskInfo(key, function), size, start, stop)

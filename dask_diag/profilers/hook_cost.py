@@ -12,16 +12,17 @@ from time import thread_time
 from typing import TYPE_CHECKING
 
 from dask_diag.capture.computation import STATE_KEY, Computation
-from dask_diag.capture.dask_internals import Graph
+from dask_diag.capture.dask_internals import Graph, SchedulerState
+from dask_diag.capture.tasks.dependencies import dependents_of
 
 if TYPE_CHECKING:
     from dask_diag.capture.sampling.probes import Probe
 
-__all__ = ["TASKS", "rehearse_tasks", "seconds_per_task"]
+__all__ = ["rehearse_results", "rehearse_tasks", "seconds_per_task"]
 
 Hook = Callable[..., None]
 
-TASKS = 50
+_TASKS = 50
 _REPEATS = 4
 """The quickest repeat counts: the first one fills the caches."""
 
@@ -46,9 +47,9 @@ def seconds_per_task(name: str, rehearse: Callable[[], Callable[[int], object]])
 
 def _repeat(work: Callable[[int], object]) -> float:
     start = thread_time()
-    for number in range(TASKS):
+    for number in range(_TASKS):
         work(number)
-    return (thread_time() - start) / TASKS
+    return (thread_time() - start) / _TASKS
 
 
 def rehearse_tasks(
@@ -76,9 +77,30 @@ def rehearse_tasks(
     return work
 
 
+def rehearse_results(began: Hook, meet_state: Hook, posttask: Hook) -> Callable[[int], None]:
+    """What hooks of a profiler of results do for each task, and what is found of it later."""
+    computation = Computation({})
+    computation.requested = frozenset()
+    tasks = range(_TASKS)
+    state: SchedulerState = {
+        STATE_KEY: computation,
+        "dependencies": {number: (number - 1,) if number else () for number in tasks},
+        "dependents": {number: (number + 1,) for number in tasks},
+    }
+    began(computation)
+    meet_state({}, state)
+
+    def work(number: int) -> None:
+        posttask(number, None, {}, state, 0)
+        if number == tasks[-1]:
+            dependents_of(tasks, state, ())
+
+    return work
+
+
 def _ignore(error: Exception) -> None:
     """No task of a user is sampled here."""
 
 
 def _no_task(values: object) -> None:
-    """Do nothing: what takes time is around it."""
+    """Do nothing: what counts time is around it."""

@@ -175,14 +175,12 @@ class record(ProfilerGroup):  # noqa: N801
         from dask_diag.builders.allocations import IncrementalAllocations
         from dask_diag.builders.chunks import ChunkBuilder
         from dask_diag.builders.incremental_resources import IncrementalResources
-        from dask_diag.builders.incremental_results import IncrementalCachedResults
         from dask_diag.builders.incremental_stacks import IncrementalStacks
         from dask_diag.builders.incremental_tasks import IncrementalTasks
         from dask_diag.builders.progress import IncrementalProgress
 
         cache, sampling = self.cache, self.stacks
-        tasks = IncrementalTasks(self.tasks.session, lambda: self.tasks.clusters.logs)
-        results = IncrementalCachedResults(cache.cached_results, cache.results_on_clusters())
+        tasks = IncrementalTasks(self.tasks.session, lambda: self.tasks.clusters.logs, cache)
         stacks = IncrementalStacks(
             sampling.session,
             sampling.stacks,
@@ -193,7 +191,6 @@ class record(ProfilerGroup):  # noqa: N801
             [profiler.session for profiler in self.profilers],
             [
                 tasks,
-                results,
                 IncrementalResources(self.resources.rows, lambda: self.resources.clusters.logs),
                 stacks,
                 IncrementalAllocations(self._allocated, self._with_code),

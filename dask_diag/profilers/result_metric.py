@@ -29,10 +29,13 @@ class CheckedMetric:
     ----------
     errors : dict
         How many results it failed on, by error.
+    are_integers : bool
+        Whether all sizes so far were whole numbers.
     """
 
     def __init__(self, metric: ResultMetric) -> None:
         self._metric = _quick_metric(metric)
+        self.are_integers = True
         self.errors: dict[str, int] = {}
 
     def size_of(self, value: object) -> float:
@@ -43,8 +46,10 @@ class CheckedMetric:
                 raise ValueError(f"expected a finite number, found {metric}")
             if type(metric) is int:
                 return metric
-            size: float = metric.__index__() if hasattr(metric, "__index__") else float(metric)
-            return size
+            if hasattr(metric, "__index__"):
+                return int(metric.__index__())
+            self.are_integers = False
+            return float(metric)
         except Exception as error:
             message = f"{type(error).__name__}: {error}"[:200]
             self.errors[message] = self.errors.get(message, 0) + 1

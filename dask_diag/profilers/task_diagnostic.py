@@ -59,7 +59,8 @@ class TaskDiagnostic(Diagnostic):
         super()._meet_state(dsk, state)
         computation = state[STATE_KEY]
         is_first = not computation.is_measured and self._pretask is not None
-        computation.is_measured |= is_first
+        if is_first:
+            computation.is_measured, computation.keeper = True, self
         state[self.measured_key] = computation if is_first else None  # type: ignore[literal-required]
         if is_first:
             self._guarded("to measure the data of a graph", self._measure_graph, computation)

@@ -1,13 +1,34 @@
-"""Which tasks of a computation depend on which, by their rows."""
+"""Which tasks of a computation depend on which, by their rows; and how many on each result."""
 
 from __future__ import annotations
 
 import threading
 from array import array
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, compress, count
+from typing import TYPE_CHECKING
 
-__all__ = ["Dependencies"]
+if TYPE_CHECKING:
+    from dask_diag.capture.dask_internals import SchedulerState
+
+__all__ = ["Dependencies", "dependents_of"]
+
+
+def dependents_of(
+    keys: Sequence[Hashable], state: SchedulerState, requested: Collection[Hashable]
+) -> array[int]:
+    """How many tasks depend on each of these results before the scheduler releases it.
+
+    0 where it does not: no task depends on it, or the caller requested it.
+    """
+    dependents = state.get("dependents", {})
+    try:
+        counts = array("I", map(len, map(dependents.__getitem__, keys)))
+    except KeyError:
+        counts = array("I", [len(dependents.get(key, ())) for key in keys])
+    for row in compress(count(), map(requested.__contains__, keys)):
+        counts[row] = 0
+    return counts
 
 
 class Dependencies:
