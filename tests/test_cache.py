@@ -12,8 +12,9 @@ import dask.threaded
 import numpy as np
 import pytest
 
-from dask_diag import CacheProfiler
+from dask_diag import CacheProfiler, Profiler
 from dask_diag.analysis.step_functions import cached_levels
+from dask_diag.builders.incremental_tasks import IncrementalTasks
 
 CHAIN = {("a", 0): (add, 1, 2), ("b", 0): (add, ("a", 0), 1), ("c", 0): (add, ("b", 0), 1)}
 
@@ -44,6 +45,58 @@ def test_a_result_that_was_asked_for_is_held_to_the_end():
     rows = held(cprof)
     assert rows["a"]["stop"] == rows["c"]["stop"] > rows["c"]["start"]
     assert rows["b"]["stop"] == rows["c"]["start"]
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["tasks first", "results first"])
+def test_a_result_is_cached_from_when_its_task_was_collected(order):
+    dsk = {("a", n): (add, n, 1) for n in range(20)} | {
+        ("b", n): (abs, ("a", n)) for n in range(20)
+    }
+    prof, cprof, other = Profiler(), CacheProfiler(), CacheProfiler(lambda value: value)
+    callbacks = [profiler._callback for profiler in (prof, cprof, other)][::order]
+    dask.local.get_sync(dsk, [("b", n) for n in range(20)], callbacks=callbacks)
+    collected = {row["key"]: row["collected"] for row in prof.recording.tasks.to_dicts()}
+    for profiler, size_of in ((cprof, lambda key: 1), (other, lambda key: key[1] + 1)):
+        assert len(profiler.results) == 40
+        for key, _, metric, start, stop in profiler.results:
+            assert metric == size_of(key)
+            assert start == collected[str(key)]
+            if key[0] == "a":
+                assert stop == collected[str(("b", key[1]))]
+
+
+def test_results_without_tasks_say_which_scheduler_it_was_and_have_no_tasks():
+    with CacheProfiler() as cprof, CacheProfiler(lambda value: 2.5) as other:
+        dask.threaded.get(CHAIN, ("c", 0))
+    for profiler in (cprof, other):
+        recording = profiler.recording
+        assert recording.computations["scheduler"].tolist() == ["threads"]
+        assert len(recording.tasks) == 0
+        assert [result.key for result in profiler.results] == list(CHAIN)
+    assert [result.metric for result in cprof.results] == [1, 1, 1]
+    assert [type(result.metric) for result in (*cprof.results, *other.results)] == [int] * 3 + [
+        float
+    ] * 3
+
+
+def test_a_task_whose_result_is_being_measured_is_not_missing_in_what_is_written():
+    seen = []
+
+    def measure(value):
+        tasks, results = (
+            [tables[name]["key"].tolist() if len(tables[name]) else [] for tables in stream.take()]
+            for name in ("tasks", "cached_results")
+        )
+        seen.append((sum(tasks, []), sum(results, [])))
+        return 8
+
+    prof, cprof = Profiler(), CacheProfiler(measure, unit="bytes")
+    stream = IncrementalTasks(prof.session, results=cprof)
+    callbacks = [prof._callback, cprof._callback]
+    dask.local.get_sync(CHAIN, ("c", 0), callbacks=callbacks)
+    keys = [str(key) for key in CHAIN]
+    assert all(keys[n] in tasks for n, (tasks, _) in enumerate(seen))
+    assert stream.take()[0]["tasks"]["nbytes"].tolist()[-1:] == [8.0]
 
 
 def test_levels_are_known():
