@@ -6,21 +6,20 @@ result that the caller did not ask for is released with the last task that depen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
 
 from dask_diag.builders.constants import constant
-from dask_diag.builders.keys import keys_columns
+from dask_diag.builders.tasks import keys_and_functions_of, numbers_of
 from dask_diag.capture.snapshot import ComputationSnapshot
-from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.columns import Categorical, FloatArray, IntArray, PrefixStrings
 from dask_diag.model import tables
 from dask_diag.model.table import NO_ROWS, Table, stack
 
-__all__ = ["CachedResults", "NewResults", "cached_results_table", "rows_of_results", "table_of"]
+__all__ = ["CachedResults", "NewResults", "cached_results_table", "results_of", "table_of"]
 
 _FEW_NAMES = 200
 """Names of keys that need not be dropped: to have them costs less than to look for them."""
@@ -107,10 +106,8 @@ class CachedResults:
         to_come = np.concatenate([self._to_come, new.dependents])
         self._count += count
         tasks = np.repeat(np.arange(count), new.counts)
+        # Rows are in order, and what a task depends on is cached until the task is done.
         at = np.searchsorted(rows, new.depends_on)
-        # Data that is in the graph is no result.
-        is_cached = rows[np.minimum(at, len(rows) - 1)] == new.depends_on
-        at, tasks = at[is_cached], tasks[is_cached]
         came = np.bincount(at, minlength=len(rows))
         last = np.zeros(len(rows), np.int64)
         # Of several tasks the last one remains.
@@ -130,7 +127,7 @@ class CachedResults:
         return _stopped(self.columns, np.full(len(self.columns), now))
 
     def drop_names(self) -> None:
-        """Drop the names of keys that only results had that were released."""
+        """Drop the names of keys, unless results that are cached have them."""
         keys: PrefixStrings = self.columns["key"] if len(self.columns) else PrefixStrings.of([])
         if len(keys.heads.values) > 2 * len(keys) + _FEW_NAMES:
             texts, functions = keys.tolist(), self.columns["function"].tolist()
@@ -168,51 +165,42 @@ def table_of(computation: str, results: Table) -> tables.CachedResults:
 
 def cached_results_table(computations: Iterable[ResultsOfComputation]) -> tables.CachedResults:
     """`Recording.cached_results` of computations, in the order of release."""
-    parts = [
-        table_of(computation.info.name, _all_of(computation, sizes, _with_keys))
-        for computation, sizes in computations
-    ]
+    parts = [_table_of_all(computation, sizes) for computation, sizes in computations]
     return stack([*parts, tables.CachedResults.empty()])
 
 
-def rows_of_results(
-    computation: ComputationSnapshot, sizes: Sequence[float]
-) -> Iterator[tuple[int, float, float, float]]:
-    """Row, size, and from when until when it was cached, of each result: in order of release."""
-    results = _all_of(computation, sizes, _with_rows)
-    names = ("row", "metric", "start", "stop") if len(results) else ()
-    return zip(*(results[name].tolist() for name in names), strict=True)
+def _table_of_all(computation: ComputationSnapshot, sizes: Sequence[float]) -> tables.CachedResults:
+    results = results_of(computation, sizes)
+    if not len(results):
+        return tables.CachedResults.empty()
+    keys, functions = keys_and_functions_of(computation.tasks)
+    rows = results["row"]
+    columns = {name: results[name] for name in ("metric", "start", "stop")}
+    return table_of(
+        computation.info.name,
+        Table({"key": keys[rows], "function": functions[rows], **columns}),
+    )
 
 
-def _with_keys(computation: ComputationSnapshot, count: int) -> Table:
+def results_of(computation: ComputationSnapshot, sizes: Sequence[float]) -> Table:
+    """The results of a computation, as ``row``, ``metric``, ``start`` and ``stop``.
+
+    Those that were released come in that order, then those that were cached at the end, or are now.
+    """
     tasks = computation.tasks
-    names = {row: name for row, name in tasks.names if row < count}
-    keys, functions = keys_columns(list(tasks.keys)[:count], names)
-    return Table({"key": keys, "function": functions})
-
-
-def _with_rows(computation: ComputationSnapshot, count: int) -> Table:
-    return Table({"row": np.arange(count)})
-
-
-def _all_of(
-    computation: ComputationSnapshot,
-    sizes: Sequence[float],
-    columns_of: Callable[[ComputationSnapshot, int], Table],
-) -> Table:
-    """All results: released, then those that were cached at the end, or are now."""
-    tasks = computation.tasks
-    collected = np.frombuffer(tasks.rows, dtype=float).reshape(-1, ROW.size // 8)[:, 5].copy()
+    collected = numbers_of(tasks)[5]
     # Tasks in flight come last.
     count = min(len(sizes), int((~np.isnan(collected)).sum()))
     if not count:
         return NO_ROWS
-    dependencies = tasks.dependencies.counts, tasks.dependencies.rows
-    columns = columns_of(computation, count)
-    new = NewResults.of(columns, sizes[:count], collected, tasks.dependents, dependencies)
-    results = CachedResults()
+    new = NewResults.of(
+        Table({"row": np.arange(count)}),
+        sizes[:count],
+        collected,
+        tasks.dependents,
+        (tasks.dependencies.counts, tasks.dependencies.rows),
+    )
+    results, stop = CachedResults(), computation.info.stop
     released = results.add(new)
-    stop = computation.info.stop
     cached = results.until(perf_counter() if stop is None else stop)
-    parts = [part for part in (released, cached) if len(part)]
-    return stack(parts)
+    return stack([part for part in (released, cached) if len(part)])

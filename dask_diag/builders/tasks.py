@@ -105,7 +105,7 @@ def functions_of(computation: ComputationSnapshot) -> Categorical:
     """The functions of the tasks of a computation that were submitted."""
     functions = _functions.get(computation)
     if functions is None:
-        functions = _keys_and_functions_of(computation.tasks)[1]
+        functions = keys_and_functions_of(computation.tasks)[1]
         remember_functions(computation, functions)
     return functions
 
@@ -116,7 +116,7 @@ def times_of_tasks(computations: Iterable[ComputationSnapshot]) -> Table:
 
 
 def _times_of(computation: ComputationSnapshot) -> Table:
-    _, start, stop, cpu, _, _ = _numbers_of(computation.tasks)
+    _, start, stop, cpu, _, _ = numbers_of(computation.tasks)
     if not len(start):
         return _no_tasks()
     return Table(
@@ -167,7 +167,7 @@ def _no_tasks() -> Table:
 
 def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) -> Table:
     """The tasks of a computation; their workers are numbers in `workers`, which grows."""
-    submitted, start, stop, cpu, ran_on, collected = _numbers_of(tasks)
+    submitted, start, stop, cpu, ran_on, collected = numbers_of(tasks)
     count = len(submitted)
     if not count:
         return _no_tasks()
@@ -175,7 +175,7 @@ def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) ->
     errors = {row: how.error for row, how in tasks.exceptional.items()}
     messages = {row: how.failure.message for row, how in tasks.exceptional.items()}
     locations = {row: how.failure.location for row, how in tasks.exceptional.items()}
-    texts, functions = _keys_and_functions_of(tasks)
+    texts, functions = keys_and_functions_of(tasks)
     return Table(
         {
             "key": texts,
@@ -209,12 +209,13 @@ def _sizes_of(tasks: TaskRows, count: int) -> dict[str, FloatArray]:
     return {"nbytes": sizes}
 
 
-def _numbers_of(tasks: TaskRows) -> FloatArray:
+def numbers_of(tasks: TaskRows) -> FloatArray:
     """The numbers of each `ROW`, an array each."""
     return np.frombuffer(tasks.rows, dtype=float).reshape(-1, ROW.size // 8).T.copy()
 
 
-def _keys_and_functions_of(tasks: TaskRows) -> tuple[PrefixStrings, Categorical]:
+def keys_and_functions_of(tasks: TaskRows) -> tuple[PrefixStrings, Categorical]:
+    """The keys as text, and the function of each."""
     return keys_columns(list(tasks.keys), dict(tasks.names))
 
 
@@ -239,5 +240,5 @@ def _spans_of(computation: ComputationInfo, tasks: TaskRows, count: int) -> Cate
 
 def in_order_of_submission(tasks: TaskRows) -> list[Hashable]:
     """The keys, as `tasks_tables` orders the tasks of a computation."""
-    keys, submitted = list(tasks.keys), _numbers_of(tasks)[0]
+    keys, submitted = list(tasks.keys), numbers_of(tasks)[0]
     return [keys[row] for row in np.argsort(submitted, kind="stable").tolist()]

@@ -92,7 +92,7 @@ class Computation:
     is_measured, keeper
         Whether a diagnostic measures tasks for all; and which one adds the rows: that one, or one
         that measures results only.
-    requested : set or None
+    requested : collection or None
         The keys that the caller asked for, if a diagnostic measures results.
     sizes : array of float or None
         The bytes of the result of each row, if one measures them: a row may be there just before.

@@ -64,6 +64,8 @@ class ResultSizes:
     ----------
     unknown : dict
         How many results had no known size, by the name of their type.
+    are_integers : bool
+        Whether all sizes that are known are whole numbers: they always are.
     """
 
     __name__ = "nbytes"
@@ -154,19 +156,9 @@ def _size_of_set(value: _Result, depth: int) -> float:
 
 def _size_of_dict(value: _Result, depth: int) -> float:
     count = len(value)
-    if depth >= _DEEPEST:
-        return UNKNOWN if count else getsizeof(value)
     if count <= _SAMPLE:
-        # As below, in half the time: results of reductions are such dicts.
-        total: float = getsizeof(value)
-        for key, item in value.items():
-            if type(key) in _PLAIN:
-                total += getsizeof(key)
-            else:
-                total += (_SIZE_OF.get(type(key)) or _measure_of(type(key)))(key, depth + 1)  # type: ignore[arg-type]
-            kind = type(item)
-            total += (_SIZE_OF.get(kind) or _measure_of(kind))(item, depth + 1)
-        return total
+        items = [*value, *value.values()]
+        return getsizeof(value) + _size_of_items(items, 2 * count, depth)
     items = [*chain.from_iterable(islice(value.items(), _SAMPLE))]
     return getsizeof(value) + _size_of_items(items, 2 * count, depth)
 

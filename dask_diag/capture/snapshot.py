@@ -119,7 +119,7 @@ class TaskRows(NamedTuple):
 class ComputationSnapshot:
     """A computation and its tasks; none equals another.
 
-    A plain class, as to make a dataclass counts a tenth of the import of this package.
+    A plain class, as to make a dataclass takes a tenth of the import of this package.
     """
 
     __slots__ = ("__weakref__", "info", "tasks")

@@ -14,7 +14,7 @@ from dask.utils import funcname
 
 from dask_diag.capture.computation import STATE_KEY, Computation
 from dask_diag.capture.computation_reader import snapshot_of
-from dask_diag.capture.dask_internals import Graph, SchedulerState, scheduler_locals
+from dask_diag.capture.dask_internals import Graph, SchedulerState, requested_keys
 from dask_diag.capture.result_sizes import ResultSizes
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
@@ -184,12 +184,14 @@ class CacheProfiler(OnClusters):
         return self._sizes_by_computation.get(computation.number)
 
     def _results_of(self, computation: ComputationSnapshot) -> list[CacheData]:
-        from dask_diag.builders.cached_results import rows_of_results
+        from dask_diag.builders.cached_results import results_of
         from dask_diag.builders.tasks import functions_of
 
         sizes = self._sizes_by_computation[computation.info.number]
         keys, functions = list(computation.tasks.keys), functions_of(computation).tolist()
         are_integers = self._sizes is None or self._sizes.are_integers
+        results = results_of(computation, sizes)
+        columns = [results[name].tolist() for name in results.columns]
         return [
             CacheData(
                 keys[row],
@@ -197,7 +199,7 @@ class CacheProfiler(OnClusters):
                 int(metric) if are_integers and not isnan(metric) else metric,
                 *times,
             )
-            for row, metric, *times in rows_of_results(computation, sizes)
+            for row, metric, *times in zip(*columns, strict=True)
         ]
 
     def notices(self) -> list[str]:
@@ -239,7 +241,7 @@ class CacheProfiler(OnClusters):
         computation = state[STATE_KEY]
         sizes = self._sizes_by_computation[computation.number]
         if computation.requested is None:
-            computation.requested = scheduler_locals().get("results", frozenset())
+            computation.requested = requested_keys()
         if computation.keeper is None:
             # One that measures tasks, and is called later, will be in its place.
             computation.keeper = self

@@ -103,4 +103,4 @@ def _ignore(error: Exception) -> None:
 
 
 def _no_task(values: object) -> None:
-    """Do nothing: what counts time is around it."""
+    """Do nothing: what takes time is around it."""

@@ -42,6 +42,7 @@ from dask_diag.capture.dask_internals.stack import (
     bytes_of_task,
     called_from,
     is_machinery,
+    requested_keys,
     scheduler_locals,
 )
 
@@ -64,6 +65,7 @@ __all__ = [
     "is_machinery",
     "is_node",
     "release",
+    "requested_keys",
     "runs_nothing",
     "scheduler_locals",
     "sees_overlapping_computes",

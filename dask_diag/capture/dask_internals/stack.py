@@ -7,7 +7,7 @@ user's arrays alive.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from contextlib import suppress
 from itertools import dropwhile, islice, takewhile
 from types import CodeType, FrameType
@@ -37,7 +37,7 @@ __all__ = [
     "frames_from",
     "is_in_computation",
     "is_in_task",
-    "is_machinery",
+    "requested_keys",
     "scheduler_locals",
 ]
 
@@ -83,6 +83,12 @@ def scheduler_locals() -> Mapping[str, Any]:
     """
     frame = _nearest(_GET_ASYNC, sys._getframe(1))
     return {} if frame is None else frame.f_locals
+
+
+def requested_keys() -> Collection[Hashable]:
+    """The keys that the caller wants of the scheduler that is calling; none if it is not dask's."""
+    keys: Collection[Hashable] = scheduler_locals().get("results", ())
+    return keys
 
 
 def bytes_of_task() -> float:
