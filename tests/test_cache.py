@@ -65,13 +65,16 @@ def test_a_result_is_cached_from_when_its_task_was_collected(order):
                 assert stop == collected[str(("b", key[1]))]
 
 
-def test_results_without_tasks_say_which_scheduler_it_was_and_have_no_tasks():
+def test_results_without_tasks_have_no_tasks_and_no_cpu_of_scheduling_on_their_threads():
     with CacheProfiler() as cprof, CacheProfiler(lambda value: 2.5) as other:
-        dask.threaded.get(CHAIN, ("c", 0))
+        dask.threaded.get({**CHAIN, ("c", 0): (spin, ("b", 0))}, ("c", 0), num_workers=1)
     for profiler in (cprof, other):
         recording = profiler.recording
-        assert recording.computations["scheduler"].tolist() == ["threads"]
         assert len(recording.tasks) == 0
+        cpu = {row["kind"]: row["cpu_seconds"] for row in recording.threads.to_dicts()}
+        assert cpu["python"] >= 0.05 > cpu["scheduler"]
+        assert cpu.get("tasks", 0.0) == 0.0
+        assert "on the workers' threads" not in profiler.summary()
         assert [result.key for result in profiler.results] == list(CHAIN)
     assert [result.metric for result in cprof.results] == [1, 1, 1]
     assert [type(result.metric) for result in (*cprof.results, *other.results)] == [int] * 3 + [
@@ -97,6 +100,13 @@ def test_a_task_whose_result_is_being_measured_is_not_missing_in_what_is_written
     keys = [str(key) for key in CHAIN]
     assert all(keys[n] in tasks for n, (tasks, _) in enumerate(seen))
     assert stream.take()[0]["tasks"]["nbytes"].tolist()[-1:] == [8.0]
+
+
+def spin(value):
+    stop = time.thread_time() + 0.05
+    while time.thread_time() < stop:
+        pass
+    return value
 
 
 def test_levels_are_known():

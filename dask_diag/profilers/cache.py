@@ -266,8 +266,8 @@ class CacheProfiler(OnClusters):
                 _begin_at(row, sizes)
             sizes.append(size_of(value))
             if computation.keeper is self:
-                ran_on = worker_id if type(worker_id) is int else 0
-                computation.rows += pack_row(_NAN, _NAN, _NAN, _NAN, ran_on, perf_counter())
+                # Who ran it is left out: without tasks' CPU all of a worker's would be scheduling.
+                computation.rows += pack_row(_NAN, _NAN, _NAN, _NAN, 0, perf_counter())
                 keys.append(key)
         except Exception as error:
             self._fault("to record a result", error)
