@@ -21,10 +21,10 @@ from dask.threaded import get
 
 from benchmarks.cases import no_ops
 from benchmarks.real import THREADS, WORKS
+from dask_diag.capture.result_sizes import ResultSizes
 from dask_diag.capture.sampling.probed_task import ProbedTask
 from dask_diag.capture.sampling.stack_probe import StackProbe
 from dask_diag.capture.sampling.wait_probe import WaitProbe
-from dask_diag.profilers.cache import CacheProfiler
 from dask_diag.profilers.profiler import Profiler
 from dask_diag.profilers.record import record
 from dask_diag.profilers.resources import ResourceProfiler
@@ -35,11 +35,11 @@ Seconds = dict[str, list[float]]
 HOOKS: tuple[tuple[type, str, str], ...] = (
     (Profiler, "_pretask", "before submission, tasks"),
     (Profiler, "_posttask", "after collection, tasks"),
-    (CacheProfiler, "_posttask", "after collection, results"),
     (ResourceProfiler, "_posttask", "after collection, resources"),
     (WaitProbe, "before", "before the task, waits"),
     (WaitProbe, "stop", "after the task, waits"),
     (StackProbe, "stop", "after the task, stacks"),
+    (ResultSizes, "size_of", "after the task, size of its result"),
     (ProbedTask, "__call__", "all around the task"),
 )
 
@@ -92,7 +92,7 @@ def main() -> None:
             print(f"{name}: quartiles, µs")
             for title, seconds in measure(graph, keys, Path(folder) / "run.diag").items():
                 quartiles = "".join(f"{1e6 * quartile:8.1f}" for quartile in quantiles(seconds))
-                print(f"  {title:30}{quartiles}", flush=True)
+                print(f"  {title:36}{quartiles}", flush=True)
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def test_a_result_of_a_reduction_is_measured_in_few_calls():
     sizes = ResultSizes()
     measured = sizes.size_of(result)
     assert measured == sum(map(sys.getsizeof, [result, "n", "total"])) + 2 * 72
-    assert calls_of(lambda: sizes.size_of(result)) <= 18
+    assert calls_of(lambda: sizes.size_of(result)) <= 10
 
 
 def test_what_is_found_of_many_results_takes_no_more_calls_than_of_few():

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dask_diag import Profiler, activities, context_meter
+from dask_diag import Profiler, SamplingProfiler, activities, context_meter
 from dask_diag.capture.sampling.wait_probe import WaitTaskProbe
 from dask_diag.capture.tasks import metered as metered_module
 from dask_diag.capture.tasks import metering as meter_module
@@ -519,7 +519,7 @@ def test_only_metered_seconds_are_left_out_of_what_a_task_waits_for(unit, sample
     def current_task():
         return meter_module._current_task()
 
-    with Profiler():
+    with SamplingProfiler():
         assert dask.local.get_sync({("work", 0): (work,)}, ("work", 0)) == sampled
 
 

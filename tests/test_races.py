@@ -38,7 +38,7 @@ from dask_diag.capture.computation_end import finish
 from dask_diag.capture.running import start_running
 from dask_diag.capture.sampling.bins import Group, Run
 from dask_diag.capture.sampling.call_tree import Stacks
-from dask_diag.capture.sampling.probed_task import attach_probe
+from dask_diag.capture.sampling.probed_task import ProbedTask, attach_probe
 from dask_diag.capture.sampling.probes import RunningTask
 from dask_diag.capture.sampling.stack_probe import LocalStackTaskProbe, StackProbe
 from dask_diag.capture.sampling.threads_now import running_now, running_tasks
@@ -242,7 +242,7 @@ def test_a_sample_that_comes_late_counts_for_the_task_that_was_sampled():
             seen.append(run.group)
 
     computation.stacks = (Stacks(),)
-    measured = TimedTask(computation)
+    measured = ProbedTask(computation)
     measured.key, measured.task = ("first", 0), object()
     measured.start, measured.cpu_before = time.perf_counter(), time.thread_time()
     probe = LocalStackTaskProbe(
@@ -342,7 +342,7 @@ def a_sampled_task(stacks):
     """A task that started a second ago, with its probe, of a computation that is sampled."""
     computation = Computation({})
     computation.stacks = (stacks,)
-    wrapper = TimedTask(computation)
+    wrapper = ProbedTask(computation)
     wrapper.key, wrapper.task = ("work", 0), object()
     wrapper.start, wrapper.cpu_before = time.perf_counter() - 1, time.thread_time()
     native_id = threading.get_native_id()

@@ -234,6 +234,31 @@ def test_any_key(key):
 
 
 @pytest.mark.parametrize(
+    "others",
+    [
+        [],
+        ["total"],
+        [("t", (1, "x"))],
+        [("t", 1, np.int64(3))],
+        [("t", True, None, b"bytes")],
+        [Name("x"), ("t", np.str_("x"), 2.5)],
+    ],
+    ids=str,
+)
+def test_keys_of_several_lengths_and_types_come_back_as_they_were(others):
+    keys = [("x", 1), ("x", 1, 2), *others]
+    with Profiler() as prof:
+        dask.local.get_sync(dict.fromkeys(keys, (add, 1, 2)), keys)
+    key_of = {str(key): key for key in keys}
+    assert {result.key for result in prof.results} == {*keys}
+    for result in prof.results:
+        key = key_of[str(result.key)]
+        assert type(result.key) is type(key)
+        if type(key) is tuple:
+            assert [*map(type, result.key)] == [*map(type, key)]
+
+
+@pytest.mark.parametrize(
     ("key", "function"),
     [
         ("c", "add"),

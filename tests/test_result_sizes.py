@@ -8,6 +8,7 @@ import sys
 import weakref
 from decimal import Decimal
 from operator import add
+from threading import get_ident
 
 import dask
 import dask.array as da
@@ -28,6 +29,16 @@ def size_of(value):
 @pytest.mark.parametrize("value", [None, True, 7, 10**40, 0.5, 1j, "text", b"bytes", bytearray(9)])
 def test_plain_values_are_as_large_as_the_interpreter_says(value):
     assert size_of(value) == sys.getsizeof(value)
+
+
+def test_a_dict_is_as_large_as_it_and_all_that_is_in_it():
+    means = {"n": np.ones(2), ("total", 7): np.ones(3), 5: "text"}
+    plain = [means, "n", ("total", 7), "total", 7, 5, "text"]
+    assert size_of(means) == sum(map(sys.getsizeof, plain)) + 8 * (2 + 3)
+    outer = {"a": {"b": np.ones(4)}}
+    assert size_of(outer) == sum(map(sys.getsizeof, [outer, "a", outer["a"], "b"])) + 8 * 4
+    assert size_of([[[[means]]]]) is UNKNOWN
+    assert size_of([[[[{}]]]]) == sum(map(sys.getsizeof, [[[[[{}]]]], [[[{}]]], [[{}]], [{}], {}]))
 
 
 @pytest.mark.parametrize(
@@ -217,6 +228,41 @@ def test_record_has_the_sizes_of_all_results(scheduler, tmp_path, monkeypatch):
         assert_sizes_are_right(recording.tasks)
         assert not any("sizes" in notice for notice in recording.notices)
         assert (recording.metric, recording.metric_unit) == ("nbytes", "bytes")
+
+
+@pytest.mark.leaves_files
+def test_record_measures_a_result_on_the_thread_that_made_it(tmp_path, monkeypatch):
+    measured_on = []
+    size_of = ResultSizes.size_of
+
+    def noted(self, result):
+        if type(result) is int:
+            measured_on.append(get_ident())
+        return size_of(self, result)
+
+    with record(tmp_path / "run.diag") as run:
+        monkeypatch.setattr(ResultSizes, "size_of", noted)
+        dask.threaded.get({("f", n): (get_ident,) for n in range(9)}, [("f", n) for n in range(9)])
+        monkeypatch.undo()
+    threads = run.recording.tasks["thread"].tolist()
+    assert sorted(measured_on) == sorted(threads)
+    assert get_ident() not in measured_on
+
+
+@pytest.mark.leaves_files
+def test_two_that_record_at_once_have_all_sizes_and_say_what_is_not_known(tmp_path):
+    dsk = {("own", n): (Own,) for n in range(3)} | {("one", n): (abs, n) for n in range(3)}
+    with (
+        record(tmp_path / "outer.diag") as outer,
+        record(tmp_path / "inner.diag") as inner,
+        CacheProfiler(ResultSizes()) as cprof,
+    ):
+        dask.threaded.get(dsk, list(dsk))
+    assert sum(np.isnan([result.metric for result in cprof.results])) == 3
+    for recording in (outer.recording, inner.recording, cprof.recording):
+        sizes = recording.cached_results["metric"]
+        assert (len(sizes), np.isnan(sizes).sum()) == (6, 3)
+        assert "sizes of 3 of 6 results (50%)" in "".join(recording.notices)
 
 
 @pytest.mark.leaves_files

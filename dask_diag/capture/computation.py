@@ -37,6 +37,7 @@ from dask_diag.capture.tasks.task_row import ROW, Exceptional, ran_on_of_first
 from dask_diag.capture.tasks.timed_task import TimedTask, threads_of_tasks
 
 if TYPE_CHECKING:
+    from dask_diag.capture.result_sizes import ResultSizes
     from dask_diag.capture.sampling.stack_sample import StackSample
 
 __all__ = ["STATE_KEY", "Computation", "begin"]
@@ -90,12 +91,12 @@ class Computation:
     rows, keys
         `ROW` upon `ROW` as tasks were collected, and their keys: a row is there before its key.
     is_measured, keeper
-        Whether a diagnostic measures tasks for all; and which one adds the rows: that one, or one
-        that measures results only.
+        Whether a diagnostic measures tasks for all; which one adds the rows, if of results only.
     requested : collection or None
         The keys that the caller asked for, if a diagnostic measures results.
-    sizes : array of float or None
-        The bytes of the result of each row, if one measures them: a row may be there just before.
+    sizes, result_sizes
+        The bytes of the result of each row, which may be there just before, if one measures them;
+        and what does so for one without hooks of its own, on the threads that made the results.
     """
 
     __slots__ = (
@@ -123,6 +124,7 @@ class Computation:
         "probes",
         "remote_workers",
         "requested",
+        "result_sizes",
         "rows",
         "sampling_failed",
         "sizes",
@@ -163,6 +165,7 @@ class Computation:
         self.keeper: object = None
         self.requested: Collection[Hashable] | None = None
         self.sizes: array[float] | None = None
+        self.result_sizes: ResultSizes | None = None
         self.rows: bytearray | bytes = bytearray()
         self.keys: list[Hashable] = []
         self.exceptional: dict[int, Exceptional] = {}

@@ -89,6 +89,7 @@ def _release(computation: Computation) -> None:
     computation.state = {}
     computation.keeper = None
     computation.requested = None
+    computation.result_sizes = None
     computation.planned = None
     computation.probes = {}
     computation.before_tasks = ()

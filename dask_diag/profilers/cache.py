@@ -15,15 +15,20 @@ from dask.utils import funcname
 from dask_diag.capture.computation import STATE_KEY, Computation
 from dask_diag.capture.computation_reader import snapshot_of
 from dask_diag.capture.dask_internals import Graph, SchedulerState, requested_keys
-from dask_diag.capture.result_sizes import ResultSizes
+from dask_diag.capture.result_sizes import UNKNOWN, ResultSizes
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.capture.tasks.task_row import pack_row
 from dask_diag.errors import ArgumentTypeError
-from dask_diag.formatting import BYTES, counted, percent
+from dask_diag.formatting import BYTES, counted
 from dask_diag.profilers.hook_cost import rehearse_results, seconds_per_task
 from dask_diag.profilers.on_clusters import OnClusters
-from dask_diag.profilers.result_metric import CheckedMetric, ResultMetric, unit_of
+from dask_diag.profilers.result_metric import (
+    CheckedMetric,
+    ResultMetric,
+    notices_of_unknown,
+    unit_of,
+)
 from dask_diag.validation import text
 
 if TYPE_CHECKING:
@@ -38,8 +43,6 @@ __all__ = ["CacheData", "CacheProfiler"]
 CacheData = namedtuple("CacheData", ("key", "task", "metric", "cache_time", "free_time"))
 """A result that the scheduler cached, as `CacheProfiler.results` hold it."""
 
-_NAMED = 3
-"""Types of results that a notice names."""
 _NAN = float("nan")
 
 
@@ -69,8 +72,8 @@ class CacheProfiler(OnClusters):
 
     Notes
     -----
-    Of each result only its size is noted. It is released with the last task that takes it, unless
-    the caller asked for it.
+    Only the size of a result is noted. It is released with the last task that takes it, unless the
+    caller asked for it.
 
     On a cluster a result is there from when the scheduler knows it to be until no one needs it; one
     that several workers have counts once. The metric is not called there: where it is in bytes,
@@ -92,6 +95,7 @@ class CacheProfiler(OnClusters):
                 f"{metric!r}; leave it out to count results"
             )
         self._sizes_by_computation: dict[int, array[float]] = {}
+        self._measured_by_others: dict[int, ResultSizes] = {}
         self._released: ClusterResults | None = None
         super().__init__()
         self._results_key = f"{STATE_KEY} results {id(self)}"
@@ -112,6 +116,7 @@ class CacheProfiler(OnClusters):
             running = {computation.number for computation in self.session.computations}
             for number in set(self._sizes_by_computation) - running:
                 del self._sizes_by_computation[number]
+                self._measured_by_others.pop(number, None)
             if isinstance(self._sizes, CheckedMetric):
                 self._sizes.errors.clear()
             elif self._sizes is not None:
@@ -218,17 +223,10 @@ class CacheProfiler(OnClusters):
         ]
 
     def _notices_of_unknown_sizes(self) -> list[str]:
-        if not isinstance(self._sizes, ResultSizes) or not self._sizes.unknown:
-            return []
-        unknown = dict(self._sizes.unknown)
-        count, total = sum(unknown.values()), sum(map(len, self._sizes_by_computation.values()))
-        names = sorted(unknown, key=lambda name: -unknown[name])
-        more = ", …" if len(names) > _NAMED else ""
-        return [
-            f"the sizes of {count:,} of {total:,} results ({percent(count / max(count, total))}) "
-            f"are not known: they are of type {', '.join(names[:_NAMED])}{more}; a metric that "
-            "measures them can be given"
-        ]
+        own = [self._sizes] if isinstance(self._sizes, ResultSizes) else []
+        measured_by = [*own, *self._measured_by_others.values()]
+        total = sum(map(len, self._sizes_by_computation.values()))
+        return notices_of_unknown([sizes.unknown for sizes in measured_by], total)
 
     def _calibrate(self) -> None:
         sized = isinstance(self._sizes, ResultSizes)
@@ -252,7 +250,12 @@ class CacheProfiler(OnClusters):
         state[self._results_key] = computation, sizes, size_of  # type: ignore[literal-required]
 
     def _began(self, computation: Computation) -> None:
-        self._sizes_by_computation[computation.number] = array("d")
+        sizes = array("d")
+        if self._posttask is None:
+            result_sizes = computation.result_sizes = computation.result_sizes or ResultSizes()
+            self._measured_by_others[computation.number] = result_sizes
+            sizes = result_sizes.of_rows
+        self._sizes_by_computation[computation.number] = sizes
 
     def _posttask(
         self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
@@ -264,7 +267,10 @@ class CacheProfiler(OnClusters):
             row = len(keys) - 1 if keys and keys[-1] is key else len(keys)
             if row != len(sizes):
                 _begin_at(row, sizes)
-            sizes.append(size_of(value))
+            size = size_of(value)
+            if size is UNKNOWN and isinstance(self._sizes, ResultSizes):
+                self._sizes.count_unknown(value)
+            sizes.append(size)
             if computation.keeper is self:
                 # Who ran it is left out: without tasks' CPU all of a worker's would be scheduling.
                 computation.rows += pack_row(_NAN, _NAN, _NAN, _NAN, 0, perf_counter())

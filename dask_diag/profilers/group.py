@@ -65,6 +65,10 @@ class ProfilerGroup:
         self.stacks = SamplingProfiler()
         self.tasks.share_clusters([self.cache, self.resources, self.stacks])
         self.tasks.measure_for(self.stacks)
+        if metric is None:
+            # Where a result was made it is in the processor's cache; and to measure it elsewhere
+            # would keep the scheduler from its work.
+            self.tasks.measure_for(self.cache)
         self.profilers: tuple[Diagnostic, ...] = (
             self.tasks,
             self.cache,

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
 from dask_diag.capture.result_sizes import ResultSizes
-from dask_diag.formatting import BYTES
+from dask_diag.formatting import BYTES, percent
 
 if TYPE_CHECKING:
     from dask_diag.columns import FloatArray
 
-__all__ = ["CheckedMetric", "ResultMetric", "unit_of"]
+__all__ = ["CheckedMetric", "ResultMetric", "notices_of_unknown", "unit_of"]
 
 ResultMetric = Callable[[Any], Any]
 """The user's function that measures a result."""
 
+_NAMED = 3
+"""Types of results that a notice names."""
 _NAN = float("nan")
 
 
@@ -84,3 +87,18 @@ def unit_of(metric: ResultMetric | None) -> str:
         if metric is not None and metric is getattr(sys.modules.get(module), name, None):
             return BYTES
     return ""
+
+
+def notices_of_unknown(counts: Iterable[Mapping[str, int]], total: int) -> list[str]:
+    """What to say of results whose size is not known, counted by type, of so many in all."""
+    unknown = sum(map(Counter, counts), Counter[str]())
+    if not unknown:
+        return []
+    count = unknown.total()
+    names = [name for name, _ in unknown.most_common(_NAMED)]
+    more = ", …" if len(unknown) > _NAMED else ""
+    return [
+        f"the sizes of {count:,} of {total:,} results ({percent(count / max(count, total))}) "
+        f"are not known: they are of type {', '.join(names)}{more}; a metric that measures them "
+        "can be given"
+    ]

@@ -39,13 +39,13 @@ class TaskDiagnostic(Diagnostic):
         super().__init__()
         self.measured_key = f"{STATE_KEY} {id(self)}"
 
-    def measure_for(self, other: TaskDiagnostic) -> None:
-        """Measure tasks for one that is active only while this one is.
+    def measure_for(self, other: Diagnostic) -> None:
+        """Measure tasks, or their results, for one that is active only while this one is.
 
         It needs no hooks of its own, which dask would call for each task.
         """
         # Of each callback dask calls what is not None.
-        other._pretask = other._posttask = None  # type: ignore[assignment,method-assign]
+        other._pretask = other._posttask = None
 
     def _calibrate(self) -> None:
         self._hooks["tasks"] = seconds_per_task("tasks", rehearsal)
@@ -122,6 +122,10 @@ class TaskDiagnostic(Diagnostic):
                 times = wrapper.submitted, wrapper.start, wrapper.stop, wrapper.cpu
                 rows += pack_row(*times, 0, perf_counter())
                 computation.worker_id = worker_id
+            result_sizes = computation.result_sizes
+            if result_sizes is not None:
+                result_sizes.add(wrapper.size, value)
+                wrapper.size = None
             if wrapper.metered is None:
                 computation.keys.append(key)
             else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Hashable, Mapping
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.dask_internals import GraphNode
@@ -20,6 +21,7 @@ from dask_diag.capture.sampling.probes import (
 from dask_diag.capture.sampling.sampler import Listener, Subscription, sampler
 from dask_diag.capture.sampling.threads_now import TaskProbe, TaskProbes, running_tasks
 from dask_diag.capture.sampling.ticks import ALWAYS
+from dask_diag.capture.tasks.metering import runs_a_task
 from dask_diag.capture.tasks.remote_task import Delivery, Departure, RemoteTask, Transfer
 from dask_diag.capture.tasks.timed_task import Owner, TimedTask
 
@@ -58,12 +60,15 @@ class ProbedTask(TimedTask):
 
     Attributes
     ----------
+    cpu_before : float
+        The CPU seconds of its thread as it started.
     ids, task_probes, linux_thread, waited
         See `TaskRun`. Task probes of the run before may be among them: each has its run's start.
     """
 
-    __slots__ = ("ids", "linux_thread", "task_probes", "waited")
+    __slots__ = ("cpu_before", "ids", "linux_thread", "task_probes", "waited")
 
+    cpu_before: float
     linux_thread: ProbedThread | None
     waited: bytes
 
@@ -75,25 +80,31 @@ class ProbedTask(TimedTask):
         self.waited = b""
 
     def __call__(self, values: object = ()) -> Any:
-        """Run the task."""
+        """Run the task as a `TimedTask` does: a call of its method would cost each task more."""
+        computation = self.computation
         self.ids = this_thread.ids
-        for before in self.computation.before_tasks:
+        for before in computation.before_tasks:
             before(self)
+        start = perf_counter()
+        self.cpu_before = cpu = thread_time()
+        # Last, for those that sample the task: it has started.
+        self.start = start
         try:
-            return TimedTask.__call__(self, values)
-        finally:
-            start, stop = self.start, self.stop
-            quiet_from, quiet_until = self.computation.without_ticks.span
-            # Of most tasks nothing was sampled, and nothing missed: no probe is asked.
-            if (
-                self.task_probes
-                or self.waited
-                or start is None
-                or stop is None
-                or start < quiet_from
-                or stop >= quiet_until
-            ):
-                self._stop_probes()
+            result = self.task.__call__(values)
+        except BaseException as error:
+            self.fail(error, cpu)
+            self._stop_probes()
+            raise
+        self.cpu = thread_time() - cpu
+        self.stop = stop = perf_counter()
+        quiet_from, quiet_until = computation.without_ticks.span
+        # Of most tasks nothing was sampled, and nothing missed: no probe is asked.
+        if self.task_probes or self.waited or start < quiet_from or stop >= quiet_until:
+            self._stop_probes()
+        result_sizes = computation.result_sizes
+        if result_sizes is not None:
+            self.size = result_sizes.size_of(result)
+        return result
 
     def _stop_probes(self) -> None:
         try:
@@ -131,6 +142,9 @@ class ProbedTask(TimedTask):
             self.key,
             tuple(self.computation.probes.values()),
         )
+
+
+runs_a_task.add(id(ProbedTask.__call__.__code__))
 
 
 class RemoteProbedTask(RemoteTask):
