@@ -141,7 +141,9 @@ class IncrementalComputation:
     ) -> TaskRows:
         start, stop = len(self.taken_tasks), len(self.taken_tasks) + len(keys)
         return TaskRows(
-            rows=bytes(source.rows[start * ROW.size : stop * ROW.size]),
+            rows=b"".join(source.rows[start:stop])
+            if isinstance(source, Computation)
+            else source.rows[start * ROW.size : stop * ROW.size],
             keys=keys,
             names=names,
             exceptional={
@@ -174,9 +176,9 @@ class IncrementalComputation:
     ) -> TaskRows:
         """The tasks from a row on whose results are being measured, and those in flight."""
         keys = [*unsized, *(task.key for task in in_flight)]
-        rows = bytes(computation.rows[row * ROW.size : (row + len(unsized)) * ROW.size])
+        rows = computation.rows[row : row + len(unsized)]
         return _no_rows()._replace(
-            rows=rows + b"".join(task.row() for task in in_flight),
+            rows=b"".join([*rows, *(task.row() for task in in_flight)]),
             keys=keys,
             names=NamesOfPlainKeys(keys, computation.dsk),
             exceptional={row: task.outcome for row, task in enumerate(in_flight, len(unsized))},

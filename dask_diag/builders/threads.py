@@ -119,7 +119,7 @@ def _add(groups: _Groups, kind: str, thread: ThreadCpu, cpu: float) -> None:
     groups[group] = count + (kind != "ended"), cpu_before + cpu
 
 
-def task_threads(rows: bytes | bytearray) -> TaskThreads:
+def task_threads(rows: bytes) -> TaskThreads:
     """Of the tasks of these rows."""
     if not rows:
         return _NO_TASKS

@@ -33,7 +33,7 @@ from dask_diag.capture.tasks.keys import function_of
 from dask_diag.capture.tasks.planned import PlannedTasks
 from dask_diag.capture.tasks.remote_task import Measurement, RemoteWorker
 from dask_diag.capture.tasks.task_log import Metrics, Transfers, Waits
-from dask_diag.capture.tasks.task_row import ROW, Exceptional, ran_on_of_first
+from dask_diag.capture.tasks.task_row import Exceptional, ran_on_of_first
 from dask_diag.capture.tasks.timed_task import TimedTask, threads_of_tasks
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Computation:
     sampling_failed, stacks : tuple
         What is called with an error of the probes, and where samples of stacks are counted.
     rows, keys
-        `ROW` upon `ROW` as tasks were collected, and their keys: a row is there before its key.
+        The `ROW` of each task as it was collected, and its key: a row is there before its key.
     is_measured, keeper
         Whether a diagnostic measures tasks for all; which one adds the rows, if of results only.
     requested : collection or None
@@ -166,7 +166,7 @@ class Computation:
         self.requested: Collection[Hashable] | None = None
         self.sizes: array[float] | None = None
         self.result_sizes: ResultSizes | None = None
-        self.rows: bytearray | bytes = bytearray()
+        self.rows: list[bytes] = []
         self.keys: list[Hashable] = []
         self.exceptional: dict[int, Exceptional] = {}
         self.dependencies = Dependencies()
@@ -210,7 +210,7 @@ class Computation:
     @property
     def done(self) -> int:
         """How many tasks have a row."""
-        return len(self.rows) // ROW.size
+        return len(self.rows)
 
     def tasks_done(self) -> tuple[int, int]:
         """How many of its tasks the scheduler has finished, and how many it has."""

@@ -50,7 +50,7 @@ def _publish(computation: Computation, failed: bool) -> None:
         tasks._replace(keys=keys),
     )
     # Others may be reading what was here: it is replaced, and not cleared.
-    computation.rows, computation.keys, computation.exceptional = tasks.rows, [], {}
+    computation.rows, computation.keys, computation.exceptional = [], [], {}
     computation.metrics, computation.transfers = tasks.metrics, tasks.transfers
     computation.waits, computation.sizes = tasks.waits, tasks.sizes
 

@@ -13,7 +13,6 @@ from dask_diag.capture.tasks.dependencies import Dependencies, dependents_of
 from dask_diag.capture.tasks.in_flight import InFlight
 from dask_diag.capture.tasks.keys import NamesOfPlainKeys, keys_since
 from dask_diag.capture.tasks.task_log import SpansOfTasks
-from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.schema import Outcome
 
 __all__ = [
@@ -126,10 +125,9 @@ def rows_of(
             metrics.add(row, tuple(task.metered.metrics))
             waits.add(row, tuple(task.metered.waits))
     dependencies.extend(all_keys, computation.state.get("dependencies", {}))
-    rows = computation.rows[: done * ROW.size]
-    rows += b"".join(task.row() for task in in_flight)
+    rows = [*computation.rows[:done], *(task.row() for task in in_flight)]
     return TaskRows(
-        rows=rows,
+        rows=b"".join(rows),
         keys=all_keys,
         names=NamesOfPlainKeys(all_keys, computation.dsk),
         exceptional=exceptional,

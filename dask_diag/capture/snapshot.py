@@ -86,7 +86,7 @@ class TaskRows(NamedTuple):
 
     Attributes
     ----------
-    rows : bytes or bytearray
+    rows : bytes
         `ROW` upon `ROW`.
     keys : iterable
     names : iterable of (int, str)
@@ -103,7 +103,7 @@ class TaskRows(NamedTuple):
         not measured.
     """
 
-    rows: bytes | bytearray
+    rows: bytes
     keys: Iterable[Hashable]
     names: Iterable[tuple[int, str]]
     exceptional: Mapping[int, Exceptional]

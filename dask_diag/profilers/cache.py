@@ -273,7 +273,7 @@ class CacheProfiler(OnClusters):
             sizes.append(size)
             if computation.keeper is self:
                 # Who ran it is left out: without tasks' CPU all of a worker's would be scheduling.
-                computation.rows += pack_row(_NAN, _NAN, _NAN, _NAN, 0, perf_counter())
+                computation.rows.append(pack_row(_NAN, _NAN, _NAN, _NAN, 0, perf_counter()))
                 keys.append(key)
         except Exception as error:
             self._fault("to record a result", error)

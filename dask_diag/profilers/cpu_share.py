@@ -20,12 +20,18 @@ class CpuShare:
 
     def read(self) -> float | None:
         """A number from 0 to 1; None while no task has been done."""
-        numbers = memoryview(bytes(self._compute.rows[self._position :])).cast("d")
-        self._position += len(numbers) * numbers.itemsize
+        numbers = memoryview(self._new_rows()).cast("d")
         width = ROW.size // numbers.itemsize
+        self._position += len(numbers) // width
         spent = zip(numbers[1::width], numbers[2::width], numbers[3::width], strict=True)
         for start, stop, cpu in spent:
             if not isnan(cpu):
                 self._wall += stop - start
                 self._cpu += cpu
         return self._cpu / self._wall if self._wall > 0 else None
+
+    def _new_rows(self) -> bytes:
+        rows, finished = self._compute.rows[self._position :], self._compute.finished
+        if finished is None:
+            return b"".join(rows)
+        return finished.tasks.rows[self._position * ROW.size :]

@@ -107,9 +107,8 @@ class TaskDiagnostic(Diagnostic):
                 if wrapper is None:
                     return
                 ran_on = wrapper.thread
-            rows = computation.rows
             try:
-                rows += pack_row(
+                row = pack_row(
                     wrapper.submitted,
                     wrapper.start,
                     wrapper.stop,
@@ -120,8 +119,10 @@ class TaskDiagnostic(Diagnostic):
             except NotANumberError:
                 # Schedulers of others may name their workers as they like.
                 times = wrapper.submitted, wrapper.start, wrapper.stop, wrapper.cpu
-                rows += pack_row(*times, 0, perf_counter())
+                row = pack_row(*times, 0, perf_counter())
                 computation.worker_id = worker_id
+            # To lengthen the bytes of all rows would take longer than to pack one.
+            computation.rows.append(row)
             result_sizes = computation.result_sizes
             if result_sizes is not None:
                 result_sizes.add(wrapper.size, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -9,8 +10,8 @@ from dask_diag.capture.tasks.failure import NO_FAILURE, Failure
 
 __all__ = ["ROW", "Exceptional", "pack_row", "ran_on_of_first"]
 
-# Numbers are packed and keys are marshalled: an object per task would cost memory, and time in
-# every later run of the garbage collector.
+# Numbers are packed and keys are marshalled: an object per number would cost memory, and one that
+# holds others time in every later run of the garbage collector.
 ROW = Struct("6d")
 pack_row = ROW.pack
 """A task's row: submitted, start, stop, thread CPU, what ran it, collected. NaN is not known.
@@ -20,9 +21,9 @@ process (see `ComputationInfo.remote_workers`); 0 where the scheduler asks no wo
 """
 
 
-def ran_on_of_first(rows: bytes | bytearray) -> float:
+def ran_on_of_first(rows: Sequence[bytes]) -> float:
     """What ran the first task; 0 if there is none, or it is not known."""
-    ran_on: float = ROW.unpack_from(rows)[4] if rows else 0.0
+    ran_on: float = ROW.unpack(rows[0])[4] if rows else 0.0
     return ran_on
 
 
