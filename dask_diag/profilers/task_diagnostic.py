@@ -81,10 +81,9 @@ class TaskDiagnostic(Diagnostic):
                 wrapper = computation.new_wrapper()
             wrapper.key = key
             wrapper.start = wrapper.stop = None
-            task = dsk[key]
             wrapper.submitted = perf_counter()
             # With a task in it, it is in flight for readers: all else has to be there.
-            wrapper.task = task
+            wrapper.task = dsk[key]
             dsk[key] = wrapper
         except Exception as error:
             self._fault("to measure a task", error)
@@ -99,33 +98,32 @@ class TaskDiagnostic(Diagnostic):
             wrapper = dsk[key]
             try:
                 dsk[key] = wrapper.task
-                # A scheduler that asks no worker who it is says None.
-                ran_on = worker_id or 0
             except AttributeError:
                 # It is the task itself: its wrapper was set aside.
                 wrapper = computation.take_set_aside(key)
                 if wrapper is None:
                     return
-                ran_on = wrapper.thread
+                worker_id = wrapper.thread
             try:
-                row = pack_row(
-                    wrapper.submitted,
-                    wrapper.start,
-                    wrapper.stop,
-                    wrapper.cpu,
-                    ran_on,
-                    perf_counter(),
+                # To lengthen the bytes of all rows would take longer than to pack one.
+                computation.rows.append(
+                    pack_row(
+                        wrapper.submitted,
+                        wrapper.start,
+                        wrapper.stop,
+                        wrapper.cpu,
+                        # A scheduler that asks no worker who it is says None.
+                        worker_id or 0,
+                        perf_counter(),
+                    )
                 )
             except NotANumberError:
                 # Schedulers of others may name their workers as they like.
                 times = wrapper.submitted, wrapper.start, wrapper.stop, wrapper.cpu
-                row = pack_row(*times, 0, perf_counter())
+                computation.rows.append(pack_row(*times, 0, perf_counter()))
                 computation.worker_id = worker_id
-            # To lengthen the bytes of all rows would take longer than to pack one.
-            computation.rows.append(row)
-            result_sizes = computation.result_sizes
-            if result_sizes is not None:
-                result_sizes.add(wrapper.size, value)
+            if computation.result_sizes is not None:
+                computation.result_sizes.add(wrapper.size, value)
                 wrapper.size = None
             if wrapper.metered is None:
                 computation.keys.append(key)
