@@ -91,12 +91,12 @@ class Computation:
     rows, keys
         The `ROW` of each task as it was collected, and its key: a row is there before its key.
     is_measured, keeper
-        Whether a diagnostic measures tasks for all; which one adds the rows, if of results only.
+        Whether a diagnostic measures tasks for all; and which diagnostic adds the rows.
     requested : collection or None
         The keys that the caller asked for, if a diagnostic measures results.
     sizes, result_sizes
-        The bytes of the result of each row, which may be there just before, if one measures them;
-        and what does so for one without hooks of its own, on the threads that made the results.
+        The bytes of the result of each row, if they are measured: a row may be there just before.
+        And what measures them on the threads that made the results, if anything does.
     """
 
     __slots__ = (

@@ -251,7 +251,7 @@ class CacheProfiler(OnClusters):
 
     def _began(self, computation: Computation) -> None:
         sizes = array("d")
-        if self._posttask is None:
+        if self._posttask is None:  # Another one measures for it: see `measure_for`.
             result_sizes = computation.result_sizes = computation.result_sizes or ResultSizes()
             self._measured_by_others[computation.number] = result_sizes
             sizes = result_sizes.of_rows

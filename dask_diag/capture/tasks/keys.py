@@ -115,7 +115,7 @@ def _all_keys_marshal(keys: list[Hashable]) -> bool:
     """The same as `_all_marshal` of keys of several types or lengths."""
     kinds = set(map(type, keys))
     if kinds <= _TYPES:
-        # Key by key it would take five times as long.
+        # Key by key it would take twice as long.
         tuples = [key for key in keys if type(key) is tuple]
         kinds = set(map(type, chain.from_iterable(tuples)))
     return kinds <= _PLAIN_TYPES or all(map(_marshals, keys))

@@ -12,7 +12,7 @@ from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.system.frames import current_frames
 from dask_diag.capture.tasks.failure import NO_FAILURE, Failure, failure_of
 from dask_diag.capture.tasks.metered import Metered, Wait
-from dask_diag.capture.tasks.metering import runs_a_task
+from dask_diag.capture.tasks.metering import ends_a_task, runs_a_task
 from dask_diag.capture.tasks.remote_task import (
     Departure,
     Measurement,
@@ -120,7 +120,7 @@ class TimedTask(GraphNode):
         return result
 
     def fail(self, error: BaseException, cpu: float) -> None:
-        """Note how the task failed, which began at so many CPU seconds of its thread."""
+        """Note that the task failed, and how; `cpu` are its thread's CPU seconds as it began."""
         self.thread = get_ident()
         self.cpu = thread_time() - cpu
         self.stop = perf_counter()
@@ -175,6 +175,7 @@ class TimedTask(GraphNode):
 
 
 runs_a_task.add(id(TimedTask.__call__.__code__))
+ends_a_task.add(id(TimedTask.fail.__code__))
 
 
 def threads_of_tasks() -> dict[int, int]:
@@ -184,6 +185,6 @@ def threads_of_tasks() -> dict[int, int]:
         frame: FrameType | None = leaf
         while frame is not None:
             if id(frame.f_code) in runs_a_task:
-                threads[id(frame.f_locals["self"])] = thread
+                threads[id(frame.f_locals.get("self"))] = thread
             frame = frame.f_back
     return threads
