@@ -496,7 +496,11 @@ def test_a_meter_entered_by_threads_outside_of_tasks_goes_to_distributeds_meter(
 
 
 class SleepingThread:
-    """In place of a thread of Linux."""
+    """In place of a thread that runs tasks, as Linux sees it."""
+
+    @property
+    def linux(self):
+        return self
 
     def waits_for(self):
         return "sleep"

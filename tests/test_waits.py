@@ -308,7 +308,7 @@ def test_of_long_tasks_each_is_read():
 
 def read_numbers(tasks_between_ticks):
     """Which tasks of a thread are read that starts so many between one tick and the next."""
-    thread, numbers = ProbedThread(0), []
+    thread, numbers = ProbedThread(0, 0), []
     for tasks in tasks_between_ticks:
         for _ in range(tasks):
             thread.tasks += 1

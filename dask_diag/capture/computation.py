@@ -34,6 +34,7 @@ from dask_diag.capture.tasks.planned import PlannedTasks
 from dask_diag.capture.tasks.remote_task import Measurement, RemoteWorker
 from dask_diag.capture.tasks.task_log import Metrics, Transfers, Waits
 from dask_diag.capture.tasks.task_row import Exceptional, ran_on_of_first
+from dask_diag.capture.tasks.task_thread import this_thread
 from dask_diag.capture.tasks.timed_task import TimedTask, threads_of_tasks
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["STATE_KEY", "Computation", "begin"]
 
 STATE_KEY: Final = "dask_diag"
-"""Where the scheduler's state, a dict that lives as long as the computation, holds the
-`Computation`."""
+"""Where the scheduler's state, which lives as long as a computation, holds the `Computation`."""
 
 _NAN = float("nan")
 _count = count(1)
@@ -64,45 +64,44 @@ class Computation:
     finished : ComputationSnapshot or None
         Everything that was measured, once it has ended.
     number : int
-        The digits of `run_id` and a count: no other computation of any process has it.
+        The digits of `run_id` and a count, which no other computation of any process has.
     called, start, prepared : float
         When dask was called, the scheduler started, and the graph was in order; seconds of
         ``time.perf_counter()``. What has not happened yet is None.
-    planned : PlannedTasks or None
-        The tasks that it was to run, from when the graph was in order to its end.
-    usage_before : UsageSoFar
-        What this process had used when the computation started.
+    planned, usage_before
+        The tasks that it was to run, from when the graph was in order to its end; and what this
+        process had used when it started.
     graph_bytes, hooks : float, dict
-        Bytes of data that the graph gives to tasks, NaN if they are not measured; CPU seconds that
-        hooks of profilers take for each task, by what they are for.
+        Bytes of data in the graph, NaN if not known; CPU seconds of hooks for a task, by purpose.
     workers : int
         How many tasks may run at once; 0 if not known.
-    wrappers : list of TimedTask
-        All, of one `wrapper_type`: those that hold a task are in flight, others are in `free` too,
-        a deque: an empty list would be allocated time and again.
-    aside : dict
-        The wrappers, by key, of tasks that are in the graph themselves: pickled or failed.
+    wrappers, aside
+        All, of one `wrapper_type`: those that hold a task are in flight, others are in `free`, too.
+        And by key those of tasks that are in the graph themselves: pickled or failed.
     probes : mapping
         What samples its tasks, by type.
-    before_tasks, without_ticks
-        What probes read just before a task, on its thread; and when none missed a sample.
+    this_thread, before_tasks, without_ticks
+        Where a task finds its thread; what probes read on it just before; when none missed a tick.
     sampling_failed, stacks : tuple
-        What is called with an error of the probes, and where samples of stacks are counted.
+        Whom an error of the probes is passed to, and where samples of stacks are counted.
     rows, keys
         The `ROW` of each task as it was collected, and its key: a row is there before its key.
     is_measured, keeper
-        Whether a diagnostic measures tasks for all; and which diagnostic adds the rows.
+        Whether a diagnostic measures tasks for all; and which one adds the rows.
     requested : collection or None
-        The keys that the caller asked for, if a diagnostic measures results.
+        The keys that the caller asked for, if results are measured.
     sizes, result_sizes
-        The bytes of the result of each row, if they are measured: a row may be there just before.
-        And what measures them on the threads that made the results, if anything does.
+        The bytes of the result of each row, if measured: a row may be there just before. And what
+        measures them on the threads that made the results, if anything does.
+    between_tasks : callable or None
+        What is called when a task is collected and none is out.
     """
 
     __slots__ = (
         "annotated",
         "aside",
         "before_tasks",
+        "between_tasks",
         "call_site",
         "called",
         "dependencies",
@@ -132,6 +131,7 @@ class Computation:
         "stacks",
         "start",
         "state",
+        "this_thread",
         "thread",
         "threads",
         "transfers",
@@ -168,16 +168,17 @@ class Computation:
         self.result_sizes: ResultSizes | None = None
         self.rows: list[bytes] = []
         self.keys: list[Hashable] = []
+        self.between_tasks: Callable[[], None] | None = None
         self.exceptional: dict[int, Exceptional] = {}
         self.dependencies = Dependencies()
-        self.metrics = Metrics()
-        self.transfers = Transfers()
-        self.waits = Waits()
+        self.metrics, self.transfers, self.waits = Metrics(), Transfers(), Waits()
         self.wrapper_type: type[TimedTask] = TimedTask
         self.wrappers: list[TimedTask] = []
+        # An empty list would be allocated time and again.
         self.free: deque[TimedTask] = deque()
         self.aside: dict[Hashable, TimedTask] = {}
         self.probes: Mapping[type[Any], Any] = {}
+        self.this_thread = this_thread
         self.before_tasks: tuple[Callable[..., None], ...] = ()
         self.without_ticks = ALWAYS
         self.sampling_failed: tuple[Callable[[Exception], None], ...] = ()
@@ -255,8 +256,7 @@ class Computation:
             self.exceptional[self.done] = outcome_of(wrapper)
             wrapper.error, wrapper.failure = "", NO_FAILURE
         if wrapper.start is None:
-            wrapper.cpu = _NAN
-            wrapper.start = wrapper.stop = _NAN
+            wrapper.start = wrapper.stop = wrapper.cpu = _NAN
             wrapper.thread = 0
         if wrapper.transfer is not None:
             self.transfers.add(self.done, wrapper.transfer)

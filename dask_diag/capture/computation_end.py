@@ -17,6 +17,7 @@ from dask_diag.capture.tasks.failure import failure_of
 from dask_diag.capture.tasks.keys import Keys
 from dask_diag.capture.tasks.planned import count_functions, tasks_not_submitted
 from dask_diag.capture.tasks.remote_task import take_measurement
+from dask_diag.capture.tasks.task_thread import this_thread
 
 __all__ = ["finish"]
 
@@ -92,5 +93,8 @@ def _release(computation: Computation) -> None:
     computation.result_sizes = None
     computation.planned = None
     computation.probes = {}
+    # Those that start yet find their thread, and no open files of it.
+    computation.this_thread = this_thread
     computation.before_tasks = ()
+    computation.between_tasks = None
     computation.stacks = ()

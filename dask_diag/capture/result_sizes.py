@@ -69,6 +69,8 @@ class ResultSizes:
         How many results had no known size, by the name of their type.
     of_rows : array of float
         The sizes of the results of a computation's rows, where they are added.
+    add : callable
+        Adds the size of the next row's result.
     are_integers : bool
         Whether all sizes that are known are whole numbers: they always are.
     """
@@ -79,6 +81,7 @@ class ResultSizes:
     def __init__(self) -> None:
         self.unknown: dict[str, int] = {}
         self.of_rows = array("d")
+        self.add = self.of_rows.append
         # Each profiler has its own, so that the program's types are freed with it.
         self._measures: dict[type, Measure] = {}
 
@@ -89,13 +92,12 @@ class ResultSizes:
             self.count_unknown(result)
         return size
 
-    def add(self, size: float | None, result: object) -> None:
-        """Add the size of the next row's result, as it was measured before; or measure it now."""
+    def measured_or_counted(self, size: float | None, result: object) -> float:
+        """The size of a result that was not measured yet; or, if it is not known, counted now."""
         if size is None:
-            size = self.size_of(result)
-        if size is UNKNOWN:
-            self.count_unknown(result)
-        self.of_rows.append(size)
+            return self(result)
+        self.count_unknown(result)
+        return size
 
     def size_of(self, result: object) -> float:
         """The bytes of a result, or `UNKNOWN`. It may be called on any thread."""

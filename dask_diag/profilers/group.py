@@ -65,6 +65,7 @@ class ProfilerGroup:
         self.stacks = SamplingProfiler()
         self.tasks.share_clusters([self.cache, self.resources, self.stacks])
         self.tasks.measure_for(self.stacks)
+        self.tasks.measure_for(self.resources)
         if metric is None:
             # Where a result was made it is in the processor's cache; and to measure it elsewhere
             # would keep the scheduler from its work.

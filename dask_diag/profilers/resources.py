@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from dask_diag.capture.computation import Computation
-from dask_diag.capture.dask_internals import Graph, SchedulerState, runs_nothing
+from dask_diag.capture.dask_internals import Graph, SchedulerState
 from dask_diag.capture.system.resource_sampler import (
     SAMPLE_COLUMNS,
     ResourceRows,
@@ -154,6 +154,8 @@ class ResourceProfiler(OnClusters):
     def _began(self, computation: Computation) -> None:
         self._sampled_computations.add(computation.number)
         self._start_sampling()
+        if self._posttask is None:  # Another one calls it: see `measure_for`.
+            computation.between_tasks = self._between_tasks
 
     def _ended(self, computation: Computation, dsk: Graph) -> None:
         with self._lock:
@@ -163,11 +165,15 @@ class ResourceProfiler(OnClusters):
     def _posttask(
         self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
     ) -> None:
-        if perf_counter() >= self._next_note and runs_nothing(state):
+        if not state.get("running", True):
+            self._between_tasks()
+
+    def _between_tasks(self) -> None:
+        """Note memory while no task runs: by how much it grows in the next one is then known."""
+        if perf_counter() >= self._next_note:
             self._guarded("to sample between tasks", self._note)
 
     def _note(self) -> None:
-        """Note memory while no task runs: by how much it grows in the next one is then known."""
         if not self._lock.acquire(blocking=False):
             return
         try:

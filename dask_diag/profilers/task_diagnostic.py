@@ -40,7 +40,7 @@ class TaskDiagnostic(Diagnostic):
         self.measured_key = f"{STATE_KEY} {id(self)}"
 
     def measure_for(self, other: Diagnostic) -> None:
-        """Measure tasks, or their results, for one that is active only while this one is.
+        """Measure tasks, or what is between them, for one that is active only while this one is.
 
         It needs no hooks of its own, which dask would call for each task.
         """
@@ -122,15 +122,22 @@ class TaskDiagnostic(Diagnostic):
                 times = wrapper.submitted, wrapper.start, wrapper.stop, wrapper.cpu
                 computation.rows.append(pack_row(*times, 0, perf_counter()))
                 computation.worker_id = worker_id
-            if computation.result_sizes is not None:
-                computation.result_sizes.add(wrapper.size, value)
-                wrapper.size = None
+            result_sizes = computation.result_sizes
+            if result_sizes is not None:
+                size = wrapper.size
+                # No NaN is equal to itself.
+                if size is None or size != size:  # noqa: PLR0124
+                    size = result_sizes.measured_or_counted(size, value)
+                result_sizes.add(size)
             if wrapper.metered is None:
                 computation.keys.append(key)
             else:
                 computation.add_metered_key(key, wrapper)
             wrapper.task = None
             computation.free.append(wrapper)
+            between_tasks = computation.between_tasks
+            if between_tasks is not None and not state.get("running", True):
+                between_tasks()
         except Exception as error:
             self._fault("to record a task", error)
 

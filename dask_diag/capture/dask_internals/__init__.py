@@ -34,7 +34,6 @@ from dask_diag.capture.dask_internals.graph import (
     Task,
     contents_of_node,
     is_node,
-    runs_nothing,
 )
 from dask_diag.capture.dask_internals.stack import (
     annotations_of_graph,
@@ -66,7 +65,6 @@ __all__ = [
     "is_node",
     "release",
     "requested_keys",
-    "runs_nothing",
     "scheduler_locals",
     "sees_overlapping_computes",
     "when_called",

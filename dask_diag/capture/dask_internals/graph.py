@@ -15,7 +15,6 @@ __all__ = [
     "Task",
     "contents_of_node",
     "is_node",
-    "runs_nothing",
 ]
 
 Graph = dict[Hashable, Any]
@@ -38,11 +37,6 @@ class SchedulerState(TypedDict, total=False):
 
 CallbackTuple = tuple[Callable[..., object] | None, ...]
 """A callback as dask has it: the functions for the start, each task and the end."""
-
-
-def runs_nothing(state: SchedulerState) -> bool:
-    """Whether a computation has no task out just now; it is the scheduler that asks."""
-    return not state.get("running", True)
 
 
 def is_node(value: object) -> bool:

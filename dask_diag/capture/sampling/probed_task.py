@@ -16,18 +16,18 @@ from dask_diag.capture.sampling.probes import (
     NO_TASK_PROBES,
     Probe,
     RunningTask,
-    this_thread,
+    this_thread_of,
 )
 from dask_diag.capture.sampling.sampler import Listener, Subscription, sampler
 from dask_diag.capture.sampling.threads_now import TaskProbe, TaskProbes, running_tasks
 from dask_diag.capture.sampling.ticks import ALWAYS
 from dask_diag.capture.tasks.metering import runs_a_task
 from dask_diag.capture.tasks.remote_task import Delivery, Departure, RemoteTask, Transfer
+from dask_diag.capture.tasks.task_thread import NO_THREAD, TaskThread
 from dask_diag.capture.tasks.timed_task import Owner, TimedTask
 
 if TYPE_CHECKING:
     from dask_diag.capture.computation import Computation
-    from dask_diag.capture.sampling.probed_thread import ProbedThread
 
 __all__ = ["ProbedTask", "RemoteProbedTask", "attach_probe"]
 
@@ -46,6 +46,7 @@ def attach_probe(
     computation.probes = {**computation.probes, type(probe): probe}
     befores = [probe.before for probe in computation.probes.values()]
     computation.before_tasks = tuple(before for before in befores if before is not None)
+    computation.this_thread = this_thread_of(computation.probes.values())
     without_ticks = [probe.without_ticks for probe in computation.probes.values()]
     computation.without_ticks = next(filter(None, without_ticks), ALWAYS)
     computation.sampling_failed = (*computation.sampling_failed, failed)
@@ -62,29 +63,29 @@ class ProbedTask(TimedTask):
     ----------
     cpu_before : float
         The CPU seconds of its thread as it started.
-    ids, task_probes, linux_thread, waited
+    runs_on, task_probes, waited
         See `TaskRun`. Task probes of the run before may be among them: each has its run's start.
     """
 
-    __slots__ = ("cpu_before", "ids", "linux_thread", "task_probes", "waited")
+    __slots__ = ("cpu_before", "runs_on", "task_probes", "waited")
 
     cpu_before: float
-    linux_thread: ProbedThread | None
     waited: bytes
 
     def __init__(self, computation: Owner) -> None:
         super().__init__(computation)
-        self.ids = 0, 0
+        self.runs_on: TaskThread = NO_THREAD
         self.task_probes: TaskProbes = NO_TASK_PROBES
-        self.linux_thread = None
         self.waited = b""
 
     def __call__(self, values: object = ()) -> Any:
         """Run the task as a `TimedTask` does: a call of its method would cost each task more."""
         computation = self.computation
-        self.ids = this_thread.ids
-        for before in computation.before_tasks:
-            before(self)
+        self.runs_on = thread = computation.this_thread.now
+        thread.tasks = number = thread.tasks + 1
+        if number >= thread.due:
+            for before in computation.before_tasks:
+                before(self)
         start = perf_counter()
         self.cpu_before = cpu = thread_time()
         # Last, for those that sample the task: it has started.

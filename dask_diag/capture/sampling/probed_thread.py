@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from random import Random
+from threading import get_ident, get_native_id
 
 from dask_diag.capture.sampling.linux_threads import LinuxThread
+from dask_diag.capture.tasks.task_thread import TaskThread, ThisThread
 
-__all__ = ["ProbedThread"]
+__all__ = ["ProbedThread", "ThisProbedThread"]
 
 _TICKS = 4
 """Over so many it is averaged how many tasks a thread starts between two."""
@@ -14,7 +16,7 @@ _TASKS_AT_FIRST = 32
 """And before the first one."""
 
 
-class ProbedThread(LinuxThread):
+class ProbedThread(TaskThread):
     """A thread that runs tasks, of some of which it is read how long they wait for a processor.
 
     About one between two ticks is: of long tasks nearly each, of short ones one of so many as the
@@ -23,22 +25,20 @@ class ProbedThread(LinuxThread):
 
     Attributes
     ----------
-    tasks : int
-        How many it has started.
-    due : int
-        The number of the next task that is to be read.
+    linux : LinuxThread
     """
 
-    __slots__ = ("_between_ticks", "_random", "_tasks_at_tick", "due", "tasks")
+    __slots__ = ("_between_ticks", "_random", "_tasks_at_tick", "linux")
 
-    def __init__(self, ident: int) -> None:
-        super().__init__(ident)
-        self.tasks = 0
+    def __init__(self, ident: int, native_id: int) -> None:
+        super().__init__(ident, native_id)
+        self.linux = LinuxThread(native_id)
+        # The first one always is: so it is known that those of its computation were probed.
         self.due = 1
         self._tasks_at_tick = 0
         # Its own generator: the program's draws are what they would be without it. Gaps of any
         # pattern may keep step with tasks that alternate.
-        self._random = Random(ident)
+        self._random = Random(native_id)
         # Until a tick says better: of tasks of some microseconds not all are to be read.
         self._between_ticks = 0.0
 
@@ -59,3 +59,12 @@ class ProbedThread(LinuxThread):
         """How many tasks there are from one reading to the next, on average those of a tick."""
         mean = self._between_ticks or _TASKS_AT_FIRST
         return 1 + int(2 * (mean - 1) * self._random.random()) if mean > 1 else 1
+
+
+class ThisProbedThread(ThisThread):
+    """The thread that asks."""
+
+    now: ProbedThread
+
+    def __init__(self) -> None:
+        self.now = ProbedThread(get_ident(), get_native_id())

@@ -8,17 +8,15 @@ only when a task is sampled: what is done for each task costs ten times as much 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Collection, Hashable
-from threading import get_ident, get_native_id
 from typing import TYPE_CHECKING, Protocol
 
 from dask_diag.capture.sampling.sampler import Listener
 from dask_diag.capture.sampling.threads_now import TaskProbe, TaskProbes, running_tasks
 from dask_diag.capture.tasks.metered import Metered
+from dask_diag.capture.tasks.task_thread import TaskThread, ThisThread, this_thread
 
 if TYPE_CHECKING:
-    from dask_diag.capture.sampling.probed_thread import ProbedThread
     from dask_diag.capture.sampling.ticks import TimeWithoutTicks
 
 __all__ = [
@@ -27,7 +25,7 @@ __all__ = [
     "RunningTask",
     "SampledTask",
     "TaskRun",
-    "this_thread",
+    "this_thread_of",
 ]
 
 
@@ -66,19 +64,16 @@ class TaskRun(Protocol):
 
     Attributes
     ----------
-    ids : tuple of int
-        The ident and the native id of the thread.
+    runs_on : TaskThread
     task_probes : mapping
         The task probe of each probe that has sampled it, by the probe's type.
-    linux_thread : ProbedThread or None
     waited : bytes
         What the wait probe read of the thread as the task started; empty before, and if it was not
         to be read.
     """
 
-    ids: tuple[int, int]
+    runs_on: TaskThread
     task_probes: TaskProbes
-    linux_thread: ProbedThread | None
     waited: bytes
 
 
@@ -94,8 +89,12 @@ class Probe(Protocol):
         """What the sampler calls; all probes of a kind share it."""
 
     @property
+    def this_thread(self) -> ThisThread | None:
+        """Where the threads of tasks say which of these are due; None if nothing is read before."""
+
+    @property
     def before(self) -> Callable[[TaskRun], None] | None:
-        """Reads what cannot be read later, on the task's thread just before it starts."""
+        """Reads what cannot be read later, on the task's thread just before it starts, if due."""
 
     @property
     def without_ticks(self) -> TimeWithoutTicks | None:
@@ -115,14 +114,9 @@ class Probe(Protocol):
 NO_TASK_PROBES: TaskProbes = {}
 
 
-class _ThisThread(threading.local):
-    """The ids of each thread, asked once: the system takes longer than to look them up."""
-
-    def __init__(self) -> None:
-        self.ids = get_ident(), get_native_id()
-
-
-this_thread = _ThisThread()
+def this_thread_of(probes: Collection[Probe]) -> ThisThread:
+    """Where tasks that these probes sample find the thread that they run on."""
+    return next(filter(None, [probe.this_thread for probe in probes]), this_thread)
 
 
 class RunningTask:
@@ -131,26 +125,26 @@ class RunningTask:
     Attributes
     ----------
     task : RemoteTask or SampledTask
-    ids, task_probes, linux_thread, waited
+    runs_on, task_probes, waited
         See `TaskRun`.
     """
 
-    __slots__ = ("_outer", "_probes", "ids", "linux_thread", "task", "task_probes", "waited")
+    __slots__ = ("_outer", "_probes", "runs_on", "task", "task_probes", "waited")
 
-    linux_thread: ProbedThread | None
     waited: bytes
 
     def __init__(self, task: SampledTask, probes: Collection[Probe]) -> None:
         self.task = task
         self._probes = probes
-        self.ids = this_thread.ids
+        self.runs_on = thread = this_thread_of(probes).now
         self.task_probes: TaskProbes = NO_TASK_PROBES
-        self.linux_thread = None
         self.waited = b""
-        for probe in probes:
-            if probe.before is not None:
-                probe.before(self)
-        ident = self.ids[0]
+        thread.tasks += 1
+        if thread.tasks >= thread.due:
+            for probe in probes:
+                if probe.before is not None:
+                    probe.before(self)
+        ident = thread.ident
         self._outer = running_tasks.get(ident)
         running_tasks[ident] = self
 
@@ -162,7 +156,7 @@ class RunningTask:
 
     def leave(self) -> None:
         """Be sampled no more; nothing happens where it is not."""
-        ident = self.ids[0]
+        ident = self.runs_on.ident
         if running_tasks.get(ident) is not self:
             return
         if self._outer is None:
@@ -188,10 +182,9 @@ class RunningTask:
 
     def goes_on(self, task_probe: TaskProbe) -> bool:
         """Whether the run that this task probe samples has not ended."""
-        return running_tasks.get(self.ids[0]) is self
+        return running_tasks.get(self.runs_on.ident) is self
 
 
 if hasattr(os, "register_at_fork"):
-    # The child of a fork has one thread, of another native id, which may have been in a task.
-    os.register_at_fork(after_in_child=this_thread.__init__)  # type: ignore[misc]
+    # The thread of a fork's child may have been in a task.
     os.register_at_fork(after_in_child=running_tasks.clear)

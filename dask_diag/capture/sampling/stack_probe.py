@@ -62,6 +62,10 @@ class StackProbe(NamedTuple):
         return max(_LATE, _LATE_INTERVALS * self.interval)
 
     @property
+    def this_thread(self) -> None:
+        """Nothing is due before a task."""
+
+    @property
     def before(self) -> None:
         """There is nothing to read."""
 
@@ -85,7 +89,7 @@ class StackProbe(NamedTuple):
     def task_probe(self, run: TaskRun, task: SampledTask, start: float) -> StackTaskProbe:
         """The task probe of a task that has started."""
         kind = LocalStackTaskProbe if isinstance(task, TimedTask) else RemoteStackTaskProbe
-        return kind(task, self, run.ids[1], start)
+        return kind(task, self, run.runs_on.native_id, start)
 
 
 class StackTaskProbe:

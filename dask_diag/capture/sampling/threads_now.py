@@ -64,10 +64,19 @@ Tasks of this process's own computations are not in it: see `running_now`.
 """
 
 
-class _Wrapper(RunNow, Protocol):
-    """Of a task of this process's own computations: its thread's ids are 0 until it starts."""
+class _Thread(Protocol):
+    """A thread that runs tasks."""
 
-    ids: tuple[int, int]
+    ident: int
+
+
+class _Wrapper(RunNow, Protocol):
+    """Of a task of this process's own computations: its thread's ident is 0 until it starts."""
+
+    @property
+    def runs_on(self) -> _Thread:
+        """The thread that runs it."""
+
     stop: float | None
 
 
@@ -89,7 +98,7 @@ def running_now() -> dict[int, RunNow]:
     runs = running_tasks.copy()
     for computation in tuple(_computations.values()):
         for wrapper in tuple(computation.wrappers) if computation.probes else ():
-            start, ident = wrapper.start, wrapper.ids[0]
+            start, ident = wrapper.start, wrapper.runs_on.ident
             if start is None or wrapper.stop is not None or not ident:
                 continue
             other = runs.get(ident)

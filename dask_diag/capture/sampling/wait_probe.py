@@ -11,11 +11,8 @@ of the exact time that nothing else explains.
 
 from __future__ import annotations
 
-import threading
-from threading import get_native_id
-
 from dask_diag.capture.sampling.linux_threads import seconds_waited
-from dask_diag.capture.sampling.probed_thread import ProbedThread
+from dask_diag.capture.sampling.probed_thread import ProbedThread, ThisProbedThread
 from dask_diag.capture.sampling.probes import SampledTask, TaskRun
 from dask_diag.capture.sampling.sampler import Listener
 from dask_diag.capture.sampling.threads_now import running_now
@@ -39,13 +36,13 @@ _DID_NOT_RUN = 0.02
 class WaitProbe:
     """Samples what tasks wait for."""
 
-    __slots__ = ("_threads",)
+    __slots__ = ("this_thread",)
 
     interval = INTERVAL
 
     def __init__(self) -> None:
         # The files of a thread stay open as long as the probe: opening them is most of the cost.
-        self._threads = _Threads()
+        self.this_thread = ThisProbedThread()
 
     def __reduce__(self) -> tuple[object, ...]:
         return WaitProbe, ()
@@ -60,23 +57,17 @@ class WaitProbe:
         """What was missed is not counted."""
 
     def before(self, run: TaskRun) -> None:
-        """Read how long the thread has waited for a processor so far, if it is due."""
+        """Read how long the thread has waited for a processor so far."""
         try:
-            run.linux_thread = thread = self._threads.this
-            thread.tasks = number = thread.tasks + 1
-            if number >= thread.due:
-                thread.was_read()
-                run.waited = thread.read_schedstat()
+            thread = self.this_thread.now
+            thread.was_read()
+            run.waited = thread.linux.read_schedstat()
         except Exception:
             # A task is never hindered by what cannot be read.
-            run.linux_thread, run.waited = None, b""
+            run.waited = b""
 
     def stop(self, run: TaskRun, task: SampledTask) -> None:
-        """Hand the samples to the task, and the seconds without a processor, if they were read.
-
-        The first task on a thread always is: from that it is known that those of its computation
-        were probed.
-        """
+        """Hand the samples to the task, and the seconds without a processor, if they were read."""
         start, stop = task.start, task.stop
         if start is None or stop is None:
             return
@@ -99,14 +90,8 @@ class WaitProbe:
 
     def task_probe(self, run: TaskRun, task: SampledTask, start: float) -> WaitTaskProbe:
         """The task probe of a task that has started."""
-        return WaitTaskProbe(task, run.linux_thread, start)
-
-
-class _Threads(threading.local):
-    """The thread that asks."""
-
-    def __init__(self) -> None:
-        self.this = ProbedThread(get_native_id())
+        thread = run.runs_on
+        return WaitTaskProbe(task, thread if isinstance(thread, ProbedThread) else None, start)
 
 
 class WaitTaskProbe:
@@ -128,7 +113,7 @@ class WaitTaskProbe:
         self._thread = thread
         self._tally: dict[str, list[float]] = {}
         self._cpu = task.cpu_before
-        self.waited = b"" if thread is None else thread.read_schedstat()
+        self.waited = b"" if thread is None else thread.linux.read_schedstat()
 
     def tick(self) -> None:
         """Note that the thread of the task was sampled."""
@@ -140,7 +125,8 @@ class WaitTaskProbe:
         if self._thread is None:
             return
         try:
-            activity, cpu = self._thread.waits_for(), self._thread.cpu()
+            linux = self._thread.linux
+            activity, cpu = linux.waits_for(), linux.cpu()
         except OSError:
             return
         ran = cpu - self._cpu > _DID_NOT_RUN * passed
@@ -161,9 +147,10 @@ class WaitTaskProbe:
 def _waited_since(reading: bytes, run: TaskRun) -> float:
     """Seconds without a processor since that was read; NaN if they cannot be read."""
     try:
-        if run.linux_thread is None:
+        thread = run.runs_on
+        if not isinstance(thread, ProbedThread):
             return _NAN
-        return run.linux_thread.waited_for_cpu() - seconds_waited(reading)
+        return thread.linux.waited_for_cpu() - seconds_waited(reading)
     except Exception:
         return _NAN
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dask_diag.capture.result_sizes import ResultSizes
     from dask_diag.capture.sampling.stack_sample import StackSample
     from dask_diag.capture.sampling.ticks import TimeWithoutTicks
+    from dask_diag.capture.tasks.task_thread import ThisThread
 
 __all__ = ["Owner", "TimedTask", "threads_of_tasks"]
 
@@ -39,6 +40,7 @@ class Owner(Protocol):
     remote_workers: dict[int, RemoteWorker]
     result_sizes: ResultSizes | None
     stacks: tuple[Any, ...]
+    this_thread: ThisThread
     without_ticks: TimeWithoutTicks
 
     def set_aside(self, wrapper: TimedTask) -> None:
@@ -138,6 +140,7 @@ class TimedTask(GraphNode):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Pickled on its way to another process: from here on the graph needs no wrapper.
+        self.size = None
         self.computation.set_aside(self)
         self.transfer = transfer = Transfer(perf_counter())
         return self.depart(transfer)
