@@ -93,6 +93,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.simulate
 	$(BIN)/python -m benchmarks.real
 	$(BIN)/python -m benchmarks.hooks
+	$(BIN)/python -m benchmarks.switched
 	$(BIN)/python -m benchmarks.live
 	$(BIN)/python -m benchmarks.cluster
 

@@ -27,7 +27,6 @@ from dask_diag.capture.sampling.stack_probe import StackProbe
 from dask_diag.capture.sampling.wait_probe import WaitProbe
 from dask_diag.profilers.profiler import Profiler
 from dask_diag.profilers.record import record
-from dask_diag.profilers.resources import ResourceProfiler
 
 TASKS = 5_000
 Seconds = dict[str, list[float]]
@@ -35,7 +34,6 @@ Seconds = dict[str, list[float]]
 HOOKS: tuple[tuple[type, str, str], ...] = (
     (Profiler, "_pretask", "before submission, tasks"),
     (Profiler, "_posttask", "after collection, tasks"),
-    (ResourceProfiler, "_posttask", "after collection, resources"),
     (WaitProbe, "before", "before the task, waits"),
     (WaitProbe, "stop", "after the task, waits"),
     (StackProbe, "stop", "after the task, stacks"),
@@ -91,6 +89,10 @@ def main() -> None:
         for name, (graph, keys) in works.items():
             print(f"{name}: quartiles, µs")
             for title, seconds in measure(graph, keys, Path(folder) / "run.diag").items():
+                if len(seconds) < 2:
+                    # As what waits need, which is done for one task of many.
+                    print(f"  {title:36}called {len(seconds)} times")
+                    continue
                 quartiles = "".join(f"{1e6 * quartile:8.1f}" for quartile in quantiles(seconds))
                 print(f"  {title:36}{quartiles}", flush=True)
 
