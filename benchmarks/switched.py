@@ -113,14 +113,14 @@ def added(blocks: Sequence[Block]) -> tuple[float, float]:
     kinds = np.array([block.kinds for block in blocks], float)
     # The first run is what the kinds say.
     is_run = BLOCK * (runs[:, None] == np.unique(runs)[1:])
-    known = np.concatenate([is_on, kinds, is_run], axis=1)
+    columns = np.concatenate([is_on, kinds, is_run], axis=1)
     is_near = np.ones(len(blocks), bool)
     for _ in range(ROUNDS):
-        fit = np.linalg.lstsq(known[is_near], seconds[is_near], rcond=None)[0]
-        off = seconds - known @ fit
+        fit = np.linalg.lstsq(columns[is_near], seconds[is_near], rcond=None)[0]
+        off = seconds - columns @ fit
         deviation = 1.4826 * np.median(np.abs(off[is_near]))
         is_near = np.abs(off) < FAR * deviation
-    spread = np.linalg.pinv(known[is_near].T @ known[is_near]) * off[is_near].var()
+    spread = np.linalg.pinv(columns[is_near].T @ columns[is_near]) * off[is_near].var()
     return float(fit[0]), float(spread[0, 0] ** 0.5)
 
 

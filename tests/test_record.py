@@ -26,6 +26,7 @@ from dask_diag import (
     CacheProfiler,
     Profiler,
     Recording,
+    ResourceProfiler,
     SamplingProfiler,
     context_meter,
     load,
@@ -556,11 +557,24 @@ def test_tables_can_be_built_before_the_first_task_is_collected():
     assert rows == [0, 1, 1, 0]
 
 
+def test_memory_between_tasks_is_noted_as_by_a_resource_profiler_of_its_own(tmp_path):
+    # Only one runs at a time: between each and the next none does.
+    dsk = {("nap", 0): (time.sleep, 0.05)}
+    dsk |= {("nap", n): (lambda before: time.sleep(0.05), ("nap", n - 1)) for n in range(1, 8)}
+    with record(tmp_path / "run.diag", interval=0.1), ResourceProfiler(0.1) as alone:
+        dask.threaded.get(dsk, ("nap", 7))
+    for recording in (load(tmp_path / "run.diag"), alone.recording):
+        cpu = np.array([row["cpu"] for row in recording.processes.to_dicts()])
+        # Of a note CPU is not known; the first row is where sampling starts.
+        assert np.isnan(cpu).sum() - 1 >= 4
+
+
 def test_dask_calls_one_profiler_of_the_group_for_each_task(tmp_path):
     with record(tmp_path / "run.diag") as run:
-        before_tasks = [profiler._callback[2] for profiler in run.profilers]
+        hooks = [profiler._callback[2:4] for profiler in run.profilers]
         dask.get({"a": (abs, -1)}, "a")
-    assert sum(hook is not None for hook in before_tasks) == 1
+    for hooks_of_a_kind in zip(*hooks, strict=True):
+        assert sum(hook is not None for hook in hooks_of_a_kind) == 1
     assert len(load(tmp_path / "run.diag").tasks) == 1
     # By itself it measures tasks.
     assert SamplingProfiler()._callback[2] is not None

@@ -242,6 +242,15 @@ def test_a_failing_task_raises_as_ever(get):
 
 
 @on_linux
+def test_the_first_task_of_each_computation_is_read_also_on_threads_of_the_one_before(monkeypatch):
+    monkeypatch.setattr(wait_probe.WaitProbe, "interval", 1000.0)
+    with Profiler(waits=True) as prof:
+        for _ in range(3):
+            dask.local.get_sync({("work", 0): (int,)}, ("work", 0))
+    assert list(prof.recording.waits.task) == [0, 1, 2]
+
+
+@on_linux
 def test_profilers_share_and_end_the_sampler():
     with Profiler(waits=True) as one, Profiler(waits=True) as two, Profiler() as three:
         dask.threaded.get({("sleep", 0): (time.sleep, 0.1)}, [("sleep", 0)])
