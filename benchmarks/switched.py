@@ -31,6 +31,7 @@ BLOCK = 40
 FAR = 4.0
 """Standard deviations from which on a block says nothing: the machine did something else."""
 ROUNDS = 6
+"""How often blocks that say nothing are found, and seconds fitted without them."""
 
 SIDES: dict[str, Callable[[], Sequence[Any]]] = {
     "Profiler": lambda: [Profiler()],
@@ -128,6 +129,8 @@ def main(arguments: list[str]) -> None:
     """Print a line for each set of profilers."""
     longest = float(arguments[0]) if arguments else 20.0
     work = arguments[1] if arguments[1:] else "climatology"
+    if work not in WORKS:
+        sys.exit(f"expected one of {', '.join(WORKS)}, found {work}")
     (optimized,) = dask.optimize(WORKS[work]("small"))
     graph, keys = dict(optimized.__dask_graph__()), optimized.__dask_keys__()
     names = {name: n for n, name in enumerate(sorted({key_split(key) for key in graph}))}

@@ -559,11 +559,16 @@ def test_tables_can_be_built_before_the_first_task_is_collected():
 
 def test_memory_between_tasks_is_noted_as_by_a_resource_profiler_of_its_own(tmp_path):
     # Only one runs at a time: between each and the next none does.
-    dsk = {("nap", 0): (time.sleep, 0.05)}
-    dsk |= {("nap", n): (lambda before: time.sleep(0.05), ("nap", n - 1)) for n in range(1, 8)}
-    with record(tmp_path / "run.diag", interval=0.1), ResourceProfiler(0.1) as alone:
+    dsk = {("nap", 0): (time.sleep, 0.1)}
+    dsk |= {("nap", n): (lambda before: time.sleep(0.1), ("nap", n - 1)) for n in range(1, 8)}
+    paths = tmp_path / "one.diag", tmp_path / "two.diag"
+    with (
+        record(paths[0], interval=0.1),
+        record(paths[1], interval=0.1),
+        ResourceProfiler(0.1) as alone,
+    ):
         dask.threaded.get(dsk, ("nap", 7))
-    for recording in (load(tmp_path / "run.diag"), alone.recording):
+    for recording in (*map(load, paths), alone.recording):
         cpu = np.array([row["cpu"] for row in recording.processes.to_dicts()])
         # Of a note CPU is not known; the first row is where sampling starts.
         assert np.isnan(cpu).sum() - 1 >= 4

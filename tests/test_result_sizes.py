@@ -274,3 +274,20 @@ def test_record_says_how_many_sizes_are_not_known(tmp_path):
     (notice,) = (notice for notice in run.recording.notices if "sizes" in notice)
     assert "sizes of 3 of 4 results (75%) are not known: they are of type Own" in notice
     assert np.isnan(run.recording.tasks.nbytes).sum() == 3
+
+
+@pytest.mark.leaves_files
+def test_a_task_that_failed_and_is_run_again_has_not_the_size_of_another(tmp_path):
+    failures = iter([True, False])
+
+    def flaky(before):
+        if next(failures):
+            raise ValueError
+
+    # One after the other in one wrapper. What dask caches of the second is its exception.
+    dsk = {("large", 0): (np.zeros, 1000), ("flaky", 0): (flaky, ("large", 0))}
+    with record(tmp_path / "run.diag") as run:
+        dask.threaded.get(dsk, ("flaky", 0), num_workers=1, rerun_exceptions_locally=True)
+    sizes = {row["key"]: row["nbytes"] for row in run.recording.tasks.to_dicts()}
+    assert sizes["('large', 0)"] == 8000
+    assert np.isnan(sizes["('flaky', 0)"])

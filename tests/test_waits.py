@@ -251,6 +251,19 @@ def test_the_first_task_of_each_computation_is_read_also_on_threads_of_the_one_b
 
 
 @on_linux
+def test_a_thread_that_cannot_be_read_hinders_no_task(monkeypatch):
+    def fail(*args):
+        raise OSError
+
+    monkeypatch.setattr(probed_thread, "LinuxThread", fail)
+    with Profiler(waits=True) as prof:
+        slept = dask.threaded.get({("work", 0): (lambda: time.sleep(0.05) or 7,)}, ("work", 0))
+    assert slept == 7
+    assert len(prof.recording.tasks) == 1
+    assert np.isnan(prof.recording.waits.seconds).all()
+
+
+@on_linux
 def test_profilers_share_and_end_the_sampler():
     with Profiler(waits=True) as one, Profiler(waits=True) as two, Profiler() as three:
         dask.threaded.get({("sleep", 0): (time.sleep, 0.1)}, [("sleep", 0)])

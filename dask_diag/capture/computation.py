@@ -93,7 +93,7 @@ class Computation:
     sizes, result_sizes
         The bytes of the result of each row, if measured: a row may be there just before. And what
         measures them on the threads that made the results, if anything does.
-    between_tasks : callable or None
+    between_tasks : tuple of callable
         What is called when a task is collected and none is out.
     """
 
@@ -168,14 +168,13 @@ class Computation:
         self.result_sizes: ResultSizes | None = None
         self.rows: list[bytes] = []
         self.keys: list[Hashable] = []
-        self.between_tasks: Callable[[], None] | None = None
+        self.between_tasks: tuple[Callable[[], None], ...] = ()
         self.exceptional: dict[int, Exceptional] = {}
         self.dependencies = Dependencies()
         self.metrics, self.transfers, self.waits = Metrics(), Transfers(), Waits()
         self.wrapper_type: type[TimedTask] = TimedTask
         self.wrappers: list[TimedTask] = []
-        # An empty list would be allocated time and again.
-        self.free: deque[TimedTask] = deque()
+        self.free: deque[TimedTask] = deque()  # An empty list would be allocated time and again.
         self.aside: dict[Hashable, TimedTask] = {}
         self.probes: Mapping[type[Any], Any] = {}
         self.this_thread = this_thread
@@ -232,6 +231,7 @@ class Computation:
 
     def set_aside(self, wrapper: TimedTask) -> None:
         """Put the task itself back into the graph, and its wrapper into `aside`."""
+        wrapper.size = None
         # If it ends just now, these are no longer its own, and keep nothing alive.
         aside, dsk = self.aside, self.dsk
         if self.finished is None:

@@ -93,8 +93,8 @@ def _release(computation: Computation) -> None:
     computation.result_sizes = None
     computation.planned = None
     computation.probes = {}
-    # Those that start yet find their thread, and no open files of it.
+    # Tasks that start later find their thread, and no open files of it.
     computation.this_thread = this_thread
     computation.before_tasks = ()
-    computation.between_tasks = None
+    computation.between_tasks = ()
     computation.stacks = ()

@@ -155,7 +155,7 @@ class ResourceProfiler(OnClusters):
         self._sampled_computations.add(computation.number)
         self._start_sampling()
         if self._posttask is None:  # Another one calls it: see `measure_for`.
-            computation.between_tasks = self._between_tasks
+            computation.between_tasks = (*computation.between_tasks, self._between_tasks)
 
     def _ended(self, computation: Computation, dsk: Graph) -> None:
         with self._lock:

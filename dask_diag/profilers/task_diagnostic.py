@@ -5,7 +5,7 @@ What is done here is done for every task: it is counted in instructions (``make 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from struct import error as NotANumberError  # noqa: N812
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -136,10 +136,15 @@ class TaskDiagnostic(Diagnostic):
             wrapper.task = None
             computation.free.append(wrapper)
             between_tasks = computation.between_tasks
-            if between_tasks is not None and not state.get("running", True):
-                between_tasks()
+            if between_tasks and not state.get("running", True):
+                _call_each(between_tasks)
         except Exception as error:
             self._fault("to record a task", error)
+
+
+def _call_each(functions: Iterable[Callable[[], None]]) -> None:
+    for function in functions:
+        function()
 
 
 def rehearsal(probe: Probe | None = None) -> Callable[[int], None]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
-from threading import get_ident, get_native_id
 
 from dask_diag.capture.sampling.linux_threads import LinuxThread
 from dask_diag.capture.tasks.task_thread import TaskThread, ThisThread
@@ -62,9 +62,9 @@ class ProbedThread(TaskThread):
 
 
 class ThisProbedThread(ThisThread):
-    """The thread that asks."""
-
-    now: ProbedThread
+    """The thread that asks; a plain one if it cannot be read, which hinders no task."""
 
     def __init__(self) -> None:
-        self.now = ProbedThread(get_ident(), get_native_id())
+        super().__init__()
+        with suppress(Exception):
+            self.now = ProbedThread(self.now.ident, self.now.native_id)

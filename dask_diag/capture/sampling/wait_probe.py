@@ -59,9 +59,10 @@ class WaitProbe:
     def before(self, run: TaskRun) -> None:
         """Read how long the thread has waited for a processor so far."""
         try:
-            thread = self.this_thread.now
-            thread.was_read()
-            run.waited = thread.linux.read_schedstat()
+            thread = _probed_thread(run)
+            if thread is not None:
+                thread.was_read()
+                run.waited = thread.linux.read_schedstat()
         except Exception:
             # A task is never hindered by what cannot be read.
             run.waited = b""
@@ -90,8 +91,7 @@ class WaitProbe:
 
     def task_probe(self, run: TaskRun, task: SampledTask, start: float) -> WaitTaskProbe:
         """The task probe of a task that has started."""
-        thread = run.runs_on
-        return WaitTaskProbe(task, thread if isinstance(thread, ProbedThread) else None, start)
+        return WaitTaskProbe(task, _probed_thread(run), start)
 
 
 class WaitTaskProbe:
@@ -144,13 +144,17 @@ class WaitTaskProbe:
         return [Wait(name, seen[0], int(seen[1])) for name, seen in tuple(self._tally.items())]
 
 
+def _probed_thread(run: TaskRun) -> ProbedThread | None:
+    """The thread of a task, if it can be read."""
+    thread = run.runs_on
+    return thread if isinstance(thread, ProbedThread) else None
+
+
 def _waited_since(reading: bytes, run: TaskRun) -> float:
     """Seconds without a processor since that was read; NaN if they cannot be read."""
     try:
-        thread = run.runs_on
-        if not isinstance(thread, ProbedThread):
-            return _NAN
-        return thread.linux.waited_for_cpu() - seconds_waited(reading)
+        thread = _probed_thread(run)
+        return _NAN if thread is None else thread.linux.waited_for_cpu() - seconds_waited(reading)
     except Exception:
         return _NAN
 

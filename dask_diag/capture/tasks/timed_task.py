@@ -140,7 +140,6 @@ class TimedTask(GraphNode):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Pickled on its way to another process: from here on the graph needs no wrapper.
-        self.size = None
         self.computation.set_aside(self)
         self.transfer = transfer = Transfer(perf_counter())
         return self.depart(transfer)
