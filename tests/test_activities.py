@@ -456,6 +456,27 @@ def test_a_hundred_thousand_tasks_are_broken_down_in_a_moment():
     assert time.process_time() - started < 10
 
 
+def test_states_that_no_worker_was_in_take_no_memory():
+    count = 10_000
+    start = np.arange(count) * 1e-3
+    rows = list(zip(start, start + 5e-4, start + 7e-4, ["ok"] * count, [()] * count))
+    (occupancy,) = occupancies(recording_of(rows, 4, count * 1e-3 + 1))
+    steps = occupancy.busy.nbytes
+    nothing = occupancy.imports, occupancy.startup, occupancy.unknown, occupancy.backlog
+    for state in nothing:
+        assert state.shape == occupancy.busy.shape
+        assert not state.any()
+        assert _bytes_of(state) < steps / 100
+    assert set(occupancy.capacity.tolist()) == {4}
+    assert _bytes_of(occupancy.capacity) < steps / 100
+    assert _bytes_of(occupancy.overhead) == steps
+
+
+def _bytes_of(array):
+    """Those in memory: of an array that repeats one number, those of one."""
+    return abs(array.strides[0]) * len(array) or array.itemsize
+
+
 def test_it_is_a_public_name_and_prints():
     import dask_diag
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from importlib import import_module
 
 import dask.threaded
 import numpy as np
@@ -191,6 +192,15 @@ def test_nothing_and_cycles():
     empty = dataclasses.replace(recording, tasks=NO_ROWS, dependencies=NO_ROWS)
     assert critical_path(empty).length == 0.0
     assert str(critical_path(made([1], [])))
+
+
+def test_dependencies_are_followed_beyond_those_that_are_read_at_once(monkeypatch):
+    monkeypatch.setattr(import_module("dask_diag.analysis.critical_path"), "_EDGES", 2)
+    tasks = range(8)
+    path = critical_path(made([1] * 8, [(task, task - 1) for task in tasks[1:]]))
+    assert path.length == 8
+    assert path.tasks["task"].tolist() == list(tasks)
+    assert path.slack.tolist() == [0] * 8
 
 
 def pause(_, seconds):

@@ -15,7 +15,7 @@ import numpy as np
 from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.task_times import worker_stop_times
 from dask_diag.analysis.transfers import Interval
-from dask_diag.analysis.worker_states import Occupancy, TaskTimes, open_intervals
+from dask_diag.analysis.worker_states import Occupancy, TaskTimes, constant, open_intervals
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.schema import Activity, WorkerEvent
@@ -162,7 +162,7 @@ def sweep_cluster(
     times, states, (queue,) = _summed(sweeps, (times, [in_queue]))
     delayed = {Activity.TRANSFER: states.transfer, Activity.SPILL: states.spill}
     free = states.capacity - states.busy - states.overhead - states.unknown - sum(delayed.values())
-    nothing = np.zeros(len(free), np.int64)
+    nothing = constant(0, len(free))
     return Occupancy(
         computation=computations.computation[index],
         span=computations.span[index],

@@ -6,7 +6,7 @@ seconds of the slowest chain that leads to each task, one pass backwards of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +20,9 @@ from dask_diag.model.table import Table
 from dask_diag.model.tables import Dependencies
 
 __all__ = ["CriticalPath", "critical_path"]
+
+_EDGES = 100_000
+"""Dependencies that are Python's integers at the same time."""
 
 
 @dataclass(frozen=True)
@@ -172,14 +175,22 @@ def _slowest_chains(
         if reached > before[task] or previous[task] < 0:
             before[task] = reached
             previous[task] = dependency
+    # Of a million tasks a list takes four times the memory.
+    until_start = np.array(before)
+    del before
     backward = np.argsort(-rank[dependencies.depends_on], kind="stable")
     for task, dependency in _edges(dependencies.rows(backward)):
         after[dependency] = max(after[dependency], after[task] + takes[task])
-    return np.array(before), np.array(after), previous
+    return until_start, np.array(after), previous
 
 
-def _edges(dependencies: Dependencies) -> Iterable[tuple[int, int]]:
-    return zip(dependencies.task.tolist(), dependencies.depends_on.tolist(), strict=True)
+def _edges(dependencies: Dependencies) -> Iterator[tuple[int, int]]:
+    """Each task and one that it depends on; not all at once are objects, which take memory."""
+    for first in range(0, len(dependencies), _EDGES):
+        some = slice(first, first + _EDGES)
+        yield from zip(
+            dependencies.task[some].tolist(), dependencies.depends_on[some].tolist(), strict=True
+        )
 
 
 def _ranks(tasks: int, dependencies: Dependencies) -> IntArray:

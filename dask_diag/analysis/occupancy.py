@@ -22,7 +22,13 @@ from dask_diag.analysis.task_times import (
     worker_stop_times,
 )
 from dask_diag.analysis.transfers import Interval, TransferTimes, transfer_times
-from dask_diag.analysis.worker_states import Occupancy, TaskTimes, open_intervals
+from dask_diag.analysis.worker_states import (
+    Occupancy,
+    TaskTimes,
+    constant,
+    lean,
+    open_intervals,
+)
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording
 
@@ -140,16 +146,16 @@ def sweep(
         workers=workers,
         tasks=tasks,
         times=times,
-        capacity=np.full(len(busy), workers),
+        capacity=constant(workers, len(busy)),
         busy=busy,
         overhead=overhead,
-        unknown=unknown,
+        unknown=lean(unknown),
         blocked=blocked,
         graph=in_graph - imported,
-        imports=imported,
-        startup=starting,
+        imports=lean(imported),
+        startup=lean(starting),
         delayed={},
-        backlog=np.zeros(len(busy), np.int64),
+        backlog=constant(0, len(busy)),
     )
 
 

@@ -11,7 +11,7 @@ from dask_diag.analysis.transfers import Interval
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.schema import Activity
 
-__all__ = ["Occupancy", "TaskTimes", "open_intervals"]
+__all__ = ["Occupancy", "TaskTimes", "constant", "lean", "open_intervals"]
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,16 @@ class Occupancy:
         with np.errstate(invalid="ignore", divide="ignore"):
             shares = np.where(free > 0, workers / free, 0.0)
         return self.seconds_until(shares, moments)
+
+
+def constant(workers: int, steps: int) -> IntArray:
+    """A step function that is the same throughout: one number in memory, not to be written to."""
+    return np.broadcast_to(np.int64(workers), steps)
+
+
+def lean(workers: IntArray) -> IntArray:
+    """The same step function; if it is 0 throughout, as most are, it takes no memory."""
+    return workers if workers.any() else constant(0, len(workers))
 
 
 def open_intervals(
