@@ -359,34 +359,6 @@ def test_there_is_no_more_any_than_there_was(folder):
     assert count <= MOST_ANY[folder]
 
 
-MOST_LINES, MOST_LINES_OF_A_FUNCTION = 300, 60
-
-
-def test_a_file_is_no_longer_than_a_subject_needs():
-    for path in FILES:
-        name = str(path.relative_to(PACKAGE))
-        lines = len(path.read_text().splitlines())
-        assert lines <= MOST_LINES, f"{name} has {lines} lines: split it"
-
-
-def test_a_function_fits_a_screen():
-    """Without its signature and docstring."""
-    for path in FILES:
-        for node in nodes_of(path):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                body = node.body[ast.get_docstring(node) is not None :]
-                lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
-                assert lines <= MOST_LINES_OF_A_FUNCTION, f"{path}: {node.name} has {lines} lines"
-
-
-MOST_WORDS = 2000
-"""Half of what the first version had: what is said in a file is not said again there."""
-
-
-def test_the_architecture_is_short():
-    assert len(TEXT.split()) <= MOST_WORDS
-
-
 NOT_FILES = {"context_meter", "load", "python", "record", "save"}
 """Functions and a program that the paragraphs on folders name."""
 

@@ -21,7 +21,6 @@ FINDERS = {rule.__name__.replace("_", "-"): rule for rule in RULES}
 UNITS = {"%": 0.01, "ms": 1e-3, "MB": 1e6, "GB": 1e9, "s": 1.0, "": 1.0}
 # What a number is that is no threshold: an index, a digit, half of something.
 PLAIN_NUMBERS = {0, 1, 2, 10}
-NUMBER_WORDS = set("three four five six seven eight nine ten third quarter tenth twice".split())
 
 
 def names_in(code):
@@ -81,17 +80,6 @@ def test_the_index_lists_those_that_findings_share():
         "WORTH_GAINING": advice.WORTH_GAINING,
     }
     assert stated((PAGES / "index.rst").read_text()) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("code", [*CODES, "index"])
-def test_numbers_stand_nowhere_else_in_a_page(code):
-    """Else they would stay behind when a threshold changes."""
-    page = (PAGES / f"{code}.rst").read_text()
-    for heading in ("introduction", "How it is found", "When it is wrong"):
-        prose = re.sub(r"^.. code-block::.*?(?=^\S)", "", section(page, heading), flags=re.M | re.S)
-        prose = re.sub(r"``[^`]*``", "", prose)
-        assert not re.findall(r"\d+", prose), heading
-        assert not NUMBER_WORDS & set(re.findall(r"\w+", prose.lower())), heading
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
