@@ -13,7 +13,7 @@ pytest.importorskip("distributed")
 
 from distributed import Client, LocalCluster
 
-from dask_diag import Profiler, SamplingProfiler, load, record
+from dask_diag import Profiler, SamplingProfiler, activities, context_meter, load, record
 from dask_diag.capture.cluster.packed_stacks import packed_stacks, unpacked_stacks
 from dask_diag.capture.sampling.stack_sample import Line
 from dask_diag.capture.sampling.threads_now import running_tasks
@@ -119,6 +119,21 @@ def test_record_streams_stacks_and_waits(retried):
         assert not any("counted once" in notice for notice in in_memory.notices)
 
     retried(measure)
+
+
+def metered_nap(seconds):
+    with context_meter.meter("nap"):
+        time.sleep(seconds)
+
+
+def test_waits_of_metered_code_have_its_label():
+    with cluster(workers=1) as client, Profiler(waits=True) as prof:
+        client.submit(metered_nap, 0.2).result()
+    waits = prof.recording.waits.rows(prof.recording.waits.activity.where("sleep"))
+    assert set(waits.label.tolist()) == {"nap"}
+    seconds = {row["activity"]: row["value"] for row in activities(prof.recording).to_dicts()}
+    assert seconds["nap"] > 0.19
+    assert seconds.get("sleep", 0.0) < 0.01
 
 
 def test_coroutines_are_not_sampled_and_said_to_be_so():

@@ -308,23 +308,6 @@ def test_what_other_programs_took_is_not_said_to_be_io():
     assert "io-bound" not in by_code(replace(recording, computations=busy))
 
 
-def test_io_that_was_metered_needs_no_guess():
-    recording = two_at_once(cpu=0.4)
-    metrics = {
-        "task": [0],
-        "activity": ["read"],
-        "unit": ["seconds"],
-        "value": [0.85],
-        "cpu": [0.0],
-    }
-    metered = replace(recording, metrics=filled_table("metrics", metrics))
-    finding = by_code(metered)["io-bound"]
-    assert finding.severity == "high"
-    assert "waits=True" not in finding.advice
-    # As much as is recorded of waits, and as much of it as there was.
-    assert "850 ms" in finding.evidence
-
-
 @pytest.mark.parametrize(
     ("tasks", "workers", "won"),
     [

@@ -547,19 +547,6 @@ def test_as_many_threads_are_advised_as_gain_four_fifths(count, workers, seconds
     assert finding.seconds_lost == pytest.approx(seconds_lost, rel=0.02)
 
 
-def test_metered_io_leaves_cpus_to_other_threads():
-    recording = sleeping(16)
-    count = len(recording.tasks)
-    columns = {"activity": ["read"], "unit": ["seconds"], "value": [0.7], "cpu": [0.2]}
-    columns = {"task": range(count), **{name: values * count for name, values in columns.items()}}
-    finding = by_code(replace(recording, metrics=filled_table("metrics", columns)))[
-        "too-few-threads"
-    ]
-    assert "Tasks slept or waited for I/O for 50% of their time" in finding.evidence
-    assert "num_workers=8" in finding.advice
-    assert finding.where.functions == ("pause",)
-
-
 def one_by_one(*seconds, scheduler="threads"):
     """Tasks that sleep, on one worker."""
     stops = np.cumsum(seconds)

@@ -136,12 +136,10 @@ REASONS = {
     "overhead": "for 7.00 s (70%) the scheduler handed out 2 tasks of 250 ms",
     "idle": "for 7.00 s (70%) workers had no task to run",
     "other": "for 7.00 s (70%) workers ran tasks of which the times are not known",
-    # What tasks metered goes by the name that they gave it.
-    "decompress": "for 7.00 s (70%) tasks were in 'decompress'",
 }
 
 
-@pytest.mark.parametrize("part", [*PHASES, *ACTIVITIES, "decompress"])
+@pytest.mark.parametrize("part", [*PHASES, *ACTIVITIES])
 def test_each_part_of_the_wall_time_has_a_sentence(part):
     # Two tasks of 0.25 s; of 10 s tasks computed for 2 and 1 is of a smaller part.
     tasks = [(0, 0, 0.25, 0.25, "thread-0"), (0, 0, 0.25, 0.25, "thread-1")]

@@ -337,7 +337,7 @@ def test_files_that_are_no_recordings(tmp_path):
     with Writer("old.diag") as writer:
         writer.append(example(3))
     content = Path("old.diag").read_bytes()
-    Path("newer").write_bytes(content.replace(b'"version": 6', b'"version": 9'))
+    Path("newer").write_bytes(content.replace(b'"version": 7', b'"version": 9'))
     shutil.make_archive("archive", "zip", "folder")
     for name in ("pipe", "text", "folder", "newer", "archive.zip"):
         update = Viewer(name).poll()

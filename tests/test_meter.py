@@ -512,13 +512,20 @@ class SleepingThread:
         return b"0 0 0"
 
 
-@pytest.mark.parametrize(("unit", "sampled"), [("seconds", {}), ("count", {"sleep": 0.5})])
-def test_only_metered_seconds_are_left_out_of_what_a_task_waits_for(unit, sampled):
+@pytest.mark.parametrize(
+    ("unit", "sampled"),
+    [
+        ("seconds", [("sleep", 0.5, 1, "I/O"), ("sleep", 0.25, 1, "")]),
+        ("count", [("sleep", 0.75, 2, "")]),
+    ],
+)
+def test_a_sample_of_a_wait_has_the_label_of_metered_seconds(unit, sampled):
     def work():
         probe = WaitTaskProbe(current_task(), SleepingThread(), 0.0)
         with context_meter.meter("I/O", unit=unit):
             probe.sample(0.5)
-        return {activity: seconds for activity, (seconds, _) in probe._tally.items()}
+        probe.sample(0.25)
+        return probe.waits()
 
     def current_task():
         return meter_module._current_task()

@@ -154,7 +154,7 @@ def test_a_file_is_a_zip_archive_that_other_programs_can_check(tmp_path):
         assert archive.testzip() is None
         assert archive.namelist() == ["dask_diag.json", "chunk-00000000"]
         about = json.loads(archive.read("dask_diag.json"))
-    assert about == {"format": "dask_diag recording", "version": 6}
+    assert about == {"format": "dask_diag recording", "version": 7}
 
 
 def test_an_archive_may_have_more_chunks_than_a_plain_zip_archive_has_entries():
@@ -182,19 +182,19 @@ def write_as_version(path, version, monkeypatch):
     save(example(3), path)
 
 
-@pytest.mark.parametrize("version", [7, 10**30, "6", None, True, [1], 6.0])
+@pytest.mark.parametrize("version", [8, 10**30, "7", None, True, [1], 7.0])
 def test_a_newer_version_is_refused_by_what_was_found_and_expected(version, tmp_path, monkeypatch):
     write_as_version(tmp_path / "new.diag", version, monkeypatch)
     message = refusal(tmp_path / "new.diag")
-    assert f"found version {version}, expected a dask_diag recording of version 6" in message
+    assert f"found version {version}, expected a dask_diag recording of version 7" in message
     assert f"upgrade dask_diag, which is {dask_diag.__version__} here" in message
 
 
-@pytest.mark.parametrize("version", [5, 4, 3, 2, 1, 0, -1])
+@pytest.mark.parametrize("version", [6, 5, 4, 3, 2, 1, 0, -1])
 def test_an_older_version_is_refused_and_to_be_recorded_again(version, tmp_path, monkeypatch):
     write_as_version(tmp_path / "old.diag", version, monkeypatch)
     message = refusal(tmp_path / "old.diag")
-    assert f"found version {version}, expected a dask_diag recording of version 6" in message
+    assert f"found version {version}, expected a dask_diag recording of version 7" in message
     assert message.endswith("; record it again")
 
 

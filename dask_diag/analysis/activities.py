@@ -110,7 +110,10 @@ def _expect_unit(unit: str, recording: Recording) -> None:
 
 
 def seconds_by_activity(
-    recording: Recording, occupied: Sequence[Occupancy] | None = None
+    recording: Recording,
+    occupied: Sequence[Occupancy] | None = None,
+    *,
+    with_labels: bool = True,
 ) -> dict[str, float]:
     """The worker-seconds of each activity, the largest first.
 
@@ -119,8 +122,12 @@ def seconds_by_activity(
     recording : Recording
     occupied : sequence of Occupancy, optional
         The recording's occupancies, if they have been computed.
+    with_labels : bool
+        Whether seconds of metered code go by its label. If not, they are divided by what tasks did
+        in them, as all others are.
     """
-    totals = added_up(_sums(Division(recording), SECONDS, occupied))
+    division = Division(recording, with_labels=with_labels)
+    totals = added_up(_sums(division, SECONDS, occupied))
     seconds = {activity: amount for (_, activity), amount in totals.items()}
     return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 

@@ -32,11 +32,15 @@ class Division:
         Columns of `Recording.tasks`.
     functions : collection of str, optional
         Only tasks of these functions are counted; what no task had is then left out.
+    with_labels : bool
+        Whether seconds of metered code go by its label. If not, they are divided by what tasks did
+        in them, as all others are.
     """
 
     recording: Recording
     by: tuple[str, ...] = ()
     functions: Collection[str] | None = None
+    with_labels: bool = True
 
     @cached_property
     def groups(self) -> Categorical:

@@ -73,13 +73,11 @@ def headline(analysis: Analysis) -> str:
         return said
     if largest <= computed:
         return f"{said}: {percent(computed / wall)} of the time"
-    # What tasks metered goes by the name that the user gave it.
-    reason = _REASONS.get(part, "for {time} tasks were in {part!r}").format(
+    reason = _REASONS[part].format(
         time=f"{seconds(largest)} ({percent(largest / wall)})",
         tasks=_tasks(recording),
         graph=_graph(recording),
         started=_started(analysis),
-        part=part,
     )
     return f"{said}: {reason}"
 

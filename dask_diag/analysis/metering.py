@@ -11,7 +11,7 @@ from dask_diag.model.tables import Metrics
 
 __all__ = [
     "metered_amounts",
-    "seconds_metered_without_cpu",
+    "metered_cpu",
     "seconds_of_workers",
     "without_metered",
 ]
@@ -59,13 +59,6 @@ def seconds_of_workers(recording: Recording) -> tuple[FloatArray, FloatArray]:
     return cpu, noncpu
 
 
-def seconds_metered_without_cpu(recording: Recording) -> float:
-    """Seconds that tasks metered and were off the CPU, where that was measured."""
-    metrics = recording.metrics
-    rows = metrics.rows(metrics.unit.where("seconds"))
-    return float(np.nansum(rows.value - rows.cpu))
-
-
 def metered_amounts(recording: Recording) -> dict[tuple[str, str], float]:
     """What all tasks metered together, by activity and unit."""
     metrics = recording.metrics
@@ -77,3 +70,12 @@ def metered_amounts(recording: Recording) -> dict[tuple[str, str], float]:
         name = activity.values[activities[n]], unit.values[units[n]]
         amounts[name] = amounts.get(name, 0.0) + amount
     return amounts
+
+
+def metered_cpu(recording: Recording) -> dict[str, float]:
+    """CPU seconds of all tasks in each label's metered code, where they were measured of all."""
+    metrics = recording.metrics
+    rows = metrics.rows(metrics.unit.where("seconds"))
+    names = rows.activity.values
+    sums = np.bincount(rows.activity.codes, rows.cpu, minlength=len(names)).tolist()
+    return {name: cpu for name, cpu in zip(names, sums, strict=True) if not np.isnan(cpu)}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.activity_sums import Division, Sum, sums_of_groups
-from dask_diag.analysis.metering import without_metered
+from dask_diag.analysis.metering import seconds_of_workers, without_metered
 from dask_diag.analysis.task_times import worker_stop_times
 from dask_diag.analysis.transfers import transfers_of_tasks
 from dask_diag.analysis.waits import divided
@@ -75,12 +75,15 @@ def seconds_of_tasks(division: Division) -> Iterator[Amounts]:
     unmeasured = ok & np.isnan(tasks.thread_cpu)
     yield of_tasks(Activity.OTHER, unmeasured, wall)
     ok &= ~unmeasured
-    cpu, noncpu, metered = without_metered(recording, ok)
+    cpu, noncpu = seconds_of_workers(recording)
+    unmetered = None
+    if division.with_labels:
+        cpu, unmetered, metered = without_metered(recording, ok)
+        while_run = start[metered.task], stop[metered.task]
+        yield from _by_activity(metered.task, metered.activity, metered.value, *while_run)
     yield of_tasks(Activity.CPU, ok, cpu)
-    for activity, seconds, has_any in divided(recording, noncpu, ok):
+    for activity, seconds, has_any in divided(recording, noncpu, ok, unmetered):
         yield of_tasks(activity, has_any, seconds)
-    while_run = start[metered.task], stop[metered.task]
-    yield from _by_activity(metered.task, metered.activity, metered.value, *while_run)
     yield from _transfers(division, SECONDS)
     # What they did before they failed is not divided: it was lost, whatever it was.
     for outcome in OUTCOMES:

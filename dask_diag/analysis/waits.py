@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dask_diag.analysis.grouping import distinct_pairs, rows_by, rows_by_code
-from dask_diag.analysis.metering import without_metered
+from dask_diag.analysis.metering import seconds_of_workers
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
@@ -86,7 +86,8 @@ def waits(recording: Recording, by: str = "function") -> Table:
         was seen, and ``error``, the standard error of the seconds that comes from sampling. The
         samples of ``cpu-wait`` are the tasks of which it was read, which are nearly all that take
         more than 10 ms; its error is that of the others. The largest first. The seconds of a
-        function sum to its ``thread-noncpu`` without what was metered.
+        function sum to its ``thread-noncpu``, metered code included: a label says what code was
+        for, not what it waited for.
 
     Raises
     ------
@@ -119,7 +120,7 @@ def waits(recording: Recording, by: str = "function") -> Table:
 def _totals(recording: Recording, by_function: bool) -> dict[tuple[str, str], _Total]:
     """What was waited for, by function (or ``""`` for all) and activity."""
     ok = recording.tasks.outcome.where(Outcome.OK)
-    noncpu = np.nan_to_num(without_metered(recording, ok)[1])
+    noncpu = np.nan_to_num(seconds_of_workers(recording)[1])
     for_cpu, pools = _explained(recording, noncpu, ok)
     blocked = noncpu - for_cpu
     totals: dict[tuple[str, str], _Total] = {}
@@ -137,32 +138,38 @@ def _totals(recording: Recording, by_function: bool) -> dict[tuple[str, str], _T
 
 
 def divided(
-    recording: Recording, noncpu: FloatArray, mask: BoolArray
+    recording: Recording,
+    noncpu: FloatArray,
+    mask: BoolArray,
+    unmetered: FloatArray | None = None,
 ) -> Iterator[tuple[str, FloatArray, BoolArray]]:
     """The non-CPU seconds of the tasks in the mask, divided among activities.
 
     With each activity come the seconds of all tasks, and which of the tasks have any of it. Those
-    of tasks that were not sampled stay ``thread-noncpu``.
+    of tasks that were not sampled stay ``thread-noncpu``. If `unmetered` is given, only these of
+    the non-CPU seconds are divided: those outside of metered code.
     """
     undivided = mask.copy()
+    dividend = noncpu if unmetered is None else unmetered
     if len(recording.waits):
-        for_cpu, pools = _explained(recording, noncpu, mask)
+        for_cpu, pools = _explained(recording, noncpu, mask, unmetered)
         parts: dict[str, FloatArray] = {READ: for_cpu}
         for pool in pools:
-            blocked = noncpu[pool.tasks] - for_cpu[pool.tasks]
+            blocked = dividend[pool.tasks] - for_cpu[pool.tasks]
             for activity, share in pool.shares.items():
-                part = parts.setdefault(activity, np.zeros(len(noncpu)))
+                part = parts.setdefault(activity, np.zeros(len(dividend)))
                 part[pool.tasks] = share * blocked
             undivided[pool.tasks] = False
         for activity, seconds in parts.items():
             yield activity, seconds, seconds != 0
-    yield Activity.NONCPU, noncpu, undivided
+    yield Activity.NONCPU, dividend, undivided
 
 
 def _explained(
-    recording: Recording, noncpu: FloatArray, mask: BoolArray
+    recording: Recording, noncpu: FloatArray, mask: BoolArray, unmetered: FloatArray | None = None
 ) -> tuple[FloatArray, list[_WaitPool]]:
     """Seconds that each task waited for a CPU, and what the others divide into."""
+    dividend = noncpu if unmetered is None else unmetered
     table = recording.waits.rows(mask[recording.waits.task])
     is_read = table.activity.where(READ)
     for_cpu, is_reading = _read_of(table.rows(is_read), noncpu)
@@ -184,15 +191,40 @@ def _explained(
         # like those of their pool that were read.
         unread = tasks[np.isnan(for_cpu[tasks])]
         for_cpu[unread] = share * noncpu[unread]
-        seconds = float(for_cpu[tasks].sum())
-        blocked = float(noncpu[tasks].sum()) - seconds
         rows = sampled.rows(rows_of.get(code, slice(0)))
+        if unmetered is not None:
+            for_cpu[tasks] = _for_cpu_unmetered(
+                for_cpu[tasks], noncpu[tasks], unmetered[tasks], rows
+            )
+            rows = rows.rows(rows.label.where(""))
+        seconds = float(for_cpu[tasks].sum())
+        blocked = float(dividend[tasks].sum()) - seconds
         samples = _samples(rows)
         shares, errors = _shares(blocked, float(np.nansum(wall[tasks])), rows, samples)
         error *= float(noncpu[unread].sum())
         samples[READ] = len(readings)
         pools.append(_WaitPool(tasks, seconds, error, shares, samples, errors))
     return np.nan_to_num(for_cpu), pools
+
+
+def _for_cpu_unmetered(
+    for_cpu: FloatArray, noncpu: FloatArray, unmetered: FloatArray, sampled: Waits
+) -> FloatArray:
+    """Of the seconds that tasks of a pool waited for a CPU, those outside of metered code.
+
+    They are read for whole tasks. So they are divided between metered code and the rest as the
+    seconds are in which no sample saw a task blocked.
+    """
+    metered = noncpu - unmetered
+    is_outside = sampled.label.where("")
+    unseen_outside = max(float(unmetered.sum() - sampled.seconds[is_outside].sum()), 0.0)
+    unseen_inside = max(float(metered.sum() - sampled.seconds[~is_outside].sum()), 0.0)
+    unseen = unseen_outside + unseen_inside
+    share = unseen_outside / unseen if unseen else 0.5
+    # No part is longer than the time off the CPU that it had.
+    least = np.maximum(for_cpu - np.maximum(metered, 0.0), 0.0)
+    most = np.minimum(for_cpu, np.maximum(unmetered, 0.0))
+    return np.clip(share * for_cpu, least, most)
 
 
 def _read_of(table: Waits, noncpu: FloatArray) -> tuple[FloatArray, BoolArray]:

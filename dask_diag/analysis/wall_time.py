@@ -32,13 +32,14 @@ def wall_time(
     """Divide the wall time of a recording among phases, and that of tasks among activities.
 
     While tasks run, several workers do different things at once: the wall time of that phase is
-    divided as the time of all workers is.
+    divided as the time of all workers is. Metered code is divided by what tasks did in it, not by
+    its labels: what it was for does not say why it took long.
 
     Parameters
     ----------
     recording : Recording
     activities : mapping of str to float, optional
-        Worker-seconds of each activity, where they are known already.
+        Worker-seconds of each activity without labels, where they are known already.
     occupied : sequence of Occupancy, optional
         The occupancies, where they are known already.
 
@@ -52,7 +53,7 @@ def wall_time(
     """
     occupied = occupancies(recording) if occupied is None else occupied
     if activities is None:
-        activities = seconds_by_activity(recording, occupied)
+        activities = seconds_by_activity(recording, occupied, with_labels=False)
     shares = _shares_while_tasks_run(activities, occupied) if len(recording.tasks) else {}
     seconds, starting = _seconds_of_phases(recording, occupied)
     parts: dict[str, float] = {}

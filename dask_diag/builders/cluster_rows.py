@@ -39,16 +39,17 @@ def metrics_of(metrics: Mapping[int, Sequence[Sequence[float | str]]]) -> Table:
     )
 
 
-def waits_of(waits: Mapping[int, Sequence[tuple[str, float, int]]]) -> Table:
+def waits_of(waits: Mapping[int, Sequence[tuple[str, float, int, str]]]) -> Table:
     """What tasks waited for, by their rows."""
     rows = [(task, *wait) for task, waits_of_task in waits.items() for wait in waits_of_task]
-    tasks, activities, seconds, samples = zip(*rows, strict=True) if rows else ((),) * 4
+    tasks, activities, seconds, samples, labels = zip(*rows, strict=True) if rows else ((),) * 5
     return Table(
         {
             "task": np.array(tasks, np.int64),
             "activity": Categorical.of(activities),
             "seconds": np.array(seconds, float),
             "samples": np.array(samples, np.int64),
+            "label": Categorical.of(labels),
         }
     )
 

@@ -86,11 +86,14 @@ def _transfers_table(transfers: Transfers) -> Table:
 
 
 def _waits_table(waits: Waits) -> Table:
+    names = list(waits.names)
+    codes = np.array(waits.codes, dtype=np.int64)
     return Table(
         {
             "task": np.array(waits.rows, dtype=np.int64),
-            "activity": Categorical(np.array(waits.codes, dtype=np.int64), list(waits.names)),
+            "activity": recoded(codes, [activity for activity, _ in names]),
             "seconds": np.array(waits.seconds, dtype=float),
             "samples": np.array(waits.samples, dtype=np.int64),
+            "label": recoded(codes, [label for _, label in names]),
         }
     )

@@ -168,6 +168,10 @@ class Waits(Schema):
     samples = column.integer(
         "In how many samples it was seen; of `cpu-wait` 1 if it was read for all of it, else 0."
     )
+    label = column.category(
+        "The label of the metered code in which it was seen; empty outside of such code, and of "
+        "`cpu-wait`, which is read for the whole task."
+    )
 
 
 class CachedResults(Schema):

@@ -36,7 +36,7 @@ __all__ = [
     "size_of_first",
 ]
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Of what chunks hold and how it is encoded. A reader refuses every other version."""
 
 FORMAT = "dask_diag recording"

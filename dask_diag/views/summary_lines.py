@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.memory_series import series_of
-from dask_diag.analysis.metering import metered_amounts
+from dask_diag.analysis.metering import metered_amounts, metered_cpu
 from dask_diag.analysis.preparing import is_known_what_was_imported, seconds_not_of_graphs
 from dask_diag.analysis.selection import SAMPLES_OF_TASKS
 from dask_diag.analysis.source_paths import short_path
@@ -63,13 +63,17 @@ def labelled_lines(analysis: Analysis) -> Iterator[Line]:
 
 
 def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, float]]]:
-    """The worker-seconds, and the share of each activity that has a hundredth or more."""
+    """The worker-seconds, and the share of each activity that has a hundredth or more.
+
+    Metered code is divided by what tasks did in it; the line "Metered" has its labels.
+    """
     if not len(analysis.recording.tasks):
         return 0.0, []
-    total = sum(analysis.activities.values())
+    activities = analysis.activities_without_labels
+    total = sum(activities.values())
     return total, [
         (shown(activity, 24), amount / total)
-        for activity, amount in analysis.activities.items()
+        for activity, amount in activities.items()
         if amount >= _SMALLEST_SHARE * total > 0
     ]
 
@@ -100,14 +104,13 @@ def _imports(analysis: Analysis) -> str:
 
 
 def _metered(recording: Recording) -> Iterator[Line]:
-    """What tasks metered beside seconds, which are among the activities."""
-    amounts = {
-        (activity, unit): value
-        for (activity, unit), value in metered_amounts(recording).items()
-        if unit != "seconds"
-    }
+    """What tasks metered: seconds, with the share of them on a CPU, and other amounts."""
+    amounts = metered_amounts(recording)
+    cpu = metered_cpu(recording)
     parts = [
-        f"{shown(activity, 24)} {quantity(value, shown(unit, 24))}"
+        f"{shown(activity, 24)} {seconds(value)} ({percent(cpu[activity] / value)} on a CPU)"
+        if unit == "seconds" and cpu.get(activity) is not None and value
+        else f"{shown(activity, 24)} {quantity(value, shown(unit, 24))}"
         for (activity, unit), value in list(amounts.items())[:_METERED_SHOWN]
     ]
     if len(amounts) > len(parts):
@@ -129,9 +132,7 @@ def _off_cpu(analysis: Analysis) -> Iterator[Line]:
         for row in rows
         if row["seconds"] >= 0.01 * total
     ]
-    metered = analysis.recording.metrics.unit.where("seconds").any()
-    without = " (without metered code)" if metered else ""
-    yield "Off-CPU", f"{seconds(total)} of tasks{without}: {', '.join(parts)}"
+    yield "Off-CPU", f"{seconds(total)} of tasks: {', '.join(parts)}"
 
 
 def _critical_path(analysis: Analysis) -> Iterator[Line]:

@@ -15,7 +15,6 @@ from dask_diag.analysis.findings.function_names import in_words
 from dask_diag.analysis.findings.locks import lock_bound, seconds_waited_for_threads
 from dask_diag.analysis.findings.scheduling import serial_chain
 from dask_diag.analysis.findings.where import where_of_tasks
-from dask_diag.analysis.metering import seconds_metered_without_cpu
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.columns import BoolArray
 from dask_diag.formatting import amount, counted, percent, seconds
@@ -50,7 +49,6 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
     if not analysis.in_tasks or is_mixed or isinf(analysis.cpus_for_tasks):
         return None
     waited = sum(analysis.seconds_waited.get(name, 0.0) for name in WAITS)
-    waited += seconds_metered_without_cpu(analysis.recording)
     # A task of a cluster waits for a lock of the cluster, and for tasks that it has submitted, as
     # for other threads.
     for_threads = 0.0 if analysis.on_cluster else seconds_waited_for_threads(analysis)

@@ -20,7 +20,6 @@ from dask_diag.analysis.findings.finding import (
 )
 from dask_diag.analysis.findings.function_names import in_words, top_functions
 from dask_diag.analysis.findings.where import where_of_tasks
-from dask_diag.analysis.metering import seconds_metered_without_cpu
 from dask_diag.analysis.transfers import (
     LARGE,
     TRANSFERS,
@@ -49,19 +48,15 @@ def io_bound(analysis: Analysis) -> Finding | None:
     """Tasks that mostly wait for files or the network, or for an unknown reason."""
     if not analysis.in_tasks:
         return None
-    metered = seconds_metered_without_cpu(analysis.recording)
-    in_metered = f"{seconds(metered)} of it metered by tasks"
-    is_known = True
-    if analysis.seconds_waited:
-        lost = analysis.seconds_waited.get(Activity.IO_WAIT, 0.0) + metered
+    is_known = bool(analysis.seconds_waited)
+    if is_known:
+        lost = analysis.seconds_waited.get(Activity.IO_WAIT, 0.0)
         # A program that the task started may compute meanwhile: for it, tasks may wait otherwise.
         for_programs = analysis.seconds_waited.get(Activity.CHILD_WAIT, 0.0)
         lost = max(0.0, lost - max(0.0, seconds_of_children(analysis) - for_programs))
-        reason = f"for files or sockets{', ' + in_metered if metered else ''}"
-    elif metered >= WORTH_REPORTING * analysis.in_tasks:
-        lost, reason = metered, "without CPU time in metered code"
+        reason = "for files or sockets"
     else:
-        lost, is_known = _non_cpu_of_tasks_without_any_cpu(analysis), False
+        lost = _non_cpu_of_tasks_without_any_cpu(analysis)
         reason = "by I/O, a sleep, a lock or another program (not known which)"
     share = lost / max(analysis.in_tasks, analysis.occupied)
     if share < MOSTLY_WAITING:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.metering import without_metered
+from dask_diag.analysis.metering import seconds_of_workers, without_metered
 from dask_diag.analysis.simulation.calibration import QUICK
 from dask_diag.analysis.simulation.schedulers import COSTS
 from dask_diag.analysis.simulation.work import STEPS, Work
@@ -24,6 +24,7 @@ __all__ = [
     "gil_shares",
     "removable",
     "seconds_by_activity",
+    "seconds_metered",
     "shares_removed",
     "speedups",
     "with_fewer_turns",
@@ -73,16 +74,25 @@ def shares_removed(recording: Recording, remove: Collection[str]) -> dict[str, f
     return dict(remove)
 
 
+def seconds_metered(recording: Recording) -> dict[str, FloatArray]:
+    """Of each task the seconds of each label that tasks metered."""
+    metered = without_metered(recording, recording.tasks.outcome.where(Outcome.OK))[2]
+    sums: dict[str, FloatArray] = {}
+    _add(sums, metered.activity, metered.task, metered.value, len(recording.tasks))
+    return sums
+
+
 def seconds_by_activity(recording: Recording) -> dict[str, FloatArray]:
-    """Of each task the seconds of each activity, those of its worker's transfers included."""
+    """Of each task the seconds of each activity, those of its worker's transfers included.
+
+    Metered code is divided by what tasks did in it: see `seconds_metered` for its labels.
+    """
     rows = len(recording.tasks)
     ok = recording.tasks.outcome.where(Outcome.OK)
-    cpu, noncpu, metered = without_metered(recording, ok)
+    cpu, noncpu = seconds_of_workers(recording)
     sums: dict[str, FloatArray] = {Activity.CPU: np.where(ok, np.nan_to_num(cpu), 0.0)}
     for activity, seconds, chosen in divided(recording, np.nan_to_num(noncpu), ok):
         sums[activity] = sums.get(activity, np.zeros(rows)) + np.where(chosen, seconds, 0.0)
-    if len(metered):
-        _add(sums, metered["activity"], metered["task"], metered["value"], rows)
     transfers = recording.transfers
     moved = transfers.rows(transfers.side.where("worker"))
     _add(sums, moved.activity, moved.task, moved.stop - moved.start, rows)

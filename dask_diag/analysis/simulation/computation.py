@@ -131,8 +131,13 @@ class ComputationSimulator:
             work = with_fewer_turns(work, turns)
         work = without(work, self._facts.recording, shares)
         seconds, cpu = work.seconds, work.cpu
+        for label in less.keys() & self._facts.metered.keys():
+            seconds = seconds - less[label] * self._facts.metered[label][work.rows]
+        # What is left of a task without its metered code has activities in proportion.
+        seconds = np.maximum(seconds, 0.0)
+        left = np.divide(seconds, work.seconds, np.ones(len(work)), where=work.seconds > 0)
         for activity in less.keys() & self._facts.activities.keys():
-            removed = less[activity] * self._facts.activities[activity][work.rows]
+            removed = less[activity] * left * self._facts.activities[activity][work.rows]
             seconds = seconds - removed
             cpu = cpu - removed if activity == Activity.CPU else cpu
         # Where tasks are always on a CPU, they wait for no threads of libraries.

@@ -10,7 +10,7 @@ import numpy as np
 from dask_diag.analysis.cpu_accounting import seconds_beside
 from dask_diag.analysis.preparing import seconds_not_of_graphs
 from dask_diag.analysis.simulation.calibration import works_of
-from dask_diag.analysis.simulation.changes import gil_shares, seconds_by_activity
+from dask_diag.analysis.simulation.changes import gil_shares, seconds_by_activity, seconds_metered
 from dask_diag.analysis.simulation.contention import contention
 from dask_diag.analysis.simulation.replay import Graph, Timeline, replay
 from dask_diag.analysis.simulation.replay_cluster import replay_on_cluster
@@ -91,6 +91,11 @@ class Facts:
         return seconds_by_activity(self.recording)
 
     @cached_property
+    def metered(self) -> dict[str, FloatArray]:
+        """The seconds of each label that tasks metered, task by task; activities have them, too."""
+        return seconds_metered(self.recording)
+
+    @cached_property
     def gil(self) -> FloatArray:
         """The share of each task's CPU time in which it holds the GIL."""
         waited = self.activities.get(Activity.GIL_WAIT)
@@ -153,7 +158,8 @@ class Facts:
             moved = self.recording.transfers
             moved = moved.rows(moved.activity.where(activity))
             return float((moved.stop - moved.start).sum())
-        return float(self.activities.get(activity, np.zeros(0)).sum())
+        by_task = self.metered.get(activity, self.activities.get(activity, np.zeros(0)))
+        return float(by_task.sum())
 
     def replay(self, work: Work, workers: int) -> Timeline:
         """Run what became of a computation's tasks."""

@@ -21,7 +21,7 @@ class RunDetails(NamedTuple):
     error: str
     metrics: Sequence[Metric]
     span: str
-    waits: Sequence[tuple[str, float, int]]
+    waits: Sequence[tuple[str, float, int, str]]
     stacks: bytes
 
 

@@ -34,7 +34,7 @@ PROCESS = struct.Struct("<ddddd")
 RESULT = struct.Struct("<dddd")
 """A result that was in memory: its computation, bytes, from when, until when."""
 
-Sampled = tuple[Sequence[tuple[str, float, int]], bytes]
+Sampled = tuple[Sequence[tuple[str, float, int, str]], bytes]
 """What a task waited for, as in `Wait`; and its stacks: see `packed_stacks`."""
 
 COROUTINE: Final = b"coroutine"

@@ -97,7 +97,7 @@ class SentBatch(TypedDict):
     keys: Sequence[Hashable]
     depends_on: bytes
     details: Sequence[
-        tuple[int, tuple[str, Sequence[Metric], str, Sequence[tuple[str, float, int]], bytes]]
+        tuple[int, tuple[str, Sequence[Metric], str, Sequence[tuple[str, float, int, str]], bytes]]
     ]
     functions: Sequence[tuple[int, str]]
     transfers: Sequence[tuple[int, int, int, float, float, int]]

@@ -96,7 +96,7 @@ class End(NamedTuple):
     sampled: Sampled = NO_SAMPLES
 
 
-RunDetails = tuple[str, Sequence[object], str, Sequence[tuple[str, float, int]], bytes]
+RunDetails = tuple[str, Sequence[object], str, Sequence[tuple[str, float, int, str]], bytes]
 """What most runs have not: the type of an exception, what was metered, the span, what was waited
 for, and stacks."""
 

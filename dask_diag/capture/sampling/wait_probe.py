@@ -11,6 +11,8 @@ of the exact time that nothing else explains.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from dask_diag.capture.sampling.linux_threads import seconds_waited
 from dask_diag.capture.sampling.probed_thread import ProbedThread, ThisProbedThread
 from dask_diag.capture.sampling.probes import SampledTask, TaskRun
@@ -105,13 +107,16 @@ class WaitTaskProbe:
         How long its thread had waited for a processor when it was sampled first.
     """
 
-    __slots__ = ("_cpu", "_tally", "_task", "_thread", "start", "waited")
+    __slots__ = ("_cpu", "_labels", "_tally", "_task", "_thread", "start", "waited")
 
     def __init__(self, task: SampledTask, thread: ProbedThread | None, start: float) -> None:
         self.start = start
         self._task = task
         self._thread = thread
-        self._tally: dict[str, list[float]] = {}
+        # Seconds and samples by activity and by the id of the label of the metered code: the
+        # sampler's thread must not call a label's own methods.
+        self._tally: dict[tuple[str, int], list[float]] = {}
+        self._labels: dict[int, Hashable] = {}
         self._cpu = task.cpu_before
         self.waited = b"" if thread is None else thread.linux.read_schedstat()
 
@@ -131,17 +136,32 @@ class WaitTaskProbe:
             return
         ran = cpu - self._cpu > _DID_NOT_RUN * passed
         self._cpu = cpu
-        metered = self._task.metered
-        if not activity or (metered is not None and metered.open):
+        if not activity:
             return
-        seen = self._tally.setdefault(activity, [0.0, 0])
+        metered = self._task.metered
+        # A slice, in one step: the task may leave the block meanwhile.
+        opened = () if metered is None else metered.open[-1:]
+        label = opened[0].label if opened else ""
+        self._labels[id(label)] = label
+        seen = self._tally.setdefault((activity, id(label)), [0.0, 0])
         seen[0] += 0.0 if activity == Activity.GIL_WAIT and ran else passed
         seen[1] += 1
 
     def waits(self) -> list[Wait]:
         """What was sampled."""
         # A copy in one step: the sampler may be at work.
-        return [Wait(name, seen[0], int(seen[1])) for name, seen in tuple(self._tally.items())]
+        return [
+            Wait(activity, seen[0], int(seen[1]), _text(self._labels[label]))
+            for (activity, label), seen in tuple(self._tally.items())
+        ]
+
+
+def _text(label: Hashable) -> str:
+    """The text of a label; empty if it has none, as then its block is left out, too."""
+    try:
+        return str(label)
+    except Exception:
+        return ""
 
 
 def _probed_thread(run: TaskRun) -> ProbedThread | None:

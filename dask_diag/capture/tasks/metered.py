@@ -23,11 +23,22 @@ A plain tuple, because to make one that has names takes longer than to read a cl
 
 
 class Wait(NamedTuple):
-    """What a task waited for: seconds, and in how many samples it was seen (0: it is exact)."""
+    """One thing that a task waited for.
+
+    Attributes
+    ----------
+    activity : str
+    seconds : float
+    samples : int
+        In how many samples it was seen; 0 if the seconds were read.
+    label : str
+        The label of the metered code in which it was seen; empty outside of metered code.
+    """
 
     activity: str
     seconds: float
     samples: int
+    label: str = ""
 
 
 class Metered:
@@ -109,6 +120,8 @@ class Block:
         The block of the same meter, on the same thread, that this one is inside of; or None.
     metered : Metered
         Of the task that entered the block.
+    label : object
+        The activity to which the block is counted.
     func : callable
         The clock.
     wall, cpu : float
@@ -117,18 +130,20 @@ class Block:
         Seconds that were metered inside the block, to be taken off its own.
     """
 
-    __slots__ = ("before", "cpu", "func", "inner_cpu", "inner_wall", "metered", "wall")
+    __slots__ = ("before", "cpu", "func", "inner_cpu", "inner_wall", "label", "metered", "wall")
 
     before: Any
     metered: Metered
+    label: Hashable
     func: Callable[[], float]
     wall: float
     cpu: float
     inner_wall: float
     inner_cpu: float
 
-    def end(self, label: Hashable, unit: str, args: tuple[object, ...]) -> None:
+    def end(self, unit: str, args: tuple[object, ...]) -> None:
         """Record what was metered."""
+        label = self.label
         cpu = thread_time() - self.cpu
         value = self.func() - self.wall
         metered = self.metered

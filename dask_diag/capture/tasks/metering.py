@@ -94,7 +94,7 @@ class _ForwardedBlock:
         self._block_of_distributed = meter
         self.before = before
 
-    def end(self, label: Hashable, unit: str, args: tuple[object, ...]) -> None:
+    def end(self, unit: str, args: tuple[object, ...]) -> None:
         """Leave the block."""
         self._block_of_distributed.__exit__(*args)
 
@@ -137,11 +137,11 @@ class _Meter:
             return
         block = Block()
         block.metered = metered = task.metered or _metered_of(task)
-        block.func = func = self._func
+        block.label, block.func = self._label, self._func
         block.inner_wall = block.inner_cpu = 0.0
         ident = get_ident()
         block.before = self._blocks.get(ident)
-        block.wall = func()
+        block.wall = block.func()
         block.cpu = thread_time()
         self._blocks[ident] = block
         if self._unit == "seconds":
@@ -156,7 +156,7 @@ class _Meter:
             return
         if block.before is not None:
             self._blocks[ident] = block.before
-        block.end(self._label, self._unit, args)
+        block.end(self._unit, args)
 
     def _forward_to(self, meter: Any) -> None:
         block = meter.meter(self._label, self._unit, self._func)

@@ -93,7 +93,7 @@ class Measurement(NamedTuple):
     cpu: float
     bytes_in: float
     metrics: tuple[Metric, ...]
-    waits: tuple[tuple[str, float, int], ...]
+    waits: tuple[tuple[str, float, int, str], ...]
     stacks: tuple[StackSample, ...]
     fault: str = ""
     """An error of what was to sample it."""

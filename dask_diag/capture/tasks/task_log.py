@@ -81,7 +81,7 @@ class Metrics(TaskLog):
 
 
 class Waits(TaskLog):
-    """What tasks waited for, an entry for each task and activity."""
+    """What tasks waited for, an entry for each task, activity and label."""
 
     _WIDTHS: ClassVar = {"codes": 1, "seconds": 1, "samples": 1}
 
@@ -94,7 +94,8 @@ class Waits(TaskLog):
         """Log what the task of a row waited for."""
         for wait in waits:
             self.rows.append(row)
-            self.codes.append(self.names.setdefault(wait.activity, len(self.names)))
+            name = wait.activity, wait.label
+            self.codes.append(self.names.setdefault(name, len(self.names)))
             self.seconds.append(wait.seconds)
             self.samples.append(wait.samples)
 

@@ -1,0 +1,146 @@
+"""A meter says what time was for. It does not change what is found to be slow, or why."""
+
+import hashlib
+import subprocess
+import sys
+import threading
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+
+import dask
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_diag import Profiler, activities, context_meter, findings
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.headline import headline
+from dask_diag.schema import WAITS
+
+from .tables import filled_table
+from .test_finding_thresholds import Task, run, with_waits
+
+LABELS = ["jet_selection", "I/O", "thread-cpu"]
+
+
+def said(recording):
+    """All that a reader is told of what is slow: findings and the headline."""
+    return findings(recording), headline(Analysis(recording))
+
+
+@settings(max_examples=40)
+@given(
+    waited=st.sampled_from([None, *WAITS]),
+    cpu=st.floats(0, 1),
+    scheduler=st.sampled_from(["threads", "processes", "synchronous"]),
+    metered=st.lists(
+        st.tuples(st.integers(0, 7), st.sampled_from(LABELS), st.floats(0, 1), st.floats(0, 1)),
+        min_size=1,
+        max_size=8,
+    ),
+    has_cpu=st.booleans(),
+)
+def test_metered_recordings_have_the_findings_of_those_that_are_not(
+    waited, cpu, scheduler, metered, has_cpu
+):
+    tasks = [Task(n // 2, n // 2 + 1, cpu, worker=n % 2) for n in range(8)]
+    plain = run(tasks, workers=2, scheduler=scheduler)
+    if waited:
+        plain = with_waits(plain, waited)
+    metrics = {
+        "task": [task for task, *_ in metered],
+        "activity": [label for _, label, *_ in metered],
+        "unit": ["seconds"] * len(metered),
+        "value": [seconds / 8 for *_, seconds, _ in metered],
+        "cpu": [seconds * share / 8 if has_cpu else np.nan for *_, seconds, share in metered],
+    }
+    assert said(replace(plain, metrics=filled_table("metrics", metrics))) == said(plain)
+
+
+def test_what_is_metered_stays_an_activity_of_its_own():
+    recording = with_waits(run([Task(0, 1, 0.25), Task(0, 1, 0.25, worker=1)]), "gil-wait")
+    metrics = {"task": [0], "activity": ["select"], "unit": ["seconds"], "value": [0.8]}
+    waits = {name: recording.waits[name] for name in recording.waits.columns}
+    # The first task waited in metered code only.
+    labels = np.where((waits["task"] == 0) & (waits["samples"] > 0), "select", "")
+    metered = replace(
+        recording,
+        metrics=filled_table("metrics", {**metrics, "cpu": [0.05]}),
+        waits=filled_table("waits", {**waits, "label": labels.tolist()}),
+    )
+    seconds = {row["activity"]: row["value"] for row in activities(metered).to_dicts()}
+    assert seconds["select"] == pytest.approx(0.8)
+    assert seconds["gil-wait"] == pytest.approx(0.75)
+    assert seconds["thread-cpu"] == pytest.approx(0.45)
+    assert sum(seconds.values()) == pytest.approx(2.0)
+
+
+def loop(n):
+    total = 0
+    for i in range(n):
+        total += i * i
+    return total
+
+
+def hashes(n):
+    return hashlib.pbkdf2_hmac("sha256", b"x", b"y", n)
+
+
+LOCK = threading.Lock()
+
+
+def locked():
+    with LOCK:
+        time.sleep(0.03)
+
+
+def wait_for_a_program():
+    code = "import time; time.sleep(0.2)"
+    subprocess.run([sys.executable, "-S", "-c", code], check=True)
+
+
+PROGRAMS = {
+    "holds the GIL": ({"gil-bound"}, "threads", 4, [(loop, 400_000)] * 16),
+    "computes": (set(), "threads", 2, [(hashes, 60_000)] * 16),
+    "sleeps": ({"too-few-threads"}, "threads", 2, [(time.sleep, 0.05)] * 16),
+    "locks": ({"lock-bound"}, "threads", 4, [(locked,)] * 16),
+    "starts programs": (set(), "threads", 2, [(wait_for_a_program,)] * 6),
+    "has one long task": (
+        {"straggler"},
+        "threads",
+        2,
+        [(time.sleep, 0.8), *[(time.sleep, 0.02)] * 10],
+    ),
+    "has one chunk": ({"chunks-too-large"}, "threads", 4, [(time.sleep, 0.4)]),
+    "has small tasks": ({"tasks-too-small"}, "synchronous", 1, [(loop, 1)] * 6_000),
+    "sleeps alone": ({"too-few-threads"}, "synchronous", 1, [(time.sleep, 0.05)] * 8),
+    "starts processes": ({"pool-startup"}, "processes", 2, [(loop, 200_000)] * 6),
+}
+"""What is found, the scheduler, its workers, and calls; other findings depend on the machine."""
+
+
+def run_one(metered, function, *args):
+    with context_meter.meter("selection") if metered else nullcontext():
+        return function(*args)
+
+
+def codes_of(program, metered):
+    _, scheduler, workers, calls = PROGRAMS[program]
+    tasks = [dask.delayed(run_one, pure=False)(metered, *call) for call in calls]
+    with Profiler(waits=True) as prof:
+        dask.compute(*tasks, scheduler=scheduler, num_workers=workers)
+    # Other programs come and go between two runs.
+    return {finding.code for finding in findings(prof.recording)} - {"busy-machine"}
+
+
+@pytest.mark.truth
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_metered_program_has_the_same_findings(program, retried):
+    def measure():
+        codes = codes_of(program, metered=True)
+        assert codes == codes_of(program, metered=False)
+        assert codes >= PROGRAMS[program][0]
+
+    retried(measure)
