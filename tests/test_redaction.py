@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from dask_diag import load, performance_report, record, report, save
 from dask_diag.capture.system.environment import calling_code, environment
+from dask_diag.capture.system.redaction import source
 from dask_diag.capture.system.redaction.source import redacted_source
 from dask_diag.capture.system.redaction.text import (
     is_secret_name,
@@ -53,6 +54,8 @@ def without_texts(text):
 
         def visit_JoinedStr(self, node):
             return ast.Constant("x")
+
+        visit_TemplateStr = visit_JoinedStr
 
     return ast.dump(Alike().visit(ast.parse(text)))
 
@@ -229,6 +232,34 @@ def test_any_text_can_be_masked_and_keeps_its_lines(pieces):
         assert parses(masked)
     again = redacted_text(redacted_text(text))
     assert again == redacted_text(text)
+
+
+class LaterSyntax(ast.expr):
+    """An expression of a Python to come."""
+
+    _fields = ("part",)
+
+
+@pytest.mark.parametrize(
+    "code", ['x = "hunter2"\npassword = ~x', 'x = "a"\npassword = ~"hunter2"'], ids=["name", "text"]
+)
+def test_what_an_expression_of_a_later_python_may_pass_on_is_masked(code, monkeypatch):
+    class Later(ast.NodeTransformer):
+        def visit_UnaryOp(self, node):
+            return ast.copy_location(LaterSyntax(part=node.operand), node)
+
+    monkeypatch.setattr(source, "parsed", lambda code: Later().visit(ast.parse(code)))
+    assert SECRET not in redacted_source.__wrapped__(code)
+
+
+@pytest.mark.parametrize("later", [AttributeError, TypeError])
+def test_code_that_is_not_understood_is_masked_as_text(later, monkeypatch):
+    def fails(tree):
+        raise later
+
+    monkeypatch.setattr(source, "secret_literals", fails)
+    masked = redacted_source.__wrapped__("x = 'seen'\npassword = 'hunter2'\n")
+    assert masked == f"x = {MASK}\npassword = {MASK}\n"
 
 
 def test_names_that_look_like_secrets():

@@ -27,6 +27,12 @@ LOOKUPS = frozenset({"get", "getenv", "pop", "getattr"})
 """Functions that look a name up, whose name is not secret itself."""
 Formatted = tuple(getattr(ast, name) for name in ("JoinedStr", "TemplateStr") if hasattr(ast, name))
 """The formatted strings of this version of Python."""
+_FIELDS = tuple(
+    getattr(ast, name) for name in ("FormattedValue", "Interpolation") if hasattr(ast, name)
+)
+"""What they have between braces."""
+_MAKE_ANOTHER_VALUE = (ast.UnaryOp, ast.Compare, ast.Lambda, ast.Slice, ast.Yield, ast.YieldFrom)
+"""Expressions whose value is none of their parts'; what later Pythons add may pass it on."""
 
 
 def values_in(node: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
@@ -45,13 +51,11 @@ def values_in(node: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
         yield from ((pattern, False) for pattern in node.patterns)
     elif isinstance(node, ast.BinOp):
         yield from ((operand, True) for operand in operands(node))
+    elif isinstance(node, ast.comprehension):
+        yield from ((child, child is node.iter) for child in ast.iter_child_nodes(node))
     else:
-        composed = (
-            *(ast.Tuple, ast.List, ast.Set, ast.BoolOp, ast.IfExp, ast.Starred, ast.NamedExpr),
-            *(ast.Await, ast.FormattedValue, *Formatted),
-        )
-        for child in ast.iter_child_nodes(node):
-            yield child, isinstance(node, composed)
+        passes_on = isinstance(node, ast.expr) and not isinstance(node, _MAKE_ANOTHER_VALUE)
+        yield from ((child, passes_on) for child in ast.iter_child_nodes(node))
 
 
 def operands(node: ast.BinOp) -> list[ast.expr]:
@@ -135,8 +139,8 @@ def text_of(node: ast.AST) -> str | None:
         return text if isinstance(text, str) else None
     if isinstance(node, Formatted):
         return "".join(text_of(value) or UNKNOWN for value in node.values)
-    if isinstance(node, ast.FormattedValue):
-        return text_of(node.value)
+    if isinstance(node, _FIELDS):
+        return text_of(node.value)  # type: ignore[attr-defined]
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mod)):
         texts = [text_of(operand) for operand in operands(node)]
         has_text = any(text is not None for text in texts)

@@ -26,6 +26,8 @@ __all__ = ["redacted_source"]
 Position = tuple[int, int]
 """A line, from 1 on, and a column, in characters from 0 on."""
 
+_PREFIXES = "rbuftRBUFT"
+"""What may stand before the quotes of a literal."""
 _MAGIC = re.compile(r"(\s*)(?:[%!].*|[\w.]+\?{1,2}\s*|\?.*|[\w., ]+=\s*[%!].*)")
 _TOKENS_OF_LOOSE_CODE = re.compile(
     r"""(?P<comment>\#[^\n]*)
@@ -83,20 +85,25 @@ def _masked_with_magics(text: str) -> str | None:
 
 
 def _masked_as_code(code: str, text: str) -> str | None:
-    """`text` masked where `code`, which has the same lines, has secrets; None if it is no code."""
+    """`text` masked where `code`, which has the same lines, has secrets; None if it is no code.
+
+    Nor is what cannot be understood, as syntax of a later Python.
+    """
     tree = parsed(code)
     if tree is None:
         return None
     try:
         nodes = secret_literals(tree)
         literals, comments = _pieces(code)
-    except (SyntaxError, tokenize.TokenError, ValueError, RecursionError, MemoryError):
+    except Exception:
         return None
     lines = code.split("\n")
     prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     masked: dict[_Piece, str] = {}
     for node in nodes:
         pieces = _within(literals, *_span(node, lines))
+        if not pieces:
+            return None
         mask = _masked_prose if id(node) in prose and len(pieces) == 1 else _masked_literal
         masked |= {piece: mask(piece.text) for piece in pieces}
     named = {piece.start[0] for piece in comments if _names_a_secret(piece.text)}
@@ -142,14 +149,16 @@ def _span(node: ast.expr, lines: list[str]) -> tuple[Position, Position]:
 
 
 def _within(pieces: list[_Piece], start: Position, stop: Position) -> list[_Piece]:
-    """The pieces, which are in order, that are between two positions."""
+    """The pieces, which are in order, that are between two positions, or the one around these."""
     first, last = (bisect_left(pieces, position, key=itemgetter(0)) for position in (start, stop))
+    if first == last and first and pieces[first - 1].stop >= stop:
+        return [pieces[first - 1]]
     return pieces[first:last]
 
 
 def _masked_literal(text: str) -> str:
     """The mask of a literal: of as many lines, and of none if it is empty."""
-    body = text.lstrip("rbuftRBUFT")
+    body = text.lstrip(_PREFIXES)
     if not body.strip(body[0]):
         return text
     breaks = text.count("\n")
@@ -158,7 +167,7 @@ def _masked_literal(text: str) -> str:
 
 def _masked_prose(text: str) -> str:
     """The mask of a literal that is a statement, as a docstring: it stays readable."""
-    body = text.lstrip("rbufRBUF")
+    body = text.lstrip(_PREFIXES)
     quotes = body[:3] if body[:3] in ('"""', "'''") else body[:1]
     inner = body[len(quotes) : -len(quotes)]
     masked = redacted_text(inner)

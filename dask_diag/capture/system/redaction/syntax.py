@@ -121,7 +121,8 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_DictComp(self, node: ast.DictComp) -> None:
-        if is_secret(node.key, texts=True, key_too=False):
+        # ``{**part for part in parts}`` has no value: then its key is what is unpacked.
+        if node.value is not None and is_secret(node.key, texts=True, key_too=False):
             self._hide(node.value)
         self.generic_visit(node)
 
