@@ -144,6 +144,10 @@ class Command(subprocess.Popen):
         os.close(self._status)
         return self.pid, ended
 
+    def _wait_pidfd(self, timeout):
+        """From Python 3.15 on: a process that has ended may not have been reported yet."""
+        return False if self._status is not None else super()._wait_pidfd(timeout)
+
     def _internal_poll(self, *args, **kwargs):
         if self._status is None:
             return super()._internal_poll(*args, **kwargs)

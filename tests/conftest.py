@@ -134,6 +134,21 @@ def nothing_left_behind(request, working_folder):
 
 
 @pytest.fixture(autouse=True)
+def variables_stay():
+    """What a test leaves in the environment is gone: a cluster of processes sets some for workers.
+
+    Commands that later tests start would have them, and none could be forked: see `commands`.
+    """
+    before = dict(os.environ)
+    yield
+    for name in (os.environ.keys() | before.keys()) - {"PYTEST_CURRENT_TEST"}:
+        if name not in before:
+            del os.environ[name]
+        elif os.environ.get(name) != before[name]:
+            os.environ[name] = before[name]
+
+
+@pytest.fixture(autouse=True)
 def hears_ctrl_c():
     """Tests, and what they start, hear Ctrl-C: shells have it ignored in the background."""
     handler = signal.getsignal(signal.SIGINT)

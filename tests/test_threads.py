@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import math
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -427,6 +428,26 @@ def test_where_threads_have_other_numbers_it_is_said(monkeypatch, fresh_clocks):
 )
 def test_library_of_file(file, library):
     assert native_threads.library_of_file(file) == library
+
+
+@linux
+def test_the_size_of_a_stack_is_no_code_of_an_interpreter_at_low_addresses(monkeypatch):
+    """Debian's interpreters are at fixed addresses, where the size of a stack is one of them."""
+    thread, size, started = 12_345, 0x801000, 0x7F00_0000_1234
+    mapping = native_threads._Mapping
+    stack = mapping(0x7F11_0000_0000, 0x7F11_0000_0000 + size, "rw-p", "")
+    # From low addresses to high ones: where the thread's function returns to, then how it is
+    # described, with the number of the thread.
+    top = struct.pack("QQQQii", 0, started, 0, size, thread, 0)
+    mappings = [
+        mapping(0x422000, 0x843000, "r-xp", "/usr/bin/python3.14"),
+        mapping(0x7F00_0000_0000, 0x7F00_0010_0000, "r-xp", "/x/libopenblas.so.0"),
+        stack,
+        mapping(0x7F22_0000_0000, 0x7F22_0010_0000, "r-xp", "/usr/lib/libc.so.6"),
+    ]
+    monkeypatch.setattr(native_threads._Files, "mappings", lambda self: iter(mappings))
+    monkeypatch.setattr(native_threads._Files, "memory", lambda self, start, stop: top)
+    assert native_threads.libraries_of_threads([thread]) == {thread: "openblas"}
 
 
 def test_libraries_of_threads_that_are_not_there():

@@ -13,9 +13,10 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -211,7 +212,8 @@ def wait_for_threads(interrupts: DeferredInterrupts) -> None:
     """Wait for the program's threads as the interpreter does before it ends.
 
     It calls the interpreter's own function, which first lets executors end their threads (a join
-    alone would wait for them forever), and which does nothing when the interpreter calls it again.
+    alone would wait for them forever), and which has nothing to wait for when the interpreter calls
+    it again.
     """
     # From then on they cannot be imported, and the summary and the report may need them.
     importlib.import_module("concurrent.futures.thread")
@@ -220,6 +222,26 @@ def wait_for_threads(interrupts: DeferredInterrupts) -> None:
     if error is not None:
         # Ctrl-C ends the wait; the exit status stays.
         print_as_python_does(error)
+        if sys.version_info >= (3, 15):
+            threading._shutdown = partial(_end_wait, threading._shutdown, error)
+
+
+def _end_wait(wait: Callable[[], None], error: BaseException) -> None:
+    """End the interpreter's own wait by the error that has ended ours, and has been printed.
+
+    From Python 3.15 on it waits again for threads that run, until an error ends that: then it goes
+    on without them.
+    """
+    hook = sys.unraisablehook
+
+    def hear(unraisable: Any) -> None:
+        sys.unraisablehook = hook
+        if unraisable.exc_value is not error:
+            hook(unraisable)
+
+    threading._shutdown = wait
+    sys.unraisablehook = hear
+    raise error
 
 
 def _join_threads() -> None:

@@ -39,6 +39,8 @@ _TOP = 65536
 """Bytes at the top of a stack in which the code is looked for that the thread was started with."""
 _LONGEST_READ = 1 << 16
 _WORD = calcsize("P")
+_PAGE = 4096
+"""Bytes of which the sizes of stacks, and of what guards them, are multiples."""
 
 
 class _Mapping(NamedTuple):
@@ -106,7 +108,9 @@ def _outermost_library(stack: bytes, code: list[_Mapping]) -> str:
     first, last = starts[0], code[-1].stop
     words = memoryview(stack[len(stack) % _WORD :]).cast("P")
     for word in reversed(words):
-        if first <= word < last:
+        # The size of the stack is there, too: it would be code of an interpreter that is at low
+        # addresses, as Debian's are.
+        if first <= word < last and word % _PAGE:
             mapping = code[bisect_right(starts, word) - 1]
             library = library_of_file(mapping.file) if word < mapping.stop else ""
             if library:
