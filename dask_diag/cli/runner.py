@@ -223,7 +223,8 @@ def wait_for_threads(interrupts: DeferredInterrupts) -> None:
         # Ctrl-C ends the wait; the exit status stays.
         print_as_python_does(error)
         if sys.version_info >= (3, 15):
-            threading._shutdown = partial(_end_wait, threading._shutdown, error)
+            own = vars(threading)
+            own["_shutdown"] = partial(_end_wait, own["_shutdown"], error)
 
 
 def _end_wait(wait: Callable[[], None], error: BaseException) -> None:
@@ -239,7 +240,7 @@ def _end_wait(wait: Callable[[], None], error: BaseException) -> None:
         if unraisable.exc_value is not error:
             hook(unraisable)
 
-    threading._shutdown = wait
+    vars(threading)["_shutdown"] = wait
     sys.unraisablehook = hear
     raise error
 

@@ -140,7 +140,7 @@ def text_of(node: ast.AST) -> str | None:
     if isinstance(node, Formatted):
         return "".join(text_of(value) or UNKNOWN for value in node.values)
     if isinstance(node, _FIELDS):
-        return text_of(node.value)  # type: ignore[attr-defined]
+        return text_of(node.value)
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mod)):
         texts = [text_of(operand) for operand in operands(node)]
         has_text = any(text is not None for text in texts)
