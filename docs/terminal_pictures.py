@@ -19,6 +19,8 @@ SECONDS_A_FRAME = 1.2
 SECONDS_OF_THE_LAST = 5.0
 MOST_FRAMES = 14
 """A reader does not wait a minute for the last one."""
+LINE_BELOW = re.compile(r"\x1b\[J\x1bD\x1b\[A\x1b7\x1b\[B\r(.*?)\x1b8")
+"""What ``dask-diag run`` shows below the output of a program, until it is drawn again or erased."""
 
 
 def picture(content: RenderableType, title: str, width: int, number: int = 0) -> str:
@@ -123,7 +125,11 @@ def frames_of(command: Sequence[str], shown: str, width: int, folder: str) -> li
 
 
 def _screen(typed: str, output: str) -> RenderableType:
-    """What a terminal shows after an output that overwrites its last line only."""
+    """What a terminal shows after an output that overwrites its last line or the one below it."""
+    *texts, text = parts = LINE_BELOW.split(output)
+    output = "".join(parts[::2])
+    if texts and "\x1b[J" not in text:
+        output += f"\n{texts[-1]}"
     lines = [re.sub(r".*(?:\r|\x1b\[2K)(?=.)", "", line) for line in output.split("\n")]
     text = "\n".join(re.sub(r"\x1b\[\??\d*[A-KSThl]|\r", "", line) for line in lines)
     return Group(Text(f"$ {typed}"), *AnsiDecoder().decode(text))

@@ -66,6 +66,26 @@ def test_of_many_frames_some_are_shown_and_all_are_equally_tall(moving_picture):
     assert moving_picture(frames[:1], "title", 40).count('class="frame"') == 1
 
 
+@pytest.mark.leaves_files
+def test_a_bar_below_the_output_is_in_the_picture_until_it_is_erased(terminal_pictures, tmp_path):
+    program = """
+import time, dask
+print("starts", flush=True)
+dask.compute([dask.delayed(time.sleep)(0.2) for _ in range(20)], scheduler="sync")
+print("ends")
+"""
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, "-m", "dask_diag", "run", "program.py"]
+    frames = terminal_pictures.frames_of(command, "run", 80, str(tmp_path))
+    pictures = [
+        terminal_pictures.picture(frame, "title", 80).replace("&#160;", " ") for frame in frames
+    ]
+    *_, during = [text for text in pictures if "ends" not in text]
+    assert re.search(r">starts<[\s\S]*>\[#+ *\] \d+% \| \d+/\d+ \| ", during)
+    assert not re.search(r"\d+% \| \d+/", pictures[-1])
+    assert ">ends<" in pictures[-1]
+
+
 @pytest.mark.parametrize("name", ["top", "run"])
 def test_the_pictures_in_the_documentation_are_of_a_run_that_goes_on(name):
     svg = (DOCS / "_static" / f"{name}.svg").read_text(encoding="utf-8").replace("&#160;", " ")

@@ -16,6 +16,7 @@ import click
 
 from dask_diag.cli.output import end_as, one_line, print_message, why_failed
 from dask_diag.cli.paths import FilePath, check_free, check_page
+from dask_diag.cli.program_terminal import ProgramTerminal
 from dask_diag.cli.repeat import numbered, run_repeatedly
 from dask_diag.cli.runner import (
     ProgramRunner,
@@ -35,6 +36,8 @@ _LONGEST_WAIT = 10.0
 _LONG = 1.0
 """Seconds from which on a computation has a progress bar."""
 _BAR = 30
+_REDRAWN = 0.25
+"""Seconds after which a bar is drawn again."""
 _FLAGS = {"module": ["-m"], "code": ["-c"], "script": []}
 """The option for each kind of program."""
 
@@ -83,7 +86,8 @@ def seconds_between(context: click.Context, option: click.Parameter, value: str)
 )
 @click.option("--live", is_flag=True, help="Show the recording in a browser while it is made.")
 @click.option("--no-browser", is_flag=True, help="With --live: print the address alone.")
-@click.option("-q", "--quiet", is_flag=True, help="Print no summary.")
+@click.option("--no-progress", is_flag=True, help="Show no progress bar on a terminal.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no summary, and no progress bar.")
 @click.option("-v", "--verbose", is_flag=True, help="Summarize the profilers themselves, too.")
 @click.option(
     "--repeat",
@@ -110,6 +114,7 @@ def run(
     trace_memory: bool,
     live: bool,
     no_browser: bool,
+    no_progress: bool,
     quiet: bool,
     verbose: bool,
     repeat: int | None,
@@ -153,9 +158,11 @@ def run(
     runs.prepare()
     recorder = options.recorder(path)
     live_view = _LiveView(path, live, not no_browser)
+    terminal = _terminal(shows_progress=not (quiet or no_progress))
     summary = None if quiet else partial(recorder.summary, verbose=verbose)
-    finish = partial(_finish, live_view, recorder, path, report, summary)
-    _run(runs, recorder, _progress(quiet), live_view.start, finish)
+    announce = _announcing(terminal)
+    finish = partial(_finish, live_view, recorder, path, report, summary=summary, announce=announce)
+    _run(runs, recorder, terminal, live_view.start, finish)
 
 
 class _LiveView:
@@ -200,7 +207,7 @@ def _check_free(files: Sequence[tuple[str, str | None]], force: bool, program: s
 def _run(
     program: ProgramRunner,
     recorder: record,
-    progress: AbstractContextManager[object],
+    terminal: ProgramTerminal | None,
     started: Callable[[], None],
     report: Callable[[], None],
 ) -> NoReturn:
@@ -210,17 +217,18 @@ def _run(
     process = os.getpid()
     # Only the program can be interrupted: its recording is closed first.
     with DeferredInterrupts() as interrupts:
-        with recorder, progress:
-            started()
-            error = end_of(program.run, interrupts)
-            if error is not None and not isinstance(error, SystemExit):
-                print_as_python_does(error)
-            wait_for_threads(interrupts)
-        if os.getpid() == process:
-            # A child that the program forked comes here too; only its parent reports.
-            # It may take long, and the recording is safe: a second Ctrl-C ends it.
-            interrupts.most = 2
-            report()
+        with terminal or contextlib.nullcontext():
+            with recorder, _progress(terminal):
+                started()
+                error = end_of(program.run, interrupts)
+                if error is not None and not isinstance(error, SystemExit):
+                    print_as_python_does(error)
+                wait_for_threads(interrupts)
+            if os.getpid() == process:
+                # A child that the program forked comes here too; only its parent reports.
+                # It may take long, and the recording is safe: a second Ctrl-C ends it.
+                interrupts.most = 2
+                report()
         if isinstance(error, KeyboardInterrupt) or interrupts.noted:
             end_as(signal.SIGINT)
     if isinstance(error, SystemExit):
@@ -228,13 +236,26 @@ def _run(
     sys.exit(0 if error is None else 1)
 
 
-def _progress(quiet: bool) -> AbstractContextManager[object]:
-    """A bar for each long computation, where a terminal shows it in place."""
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
+def _terminal(shows_progress: bool) -> ProgramTerminal | None:
+    """Where a line can be shown in place, if there is such a terminal."""
+    if shows_progress:
+        with contextlib.suppress(OSError):
+            return ProgramTerminal()
+    return None
+
+
+def _progress(terminal: ProgramTerminal | None) -> AbstractContextManager[object]:
+    """A bar for each long computation."""
+    if terminal is None:
         return contextlib.nullcontext()
     from dask_diag.profilers.progress import ProgressBar
 
-    return ProgressBar(minimum=_LONG, width=_BAR, out=sys.stderr)
+    return ProgressBar(minimum=_LONG, width=_BAR, dt=_REDRAWN, out=terminal)
+
+
+def _announcing(terminal: ProgramTerminal | None) -> Callable[[str], None]:
+    """Say what is being made until the next thing is written."""
+    return lambda what: None if terminal is None else terminal.announce(f"dask-diag: making {what}")
 
 
 def _finish(
@@ -242,22 +263,20 @@ def _finish(
     recorder: record,
     path: str,
     report: str | None,
+    *,
     summary: Callable[[], str] | None,
-) -> None:
-    live_view.wait()
-    _report(recorder, path, report, summary)
-
-
-def _report(
-    recorder: record, path: str, report: str | None, summary: Callable[[], str] | None
+    announce: Callable[[str], None],
 ) -> None:
     """The summary and the page; what fails is a line, and changes nothing of how it ends."""
+    live_view.wait()
     _guarded("stdout could not be written", _flush_stdout)
     if summary is not None:
+        announce("the summary")
         _guarded("the summary could not be made", lambda: print_message(summary()))
     elif recorder.faults:
         _guarded("faults", lambda: print_message("\n".join(recorder.faults)))
     if report is not None:
+        announce("the page")
         _guarded("the report could not be written", lambda: _write_report(recorder, path, report))
     if not os.path.exists(path):
         _guarded("where it was", lambda: print_message(f"{one_line(path)} has been removed"))

@@ -228,7 +228,7 @@ def wait_for_threads(interrupts: DeferredInterrupts) -> None:
 
 
 def _end_wait(wait: Callable[[], None], error: BaseException) -> None:
-    """End the interpreter's own wait by the error that has ended ours, and has been printed.
+    """End the interpreter's own wait by an error that has been printed already.
 
     From Python 3.15 on it waits again for threads that run, until an error ends that: then it goes
     on without them.

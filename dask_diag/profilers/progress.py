@@ -13,7 +13,7 @@ from dask_diag.profilers.bar_line import Bar, bar_line, fitted
 from dask_diag.profilers.cluster_bars import ClusterBars, ClusterProgress
 from dask_diag.profilers.cpu_share import CpuShare
 from dask_diag.profilers.on_clusters import OnClusters
-from dask_diag.profilers.progress_output import ProgressOutput
+from dask_diag.profilers.progress_output import Place, ProgressOutput
 from dask_diag.profilers.task_diagnostic import TaskDiagnostic
 from dask_diag.profilers.timer import Timer
 from dask_diag.profilers.users_bar import UsersBar
@@ -119,7 +119,7 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         minimum: float = 0,
         width: int = 40,
         dt: float = 0.1,
-        out: TextIO | None = None,
+        out: TextIO | Place | None = None,
         label: str = "",
         *,
         bar: object = None,
@@ -130,7 +130,7 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         least = number("dt", dt, "seconds between updates", above=0, or_equal=True)
         self._dt = max(least, _SHORTEST_UPDATE)
         fault = partial(self._fault, "to write the bar")
-        self._output = ProgressOutput(out, fault)
+        self._output: Place = out if isinstance(out, Place) else ProgressOutput(out, fault)
         self._label = " ".join(str(label or "").split())
         self._users_bar = None if bar is None else UsersBar(bar, self._label, fault)
         self._bars: dict[int, _Running] = {}

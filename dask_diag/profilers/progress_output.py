@@ -7,11 +7,25 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO, runtime_checkable
 
 from dask_diag.errors import ArgumentTypeError
 
-__all__ = ["ProgressOutput"]
+__all__ = ["Place", "ProgressOutput"]
+
+
+@runtime_checkable
+class Place(Protocol):
+    """Where lines are written, over and over."""
+
+    def is_in_place(self) -> bool:
+        """Whether a line can be drawn over."""
+
+    def columns(self) -> int | None:
+        """How many there are; None if it is not known."""
+
+    def write(self, line: str, final: bool = False) -> None:
+        """Write a line; a final one is the last of its bar."""
 
 
 class ProgressOutput:
