@@ -1,10 +1,10 @@
 """The terminal of a program that runs: a line below its output, which leaves that as it is.
 
 The cursor stays where the program has left it. The line is on the row below, and is erased before
-the program writes, whose streams say so: the buffers of ``sys.stdout`` and ``sys.stderr``, through
-which `print`, `logging` and all that has kept one of the streams write. What child processes and code in
-C write is not known of. It, too, begins where the program's output has ended, on a row of its own;
-of several lines the second meets what is left of it.
+the program writes, of which the buffers of ``sys.stdout`` and ``sys.stderr`` tell: `print`,
+`logging` and all that has kept one of the streams write through them. What child processes and code
+in C write is not known beforehand. It, too, begins where the output has ended, on a row of its own;
+of several lines the second meets what is left of the bar.
 """
 
 from __future__ import annotations
