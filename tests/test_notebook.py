@@ -10,6 +10,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
+from bokeh.io.state import curstate
 
 import dask_diag
 
@@ -371,14 +372,11 @@ def test_plots_come_after_the_value_of_a_cell_folded(shell, monkeypatch):
 
     monkeypatch.setattr(DiagMagics, "_has_front_end", lambda self: True)
     monkeypatch.setattr("dask_diag.views.display.in_notebook", lambda: True)
-    monkeypatch.setattr("dask_diag.views.display.output_notebook", lambda **settings: None)
-    monkeypatch.setattr(
-        "dask_diag.views.display.bokeh_show", lambda picture: pytest.fail("it is open")
-    )
+    monkeypatch.setattr(curstate(), "_notebook", True)
     monkeypatch.setattr(
         "IPython.display.publish_display_data", lambda data, **more: print("shown:", *data.values())
     )
     _, captured = shell("%%diag run\n" + COMPUTE + "total + 4")
-    value, picture = captured.stdout.index("7\n"), captured.stdout.index("shown: <details>")
+    value, picture = captured.stdout.index("7\n"), captured.stdout.index("<div hidden><details>")
     assert value < picture
     assert "shown:" not in shell("total")[1].stdout

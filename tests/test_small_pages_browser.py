@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bokeh.embed.notebook import notebook_content
-from bokeh.resources import INLINE
+from bokeh.io.state import curstate
 
 from dask_diag import load, visualize
 from dask_diag.analysis.compare_runs import compare_runs
@@ -14,6 +13,8 @@ from dask_diag.views.compare_runs import run_comparison_summary
 from dask_diag.views.comparison.page import comparison_page
 from dask_diag.views.summary_page import summary_page
 
+from .opened_pages import settled
+from .recordings import example
 from .stacks import known_stacks
 from .test_compare import recording
 from .test_tune_race import Simulated, settings
@@ -149,36 +150,33 @@ def test_titles_of_plots_are_in_the_window_of_a_phone(open_file, tmp_path):
     page.wait_for_function(f"({TITLES})().every(([text]) => !text.includes('\\n'))")
 
 
+DRAWN_PLOTS = ".bk-GridPlot, .bk-Column, .bk-Figure"
+
+
 @pytest.fixture
 def cell(opened, monkeypatch):
     """Open a notebook with one cell, as wide as that, which shows the plots."""
     published = []
-    monkeypatch.setattr("dask_diag.views.display.output_notebook", lambda **settings: None)
+    monkeypatch.setattr(curstate(), "_notebook", False)
     monkeypatch.setattr("dask_diag.views.display.in_notebook", lambda: True)
     monkeypatch.setattr(
         "IPython.display.publish_display_data", lambda data, **more: published.append(data)
     )
 
-    def shown_as_bokeh_shows_it(picture):
-        drawing, div, _ = notebook_content(picture)
-        published.extend([{"text/html": div}, {"application/javascript": drawing}])
-
-    monkeypatch.setattr("dask_diag.views.display.bokeh_show", shown_as_bokeh_shows_it)
-
-    def open_cell(width, fold="", bokeh=INLINE.render()):
-        visualize(known_stacks(), show=True, save=False, fold=fold)
+    def open_cell(width, fold="", bokeh=True, style="", source=known_stacks, html="div"):
+        visualize(source(), show=True, save=False, fold=fold)
         outputs = "".join(
-            f"<div>{data.get('text/html', '')}</div>"
+            f"<{html}>{data.get('text/html', '')}</{html}>"
             f"<script>{data.get('application/javascript', '')}</script>"
-            for data in published
+            for data in published[0 if bokeh else 1 :]
         )
         page = opened(
-            f"<!doctype html><head>{bokeh}</head><body><p>Out: 7</p>"
+            f"<!doctype html><head>{style}</head><body><p>Out: 7</p>"
             f"<div id='cell' style='width: {width}px; overflow: auto'>{outputs}</div>"
             "<p id='next'>the next cell</p></body>",
             1280,
         )
-        if bokeh:
+        if bokeh and html == "div":
             page.wait_for_function("Bokeh.documents.length > 0", timeout=60_000)
         return page
 
@@ -187,9 +185,41 @@ def cell(opened, monkeypatch):
 
 def test_a_cell_says_that_bokeh_is_missing(cell):
     """Its script is in the output of one cell: it is gone when the page is loaded again."""
-    page = cell(1200, "Plots", bokeh="")
-    page.click("summary")
+    page = cell(1200, "Plots", bokeh=False, source=example)
     page.wait_for_function("document.body.innerText.includes('output_notebook()')", timeout=60_000)
+    assert page.is_visible("img")
+    assert not page.is_visible("summary")
+
+
+@pytest.mark.parametrize("fold", ["", "Plots"])
+def test_the_saved_picture_of_a_cell_is_seen_where_no_script_runs(cell, fold, browser, tmp_path):
+    page = cell(1200, fold, source=example)
+    page.wait_for_function("Object.values(Bokeh.index).length > 0", timeout=60_000)
+    if fold:
+        page.click("summary")
+    page.wait_for_selector(DRAWN_PLOTS, timeout=60_000)
+    assert not page.is_visible("img")
+    assert "none ran here" not in page.inner_text("body")
+    without = browser.new_context(java_script_enabled=False).new_page()
+    without.goto(page.url)
+    assert without.is_visible("img")
+    width, height = without.eval_on_selector("img", "(e) => [e.naturalWidth, e.naturalHeight]")
+    assert (width, height > 100) == (760, True)
+    assert "none ran here" in without.inner_text("body")
+    assert not without.is_visible("summary")
+    assert not without.is_visible("[data-root-id]")
+
+
+def test_a_script_that_runs_before_its_cell_is_in_the_page_draws_the_plots(cell):
+    """A notebook that is opened again runs the scripts of its cells, and shows the cells later."""
+    page = cell(1200, source=example, html="template")
+    settled(page)
+    page.evaluate(
+        "document.querySelectorAll('template').forEach((e) => document.body.append(e.content))"
+    )
+    page.wait_for_function("Object.values(Bokeh.index).length > 0", timeout=60_000)
+    page.wait_for_selector(DRAWN_PLOTS, timeout=60_000)
+    assert not page.is_visible("img")
 
 
 def test_plots_of_a_cell_are_folded_and_drawn_when_opened(cell):
@@ -225,7 +255,7 @@ def test_plots_of_a_cell_are_as_wide_as_it_is(cell, fold):
 
 
 def test_what_is_chosen_is_read_in_a_dark_notebook(cell):
-    page = cell(1200, bokeh=f"{INLINE.render()}<style>body {{ color: #ffffff }}</style>")
+    page = cell(1200, style="<style>body { color: #ffffff }</style>")
     colors = """() => {
         const within = (root) => [...root.querySelectorAll("*")].flatMap((element) =>
             [element, ...(element.shadowRoot ? within(element.shadowRoot) : [])]);

@@ -15,6 +15,7 @@ import dask.local
 import dask.threaded
 import numpy as np
 import pytest
+from bokeh.io.state import curstate
 from dask.diagnostics import Profiler as DasksProfiler
 
 from dask_diag import (
@@ -359,24 +360,26 @@ def test_show_false_touches_no_browser(monkeypatch, tmp_path):
 
 
 def test_in_a_notebook_the_figure_shows_inline_and_no_file_is_written(monkeypatch, tmp_path):
-    shown_in, fitted = [], []
+    published = []
     pytest.importorskip("IPython")
     monkeypatch.setattr("dask_diag.views.display.in_notebook", lambda: True)
-    monkeypatch.setattr("dask_diag.views.display.output_notebook", lambda **k: shown_in.append(k))
-    monkeypatch.setattr("dask_diag.views.display.bokeh_show", shown_in.append)
+    monkeypatch.setattr(curstate(), "_notebook", False)
     monkeypatch.setattr(
-        "IPython.display.publish_display_data", lambda data, **more: fitted.append(data)
+        "IPython.display.publish_display_data", lambda data, **more: published.append(data)
     )
     (prof,) = run(Profiler())
     figure = prof.visualize()
-    _strip, _workers, tasks = shown_in[-1].children[0].children
-    assert tasks[0] is figure
-    assert shown_in[0]["resources"].mode == "inline"
+    bokeh, html, script = published
+    assert "bokeh.__bokeh__" in bokeh["application/javascript"]
+    assert figure.id in script["application/javascript"]
+    assert "<details" not in html["text/html"]
     assert list(tmp_path.iterdir()) == []
     # A script makes it as wide as the cell, but none of the size that the user asked for.
-    assert len(fitted) == 1
-    prof.visualize(width=2000)
-    assert len(fitted) == 1
+    assert ", true, () =>" in script["application/javascript"]
+    figure = prof.visualize(width=2000)
+    assert len(published) == 5
+    assert figure.id in published[-1]["application/javascript"]
+    assert ", false, () =>" in published[-1]["application/javascript"]
 
 
 def test_what_is_shown_and_not_saved_is_in_no_folder_of_the_users(monkeypatch, tmp_path):

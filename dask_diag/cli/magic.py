@@ -173,6 +173,7 @@ class DiagMagics(Magics):
 
     def _name_temporary_file(self, arguments: Namespace) -> None:
         """What is shown while it is recorded is read from a file: one that goes with the kernel."""
+        arguments.file = arguments.output or ""
         if arguments.live and arguments.output is None:
             # Until the next one, for the page's link to the report.
             self._folder = TemporaryDirectory(prefix="dask-diag-", ignore_cleanup_errors=True)
@@ -237,12 +238,12 @@ class DiagMagics(Magics):
                 display(summary(recording, verbose=arguments.verbose))
         plots = not (arguments.quiet or arguments.no_plots) and len(recording.computations) > 0
         if plots and self._has_front_end():
-            self._show_after_value(recording)
+            self._show_after_value(recording, arguments.file)
         if arguments.report is not None:
             with _reported("the report could not be written"):
                 report(recording, arguments.report, overwrite=True)
 
-    def _show_after_value(self, recording: Recording) -> None:
+    def _show_after_value(self, recording: Recording, file: str) -> None:
         """Have the plots below the cell's value, folded: they are higher than a window."""
 
         def show(*result: object) -> None:
@@ -250,6 +251,6 @@ class DiagMagics(Magics):
 
             self.shell.events.unregister("post_run_cell", show)
             with _reported("the plots could not be shown"):
-                visualize(recording, show=True, save=False, fold="Plots")
+                visualize(recording, show=True, save=False, fold="Plots", file=file)
 
         self.shell.events.register("post_run_cell", show)

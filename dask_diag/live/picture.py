@@ -1,4 +1,4 @@
-"""A picture for a notebook: plain HTML, which needs no script and stays in the saved notebook."""
+"""A picture for a notebook: HTML and an image, which need no script and stay in a saved one."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from dask_diag.live.texts import (
 )
 from dask_diag.live.viewer import Viewer
 from dask_diag.views.escaping import shown
+from dask_diag.views.image import image_tag
 
 __all__ = ["picture"]
 
@@ -71,11 +72,11 @@ def _stream_of(viewer: Viewer) -> list[str]:
     height = len(lanes) * _LANE
     names = "".join(_swatch(*function) for function in functions[:_MOST_NAMES])
     label = f"Tasks of {len(lanes)} workers, {duration(stop - start)}"
-    return [
-        f'<svg role="img" aria-label="{label}" viewBox="0 0 {_WIDTH} {height}" width="100%">'
-        f"{paths}</svg>",
-        f"<div>{names}</div>",
-    ]
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
+        f'viewBox="0 0 {_WIDTH} {height}">{paths}</svg>'
+    )
+    return [image_tag(svg, label, _WIDTH), f"<div>{names}</div>"]
 
 
 def _swatch(name: str, color: str) -> str:

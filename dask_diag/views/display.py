@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import html
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import NamedTuple
 
 from bokeh.embed.notebook import notebook_content
-from bokeh.io import output_notebook
 from bokeh.io import show as bokeh_show
 from bokeh.io.state import curstate
 from bokeh.models import LayoutDOM
@@ -19,11 +19,22 @@ from bokeh.util.browser import view
 
 from dask_diag.atomic_files import write_text
 from dask_diag.views.assets import text_of
+from dask_diag.views.escaping import shown
+from dask_diag.views.image import image_tag
 from dask_diag.views.report.header import Head
 from dask_diag.views.report.page import MadeSection, rendered
+from dask_diag.views.saved_picture import SavedPicture
 from dask_diag.views.theme.page import page_of, policy_of, script
 
-__all__ = ["Page", "in_notebook", "show_file", "show_in_browser", "show_in_notebook", "write_page"]
+__all__ = [
+    "Page",
+    "Saved",
+    "in_notebook",
+    "show_file",
+    "show_in_browser",
+    "show_in_notebook",
+    "write_page",
+]
 
 _FRAME = "theme/page.html"
 _TITLE = "dask_diag profile"
@@ -51,6 +62,45 @@ class Page(NamedTuple):
     notices: Sequence[str] = ()
     fitted: bool = True
     sections: Sequence[MadeSection] = ()
+
+
+class Saved(NamedTuple):
+    """What a notebook shows where scripts do not run.
+
+    Attributes
+    ----------
+    picture : SavedPicture or None
+        None if there is nothing to draw.
+    file : str
+        The file of the recording, if it is in one.
+    """
+
+    picture: SavedPicture | None
+    file: str = ""
+
+    def html(self) -> str:
+        """A sentence and the picture."""
+        sentence = html.escape(self._sentence())
+        if self.picture is None:
+            return f"<p>{sentence}</p>"
+        image = image_tag(self.picture.svg, self.picture.text, self.picture.width)
+        return f"<p>{sentence}</p>{image}"
+
+    def text(self) -> str:
+        """The same where there are no pictures."""
+        return "\n".join([self._sentence(), *([self.picture.text] if self.picture else [])])
+
+    def _sentence(self) -> str:
+        sentences = [
+            "The interactive plots are drawn by scripts, and none ran here.",
+            "To see them, trust the notebook or run the cell again.",
+        ]
+        if self.file:
+            page = f"dask-diag report {shown(shlex.quote(self.file), 200)}"
+            sentences.append(f"Or make a page of the recording: {page}.")
+        if self.picture is not None:
+            sentences.append(self.picture.caption)
+        return " ".join(sentences)
 
 
 def write_page(page: Page, path: Path, mode: str) -> None:
@@ -107,22 +157,40 @@ def show_in_browser(page: Page, mode: str) -> None:
     show_file(path)
 
 
-def show_in_notebook(page: Page, fold: str = "") -> None:
-    """Show a picture below the cell that is running; with `fold`, below a line to open it."""
+def show_in_notebook(page: Page, saved: Saved, fold: str = "") -> None:
+    """Show a picture below the cell that is running; with `fold`, below a line to open it.
+
+    What is `saved` is seen where scripts do not run, as in a notebook that is opened again and not
+    trusted: the script that draws the picture hides it.
+    """
     picture = page.picture
-    if not curstate().notebook:
-        output_notebook(resources=Resources(mode="inline"), hide_banner=True)
-    fit = script("theme/cell.js", "fit_in_cell", json.dumps(picture.id)) if page.fitted else ""
-    if not fold:
-        bokeh_show(picture)
-        if fit:
-            _publish({_JAVASCRIPT: fit, _TEXT: ""})
-        return
+    _load_bokeh()
     drawing, div, _ = notebook_content(picture)
     title = html.escape(fold)
-    _publish({_HTML: f"<details><summary>{title}</summary>{div}</details>", _TEXT: fold})
+    plots = f"<details><summary>{title}</summary>{div}</details>" if fold else div
+    said = f"<div>{saved.html()}</div><div hidden>{plots}</div>"
+    said = f'<div class="dask-diag-cell">{said}</div>'
+    _publish({_HTML: said, _TEXT: saved.text()})
+    arguments = f"{json.dumps(picture.id)}, {json.dumps(page.fitted)}, () => {{\n{drawing}\n}}"
     # As bokeh publishes it: with an extension of its own, and without one.
-    _publish({_JAVASCRIPT: f"{drawing}\n;{fit}", _BOKEH: ""}, {_BOKEH: {"id": picture.id}})
+    _publish(
+        {_JAVASCRIPT: script("theme/cell.js", "show_in_cell", arguments), _BOKEH: ""},
+        {_BOKEH: {"id": picture.id}},
+    )
+
+
+def _load_bokeh() -> None:
+    """Have the page load bokeh's script, once for all cells.
+
+    Bokeh's own `output_notebook` stores it twice in the notebook, and with it MathJax, which is as
+    large as all the rest and which no plot here needs.
+    """
+    if curstate().notebook:
+        return
+    curstate().output_notebook()
+    components = ["bokeh", "bokeh-gl", "bokeh-widgets", "bokeh-tables"]
+    scripts = "\n;".join(Resources(mode="inline", components=components).js_raw)
+    _publish({_JAVASCRIPT: f"(function () {{\n{scripts}\n}}).call(window)"})
 
 
 def _publish(data: dict[str, str], metadata: dict[str, dict[str, str]] | None = None) -> None:

@@ -27,7 +27,8 @@ from dask_diag.views.drawings import (
 from dask_diag.views.findings import incomplete
 from dask_diag.views.plots.figures import SIZES, Options, new_figure
 from dask_diag.views.profile_page import ProfilePage, activities_of
-from dask_diag.views.sources import Sources, listed
+from dask_diag.views.saved_picture import saved_picture
+from dask_diag.views.sources import Sources, listed, recording_of
 
 __all__ = ["visualize"]
 
@@ -43,6 +44,7 @@ def visualize(
     *,
     plots: Iterable[str] | None = None,
     fold: str = "",
+    file: str = "",
     **kwargs: Any,
 ) -> LayoutDOM:
     """Draw what was measured with bokeh; several plots are stacked over one time axis.
@@ -68,6 +70,9 @@ def visualize(
         Draw only these. By default everything that the profilers recorded.
     fold : str, optional
         In a notebook, a line to click in place of the picture. By default the picture is open.
+    file : str, optional
+        In a notebook, the file of the recording: it is named where the notebook is read without
+        scripts, beside a picture that needs none.
     **kwargs
         ``palette`` (name of a bokeh palette), ``label_size`` (most characters of a label, 60), and
         keywords for bokeh's figure, which replace the defaults, for the plots over time. The
@@ -115,7 +120,7 @@ def visualize(
         if save:
             display.write_page(page, path, mode or "inline")
         if show and in_notebook:
-            display.show_in_notebook(page, fold)
+            display.show_in_notebook(page, _saved(drawings, options, file), fold)
         elif show and save:
             display.show_file(path)
         elif show:
@@ -135,6 +140,13 @@ def _in_a_report(
         panels = [panel for panel in (made.layout, made.activities) if panel is not None]
         picture = column(*panels) if len(panels) > 1 else made.layout
         yield page._replace(picture=picture, head=made.head, sections=made.sections())
+
+
+def _saved(drawings: Sequence[Drawing], options: Options, file: str) -> display.Saved:
+    """What a notebook shows of it without scripts."""
+    recording = recording_of(recordings_in(drawings))
+    duration = recording.stop - recording.start or 1.0
+    return display.Saved(saved_picture(recording, recording.start, duration, options), file)
 
 
 def _path_of(filename: str | os.PathLike[str], kwargs: dict[str, Any]) -> Path:

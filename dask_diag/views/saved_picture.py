@@ -1,0 +1,247 @@
+"""A picture for where scripts do not run: SVG of a bounded size, which a saved notebook keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from itertools import groupby
+from math import ceil, floor, log10
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_diag.analysis.bins import sums_of_rectangles
+from dask_diag.analysis.functions import by_function, positions_among
+from dask_diag.columns import IntArray
+from dask_diag.formatting import counted, seconds
+from dask_diag.model.recording import Recording
+from dask_diag.views.escaping import shown
+from dask_diag.views.plots.figures import Options
+from dask_diag.views.plots.tasks.columns import TasksInLanes, tasks_in_lanes
+from dask_diag.views.theme.colors import OTHER
+
+__all__ = ["MOST_BYTES", "SavedPicture", "saved_picture"]
+
+MOST_BYTES = 44_000
+"""Of the SVG: in base64 it takes a third more."""
+_BINS = 400
+_MOST_LANES = 16
+_WIDTH, _LEFT, _RIGHT, _TOP = 760, 92, 30, 10
+_ALL_LANES, _LOWEST, _HIGHEST, _GAP = 112, 14, 36, 3
+"""Pixels: of all lanes if possible, from one to the next, and of these the gap."""
+_STEP = 0.5
+"""Pixels: heights are multiples of it, so that they take few digits."""
+_AXIS, _ROW, _LETTER = 24, 18, 6.3
+_LABEL, _NAME = 13, 26
+_STYLE = (
+    "<style>text{font:11px sans-serif;fill:#1c1e21}.page{fill:#fff}"
+    ".lane{fill:#8883}.tick{stroke:#8888}"
+    "@media(prefers-color-scheme:dark){text{fill:#e4e6ea}.page{fill:#1b1d20}}</style>"
+)
+"""On a page of its own, letters are read in a light and in a dark notebook."""
+
+
+class SavedPicture(NamedTuple):
+    """A picture, and what it shows in words.
+
+    Attributes
+    ----------
+    svg : str
+    text : str
+        One line of the user's text: it is not HTML.
+    caption : str
+        How it is read, in sentences.
+    width : int
+        Pixels.
+    """
+
+    svg: str
+    text: str
+    caption: str
+    width: int = _WIDTH
+
+
+class _Lanes(NamedTuple):
+    """Of each lane, function and bin, the steps below and on top of what is drawn.
+
+    So many workers are `together` in a lane; `is_shared` if one ran several tasks at once.
+    """
+
+    levels: IntArray
+    names: list[str]
+    together: int
+    is_shared: bool
+
+    @property
+    def pitch(self) -> int:
+        """Pixels from one lane to the next."""
+        return _pitch(len(self.names))
+
+
+def _pitch(lanes: int) -> int:
+    return min(max(_ALL_LANES // lanes, _LOWEST), _HIGHEST)
+
+
+def saved_picture(
+    recording: Recording, origin: float, duration: float, options: Options
+) -> SavedPicture | None:
+    """When workers ran tasks of which function; None if that is known of no task.
+
+    A lane is a worker, of many workers several. In each of its intervals of time the coloured
+    height is the share in which tasks ran. However many tasks there are, the SVG has no more than
+    `MOST_BYTES`: where much is different, intervals are longer.
+    """
+    tasks = tasks_in_lanes(recording, origin)
+    if not len(tasks):
+        return None
+    table = by_function(recording)
+    totals = dict(zip(table["function"].tolist(), table["wall"].tolist(), strict=True))
+    colors = options.colors_of(totals)
+    color_of = {name: colors[name] for name in totals if name in colors}
+    legend = _legend(totals, color_of)
+    bins = _BINS
+    while True:
+        lanes = _lanes(tasks, list(color_of), duration, bins)
+        svg = "".join(_drawn(lanes, [*color_of.values(), OTHER], legend, duration))
+        too_large = len(svg.encode()) / MOST_BYTES
+        if too_large <= 1 or bins == 1:
+            return SavedPicture(svg, _in_words(tasks, totals, duration), _caption(lanes))
+        bins = max(1, int(bins * min(0.95, 0.95 / too_large)))
+
+
+def _in_words(tasks: TasksInLanes, totals: Mapping[str, float], duration: float) -> str:
+    most = [f"{shown(name, _NAME)} {seconds(total)}" for name, total in totals.items()]
+    return (
+        f"Timeline of {seconds(duration)}: {counted(len(tasks), 'task')} on "
+        f"{counted(len(tasks.workers), 'worker')}; most time in {', '.join(most[:3])}"
+    )
+
+
+def _caption(lanes: _Lanes) -> str:
+    workers = "each worker" if lanes.together == 1 else f"every {lanes.together} workers"
+    caption = (
+        f"The picture has a lane for {workers}: colour says which function ran, height for what "
+        "share of the time."
+    )
+    return f"{caption} Tasks that a worker ran at once share it." if lanes.is_shared else caption
+
+
+def _legend(totals: Mapping[str, float], color_of: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The colours, and what they stand for: functions with the seconds of their tasks."""
+    items = [
+        (color, f"{shown(name, _NAME)} {seconds(totals[name])}") for name, color in color_of.items()
+    ]
+    others = [total for name, total in totals.items() if name not in color_of]
+    if others:
+        text = f"{counted(len(others), 'other function')} {seconds(float(np.nansum(others)))}"
+        items.append((OTHER, text))
+    return items
+
+
+def _lanes(tasks: TasksInLanes, named: Sequence[str], duration: float, bins: int) -> _Lanes:
+    workers = tasks.workers
+    together = ceil(len(workers) / _MOST_LANES)
+    members = [workers[n : n + together] for n in range(0, len(workers), together)]
+    layers = len(named) + 1
+    areas = sums_of_rectangles(
+        tasks.start,
+        tasks.stop,
+        np.ones(len(tasks)),
+        tasks.lane // together * layers + positions_among(named, tasks.table["function"]),
+        count=len(members) * layers,
+        edges=np.linspace(0.0, duration, bins + 1),
+    ).reshape(len(members), layers, bins)
+    capacity = np.array([len(names) for names in members]) * duration / bins
+    shares = areas / capacity[:, np.newaxis, np.newaxis]
+    # A worker that ran several tasks at once has as much height for all of them.
+    most = shares.sum(axis=1).max(axis=1).clip(min=1.0)
+    tops = np.cumsum(shares / most[:, np.newaxis, np.newaxis], axis=1)
+    tops = np.pad(tops, ((0, 0), (1, 0), (0, 0))) * (_pitch(len(members)) - _GAP)
+    levels = np.round(tops / _STEP).astype(np.int64)
+    return _Lanes(levels, [_label(names) for names in members], together, bool((most > 1.01).any()))
+
+
+def _label(workers: Sequence[str]) -> str:
+    """The end of a long name, as of a worker that has its address for a name."""
+    if len(workers) > 1:
+        return counted(len(workers), "worker")
+    text = shown(workers[0], _LABEL * 10)
+    return text if len(text) <= _LABEL else f"…{text[1 - _LABEL :]}"
+
+
+def _drawn(
+    lanes: _Lanes, colors: Sequence[str], legend: Sequence[tuple[str, str]], duration: float
+) -> Iterator[str]:
+    count, _, bins = lanes.levels.shape
+    bottom = _TOP + count * lanes.pitch
+    inside = _WIDTH - _LEFT - _RIGHT
+    names = list(_placed(legend, bottom + _AXIS))
+    height = bottom + _AXIS + _ROW * (1 + max((row for _, row, _ in names), default=0))
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
+        f'viewBox="0 0 {_WIDTH} {height}">{_STYLE}'
+        f'<rect class="page" width="{_WIDTH}" height="{height}" rx="6"/>'
+    )
+    for lane, name in enumerate(lanes.names):
+        top, full = _TOP + lane * lanes.pitch, lanes.pitch - _GAP
+        yield f'<rect class="lane" x="{_LEFT}" y="{top}" width="{inside}" height="{full}"/>'
+        yield _text(_LEFT - 6, top + full / 2 + 4, name, "end")
+    yield from _axis(duration, bottom, inside)
+    # In units of bins and steps numbers are short.
+    yield (
+        f'<g shape-rendering="crispEdges" transform="translate({_LEFT} {_TOP}) '
+        f'scale({inside / bins:.6g} {_STEP:g})">'
+    )
+    for layer, color in enumerate(colors):
+        path = "".join(_rectangles(lanes.levels[:, layer : layer + 2], lanes.pitch))
+        if path:
+            yield f'<path fill="{color}" d="{path}"/>'
+    yield "</g>"
+    for x, row, (color, text) in names:
+        top = bottom + _AXIS + row * _ROW
+        yield f'<rect x="{x}" y="{top}" width="10" height="10" fill="{color}"/>'
+        yield _text(x + 14, top + 9, text)
+    yield "</svg>"
+
+
+def _rectangles(levels: IntArray, pitch: int) -> Iterator[str]:
+    """What is drawn of a function, from the lower to the upper of two levels of each lane.
+
+    Each rectangle but the first starts from the left and lower corner of the one before it: large
+    coordinates would take more digits.
+    """
+    x = y = 0
+    for lane, (below, above) in enumerate(levels):
+        base, left = int((lane * pitch + pitch - _GAP) / _STEP), 0
+        for (low, high), run in groupby(zip(below.tolist(), above.tolist(), strict=True)):
+            width = len(list(run))
+            if high > low:
+                yield f"m{left - x} {base - high - y}h{width}v{high - low}h-{width}"
+                x, y = left, base - low
+            left += width
+
+
+def _axis(duration: float, bottom: int, inside: int) -> Iterator[str]:
+    step = 10.0 ** floor(log10(duration / 2))
+    step = next(factor * step for factor in (1, 2, 5, 10) if duration <= 6 * factor * step)
+    for number in range(floor(duration / step * (1 + 1e-9)) + 1):
+        x = _LEFT + inside * number * step / duration
+        yield f'<path class="tick" d="M{x:.1f} {_TOP}V{bottom + 2}"/>'
+        yield _text(x, bottom + 13, seconds(number * step), "middle")
+
+
+def _placed(
+    legend: Sequence[tuple[str, str]], top: int
+) -> Iterator[tuple[int, int, tuple[str, str]]]:
+    """Where each entry of the legend is: its x, and its row."""
+    x, row = _LEFT, 0
+    for item in legend:
+        width = ceil(14 + _LETTER * len(item[1]) + 16)
+        if x > _LEFT and x + width > _WIDTH:
+            x, row = _LEFT, row + 1
+        yield x, row, item
+        x += width
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
+    return f'<text x="{x:.6g}" y="{y:.6g}" text-anchor="{anchor}">{escape(text)}</text>'
