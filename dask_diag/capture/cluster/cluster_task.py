@@ -14,6 +14,7 @@ from dask_diag.capture.cluster.formats import NAME, WORKER_ROW, Sampled
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.tasks.metered import Metered, Metric, sums_of
 from dask_diag.capture.tasks.metering import ends_a_task, hear_this_task, runs_a_task
+from dask_diag.capture.tracebacks import passes_errors_on, take_out_own_frames
 
 if TYPE_CHECKING:
     from distributed.worker import Worker
@@ -97,7 +98,7 @@ class ClusterTask(GraphNode):
             result = self.task(values)
         except BaseException as error:
             self._stop(thread_time() - cpu, error)
-            _cut_first_frame(error)
+            take_out_own_frames(error)
             raise
         self._stop(thread_time() - cpu)
         return result
@@ -117,7 +118,7 @@ class ClusterTask(GraphNode):
                 return stopped.value
             except BaseException as error:
                 self._stop(spent + thread_time() - cpu, error)
-                _cut_first_frame(error)
+                take_out_own_frames(error)
                 raise
             spent += thread_time() - cpu
             try:
@@ -209,18 +210,9 @@ class _Steps:
 
 
 ends_a_task.add(id(ClusterTask._stop.__code__))
-runs_a_task.update((id(ClusterTask.__call__.__code__), id(ClusterTask.steps.__code__)))
-
-
-def _cut_first_frame(error: BaseException) -> None:
-    """Take the frame that calls this out of a traceback: who reads it looks for their own code.
-
-    The class of the error may refuse to have attributes set: this is not asked. Up to Python 3.10
-    what is raised again has the traceback that it had.
-    """
-    traceback = error.__traceback__
-    if traceback is not None:
-        BaseException.with_traceback(error, traceback.tb_next)
+_codes = {id(ClusterTask.__call__.__code__), id(ClusterTask.steps.__code__)}
+runs_a_task.update(_codes)
+passes_errors_on.update(_codes)
 
 
 def _asks_to_be_rescheduled(error: BaseException) -> bool:

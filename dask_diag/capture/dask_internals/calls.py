@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import wraps
+from functools import update_wrapper
 from time import perf_counter
 from types import CodeType, FrameType
 from typing import NamedTuple
@@ -24,6 +24,7 @@ import dask.base
 
 from dask_diag.capture.dask_internals.stack import frames_from, is_in_task
 from dask_diag.capture.system.source_files import LIBRARY, USER, owner_of_file
+from dask_diag.capture.tracebacks import passes_errors_on, take_out_own_frames
 
 __all__ = [
     "DaskCalls",
@@ -134,14 +135,18 @@ def _noting(name: str) -> tuple[Callable[..., object], Callable[..., object]]:
     """A function of ``dask.base``, and its like that notes when the function was called first."""
     original: Callable[..., object] = getattr(dask.base, name)
 
-    @wraps(original)
     def noting(*args: object, **kwargs: object) -> object:
         caller = sys._getframe(1)
         if _CALLERS.get(caller.f_code) == name:
             _note_call(caller)
-        return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            take_out_own_frames(error)
+            raise
 
-    return original, noting
+    passes_errors_on.add(id(noting.__code__))
+    return original, update_wrapper(noting, original)
 
 
 _CALLERS: dict[CodeType, str] = {

@@ -25,6 +25,7 @@ from dask_diag.capture.tasks.metering import runs_a_task
 from dask_diag.capture.tasks.remote_task import Delivery, Departure, RemoteTask, Transfer
 from dask_diag.capture.tasks.task_thread import NO_THREAD, TaskThread
 from dask_diag.capture.tasks.timed_task import Owner, TimedTask
+from dask_diag.capture.tracebacks import passes_errors_on, take_out_own_frames
 
 if TYPE_CHECKING:
     from dask_diag.capture.computation import Computation
@@ -146,6 +147,7 @@ class ProbedTask(TimedTask):
 
 
 runs_a_task.add(id(ProbedTask.__call__.__code__))
+passes_errors_on.add(id(ProbedTask.__call__.__code__))
 
 
 class RemoteProbedTask(RemoteTask):
@@ -172,7 +174,11 @@ class RemoteProbedTask(RemoteTask):
             self._run = RunningTask(self, self._probes)
         except Exception as error:
             self.fault = f"{type(error).__name__}: {error}"
-        return RemoteTask.__call__(self, values)
+        try:
+            return RemoteTask.__call__(self, values)
+        except BaseException as error:
+            take_out_own_frames(error)
+            raise
 
     def ended(self) -> None:
         """Take the samples."""
@@ -182,6 +188,9 @@ class RemoteProbedTask(RemoteTask):
             self._run.end()
         except Exception as error:
             self.fault = f"{type(error).__name__}: {error}"
+
+
+passes_errors_on.add(id(RemoteProbedTask.__call__.__code__))
 
 
 _lock = threading.Lock()

@@ -6,6 +6,8 @@ import sysconfig
 from types import TracebackType
 from typing import NamedTuple
 
+from dask_diag.capture.tracebacks import traceback_of
+
 __all__ = ["NO_FAILURE", "Failure", "failure_of"]
 
 _LONGEST_READ = 2000
@@ -32,7 +34,7 @@ def failure_of(error: BaseException) -> Failure:
     The line is the innermost that belongs to no library, or else the innermost. Whatever fails
     here, as the message of an exception may, is left out.
     """
-    return Failure(_text(error), _location(error.__traceback__))
+    return Failure(_text(error), _location(traceback_of(error)))
 
 
 def _text(error: BaseException) -> str:

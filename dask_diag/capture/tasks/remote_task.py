@@ -25,6 +25,7 @@ from dask_diag.capture.tasks.metering import (
     listening,
     runs_a_task,
 )
+from dask_diag.capture.tracebacks import passes_errors_on, take_out_own_frames
 
 if TYPE_CHECKING:
     from dask_diag.capture.sampling.stack_sample import StackSample
@@ -229,6 +230,7 @@ class RemoteTask:
             with contextlib.suppress(Exception):
                 measurement = measurement._replace(failure=tuple(failure_of(error)))
                 setattr(error, _ON_EXCEPTION, tuple(measurement))
+            take_out_own_frames(error)
             raise
         return Delivery(result, self._measurement(start, thread_time() - cpu))
 
@@ -263,6 +265,7 @@ class RemoteTask:
 
 
 runs_a_task.add(id(RemoteTask.__call__.__code__))
+passes_errors_on.add(id(RemoteTask.__call__.__code__))
 ends_a_task.add(id(RemoteTask._measurement.__code__))
 
 

@@ -20,6 +20,7 @@ from dask_diag.capture.tasks.remote_task import (
     RemoteWorker,
     Transfer,
 )
+from dask_diag.capture.tracebacks import passes_errors_on, take_out_own_frames
 from dask_diag.errors import DiagnosticError
 
 if TYPE_CHECKING:
@@ -122,13 +123,17 @@ class TimedTask(GraphNode):
         return result
 
     def fail(self, error: BaseException, cpu: float) -> None:
-        """Note that the task failed, and how; `cpu` are its thread's CPU seconds as it began."""
+        """Note how the task failed, before its error is raised again.
+
+        `cpu` are its thread's CPU seconds as it began.
+        """
         self.thread = get_ident()
         self.cpu = thread_time() - cpu
         self.stop = perf_counter()
         self.failure = failure_of(error)
         self.error = type(error).__name__
         self.computation.set_aside(self)
+        take_out_own_frames(error)
 
     @property
     def dependencies(self) -> frozenset[Hashable]:
@@ -177,6 +182,7 @@ class TimedTask(GraphNode):
 
 
 runs_a_task.add(id(TimedTask.__call__.__code__))
+passes_errors_on.add(id(TimedTask.__call__.__code__))
 ends_a_task.add(id(TimedTask.fail.__code__))
 
 
