@@ -276,7 +276,7 @@ HOOKS = [
     (scheduler_plugin.DaskDiagSchedulerPlugin, "_computation_of"),
     (worker_side.WorkerSide, "_wrap"),
     (worker_side.WorkerSide, "_unwrap"),
-    (worker_side.WorkerSide, "_landed"),
+    (worker_side.WorkerSide, "_flies"),
 ]
 
 

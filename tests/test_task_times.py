@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -380,3 +381,36 @@ def test_a_worker_that_dies_leaves_its_task_unfinished_and_its_times_unknown():
     assert tasks["die"]["start"] != tasks["die"]["start"]
     (line,) = [line for line in prof.summary().splitlines() if line.strip().startswith("die")]
     assert line.split() == ["die", "1", "unknown"]
+
+
+class Keeps:
+    """An input that keeps the frames in which it is pickled, as who samples that thread may do."""
+
+    def __reduce__(self):
+        kept.append(sys._getframe())
+        return int, (1,)
+
+
+kept = []
+
+
+def test_who_keeps_the_frames_of_the_scheduler_loses_no_step_between_processes():
+    dsk = {f"long-{n}": (len, [Keeps(), "x" * 1000]) for n in range(3)}
+    dsk |= {"sum": (sum, list(dsk))}
+    try:
+        with Profiler() as prof:
+            assert dask.multiprocessing.get(dsk, "sum", num_workers=2) == 6
+    finally:
+        kept.clear()
+    steps = {}
+    for row in prof.recording.transfers.to_dicts():
+        steps[row["task"], row["activity"], row["side"]] = row["start"], row["stop"]
+    assert len(steps) == 4 * 4
+    packed = sorted(
+        (*steps[task, "serialize", "scheduler"], steps[task, "deserialize", "worker"][0])
+        for task in range(4)
+    )
+    # A task is pickled before the next one, and before a worker has it.
+    following = [start for start, *_ in packed[1:]] + [float("inf")]
+    for (start, stop, opened), after in zip(packed, following, strict=True):
+        assert start <= stop <= min(opened, after)

@@ -31,7 +31,7 @@ from dask_diag.capture.tasks.failure import NO_FAILURE
 from dask_diag.capture.tasks.in_flight import InFlight, in_flight_of, outcome_of
 from dask_diag.capture.tasks.keys import function_of
 from dask_diag.capture.tasks.planned import PlannedTasks
-from dask_diag.capture.tasks.remote_task import Measurement, RemoteWorker
+from dask_diag.capture.tasks.remote_task import Measurement, RemoteWorker, Transfer
 from dask_diag.capture.tasks.task_log import Metrics, Transfers, Waits
 from dask_diag.capture.tasks.task_row import Exceptional, ran_on_of_first
 from dask_diag.capture.tasks.task_thread import this_thread
@@ -88,6 +88,8 @@ class Computation:
         The `ROW` of each task as it was collected, and its key: a row is there before its key.
     is_measured, keeper
         Whether a diagnostic measures tasks for all; and which one adds the rows.
+    packing : Transfer or None
+        Of the last task that was pickled.
     requested : collection or None
         The keys that the caller asked for, if results are measured.
     sizes, result_sizes
@@ -117,6 +119,7 @@ class Computation:
         "keys",
         "metrics",
         "number",
+        "packing",
         "pid",
         "planned",
         "prepared",
@@ -185,6 +188,7 @@ class Computation:
         self.span = current_span()
         self.annotated: Mapping[Hashable, object] = annotations_of_graph("span")
         self.remote_workers: dict[int, RemoteWorker] = {}
+        self.packing: Transfer | None = None
         self.dsk = dsk
         self.state: SchedulerState = {}
 
@@ -237,6 +241,14 @@ class Computation:
         if self.finished is None:
             aside[wrapper.key] = wrapper
             dsk[wrapper.key] = wrapper.task
+
+    def new_transfer(self) -> Transfer:
+        """What is noted of one more task, as its pickling starts: that of the last has ended."""
+        now = perf_counter()
+        if self.packing is not None:
+            self.packing.is_packed_by(now)
+        self.packing = Transfer(now)
+        return self.packing
 
     def receive(self, measurement: Measurement, landing: float, landed: float, size: float) -> None:
         """Record what a worker process measured, as its result lands."""

@@ -224,11 +224,10 @@ class RunCollector(RunPacker):
     def _transferred(self, key: Hashable, source: str, worker: str, *measured: float) -> None:
         task = self.tasks.get(key)
         row = NO_ROW if task is None else task.row
-        if task is None or row < 0:
+        sessions: Sequence[Session] = () if task is None else task.computation.recorders
+        if row < 0 and not sessions:
             # It was there before, or was scattered.
             sessions = self._recorders_of_dependents(key)
-        else:
-            sessions = task.computation.recorders
         source_number, number = self.numbers.get(source, -1), self.numbers.get(worker, -1)
         for session in sessions:
             if session.has_room(BYTES_PER_KEY):

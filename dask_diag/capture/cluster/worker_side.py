@@ -42,7 +42,7 @@ Message = tuple[object, ...]
 _WAITING = {"ready", "constrained", "waiting"}
 _RUNNING = frozenset(("executing", "long-running", "cancelled", "resumed"))
 _NO_NEWS = {*_WAITING, "forgotten"}
-"""What a task may become unnoticed, if it neither ran nor was sent: half of all transitions."""
+"""What a task may become unnoticed, if it did not run: half of all transitions."""
 
 
 def _fault_message(doing: str, error: BaseException) -> Message:
@@ -60,7 +60,7 @@ class WorkerSide:
         self._worker = worker
         self._clock = clock_of(worker)
         self._tasks: dict[Hashable, ClusterTask] = {}
-        self._flights: dict[Hashable, tuple[float, str]] = {}
+        self._flights: dict[Hashable, tuple[float, str, int]] = {}
         self._spills = SpillCounters(worker.data, self._clock)
         self._messages: list[Message] = []
         self._due: asyncio.TimerHandle | None = None
@@ -122,12 +122,14 @@ class WorkerSide:
 
     def transition(self, key: Hashable, start: str, finish: str, **kwargs: object) -> None:
         """What the worker reports of each change of a task's state: several times for each."""
-        if finish in _NO_NEWS and not (start in _RUNNING or start == "flight"):
+        if finish in _NO_NEWS and start not in _RUNNING:
             return
         try:
             spills = self._spills
             if spills.count(WRITES) != spills.writes or spills.count(READS) != spills.reads:
                 self._log_spills(key)
+            if key in self._flights:
+                self._flies(key, finish)
             if start in _RUNNING:
                 try:
                     if self._messages:
@@ -138,9 +140,9 @@ class WorkerSide:
             elif finish == "executing":
                 self._wrap(key)
             elif finish == "flight":
-                self._flights[key] = self._clock(), self._worker.state.tasks[key].coming_from
-            elif start == "flight":
-                self._landed(key, finish)
+                state = self._worker.state.tasks[key]
+                # What arrives when none needs it any more has no size.
+                self._flights[key] = self._clock(), state.coming_from, state.get_nbytes()
             elif finish == "released" and start in _WAITING:
                 self._never_ran(key)
         except Exception as error:
@@ -216,8 +218,6 @@ class WorkerSide:
     def _unwrap(self, key: Hashable, finish: str) -> None:
         """A run has ended; one whose result the scheduler does not get, or refuses, is reported."""
         task = self._tasks.pop(key, None)
-        if self._flights:
-            self._flights.pop(key, None)
         if task is None:
             return
         if task.state.run_spec is task:
@@ -249,12 +249,19 @@ class WorkerSide:
         # At once: the scheduler has to have it before it hears from the worker itself.
         self._send()
 
-    def _landed(self, key: Hashable, finish: str) -> None:
-        started, source = self._flights.pop(key, (None, ""))
-        if started is None or finish != "memory":
+    def _flies(self, key: Hashable, finish: str) -> None:
+        """What is in flight was to be in another state: report it if it has arrived.
+
+        It flies on while more tasks ask for it, while none needs it any more, and while it is to be
+        computed here: where it comes from is forgotten when the other worker has answered. That may
+        have been busy, may have lost it, or be gone: what is asked for again is another flight.
+        """
+        if self._worker.state.tasks[key].coming_from is not None:
             return
-        nbytes = int(self._worker.state.tasks[key].get_nbytes())
-        self._log(("transfer", key, source, self._worker.address, started, self._clock(), nbytes))
+        started, source, size = self._flights.pop(key)
+        if finish == "memory":
+            address = self._worker.address
+            self._log(("transfer", key, source, address, started, self._clock(), size))
 
     def _log(self, message: Message) -> None:
         self._messages.append(message)

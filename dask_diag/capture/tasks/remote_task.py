@@ -137,11 +137,17 @@ class Transfer:
         self.packed = self.opened = self.start = self.stop = self.closed = _NAN
         self.landing = self.landed = self.bytes_in = self.bytes_out = _NAN
 
+    def is_packed_by(self, time: float) -> None:
+        """Note that it was pickled by then: the earliest time that is noted is the one."""
+        if not self.packed <= time:
+            self.packed = time
+
     def receive(self, measurement: Measurement) -> None:
         """Record what the worker measured."""
         self.opened, self.start = measurement.opened, measurement.start
         self.stop, self.closed = measurement.stop, measurement.closed
         self.bytes_in = measurement.bytes_in
+        self.is_packed_by(measurement.opened)
 
 
 class Departure:
@@ -149,6 +155,9 @@ class Departure:
 
     A pickler keeps what it saves until it is done, and then drops it. In the other process it
     becomes a reading of the clock.
+
+    Who samples the scheduler's thread holds the pickler for longer, if that thread goes on
+    meanwhile. The task was pickled before the next one, and before it was opened.
     """
 
     __slots__ = ("_transfer",)
@@ -160,7 +169,7 @@ class Departure:
         return perf_counter, ()
 
     def __del__(self) -> None:
-        self._transfer.packed = perf_counter()
+        self._transfer.is_packed_by(perf_counter())
 
 
 class _Opening:

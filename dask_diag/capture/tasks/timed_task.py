@@ -47,6 +47,9 @@ class Owner(Protocol):
     def set_aside(self, wrapper: TimedTask) -> None:
         """Put the task itself back into the graph."""
 
+    def new_transfer(self) -> Transfer:
+        """What is noted of a task on its way to another process, as its pickling starts."""
+
     def log_stacks(self, wrapper: TimedTask, samples: Sequence[StackSample]) -> None:
         """Count the samples that a worker process took of the task's stacks."""
 
@@ -146,7 +149,7 @@ class TimedTask(GraphNode):
     def __reduce__(self) -> tuple[object, ...]:
         # Pickled on its way to another process: from here on the graph needs no wrapper.
         self.computation.set_aside(self)
-        self.transfer = transfer = Transfer(perf_counter())
+        self.transfer = transfer = self.computation.new_transfer()
         return self.depart(transfer)
 
     def depart(self, transfer: Transfer) -> tuple[object, ...]:
