@@ -57,7 +57,7 @@ def seconds_of_free_workers(division: Division, occupancy: Occupancy) -> Iterato
         for worker, share in _shares_of_workers(division.recording, occupancy, workers):
             not_shared -= share
             yield _group(division, occupancy, worker), activity, share
-        if abs(not_shared) > _ROUNDING * max(seconds, 1.0):
+        if abs(not_shared) > _ROUNDING * seconds:
             yield _group(division, occupancy, UNUSED), activity, not_shared
 
 

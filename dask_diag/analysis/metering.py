@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.grouping import distinct_pairs
-from dask_diag.columns import BoolArray, FloatArray
+from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Metrics
 
@@ -22,29 +22,59 @@ def without_metered(
 ) -> tuple[FloatArray, FloatArray, Metrics]:
     """CPU and non-CPU seconds of tasks without what they metered, and what the masked ones metered.
 
-    Seconds that a task only reported, and did not measure, are limited to those that it took.
+    None of the masked tasks' is negative, and with what a task metered they sum to what it took.
+    What it metered by a clock of its own, or only reported, is limited to that.
     """
     metrics = recording.metrics
     cpu, noncpu = seconds_of_workers(recording)
     metered = metrics.rows(metrics.unit.where("seconds") & mask[metrics.task])
     measured = ~np.isnan(metered.cpu)
-    task, seconds, of_cpu = metered.task, metered.value, metered.cpu
+    task, seconds, of_cpu = metered.task, np.array(metered.value), metered.cpu
+    _limit(seconds, task, measured, cpu + noncpu)
     np.subtract.at(cpu, task[measured], of_cpu[measured])
     np.subtract.at(noncpu, task[measured], (seconds - of_cpu)[measured])
-    reported = np.zeros(len(cpu))
-    np.add.at(reported, task[~measured], seconds[~measured])
-    available = np.maximum(cpu, 0) + np.maximum(noncpu, 0)
-    share = np.divide(available, reported, out=np.ones(len(cpu)), where=reported > available)
-    reported *= share
-    seconds = np.where(measured, seconds, seconds * share[task])
+    _settle(recording, mask & ~np.isnan(cpu), cpu, noncpu)
+    reported = _limit(seconds, task, ~measured, cpu + noncpu)
     # Whether reported seconds were CPU is not known: they are off-CPU while there is off-CPU time.
     from_noncpu = np.clip(reported, 0, np.maximum(noncpu, 0))
+    # Of a task that reported all its seconds they may be more by rounding.
+    from_cpu = np.fmin(reported - from_noncpu, np.maximum(cpu, 0))
     columns = {name: metered[name] for name in metered.columns}
-    return (
-        cpu - (reported - from_noncpu),
-        noncpu - from_noncpu,
-        Metrics({**columns, "value": seconds}),
-    )
+    return cpu - from_cpu, noncpu - from_noncpu, Metrics({**columns, "value": seconds})
+
+
+def _limit(seconds: FloatArray, task: IntArray, chosen: BoolArray, took: FloatArray) -> FloatArray:
+    """Reduce those seconds of which a task has more than it took; returns the sum of each task."""
+    sums, took = np.bincount(task[chosen], seconds[chosen], minlength=len(took)), np.fmax(took, 0)
+    share = np.divide(took, sums, out=np.ones(len(took)), where=sums > took)
+    seconds[chosen] *= share[task[chosen]]
+    return np.asarray(sums * share)
+
+
+def _settle(recording: Recording, known: BoolArray, cpu: FloatArray, noncpu: FloatArray) -> None:
+    """Have neither be negative, of tasks of which both are known; each task's sum stays.
+
+    A thread's CPU is read from another clock than the time. One may run faster, or in steps of
+    milliseconds, and a task then has more CPU than time. Other tasks of its function in the same
+    computation have that much less CPU, as far as they have any time without: their sum is true.
+    """
+    if not (known & ((cpu < 0) | (noncpu < 0))).any():
+        return
+    tasks = recording.tasks
+    pool = distinct_pairs(tasks.function.codes, tasks.computation.codes)[2][known]
+    # Of a task that metered all its seconds what is left may be less than none by rounding.
+    took = np.maximum((cpu + noncpu)[known], 0.0)
+    of_known = _not_negative(cpu[known], pool)
+    of_known = _not_negative(took - of_known, pool)
+    noncpu[known], cpu[known] = of_known, took - of_known
+
+
+def _not_negative(amounts: FloatArray, pool: IntArray) -> FloatArray:
+    """The amounts, with 0 in place of negative ones, which the others of their pool make up for."""
+    positive = np.maximum(amounts, 0.0)
+    has, lacks = np.bincount(pool, positive), np.bincount(pool, positive - amounts)
+    left = np.divide(has - lacks, has, out=np.zeros(len(has)), where=has > lacks)
+    return np.asarray(positive * left[pool])
 
 
 def seconds_of_workers(recording: Recording) -> tuple[FloatArray, FloatArray]:

@@ -102,5 +102,6 @@ def _shares_while_tasks_run(
             before = float(occupancy.seconds_until(workers, np.array([first]))[0])
             seconds[activity] = seconds.get(activity, 0.0) - before
     total = sum(value for value in seconds.values() if value > 0)
-    shares = {name: value / total for name, value in seconds.items() if value > _ROUNDING * total}
-    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+    some = {name: value for name, value in seconds.items() if value > _ROUNDING * total}
+    total = sum(some.values())
+    return {name: some[name] / total for name in sorted(some, key=lambda name: -some[name])}

@@ -57,8 +57,9 @@ class IncrementalTasks:
             if computation.number not in self._seen:
                 self._seen.add(computation.number)
                 self._live.append(IncrementalComputation(computation, self._results))
-        now = perf_counter()
         parts = [(source, source.take()) for source in self._live]
+        # Of tasks that run none has started later than the computation is said to have reached.
+        now = perf_counter()
         collected, in_flight = [], []
         for source, part in parts:
             collected.append(source.collected(part, self._workers, self._rows))

@@ -38,12 +38,13 @@ def finish(computation: Computation, failed: bool) -> None:
 def _publish(computation: Computation, failed: bool) -> None:
     computation.done_at_end = computation.tasks_done()
     computation.threads.stop()
+    error = _failure_of(computation) if failed else ""
+    # If it failed, others of its tasks go on: none is to start or stop after the computation does.
+    in_flight = computation.in_flight()
     usage, stop = computation.usage_before.until_now(), perf_counter()
     worth_listing = stop - computation.start >= WORTH_LISTING_POOLS
     pools = tuple(thread_pools()) if worth_listing else ()
-    error = _failure_of(computation) if failed else ""
     not_run = _tasks_not_run(computation) if failed else {}
-    in_flight = computation.in_flight()
     tasks = rows_of(computation, computation.keys, in_flight, computation.dependencies)
     keys = Keys(computation.keys, [task.key for task in in_flight])
     computation.finished = ComputationSnapshot(

@@ -143,10 +143,9 @@ class Block:
 
     def end(self, unit: str, args: tuple[object, ...]) -> None:
         """Record what was metered."""
-        label = self.label
-        cpu = thread_time() - self.cpu
         value = self.func() - self.wall
-        metered = self.metered
+        cpu = thread_time() - self.cpu
+        label, metered = self.label, self.metered
         if unit != "seconds":
             metered.add(label, value, unit)
             return
@@ -159,7 +158,7 @@ class Block:
             # Coroutines and generators that take turns leave blocks in any order.
             later, outer = self._take_out_of(opened)
             value = max(0.0, value - (later.func() - later.wall))
-            cpu -= thread_time() - later.cpu
+            cpu = max(0.0, cpu - (thread_time() - later.cpu))
         if outer is not None:
             # Of a block that is left out, what was metered in it still counts once.
             outer.inner_wall += self.inner_wall if metric is None else value

@@ -141,8 +141,10 @@ class _Meter:
         block.inner_wall = block.inner_cpu = 0.0
         ident = get_ident()
         block.before = self._blocks.get(ident)
-        block.wall = block.func()
+        # First, and last of all at the end: CPU that is read outside of a block's seconds is more
+        # than it had by what reading takes, and what is left of its task never is.
         block.cpu = thread_time()
+        block.wall = block.func()
         self._blocks[ident] = block
         if self._unit == "seconds":
             metered.open.append(block)
