@@ -43,8 +43,8 @@ def _worker_of(computation: ComputationInfo, ident: int) -> tuple[int, int, str]
     """The pid, the thread and the kind of what a row says ran its task."""
     if ident in computation.remote_workers:
         return ident, computation.remote_workers[ident].thread, "process"
-    synchronous = computation.scheduler == "synchronous" and computation.workers <= 1
-    if synchronous and ident in (0, computation.thread):
+    synchronous = computation.scheduler == "synchronous"
+    if synchronous and (ident == computation.thread or (not ident and computation.workers <= 1)):
         return computation.pid, computation.thread, "caller"
     return (computation.pid, ident, "thread") if ident else (0, 0, UNKNOWN_WORKER)
 

@@ -16,6 +16,7 @@ from dask_diag.capture.dask_internals import (
     SchedulerState,
     annotations_of_graph,
     call_site,
+    scheduler_kind,
     scheduler_locals,
     when_called,
 )
@@ -73,8 +74,8 @@ class Computation:
         process had used when it started.
     graph_bytes, hooks : float, dict
         Bytes of data in the graph, NaN if not known; CPU seconds of hooks for a task, by purpose.
-    workers : int
-        How many tasks may run at once; 0 if not known.
+    kind, workers
+        What is known of the scheduler at the start; how many tasks may run at once, 0 if not known.
     wrappers, aside
         All, of one `wrapper_type`: those that hold a task are in flight, others are in `free`, too.
         And by key those of tasks that are in the graph themselves: pickled or failed.
@@ -117,6 +118,7 @@ class Computation:
         "is_measured",
         "keeper",
         "keys",
+        "kind",
         "metrics",
         "number",
         "packing",
@@ -157,7 +159,8 @@ class Computation:
         self.number = (int(run_id(), 16) << _BITS_OF_COUNT) + next(_count)
         self.pid = os.getpid()
         self.thread = get_ident()
-        self.workers = int(scheduler_locals().get("num_workers") or 0)
+        self.kind = scheduler_kind(scheduler_locals())
+        self.workers = self.kind.workers
         self.usage_before = UsageSoFar.now()
         self.threads = ThreadUsage()
         self.graph_bytes = _NAN
@@ -208,8 +211,12 @@ class Computation:
         """What kind of scheduler ran it: ``processes``, ``threads`` or ``synchronous``."""
         if self.remote_workers:
             return "processes"
-        names_workers = self.worker_id is not None or ran_on_of_first(self.rows)
-        return "threads" if names_workers else "synchronous"
+        threads = (wrapper.thread for wrapper in tuple(self.wrappers))
+        thread = ran_on_of_first(self.rows) or next(filter(None, threads), 0)
+        if thread:
+            # Where a task ran tells more than the executor, which may be anything.
+            return "synchronous" if thread == self.thread else "threads"
+        return self.kind.name if self.worker_id is None else "threads"
 
     @property
     def done(self) -> int:

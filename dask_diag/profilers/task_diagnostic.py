@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dask_diag.capture.computation import STATE_KEY
 from dask_diag.capture.dask_internals import Graph, SchedulerState
 from dask_diag.capture.tasks.task_row import pack_row
+from dask_diag.capture.tasks.timed_task import noting_its_thread
 from dask_diag.profilers.base import Diagnostic
 from dask_diag.profilers.hook_cost import rehearse_tasks, seconds_per_task
 
@@ -61,6 +62,8 @@ class TaskDiagnostic(Diagnostic):
         is_first = not computation.is_measured and self._pretask is not None
         if is_first:
             computation.is_measured, computation.keeper = True, self
+            if not computation.kind.says_who:
+                computation.wrapper_type = noting_its_thread(computation.wrapper_type)
         state[self.measured_key] = computation if is_first else None  # type: ignore[literal-required]
         if is_first:
             self._guarded("to measure the data of a graph", self._measure_graph, computation)

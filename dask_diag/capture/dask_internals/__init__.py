@@ -7,6 +7,7 @@ Dask's local schedulers call callbacks with too little; what they lack is read h
 - ``stack`` reads local variables of dask's functions: the number of workers, the sizes of what a
   worker process was sent and sent back, what ``dask.annotate`` said of the graph; and, in tasks,
   which calls are dask's own and which function they called.
+- ``executors`` tells the kind of a scheduler by what it hands tasks to.
 - ``graph`` has the types of what callbacks are given.
 
 Each is guarded: where dask has changed, the diagnostics go on with what dask offers.
@@ -27,6 +28,7 @@ from dask_diag.capture.dask_internals.calls import (
     codes_of_dask_calls,
     when_called,
 )
+from dask_diag.capture.dask_internals.executors import SchedulerKind, scheduler_kind
 from dask_diag.capture.dask_internals.graph import (
     Graph,
     GraphNode,
@@ -49,6 +51,7 @@ __all__ = [
     "DaskCalls",
     "Graph",
     "GraphNode",
+    "SchedulerKind",
     "SchedulerState",
     "Task",
     "annotations_of_graph",
@@ -65,6 +68,7 @@ __all__ = [
     "is_node",
     "release",
     "requested_keys",
+    "scheduler_kind",
     "scheduler_locals",
     "sees_overlapping_computes",
     "when_called",

@@ -22,7 +22,12 @@ from dask_diag.capture.sampling.sampler import Listener, Subscription, sampler
 from dask_diag.capture.sampling.threads_now import TaskProbe, TaskProbes, running_tasks
 from dask_diag.capture.sampling.ticks import ALWAYS
 from dask_diag.capture.tasks.metering import runs_a_task
-from dask_diag.capture.tasks.remote_task import Delivery, Departure, RemoteTask, Transfer
+from dask_diag.capture.tasks.remote_task import (
+    Departure,
+    RemoteTask,
+    Transfer,
+    running,
+)
 from dask_diag.capture.tasks.task_thread import NO_THREAD, TaskThread
 from dask_diag.capture.tasks.timed_task import Owner, TimedTask
 from dask_diag.capture.tracebacks import passes_errors_on, take_out_own_frames
@@ -167,10 +172,12 @@ class RemoteProbedTask(RemoteTask):
         self._probes = probes
         self._run: RunningTask | None = None
 
-    def __call__(self, values: Mapping[Hashable, object]) -> Delivery:
-        """Run the task. The sampler that this starts ends when no task has come for a while."""
+    def __call__(self, values: Mapping[Hashable, object]) -> object:
+        """Run the task. A sampler that this starts ends when no task has come for a while."""
         try:
-            _sample_for_a_while(self._probes)
+            if self.computation not in running:
+                _sample_for_a_while(self._probes)
+            # Else a pool of threads runs it in the computing process, whose sampler finds it.
             self._run = RunningTask(self, self._probes)
         except Exception as error:
             self.fault = f"{type(error).__name__}: {error}"

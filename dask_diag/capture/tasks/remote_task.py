@@ -222,8 +222,12 @@ class RemoteTask:
         self.stacks: tuple[StackSample, ...] = ()
         self.fault = ""
 
-    def __call__(self, values: Mapping[Hashable, object]) -> Delivery:
-        """Run the task and read the clocks around it."""
+    def __call__(self, values: Mapping[Hashable, object]) -> object:
+        """Run the task and read the clocks around it; returns a `Delivery`, or the result itself.
+
+        That is where it runs in the process that computes: an executor may pickle tasks, and hand
+        their results on as they are.
+        """
         hear_distributed()
         _worker_threads.start(self.computation)
         hearing.add(self)
@@ -241,7 +245,13 @@ class RemoteTask:
                 setattr(error, _ON_EXCEPTION, tuple(measurement))
             take_out_own_frames(error)
             raise
-        return Delivery(result, self._measurement(start, thread_time() - cpu))
+        measurement = self._measurement(start, thread_time() - cpu)
+        computation = running.get(self.computation)
+        if computation is None:
+            return Delivery(result, measurement)
+        with contextlib.suppress(Exception):
+            computation.receive(measurement, _NAN, _NAN, _NAN)
+        return result
 
     def _measurement(self, start: float, cpu: float) -> Measurement:
         self.cpu = cpu

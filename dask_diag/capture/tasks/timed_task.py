@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache
 from threading import get_ident
 from time import perf_counter, thread_time
 from types import FrameType
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from dask_diag.capture.sampling.ticks import TimeWithoutTicks
     from dask_diag.capture.tasks.task_thread import ThisThread
 
-__all__ = ["Owner", "TimedTask", "threads_of_tasks"]
+__all__ = ["Owner", "TimedTask", "noting_its_thread", "threads_of_tasks"]
 
 
 class Owner(Protocol):
@@ -158,14 +160,7 @@ class TimedTask(GraphNode):
 
     def receive(self, measurement: Measurement) -> None:
         """Record what was measured in another process."""
-        workers = self.computation.remote_workers
-        before = workers.get(measurement.pid)
-        workers[measurement.pid] = RemoteWorker(
-            measurement.thread,
-            measurement.joined,
-            measurement.threads or (before.threads if before else ()),
-        )
-        self.thread = measurement.pid
+        self.thread = self._worker_of(measurement)
         self.cpu = measurement.cpu
         self.start = measurement.start
         self.stop = measurement.stop
@@ -183,10 +178,43 @@ class TimedTask(GraphNode):
                 DiagnosticError(f"in a worker process, {measurement.fault}")
             )
 
+    def _worker_of(self, measurement: Measurement) -> int:
+        """What ran it, as a `ROW` has it: a worker process, or a thread of this one."""
+        pid = measurement.pid
+        if pid == os.getpid():
+            # Pickled, as for worker processes, and handed to a pool of threads.
+            return measurement.thread
+        workers = self.computation.remote_workers
+        before = workers.get(pid)
+        threads = measurement.threads or (before.threads if before else ())
+        workers[pid] = RemoteWorker(measurement.thread, measurement.joined, threads)
+        return pid
+
 
 runs_a_task.add(id(TimedTask.__call__.__code__))
 passes_errors_on.add(id(TimedTask.__call__.__code__))
 ends_a_task.add(id(TimedTask.fail.__code__))
+
+
+@cache
+def noting_its_thread(kind: type[TimedTask]) -> type[TimedTask]:
+    """A kind of task that says which thread runs it, for schedulers that do not ask.
+
+    It is set aside as it starts: where the scheduler finds the task itself in the graph, the
+    wrapper says what ran it.
+    """
+
+    def call(self: TimedTask, values: object = ()) -> object:
+        self.thread = get_ident()
+        self.computation.set_aside(self)
+        try:
+            return kind.__call__(self, values)
+        except BaseException as error:
+            take_out_own_frames(error)
+            raise
+
+    passes_errors_on.add(id(call.__code__))
+    return type(kind.__name__, (kind,), {"__slots__": (), "__call__": call})
 
 
 def threads_of_tasks() -> dict[int, int]:
