@@ -61,8 +61,8 @@ def of_workers(computation, ran_on, start=None):
         (info("synchronous", 1), [0, CALLER], [("caller", PID, CALLER)] * 2),
         (info("synchronous", 1), [7], [("thread-0", PID, 7)]),
         (info("threads", 1), [7, 0], [("thread-0", PID, 7), ("unknown", 0, 0)]),
-        # A pool of the user's of several threads that is handed to the synchronous scheduler.
-        (info("synchronous", 4), [CALLER, 0], [("thread-0", PID, CALLER), ("unknown", 0, 0)]),
+        # An executor of the user's that says it has four, and runs tasks in the thread that called.
+        (info("synchronous", 4), [CALLER, 0], [("caller", PID, CALLER), ("unknown", 0, 0)]),
         (
             info("processes", remote={50: RemoteWorker(5, 0.5), 60: RemoteWorker(6, 0.25)}),
             [60, 50, 60],
