@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import math
+import threading
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from operator import add
 
+import dask.array as da
 import dask.local
 import dask.multiprocessing
 import dask.threaded
@@ -18,13 +23,17 @@ import dask_diag
 from dask_diag import (
     CacheProfiler,
     Profiler,
+    Recording,
     ResourceProfiler,
     SamplingProfiler,
     findings,
     save,
 )
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.capture.dask_internals import calls
+from dask_diag.capture.system.own_threads import OwnThread
 from dask_diag.cli import main
+from dask_diag.formatting import seconds
 from dask_diag.profilers import hook_cost, task_diagnostic
 from dask_diag.schema import PROFILING
 
@@ -137,7 +146,145 @@ def test_hooks_in_worker_processes_are_not_known(calibrated):
     assert np.isnan(recording.computations.hooks_cpu).all()
     line = profiling_line(recording)
     assert "not known: hooks in worker processes" in line
-    assert "in hooks" not in line
+    # What is known is that of this process, as the computation started and ended.
+    ends = recording.computations.ends_cpu.item()
+    assert f"about {seconds(ends)} in hooks" in line
+
+
+def burn(cpu):
+    end = time.thread_time() + cpu
+    while time.thread_time() < end:
+        pass
+
+
+class SlowAtEnds(Profiler):
+    """Its hooks take 10 ms of CPU each: as a computation starts, has a state, and ends."""
+
+    def _began(self, computation):
+        burn(0.01)
+
+    def _meet_state(self, dsk, state):
+        super()._meet_state(dsk, state)
+        burn(0.01)
+
+    def _ended(self, computation, dsk):
+        burn(0.01)
+
+
+def test_what_hooks_take_as_computations_start_and_end_is_measured():
+    # One of them has ended when the computation's end is published, the other one has not.
+    first, second = SlowAtEnds(), SlowAtEnds()
+    dsk = trivial(3)
+    with first, second:
+        for _ in range(3):
+            dask.threaded.get(dsk, list(dsk))
+    for profiler in (first, second):
+        spent = profiler.recording.computations.ends_cpu
+        assert len(spent) == 3
+        assert spent.min() >= 2 * 0.03
+        assert spent.max() < 2 * 0.03 + 0.03
+    assert Analysis(first.recording).cpu_of_hooks >= 3 * 2 * 0.03
+
+
+def test_what_notices_calls_of_dask_counts():
+    with Profiler() as prof:
+        calls.spend_on_noting(time.thread_time() - 0.5)
+        dask.delayed(int)(1).compute(scheduler="sync")
+        dask.delayed(int)(1).compute(scheduler="sync")
+    first, second = prof.recording.computations.ends_cpu.tolist()
+    assert first > 0.5
+    assert second < 0.25
+
+
+def test_own_threads_count_once_also_between_computations():
+    def in_own_thread(cpu):
+        thread = OwnThread("test", burn, (cpu,))
+        thread.start()
+        thread.join()
+
+    in_own_thread(0.1)
+    dsk = trivial(3)
+    with Profiler() as prof:
+        for _ in range(3):
+            in_own_thread(0.02)
+            dask.threaded.get(dsk, list(dsk))
+    spent = prof.recording.computations.own_threads_cpu
+    assert spent.min() >= 0.02
+    assert spent.sum() < 0.06 + 0.03
+    assert Analysis(prof.recording).cpu_of_own_threads == pytest.approx(spent.sum())
+
+
+def test_a_thread_that_lives_on_counts_too():
+    stop = threading.Event()
+
+    def burn_and_wait():
+        burn(0.05)
+        burnt.set()
+        stop.wait(10)
+
+    burnt = threading.Event()
+    with Profiler() as prof:
+        thread = OwnThread("test", burn_and_wait)
+        thread.start()
+        assert burnt.wait(10)
+        dask.local.get_sync(trivial(1), [("add", 0)])
+        stop.set()
+        thread.join()
+    assert 0.05 <= prof.recording.computations.own_threads_cpu.item() < 0.08
+
+
+def added_and_said(make, work, blocks):
+    """CPU that profilers added in pairs of blocks, with and without, and what a summary said."""
+
+    def spent(profilers):
+        gc.collect()
+        with ExitStack() as entered:
+            for profiler in profilers:
+                entered.enter_context(profiler)
+            start = time.process_time()
+            work()
+            return time.process_time() - start
+
+    spent(make())
+    added, said = [], []
+    for _ in range(blocks):
+        for is_first in (True, False):
+            profilers = make()
+            parts = ([], profilers) if is_first else (profilers, [])
+            by_number = {len(part): spent(part) for part in parts}
+            added.append(by_number[len(profilers)] - by_number[0])
+            recordings = [profiler.recording for profiler in profilers]
+            said.append(Analysis(Recording.combine(recordings)).most_cpu_of_profilers)
+    return np.array(added), np.array(said)
+
+
+@pytest.mark.truth
+@pytest.mark.leaves_files
+@pytest.mark.parametrize("kind", ["Profiler", "three", "waits", "stacks", "record"])
+def test_what_is_said_is_at_least_what_was_added(kind, tmp_path, retried):
+    """A hundred computations of fifty tasks, as interactive programs make them."""
+    x = da.ones((600, 600), chunks=100).sum()
+    numbers = itertools.count()
+    makes = {
+        "Profiler": lambda: [Profiler()],
+        "three": lambda: [Profiler(), ResourceProfiler(), CacheProfiler()],
+        "waits": lambda: [Profiler(waits=True)],
+        "stacks": lambda: [SamplingProfiler()],
+        "record": lambda: [dask_diag.record(tmp_path / f"{next(numbers)}.diag")],
+    }
+
+    def work():
+        for _ in range(100):
+            x.compute(scheduler="threads", num_workers=2)
+
+    def measure():
+        added, said = added_and_said(makes[kind], work, blocks=3)
+        error = added.std(ddof=1) / len(added) ** 0.5
+        assert said.mean() >= added.mean() - error
+        # It is no bound that would hold for anything.
+        assert said.mean() < 4 * added.mean() + 4 * error
+
+    retried(measure)
 
 
 def profiling_line(recording):
@@ -145,7 +292,7 @@ def profiling_line(recording):
     return text.partition("Profiling ")[2]
 
 
-def with_own_cost(hooks=0.25, threads=0.15, wall=2.0):
+def with_own_cost(hooks=0.05, threads=0.15, wall=2.0, ends=0.2):
     computation = {
         "computation": ["c"],
         "start": [0.0],
@@ -156,6 +303,7 @@ def with_own_cost(hooks=0.25, threads=0.15, wall=2.0):
         "process_cpu": [1.0],
         "scheduler_cpu": [0.5],
         "hooks_cpu": [hooks],
+        "ends_cpu": [ends],
     }
     groups = {
         "computation": ["c"] * 3,
@@ -193,22 +341,30 @@ def with_own_cost(hooks=0.25, threads=0.15, wall=2.0):
 def test_the_summary_says_what_profiling_cost():
     line = profiling_line(with_own_cost())
     assert line.startswith(
-        "250 ms of CPU in hooks and 150 ms of CPU in threads: at most 20% of the wall time"
+        # Five times what is calibrated, and half as much again as what is measured.
+        "at most 775 ms of CPU, 39% of the wall time (about 250 ms in hooks and 150 ms in threads, "
+        "and what these slow down)"
     )
 
 
 def test_the_summary_says_what_is_not_known_of_it():
-    unknown = replace(with_own_cost(hooks=math.nan), threads=filled_table("threads", {}))
+    unknown = with_own_cost(hooks=math.nan, ends=math.nan)
+    unknown = replace(unknown, threads=filled_table("threads", {}))
     assert profiling_line(unknown) == "not known: hooks and threads"
     only_hooks = replace(with_own_cost(), threads=filled_table("threads", {}))
     assert profiling_line(only_hooks) == (
-        "250 ms of CPU in hooks: at most 13% of the wall time; not known: threads"
+        "at most 550 ms of CPU, 28% of the wall time (about 250 ms in hooks, and what these slow "
+        "down); not known: threads"
+    )
+    only_tasks = with_own_cost(hooks=0.25, ends=math.nan)
+    assert profiling_line(only_tasks).endswith(
+        "; not known: hooks at the start and the end of computations"
     )
 
 
 def test_every_summary_of_computations_says_so():
     for profiler in (Profiler(), ResourceProfiler(), CacheProfiler(), SamplingProfiler()):
-        assert " of CPU in hooks" in profiling_line(profiled(profiler))
+        assert " in hooks and " in profiling_line(profiled(profiler))
     assert "Profiling" not in dask_diag.summary(NOTHING)
 
 
@@ -247,9 +403,10 @@ def test_remarks_on_the_profilers_are_shown_if_asked_for():
         assert remark not in plain
         assert remark in verbose
     assert "the sizes of 3 results" in plain
-    assert "150 ms of CPU in threads: at most 20% of the wall time; 2 remarks on sampling" in plain
+    assert "150 ms in threads, and what these slow down); 2 remarks on sampling" in plain
     assert "remarks on sampling" not in verbose
-    assert "250 µs of CPU for each of 1,000 tasks" in verbose
+    assert "200 ms of CPU for each of 1 computation, measured; 50.0 µs" in verbose
+    assert "50.0 µs of CPU for each of 1,000 tasks" in verbose
     assert "100 samples of CPU and memory" in verbose
     assert "1.00 ms (median), max 400 ms" in verbose
 

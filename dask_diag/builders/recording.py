@@ -104,7 +104,10 @@ def _usage_columns(computations: Sequence[ComputationInfo]) -> dict[str, FloatAr
         "scheduler_cpu": np.array([usage.thread_cpu for usage in usages], dtype=float),
         "children_cpu": np.array([usage.children_cpu for usage in usages], dtype=float),
         "others_cpu": np.array([usage.others_cpu for usage in usages], dtype=float),
-        "hooks_cpu": np.array([computation.hooks_cpu for computation in computations], dtype=float),
+        **{
+            name: np.array([getattr(info, name) for info in computations], dtype=float)
+            for name in ("hooks_cpu", "ends_cpu", "own_threads_cpu", "own_seconds")
+        },
         "voluntary_switches": np.array([usage.voluntary for usage in usages], dtype=float),
         "involuntary_switches": np.array([usage.involuntary for usage in usages], dtype=float),
     }

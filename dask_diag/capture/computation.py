@@ -20,6 +20,7 @@ from dask_diag.capture.dask_internals import (
     scheduler_locals,
     when_called,
 )
+from dask_diag.capture.own_cost import OwnCost
 from dask_diag.capture.run_id import run_id
 from dask_diag.capture.running import running, start_running
 from dask_diag.capture.sampling.ticks import ALWAYS
@@ -72,8 +73,10 @@ class Computation:
     planned, usage_before
         The tasks that it was to run, from when the graph was in order to its end; and what this
         process had used when it started.
-    graph_bytes, hooks : float, dict
-        Bytes of data in the graph, NaN if not known; CPU seconds of hooks for a task, by purpose.
+    graph_bytes : float
+        Bytes of data in the graph, NaN if not known.
+    hooks, own : dict, OwnCost
+        CPU seconds of hooks for a task, by purpose; and what hooks take as it starts and ends.
     kind, workers
         What is known of the scheduler at the start; how many tasks may run at once, 0 if not known.
     wrappers, aside
@@ -121,6 +124,7 @@ class Computation:
         "kind",
         "metrics",
         "number",
+        "own",
         "packing",
         "pid",
         "planned",
@@ -165,6 +169,7 @@ class Computation:
         self.threads = ThreadUsage()
         self.graph_bytes = _NAN
         self.hooks: dict[str, float] = {}
+        self.own = OwnCost()
         self.done_at_end = (0, 0)
         self.worker_id: object = None
         self.is_measured = False

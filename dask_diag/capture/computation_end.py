@@ -12,6 +12,7 @@ from dask_diag.capture.computation_reader import info_at_end, rows_of
 from dask_diag.capture.dask_internals import scheduler_locals
 from dask_diag.capture.running import stop_running
 from dask_diag.capture.snapshot import ComputationSnapshot
+from dask_diag.capture.system.thread_clocks import take_cpu_of_own_threads
 from dask_diag.capture.system.usage import thread_pools
 from dask_diag.capture.tasks.failure import failure_of
 from dask_diag.capture.tasks.keys import Keys
@@ -19,7 +20,7 @@ from dask_diag.capture.tasks.planned import count_functions, tasks_not_submitted
 from dask_diag.capture.tasks.remote_task import take_measurement
 from dask_diag.capture.tasks.task_thread import this_thread
 
-__all__ = ["finish"]
+__all__ = ["count_end", "finish"]
 
 WORTH_LISTING_POOLS = 0.1
 """Seconds of a computation from which on the libraries' pools are listed: that takes a
@@ -35,6 +36,14 @@ def finish(computation: Computation, failed: bool) -> None:
             _release(computation)
 
 
+def count_end(computation: Computation) -> None:
+    """Count what a hook took at its end, also where another one has published the computation."""
+    computation.own.end()
+    finished = computation.finished
+    if finished is not None:
+        finished.info = finished.info._replace(ends_cpu=computation.own.cpu)
+
+
 def _publish(computation: Computation, failed: bool) -> None:
     computation.done_at_end = computation.tasks_done()
     computation.threads.stop()
@@ -48,7 +57,15 @@ def _publish(computation: Computation, failed: bool) -> None:
     tasks = rows_of(computation, computation.keys, in_flight, computation.dependencies)
     keys = Keys(computation.keys, [task.key for task in in_flight])
     computation.finished = ComputationSnapshot(
-        info_at_end(computation, stop, usage, pools, error=error, not_run=not_run),
+        info_at_end(
+            computation,
+            stop,
+            usage,
+            pools,
+            error=error,
+            not_run=not_run,
+            own_threads_cpu=take_cpu_of_own_threads(),
+        ),
         tasks._replace(keys=keys),
     )
     # Others may be reading what was here: it is replaced, and not cleared.

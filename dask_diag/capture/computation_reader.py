@@ -68,6 +68,7 @@ def info_at_end(
     *,
     error: str = "",
     not_run: Mapping[str, int] = NOTHING_LEFT,
+    own_threads_cpu: float = _NAN,
 ) -> ComputationInfo:
     """What is known of it, except for its tasks, if that is how it ended."""
     return ComputationInfo(
@@ -88,6 +89,9 @@ def info_at_end(
         threads=tuple(computation.threads.threads()),
         graph_bytes=computation.graph_bytes,
         hooks_cpu=hooks_cpu_of(computation),
+        ends_cpu=computation.own.cpu,
+        own_threads_cpu=own_threads_cpu,
+        own_seconds=computation.own.seconds,
         pools=pools,
         remote_workers=dict(computation.remote_workers),
         not_run=not_run,
@@ -95,7 +99,7 @@ def info_at_end(
 
 
 def hooks_cpu_of(computation: Computation) -> float:
-    """CPU seconds of the hooks of profilers; NaN if it is not known: in worker processes."""
+    """CPU seconds of profilers' hooks for its tasks; NaN if not known: in worker processes."""
     if computation.remote_workers:
         return _NAN
     # A profiler that does not measure tasks has no rows of them.

@@ -7,11 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from types import BuiltinMethodType, CodeType, FunctionType, MethodType
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from dask_diag.capture.dask_internals import Graph, SchedulerState, contents_of_node, is_node
+from dask_diag.capture.dask_internals import (
+    Graph,
+    SchedulerState,
+    contents_of_node,
+    is_node,
+    is_node_type,
+)
 from dask_diag.capture.result_sizes import ResultSizes
 
 __all__ = ["bytes_in_graph"]
@@ -24,8 +30,6 @@ _DEEPEST = 8
 """Tasks, functions and collections inside each other that are looked into."""
 _IN_MEMORY = frozenset({"builtins", "collections", "numpy", "pandas", "pyarrow"})
 """Packages whose objects hold the bytes that they say they have. Others may refer to a file."""
-
-_METHODS = MethodType, BuiltinMethodType
 
 
 def bytes_in_graph(dsk: Graph, state: SchedulerState) -> float:
@@ -62,47 +66,78 @@ def _sum_over(
 
 
 class _Sizes:
-    """Measures what is pickled with a task."""
+    """Measures what is pickled with a task.
+
+    What many tasks have in common, such as their function, is looked into once: a graph holds it
+    while it is measured, so that no other object has its ``id()``.
+    """
 
     def __init__(self) -> None:
         self._size_of = ResultSizes().size_of
-        self._functions: dict[int, float] = {}
+        self._known: dict[int, float] = {}
+        # By type, as `isinstance` asks the value itself, which may be any object.
+        self._measures: dict[type, Callable[[Any, int], float]] = {
+            FunctionType: self._of_function,
+            dict: self._of_dict,
+            partial: self._of_partial,
+            MethodType: self._of_method,
+            BuiltinMethodType: self._of_method,
+        }
 
     def of(self, value: object, depth: int = 0) -> float:
         """Of a value, or of the data that a task or a function refers to."""
-        if depth > _DEEPEST:
-            return 0.0
         kind = type(value)
-        # By its type first: an `isinstance` asks the value itself, which may be any object.
-        if kind is FunctionType and isinstance(value, FunctionType):
-            return self._of_function(value, depth)
-        if (
-            kind is dict
-            and isinstance(value, dict)
-            and any(is_node(item) for item in islice(value.values(), 1))
-        ):
-            # The tasks of a fused one.
-            return self._of_all(value.values(), depth)
-        if kind is partial and isinstance(value, partial):
-            return self._of_all(chain((value.func, *value.args), value.keywords.values()), depth)
-        if kind in _METHODS and isinstance(value, _METHODS):
-            return self.of(value.__self__, depth + 1)
+        measure = self._measures.get(kind)
+        if measure is None:
+            measure = self._measures[kind] = self._measure_of(kind)
+        if measure is _of_others or depth > _DEEPEST:
+            return 0.0
+        known = self._known.get(id(value))
+        if known is None:
+            # It may refer to itself.
+            self._known[id(value)] = 0.0
+            known = self._known[id(value)] = measure(value, depth)
+        return known
+
+    def _measure_of(self, kind: type) -> Callable[[Any, int], float]:
         if kind.__module__.partition(".")[0] in _IN_MEMORY:
-            size = self._size_of(value)
-            # NaN, which is not known, is not more.
-            return size if size > 0 else 0.0
+            return self._of_data
+        return self._of_node if is_node_type(kind) else _of_others
+
+    def _of_data(self, value: object, depth: int) -> float:
+        size = self._size_of(value)
+        # NaN, which is not known, is not more.
+        return size if size > 0 else 0.0
+
+    def _of_dict(self, value: dict[object, object], depth: int) -> float:
+        first = next(iter(value.values()), None)
+        # The tasks of a fused one are such a dict.
+        return (
+            self._of_all(value.values(), depth) if is_node(first) else self._of_data(value, depth)
+        )
+
+    def _of_partial(self, value: partial[object], depth: int) -> float:
+        return self._of_all((value.func, *value.args, *value.keywords.values()), depth)
+
+    def _of_method(self, value: MethodType, depth: int) -> float:
+        return self.of(value.__self__, depth + 1)
+
+    def _of_node(self, value: object, depth: int) -> float:
         return self._of_all(contents_of_node(value), depth)
 
-    def _of_all(self, values: Iterable[object], depth: int) -> float:
-        return sum(self.of(value, depth + 1) for value in values)
-
     def _of_function(self, function: FunctionType, depth: int) -> float:
-        """What is pickled with it, which is looked at once."""
-        if id(function) not in self._functions:
-            # It may refer to itself.
-            self._functions[id(function)] = 0.0
-            self._functions[id(function)] = self._of_all(_contents_of_function(function), depth)
-        return self._functions[id(function)]
+        return self._of_all(_contents_of_function(function), depth)
+
+    def _of_all(self, values: Iterable[object], depth: int) -> float:
+        total = 0.0
+        for value in values:
+            total += self.of(value, depth + 1)
+        return total
+
+
+def _of_others(value: object, depth: int) -> float:
+    """Objects of the program's own classes have no known size."""
+    return 0.0
 
 
 def _contents_of_function(function: FunctionType) -> Iterator[object]:

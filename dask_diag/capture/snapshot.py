@@ -50,7 +50,12 @@ class ComputationInfo(NamedTuple):
     graph_bytes : float
         Bytes of data that its tasks are given by the graph; NaN if it is not known.
     hooks_cpu : float
-        CPU seconds of the hooks of profilers, calibrated per task; NaN if it is not known.
+        CPU seconds of the hooks of profilers for its tasks, calibrated; NaN if it is not known.
+    ends_cpu, own_seconds : float
+        CPU seconds of hooks as it started and ended, and wall time of those that were before tasks.
+    own_threads_cpu : float
+        CPU seconds of the profilers' own threads since the computation before; NaN if not known, as
+        while it runs.
     pools : tuple of NativePool
         The pools of threads of native libraries, if it has ended and was not short.
     remote_workers : mapping
@@ -76,6 +81,9 @@ class ComputationInfo(NamedTuple):
     threads: tuple[ThreadCpu, ...]
     graph_bytes: float
     hooks_cpu: float
+    ends_cpu: float
+    own_threads_cpu: float
+    own_seconds: float
     pools: tuple[NativePool, ...]
     remote_workers: Mapping[int, RemoteWorker]
     not_run: Mapping[str, int] = NOTHING_LEFT

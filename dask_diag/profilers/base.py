@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 from dask.callbacks import Callback
 
 from dask_diag.capture.computation import STATE_KEY, Computation, begin
-from dask_diag.capture.computation_end import finish
+from dask_diag.capture.computation_end import count_end, finish
 from dask_diag.capture.dask_internals import (
     Graph,
     SchedulerState,
@@ -19,8 +19,10 @@ from dask_diag.capture.dask_internals import (
     release,
     sees_overlapping_computes,
 )
+from dask_diag.capture.own_cost import Readings
 from dask_diag.capture.session import Session
 from dask_diag.capture.snapshot import ComputationSnapshot
+from dask_diag.capture.system.thread_clocks import take_cpu_of_own_threads
 from dask_diag.capture.tasks.planned import PlannedTasks, tasks_not_submitted
 from dask_diag.errors import NotRegisteredError
 
@@ -182,7 +184,9 @@ class Diagnostic(Callback):
             self.session.start = perf_counter()
         self.session.anchor()
         self._guarded("to calibrate its hooks", self._calibrate)
-        hold(self._callback)
+        if hold(self._callback):
+            # What they used before is no cost of what is measured from now on.
+            take_cpu_of_own_threads()
 
     def _deactivate(self) -> None:
         release(self._callback)
@@ -217,18 +221,31 @@ class Diagnostic(Callback):
             self._fault(doing, error)
 
     def _start(self, dsk: Graph) -> None:
-        self._guarded("at the start of a computation", self._begin, dsk)
+        self._guarded("at the start of a computation", self._begin, dsk, Readings.now())
 
-    def _begin(self, dsk: Graph) -> None:
+    def _begin(self, dsk: Graph, began: Readings) -> None:
         computation = begin(dsk)
-        computation.hooks.update(self._hooks)
-        with self._lock:
-            # In one step: readers, and `clear`, find what a subclass has of it, too.
-            self.session.computations.append(computation)
-            self._began(computation)
+        computation.own.begin(began)
+        try:
+            computation.hooks.update(self._hooks)
+            with self._lock:
+                # In one step: readers, and `clear`, find what a subclass has of it, too.
+                self.session.computations.append(computation)
+                self._began(computation)
+        finally:
+            computation.own.end(is_before_tasks=True)
 
     def _start_state(self, dsk: Graph, state: SchedulerState) -> None:
+        began = Readings.now()
         self._guarded("at the start of a computation", self._meet_state, dsk, state)
+        self._guarded("at the start of a computation", self._met_state, state, began)
+
+    def _met_state(self, state: SchedulerState, began: Readings) -> None:
+        computation = state[STATE_KEY]
+        computation.own.begin(began)
+        computation.own.end(is_before_tasks=True)
+        # Tasks can be submitted from here on: no time of profilers looks like the scheduler's.
+        computation.prepared = perf_counter()
 
     def _meet_state(self, dsk: Graph, state: SchedulerState) -> None:
         computation = state.get(STATE_KEY)
@@ -236,20 +253,21 @@ class Diagnostic(Callback):
             computation = state[STATE_KEY] = begin(dsk)
             computation.state = state
             computation.planned = PlannedTasks(tasks_not_submitted(state))
-            computation.prepared = perf_counter()
 
     def _finish(self, dsk: Graph, state: SchedulerState, failed: bool) -> None:
-        self._guarded("at the end of a computation", self._end, dsk, state, failed)
+        self._guarded("at the end of a computation", self._end, dsk, state, failed, Readings.now())
 
-    def _end(self, dsk: Graph, state: SchedulerState, failed: bool) -> None:
+    def _end(self, dsk: Graph, state: SchedulerState, failed: bool, began: Readings) -> None:
         computation = state.get(STATE_KEY)
         if computation is None:
             # It failed before it had a state: all diagnostics are to end the same one.
             computation = state[STATE_KEY] = begin(dsk)
+        computation.own.begin(began)
         try:
             self._ended(computation, dsk)
         finally:
             finish(computation, failed)
+            count_end(computation)
 
     def _calibrate(self) -> None:
         """Measure what the hooks of a subclass cost per task, by name, as `_hooks`."""

@@ -37,7 +37,16 @@ class Computations(Schema):
         "CPU of other programs meanwhile, on the CPUs that the process may use; NaN if not known."
     )
     hooks_cpu = column.seconds(
-        "CPU of the profilers' hooks meanwhile, about: calibrated per task; NaN if not known."
+        "CPU of the profilers' hooks for its tasks, about: calibrated per task; NaN if not known."
+    )
+    ends_cpu = column.seconds(
+        "CPU of the profilers' hooks as it started and ended, measured; NaN if not known."
+    )
+    own_threads_cpu = column.seconds(
+        "CPU of the profilers' own threads since the computation before it ended; NaN if not known."
+    )
+    own_seconds = column.seconds(
+        "Of the time from `called` to `prepared`, that of the profilers' hooks; NaN if not known."
     )
     voluntary_switches = column.number(
         "", "How often a thread of the process gave its CPU up to wait."

@@ -58,30 +58,41 @@ def profiling_lines(
 
 def _cost(analysis: Analysis) -> str:
     hooks, threads = analysis.cpu_of_hooks, analysis.cpu_of_own_threads
-    in_hooks = "hooks in worker processes" if "processes" in analysis.schedulers else "hooks"
-    unknown = [in_hooks] if np.isnan(analysis.recording.computations.hooks_cpu).any() else []
-    costs = [] if isnan(hooks) else [f"{seconds(hooks)} of CPU in hooks"]
+    computations, unknown = analysis.recording.computations, []
+    if np.isnan(computations.hooks_cpu).any():
+        in_workers = " in worker processes" if "processes" in analysis.schedulers else ""
+        unknown.append(f"hooks{in_workers}")
+    elif np.isnan(computations.ends_cpu).any():
+        unknown.append("hooks at the start and the end of computations")
     if isnan(threads):
         unknown.append("threads")
-    else:
-        costs.append(f"{seconds(threads)} of CPU in threads")
+    known = {"hooks": hooks, "threads": threads}
+    costs = [f"{seconds(cpu)} in {name}" for name, cpu in known.items() if not isnan(cpu)]
     texts = []
     if costs:
-        share = percent(analysis.share_of_profilers)
-        texts.append(f"{' and '.join(costs)}: at most {share} of the wall time")
+        most, share = analysis.most_cpu_of_profilers, percent(analysis.share_of_profilers)
+        texts.append(
+            f"at most {seconds(most)} of CPU, {share} of the wall time (about {' and '.join(costs)}"
+            ", and what these slow down)"
+        )
     if unknown:
         texts.append(f"not known: {' and '.join(unknown)}")
     return "; ".join(texts)
 
 
 def _hooks(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    tasks = len(analysis.recording.tasks)
-    if tasks and not isnan(analysis.cpu_of_hooks):
-        yield (
-            "Hooks",
-            f"{seconds(analysis.cpu_of_hooks / tasks)} of CPU for each of {count(tasks)} tasks, "
-            "as calibrated before the first computation",
+    tasks, computations = len(analysis.recording.tasks), len(analysis.recording.computations)
+    parts = []
+    if not isnan(analysis.cpu_at_ends):
+        each = seconds(analysis.cpu_at_ends / computations)
+        parts.append(f"{each} of CPU for each of {counted(computations, 'computation')}, measured")
+    if tasks and not isnan(analysis.cpu_of_task_hooks):
+        parts.append(
+            f"{seconds(analysis.cpu_of_task_hooks / tasks)} of CPU for each of {count(tasks)} "
+            "tasks, as calibrated before the first computation"
         )
+    if parts:
+        yield "Hooks", "; ".join(parts)
 
 
 def _delays(analysis: Analysis) -> Iterator[tuple[str, str]]:

@@ -37,7 +37,7 @@ def scheduler_bound(analysis: Analysis) -> Finding | None:
     if tasks < FEWEST_TASKS or not analysis.schedulers & {"threads", "processes"}:
         return None
     # The scheduler was in the profilers' hooks for a part of it.
-    without_hooks = 1 - analysis.share_of_hooks
+    without_hooks = 1 - analysis.share_of_task_hooks
     overhead = analysis.activities.get(Activity.OVERHEAD, 0.0) * without_hooks
     first, stop = first_starts(analysis.recording), analysis.recording.computations.stop
     lasted = float((stop - first).sum())

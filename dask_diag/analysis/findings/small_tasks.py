@@ -37,7 +37,7 @@ def tasks_too_small(analysis: Analysis) -> Finding | None:
     """Overhead that is large beside what tasks do."""
     started = int((analysis.task_seconds > 0).sum())
     # The scheduler was in the profilers' hooks for a part of it, or waited for a CPU.
-    own = 1 - analysis.share_of_hooks
+    own = 1 - analysis.share_of_task_hooks
     overhead = analysis.activities.get(Activity.OVERHEAD, 0.0) * own * _share_with_cpu(analysis)
     if started < FEWEST_TASKS or analysis.in_tasks / started > SHORT:
         return None

@@ -26,6 +26,7 @@ from dask_diag.capture.dask_internals.calls import (
     call_site,
     calls_of_threads,
     codes_of_dask_calls,
+    take_cpu_of_noting,
     when_called,
 )
 from dask_diag.capture.dask_internals.executors import SchedulerKind, scheduler_kind
@@ -36,6 +37,7 @@ from dask_diag.capture.dask_internals.graph import (
     Task,
     contents_of_node,
     is_node,
+    is_node_type,
 )
 from dask_diag.capture.dask_internals.stack import (
     annotations_of_graph,
@@ -66,10 +68,12 @@ __all__ = [
     "hold",
     "is_machinery",
     "is_node",
+    "is_node_type",
     "release",
     "requested_keys",
     "scheduler_kind",
     "scheduler_locals",
     "sees_overlapping_computes",
+    "take_cpu_of_noting",
     "when_called",
 ]

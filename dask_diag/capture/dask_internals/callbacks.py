@@ -12,11 +12,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from time import thread_time
 
 import dask.local
 from dask.callbacks import Callback
 
-from dask_diag.capture.dask_internals.calls import start_noting_calls, stop_noting_calls
+from dask_diag.capture.dask_internals.calls import (
+    spend_on_noting,
+    start_noting_calls,
+    stop_noting_calls,
+)
 from dask_diag.capture.dask_internals.graph import CallbackTuple
 from dask_diag.capture.dask_internals.stack import is_in_computation
 
@@ -35,12 +40,17 @@ def sees_overlapping_computes() -> bool:
     return _dasks_own is not None
 
 
-def hold(callback: CallbackTuple) -> None:
-    """Make a diagnostic's callback active for every computation that starts from now on."""
+def hold(callback: CallbackTuple) -> bool:
+    """Make a diagnostic's callback active for every computation that starts from now on.
+
+    Returns whether none was held before.
+    """
     with _lock:
+        is_first = not _activations
         _install()
         Callback.active.add(callback)
         _activations[callback] = Callback.active
+        return is_first
 
 
 def release(callback: CallbackTuple) -> None:
@@ -80,10 +90,12 @@ def shared_callbacks(
     if callbacks is not None:
         yield tuple(sorted(callbacks, key=_is_dask_diags))
         return
+    began = thread_time()
     if is_in_computation():
         yield ()
         return
     own, others = _claim()
+    spend_on_noting(began)
     try:
         yield (*others, *own)
     finally:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import update_wrapper
-from time import perf_counter
+from time import perf_counter, thread_time
 from types import CodeType, FrameType
 from typing import NamedTuple
 
@@ -31,8 +31,10 @@ __all__ = [
     "call_site",
     "calls_of_threads",
     "codes_of_dask_calls",
+    "spend_on_noting",
     "start_noting_calls",
     "stop_noting_calls",
+    "take_cpu_of_noting",
     "when_called",
 ]
 
@@ -131,6 +133,17 @@ def _note_call(caller: FrameType) -> None:
         calls_of_threads[threading.get_ident()] = DaskCalls(threading.get_native_id(), times)
 
 
+def spend_on_noting(began: float) -> None:
+    """Count what this thread used since its CPU clock showed `began`."""
+    _called.cpu = take_cpu_of_noting() + thread_time() - began
+
+
+def take_cpu_of_noting() -> float:
+    """CPU seconds in which this thread noted calls, since this was last asked."""
+    cpu: float = _called.__dict__.pop("cpu", 0.0)
+    return cpu
+
+
 def _noting(name: str) -> tuple[Callable[..., object], Callable[..., object]]:
     """A function of ``dask.base``, and its like that notes when the function was called first."""
     original: Callable[..., object] = getattr(dask.base, name)
@@ -138,7 +151,9 @@ def _noting(name: str) -> tuple[Callable[..., object], Callable[..., object]]:
     def noting(*args: object, **kwargs: object) -> object:
         caller = sys._getframe(1)
         if _CALLERS.get(caller.f_code) == name:
+            began = thread_time()
             _note_call(caller)
+            spend_on_noting(began)
         try:
             return original(*args, **kwargs)
         except BaseException as error:

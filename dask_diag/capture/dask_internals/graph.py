@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, TypedDict
 
 from dask._task_spec import DataNode, GraphNode, Task
@@ -15,6 +15,7 @@ __all__ = [
     "Task",
     "contents_of_node",
     "is_node",
+    "is_node_type",
 ]
 
 Graph = dict[Hashable, Any]
@@ -42,16 +43,16 @@ CallbackTuple = tuple[Callable[..., object] | None, ...]
 def is_node(value: object) -> bool:
     """Whether it is a task, or data, or a reference to them, as graphs have them."""
     # An `isinstance` would ask the value itself, which may be any object.
-    return issubclass(type(value), GraphNode)
+    return is_node_type(type(value))
 
 
-def contents_of_node(value: object) -> Iterator[object]:
-    """What a task or data holds: a function and its arguments, or a value. Nothing of others."""
-    if not is_node(value):
-        return
-    if isinstance(value, DataNode):
-        yield value.value
-    elif isinstance(value, Task):
-        yield value.func
-        yield from value.args
-        yield from value.kwargs.values()
+def is_node_type(kind: type) -> bool:
+    """Whether it is the type of such nodes."""
+    return issubclass(kind, GraphNode)
+
+
+def contents_of_node(node: object) -> tuple[object, ...]:
+    """What a task or data holds: a function and its arguments, or a value."""
+    if isinstance(node, Task):
+        return (node.func, *node.args, *node.kwargs.values())
+    return (node.value,) if isinstance(node, DataNode) else ()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from threading import get_native_id
 from time import perf_counter, process_time
@@ -21,7 +23,14 @@ from dask_diag.capture.system.share_of_time import ShareOfTime
 if TYPE_CHECKING:
     from dask_diag.capture.system.linux_processes import LinuxReader
 
-__all__ = ["PYTHON", "ThreadReading", "live_threads", "read_threads", "why_not_by_thread"]
+__all__ = [
+    "PYTHON",
+    "ThreadReading",
+    "live_threads",
+    "read_threads",
+    "take_cpu_of_own_threads",
+    "why_not_by_thread",
+]
 
 PYTHON = "python"
 """In place of a library: Python code started it, by ``_thread`` and not by ``threading``."""
@@ -120,12 +129,55 @@ def linux_clocks() -> dict[int, float]:
     cpu = {}
     for thread in _reader().own_threads():
         try:
-            # The kernel's clock of that thread: see pthread_getcpuclockid(3).
-            cpu[thread] = clock((~thread << 3) | 6)
+            cpu[thread] = clock(_clock_of(thread))
         except OSError:
             # It has ended since it was listed.
             continue
     return cpu
+
+
+def _clock_of(thread: int) -> int:
+    """The kernel's clock of a thread: see pthread_getcpuclockid(3)."""
+    return (~thread << 3) | 6
+
+
+class _Taken:
+    """The CPU seconds of this package's own threads that have been taken."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.cpu = 0.0
+
+
+_taken = _Taken()
+
+
+def take_cpu_of_own_threads() -> float:
+    """CPU seconds of this package's own threads since this was last asked; NaN if not known.
+
+    It is read of each by its own clock, however short the time: there are few of them.
+    """
+    with _taken.lock:
+        own = OwnThreads.now()
+        cpu = sum(own.ended.values())
+        for thread in own.live:
+            if sys.platform != "linux":
+                return float("nan")
+            # One that has ended just now is among the ended ones next time.
+            with suppress(OSError):
+                cpu += time.clock_gettime(_clock_of(thread))
+        # Never less than none, as where one had just ended.
+        new, _taken.cpu = max(0.0, cpu - _taken.cpu), max(cpu, _taken.cpu)
+        return new
+
+
+def _after_fork() -> None:
+    """The child of a fork has no such threads; the lock may have been held."""
+    _taken.__init__()  # type: ignore[misc]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @cache
