@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -235,7 +235,7 @@ def _end_wait(wait: Callable[[], None], error: BaseException) -> None:
     """
     hook = sys.unraisablehook
 
-    def hear(unraisable: Any) -> None:
+    def hear(unraisable: sys.UnraisableHookArgs) -> None:
         sys.unraisablehook = hook
         if unraisable.exc_value is not error:
             hook(unraisable)
