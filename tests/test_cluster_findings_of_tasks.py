@@ -201,6 +201,26 @@ def test_graph_preparation():
     assert finding.where.intervals == ((-3.0, 0.0),)
 
 
+CLIENT = "/opt/env/lib/python3.11/site-packages/distributed/client.py"
+PICKLES = ("dumps", "/opt/env/lib/python3.11/site-packages/distributed/protocol/pickle.py", 60, 40)
+
+
+@pytest.mark.parametrize("name", ["Client.submit", "map"])
+def test_the_call_of_a_client_that_makes_the_first_graph_is_no_slow_start(name):
+    rows = [("before computations", [MAIN, (name, CLIENT, 2148, 2000), PICKLES], -3.0, 0.0)]
+    results = by_code(with_samples(after(3.0, tasks_of(8, "ab")), rows))
+    assert results["graph-preparation"].seconds_lost == pytest.approx(3.0)
+    assert "slow-start" not in results
+
+
+def test_a_client_that_starts_makes_no_graph():
+    start = ("Client.__init__", CLIENT, 1100, 900)
+    rows = [("before computations", [MAIN, start, WAITS], -3.0, 0.0)]
+    results = by_code(with_samples(after(3.0, tasks_of(8, "ab")), rows))
+    assert "graph-preparation" not in results
+    assert "slow-start" in results
+
+
 @pytest.mark.parametrize(
     "rows",
     [

@@ -6,17 +6,19 @@ import asyncio
 import threading
 import time
 
+import dask
 import numpy as np
 import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, wait
 
 from dask_diag import Profiler, SamplingProfiler, activities, context_meter, load, record
 from dask_diag.capture.cluster.packed_stacks import packed_stacks, unpacked_stacks
 from dask_diag.capture.sampling.stack_sample import Line
 from dask_diag.capture.sampling.threads_now import running_tasks
+from dask_diag.schema import Root
 
 from .clusters import cluster, spin
 
@@ -175,3 +177,71 @@ def test_stacks_are_unpacked_as_they_were():
     samples = [(1.5, (outer, inner), 0.2, 0.1, 3), (2.5, (), 0.1, 0.0, 0)]
     assert unpacked_stacks(packed_stacks(samples)) == samples
     assert unpacked_stacks(packed_stacks([])) == []
+
+
+def reads_inputs(seconds):
+    time.sleep(seconds)
+
+
+def keeps_books(seconds):
+    time.sleep(seconds)
+
+
+def by_submit(client):
+    return [client.submit(time.sleep, 0.0)]
+
+
+def by_map(client):
+    return client.map(time.sleep, [0.0, 0.001])
+
+
+def by_compute(client):
+    return client.compute([dask.delayed(time.sleep)(0.0)])
+
+
+def by_persist(client):
+    return client.persist([dask.delayed(time.sleep)(0.0)])
+
+
+def seconds_of_functions(recording, root):
+    """In samples of a root, the seconds in which each function was on the stack."""
+    samples = recording.samples.rows(recording.samples.root.where(root))
+    names, parents = recording.frames.name, recording.call_tree.parent
+    seconds = {}
+    for node, took in zip(samples.node.tolist(), samples.seconds.tolist(), strict=True):
+        on_stack = set()
+        while node >= 0:
+            on_stack.add(names[recording.call_tree.frame[node]])
+            node = parents[node]
+        for name in on_stack:
+            seconds[name] = seconds.get(name, 0.0) + took
+    return seconds
+
+
+def assert_before_ends_with_the_first_graph(recording):
+    samples = recording.samples
+    cycle = float((samples.stop - samples.start).max())
+    before, after = (seconds_of_functions(recording, r) for r in (Root.BEFORE, Root.BETWEEN))
+    assert before["reads_inputs"] >= 0.4 - cycle
+    assert after["keeps_books"] >= 0.4 - cycle
+    assert before.get("keeps_books", 0.0) <= cycle
+    assert after.get("reads_inputs", 0.0) <= cycle
+    began = recording.computations.start.min() - recording.start
+    assert samples.seconds[samples.root.where(Root.BEFORE)].sum() <= began + 0.02
+
+
+@pytest.mark.leaves_files
+@pytest.mark.parametrize("starts", [by_submit, by_map, by_compute, by_persist])
+def test_before_computations_ends_with_the_first_futures(starts, retried):
+    def measure():
+        with cluster() as client, record("run.diag", overwrite=True), SamplingProfiler() as sprof:
+            # Data that is sent is no computation.
+            client.scatter([1])
+            reads_inputs(0.4)
+            futures = starts(client)
+            keeps_books(0.4)
+            wait(futures)
+        assert_before_ends_with_the_first_graph(load("run.diag"))
+        assert_before_ends_with_the_first_graph(sprof.recording)
+
+    retried(measure)

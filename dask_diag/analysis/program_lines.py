@@ -39,6 +39,9 @@ OWN_CALLS = "(dask_diag)"
 """The line of a stack that represents this package's own calls."""
 _OUTSIDE = -1
 _LINEAR_ALGEBRA = re.compile(r"(?:numpy|scipy)/linalg/")
+_CLIENT = "distributed/client.py"
+_SUBMITS = re.compile(r"(?:^|\.)(?:submit|map|compute|persist|get)$")
+"""The functions of a client that make a graph; Python 3.10 has no names of classes."""
 _THREADING = re.compile(r"/(?:threading|concurrent/futures/_base)\.py$")
 _WAITS_FOR_THREADS = frozenset(
     {"Event.wait", "Barrier.wait", "Thread.join", "Future.result", "Future.exception"}
@@ -129,15 +132,18 @@ def is_import_or_profiler(recording: Recording) -> BoolArray:
 def graphs_made_before(recording: Recording) -> BoolArray:
     """Which samples before the first computation are of dask making graphs, and not of imports.
 
-    These are calls of collections and of delayed functions, and what they called. After a
-    computation dask may as well collect its results. A computation of a cluster starts when its
-    graph arrives there: the call that makes it is before.
+    These are calls of collections, of delayed functions and of a client, and what they called.
+    After a computation dask may as well collect its results. A computation of a cluster starts when
+    its graph arrives there: the call that makes it is before.
     """
     tree, samples = recording.call_tree, recording.samples
     _, importing = _frames_of_nodes(recording)
-    files = recording.frames.file
-    is_dasks = np.array([package_of(short_path(file)) == "dask" for file in files.values], bool)
-    in_dask = _in_or_below(tree.parent, is_dasks[files.codes[tree.frame]])
+    files, names = recording.frames.file, recording.frames.name
+    paths = [short_path(file) for file in files.values]
+    is_dasks = np.array([package_of(path) == "dask" for path in paths], bool)[files.codes]
+    of_client = np.array([path == _CLIENT for path in paths], bool)[files.codes]
+    submits = np.array([bool(_SUBMITS.search(name)) for name in names.values], bool)[names.codes]
+    in_dask = _in_or_below(tree.parent, (is_dasks | of_client & submits)[tree.frame])
     has_stack = samples.node >= 0
     chosen = np.zeros(len(samples), bool)
     nodes = samples.node[has_stack]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -54,13 +55,14 @@ class IncrementalStacks:
     def take(self) -> Increment:
         """Nothing for good, and all samples so far; final once the profiler has ended."""
         clusters = self._of_clusters()
+        began = min((log.began for log in self._logs()), default=inf)
         if self._is_active():
-            local = stacks_as_seen(self._stacks, _MOST_CELLS, before=self._before)
+            local = stacks_as_seen(self._stacks, _MOST_CELLS, before=self._before, began=began)
             others = clusters.as_seen(_MOST_CELLS) if clusters else []
         else:
             session = self._session
             start, stop = session.start, session.stop
-            local = stacks_tables(self._stacks, session.snapshots(), start, stop)
+            local = stacks_tables(self._stacks, session.snapshots(), start, stop, began)
             now = perf_counter()
             others = clusters.scaled(start or now, stop or now) if clusters else []
         return {}, joined_stacks([local, *others]) if others else local

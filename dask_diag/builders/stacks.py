@@ -34,17 +34,19 @@ def stacks_tables(
     computations: Sequence[ComputationSnapshot],
     start: float | None = None,
     stop: float | None = None,
+    began: float = np.inf,
 ) -> dict[str, Table]:
     """`Recording.frames`, `Recording.call_tree` and `Recording.samples`.
 
-    Cycles are cut at the bounds of the block that was sampled, with its computations.
+    Cycles are cut at the bounds of the block that was sampled, with its computations. `began` is
+    when the first graph arrived at a cluster.
     """
     snapshot = stacks.snapshot()
     infos = [computation.info for computation in computations]
     starts = [*([] if start is None else [start]), *(info.called for info in infos)]
     stops = [np.inf if stop is None else stop, *(info.stop or np.inf for info in infos)]
     bounds = min(starts, default=-np.inf), max(stops)
-    return {**_tree(snapshot), "samples": _samples(snapshot, computations, bounds)}
+    return {**_tree(snapshot), "samples": _samples(snapshot, computations, bounds, began)}
 
 
 def stacks_of_tasks(
@@ -97,7 +99,11 @@ class SeenBefore:
 
 
 def stacks_as_seen(
-    stacks: Stacks, most: int, worker: str = "", before: SeenBefore | None = None
+    stacks: Stacks,
+    most: int,
+    worker: str = "",
+    before: SeenBefore | None = None,
+    began: float = np.inf,
 ) -> dict[str, Table]:
     """The same without regard to what was measured of tasks, in about `most` rows at most.
 
@@ -106,6 +112,7 @@ def stacks_as_seen(
     before = before or SeenBefore()
     snapshot = stacks.snapshot()
     (cells, names), cycle = before.cells.of(snapshot), snapshot.cycle
+    cells, names = _before_until(began, cells, names, cycle)
     # First single tasks are given up, then resolution in time: stacks by function are what a live
     # view shows.
     if len(cells.node) > most and cells.key.any():
@@ -136,11 +143,37 @@ def _tree(snapshot: Snapshot) -> dict[str, Table]:
     }
 
 
+def _before_until(began: float, cells: Cells, names: Names, cycle: float) -> tuple[Cells, Names]:
+    """The cells, of which none is before computations after a graph has arrived at a cluster.
+
+    This process hears of it later. Of the cycle in which it arrived each has its part.
+    """
+    before, between = (Root.BEFORE, ""), (Root.BETWEEN, "")
+    if not np.isfinite(began) or before not in names.functions:
+        return cells, names
+    number = names.functions.index(before)
+    share = np.where(cells.function == number, began / cycle - cells.cycle, 1.0).clip(0.0, 1.0)
+    seen = np.rint(cells.samples * share).astype(np.int64)
+    functions = list(dict.fromkeys([*names.functions, between]))
+    since = cells._replace(
+        function=np.full_like(cells.function, functions.index(between)),
+        seconds=cells.seconds * (1 - share),
+        cpu=cells.cpu * (1 - share),
+        samples=cells.samples - seen,
+    ).where(share < 1)
+    until = cells._replace(seconds=cells.seconds * share, cpu=cells.cpu * share, samples=seen)
+    parts = zip(until.where(share > 0), since, strict=True)
+    return summed(Cells(*map(np.concatenate, parts))), Names(functions, names.keys)
+
+
 def _samples(
-    snapshot: Snapshot, computations: Sequence[ComputationSnapshot], bounds: tuple[float, float]
+    snapshot: Snapshot,
+    computations: Sequence[ComputationSnapshot],
+    bounds: tuple[float, float],
+    began: float,
 ) -> Table:
     table = times_of_tasks(computations)
-    cells, (seen, keys) = cells_of(snapshot)
+    cells, (seen, keys) = _before_until(began, *cells_of(snapshot), snapshot.cycle)
     of_tasks = [(Root.TASKS, name) for name in table["function"].values]
     functions = list(dict.fromkeys([*seen, *of_tasks, GRAPH, SCHEDULER]))
     measured = measured_seconds(table, computations, functions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -100,13 +101,15 @@ class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
         from dask_diag.builders.recording import build_recording
         from dask_diag.builders.stacks import stacks_tables
 
+        self.clusters.pull()
+        began = min((log.began for log in self.clusters.logs), default=inf)
         computations = self.session.snapshots()
         block = self.session.start, None if self.is_active else self.session.stop
         recording = build_recording(
             self.session,
             computations,
             self.notices(),
-            **stacks_tables(self.stacks, computations, *block),
+            **stacks_tables(self.stacks, computations, *block, began),
         )
         return self._with_clusters(recording)
 

@@ -116,6 +116,12 @@ class ClusterLog:
         self.labels[worker.number] = label
         self.workers[worker.number] = worker
 
+    @property
+    def began(self) -> float:
+        """When the first graph arrived, by the clock of this process; infinity if none has."""
+        starts = [computation.start for computation in tuple(self.computations.values())]
+        return min(starts, default=inf) - self.offset
+
     def end(self) -> None:
         """Nothing more is pulled."""
         self.has_ended, self.stop = True, perf_counter()
