@@ -16,6 +16,7 @@ from dask_diag.capture.dask_internals import (
     SchedulerState,
     annotations_of_graph,
     call_site,
+    scheduler_frame,
     scheduler_kind,
     scheduler_locals,
     when_called,
@@ -77,6 +78,8 @@ class Computation:
         Bytes of data in the graph, NaN if not known.
     hooks, own : dict, OwnCost
         CPU seconds of hooks for a task, by purpose; and what hooks take as it starts and ends.
+    frame : int
+        The scheduler's, while that is on the stack: see `scheduler_frame`.
     kind, workers
         What is known of the scheduler at the start; how many tasks may run at once, 0 if not known.
     wrappers, aside
@@ -115,6 +118,7 @@ class Computation:
         "dsk",
         "exceptional",
         "finished",
+        "frame",
         "free",
         "graph_bytes",
         "hooks",
@@ -163,6 +167,7 @@ class Computation:
         self.number = (int(run_id(), 16) << _BITS_OF_COUNT) + next(_count)
         self.pid = os.getpid()
         self.thread = get_ident()
+        self.frame = scheduler_frame()
         self.kind = scheduler_kind(scheduler_locals())
         self.workers = self.kind.workers
         self.usage_before = UsageSoFar.now()

@@ -22,6 +22,8 @@ from dask_diag.capture.tasks.task_thread import this_thread
 
 __all__ = ["count_end", "finish"]
 
+NOT_KNOWN = "unknown"
+"""The error of a computation that was left, where nothing says by which."""
 WORTH_LISTING_POOLS = 0.1
 """Seconds of a computation from which on the libraries' pools are listed: that takes a
 millisecond."""
@@ -32,8 +34,11 @@ def finish(computation: Computation, failed: bool) -> None:
     if computation.finished is None:
         try:
             _publish(computation, failed)
-        finally:
+        except Exception:
             _release(computation)
+            raise
+    # Also if it was published before: what did so may have been interrupted.
+    _release(computation)
 
 
 def count_end(computation: Computation) -> None:
@@ -82,7 +87,7 @@ def _tasks_not_run(computation: Computation) -> Mapping[str, int]:
 def _failure_of(computation: Computation) -> str:
     """The type of the exception by which it ends, noted at the task that raised it."""
     error = sys.exc_info()[1]
-    name = type(error).__name__ if error is not None else ""
+    name = type(error).__name__ if error is not None else NOT_KNOWN
     measurement = take_measurement(error)
     key = measurement.key if measurement else scheduler_locals().get("key")
     wrapper = computation.aside.get(key)
@@ -97,7 +102,6 @@ def _failure_of(computation: Computation) -> str:
 
 
 def _release(computation: Computation) -> None:
-    stop_running(computation.number)
     computation.dependencies.close()
     # A task that still runs keeps its wrapper, which must not keep the other tasks.
     computation.wrappers = []
@@ -116,3 +120,4 @@ def _release(computation: Computation) -> None:
     computation.before_tasks = ()
     computation.between_tasks = ()
     computation.stacks = ()
+    stop_running(computation.number)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
+from functools import partial
+from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -16,7 +19,9 @@ from dask_diag.capture.dask_internals import (
     SchedulerState,
     distributed_client,
     hold,
+    is_on_stack,
     release,
+    scheduler_frame,
     sees_overlapping_computes,
 )
 from dask_diag.capture.own_cost import Readings
@@ -56,6 +61,7 @@ class Diagnostic(Callback):
         self._entered = 0
         self._registered = False
         self._hooks: dict[str, float] = {}
+        self._open: dict[int, Computation] = {}
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -90,11 +96,14 @@ class Diagnostic(Callback):
         return self
 
     def __exit__(self, *args: object) -> None:
-        with self._lock:
-            self._entered -= 1
-            if not self.is_active:
-                self._deactivate()
-            self.session.stop = perf_counter()
+        try:
+            self._end_those_left(_is_over)
+        finally:
+            with self._lock:
+                self._entered -= 1
+                if not self.is_active:
+                    self._deactivate()
+                self.session.stop = perf_counter()
 
     def register(self) -> None:
         """Profile every computation of this process until `unregister`."""
@@ -111,6 +120,7 @@ class Diagnostic(Callback):
         NotRegisteredError
             If it is not registered. It is a KeyError, too.
         """
+        self._end_those_left(_is_over)
         with self._lock:
             if not self._registered:
                 name = type(self).__name__
@@ -224,16 +234,23 @@ class Diagnostic(Callback):
         self._guarded("at the start of a computation", self._begin, dsk, Readings.now())
 
     def _begin(self, dsk: Graph, began: Readings) -> None:
-        computation = begin(dsk)
-        computation.own.begin(began)
+        self._end_those_left(partial(_is_before, dsk))
         try:
+            computation = begin(dsk)
+            computation.own.begin(began)
             computation.hooks.update(self._hooks)
             with self._lock:
                 # In one step: readers, and `clear`, find what a subclass has of it, too.
                 self.session.computations.append(computation)
+                self._open[computation.number] = computation
                 self._began(computation)
-        finally:
             computation.own.end(is_before_tasks=True)
+        except Exception:
+            raise
+        except BaseException:
+            # Interrupted: dask tells a callback of the end only if it could start.
+            self._end_of(begin(dsk), failed=True)
+            raise
 
     def _start_state(self, dsk: Graph, state: SchedulerState) -> None:
         began = Readings.now()
@@ -262,12 +279,32 @@ class Diagnostic(Callback):
         if computation is None:
             # It failed before it had a state: all diagnostics are to end the same one.
             computation = state[STATE_KEY] = begin(dsk)
-        computation.own.begin(began)
-        try:
-            self._ended(computation, dsk)
-        finally:
-            finish(computation, failed)
-            count_end(computation)
+        self._end_of(computation, failed, began)
+
+    def _end_of(
+        self, computation: Computation, failed: bool, began: Readings | None = None
+    ) -> None:
+        """End a computation for this diagnostic; where that is interrupted it stays open."""
+        doing = "at the end of a computation"
+        computation.own.begin(began or Readings.now())
+        if computation.number in self._open:
+            self._guarded(doing, self._ended, computation, failed)
+        self._guarded(doing, finish, computation, failed)
+        self._guarded(doing, count_end, computation)
+        self._open.pop(computation.number, None)
+
+    def scheduler_returns(self) -> None:
+        """End the computation of dask's scheduler that returns on this thread, if it is open.
+
+        That is where another callback, of which dask calls all in turn, raised before `_finish`.
+        """
+        self._end_those_left(_is_of_caller)
+
+    def _end_those_left(self, is_left: Callable[[Computation], bool]) -> None:
+        """End the open computations whose schedulers have returned, or do so now: they failed."""
+        for computation in tuple(self._open.values()):
+            if is_left(computation):
+                self._end_of(computation, failed=True)
 
     def _calibrate(self) -> None:
         """Measure what the hooks of a subclass cost per task, by name, as `_hooks`."""
@@ -275,5 +312,30 @@ class Diagnostic(Callback):
     def _began(self, computation: Computation) -> None:
         """Do what a subclass has to do when a computation starts; the lock is held."""
 
-    def _ended(self, computation: Computation, dsk: Graph) -> None:
-        """Do what a subclass has to do when a computation has ended."""
+    def _ended(self, computation: Computation, failed: bool) -> None:
+        """Do what a subclass has to do when a computation has ended.
+
+        Where it was interrupted, as by Ctrl-C, it is called again.
+        """
+
+
+def _is_of_caller(computation: Computation) -> bool:
+    """Whether it is of the scheduler of dask that called."""
+    return computation.thread == get_ident() and computation.frame == scheduler_frame() != 0
+
+
+def _is_before(dsk: Graph, computation: Computation) -> bool:
+    """Whether it is of a scheduler before the one of `dsk`, which called, on this thread."""
+    if computation.thread != get_ident() or computation.dsk is dsk:
+        return False
+    # Frames have no other names than addresses, which are used again.
+    is_reused = computation.frame == scheduler_frame() != 0
+    return (is_reused and computation.pid == os.getpid()) or _is_over(computation)
+
+
+def _is_over(computation: Computation) -> bool:
+    """Whether its scheduler is on the stack of its thread no more."""
+    if computation.pid != os.getpid():
+        return False
+    frame, thread = computation.frame, computation.thread
+    return frame != 0 and not is_on_stack(frame, thread)

@@ -9,7 +9,6 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from dask_diag.capture.computation import Computation
-from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.errors import ArgumentTypeError
@@ -133,7 +132,7 @@ class Profiler(OnClusters, TaskDiagnostic):
         if self._waits is not None:
             self._waits.begin(computation)
 
-    def _ended(self, computation: Computation, dsk: Graph) -> None:
+    def _ended(self, computation: Computation, failed: bool) -> None:
         if self._waits is not None:
             self._waits.end(computation)
 

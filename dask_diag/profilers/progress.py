@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, TextIO
 
 from dask_diag.capture.computation import Computation
-from dask_diag.capture.dask_internals import Graph
 from dask_diag.profilers.bar_line import Bar, bar_line, fitted
 from dask_diag.profilers.cluster_bars import ClusterBars, ClusterProgress
 from dask_diag.profilers.cpu_share import CpuShare
@@ -175,18 +173,19 @@ class ProgressBar(OnClusters, TaskDiagnostic):
             return ""
         return f"computation {self._count}"
 
-    def _ended(self, computation: Computation, dsk: Graph) -> None:
+    def _ended(self, computation: Computation, failed: bool) -> None:
         with self._lock:
-            bar = self._bars.pop(computation.number)
+            bar = self._bars.pop(computation.number, None)
             # A computation that starts from here on gets a timer of its own.
             timer = None if self._bars else self._timer
         if timer is not None:
             timer.stop()
+        if bar is None:
+            return
         now = computation.stop or perf_counter()
         self.last_duration = now - computation.start
         if self.last_duration >= self._minimum:
             with self._lock:
-                failed = sys.exc_info()[1] is not None
                 done, total = bar.computation.tasks_done()
                 done, total = (done, total) if failed else (total or 1, total or 1)
                 state = Bar(done, total, self.last_duration, bar.share.read())

@@ -157,7 +157,7 @@ class ResourceProfiler(OnClusters):
         if self._posttask is None:  # Another one calls it: see `measure_for`.
             computation.between_tasks = (*computation.between_tasks, self._between_tasks)
 
-    def _ended(self, computation: Computation, dsk: Graph) -> None:
+    def _ended(self, computation: Computation, failed: bool) -> None:
         with self._lock:
             self._sampled_computations.discard(computation.number)
             self._stop_if_unused()
@@ -191,7 +191,7 @@ class ResourceProfiler(OnClusters):
         sampler = self._sampler
         if self._blocks or self._sampled_computations or sampler is None:
             return
-        self._sampler = None
         sampler.stop()
+        self._sampler = None
         self._published = len(self.rows.samples)
         self._results = []

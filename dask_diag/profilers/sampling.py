@@ -9,7 +9,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from dask_diag.capture.computation import Computation
-from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.sampling.sampler import Subscription, sampler
 from dask_diag.formatting import seconds
 from dask_diag.profilers.on_clusters import OnClusters
@@ -181,12 +180,13 @@ class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
         self._subscriptions[computation.number] = sampler.add(probe.sample, probe.interval, failed)
         keep_code()
 
-    def _ended(self, computation: Computation, dsk: Graph) -> None:
+    def _ended(self, computation: Computation, failed: bool) -> None:
         from dask_diag.capture.sampling.stack_probe import forget_code
 
-        subscription = self._subscriptions.pop(computation.number, None)
+        subscription = self._subscriptions.get(computation.number)
         if subscription is not None:
             sampler.remove(subscription)
+            del self._subscriptions[computation.number]
             forget_code()
 
     def notices(self) -> list[str]:

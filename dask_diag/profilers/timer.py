@@ -22,7 +22,12 @@ class Timer:
         self._work = work
         self._stopping = threading.Event()
         self._thread = OwnThread("progress", self._run)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            # Interrupted, it may have started.
+            self._stopping.set()
+            raise
 
     def is_alive(self) -> bool:
         """Whether its thread runs."""

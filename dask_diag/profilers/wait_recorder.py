@@ -49,6 +49,7 @@ class WaitRecorder:
 
     def end(self, computation: Computation) -> None:
         """Stop; the computation has ended."""
-        subscription = self._subscriptions.pop(computation.number, None)
+        subscription = self._subscriptions.get(computation.number)
         if subscription is not None:
             sampler.remove(subscription)
+            del self._subscriptions[computation.number]

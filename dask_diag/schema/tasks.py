@@ -66,7 +66,9 @@ class Computations(Schema):
         "The line of the user's code that called dask, as `file.py:12`; empty if not known, as on "
         "a cluster."
     )
-    error = column.category("The exception's type; empty if there was none.")
+    error = column.category(
+        "The type of the exception that ended it, or `unknown`; empty if none did."
+    )
 
 
 class Planned(Schema):

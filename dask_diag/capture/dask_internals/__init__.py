@@ -45,7 +45,9 @@ from dask_diag.capture.dask_internals.stack import (
     bytes_of_task,
     called_from,
     is_machinery,
+    is_on_stack,
     requested_keys,
+    scheduler_frame,
     scheduler_locals,
 )
 
@@ -69,8 +71,10 @@ __all__ = [
     "is_machinery",
     "is_node",
     "is_node_type",
+    "is_on_stack",
     "release",
     "requested_keys",
+    "scheduler_frame",
     "scheduler_kind",
     "scheduler_locals",
     "sees_overlapping_computes",

@@ -88,7 +88,11 @@ def shared_callbacks(
     get the graph before it is touched.
     """
     if callbacks is not None:
-        yield tuple(sorted(callbacks, key=_is_dask_diags))
+        given = tuple(sorted(callbacks, key=_is_dask_diags))
+        try:
+            yield given
+        finally:
+            _scheduler_returns(given)
         return
     began = thread_time()
     if is_in_computation():
@@ -99,7 +103,20 @@ def shared_callbacks(
     try:
         yield (*others, *own)
     finally:
-        _disclaim(others)
+        try:
+            _scheduler_returns(own)
+        finally:
+            _disclaim(others)
+
+
+def _scheduler_returns(callbacks: Iterable[CallbackTuple]) -> None:
+    """Say so to the diagnostics among callbacks: they may not have been told of the end.
+
+    Dask tells one after the other, until one raises.
+    """
+    for callback in callbacks:
+        if _is_dask_diags(callback):
+            callback[0].__self__.scheduler_returns()  # type: ignore[union-attr]
 
 
 def _claim() -> tuple[list[CallbackTuple], list[CallbackTuple]]:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from contextlib import suppress
 from itertools import dropwhile, islice, takewhile
+from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any
 
@@ -21,6 +22,7 @@ import dask.utils
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_diag.capture.dask_internals.graph import Task
+from dask_diag.capture.system.frames import current_frames
 
 _Expression: Any = None
 """What carries annotations in a dask that has it; in an older one high-level graphs do."""
@@ -37,7 +39,9 @@ __all__ = [
     "frames_from",
     "is_in_computation",
     "is_in_task",
+    "is_on_stack",
     "requested_keys",
+    "scheduler_frame",
     "scheduler_locals",
 ]
 
@@ -83,6 +87,27 @@ def scheduler_locals() -> Mapping[str, Any]:
     """
     frame = _nearest(_GET_ASYNC, sys._getframe(1))
     return {} if frame is None else frame.f_locals
+
+
+def scheduler_frame() -> int:
+    """The ``id()`` of the frame of the scheduler that is calling; 0 if it is not dask's.
+
+    It is the scheduler's as long as that is on the stack; then it may be another one's.
+    """
+    frame = _nearest(_GET_ASYNC, sys._getframe(1))
+    return 0 if frame is None else id(frame)
+
+
+def is_on_stack(frame: int, thread: int) -> bool:
+    """Whether a thread is in the call that has the frame of this ``id()``."""
+    if thread == get_ident():
+        return any(id(caller) == frame for caller in frames_from(sys._getframe(1)))
+    frames = current_frames()
+    try:
+        return any(id(caller) == frame for caller in frames_from(frames.get(thread)))
+    finally:
+        # The frame of this call is among them, and would keep all alive in a circle.
+        frames.clear()
 
 
 def requested_keys() -> Collection[Hashable]:

@@ -46,7 +46,12 @@ class PeriodicThread:
         self._first = min(interval, first)
         self._stopping = threading.Event()
         self._thread = OwnThread(name, self._run)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            # Interrupted, it may have started.
+            self._stopping.set()
+            raise
 
     def stop(self) -> None:
         """Work a last time and end the thread, at once."""
