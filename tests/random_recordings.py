@@ -47,10 +47,10 @@ class _Made:
     def _computation(self, name):
         random, scheduler = self.random, self.random.choice(self.schedulers)
         on_cluster = scheduler == "distributed"
-        called = random.uniform(0, 2)
+        called = random.choice([0.0, random.uniform(0, 2)])
         start = called if on_cluster else called + random.choice([0.0, 1e-4, 0.1]) * random.random()
         prepared = (
-            start if on_cluster else start + random.choice([0.0, 0.01, 1.0]) * random.random()
+            start if on_cluster else start + random.choice([0.0, 0.01, 3.0]) * random.random()
         )
         workers = random.randint(1, 3)
         last = prepared
@@ -85,6 +85,9 @@ class _Made:
                 "process_cpu": (stop - start) * random.uniform(0, 2),
                 "scheduler_cpu": (stop - start) * random.random(),
                 "hooks_cpu": random.choice([0.0, NAN, (stop - start) * random.random()]),
+                "ends_cpu": random.choice([NAN, (stop - start) * random.random()]),
+                "own_threads_cpu": random.choice([NAN, (stop - start) * random.random()]),
+                "own_seconds": random.choice([NAN, 2 * (prepared - called) * random.random()]),
                 "error": "ValueError" if unfinished else "",
             }
         )

@@ -131,6 +131,7 @@ REASONS = {
     "rescheduled": "for 7.00 s (70%) workers ran tasks that asked to be run again",
     "graph": "for 7.00 s (70%) workers had no task while dask prepared a graph",
     "startup": "for 7.00 s (70%) worker processes started",
+    "profilers": "for 7.00 s (70%) profilers had work to do as computations started",
     "transfer": "for 7.00 s (70%) workers waited for results of other workers",
     "spill": "for 7.00 s (70%) workers moved results to disk or back",
     "overhead": "for 7.00 s (70%) the scheduler handed out 2 tasks of 250 ms",

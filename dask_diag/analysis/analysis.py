@@ -27,6 +27,7 @@ from dask_diag.analysis.waits import waits
 from dask_diag.analysis.wall_time import wall_time
 from dask_diag.columns import FloatArray
 from dask_diag.errors import DiagnosticError
+from dask_diag.formatting import count
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 
@@ -37,6 +38,7 @@ __all__ = ["Analysis"]
 
 REPLAYED_WITHIN = 0.1
 """Share of the time of computations by which the replay of a cluster may differ from it."""
+_ROUNDING = 1e-9
 _BESIDE_TASKS = 5.0
 """How many times what was calibrated hooks take for real tasks, at most: these empty the caches of
 a processor, and threads wait for each other. Measured: 2 on a quiet machine, 4.5 on a busy one."""
@@ -272,6 +274,13 @@ class Analysis:
     def overlap(self) -> float:
         """Computations that ran at once, on average: what each lost passed for all of them."""
         return self.wall / self.called if self.called > 0 else 1.0
+
+    @property
+    def added_up(self) -> str:
+        """What to say of seconds of computations that are more than passed, as these overlap."""
+        if self.wall <= self.called * (1 + _ROUNDING):
+            return ""
+        return f" of {count(len(self.recording.computations))} computations, added up"
 
     @cached_property
     def available(self) -> float:

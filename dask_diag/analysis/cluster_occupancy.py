@@ -176,6 +176,7 @@ def sweep_cluster(
         blocked={},
         graph=nothing,
         imports=nothing,
+        profilers=nothing,
         startup=nothing,
         delayed=delayed,
         backlog=states.backlog,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dask_diag.analysis.grouping import counts_by, extremes_by, present_by_size, sums_by
+from dask_diag.analysis.metering import cpu_and_noncpu
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import count
@@ -35,13 +36,14 @@ def by_function(recording: Recording) -> Table:
     wall = tasks.stop - tasks.start
     tasks_of = counts_by(labels)
     seconds = _known_sums(labels, wall)
+    cpu, noncpu = cpu_and_noncpu(recording)
     columns = {
         "tasks": tasks_of,
         "failed": counts_by(labels, tasks.outcome.where(Outcome.FAILED)),
         "unfinished": counts_by(labels, tasks.outcome.where(Outcome.UNFINISHED)),
         "wall": seconds,
-        "thread_cpu": _known_sums(labels, tasks.thread_cpu),
-        "thread_noncpu": _known_sums(labels, tasks.thread_noncpu),
+        "thread_cpu": _known_sums(labels, cpu),
+        "thread_noncpu": _known_sums(labels, noncpu),
         "longest": extremes_by(np.fmax, labels, wall),
     }
     order = present_by_size(tasks_of, np.nan_to_num(seconds))

@@ -38,6 +38,7 @@ _REASONS = {
     Activity.RESCHEDULED: "for {time} workers ran tasks that asked to be run again",
     Activity.GRAPH: "for {time} workers had no task while dask prepared a graph",
     Activity.STARTUP: "for {time} {started}",
+    Activity.PROFILERS: "for {time} profilers had work to do as computations started",
     Activity.TRANSFER: "for {time} workers waited for results of other workers",
     Activity.SPILL: "for {time} workers moved results to disk or back",
     Activity.OVERHEAD: "for {time} the scheduler handed out {tasks}",
@@ -110,5 +111,5 @@ def _started(analysis: Analysis) -> str:
     """What there was to wait for before tasks: more than one thing, if both took time."""
     imported = any(occupied.imports.any() for occupied in analysis.occupancies)
     started = any(occupied.startup.any() for occupied in analysis.occupancies)
-    what = ["modules were imported or profilers started"] * imported
+    what = ["modules were imported"] * imported
     return " and ".join([*what, *["worker processes started"] * (started or not imported)])

@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_diag.columns import FloatArray
 
-__all__ = ["Intervals", "inside", "intervals", "join", "peak", "union"]
+__all__ = ["Intervals", "inside", "intervals", "join", "outside", "peak", "union"]
 
 
 class Intervals(NamedTuple):
@@ -51,6 +51,12 @@ def union(of: Intervals) -> Intervals:
 def inside(start: float, stop: float, of: Intervals, count: float = 1.0) -> Intervals:
     """What of one time is in these intervals, which do not overlap."""
     return intervals(np.maximum(of.start, start), np.minimum(of.stop, stop), count)
+
+
+def outside(start: float, stop: float, of: Intervals) -> Intervals:
+    """What of one time is in none of these intervals, which are in order and do not overlap."""
+    within = inside(start, stop, of)
+    return intervals(np.append(start, within.stop), np.append(within.start, stop))
 
 
 def peak(of: Intervals) -> float:

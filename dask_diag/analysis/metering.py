@@ -10,11 +10,22 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Metrics
 
 __all__ = [
+    "cpu_and_noncpu",
     "metered_amounts",
     "metered_cpu",
     "seconds_of_workers",
     "without_metered",
 ]
+
+
+def cpu_and_noncpu(recording: Recording) -> tuple[FloatArray, FloatArray]:
+    """CPU and non-CPU seconds of tasks, neither of them negative; NaN where they are not known.
+
+    They are those of the table but for what clocks differ: see `_settle`.
+    """
+    cpu, noncpu = np.array(recording.tasks.thread_cpu), np.array(recording.tasks.thread_noncpu)
+    _settle(recording, ~np.isnan(cpu) & ~np.isnan(noncpu), cpu, noncpu)
+    return cpu, noncpu
 
 
 def without_metered(
@@ -78,7 +89,7 @@ def _not_negative(amounts: FloatArray, pool: IntArray) -> FloatArray:
 
 
 def seconds_of_workers(recording: Recording) -> tuple[FloatArray, FloatArray]:
-    """CPU and non-CPU seconds of tasks, up to where they seceded."""
+    """CPU and non-CPU seconds of tasks, up to where they seceded, neither of them negative."""
     tasks = recording.tasks
     cpu, noncpu = np.array(tasks.thread_cpu), np.array(tasks.thread_noncpu)
     seceded = ~np.isnan(tasks.seceded)
@@ -86,6 +97,7 @@ def seconds_of_workers(recording: Recording) -> tuple[FloatArray, FloatArray]:
         cpu_after = np.nan_to_num(tasks.seceded_cpu[seceded])
         cpu[seceded] -= cpu_after
         noncpu[seceded] -= tasks.stop[seceded] - tasks.seceded[seceded] - cpu_after
+    _settle(recording, ~np.isnan(cpu) & ~np.isnan(noncpu), cpu, noncpu)
     return cpu, noncpu
 
 

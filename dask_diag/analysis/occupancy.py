@@ -14,7 +14,7 @@ import numpy as np
 
 from dask_diag.analysis.cluster_occupancy import ClusterCapacity, sweep_cluster
 from dask_diag.analysis.grouping import rows_by
-from dask_diag.analysis.preparing import times_not_of_graphs
+from dask_diag.analysis.preparing import NotOfGraphs, times_not_of_graphs
 from dask_diag.analysis.task_times import (
     call_times,
     preparation_stops,
@@ -53,7 +53,7 @@ def occupancies(recording: Recording) -> list[Occupancy]:
     no_rows = np.zeros(0, np.int64)
     computations = recording.computations
     called, prepared = call_times(computations), prepared_times(computations)
-    imports = times_not_of_graphs(recording)
+    not_of_graphs = times_not_of_graphs(recording)
     capacity = ClusterCapacity(recording)
     return [
         sweep_cluster(recording, index, of_tasks, capacity)
@@ -64,7 +64,7 @@ def occupancies(recording: Recording) -> list[Occupancy]:
             computation=name,
             span=computations.span[index],
             graph=(called[[index]], prepared[[index]]),
-            imports=imports[index],
+            not_of_graph=not_of_graphs[index],
             startup=_startups(recording, index, times[2][rows], rows),
             stop=float(computations.stop[index]),
             workers=int(computations.workers[index]),
@@ -93,15 +93,15 @@ def sweep(
     computation: str,
     span: str,
     graph: Interval,
-    imports: Interval,
+    not_of_graph: NotOfGraphs,
     startup: Interval,
     stop: float,
     workers: int,
 ) -> Occupancy:
     """The occupancy of one computation, of its tasks and the scheduler's transfers.
 
-    `graph` is the time from the call of dask to the first submission, of which `imports` are a
-    part; `startup` is that from there to the first task of each worker process.
+    `graph` is the time from the call of dask to the first submission, and `not_of_graph` parts of
+    it; `startup` is that from there to the first task of each worker process.
     """
     has_start = ~np.isnan(tasks.worker_start)
     worker_start, worker_stop = tasks.worker_start[has_start], tasks.worker_stop[has_start]
@@ -114,13 +114,13 @@ def sweep(
     times, counts = open_intervals(
         [
             *(running, waiting, collecting, perhaps_running),
-            *(graph, imports, startup),
+            *(graph, *not_of_graph, startup),
             *transfers.values(),
         ],
         float(graph[0].min()),
         stop,
     )
-    busy, ready, done, unknown, in_graph, importing, starting, *moving = counts
+    busy, ready, done, unknown, in_graph, importing, profiling, starting, *moving = counts
     # A pool that was resized ran more tasks at once than was recorded of it: no count of free
     # workers is negative.
     workers = max(workers, int(busy.max(initial=0)), 1)
@@ -129,7 +129,8 @@ def sweep(
     free = workers - busy
     in_graph = np.where(in_graph > 0, free, 0)
     free = free - in_graph
-    imported = np.where(importing > 0, in_graph, 0)
+    profilers = np.where(profiling > 0, in_graph, 0)
+    imported = np.where(importing > 0, in_graph - profilers, 0)
     overhead = np.minimum(free, ready + done)
     # A process that starts keeps a ready task waiting: its seconds are taken from the overhead, of
     # which they are a part.
@@ -151,8 +152,9 @@ def sweep(
         overhead=overhead,
         unknown=lean(unknown),
         blocked=blocked,
-        graph=in_graph - imported,
+        graph=in_graph - imported - profilers,
         imports=lean(imported),
+        profilers=lean(profilers),
         startup=lean(starting),
         delayed={},
         backlog=constant(0, len(busy)),

@@ -24,7 +24,7 @@ __all__ = [
     "ProgramLine",
     "cpu_share_of_linear_algebra",
     "graphs_made_before",
-    "is_import_or_profiler",
+    "imports_and_profilers",
     "late_samples",
     "line_of_samples",
     "program_lines",
@@ -118,15 +118,16 @@ def seconds_of_profilers(recording: Recording, chosen: BoolArray) -> float:
     return float(rows.seconds[is_own[rows.node]].sum())
 
 
-def is_import_or_profiler(recording: Recording) -> BoolArray:
-    """Which samples are of modules that were imported, or of this package's own calls."""
+def imports_and_profilers(recording: Recording) -> tuple[BoolArray, BoolArray]:
+    """Which samples are of modules that were imported, and which of this package's own calls."""
     samples, tree = recording.samples, recording.call_tree
     _, importing = _frames_of_nodes(recording)
     is_own = recording.frames.name.where(OWN_CALLS)[tree.frame]
     has_stack = samples.node >= 0
-    chosen = np.zeros(len(samples), bool)
-    chosen[has_stack] = (importing | is_own)[samples.node[has_stack]]
-    return chosen
+    imports, own = np.zeros(len(samples), bool), np.zeros(len(samples), bool)
+    own[has_stack] = is_own[samples.node[has_stack]]
+    imports[has_stack] = importing[samples.node[has_stack]]
+    return imports & ~own, own
 
 
 def graphs_made_before(recording: Recording) -> BoolArray:

@@ -1,7 +1,7 @@
 """Where the wall time went, as one bar: the phases, and in that of the tasks what workers did.
 
 What `preparing` has of imports and of worker processes that start is not the graph's: it is
-`startup`.
+`startup`; and what it has of profilers is theirs.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def wall_time(
     Table
         Columns ``part``, a phase other than ``tasks`` or an activity, and ``seconds``, which sum to
         ``recording.stop - recording.start``. Phases are in order of time; activities, in place of
-        ``tasks``, the largest first. ``startup`` has what was ``preparing`` before the first task,
-        too.
+        ``tasks``, the largest first. ``startup`` and ``profilers`` have what was ``preparing``
+        before the first task, too.
     """
     occupied = occupancies(recording) if occupied is None else occupied
     if activities is None:
@@ -62,32 +62,44 @@ def wall_time(
             parts.update({name: share * seconds[phase] for name, share in shares.items()})
         else:
             parts[phase] = seconds[phase]
-    if starting:
-        parts[Activity.STARTUP] = parts.get(Activity.STARTUP, 0.0) + starting
+    for activity, started in starting.items():
+        parts[activity] = parts.get(activity, 0.0) + started
     return Table({"part": Categorical.of(parts), "seconds": np.array([*parts.values()])})
 
 
 def _seconds_of_phases(
     recording: Recording, occupied: Sequence[Occupancy]
-) -> tuple[dict[str, float], float]:
-    """The seconds of each phase; and those of starts, which are taken off `preparing`."""
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The seconds of each phase; and those of starts, by activity, which `preparing` does not have.
+
+    Of computations that start at the same time, profilers come first.
+    """
     of_phases = phase_intervals(recording)
     lasted = of_phases["stop"] - of_phases["start"]
     seconds = {name: float(lasted[of_phases["phase"].where(name)].sum()) for name in PHASES}
-    starting = union(join([_starting(occupancy) for occupancy in occupied]))
     preparing = of_phases.rows(of_phases["phase"].where("preparing"))
-    started = sum(
-        inside(start, stop, starting).seconds
-        for start, stop in zip(preparing["start"].tolist(), preparing["stop"].tolist(), strict=True)
-    )
-    seconds["preparing"] -= started
-    return seconds, started
+    spans = [*zip(preparing["start"].tolist(), preparing["stop"].tolist(), strict=True)]
+    of_starts: dict[str, float] = {}
+    times: list[Intervals] = []
+    for activity in (Activity.PROFILERS, Activity.STARTUP):
+        before = _seconds_inside(spans, times)
+        times += [_free_for(occupancy, activity) for occupancy in occupied]
+        if (started := _seconds_inside(spans, times) - before) > 0:
+            of_starts[activity] = started
+    seconds["preparing"] -= sum(of_starts.values())
+    return seconds, of_starts
 
 
-def _starting(occupancy: Occupancy) -> Intervals:
-    """When modules were imported, profilers started, or worker processes did."""
-    is_starting = occupancy.free[Activity.STARTUP] > 0
-    return intervals(occupancy.times[:-1][is_starting], occupancy.times[1:][is_starting])
+def _seconds_inside(spans: Sequence[tuple[float, float]], times: list[Intervals]) -> float:
+    """How many seconds of some spans are in any of the intervals."""
+    together = union(join(times))
+    return sum(inside(start, stop, together).seconds for start, stop in spans)
+
+
+def _free_for(occupancy: Occupancy, activity: str) -> Intervals:
+    """When a worker was free for that reason."""
+    is_free = occupancy.free[activity] > 0
+    return intervals(occupancy.times[:-1][is_free], occupancy.times[1:][is_free])
 
 
 def _shares_while_tasks_run(

@@ -65,7 +65,9 @@ class Occupancy:
     graph : array of int, shape (steps,)
         Workers that were free while the graph was made, optimized and put in order.
     imports : array of int, shape (steps,)
-        Workers that would be in `graph`, had dask not imported modules and profilers not started.
+        Workers that would be in `graph`, had dask not imported modules.
+    profilers : array of int, shape (steps,)
+        The same, had profilers had nothing to do.
     startup : array of int, shape (steps,)
         Workers that would be in `overhead`, had their process started its first task.
     delayed : dict of str to array of int
@@ -87,6 +89,7 @@ class Occupancy:
     blocked: dict[str, IntArray]
     graph: IntArray
     imports: IntArray
+    profilers: IntArray
     startup: IntArray
     delayed: dict[str, IntArray]
     backlog: IntArray
@@ -104,7 +107,7 @@ class Occupancy:
     @property
     def idle(self) -> IntArray:
         """Workers that were free while there was nothing to run."""
-        starting = self.graph + self.imports + self.startup
+        starting = self.graph + self.imports + self.profilers + self.startup
         waiting = sum(self.blocked.values()) + sum(self.delayed.values())
         free = self.capacity - self.busy - starting - self.overhead - self.unknown
         return np.asarray(free - waiting)
@@ -115,6 +118,7 @@ class Occupancy:
         return {
             Activity.GRAPH: self.graph,
             Activity.STARTUP: self.startup + self.imports,
+            Activity.PROFILERS: self.profilers,
             **self.delayed,
             Activity.OVERHEAD: self.overhead,
             Activity.IDLE: self.idle,

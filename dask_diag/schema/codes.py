@@ -90,6 +90,7 @@ class Activity:
     SPILL = "spill"
     GRAPH = "graph"
     STARTUP = "startup"
+    PROFILERS = "profilers"
     OVERHEAD = "overhead"
     OTHER = "other"
     IDLE = "idle"
@@ -187,8 +188,9 @@ PHASES = {
 WORKER_ACTIVITIES = {
     Activity.GRAPH: "A computation's graph was made, optimized and put in order; imports, too, "
     "where stacks were not sampled.",
-    Activity.STARTUP: "Dask imported modules before it made the graph, or profilers started. Or a "
-    "worker process had not started its first task, though one could have run.",
+    Activity.STARTUP: "Dask imported modules before it made the graph. Or a worker process had not "
+    "started its first task, though one could have run.",
+    Activity.PROFILERS: "Profilers had work to do as a computation started.",
     Activity.TRANSFER: "A free worker of a cluster waited for results from other workers.",
     Activity.SPILL: "A free worker of a cluster waited while it moved results to disk or back.",
     Activity.OVERHEAD: "A worker was free while a task could have run or a result waited for the "

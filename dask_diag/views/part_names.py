@@ -32,6 +32,7 @@ _NAMES = {
     Activity.UNFINISHED: "tasks that did not finish",
     Activity.OVERHEAD: "no task: scheduler at work",
     Activity.STARTUP: "imports, processes start",
+    Activity.PROFILERS: "no task: profilers at work",
     Activity.GRAPH: "no task: graph prepared",
     Activity.IDLE: "no task to run",
     Activity.OTHER: "not known",

@@ -9,7 +9,10 @@ import numpy as np
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.memory_series import series_of
 from dask_diag.analysis.metering import metered_amounts, metered_cpu
-from dask_diag.analysis.preparing import is_known_what_was_imported, seconds_not_of_graphs
+from dask_diag.analysis.preparing import (
+    is_known_what_was_imported,
+    not_of_graphs_while_preparing,
+)
 from dask_diag.analysis.selection import SAMPLES_OF_TASKS
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.analysis.step_functions import overlap
@@ -99,7 +102,7 @@ def _imports(analysis: Analysis) -> str:
     """How much of the time of preparing was that of imports, if that is known."""
     if not is_known_what_was_imported(analysis.recording):
         return " (with imports)"
-    imported = float(seconds_not_of_graphs(analysis.recording).sum())
+    imported = not_of_graphs_while_preparing(analysis.recording)
     return f" ({seconds(imported)} of it imports and profilers)" if imported else ""
 
 
@@ -147,7 +150,8 @@ def _critical_path(analysis: Analysis) -> Iterator[Line]:
         cause = f" (bound by {seconds(path.scheduler_cpu)} of scheduler CPU)" if is_serial else ""
         yield (
             "Critical path",
-            f"{seconds(path.length)} of {seconds(wall)} ({', '.join(names)}{more}); at most "
+            f"{seconds(path.length)} of {seconds(wall)}{analysis.added_up} "
+            f"({', '.join(names)}{more}); at most "
             f"{amount(path.max_speedup)}× faster with unlimited workers{cause}",
         )
 

@@ -34,6 +34,7 @@ _BAR_STYLES = {
     Activity.IDLE: "dim",
     Activity.GRAPH: "magenta",
     Activity.STARTUP: "magenta",
+    Activity.PROFILERS: "magenta",
 }
 _WAITING = "yellow"
 _UNIT_FOLLOWS = re.compile(r"(?<=\d) (?=(?:[nµm]?s|[kMGT]?B)\b)")

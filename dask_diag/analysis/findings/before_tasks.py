@@ -11,6 +11,7 @@ from dask_diag.analysis.findings.advice import WORTH_GAINING
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.lines import lines_sampled, named, seconds_sampled
 from dask_diag.analysis.findings.where import NOWHERE, during
+from dask_diag.analysis.intervals import intervals, join, union
 from dask_diag.analysis.phases import phase_intervals
 from dask_diag.analysis.program_lines import (
     ProgramLine,
@@ -138,7 +139,8 @@ def pool_startup(analysis: Analysis) -> Finding | None:
         return None
     saved = analysis.seconds_saved(remove={Activity.STARTUP})
     waiting = sum(occupied.seconds(occupied.startup) for occupied in analysis.occupancies)
-    waited = waiting / analysis.workers / analysis.overlap
+    # What is lost in computations at the same time is lost once.
+    waited = min(waiting / analysis.workers / analysis.overlap, _seconds_starting(analysis))
     lost = waited if isnan(saved) else saved
     if lost < WORTH_REPORTING * analysis.computing:
         return None
@@ -162,6 +164,15 @@ def pool_startup(analysis: Analysis) -> Finding | None:
         kind=AT_MOST if isnan(saved) else ABOUT,
         where=during(*np.array(starts).T) if starts else NOWHERE,
     )
+
+
+def _seconds_starting(analysis: Analysis) -> float:
+    """Seconds in which any worker was free because its process started."""
+    times = []
+    for occupied in analysis.occupancies:
+        is_starting = occupied.startup > 0
+        times.append(intervals(occupied.times[:-1][is_starting], occupied.times[1:][is_starting]))
+    return union(join(times)).seconds
 
 
 def _instead_of_starting(analysis: Analysis) -> str:

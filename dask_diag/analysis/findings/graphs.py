@@ -8,7 +8,7 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.finding import AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.lines import lines_sampled, named, seconds_sampled
 from dask_diag.analysis.findings.where import during
-from dask_diag.analysis.intervals import intervals, union
+from dask_diag.analysis.intervals import intervals, join, outside, union
 from dask_diag.analysis.preparing import not_of_graphs
 from dask_diag.analysis.program_lines import (
     ProgramLine,
@@ -17,7 +17,6 @@ from dask_diag.analysis.program_lines import (
 )
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.analysis.task_times import call_times, prepared_times
-from dask_diag.columns import FloatArray
 from dask_diag.formatting import count, counted, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.schema import Activity, Root
@@ -45,10 +44,9 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     called, prepared = call_times(computations), prepared_times(computations)
     in_calls = recording.samples.root.where(Root.GRAPH)
     before = graphs_made_before(recording)
+    took = _seconds_preparing(recording, is_sampled=bool(in_calls.any()))
     in_calls &= ~late_samples(recording)
     lines = lines_sampled(recording, in_calls)
-    took = _in_calls(called, prepared, computations.stop)
-    took -= seconds_sampled(recording, not_of_graphs(recording))
     built = seconds_sampled(recording, before)
     if not lines:
         took -= _may_be_imports(recording)
@@ -56,9 +54,7 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     took = max(took, 0.0)
     if took + built < (LONG_PREPARATION if lines or built else LONGER_THAN_IMPORTS):
         return None
-    lost = built + float(
-        np.fmin(took / analysis.overlap, analysis.seconds_saved(remove={Activity.GRAPH}))
-    )
+    lost = built + float(np.fmin(took, analysis.seconds_saved(remove={Activity.GRAPH})))
     wall = built + analysis.called
     if lost < SLOW_PREPARATION * wall:
         return None
@@ -91,18 +87,28 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     )
 
 
-def _in_calls(called: FloatArray, prepared: FloatArray, stop: FloatArray) -> float:
-    """Seconds of preparing graphs.
+def _seconds_preparing(recording: Recording, is_sampled: bool) -> float:
+    """Seconds in which any graph was prepared, without imports and profilers.
 
     A call may compute something else first, as ``set_index`` of dask.dataframe has its quantiles:
     all of that computation lies in the preparation of the other, and is no part of it.
     """
-    took = 0.0
+    computations = recording.computations
+    called, prepared = call_times(computations), prepared_times(computations)
+    preparing = []
     for start, end in zip(called.tolist(), prepared.tolist(), strict=True):
-        is_inside = (called >= start) & (stop <= end)
-        within = union(intervals(called[is_inside], stop[is_inside]))
-        took += end - start - within.seconds
-    return took
+        is_inside = (called >= start) & (computations.stop <= end)
+        within = union(intervals(called[is_inside], computations.stop[is_inside]))
+        preparing.append(outside(start, end, within))
+    of_all = join(preparing).seconds
+    # Threads are sampled one by one: of graphs that are prepared at once, each has its samples.
+    others = (
+        seconds_sampled(recording, not_of_graphs(recording))
+        if is_sampled
+        else float(np.nansum(computations.own_seconds))
+    )
+    share = 1 - others / of_all if of_all else 0.0
+    return union(join(preparing)).seconds * share
 
 
 def _less_to_prepare(lines: list[ProgramLine]) -> str:

@@ -48,7 +48,9 @@ def busy_machine(analysis: Analysis) -> Finding | None:
         "busy-machine",
         severity,
         saved,
-        f"Other programs used {seconds(others)} of CPU meanwhile, {percent(others / available)} of "
+        # Each of several computations at once has all of it.
+        f"Other programs used {seconds(others / analysis.overlap)} of CPU meanwhile, "
+        f"{percent(others / available)} of "
         f"{analysis.cpus} CPUs; tasks {waited_for.format(seconds(waits.waited))} a CPU",
         "measure again when the machine is idle; else use no more workers than there are free CPUs",
         kind=kind,

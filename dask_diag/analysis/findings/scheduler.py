@@ -54,7 +54,8 @@ def scheduler_bound(analysis: Analysis) -> Finding | None:
         severity_of_share(lost / analysis.computing),
         lost,
         f"{amount(analysis.workers)} workers waited for the scheduler for "
-        f"{percent(min(waited / lasted, 1.0))} of {seconds(lasted)}: its one thread handed out "
+        f"{percent(min(waited / lasted, 1.0))} of {seconds(lasted)}{analysis.added_up}: its one "
+        f"thread handed out "
         f"{count(tasks)} tasks, {seconds(lasted / tasks)} each",
         "make fewer and larger tasks (larger chunks, fused steps); more workers cannot help",
         kind=AT_MOST,
@@ -85,9 +86,9 @@ def _scheduler_of_a_cluster(analysis: Analysis) -> Finding | None:
         severity_of_share(lost / analysis.wall),
         lost,
         f"The scheduler's thread used a CPU for {percent(min(cpu / wall, 1.0))} of "
-        f"{seconds(wall)}: {seconds(cpu / tasks)} for each of {count(tasks)} tasks. The "
-        f"{amount(threads)} threads of the workers were free for {percent(overhead / capacity)} of "
-        "the time while tasks were on their way",
+        f"{seconds(wall)}{analysis.added_up}: {seconds(cpu / tasks)} for each of {count(tasks)} "
+        f"tasks. The {amount(threads)} threads of the workers were free for "
+        f"{percent(overhead / capacity)} of the time while tasks were on their way",
         "submit fewer and larger tasks (larger chunks; several items in each call of "
         "client.submit); more workers cannot help",
         kind=AT_MOST,

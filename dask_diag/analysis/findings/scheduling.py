@@ -59,8 +59,8 @@ def serial_chain(analysis: Analysis) -> Finding | None:
         severity_of_share(share),
         lost,
         f"A serial chain of {count(len(path.tasks))} dependent tasks{in_each} takes "
-        f"{seconds(chain)} of {seconds(analysis.wall)}; more workers cannot help. "
-        f"Functions: {in_words(names)}",
+        f"{seconds(chain)} of {seconds(analysis.wall)}{analysis.added_up}; more workers cannot "
+        f"help. Functions: {in_words(names)}",
         f"{together(number)}split the chain into independent parts (combine results in a tree, not "
         "one after the other), or make its tasks faster",
         kind=AT_MOST,

@@ -106,7 +106,9 @@ def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
         tasks = occupancy.tasks
         usual = _median_of_others(analysis, tasks)
         is_known = ~np.isnan(tasks.worker_start) & ~np.isnan(tasks.worker_stop)
-        slow = np.flatnonzero(is_known & (analysis.task_seconds[tasks.rows] >= OUTLIER * usual))
+        took = analysis.task_seconds[tasks.rows]
+        # Where clocks count in steps, tasks may take no time at all.
+        slow = np.flatnonzero(is_known & (took > 0) & (took >= OUTLIER * usual))
         if occupancy.workers < 2 or not len(slow):
             continue
         idle = _idle_during(occupancy, tasks.worker_start[slow], tasks.worker_stop[slow])

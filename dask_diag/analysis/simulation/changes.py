@@ -32,7 +32,10 @@ __all__ = [
     "without",
 ]
 
-NOT_REMOVABLE = {Activity.FAILED, Activity.UNFINISHED, Activity.IDLE, Activity.OTHER}
+NOT_REMOVABLE = {
+    *(Activity.FAILED, Activity.UNFINISHED, Activity.IDLE, Activity.OTHER),
+    Activity.PROFILERS,
+}
 
 BETWEEN_TASKS = {
     *(Activity.GRAPH, Activity.STARTUP, Activity.OVERHEAD),

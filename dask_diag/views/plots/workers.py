@@ -27,6 +27,7 @@ _HATCHES = {
     Activity.OVERHEAD: "/",
     Activity.GRAPH: ".",
     Activity.STARTUP: ".",
+    Activity.PROFILERS: ".",
     Activity.TRANSFER: "\\",
     Activity.SPILL: "v",
     Activity.SERIALIZE: "-",

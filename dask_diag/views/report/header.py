@@ -118,8 +118,8 @@ def _position(part: str) -> tuple[int, tuple[int, str]]:
     """Phases in order of time; in place of the tasks what workers did then."""
     if part in PHASES:
         return _IN_ORDER.index(part), (0, part)
-    if part == Activity.STARTUP:
-        # Nearly all of it is before the first task.
+    if part in (Activity.STARTUP, Activity.PROFILERS):
+        # Nearly all of them is before the first task.
         return _IN_ORDER.index("preparing"), (-1, part)
     return _IN_ORDER.index("tasks"), stacking_order(part)
 

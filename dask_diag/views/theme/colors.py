@@ -58,6 +58,7 @@ _AFTER_METERED = {
     Activity.RESCHEDULED: "#c9a7b4",
     Activity.GRAPH: "#8d78ad",
     Activity.STARTUP: "#d8a2fc",
+    Activity.PROFILERS: "#b763e8",
     Activity.OVERHEAD: "#757575",
     Activity.OTHER: "#a6a6a6",
     Activity.IDLE: "#e2e2e2",
