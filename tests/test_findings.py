@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import multiprocessing
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -551,18 +552,56 @@ def kill_its_process():
 
 
 @pytest.mark.parametrize("waits", [False, True])
-@pytest.mark.parametrize("how", [end_its_process, kill_its_process])
-def test_a_worker_that_dies_is_named_first(how, waits):
+@pytest.mark.parametrize(
+    ("how", "said", "advised"),
+    [
+        (end_its_process, "A worker process ended with status 3 (", "as os._exit does"),
+        (kill_its_process, "A worker process was killed by SIGKILL (", "out-of-memory killer"),
+    ],
+)
+def test_a_worker_that_dies_is_named_first(how, said, advised, waits):
     dsk = {**independent((time.sleep, 0.1), 6), ("die", 0): (how,)}
     with Profiler(waits=waits) as prof, pytest.raises(BrokenProcessPool):
         dask.multiprocessing.get(dsk, list(dsk), chunksize=1, **PROCESSES)
     first = findings(prof.recording)[0]
     assert (first.code, first.severity) == ("failed-tasks", "high")
-    assert "A worker process died" in first.evidence
+    assert first.evidence.startswith(said)
     assert "die" in first.evidence
-    assert "out-of-memory killer" in first.advice
+    assert "known to have started" not in first.evidence
+    assert advised in first.advice
+    assert ("out-of-memory" in first.advice) == (how is kill_its_process)
     assert math.isnan(first.seconds_lost)
     assert all(row["value"] >= 0 for row in activities(prof.recording).to_dicts())
+
+
+def fails_to_start():
+    raise ValueError("no licence")
+
+
+@pytest.mark.parametrize(
+    ("initializer", "arguments", "said"),
+    [
+        (fails_to_start, (), "ended with status 0, as one does that cannot start"),
+        (os._exit, (1,), "ended with status 1, as one does that cannot start"),
+        (os.abort, (), "died by SIGABRT"),
+    ],
+)
+def test_workers_that_cannot_start_ran_no_task(initializer, arguments, said):
+    context = multiprocessing.get_context("forkserver")
+    dsk = independent((time.sleep, 0.01), 4)
+    with (
+        ProcessPoolExecutor(1, context, initializer, arguments) as pool,
+        Profiler() as prof,
+        pytest.raises(BrokenProcessPool),
+    ):
+        dask.multiprocessing.get(dsk, list(dsk), pool=pool)
+    first = findings(prof.recording)[0]
+    assert first.code == "failed-tasks"
+    assert first.evidence == (
+        f"A worker process {said} (BrokenProcessPool), with 4 tasks of work in flight, none of "
+        "which is known to have started"
+    )
+    assert "out-of-memory" not in first.advice
 
 
 class NotRebuilt(Exception):

@@ -127,6 +127,7 @@ def _computations_of(
         "scheduler": constant("distributed", count),
         "cluster": constant(log.scheduler, count),
         "error": constant("", count),
+        "pool_end": constant("", count),
     }
     columns = tables.Computations.schema
     unknown = {name: _unknown(column.kind, count) for name, column in columns.items()}

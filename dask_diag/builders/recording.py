@@ -93,6 +93,7 @@ def computations_table(computations: Sequence[ComputationInfo], now: float) -> t
             "cluster": constant("", len(computations)),
             "call_site": Categorical.of(computation.call_site for computation in computations),
             "error": Categorical.of(computation.error for computation in computations),
+            "pool_end": Categorical.of(computation.pool_end for computation in computations),
         }
     )
 

@@ -19,6 +19,7 @@ from dask_diag.capture.tasks.keys import Keys
 from dask_diag.capture.tasks.planned import count_functions, tasks_not_submitted
 from dask_diag.capture.tasks.remote_task import take_measurement
 from dask_diag.capture.tasks.task_thread import this_thread
+from dask_diag.capture.worker_starts import end_of_pool
 
 __all__ = ["count_end", "finish"]
 
@@ -52,7 +53,7 @@ def count_end(computation: Computation) -> None:
 def _publish(computation: Computation, failed: bool) -> None:
     computation.done_at_end = computation.tasks_done()
     computation.threads.stop()
-    error = _failure_of(computation) if failed else ""
+    error, end = _failure_of(computation) if failed else ("", "")
     # If it failed, others of its tasks go on: none is to start or stop after the computation does.
     in_flight = computation.in_flight()
     usage, stop = computation.usage_before.until_now(), perf_counter()
@@ -68,6 +69,7 @@ def _publish(computation: Computation, failed: bool) -> None:
             usage,
             pools,
             error=error,
+            pool_end=end,
             not_run=not_run,
             own_threads_cpu=take_cpu_of_own_threads(),
         ),
@@ -84,12 +86,14 @@ def _tasks_not_run(computation: Computation) -> Mapping[str, int]:
     return count_functions(tasks_not_submitted(computation.state), computation.dsk)
 
 
-def _failure_of(computation: Computation) -> str:
-    """The type of the exception by which it ends, noted at the task that raised it."""
+def _failure_of(computation: Computation) -> tuple[str, str]:
+    """The type of the exception by which it ends, noted at its task, and how a pool broke."""
     error = sys.exc_info()[1]
     name = type(error).__name__ if error is not None else NOT_KNOWN
     measurement = take_measurement(error)
-    key = measurement.key if measurement else scheduler_locals().get("key")
+    scheduler = scheduler_locals()
+    key = measurement.key if measurement else scheduler.get("key")
+    pool_end = end_of_pool(error, scheduler.get("submit"), sys._getframe())
     wrapper = computation.aside.get(key)
     if wrapper is not None and not wrapper.error:
         wrapper.error = name
@@ -98,7 +102,7 @@ def _failure_of(computation: Computation) -> str:
         elif error is not None:
             # As where its result could not be pickled.
             wrapper.failure = failure_of(error)
-    return name
+    return name, pool_end
 
 
 def _release(computation: Computation) -> None:

@@ -67,6 +67,7 @@ def info_at_end(
     pools: tuple[NativePool, ...] = (),
     *,
     error: str = "",
+    pool_end: str = "",
     not_run: Mapping[str, int] = NOTHING_LEFT,
     own_threads_cpu: float = _NAN,
 ) -> ComputationInfo:
@@ -85,6 +86,7 @@ def info_at_end(
         span=computation.span,
         scheduler=computation.scheduler,
         error=error,
+        pool_end=pool_end,
         usage=usage,
         threads=tuple(computation.threads.threads()),
         graph_bytes=computation.graph_bytes,

@@ -43,6 +43,8 @@ class ComputationInfo(NamedTuple):
         ``processes``, ``threads`` or ``synchronous``.
     error : str
         The type of the exception by which it ended.
+    pool_end : str
+        How the worker process ended that broke the pool; empty if none did, or if it is not known.
     usage : Usage
         What this process used meanwhile; thread CPU is NaN if it could not be read.
     threads : tuple of ThreadCpu
@@ -77,6 +79,7 @@ class ComputationInfo(NamedTuple):
     span: str
     scheduler: str
     error: str
+    pool_end: str
     usage: Usage
     threads: tuple[ThreadCpu, ...]
     graph_bytes: float

@@ -83,6 +83,7 @@ class ProfilerGroup:
         self._faults: list[str] = []
         self._environment: list[tuple[str, str, str]] = []
         self._entered: list[Diagnostic] = []
+        self._pid = 0
 
     def __repr__(self) -> str:
         from dask_diag.profilers.short_text import short_text
@@ -142,8 +143,11 @@ class ProfilerGroup:
         profiler.__enter__()
         self._entered.append(profiler)
 
-    def _is_of_parent(self) -> bool:
-        """Whether this is a forked child that leaves the block: what it writes is its parent's."""
+    def _is_left_to_parent(self) -> bool:
+        """Whether the block is left by a process whose parent has entered it, too, and records it.
+
+        It was forked in the block, or is a worker that runs the main module again as it starts.
+        """
         return os.getpid() != self._pid
 
     @property

@@ -8,6 +8,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING
 
+from dask_diag.capture.worker_starts import runs_main_again
 from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 from dask_diag.profilers.group import ProfilerGroup
 from dask_diag.profilers.result_metric import ResultMetric
@@ -86,13 +87,15 @@ class performance_report(ProfilerGroup):  # noqa: N801
     def __enter__(self) -> Self:
         from dask_diag.atomic_files import as_path, check_writable
 
+        if runs_main_again():
+            return self
         # Where it is now: the block may go elsewhere.
         self._path = as_path(self._filename, "filename").absolute()
         check_writable(self._path)
         return super().__enter__()
 
     def __exit__(self, *args: object) -> None:
-        if self._is_of_parent():
+        if self._is_left_to_parent():
             return
         with DeferredInterrupts(args[0] if args else None) as interrupts:
             super().__exit__(*args)

@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from dask_diag.capture.system.own_threads import OwnThread
+from dask_diag.capture.worker_starts import runs_main_again
 from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 from dask_diag.profilers.group import ProfilerGroup
 from dask_diag.profilers.result_metric import ResultMetric
@@ -118,6 +119,8 @@ class record(ProfilerGroup):  # noqa: N801
         from dask_diag.storage import Writer
 
         self._writing_failed = False
+        if runs_main_again():
+            return self
         with ExitStack() as undo:
             with DeferredInterrupts():
                 self._writer = Writer(self._path, overwrite=self._overwrite)
@@ -139,7 +142,7 @@ class record(ProfilerGroup):  # noqa: N801
         return self
 
     def __exit__(self, *args: object) -> None:
-        if self._is_of_parent():
+        if self._is_left_to_parent():
             return
         with DeferredInterrupts(args[0] if args else None):
             self._stop_thread()

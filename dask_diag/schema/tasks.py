@@ -69,6 +69,11 @@ class Computations(Schema):
     error = column.category(
         "The type of the exception that ended it, or `unknown`; empty if none did."
     )
+    pool_end = column.category(
+        "How the worker process ended that broke the pool: `exit 1`, `SIGKILL`; `unguarded` where "
+        "it could not start because it came to the same computation, for lack of "
+        "`if __name__ == '__main__'`. Empty if none did, or if it is not known."
+    )
 
 
 class Planned(Schema):

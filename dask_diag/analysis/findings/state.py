@@ -67,29 +67,72 @@ def _is_of_cluster(analysis: Analysis, task: int) -> bool:
 
 
 def _broken_pool(analysis: Analysis) -> Finding | None:
-    """A worker process that died, or whose result could not be unpickled: no task has failed."""
+    """A worker process that ended, or whose result could not be unpickled: no task has failed."""
     computations, tasks = analysis.recording.computations, analysis.recording.tasks
     broken = computations.rows(computations.error.where("BrokenProcessPool"))
     if not len(broken):
         return None
-    running_tasks = ""
-    where = NOWHERE
-    if len(tasks):
-        in_broken = tasks.computation.is_in(broken.computation.tolist())
-        unfinished = tasks.outcome.where(Outcome.UNFINISHED) & in_broken
-        names = top_functions(analysis.recording, unfinished.astype(float))
-        running = int(unfinished.sum())
-        where = where_of_tasks(analysis.recording, unfinished)
-        running_tasks = f" during {counted(running, 'task')} of {in_words(names)}"
+    in_broken = tasks.computation.is_in(broken.computation.tolist())
+    unfinished = tasks.outcome.where(Outcome.UNFINISHED) & in_broken
+    in_flight = int(unfinished.sum())
+    of_functions = in_words(top_functions(analysis.recording, unfinished.astype(float)))
+    tasks_in_flight = f"{counted(in_flight, 'task')} of {of_functions}" if in_flight else "no task"
+    # A task has a start once its result is here; of those that a dead process ran there is none.
+    has_started = bool((in_broken & ~np.isnan(tasks.start)).any())
+    what, advice = _end_of_worker(broken.pool_end.tolist()[0], has_started)
+    when = f"with {tasks_in_flight} in flight"
+    if not has_started:
+        when += ", none of which is known to have started"
     return Finding(
         "failed-tasks",
         "high",
         float("nan"),
-        f"A worker process died or was killed (BrokenProcessPool){running_tasks}",
-        "look for the out-of-memory killer in the system log, and use fewer workers or smaller "
-        "chunks; else debug these tasks alone with scheduler='synchronous'",
+        f"{what} (BrokenProcessPool), {when}",
+        advice,
         kind=MEASURED,
-        where=where,
+        where=where_of_tasks(analysis.recording, unfinished) if in_flight else NOWHERE,
+    )
+
+
+def _end_of_worker(end: str, has_started: bool) -> tuple[str, str]:
+    """How a worker process ended, and what to do."""
+    status = end.removeprefix("exit ")
+    alone = "debug these tasks alone with scheduler='synchronous'"
+    if end == "unguarded":
+        return (
+            "Worker processes ended while they started: each runs the program's file again, and "
+            "came to this computation",
+            "put what the program does under if __name__ == '__main__':, below its functions; its "
+            "stderr has the error",
+        )
+    if end == "SIGKILL":
+        return (
+            "A worker process was killed by SIGKILL",
+            "look for the out-of-memory killer in the system log, and use fewer workers or smaller "
+            f"chunks; else {alone}",
+        )
+    if end.startswith("SIG"):
+        return (
+            f"A worker process died by {end}",
+            f"{alone}: their compiled code may have failed",
+        )
+    if end in ("exit 0", "exit 1") and not has_started:
+        return (
+            f"A worker process ended with status {status}, as one does that cannot start",
+            "read the program's stderr, which shows a module that cannot be imported or an "
+            "initializer of the pool that fails; else look for a task that calls os._exit",
+        )
+    if end.startswith("exit "):
+        return (
+            f"A worker process ended with status {status}",
+            f"look for what ends the process in these tasks, as os._exit does; {alone}",
+        )
+    return (
+        "A worker process ended, and how is not known",
+        "read the program's stderr; if it says nothing, look for the out-of-memory killer in the "
+        f"system log; else {alone}"
+        if has_started
+        else "read the program's stderr: as far as is known, worker processes could not start",
     )
 
 

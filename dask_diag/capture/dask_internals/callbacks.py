@@ -24,6 +24,7 @@ from dask_diag.capture.dask_internals.calls import (
 )
 from dask_diag.capture.dask_internals.graph import CallbackTuple
 from dask_diag.capture.dask_internals.stack import is_in_computation
+from dask_diag.capture.worker_starts import runs_main_again
 
 __all__ = ["distributed_client", "hold", "release", "sees_overlapping_computes"]
 
@@ -43,8 +44,11 @@ def sees_overlapping_computes() -> bool:
 def hold(callback: CallbackTuple) -> bool:
     """Make a diagnostic's callback active for every computation that starts from now on.
 
-    Returns whether none was held before.
+    Returns whether none was held before. In a worker process that only runs the main module again,
+    it is not held.
     """
+    if runs_main_again():
+        return False
     with _lock:
         is_first = not _activations
         _install()
