@@ -145,7 +145,8 @@ class _Taken:
     """The CPU seconds of this package's own threads that have been taken."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        # A signal may interrupt who holds it, and register a profiler.
+        self.lock = threading.RLock()
         self.cpu = 0.0
 
 
