@@ -198,6 +198,7 @@ AT_IMPORT = (
     "dask_diag.profilers.on_clusters",
     *("dask_diag.capture", "dask_diag.capture.tasks*"),
     *("dask_diag.capture.computation*", "dask_diag.capture.dask_internals*"),
+    "dask_diag.capture.own_cost",
     *("dask_diag.capture.run_id", "dask_diag.capture.running", "dask_diag.capture.session"),
     *("dask_diag.capture.sampling", "dask_diag.capture.sampling.ticks"),
     *("dask_diag.capture.snapshot", "dask_diag.capture.span", "dask_diag.capture.system"),

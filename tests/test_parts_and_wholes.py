@@ -179,7 +179,7 @@ def test_eight_threads_that_compute(is_sampled):
     assert not_of_graphs_while_preparing(recording) <= preparing * (1 + 1e-9)
     own = recording.computations.own_seconds
     assert (own > 0).all()
-    # What profilers did is theirs, and no start of the program's.
+    # What profilers did is no start of the program's.
     seconds = {row["activity"]: row["value"] for row in activities(recording).to_dicts()}
     assert seconds["profilers"] > 0
     assert Analysis(recording).share_of_profilers <= 1.0

@@ -67,7 +67,7 @@ def _settle(recording: Recording, known: BoolArray, cpu: FloatArray, noncpu: Flo
 
     A thread's CPU is read from another clock than the time. One may run faster, or in steps of
     milliseconds, and a task then has more CPU than time. Other tasks of its function in the same
-    computation have that much less CPU, as far as they have any time without: their sum is true.
+    computation have that much less CPU, if they have time without it: their sum is true.
     """
     if not (known & ((cpu < 0) | (noncpu < 0))).any():
         return

@@ -1,7 +1,7 @@
 """Where the wall time went, as one bar: the phases, and in that of the tasks what workers did.
 
 What `preparing` has of imports and of worker processes that start is not the graph's: it is
-`startup`; and what it has of profilers is theirs.
+`startup`, or `profilers` for what these had to do.
 """
 
 from __future__ import annotations
