@@ -78,11 +78,11 @@ def answers(client, *ways):
     """How the next requests for data are answered, whichever worker gets them."""
     made = [Answer(way) for way in ways]
     _answers.extend(made)
-    left = iter(made)
+    turns = iter(made)
 
     def replace(get_data):
         async def answer(comm, keys, **kwargs):
-            turn = next(left, None)
+            turn = next(turns, None)
             if turn is None:
                 return await get_data(comm, keys=keys, **kwargs)
             return await turn.give(get_data, comm, keys, **kwargs)

@@ -598,6 +598,7 @@ def test_too_few_threads_says_what_was_idle_and_how_many_to_have(
     assert (finding is None) == (said is None)
     if finding:
         assert finding.evidence.startswith(f"Tasks slept or waited for I/O for {said}")
-        assert finding.advice == f"run more tasks at once: {advised}"
+        memory = "each needs its memory, which was not recorded"
+        assert finding.advice == f"run more tasks at once: {advised}; {memory}"
         assert finding.seconds_lost == pytest.approx(lost, rel=0.02)
         assert finding.severity == severity

@@ -384,14 +384,14 @@ def test_a_worker_that_dies_leaves_its_task_unfinished_and_its_times_unknown():
 
 
 class Keeps:
-    """An input that keeps the frames in which it is pickled, as who samples that thread may do."""
+    """An input that keeps the frames in which it is pickled, as a sampler may."""
 
     def __reduce__(self):
-        kept.append(sys._getframe())
+        held.append(sys._getframe())
         return int, (1,)
 
 
-kept = []
+held = []
 
 
 def test_who_keeps_the_frames_of_the_scheduler_loses_no_step_between_processes():
@@ -401,7 +401,7 @@ def test_who_keeps_the_frames_of_the_scheduler_loses_no_step_between_processes()
         with Profiler() as prof:
             assert dask.multiprocessing.get(dsk, "sum", num_workers=2) == 6
     finally:
-        kept.clear()
+        held.clear()
     steps = {}
     for row in prof.recording.transfers.to_dicts():
         steps[row["task"], row["activity"], row["side"]] = row["start"], row["stop"]

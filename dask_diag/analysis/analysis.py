@@ -19,6 +19,7 @@ from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.grouping import counts_by, rows_by
 from dask_diag.analysis.memory import memory_usage
+from dask_diag.analysis.memory_headroom import MemoryHeadroom, memory_headroom
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.simulation import Changes, Simulation, Simulator
@@ -159,6 +160,11 @@ class Analysis:
     def memory_usage(self) -> Table:
         """What memory was sampled while the tasks of each function ran."""
         return memory_usage(self.recording)
+
+    @cached_property
+    def memory_headroom(self) -> MemoryHeadroom:
+        """For how many times as many tasks at once there is memory."""
+        return memory_headroom(self.recording)
 
     @cached_property
     def cached_levels(self) -> tuple[dict[str, step_functions.Level], step_functions.Level]:

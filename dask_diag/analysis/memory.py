@@ -16,7 +16,7 @@ from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Computations
 
-__all__ = ["memory_of_all", "memory_usage"]
+__all__ = ["MemoryReadings", "memory_of_all", "memory_usage"]
 
 
 def memory_usage(recording: Recording, by: str = "function") -> Table:

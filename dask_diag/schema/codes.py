@@ -169,8 +169,8 @@ ROOTS = {
     Root.BEFORE: "The profiled thread before the first computation: imports, reading.",
     Root.GRAPH: "A thread that called dask, until the graph was made, optimized and in order.",
     Root.SCHEDULER: "Dask's scheduler on the thread that called it, without tasks.",
-    Root.BETWEEN: "The profiled thread between and after computations, and while a cluster "
-    "computes futures.",
+    Root.BETWEEN: "The profiled thread between and after computations, and while futures are "
+    "computed.",
     Root.TASKS: "Tasks, on the threads that ran them.",
 }
 """What the seconds of stack samples are divided into, in the order of time."""

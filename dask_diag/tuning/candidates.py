@@ -8,12 +8,13 @@ from math import inf
 from dask_diag.analysis.findings import Finding
 from dask_diag.analysis.findings.cpu_waits import USUAL, VARIABLES
 from dask_diag.analysis.findings.waiting import MORE_WORKERS
+from dask_diag.analysis.memory_headroom import memory_headroom
 from dask_diag.formatting import counted
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Computations
 from dask_diag.tuning.settings import Setting, is_set_already, of_parameter, variable_of
 
-__all__ = ["candidates", "codes_answered", "more_workers", "requested"]
+__all__ = ["candidates", "codes_answered", "more_workers", "most_workers_that_fit", "requested"]
 
 _ADVISED_BY = {
     "native threads": ("thread-oversubscription",),
@@ -75,11 +76,13 @@ def requested(
     return settings
 
 
-def more_workers(tried: Iterable[Setting], winners: Sequence[Setting]) -> Setting | None:
-    """Twice the number of workers of the best setting, if none had more."""
+def more_workers(
+    tried: Iterable[Setting], winners: Sequence[Setting], most_that_fit: float = inf
+) -> Setting | None:
+    """Twice the number of workers of the best setting, if none had more and there is memory."""
     most = max((setting.workers or 0 for setting in tried), default=0)
     number, scheduler = (winners[0].workers, winners[0].scheduler) if winners else (None, None)
-    if number is None or number < most or scheduler == "processes":
+    if number is None or number < most or scheduler == "processes" or 2 * number > most_that_fit:
         return None
     if not set(winners[0].changes) <= {"dask scheduler", "dask num_workers"}:
         return None
@@ -93,25 +96,37 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
         yield "native threads", Setting("native threads: 1", single)
     computations = recording.computations
     used = set(computations.scheduler.tolist())
+    now, most_that_fit = _workers_of(recording), most_workers_that_fit(recording)
+    # One that ran a task at a time has a worker for each CPU then.
+    alone = used == {"synchronous"}
+    then = max(now, int(computations.cpus.max(initial=1))) if alone else now
     for name, recorded in (
         ("processes", "processes"),
         ("threads", "threads"),
         ("sync", "synchronous"),
     ):
-        if used != {recorded}:
+        if used != {recorded} and (name == "sync" or then <= most_that_fit):
             yield name, _processes(computations) if name == "processes" else _scheduler(name)
     if "processes" in used:
         yield "chunksize", Setting("chunksize=1", config={"chunksize": "1"})
-    now = max(1, int(computations.workers.max(initial=1)))
-    if used != {"threads"}:
+    if used != {"threads"} and MORE_WORKERS * now <= most_that_fit:
         # Tasks that wait need no process of their own, which would have to start.
         yield "more threads", _with_workers("threads", MORE_WORKERS * now)
-    if used == {"synchronous"}:
+    if alone:
         return
-    most = int(computations.cpus.max(initial=1)) if "processes" in used else inf
+    most = min(computations.cpus.max(initial=1) if "processes" in used else inf, most_that_fit)
     for number in dict.fromkeys((2 * now, 4 * now, max(1, now // 2))):
         if number < now or now < number <= most:
             yield "more workers" if number > now else "fewer workers", _workers(number)
+
+
+def _workers_of(recording: Recording) -> int:
+    return max(1, int(recording.computations.workers.max(initial=1)))
+
+
+def most_workers_that_fit(recording: Recording) -> float:
+    """For the tasks of how many workers there is memory: no fewer than were recorded."""
+    return _workers_of(recording) * max(1.0, memory_headroom(recording).times)
 
 
 def _variables_of_pools(recording: Recording) -> list[str]:

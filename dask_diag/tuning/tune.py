@@ -19,7 +19,7 @@ from dask_diag.analysis.findings import Finding, findings
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.tuning.agreement import Agreement
-from dask_diag.tuning.candidates import candidates, more_workers, requested
+from dask_diag.tuning.candidates import candidates, more_workers, most_workers_that_fit, requested
 from dask_diag.tuning.function_program import write_function
 from dask_diag.tuning.measured_gains import with_measured_gains
 from dask_diag.tuning.predictions import Predictions
@@ -172,19 +172,18 @@ def tune_with(
     settings = list(unique(tried, key=lambda setting: setting.identity))
     try:
         race.run(settings)
-        _run_what_follows(race, subject)
+        _run_what_follows(race, subject, most_workers_that_fit(recording))
     except KeyboardInterrupt:
         notes.append("interrupted: this is what was measured until then")
         return replace(_result(race, recording, advised, subject, notes), is_interrupted=True)
     return _result(race, recording, advised, subject, notes)
 
 
-def _run_what_follows(race: Race, subject: str) -> None:
+def _run_what_follows(race: Race, subject: str, most_that_fit: float) -> None:
     """Try more of what helped: twice as many workers, and then all that helped together."""
     for _ in range(_DOUBLINGS):
-        more = more_workers(
-            [contestant.setting for contestant in race.contestants], _winners(race, subject)
-        )
+        tried = [contestant.setting for contestant in race.contestants]
+        more = more_workers(tried, _winners(race, subject), most_that_fit)
         if more is None or race.is_out_of_time:
             break
         race.run([more])

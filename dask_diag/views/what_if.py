@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dask_diag.formatting import amount, percent, seconds
+from dask_diag.analysis.memory_headroom import memory_headroom
+from dask_diag.formatting import amount, counted, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.schema import Activity
@@ -36,8 +37,23 @@ def notes(recording: Recording, table: Table) -> list[str]:
     has_chunks = table["kind"].where("chunks").any()
     return [
         _NOTE,
+        *_note_on_memory(recording, table),
         *[_NOTE_ON_CLUSTERS] * bool(on_cluster),
         *[_NOTE_WITHOUT_CHUNKS] * (not has_chunks),
+    ]
+
+
+def _note_on_memory(recording: Recording, table: Table) -> list[str]:
+    """For how many workers there is memory, if that is known and the table has more."""
+    numbers = table.rows(table["kind"].where("workers"))["name"].tolist()
+    asked = [int(number) for number in numbers if number.isdecimal()]
+    recorded = max(int(recording.computations.workers.max(initial=1)), 1)
+    most = max(memory_headroom(recording).times, 1.0) * recorded
+    if most >= max(asked, default=0):
+        return []
+    return [
+        "By the memory that was recorded, there is memory for the tasks of "
+        f"{counted(int(most), 'worker')} at most: what is predicted for more would not fit."
     ]
 
 

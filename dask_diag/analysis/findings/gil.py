@@ -172,8 +172,9 @@ def _share_of_scheduler(analysis: Analysis) -> float:
 def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
     """Worker processes, if they are predicted to help; else why not, and what else may."""
     if analysis.on_cluster:
-        if int(analysis.recording.workers.threads.max(initial=0)) == 1:
-            # It takes turns with what its worker sends and receives.
+        alone = int(analysis.recording.workers.threads.max(initial=0)) == 1
+        # It takes turns with what its worker sends and receives. And each process needs memory.
+        if alone or analysis.memory_headroom.times <= 1:
             return RELEASE
         return f"{RELEASE}; or run more worker processes with fewer threads each: {MORE_PROCESSES}"
     has_sizes = analysis.simulator.result_sizes is not None

@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.cpu_accounting import cpus_of_others
-from dask_diag.analysis.findings.advice import together
+from dask_diag.analysis.findings.advice import memory_not_recorded, together
 from dask_diag.analysis.findings.children import cpus_used, seconds_of_children
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import in_words
@@ -71,7 +71,8 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
         lost,
         f"Tasks {_waited_for(analysis, waited, for_threads)} for {percent(share)} of their time, "
         f"while {_idle(analysis)}. Mostly: {in_words(where.functions)}",
-        f"run more tasks at once: {_with_threads(analysis, workers)}",
+        f"run more tasks at once: {_with_threads(analysis, workers)}"
+        f"{memory_not_recorded(analysis.memory_headroom)}",
         kind=ABOUT,
         where=where,
     )
@@ -123,7 +124,10 @@ def _waited_for(analysis: Analysis, waited: float, for_threads: float) -> str:
 
 
 def _workers_worth_having(analysis: Analysis, waited: float) -> tuple[int, float]:
-    """How many workers gain most of what can be gained, and what they gain by the simulator."""
+    """How many workers gain most of what can be gained, and what they gain by the simulator.
+
+    That is, of those for whose tasks there is memory.
+    """
     now = max(1, round(analysis.workers))
     # CPUs that are busy do no more: programs that tasks started use them, too, and these cannot
     # have those of other programs, as tasks may that only wait.
@@ -134,9 +138,10 @@ def _workers_worth_having(analysis: Analysis, waited: float) -> tuple[int, float
     gains = [
         (times * now, min(_gained_in_threads(analysis, times * now), most))
         for times in TIMES_AS_MANY
+        if times <= analysis.memory_headroom.times
     ]
     # Of a chain, more may be predicted to take a little longer.
-    largest = max(0.0, *(gain for _, gain in gains))
+    largest = max([0.0, *(gain for _, gain in gains)])
     enough = (pair for pair in gains if pair[1] >= MOST_OF_IT * largest)
     return next(enough, (now, 0.0))
 
@@ -156,7 +161,7 @@ def _gained_in_threads(analysis: Analysis, workers: int) -> float:
 
 def chunks_too_large(analysis: Analysis) -> Finding | None:
     """Fewer tasks than workers: some have nothing to run from the start."""
-    lost, most_workers = 0.0, 0
+    lost, most_workers, times = 0.0, 0, 1.0
     large = np.zeros(len(analysis.task_seconds), bool)
     for occupancy in analysis.occupancies:
         of_work = _tasks_with_the_work(analysis, occupancy)
@@ -174,10 +179,14 @@ def chunks_too_large(analysis: Analysis) -> Finding | None:
         lost += max(ran - float(even), 0.0)
         large[occupancy.tasks.rows[of_work]] = True
         most_workers = max(most_workers, occupancy.workers)
+        times = max(times, occupancy.workers / at_once)
     if lost < WORTH_REPORTING * analysis.wall or serial_chain(analysis) is not None:
         return None
     where = where_of_tasks(analysis.recording, large * analysis.task_seconds)
     number = int(large.sum())
+    # Smaller chunks need no more memory at once, as these would together.
+    fit = times <= analysis.memory_headroom.times
+    at_once_with_others = together(len(analysis.recording.computations)) if fit else ""
     return Finding(
         "chunks-too-large",
         severity_of_share(lost / analysis.wall),
@@ -186,8 +195,8 @@ def chunks_too_large(analysis: Analysis) -> Finding | None:
         f"{percent(MOST_OF_WORK)} or more of the work of a computation with {most_workers} "
         "workers: the others were idle. Longest: "
         f"{seconds(float(analysis.task_seconds[large].max()))}",
-        f"{together(len(analysis.recording.computations))}make chunks smaller, so that there are "
-        "several tasks for each worker",
+        f"{at_once_with_others}make chunks smaller, so that there are several tasks for each "
+        "worker",
         kind=AT_MOST,
         where=where,
     )

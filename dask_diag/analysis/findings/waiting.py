@@ -8,7 +8,7 @@ from math import isnan
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings.advice import FIND_OUT, WORTH_GAINING
+from dask_diag.analysis.findings.advice import FIND_OUT, WORTH_GAINING, memory_not_recorded
 from dask_diag.analysis.findings.children import seconds_of_children
 from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.finding import (
@@ -79,23 +79,28 @@ def io_bound(analysis: Analysis) -> Finding | None:
 
 def _more_at_once(analysis: Analysis) -> tuple[float, str]:
     """How many wall seconds more workers are predicted to save, NaN if none, and the advice."""
-    workers = MORE_WORKERS * max(1, round(analysis.workers))
-    saved = _saved_by_threads(analysis, workers)
     less = "move less data (fewer columns, compression, faster storage)"
+    headroom = analysis.memory_headroom
+    times = int(min(MORE_WORKERS, headroom.times))
+    if times < 2:
+        return float("nan"), f"{less}; more tasks at once would not fit into memory"
+    workers = times * max(1, round(analysis.workers))
+    saved = _saved_by_threads(analysis, workers)
     alone = analysis.schedulers == {"synchronous"}
     in_threads = "" if analysis.schedulers == {"threads"} else "scheduler='threads', "
     how = f"{in_threads}num_workers={workers}"
     if analysis.on_cluster:
         how = f"{workers} threads in all, Client(n_workers=..., threads_per_worker=...)"
     if isnan(saved):
-        return saved, f"{less}; or try {how}: not simulated, so it may not help"
+        unsure = "not simulated, so it may not help"
+        return saved, f"{less}; or try {how}: {unsure}{memory_not_recorded(headroom)}"
     if saved < WORTH_GAINING * analysis.computing:
         return float("nan"), (
             f"{less}; more workers cannot help: no more tasks can run at once, or CPUs are busy"
         )
     return saved, (
         f"run {'several' if alone else 'more'} tasks at once, as CPUs are free: {how} could save "
-        f"up to {seconds(saved)}; or {less}"
+        f"up to {seconds(saved)}; or {less}{memory_not_recorded(headroom)}"
     )
 
 
