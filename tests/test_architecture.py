@@ -208,6 +208,7 @@ AT_IMPORT = (
     *("dask_diag.capture.system.share_of_time", "dask_diag.capture.system.usage"),
     "dask_diag.capture.system.worker_threads",
     *("dask_diag.capture.own_cost", "dask_diag.capture.tracebacks"),
+    "dask_diag.capture.worker_starts",
     "dask_diag.capture.cluster",
     "dask_diag.capture.cluster.recorder",
 )

@@ -8,9 +8,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from time import perf_counter, sleep
 from types import FrameType
-from typing import Any
-
-from dask_diag.capture.system.parsing import parsed
 
 __all__ = ["end_of_pool", "runs_main_again"]
 
@@ -65,7 +62,7 @@ def end_of_pool(error: BaseException | None, submit: object, frame: FrameType) -
     return f"exit {status}"
 
 
-def _first_status(processes: list[Any]) -> int | None:
+def _first_status(processes: list[object]) -> int | None:
     """That of a process that ended by itself: the pool ends the others by SIGTERM.
 
     The pool's own thread is about to ask for it. Of a process of a forkserver only one can.
@@ -88,6 +85,8 @@ def _method_of(pool: object) -> str:
 
 def _is_unguarded(frame: FrameType | None) -> bool:
     """Whether worker processes that run the main module come to what it has called, too."""
+    from dask_diag.capture.system.parsing import parsed
+
     main = sys.modules.get("__main__")
     path = getattr(main, "__file__", None)
     if path is None:

@@ -18,13 +18,14 @@ from contextlib import suppress
 from functools import partial
 from mmap import mmap
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, BinaryIO, TextIO, TypeVar
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["ProgramTerminal"]
 
+R = TypeVar("R")
 _ERASED = b"\x1b[J"
 """From the cursor on; the cursor stays."""
 _DRAWN = _ERASED + b"\x1bD\x1b[A\x1b7\x1b[B\r%b\x1b8"
@@ -61,7 +62,7 @@ class ProgramTerminal:
         self._lines, self._counted = 0.0, perf_counter()
         self._ends_line = True
         self._is_off = False
-        self._buffers: list[tuple[Any, dict[str, Any]]] = []
+        self._buffers: list[tuple[BinaryIO, dict[str, object]]] = []
 
     def __enter__(self) -> Self:
         for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
@@ -151,13 +152,13 @@ class ProgramTerminal:
         with suppress(OSError):
             os.write(self._file, text)
 
-    def _is_of(self, stream: Any) -> bool:
+    def _is_of(self, stream: TextIO | None) -> bool:
         """Whether a stream writes to this terminal."""
-        if not _is_terminal(stream):
+        if stream is None or not _is_terminal(stream):
             return False
         return os.fstat(stream.fileno()).st_rdev == os.fstat(self._file).st_rdev
 
-    def _hook(self, buffer: Any) -> None:
+    def _hook(self, buffer: BinaryIO) -> None:
         """Know of all that is written: attributes of an object come before its class's methods.
 
         Ctrl-C may be raised here, after the buffer has done its work: nothing is written twice
@@ -167,23 +168,23 @@ class ProgramTerminal:
         is_buffered = hasattr(buffer, "raw")
         waits = False
 
-        def hooked_write(data: Any) -> Any:
+        def hooked_write(data: bytes) -> int:
             nonlocal waits
             waits = is_buffered
             return self._around(partial(write, data), data, shows=not is_buffered)
 
-        def hooked_flush() -> Any:
+        def hooked_flush() -> None:
             nonlocal waits
             if not waits:
                 return flush()
             waits = False
             return self._around(flush)
 
-        hooks = {"write": hooked_write, "flush": hooked_flush}
+        hooks: dict[str, object] = {"write": hooked_write, "flush": hooked_flush}
         vars(buffer).update(hooks)
         self._buffers.append((buffer, hooks))
 
-    def _around(self, write: Callable[[], Any], data: Any = b"", shows: bool = True) -> Any:
+    def _around(self, write: Callable[[], R], data: bytes = b"", shows: bool = True) -> R:
         """Write for the program; with `shows` it is on the terminal then."""
         if os.getpid() != self._process:
             # The lock may have been taken when this process was forked.
@@ -198,7 +199,7 @@ class ProgramTerminal:
                 self._show_again()
             return result
 
-    def _note(self, data: Any) -> None:
+    def _note(self, data: bytes) -> None:
         """See how the program's output goes on."""
         # What is no bytes the buffer refuses.
         with suppress(Exception):
@@ -221,7 +222,7 @@ class ProgramTerminal:
         return self._lines
 
 
-def _is_terminal(stream: Any) -> bool:
+def _is_terminal(stream: TextIO | None) -> bool:
     try:
         return stream is not None and os.isatty(stream.fileno())
     except Exception:

@@ -19,8 +19,8 @@ _SAY_WHO: Final = {
     getattr(dask.multiprocessing, "_process_get_id", None): "processes",
 }
 """The functions by which a scheduler of dask asks a worker who it is, and what kind it then is."""
-_SYNCHRONOUS: Any = getattr(dask.local, "SynchronousExecutor", ())
-_OF_A_POOL: Any = getattr(dask.local, "MultiprocessingPoolExecutor", ())
+_SYNCHRONOUS: type | tuple[()] = getattr(dask.local, "SynchronousExecutor", ())
+_OF_A_POOL: type | tuple[()] = getattr(dask.local, "MultiprocessingPoolExecutor", ())
 
 
 class SchedulerKind(NamedTuple):
@@ -47,7 +47,7 @@ def scheduler_kind(variables: Mapping[str, Any]) -> SchedulerKind:
     """Of the local variables of dask's scheduler; a scheduler that is not dask's has none."""
     executor = getattr(variables.get("submit"), "__self__", None)
     if isinstance(executor, _OF_A_POOL):
-        executor = executor.pool
+        executor = getattr(executor, "pool", None)
     workers = 0
     with suppress(TypeError, ValueError):
         workers = int(variables.get("num_workers") or 0)
