@@ -377,6 +377,6 @@ def test_plots_come_after_the_value_of_a_cell_folded(shell, monkeypatch):
         "IPython.display.publish_display_data", lambda data, **more: print("shown:", *data.values())
     )
     _, captured = shell("%%diag run\n" + COMPUTE + "total + 4")
-    value, picture = captured.stdout.index("7\n"), captured.stdout.index("<div hidden><details>")
+    value, picture = captured.stdout.index("7\n"), captured.stdout.index("<details><summary>Plots")
     assert value < picture
     assert "shown:" not in shell("total")[1].stdout

@@ -168,7 +168,8 @@ def show_in_notebook(page: Page, saved: Saved, fold: str = "") -> None:
     drawing, div, _ = notebook_content(picture)
     title = html.escape(fold)
     plots = f"<details><summary>{title}</summary>{div}</details>" if fold else div
-    said = f"<div>{saved.html()}</div><div hidden>{plots}</div>"
+    # JupyterLab takes the attribute `hidden` from what is not trusted.
+    said = f'<div>{saved.html()}</div><div style="display: none">{plots}</div>'
     said = f'<div class="dask-diag-cell">{said}</div>'
     _publish({_HTML: said, _TEXT: saved.text()})
     arguments = f"{json.dumps(picture.id)}, {json.dumps(page.fitted)}, () => {{\n{drawing}\n}}"

@@ -16,44 +16,59 @@ const WIDGETS = ".bk-input { color: #1c1e21; background-color: #ffffff; }"
 const NOT_LOADED = "This page does not have Bokeh's script: it was reloaded since. "
     + "Run bokeh.io.output_notebook(), and this cell again."
 
-// Of a picture by its id: draws it once its element is in the page, in place of what is there for
-// those who run no script; `is_fitted`, as wide as the cell, again when that gets another width.
+// Of a picture by its id: draws it when the reader comes to it, in place of what is there for those
+// who run no script; `is_fitted`, as wide as the cell, again when that gets another width.
 export function show_in_cell(id, is_fitted, draw) {
-    const started = Date.now()
-    let found = null
-    let is_asked = false
-    function look() {
-        const element = element_of(id)
-        if (element === null) {
-            const waited = Date.now() - started
-            if (waited < LONGEST) setTimeout(look, waited < MOST_WAITING ? OFTEN : SELDOM)
-            return
-        }
-        found ??= Date.now()
-        const waited = Date.now() - found
-        const is_loaded = window.Bokeh !== undefined
-        const view = Object.values(window.Bokeh?.index ?? {}).find(({el}) => element.contains(el))
-        if (view !== undefined) {
-            if (is_fitted) follow_width(element, view)
-        } else if (!is_loaded && waited > MOST_LOADING) say(element, NOT_LOADED)
-        else if (waited > MOST_WAITING) show(element, false)
-        else {
-            if (is_loaded && !is_asked) {
-                is_asked = true
-                show(element, true)
-                draw()
-            }
-            setTimeout(look, OFTEN)
-        }
-    }
-    look()
+    wait_for(() => element_of(id), LONGEST, (element) => {
+        const draw_it = () => draw_when_seen(element, is_fitted, draw)
+        wait_for(() => window.Bokeh, MOST_LOADING, draw_it, () => say(element, NOT_LOADED))
+    })
 }
 
-// Shows the plots, or what a reader without scripts sees.
-function show(element, is_drawn) {
+// Calls `then` with what `look` finds, as soon as there is something.
+function wait_for(look, most, then, otherwise = () => {}) {
+    const started = Date.now()
+    function look_again() {
+        const found = look()
+        const waited = Date.now() - started
+        if (found) then(found)
+        else if (waited > most) otherwise()
+        else setTimeout(look_again, waited < MOST_WAITING ? OFTEN : SELDOM)
+    }
+    look_again()
+}
+
+// A notebook that is opened may have many pictures, and each takes a second or more: one is drawn
+// when its place is in the window, and one that is folded when it is unfolded.
+function draw_when_seen(element, is_fitted, draw) {
     const [saved, plots] = element.closest(".dask-diag-cell").children
-    saved.hidden = is_drawn
-    plots.hidden = !is_drawn
+    function show(is_drawn) {
+        saved.style.display = is_drawn ? "none" : ""
+        plots.style.display = is_drawn ? "" : "none"
+    }
+    function show_plots() {
+        show(true)
+        draw()
+        const follow = (view) => is_fitted && follow_width(element, view)
+        wait_for(() => view_in(element), MOST_WAITING, follow, () => show(false))
+    }
+    const fold = element.closest("details")
+    if (fold !== null) {
+        show(true)
+        if (fold.open) show_plots()
+        else fold.addEventListener("toggle", show_plots, {once: true})
+        return
+    }
+    const observer = new IntersectionObserver((entries) => {
+        if (!entries.some(({isIntersecting}) => isIntersecting)) return
+        observer.disconnect()
+        show_plots()
+    })
+    observer.observe(saved)
+}
+
+function view_in(element) {
+    return Object.values(window.Bokeh.index).find(({el}) => element.contains(el))
 }
 
 function say(element, text) {
