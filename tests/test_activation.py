@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import time
@@ -359,3 +360,27 @@ def test_a_dask_that_hides_overlapping_computes_is_reported(monkeypatch):
         dask.threaded.get(DSK, "c")
     assert keys(prof) == ["b", "c"]
     assert "only the first of several overlapping computations" in " ".join(prof.summary().split())
+
+
+@pytest.mark.parametrize("get", [dask.local.get_sync, dask.threaded.get])
+@pytest.mark.parametrize("outer", [None, Profiler])
+def test_what_is_entered_in_a_task_sees_the_computations_in_it(get, outer):
+    class Keys(Callback):
+        def _start(self, dsk):
+            self.keys = list(dsk)
+
+    inner, around, prof = Keys(), Keys(), Profiler()
+
+    def nested(x):
+        with inner, prof:
+            get({"not seen by the others": (int, x)}, "not seen by the others")
+        get({"seen by none": (int, x)}, "seen by none")
+        return x
+
+    with around, outer() if outer else contextlib.nullcontext() as outermost:
+        get({"outer": (nested, 1)}, "outer")
+    assert around.keys == ["outer"]
+    assert inner.keys == ["not seen by the others"]
+    assert prof.recording.tasks.key.tolist() == inner.keys
+    if outer:
+        assert outermost.recording.tasks.key.tolist() == ["outer"]

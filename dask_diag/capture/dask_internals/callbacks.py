@@ -32,7 +32,8 @@ _NAME = "local_callbacks"
 _lock = threading.Lock()
 _dasks_own: Callable[..., object] | None = getattr(dask.local, _NAME, None)
 _activations: dict[CallbackTuple, set[CallbackTuple]] = {}
-_measured_computations = 0
+_active_at_start: list[frozenset[CallbackTuple]] = []
+"""The callbacks that were active when they started, of the computations that run."""
 _in_use_elsewhere: set[CallbackTuple] = set()
 
 
@@ -74,7 +75,7 @@ def _install() -> None:
 
 
 def _uninstall_if_unused() -> None:
-    if _activations or _measured_computations:
+    if _activations or _active_at_start:
         return
     if _dasks_own is not None:
         setattr(dask.local, _NAME, _dasks_own)
@@ -99,10 +100,7 @@ def shared_callbacks(
             _scheduler_returns(given)
         return
     began = thread_time()
-    if is_in_computation():
-        yield ()
-        return
-    own, others = _claim()
+    own, others, active = _claim(is_in_computation())
     spend_on_noting(began)
     try:
         yield (*others, *own)
@@ -110,7 +108,7 @@ def shared_callbacks(
         try:
             _scheduler_returns(own)
         finally:
-            _disclaim(others)
+            _disclaim(others, active)
 
 
 def _scheduler_returns(callbacks: Iterable[CallbackTuple]) -> None:
@@ -123,10 +121,15 @@ def _scheduler_returns(callbacks: Iterable[CallbackTuple]) -> None:
             callback[0].__self__.scheduler_returns()  # type: ignore[union-attr]
 
 
-def _claim() -> tuple[list[CallbackTuple], list[CallbackTuple]]:
-    global _measured_computations
+def _claim(
+    is_nested: bool,
+) -> tuple[list[CallbackTuple], list[CallbackTuple], frozenset[CallbackTuple]]:
+    """Our callbacks for a computation that starts, those of others, and all that are active.
+
+    One that is nested inside a task has those that were entered there: what was active before is
+    for the computation around it.
+    """
     with _lock:
-        _measured_computations += 1
         active = Callback.active
         for callback, home in _activations.items():
             # A computation that started before we were active puts back, at its end, a set without
@@ -136,16 +139,20 @@ def _claim() -> tuple[list[CallbackTuple], list[CallbackTuple]]:
                 _activations[callback] = active
         # Copied in one step: others add to it without our lock.
         everyone = tuple(active)
+        now_active = frozenset(everyone)
+        if is_nested:
+            around = frozenset().union(*_active_at_start)
+            everyone = tuple(cb for cb in everyone if cb not in around)
+        _active_at_start.append(now_active)
         own = [cb for cb in everyone if _is_dask_diags(cb)]
         others = [cb for cb in everyone if not _is_dask_diags(cb) and cb not in _in_use_elsewhere]
         _in_use_elsewhere.update(others)
-    return own, others
+    return own, others, now_active
 
 
-def _disclaim(others: list[CallbackTuple]) -> None:
-    global _measured_computations
+def _disclaim(others: list[CallbackTuple], active: frozenset[CallbackTuple]) -> None:
     with _lock:
-        _measured_computations -= 1
+        _active_at_start.remove(active)
         _in_use_elsewhere.difference_update(others)
         _uninstall_if_unused()
 
