@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE =
 NODE := $(shell command -v node 2>/dev/null)
 AXE := $(if $(NODE),node_modules/.package-lock.json)
 
-.PHONY: demo check test test-browser test-truth truth test-all test-matrix lint lint-js mutate bench docs dist test-dist gallery screenshot clean
+.PHONY: demo check test test-dask test-browser test-truth truth test-all test-matrix lint lint-js mutate bench docs dist test-dist gallery screenshot clean
 
 # Extras are installed when first needed; a stamp says which are there. Little of what is
 # installed is imported, and that compiles it, once.
@@ -36,6 +36,10 @@ test: $(VENV)/.test
 test-browser: $(VENV)/.test $(AXE)
 	sh tests/run.sh $(BIN)/python -n 2 --dist loadfile -m "browser and not truth"
 
+# dask's own tests with all profilers registered: none may fail that passes with dask's profilers.
+test-dask: $(VENV)/.test
+	$(BIN)/python -m tests.dask_suite
+
 # What is measured in real time has the machine to itself: one test at a time, and nothing beside.
 test-truth: $(VENV)/.test
 	sh tests/run.sh $(BIN)/python -m truth
@@ -47,6 +51,7 @@ truth: $(VENV)/.test
 
 # One after the other, also with make -j.
 test-all: test
+	$(MAKE) test-dask
 	$(MAKE) test-browser
 	$(MAKE) test-truth
 

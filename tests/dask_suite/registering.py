@@ -1,0 +1,44 @@
+"""A plugin of pytest: callbacks are registered while each test runs; whose, REGISTERED says."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+
+import dask
+import pytest
+
+OURS = os.environ["REGISTERED"] == "dask_diag"
+
+# Worker processes are forked from one that has imported all, which takes each of them a second.
+multiprocessing.set_forkserver_preload(
+    ["dask.bag.tests.test_bag", "dask.tests.test_multiprocessing", "dask_diag.profilers.record"]
+)
+
+
+def callbacks():
+    """All that may be registered, new for each test."""
+    if not OURS:
+        from dask.diagnostics import CacheProfiler, Profiler, ResourceProfiler
+
+        return [Profiler(), ResourceProfiler(), CacheProfiler()]
+    from dask_diag import CacheProfiler, Profiler, ProgressBar, ResourceProfiler, SamplingProfiler
+
+    return [
+        *(Profiler(waits=True), SamplingProfiler(), CacheProfiler(), ResourceProfiler()),
+        ProgressBar(out=io.StringIO()),
+    ]
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    """Profilers, active in every test; what failed in them is a failure of the test."""
+    registered = callbacks()
+    for callback in registered:
+        callback.register()
+    with dask.config.set({"multiprocessing.context": "forkserver"}):
+        yield
+    for callback in registered:
+        callback.unregister()
+    assert [fault for callback in registered if OURS for fault in callback.session.faults] == []
