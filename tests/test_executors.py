@@ -112,7 +112,7 @@ ON_THREADS = {
     ),
     "named by the user": (
         ThreadPoolExecutor,
-        lambda pool: got(dask.local.get_async, pool.submit, WORKERS, get_id=lambda: "one of mine"),
+        lambda pool: got(dask.local.get_async, pool.submit, WORKERS, get_id=lambda: "a name"),
     ),
     "processes": (ThreadPoolExecutor, lambda pool: compute(scheduler="processes", pool=pool)),
 }
@@ -129,9 +129,9 @@ def assert_as_it_was(recording, results, kind, scheduler):
     assert recording.computations.workers.tolist() == [WORKERS]
     tasks = recording.tasks
     assert len(tasks) == TASKS
-    places = zip(tasks.pid.tolist(), tasks.thread.tolist(), strict=True)
-    ran_on = dict(zip(tasks.key.tolist(), places, strict=True))
-    assert ran_on == {str(key): place for key, place in results.items()}
+    ran_on = zip(tasks.pid.tolist(), tasks.thread.tolist(), strict=True)
+    by_key = dict(zip(tasks.key.tolist(), ran_on, strict=True))
+    assert by_key == {str(key): worker for key, worker in results.items()}
     names = sorted(set(tasks.worker.tolist()))
     assert names == [f"{kind}-{n}" for n in range(len(set(results.values())))]
     for name in names:

@@ -54,11 +54,11 @@ def raising(event, error=Stop):
 
 @pytest.fixture(autouse=True)
 def as_before():
-    """No thread of ours is left, and nothing is known of a computation."""
+    """No thread of the package is left, and nothing is known of a computation."""
     before = set(threading.enumerate())
     yield
-    left = [thread for thread in set(threading.enumerate()) - before if "dask_diag" in thread.name]
-    assert left == []
+    new = set(threading.enumerate()) - before
+    assert [thread for thread in new if "dask_diag" in thread.name] == []
     assert running.running == {}
 
 
@@ -72,15 +72,15 @@ def assert_stopped(recording, error="Stop"):
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("name", PROFILERS)
 def test_what_another_callback_raises_ends_it(name, event, order, get, tmp_path):
-    ours, other = PROFILERS[name](), raising(event)
-    blocks = [ours, other] if order == "before" else [other, ours]
+    own, other = PROFILERS[name](), raising(event)
+    blocks = [own, other] if order == "before" else [other, own]
     with pytest.raises(Stop), ExitStack() as stack:
         for block in blocks:
             stack.enter_context(block)
         get(GRAPH, "y")
-    recording = ours.recording
+    recording = own.recording
     if event == "start":
-        # Those of the user's are called first: ours heard nothing of it.
+        # Those of the user's are called first: the profilers heard nothing of it.
         assert len(recording.computations) == 0
         return
     assert_stopped(recording)
@@ -157,11 +157,11 @@ def test_ctrl_c_in_a_profiler_ends_it(name, method, when, tmp_path, monkeypatch)
     for kind in (Profiler, SamplingProfiler, CacheProfiler, ResourceProfiler, ProgressBar):
         original = getattr(kind, method)
         monkeypatch.setattr(kind, method, partialmethod(interrupted, original=original))
-    with pytest.raises(KeyboardInterrupt), PROFILERS[name]() as ours:
+    with pytest.raises(KeyboardInterrupt), PROFILERS[name]() as own:
         is_computing.set()
         get_sync(GRAPH, "y")
     assert pressed
-    assert_stopped(ours.recording, "KeyboardInterrupt")
+    assert_stopped(own.recording, "KeyboardInterrupt")
 
 
 @pytest.fixture
@@ -173,10 +173,10 @@ def of_an_unknown_dask(monkeypatch):
 @pytest.mark.usefixtures("of_an_unknown_dask")
 @pytest.mark.parametrize("name", PROFILERS)
 def test_leaving_the_block_ends_it(name, tmp_path):
-    with PROFILERS[name]() as ours, raising("finish"), suppress(Stop):
+    with PROFILERS[name]() as own, raising("finish"), suppress(Stop):
         get_sync(GRAPH, "y")
     # The error was handled in the block.
-    assert_stopped(ours.recording, "unknown")
+    assert_stopped(own.recording, "unknown")
 
 
 @pytest.mark.usefixtures("of_an_unknown_dask")

@@ -224,7 +224,7 @@ class Computation:
         threads = (wrapper.thread for wrapper in tuple(self.wrappers))
         thread = ran_on_of_first(self.rows) or next(filter(None, threads), 0)
         if thread:
-            # Where a task ran tells more than the executor, which may be anything.
+            # Where a task ran says more than the executor, which may be anything.
             return "synchronous" if thread == self.thread else "threads"
         return self.kind.name if self.worker_id is None else "threads"
 

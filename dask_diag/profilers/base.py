@@ -248,7 +248,7 @@ class Diagnostic(Callback):
         except Exception:
             raise
         except BaseException:
-            # Interrupted: dask tells a callback of the end only if it could start.
+            # Interrupted: dask calls `_finish` of a callback only if it could start.
             self._end_of(begin(dsk), failed=True)
             raise
 

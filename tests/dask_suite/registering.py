@@ -9,7 +9,7 @@ import os
 import dask
 import pytest
 
-OURS = os.environ["REGISTERED"] == "dask_diag"
+OWN = os.environ["REGISTERED"] == "dask_diag"
 
 # Worker processes are forked from one that has imported all, which takes each of them a second.
 multiprocessing.set_forkserver_preload(
@@ -19,7 +19,7 @@ multiprocessing.set_forkserver_preload(
 
 def callbacks():
     """All that may be registered, new for each test."""
-    if not OURS:
+    if not OWN:
         from dask.diagnostics import CacheProfiler, Profiler, ResourceProfiler
 
         return [Profiler(), ResourceProfiler(), CacheProfiler()]
@@ -41,4 +41,4 @@ def registered():
         yield
     for callback in registered:
         callback.unregister()
-    assert [fault for callback in registered if OURS for fault in callback.session.faults] == []
+    assert [fault for callback in registered if OWN for fault in callback.session.faults] == []

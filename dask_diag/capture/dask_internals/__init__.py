@@ -7,7 +7,7 @@ Dask's local schedulers call callbacks with too little; what they lack is read h
 - ``stack`` reads local variables of dask's functions: the number of workers, the sizes of what a
   worker process was sent and sent back, what ``dask.annotate`` said of the graph; and, in tasks,
   which calls are dask's own and which function they called.
-- ``executors`` tells the kind of a scheduler by what it hands tasks to.
+- ``executors`` finds the kind of a scheduler by what it hands tasks to.
 - ``graph`` has the types of what callbacks are given.
 
 Each is guarded: where dask has changed, the diagnostics go on with what dask offers.

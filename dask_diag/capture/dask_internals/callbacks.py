@@ -112,9 +112,9 @@ def shared_callbacks(
 
 
 def _scheduler_returns(callbacks: Iterable[CallbackTuple]) -> None:
-    """Say so to the diagnostics among callbacks: they may not have been told of the end.
+    """Say so to the diagnostics among callbacks: they may not have heard of the end.
 
-    Dask tells one after the other, until one raises.
+    Dask calls one after the other, until one raises.
     """
     for callback in callbacks:
         if _is_dask_diags(callback):

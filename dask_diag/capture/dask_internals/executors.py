@@ -1,4 +1,4 @@
-"""Which kind of scheduler runs a computation, told by the executor that dask hands tasks to."""
+"""Which kind of scheduler runs a computation, by the executor that dask hands tasks to."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SchedulerKind(NamedTuple):
     workers : int
         How many tasks may run at once; 0 if not known.
     says_who : bool
-        Whether callbacks are told which thread ran a task, or it is the one that called; if not,
+        Whether dask says to callbacks which thread ran a task, or it is the caller; if not,
         tasks have to note it.
     """
 
