@@ -354,6 +354,18 @@ def test_a_graph_that_cannot_start():
     assert "Ended by an error  1 computation (RuntimeError)" in prof.summary()
 
 
+def test_an_error_of_the_scheduler_is_none_of_a_task():
+    dsk = {("a", n): (abs, n) for n in range(4)}
+    with Profiler() as prof, pytest.raises(ZeroDivisionError):
+        dask.threaded.get(dsk, list(dsk), chunksize=-1)
+    text = " ".join(prof.summary().split())
+    assert "1 computation (ZeroDivisionError in dask's scheduler: no task failed)" in text
+    fails = {("a", 0): (divmod, 1, 0)}
+    with Profiler() as prof, pytest.raises(ZeroDivisionError):
+        dask.threaded.get(fails, list(fails))
+    assert "1 computation (ZeroDivisionError)" in prof.summary()
+
+
 def test_cpu_time_of_process_workers_is_other(retried):
     def measure():
         dsk = {("spin", n): (spin, 0.2) for n in range(2)}

@@ -20,7 +20,6 @@ from dask_diag.analysis.waiting_lines import computing_lines, waiting_lines
 from dask_diag.formatting import amount, count, counted, percent, quantity, seconds, size
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.model.tables import Computations
 from dask_diag.schema import Outcome, Root
 from dask_diag.views.allocations import allocation_lines
 from dask_diag.views.escaping import shown
@@ -46,6 +45,10 @@ _METERED_SHOWN = 8
 _SHORTEST_FOR_CPU = 0.05
 """Seconds: the kernel counts what other processors do when its clock ticks, each 4 or 10 ms."""
 
+_OWN = "in dask's scheduler: no task failed"
+_ENDS_FROM_OUTSIDE = {"BrokenProcessPool", "KeyboardInterrupt", "SystemExit"}
+"""Errors that are no task's, and not the scheduler's either."""
+
 
 def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     """What is worth knowing of a recording besides its findings and its table."""
@@ -62,7 +65,7 @@ def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     yield from throughput_line(recording)
     yield from thread_lines(analysis)
     yield from _outcomes(recording.tasks)
-    yield from _computations(recording.computations)
+    yield from _computations(recording)
 
 
 def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, float]]]:
@@ -178,12 +181,23 @@ def _outcomes(tasks: Table) -> Iterator[Line]:
         )
 
 
-def _computations(computations: Computations) -> Iterator[Line]:
+def _computations(recording: Recording) -> Iterator[Line]:
+    computations, tasks = recording.computations, recording.tasks
     if not len(computations):
         return
-    errors = [error for error in computations["error"].tolist() if error]
+    failed = set(tasks.computation[tasks.outcome.where(Outcome.FAILED)].tolist())
+    # Of a computation without tasks it is not known whether one failed.
+    without_failure = set(tasks.computation.tolist()) - failed
+    rows = zip(computations.computation.tolist(), computations.error.tolist(), strict=True)
+    errors = [
+        f"{shown(error)} {_OWN}"
+        if name in without_failure and error not in _ENDS_FROM_OUTSIDE
+        else shown(error)
+        for name, error in rows
+        if error
+    ]
     if errors:
-        names = ", ".join(shown(name) for name in dict.fromkeys(errors))
+        names = ", ".join(dict.fromkeys(errors))
         yield "Ended by an error", f"{counted(len(errors), 'computation')} ({names})"
     if overlapping := int(overlap(computations).sum()):
         yield "Overlapping", f"{counted(overlapping, 'computation')} started before another stopped"
