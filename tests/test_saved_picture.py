@@ -89,7 +89,7 @@ class Drawn:
         return elements[at + 1].text
 
     def worker_seconds(self):
-        """Of each function, the seconds that its coloured area stands for, in shares of a lane."""
+        """Of each function, the seconds that its coloured area amounts to."""
         return {
             name: sum((right - left) * share for _, left, right, share in drawn)
             for name, drawn in self.rectangles.items()
@@ -126,9 +126,9 @@ def test_of_many_workers_several_share_a_lane_and_the_sentence_says_so():
     assert drawn.texts[:2] == ["3 workers", "3 workers"]
     assert "a lane for every 3 workers" in picture.caption
     # The last lane has one worker alone.
-    whole = [*[3] * 13, 1]
+    workers_in_lane = [*[3] * 13, 1]
     seconds = sum(
-        (right - left) * share * whole[lane]
+        (right - left) * share * workers_in_lane[lane]
         for of_function in drawn.rectangles.values()
         for lane, left, right, share in of_function
     )

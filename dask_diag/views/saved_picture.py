@@ -127,7 +127,7 @@ def _caption(lanes: _Lanes) -> str:
 
 
 def _legend(totals: Mapping[str, float], color_of: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The colours, and what they stand for: functions with the seconds of their tasks."""
+    """The colours and what has them: functions with the seconds of their tasks."""
     items = [
         (color, f"{shown(name, _NAME)} {seconds(totals[name])}") for name, color in color_of.items()
     ]
