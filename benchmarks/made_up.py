@@ -90,6 +90,7 @@ def recording_of(tasks: Table, workers: int) -> Recording:
         "cluster": Categorical.of([""]),
         "call_site": Categorical.of([""]),
         "error": Categorical.of([""]),
+        "pool_end": Categorical.of([""]),
     }
     none = Table({})
     return Recording(

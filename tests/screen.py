@@ -106,10 +106,13 @@ def seen_on_screen(command, *, does=None, columns=80, rows=10, cwd=None, **varia
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), terminal)
-    given = {"TERM": "xterm", "NO_COLOR": "1", **variables}
+    given = environment(**{"TERM": "xterm", "NO_COLOR": "1", **variables})
+    # Of the terminal of pytest, or of one that pytest-xdist thinks up.
+    for name in {"COLUMNS", "LINES"} - variables.keys():
+        given.pop(name, None)
     screen, screens = Screen(columns, rows), []
     deadline = time.monotonic() + 60
-    with Command(command, env=environment(**given), cwd=cwd, **streams) as child:
+    with Command(command, env=given, cwd=cwd, **streams) as child:
         os.close(terminal)
         try:
             while select.select([controller], [], [], deadline - time.monotonic())[0]:

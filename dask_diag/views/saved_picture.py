@@ -190,7 +190,7 @@ def _drawn(
     # In units of bins and steps numbers are short.
     yield (
         f'<g shape-rendering="crispEdges" transform="translate({_LEFT} {_TOP}) '
-        f'scale({inside / bins:.6g} {_STEP:g})">'
+        f'scale({round(inside / bins, 6)} {_STEP})">'
     )
     for layer, color in enumerate(colors):
         path = "".join(_rectangles(lanes.levels[:, layer : layer + 2], lanes.pitch))
@@ -226,7 +226,7 @@ def _axis(duration: float, bottom: int, inside: int) -> Iterator[str]:
     step = next(factor * step for factor in (1, 2, 5, 10) if duration <= 6 * factor * step)
     for number in range(floor(duration / step * (1 + 1e-9)) + 1):
         x = _LEFT + inside * number * step / duration
-        yield f'<path class="tick" d="M{x:.1f} {_TOP}V{bottom + 2}"/>'
+        yield f'<path class="tick" d="M{round(x, 1)} {_TOP}V{bottom + 2}"/>'
         yield _text(x, bottom + 13, seconds(number * step), "middle")
 
 
@@ -244,4 +244,4 @@ def _placed(
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.6g}" y="{y:.6g}" text-anchor="{anchor}">{escape(text)}</text>'
+    return f'<text x="{round(x, 2)}" y="{round(y, 2)}" text-anchor="{anchor}">{escape(text)}</text>'
