@@ -5,11 +5,16 @@ from __future__ import annotations
 import io
 import multiprocessing
 import os
+import signal
 
 import dask
 import pytest
 
 OWN = os.environ["REGISTERED"] == "dask_diag"
+
+# Dask's tests interrupt themselves, and would wait for ever in the background of a script, where
+# Ctrl-C is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Worker processes are forked from one that has imported all, which takes each of them a second.
 multiprocessing.set_forkserver_preload(
