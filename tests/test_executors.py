@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.pool
 import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -191,6 +193,30 @@ def test_tasks_have_the_processes_that_ran_them(profiler):
             with PROFILERS[profiler]() as prof:
                 results = run()
             assert_as_it_was(prof.recording, results, "process", "processes")
+
+
+FORKED = """
+import multiprocessing, os
+from concurrent.futures import ProcessPoolExecutor
+import dask
+from dask_diag import Profiler
+
+def pid(n):
+    return os.getpid()
+
+with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
+    with Profiler() as prof:
+        pids = dask.compute(*map(dask.delayed(pid), range(6)), scheduler=pool)
+tasks = prof.recording.tasks
+print(set(pids) == set(tasks.pid.tolist()) != {os.getpid()}, (tasks.start < tasks.stop).all())
+"""
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
+def test_processes_that_are_forked_while_a_computation_runs_do_not_run_it():
+    """In a process that has imported no more than it needs."""
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True)
+    assert done.stdout == "True True\n", done.stderr
 
 
 def fail():

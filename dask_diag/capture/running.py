@@ -59,11 +59,15 @@ def stop_listening(listener: object) -> None:
             stop_hearing_distributed()
 
 
-def _make_lock() -> None:
-    """Make a lock for the child of a fork: the old one may be held by a thread it does not have."""
+def _after_fork() -> None:
+    """Start anew in the child of a fork, where no computation of its parent runs.
+
+    The old lock may be held by a thread that the child does not have.
+    """
     global _lock
     _lock = threading.Lock()
+    running.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_make_lock)
+    os.register_at_fork(after_in_child=_after_fork)

@@ -156,7 +156,5 @@ def thread_frames() -> ThreadFrames:
 
 
 if hasattr(os, "register_at_fork"):
-    # The child of a fork has none of these threads, and may have others of the same idents. It
-    # runs no task of these computations either, though its frames may be in one.
+    # The child of a fork has none of these threads, and may have others of the same idents.
     os.register_at_fork(after_in_child=_shared.clear)
-    os.register_at_fork(after_in_child=running.clear)
