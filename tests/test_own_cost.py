@@ -262,7 +262,7 @@ def added_and_said(make, work, blocks):
 @pytest.mark.leaves_files
 @pytest.mark.parametrize("kind", ["Profiler", "three", "waits", "stacks", "record"])
 def test_what_is_said_is_at_least_what_was_added(kind, tmp_path, retried):
-    """A hundred computations of fifty tasks, as interactive programs make them."""
+    """Forty computations of fifty tasks, as interactive programs make them."""
     x = da.ones((600, 600), chunks=100).sum()
     numbers = itertools.count()
     makes = {
@@ -274,7 +274,7 @@ def test_what_is_said_is_at_least_what_was_added(kind, tmp_path, retried):
     }
 
     def work():
-        for _ in range(100):
+        for _ in range(40):
             x.compute(scheduler="threads", num_workers=2)
 
     def measure():
