@@ -18,6 +18,7 @@ from dask_diag.live.command import UNKNOWN_HUB
 from dask_diag.live.picture import picture
 from dask_diag.storage.writing import Writer
 
+from .kernels import run_notebook
 from .live_chunks import HOSTILE, chunk, provisional
 from .test_live_model import Shown, busy_model
 from .test_live_process import end_viewers, viewers_of
@@ -171,11 +172,10 @@ _ = dask.compute(*delayed, scheduler="threads", num_workers=1)
 
 def test_a_saved_notebook_has_the_last_state_and_not_the_token(tmp_path):
     nbformat = pytest.importorskip("nbformat", reason="nbclient is not installed")
-    client = pytest.importorskip("nbclient", reason="nbclient is not installed").NotebookClient
     cells = [nbformat.v4.new_code_cell(text) for text in ("%load_ext dask_diag", CELL)]
     notebook = nbformat.v4.new_notebook(cells=cells)
     try:
-        client(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+        run_notebook(notebook, tmp_path)
     finally:
         end_viewers(tmp_path / "run.diag")
     (output,) = notebook.cells[1].outputs

@@ -19,6 +19,8 @@ pytest.importorskip("IPython", reason="IPython is not installed: pip install .[t
 from dask_diag.cli.magic import DiagMagics
 from dask_diag.model.table import Table
 
+from .kernels import run_notebook
+
 pytestmark = [
     pytest.mark.once,
     pytest.mark.once,
@@ -311,15 +313,12 @@ def test_times_of_tables_count_from_the_first():
 
 
 def test_the_example_runs(tmp_path, monkeypatch):
-    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
     pytest.importorskip("ipykernel", reason="ipykernel is not installed")
     nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
     notebook = nbformat.read(EXAMPLE, as_version=4)
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLE.parent.parent))
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
-    nbclient.NotebookClient(
-        notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
+    run_notebook(notebook, tmp_path)
     outputs = {cell.id: str(cell.get("outputs", "")) for cell in notebook.cells}
     assert "tasks on" in outputs["diag"]
     assert "application/vnd.bokehjs" in outputs["diag"]

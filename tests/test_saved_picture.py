@@ -17,6 +17,7 @@ from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.saved_picture import saved_picture
 
+from .kernels import run_notebook
 from .recordings import NOTHING, example
 from .tables import filled_table
 
@@ -191,7 +192,6 @@ visualize(load("none.diag"), save=False);
 def saved(tmp_path_factory):
     """The cells of a notebook that was run and saved."""
     nbformat = pytest.importorskip("nbformat", reason="nbclient is not installed")
-    client = pytest.importorskip("nbclient", reason="nbclient is not installed").NotebookClient
     folder = tmp_path_factory.mktemp("saved")
     many = example(100_000)
     function = Categorical(many.tasks.function.codes, [HOSTILE, "lone"])
@@ -203,7 +203,7 @@ def saved(tmp_path_factory):
     notebook = nbformat.v4.new_notebook(cells=cells)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
-        client(notebook, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
+        run_notebook(notebook, folder)
     nbformat.write(notebook, folder / "saved.ipynb")
     yield nbformat.read(folder / "saved.ipynb", as_version=4).cells
     for path in folder.iterdir():
