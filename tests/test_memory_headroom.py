@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from dask_diag import findings, load, record
+from dask_diag.analysis.memory_headroom import workers_that_fit
 from dask_diag.analysis.what_if import what_if
-from dask_diag.tuning.candidates import candidates, more_workers, most_workers_that_fit
+from dask_diag.tuning.candidates import candidates, more_workers
 from dask_diag.tuning.settings import Setting
 from dask_diag.views.what_if import what_if_summary
 
@@ -195,7 +196,7 @@ def test_tune_tries_no_more_workers_than_fit():
     assert not {"4 workers", "8 workers"} & names(with_memory(made, 100, 300, 600))
     assert "1 worker" in names(with_memory(made, 100, 300, 600))
     best = Setting("4 workers", config={"num_workers": "4"})
-    most = most_workers_that_fit(with_memory(made, 100, 300, 1000))
+    most = workers_that_fit(with_memory(made, 100, 300, 1000))
     assert more_workers([best], [best], most) is None
     assert more_workers([best], [best]).workers == 8
 

@@ -11,18 +11,19 @@ from dataclasses import replace
 import dask
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dask_diag import Profiler, activities, context_meter, findings
+from dask_diag import Profiler, activities, context_meter, findings, summary
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.headline import headline
-from dask_diag.schema import WAITS
+from dask_diag.schema import ACTIVITIES, WAITS
 
 from .tables import filled_table
 from .test_finding_thresholds import Task, run, with_waits
 
-LABELS = ["jet_selection", "I/O", "thread-cpu"]
+LABELS = ["jet_selection", "I/O", *ACTIVITIES]
+"""Also names of activities: a user knows none of them."""
 
 
 def said(recording):
@@ -31,6 +32,8 @@ def said(recording):
 
 
 @settings(max_examples=40)
+@example(None, 0.1, "processes", [(n, "serialize", 0.9, 0.0) for n in range(8)], True)
+@example("gil-wait", 0.1, "threads", [(n, "gil-wait", 0.9, 0.0) for n in range(8)], True)
 @given(
     waited=st.sampled_from([None, *WAITS]),
     cpu=st.floats(0, 1),
@@ -53,8 +56,8 @@ def test_metered_recordings_have_the_findings_of_those_that_are_not(
         "task": [task for task, *_ in metered],
         "activity": [label for _, label, *_ in metered],
         "unit": ["seconds"] * len(metered),
-        "value": [seconds / 8 for *_, seconds, _ in metered],
-        "cpu": [seconds * share / 8 if has_cpu else np.nan for *_, seconds, share in metered],
+        "value": [seconds for *_, seconds, _ in metered],
+        "cpu": [seconds * share if has_cpu else np.nan for *_, seconds, share in metered],
     }
     assert said(replace(plain, metrics=filled_table("metrics", metrics))) == said(plain)
 
@@ -75,6 +78,9 @@ def test_what_is_metered_stays_an_activity_of_its_own():
     assert seconds["gil-wait"] == pytest.approx(0.75)
     assert seconds["thread-cpu"] == pytest.approx(0.45)
     assert sum(seconds.values()) == pytest.approx(2.0)
+    # Of 0.8 s one sixteenth was on a CPU.
+    text = " ".join(f"{summary(metered)}".split())
+    assert "Metered select 800 ms (6% on a CPU) Profiling" in text
 
 
 def loop(n):

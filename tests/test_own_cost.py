@@ -405,8 +405,8 @@ def test_remarks_on_the_profilers_are_shown_if_asked_for():
     assert "the sizes of 3 results" in plain
     assert "150 ms in threads, and what these slow down); 2 remarks on sampling" in plain
     assert "remarks on sampling" not in verbose
-    assert "200 ms of CPU for each of 1 computation, measured; 50.0 µs" in verbose
-    assert "50.0 µs of CPU for each of 1,000 tasks" in verbose
+    assert "200 ms of CPU a computation, measured; 50.0 µs" in verbose
+    assert "50.0 µs of CPU a task" in verbose
     assert "100 samples of CPU and memory" in verbose
     assert "1.00 ms (median), max 400 ms" in verbose
 

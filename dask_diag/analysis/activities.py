@@ -110,23 +110,19 @@ def _expect_unit(unit: str, recording: Recording) -> None:
 
 
 def seconds_by_activity(
-    recording: Recording,
-    occupied: Sequence[Occupancy] | None = None,
-    *,
-    with_labels: bool = True,
+    recording: Recording, occupied: Sequence[Occupancy] | None = None
 ) -> dict[str, float]:
     """The worker-seconds of each activity, the largest first.
+
+    Metered code is divided by what tasks did in it, not by its labels.
 
     Parameters
     ----------
     recording : Recording
     occupied : sequence of Occupancy, optional
         The recording's occupancies, if they have been computed.
-    with_labels : bool
-        Whether seconds of metered code go by its label. If not, they are divided by what tasks did
-        in them, as all others are.
     """
-    division = Division(recording, with_labels=with_labels)
+    division = Division(recording, with_labels=False)
     totals = added_up(_sums(division, SECONDS, occupied))
     seconds = {activity: amount for (_, activity), amount in totals.items()}
     return dict(sorted(seconds.items(), key=lambda item: -item[1]))

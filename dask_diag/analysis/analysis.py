@@ -63,20 +63,13 @@ class Analysis:
 
     @cached_property
     def activities(self) -> dict[str, float]:
-        """Worker-seconds of each activity, the largest first."""
+        """Worker-seconds of each activity, the largest first; `cells` has labels, too."""
         return seconds_by_activity(self.recording, self.occupancies)
-
-    @cached_property
-    def activities_without_labels(self) -> dict[str, float]:
-        """The same, with metered code divided by what tasks did in it, not by its labels."""
-        if not self.recording.metrics.unit.where("seconds").any():
-            return self.activities
-        return seconds_by_activity(self.recording, self.occupancies, with_labels=False)
 
     @cached_property
     def wall_time(self) -> Table:
         """The wall time, divided among phases and, while tasks ran, among activities."""
-        return wall_time(self.recording, self.activities_without_labels, self.occupancies)
+        return wall_time(self.recording, self.activities, self.occupancies)
 
     @cached_property
     def phases(self) -> Table:

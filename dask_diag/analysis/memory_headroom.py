@@ -12,7 +12,7 @@ from dask_diag.analysis.memory import MemoryReadings, memory_of_all
 from dask_diag.analysis.step_functions import running_computations
 from dask_diag.model.recording import Recording
 
-__all__ = ["MOST_OF_MEMORY", "MemoryHeadroom", "memory_headroom"]
+__all__ = ["MOST_OF_MEMORY", "MemoryHeadroom", "memory_headroom", "workers_that_fit"]
 
 MOST_OF_MEMORY = 0.8
 """Share of the memory that a process may use up to which more tasks at once are advised. A worker
@@ -37,6 +37,12 @@ def memory_headroom(recording: Recording) -> MemoryHeadroom:
     if len(recording.worker_events):
         times.append(1.0)
     return MemoryHeadroom(min(times, default=inf), bool(times))
+
+
+def workers_that_fit(recording: Recording) -> float:
+    """For the tasks of how many workers there is memory: no fewer than were recorded."""
+    recorded = max(1, int(recording.computations.workers.max(initial=1)))
+    return recorded * max(1.0, memory_headroom(recording).times)
 
 
 def _by_process(recording: Recording) -> Iterator[float]:

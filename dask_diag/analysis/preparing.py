@@ -79,7 +79,7 @@ def times_not_of_graphs(recording: Recording) -> list[NotOfGraphs]:
     """When imports and profilers kept dask from preparing, by computation.
 
     Profilers measure how long they took; that is put just before the first task, where most of it
-    was. In older recordings it is known of samples only. The samples of a cycle are put at its
+    was. Where that is not known, samples say it. The samples of a cycle are put at its
     beginning, as dask imports modules before it uses them. No imports where no stack was seen: what
     was one is not known then.
     """

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dask_diag.analysis.activities import seconds_by_activity
-from dask_diag.analysis.intervals import Intervals, inside, intervals, join, union
+from dask_diag.analysis.intervals import Intervals, inside, join, union
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phase_intervals
 from dask_diag.columns import Categorical
@@ -39,7 +39,7 @@ def wall_time(
     ----------
     recording : Recording
     activities : mapping of str to float, optional
-        Worker-seconds of each activity without labels, where they are known already.
+        Worker-seconds of each activity, where they are known already.
     occupied : sequence of Occupancy, optional
         The occupancies, where they are known already.
 
@@ -53,7 +53,7 @@ def wall_time(
     """
     occupied = occupancies(recording) if occupied is None else occupied
     if activities is None:
-        activities = seconds_by_activity(recording, occupied, with_labels=False)
+        activities = seconds_by_activity(recording, occupied)
     shares = _shares_while_tasks_run(activities, occupied) if len(recording.tasks) else {}
     seconds, starting = _seconds_of_phases(recording, occupied)
     parts: dict[str, float] = {}
@@ -83,7 +83,7 @@ def _seconds_of_phases(
     times: list[Intervals] = []
     for activity in (Activity.PROFILERS, Activity.STARTUP):
         before = _seconds_inside(spans, times)
-        times += [_free_for(occupancy, activity) for occupancy in occupied]
+        times += [occupancy.when(occupancy.free[activity]) for occupancy in occupied]
         if (started := _seconds_inside(spans, times) - before) > 0:
             of_starts[activity] = started
     seconds["preparing"] -= sum(of_starts.values())
@@ -94,12 +94,6 @@ def _seconds_inside(spans: Sequence[tuple[float, float]], times: list[Intervals]
     """How many seconds of some spans are in any of the intervals."""
     together = union(join(times))
     return sum(inside(start, stop, together).seconds for start, stop in spans)
-
-
-def _free_for(occupancy: Occupancy, activity: str) -> Intervals:
-    """When a worker was free for that reason."""
-    is_free = occupancy.free[activity] > 0
-    return intervals(occupancy.times[:-1][is_free], occupancy.times[1:][is_free])
 
 
 def _shares_while_tasks_run(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dask_diag.analysis.intervals import Intervals, intervals
 from dask_diag.analysis.transfers import Interval
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.schema import Activity
@@ -124,6 +125,11 @@ class Occupancy:
             Activity.IDLE: self.idle,
             Activity.OTHER: self.unknown,
         }
+
+    def when(self, workers: IntArray) -> Intervals:
+        """When any worker is in one of the states."""
+        is_any = workers > 0
+        return intervals(self.times[:-1][is_any], self.times[1:][is_any])
 
     def seconds(self, workers: IntArray) -> float:
         """Worker-seconds of one of the step functions."""

@@ -1,7 +1,7 @@
 """What profilers cost for each task: CPU seconds of their hooks, calibrated on this machine.
 
 Measured once per process, when a profiler is first used, in about a millisecond; on real tasks it
-would cost as much as it measures. Real tasks empty the caches, so hooks take two to five times as
+would cost as much as it measures. Real tasks empty the caches, so hooks take two to three times as
 long there. What is done as a computation starts and ends is measured instead: see ``own_cost``.
 """
 

@@ -8,13 +8,13 @@ from math import inf
 from dask_diag.analysis.findings import Finding
 from dask_diag.analysis.findings.cpu_waits import USUAL, VARIABLES
 from dask_diag.analysis.findings.waiting import MORE_WORKERS
-from dask_diag.analysis.memory_headroom import memory_headroom
+from dask_diag.analysis.memory_headroom import workers_that_fit
 from dask_diag.formatting import counted
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Computations
 from dask_diag.tuning.settings import Setting, is_set_already, of_parameter, variable_of
 
-__all__ = ["candidates", "codes_answered", "more_workers", "most_workers_that_fit", "requested"]
+__all__ = ["candidates", "codes_answered", "more_workers", "requested"]
 
 _ADVISED_BY = {
     "native threads": ("thread-oversubscription",),
@@ -96,7 +96,8 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
         yield "native threads", Setting("native threads: 1", single)
     computations = recording.computations
     used = set(computations.scheduler.tolist())
-    now, most_that_fit = _workers_of(recording), most_workers_that_fit(recording)
+    now = max(1, int(computations.workers.max(initial=1)))
+    most_that_fit = workers_that_fit(recording)
     # One that ran a task at a time has a worker for each CPU then.
     alone = used == {"synchronous"}
     then = max(now, int(computations.cpus.max(initial=1))) if alone else now
@@ -118,15 +119,6 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
     for number in dict.fromkeys((2 * now, 4 * now, max(1, now // 2))):
         if number < now or now < number <= most:
             yield "more workers" if number > now else "fewer workers", _workers(number)
-
-
-def _workers_of(recording: Recording) -> int:
-    return max(1, int(recording.computations.workers.max(initial=1)))
-
-
-def most_workers_that_fit(recording: Recording) -> float:
-    """For the tasks of how many workers there is memory: no fewer than were recorded."""
-    return _workers_of(recording) * max(1.0, memory_headroom(recording).times)
 
 
 def _variables_of_pools(recording: Recording) -> list[str]:

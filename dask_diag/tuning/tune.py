@@ -16,10 +16,11 @@ from typing import Any
 from toolz import first, keyfilter, unique, valmap
 
 from dask_diag.analysis.findings import Finding, findings
+from dask_diag.analysis.memory_headroom import workers_that_fit
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.tuning.agreement import Agreement
-from dask_diag.tuning.candidates import candidates, more_workers, most_workers_that_fit, requested
+from dask_diag.tuning.candidates import candidates, more_workers, requested
 from dask_diag.tuning.function_program import write_function
 from dask_diag.tuning.measured_gains import with_measured_gains
 from dask_diag.tuning.predictions import Predictions
@@ -172,7 +173,7 @@ def tune_with(
     settings = list(unique(tried, key=lambda setting: setting.identity))
     try:
         race.run(settings)
-        _run_what_follows(race, subject, most_workers_that_fit(recording))
+        _run_what_follows(race, subject, workers_that_fit(recording))
     except KeyboardInterrupt:
         notes.append("interrupted: this is what was measured until then")
         return replace(_result(race, recording, advised, subject, notes), is_interrupted=True)

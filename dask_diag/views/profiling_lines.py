@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import Finding
-from dask_diag.formatting import count, counted, percent, seconds
+from dask_diag.formatting import counted, percent, seconds
 from dask_diag.schema import PROFILING
 from dask_diag.views.escaping import shown
 
@@ -85,11 +85,11 @@ def _hooks(analysis: Analysis) -> Iterator[tuple[str, str]]:
     parts = []
     if not isnan(analysis.cpu_at_ends):
         each = seconds(analysis.cpu_at_ends / computations)
-        parts.append(f"{each} of CPU for each of {counted(computations, 'computation')}, measured")
+        parts.append(f"{each} of CPU a computation, measured")
     if tasks and not isnan(analysis.cpu_of_task_hooks):
         parts.append(
-            f"{seconds(analysis.cpu_of_task_hooks / tasks)} of CPU for each of {count(tasks)} "
-            "tasks, as calibrated before the first computation"
+            f"{seconds(analysis.cpu_of_task_hooks / tasks)} of CPU a task, as calibrated before "
+            "the first computation"
         )
     if parts:
         yield "Hooks", "; ".join(parts)

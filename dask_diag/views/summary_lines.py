@@ -75,11 +75,10 @@ def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, fl
     """
     if not len(analysis.recording.tasks):
         return 0.0, []
-    activities = analysis.activities_without_labels
-    total = sum(activities.values())
+    total = sum(analysis.activities.values())
     return total, [
         (shown(activity, 24), amount / total)
-        for activity, amount in activities.items()
+        for activity, amount in analysis.activities.items()
         if amount >= _SMALLEST_SHARE * total > 0
     ]
 
@@ -115,7 +114,7 @@ def _metered(recording: Recording) -> Iterator[Line]:
     cpu = metered_cpu(recording)
     parts = [
         f"{shown(activity, 24)} {seconds(value)} ({percent(cpu[activity] / value)} on a CPU)"
-        if unit == "seconds" and cpu.get(activity) is not None and value
+        if unit == "seconds" and value and activity in cpu
         else f"{shown(activity, 24)} {quantity(value, shown(unit, 24))}"
         for (activity, unit), value in list(amounts.items())[:_METERED_SHOWN]
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dask_diag.analysis.memory_headroom import memory_headroom
+from dask_diag.analysis.memory_headroom import workers_that_fit
 from dask_diag.formatting import amount, counted, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -47,8 +47,7 @@ def _note_on_memory(recording: Recording, table: Table) -> list[str]:
     """For how many workers there is memory, if that is known and the table has more."""
     numbers = table.rows(table["kind"].where("workers"))["name"].tolist()
     asked = [int(number) for number in numbers if number.isdecimal()]
-    recorded = max(int(recording.computations.workers.max(initial=1)), 1)
-    most = max(memory_headroom(recording).times, 1.0) * recorded
+    most = workers_that_fit(recording)
     if most >= max(asked, default=0):
         return []
     return [

@@ -11,7 +11,7 @@ from dask_diag.analysis.findings.advice import WORTH_GAINING
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.lines import lines_sampled, named, seconds_sampled
 from dask_diag.analysis.findings.where import NOWHERE, during
-from dask_diag.analysis.intervals import intervals, join, union
+from dask_diag.analysis.intervals import join, union
 from dask_diag.analysis.phases import phase_intervals
 from dask_diag.analysis.program_lines import (
     ProgramLine,
@@ -168,10 +168,7 @@ def pool_startup(analysis: Analysis) -> Finding | None:
 
 def _seconds_starting(analysis: Analysis) -> float:
     """Seconds in which any worker was free because its process started."""
-    times = []
-    for occupied in analysis.occupancies:
-        is_starting = occupied.startup > 0
-        times.append(intervals(occupied.times[:-1][is_starting], occupied.times[1:][is_starting]))
+    times = [occupied.when(occupied.startup) for occupied in analysis.occupancies]
     return union(join(times)).seconds
 
 

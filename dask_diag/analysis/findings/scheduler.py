@@ -55,8 +55,7 @@ def scheduler_bound(analysis: Analysis) -> Finding | None:
         lost,
         f"{amount(analysis.workers)} workers waited for the scheduler for "
         f"{percent(min(waited / lasted, 1.0))} of {seconds(lasted)}{analysis.added_up}: its one "
-        f"thread handed out "
-        f"{count(tasks)} tasks, {seconds(lasted / tasks)} each",
+        f"thread handed out {count(tasks)} tasks, {seconds(lasted / tasks)} each",
         "make fewer and larger tasks (larger chunks, fused steps); more workers cannot help",
         kind=AT_MOST,
         where=during(first, stop),

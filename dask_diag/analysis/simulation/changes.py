@@ -78,8 +78,9 @@ def shares_removed(recording: Recording, remove: Collection[str]) -> dict[str, f
 
 
 def seconds_metered(recording: Recording) -> dict[str, FloatArray]:
-    """Of each task the seconds of each label that tasks metered."""
+    """Of each task the seconds of each label that tasks metered, but those named as activities."""
     metered = without_metered(recording, recording.tasks.outcome.where(Outcome.OK))[2]
+    metered = metered.rows(~metered.activity.is_in(ACTIVITIES))
     sums: dict[str, FloatArray] = {}
     _add(sums, metered.activity, metered.task, metered.value, len(recording.tasks))
     return sums

@@ -22,12 +22,7 @@ from dask_diag.capture.sampling.sampler import Listener, Subscription, sampler
 from dask_diag.capture.sampling.threads_now import TaskProbe, TaskProbes, running_tasks
 from dask_diag.capture.sampling.ticks import ALWAYS
 from dask_diag.capture.tasks.metering import runs_a_task
-from dask_diag.capture.tasks.remote_task import (
-    Departure,
-    RemoteTask,
-    Transfer,
-    running,
-)
+from dask_diag.capture.tasks.remote_task import Departure, RemoteTask, Transfer, running
 from dask_diag.capture.tasks.task_thread import NO_THREAD, TaskThread
 from dask_diag.capture.tasks.timed_task import Owner, TimedTask
 from dask_diag.capture.tracebacks import passes_errors_on, take_out_own_frames
