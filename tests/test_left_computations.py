@@ -7,7 +7,7 @@ import io
 import threading
 import weakref
 from contextlib import ExitStack, suppress
-from functools import partial, partialmethod
+from functools import partialmethod
 
 import dask
 import dask.threaded
@@ -21,18 +21,11 @@ from dask_diag import CacheProfiler, Profiler, ProgressBar, ResourceProfiler, Sa
 from dask_diag.capture import running
 from dask_diag.profilers.base import Diagnostic
 
+from .profilers import PROFILERS
+
 pytestmark = pytest.mark.leaves_files
 
 GRAPH = {"x": (sum, [1, 2]), "y": (sum, ["x", 3])}
-PROFILERS = {
-    "Profiler": Profiler,
-    "waits": partial(Profiler, waits=True),
-    "sampling": SamplingProfiler,
-    "cache": CacheProfiler,
-    "resources": partial(ResourceProfiler, dt=10),
-    "bar": lambda: ProgressBar(out=io.StringIO(), dt=10),
-    "record": partial(dask_diag.record, "run.diag"),
-}
 EVENTS = ["start", "start_state", "pretask", "posttask", "finish"]
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import gc
-import io
 import sys
 import traceback
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import dask
 import dask.multiprocessing
@@ -17,20 +15,11 @@ import numpy as np
 import pytest
 from dask.local import get_sync
 
-import dask_diag
-from dask_diag import CacheProfiler, Profiler, ProgressBar, ResourceProfiler, SamplingProfiler
+from dask_diag import Profiler
+
+from .profilers import PROFILERS
 
 pytestmark = pytest.mark.leaves_files
-
-PROFILERS = {
-    "Profiler": Profiler,
-    "waits": partial(Profiler, waits=True),
-    "sampling": SamplingProfiler,
-    "cache": CacheProfiler,
-    "resources": partial(ResourceProfiler, dt=1),
-    "bar": lambda: ProgressBar(out=io.StringIO()),
-    "record": partial(dask_diag.record, "run.diag"),
-}
 
 
 class Immutable(Exception):
