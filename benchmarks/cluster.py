@@ -30,9 +30,7 @@ from benchmarks.clusters import await_forgotten, cluster
 from dask_diag import Profiler, load, record
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.storage.blocks import ByteWriter
-from dask_diag.storage.encoding import encode_table
-from dask_diag.storage.preceding import RecentTasks
+from dask_diag.storage.codec import ByteWriter, RecentTasks, encode_table
 
 TASKS = 5_000
 PAIRS = 10

@@ -22,10 +22,10 @@ from dask.local import get_sync
 from benchmarks.measured import NAME, graph, recording_of
 from dask_diag import Profiler, Recording
 from dask_diag.capture import computation
-from dask_diag.capture.tasks.dependencies import Dependencies
-from dask_diag.profilers.group import ProfilerGroup
-from dask_diag.profilers.record import record
-from dask_diag.storage import load, save
+from dask_diag.capture.log import Dependencies
+from dask_diag.profilers.record import ProfilerGroup, record
+from dask_diag.storage.read import load
+from dask_diag.storage.write import save
 
 TASKS = 1_000_000
 STREAMED = 100_000

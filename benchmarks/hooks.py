@@ -21,12 +21,12 @@ from dask.threaded import get
 
 from benchmarks.cases import no_ops
 from benchmarks.real import THREADS, WORKS
-from dask_diag.capture.result_sizes import ResultSizes
-from dask_diag.capture.sampling.probed_task import ProbedTask
-from dask_diag.capture.sampling.stack_probe import StackProbe
-from dask_diag.capture.sampling.wait_probe import WaitProbe
+from dask_diag.capture.results import ResultSizes
 from dask_diag.profilers.profiler import Profiler
 from dask_diag.profilers.record import record
+from dask_diag.sampling.probes import ProbedTask
+from dask_diag.sampling.stacks import StackProbe
+from dask_diag.sampling.waits import WaitProbe
 
 TASKS = 5_000
 Seconds = dict[str, list[float]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.builders.constants import on_local_schedulers
+from dask_diag.capture.workers_table import on_local_schedulers
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table

@@ -155,7 +155,7 @@ def cost(graph: Graph, keys: Any, side: Side) -> Cost:
 
 def own_cpu_so_far() -> float:
     """CPU seconds of the profilers' threads that have ended."""
-    from dask_diag.capture.system.own_threads import OwnThreads
+    from dask_diag.system.periodic import OwnThreads
 
     return sum(OwnThreads.now().ended.values())
 

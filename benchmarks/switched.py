@@ -24,7 +24,7 @@ from dask.utils import key_split
 
 from benchmarks.real import THREADS, WORKS
 from dask_diag import CacheProfiler, Profiler, ResourceProfiler, SamplingProfiler
-from dask_diag.profilers.group import ProfilerGroup
+from dask_diag.profilers.record import ProfilerGroup
 
 BLOCK = 40
 """Tasks for which hooks stay on, or off: few beside those of a computation, many beside threads."""

@@ -11,28 +11,28 @@ from dask_diag.errors import DiagnosticError
 
 if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
-    from dask_diag.analysis.allocations import peak_allocations
     from dask_diag.analysis.critical_path import critical_path
-    from dask_diag.analysis.findings import Finding, Where, findings
-    from dask_diag.analysis.memory import memory_usage
-    from dask_diag.analysis.simulation import simulate
+    from dask_diag.analysis.findings.rule import Finding, Where
+    from dask_diag.analysis.findings.rules import findings
+    from dask_diag.analysis.memory import memory_usage, peak_allocations
+    from dask_diag.analysis.simulation.simulate import simulate
     from dask_diag.analysis.throughput import throughput
     from dask_diag.analysis.waits import waits
     from dask_diag.analysis.what_if import what_if
-    from dask_diag.capture.span import span
-    from dask_diag.capture.tasks.metering import context_meter
+    from dask_diag.capture.log import span
+    from dask_diag.capture.metrics import context_meter
     from dask_diag.model.recording import Recording, combine
     from dask_diag.profilers.cache import CacheProfiler
     from dask_diag.profilers.memory import MemorySampler
-    from dask_diag.profilers.performance_report import performance_report
     from dask_diag.profilers.profiler import Profiler
     from dask_diag.profilers.progress import ProgressBar
-    from dask_diag.profilers.record import record
+    from dask_diag.profilers.record import performance_report, record
     from dask_diag.profilers.resources import ResourceProfiler
     from dask_diag.profilers.sampling import SamplingProfiler
-    from dask_diag.storage import load, save
+    from dask_diag.storage.read import load
+    from dask_diag.storage.write import save
     from dask_diag.tuning.tune import tune
-    from dask_diag.views.exports import export
+    from dask_diag.views.exports.export import export
     from dask_diag.views.report.page import report
     from dask_diag.views.summary import summary
     from dask_diag.views.visualize import visualize
@@ -74,29 +74,29 @@ __all__ = [
 
 _WHEN_FIRST_USED = {
     "CacheProfiler": "dask_diag.profilers.cache",
-    "Finding": "dask_diag.analysis.findings",
+    "Finding": "dask_diag.analysis.findings.rule",
     "MemorySampler": "dask_diag.profilers.memory",
     "Profiler": "dask_diag.profilers.profiler",
     "ProgressBar": "dask_diag.profilers.progress",
     "Recording": "dask_diag.model.recording",
     "ResourceProfiler": "dask_diag.profilers.resources",
     "SamplingProfiler": "dask_diag.profilers.sampling",
-    "Where": "dask_diag.analysis.findings",
+    "Where": "dask_diag.analysis.findings.rule",
     "activities": "dask_diag.analysis.activities",
     "combine": "dask_diag.model.recording",
-    "context_meter": "dask_diag.capture.tasks.metering",
+    "context_meter": "dask_diag.capture.metrics",
     "critical_path": "dask_diag.analysis.critical_path",
-    "export": "dask_diag.views.exports",
-    "findings": "dask_diag.analysis.findings",
-    "load": "dask_diag.storage",
+    "export": "dask_diag.views.exports.export",
+    "findings": "dask_diag.analysis.findings.rules",
+    "load": "dask_diag.storage.read",
     "memory_usage": "dask_diag.analysis.memory",
-    "peak_allocations": "dask_diag.analysis.allocations",
-    "performance_report": "dask_diag.profilers.performance_report",
+    "peak_allocations": "dask_diag.analysis.memory",
+    "performance_report": "dask_diag.profilers.record",
     "record": "dask_diag.profilers.record",
     "report": "dask_diag.views.report.page",
-    "save": "dask_diag.storage",
-    "simulate": "dask_diag.analysis.simulation",
-    "span": "dask_diag.capture.span",
+    "save": "dask_diag.storage.write",
+    "simulate": "dask_diag.analysis.simulation.simulate",
+    "span": "dask_diag.capture.log",
     "summary": "dask_diag.views.summary",
     "throughput": "dask_diag.analysis.throughput",
     "tune": "dask_diag.tuning.tune",

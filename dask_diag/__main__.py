@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dask_diag.cli import main
+from dask_diag.cli.main import main
 
 if __name__ == "__main__":
     main(prog_name="dask-diag")

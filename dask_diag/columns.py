@@ -10,20 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "Array",
-    "BoolArray",
-    "Categorical",
-    "FloatArray",
-    "IntArray",
-    "PrefixStrings",
-    "Rows",
-    "Values",
-    "concatenate",
-    "read_only",
-    "smallest_integers",
-]
-
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -8,8 +8,6 @@ from typing import Any
 import dask.config
 import yaml
 
-__all__ = ["load_defaults", "setting"]
-
 _FILE = Path(__file__).with_name("diag.yaml")
 
 

@@ -1,19 +1,10 @@
-"""What this package raises: one base class, so that a caller can catch it all."""
+"""Errors that users see, checks of what users pass in, and optional libraries."""
 
 from __future__ import annotations
 
-__all__ = [
-    "ArgumentTypeError",
-    "ArgumentValueError",
-    "DiagnosticError",
-    "MissingDependencyError",
-    "NotRegisteredError",
-    "RecordingFileError",
-    "SchemaError",
-    "TaskNotRetainedError",
-    "UnknownColumnError",
-    "UnknownKeywordError",
-]
+from importlib import import_module
+from math import isfinite
+from typing import Any
 
 
 class DiagnosticError(Exception):
@@ -54,3 +45,62 @@ class UnknownColumnError(DiagnosticError, KeyError):
 
 class UnknownKeywordError(DiagnosticError, AttributeError):
     """A keyword was given that neither a picture nor bokeh's figure knows."""
+
+
+def number(name: str, value: float, meaning: str, above: float, or_equal: bool = False) -> float:
+    """`value`, if it is a finite number above a bound.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is not a number.
+    ArgumentValueError
+        If it is not finite, or not above the bound.
+    """
+    bound = f"{'at least' if or_equal else 'above'} {above:g}"
+    message = f"{name}: expected {meaning}, a number {bound}, found {value!r}"
+    try:
+        fits = isfinite(value) and (value >= above if or_equal else value > above)
+    except (TypeError, OverflowError):
+        raise ArgumentTypeError(message) from None
+    if not fits:
+        raise ArgumentValueError(message)
+    return value
+
+
+def text(name: str, value: object, example: str) -> str:
+    """`value`, if it is text.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is not.
+    """
+    if not isinstance(value, str):
+        raise ArgumentTypeError(f"{name}: expected text, such as {example!r}, found {value!r}")
+    return value
+
+
+def import_optional(module: str, by: str, instead: str) -> Any:
+    """A module of an optional library.
+
+    Parameters
+    ----------
+    module : str
+    by : str
+        What needs it, for the error.
+    instead : str
+        What does without it, for the error.
+
+    Raises
+    ------
+    MissingDependencyError
+        If it is not installed; the message has the line that installs it.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        library = module.partition(".")[0]
+        raise MissingDependencyError(
+            f"{by} needs {library}: pip install {library}; {instead}"
+        ) from error

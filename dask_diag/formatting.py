@@ -10,8 +10,6 @@ from __future__ import annotations
 from decimal import ROUND_HALF_UP, Context, Decimal
 from math import isfinite, isnan
 
-__all__ = ["BYTES", "amount", "count", "counted", "percent", "quantity", "seconds", "size"]
-
 BYTES = "bytes"
 """The unit whose amounts are shown as sizes."""
 

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from dask_diag.analysis.findings import CODES, findings
+from dask_diag.analysis.findings.rules import CODES, findings
 from dask_diag.analysis.memory import memory_of_all
 from dask_diag.analysis.step_functions import seconds_computing
 from dask_diag.formatting import seconds, size
-from dask_diag.profilers.group import ProfilerGroup
-from dask_diag.profilers.record import record
+from dask_diag.profilers.record import ProfilerGroup, record
 from dask_diag.views.summary import summary
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
     from dask_diag.model.recording import Recording
 
-__all__ = ["Limits", "RecordedTest", "limits_of"]
 
 _INTERVAL = 0.05
 """Seconds between samples of memory: tests are short."""

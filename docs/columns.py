@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from dask_diag import schema
+from dask_diag.model import codes, schema
 
 PAGE = Path(__file__).with_name("columns.rst")
 HEAD = """\
@@ -18,13 +18,13 @@ Times are seconds of ``time.perf_counter()``; add ``recording.epoch`` for second
 number that is not known is NaN. :doc:`numbers` says how each is measured.
 """
 WORDS = {
-    "States of a recording": schema.STATES,
-    "Phases of a running computation": schema.PROGRESS_PHASES,
-    "Kinds of threads": schema.THREAD_KINDS,
-    "Outcomes of a task": schema.OUTCOMES,
-    "Activities of a worker": schema.ACTIVITIES,
-    "Events of a worker": schema.WORKER_EVENTS,
-    "Roots of stack samples": schema.ROOTS,
+    "States of a recording": codes.STATES,
+    "Phases of a running computation": codes.PROGRESS_PHASES,
+    "Kinds of threads": codes.THREAD_KINDS,
+    "Outcomes of a task": codes.OUTCOMES,
+    "Activities of a worker": codes.ACTIVITIES,
+    "Events of a worker": codes.WORKER_EVENTS,
+    "Roots of stack samples": codes.ROOTS,
 }
 
 

@@ -47,7 +47,7 @@ os.environ.setdefault("BOKEH_VALIDATE_DOC", "no")
 remember_defaults()
 
 # The profiler of distributed reads frames while Python 3.11 may collect garbage, which can leave a
-# program standing still: see `dask_diag/capture/system/frames.py`.
+# program standing still: see `dask_diag/system/code.py`.
 if sys.version_info[:2] == (3, 11):
     os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
     dask.config.set({"distributed.worker.profile.enabled": False})
@@ -229,8 +229,8 @@ def pytest_collection_finish():
 @pytest.fixture
 def without_plots():
     """Reports have no plots, which take most of their time: for tests of what else is in them."""
+    from dask_diag.views.page import page_without_figures
     from dask_diag.views.report import page
-    from dask_diag.views.theme.page import page_without_figures
 
     def in_words(models, resources, frame, title, *, fitted, **variables):
         return page_without_figures(frame, title, **variables)

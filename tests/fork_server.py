@@ -18,7 +18,7 @@ import sys
 
 IMPORTED = (
     *("dask.delayed", "dask.threaded", "dask.multiprocessing", "psutil", "numpy.ma"),
-    *("dask_diag.cli.run", "dask_diag.cli.record_options", "dask_diag.profilers.record"),
+    *("dask_diag.cli.run", "dask_diag.cli.run", "dask_diag.profilers.record"),
     *("dask_diag.views.summary", "rich._emoji_codes"),
 )
 WRITE_PAGES = {"report", "--report", "--html", "live", "--live"}

@@ -26,11 +26,11 @@ import numpy as np
 
 import dask_diag
 from dask_diag import context_meter, load, record, save
-from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.headline import headline
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
-from dask_diag.storage import Writer
+from dask_diag.storage.write import Writer
 
 from .pages import document, plain
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from dask_diag import Recording
-from dask_diag.analysis.program_lines import OWN_CALLS
-from dask_diag.schema import Activity, Root
+from dask_diag.analysis.lines import OWN_CALLS
+from dask_diag.model.codes import Activity, Root
 
 from .stacks import CORE, MAIN, recording_of_stacks
 from .tables import filled_table

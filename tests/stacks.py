@@ -6,8 +6,8 @@ import numpy as np
 
 from dask_diag import Recording
 from dask_diag.columns import Categorical
+from dask_diag.model.codes import ROOTS, Root
 from dask_diag.model.table import Table
-from dask_diag.schema import ROOTS, Root
 
 from .tables import filled_table
 

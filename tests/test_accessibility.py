@@ -10,10 +10,10 @@ import pytest
 
 from dask_diag import MemorySampler, performance_report, visualize
 from dask_diag.analysis.compare_runs import compare_runs
-from dask_diag.storage.writing import Writer
-from dask_diag.views.compare_runs import run_comparison_summary
-from dask_diag.views.comparison.page import comparison_page
-from dask_diag.views.summary_page import summary_page
+from dask_diag.storage.write import Writer
+from dask_diag.views.compare import run_comparison_summary
+from dask_diag.views.comparison import comparison_page
+from dask_diag.views.page import summary_page
 
 from .live_chunks import chunk, provisional
 from .opened_pages import new_page, settled

@@ -355,7 +355,7 @@ def test_a_distributed_client_is_reported(monkeypatch):
 
 
 def test_a_dask_that_hides_overlapping_computes_is_reported(monkeypatch):
-    monkeypatch.setattr("dask_diag.capture.dask_internals.callbacks._dasks_own", None)
+    monkeypatch.setattr("dask_diag.hooks.callbacks._dasks_own", None)
     with Profiler() as prof:
         dask.threaded.get(DSK, "c")
     assert keys(prof) == ["b", "c"]

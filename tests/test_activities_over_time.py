@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_diag import load
-from dask_diag.analysis.activities_over_time import NO_TASK, activities_over_time
-from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.over_time import NO_TASK, activities_over_time
 from dask_diag.columns import Categorical
-from dask_diag.schema import Activity, Outcome
+from dask_diag.model.codes import Activity, Outcome
 
 from .tables import filled_table
 from .test_worker_layers import recording_of as recording_of_cpu

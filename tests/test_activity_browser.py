@@ -8,8 +8,8 @@ import dask.local
 import pytest
 
 from dask_diag import Profiler, activities, context_meter, visualize
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.views.plots.activities.bars import numbers_of
+from dask_diag.analysis.facts import Analysis
+from dask_diag.views.plots.activities import numbers_of
 
 from .javascript import needs_node
 from .opened_pages import DRAWN as PAGE_DRAWN

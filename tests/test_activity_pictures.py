@@ -22,18 +22,18 @@ from dask_diag import (
     visualize,
 )
 from dask_diag.analysis.activities import cells, execute_metrics
-from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.facts import Analysis
 from dask_diag.columns import Categorical
-from dask_diag.schema import WORKER_ACTIVITIES, Activity
+from dask_diag.model.codes import WORKER_ACTIVITIES, Activity
 from dask_diag.views.assets import text_of
-from dask_diag.views.plots.activities.bars import numbers_of
-from dask_diag.views.theme.colors import (
+from dask_diag.views.colors import (
     _AFTER_METERED,
     _BEFORE_METERED,
     color_of,
     color_of_activity,
     stacking_order,
 )
+from dask_diag.views.plots.activities import numbers_of
 
 from .javascript import needs_node, run_javascript
 from .tables import filled_table

@@ -24,14 +24,9 @@ from dask_diag import (
     report,
     save,
 )
-from dask_diag.analysis.memory_series import series_of
-from dask_diag.capture.system import allocation_lines, allocations
-from dask_diag.capture.system.allocation_lines import (
-    ANY_LINE_OF_DASK,
-    ANY_OWN_LINE,
-    AllocatedLine,
-    LineSums,
-)
+from dask_diag.analysis.memory import series_of
+from dask_diag.system import allocations
+from dask_diag.system.allocations import ANY_LINE_OF_DASK, ANY_OWN_LINE, AllocatedLine, LineSums
 
 from .commands import run
 
@@ -121,7 +116,7 @@ def test_in_tasks_of_a_thread_pool():
 
 
 def test_many_small_blocks_are_estimated(monkeypatch):
-    monkeypatch.setattr(allocation_lines, "_MOST_SMALL", 20_000)
+    monkeypatch.setattr(allocations, "_MOST_SMALL", 20_000)
     retained = []
 
     def run():

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import dask_diag
-from dask_diag.capture.cluster.shipping import SHIPPED
-from dask_diag.storage import save
+from dask_diag.cluster.shipping import SHIPPED
+from dask_diag.storage.write import save
 
 from .recordings import NOTHING
 
@@ -27,39 +27,32 @@ TEXT = (PACKAGE.parent / "ARCHITECTURE.rst").read_text(encoding="utf-8")
 PARAGRAPHS = dict(re.findall(r"^``(\w+)/``\n((?: {4}.*\n|\n)+)", TEXT, re.MULTILINE))
 """What the architecture says of each folder."""
 
+BASICS = {"_version", "columns", "errors", "files", "formatting"}
+RECORDING = {"hooks", "capture", "sampling", "system", "cluster", "model", *BASICS}
+READING = {"views", "analysis", "storage", "model", *BASICS}
+
 # Leaves first.
-BASICS = {
-    *("_version", "atomic_files", "columns", "errors", "formatting"),
-    *("import_optional", "schema", "validation"),
-}
 LAYERS = {
     "_version": set(),
-    "atomic_files": {"errors"},
-    "columns": set(),
+    "columns": {"errors"},
     "config": set(),
     "errors": set(),
+    "files": {"errors"},
     "formatting": set(),
-    "schema": {"schema", "columns"},
-    "validation": {"errors"},
-    "import_optional": {"errors"},
     "model": {"model", *BASICS},
-    "capture": {"capture", "errors", "formatting", "schema"},
-    "capture/cluster": {"capture/cluster", "capture", "schema", "_version"},
-    "builders": {"builders", "capture", "capture/cluster", "model", *BASICS},
+    "hooks": {"hooks", "system", "capture", "model", *BASICS},
+    "system": {"system", "model", *BASICS},
+    "capture": RECORDING,
+    "sampling": RECORDING - {"cluster"},
+    "cluster": RECORDING,
     "storage": {"storage", "model", *BASICS},
     "analysis": {"analysis", "model", *BASICS},
-    "views": {"views", "analysis", "model", *BASICS},
-    "profilers": {
-        *("profilers", "capture", "builders", "storage", "views", "analysis", "model"),
-        *("capture/cluster", "config", *BASICS),
-    },
-    "tuning": {"tuning", "storage", "views", "analysis", "model", *BASICS},
-    "live": {"live", "storage", "views", "analysis", "model", *BASICS},
-    "cli": {"cli", "live", "tuning", "profilers", "storage", "views", "analysis", "model", *BASICS},
-    "__init__": {
-        *("profilers", "capture", "storage", "views", "analysis", "model", "cli", "tuning"),
-        *BASICS,
-    },
+    "views": READING - {"storage"},
+    "profilers": {"profilers", "config", *RECORDING, *READING},
+    "tuning": {"tuning", *READING},
+    "live": {"live", *READING},
+    "cli": {"cli", "live", "tuning", "profilers", *READING},
+    "__init__": {"cli", "tuning", "profilers", "capture", *READING},
     "__main__": {"cli"},
     "pytest_limits": {"profilers", "views", "analysis", "model", *BASICS},
 }
@@ -67,13 +60,7 @@ LAYERS = {
 
 
 def layer_of(path):
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
-    return layer_of_parts(parts if len(parts) == 1 else parts[:-1])
-
-
-def layer_of_parts(parts):
-    """The first part; what captures on a cluster is a layer of its own, above capture."""
-    return "capture/cluster" if parts[:2] == ("capture", "cluster") else parts[0]
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
 @cache
@@ -111,7 +98,7 @@ MODULES = {module_of(path) for path in FILES}
 def test_imports_go_one_way():
     for path in FILES:
         for module in imports(path):
-            target = layer_of_parts(tuple(module.split(".")[1:])) if "." in module else "__init__"
+            target = module.split(".")[1] if "." in module else "__init__"
             assert target in LAYERS[layer_of(path)], f"{path} imports {module}"
 
 
@@ -133,7 +120,7 @@ def test_no_module_touches_anothers_private_names():
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dask_diag"):
                 names = [a.name for a in node.names if a.name.startswith("_") and a.name[1] != "_"]
                 assert names in ([], ["_version"]), f"{path}: imports {names}"
-            of_dask = "dask_internals" in path.parts
+            of_dask = "hooks" in path.parts
             if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not of_dask:
                 private = not node.attr.startswith("__") and node.attr not in public | own
                 assert not private or _is_of_the_interpreter(node), f"{path}: {node.attr}"
@@ -192,25 +179,15 @@ HEAVY = [
 ]
 
 AT_IMPORT = (
-    *("dask_diag._version", "dask_diag.config", "dask_diag.errors", "dask_diag.schema*"),
-    *("dask_diag.profilers", "dask_diag.profilers.base", "dask_diag.profilers.hook_cost"),
-    *("dask_diag.profilers.task_diagnostic", "dask_diag.profilers.profiler"),
-    "dask_diag.profilers.on_clusters",
-    *("dask_diag.capture", "dask_diag.capture.tasks*"),
-    *("dask_diag.capture.computation*", "dask_diag.capture.dask_internals*"),
-    "dask_diag.capture.own_cost",
-    *("dask_diag.capture.run_id", "dask_diag.capture.running", "dask_diag.capture.session"),
-    *("dask_diag.capture.sampling", "dask_diag.capture.sampling.ticks"),
-    *("dask_diag.capture.snapshot", "dask_diag.capture.span", "dask_diag.capture.system"),
-    *("dask_diag.capture.system.frames", "dask_diag.capture.system.source_files"),
-    *("dask_diag.capture.system.machine_cpu", "dask_diag.capture.system.own_threads"),
-    *("dask_diag.capture.system.thread_clocks", "dask_diag.capture.system.thread_usage"),
-    *("dask_diag.capture.system.share_of_time", "dask_diag.capture.system.usage"),
-    "dask_diag.capture.system.worker_threads",
-    *("dask_diag.capture.own_cost", "dask_diag.capture.tracebacks"),
-    "dask_diag.capture.worker_starts",
-    "dask_diag.capture.cluster",
-    "dask_diag.capture.cluster.recorder",
+    *("dask_diag._version", "dask_diag.config", "dask_diag.errors"),
+    *("dask_diag.model", "dask_diag.model.codes"),
+    *("dask_diag.profilers", "dask_diag.profilers.base", "dask_diag.profilers.profiler"),
+    "dask_diag.profilers.task_profiler",
+    *("dask_diag.hooks", "dask_diag.hooks.*"),
+    *("dask_diag.capture", "dask_diag.capture.*"),
+    "dask_diag.formatting",
+    *("dask_diag.system", "dask_diag.system.*"),
+    *("dask_diag.cluster", "dask_diag.cluster.recorder"),
 )
 """What `Profiler` needs on a local scheduler; the other public names are loaded when first used."""
 
@@ -239,7 +216,7 @@ def test_reading_a_recording_loads_no_dask(tmp_path):
     save(NOTHING, tmp_path / "run.diag")
     code = f"""
 import json, sys
-from dask_diag.cli import main
+from dask_diag.cli.main import main
 for command in (["summary"], ["throughput"], ["what-if"], ["export", "-o", "run.csv"]):
     main([*command, {str(tmp_path / "run.diag")!r}], standalone_mode=False)
 main(["compare", *[{str(tmp_path / "run.diag")!r}] * 2], standalone_mode=False)
@@ -282,7 +259,7 @@ def test_only_one_folder_touches_dasks_internals():
         "dask.highlevelgraph",
     )
     for path in FILES:
-        if "dask_internals" in path.parts:
+        if "hooks" in path.parts:
             continue
         for node in nodes_of(path):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -298,9 +275,9 @@ def test_distributed_is_imported_on_clusters_only():
         for node in _imports_at_run_time(tree_of(path))
         if "distributed" in [name.split(".")[0] for name in _names_of(node)]
     }
-    assert importing <= {f"capture/cluster/{name}.py" for name in SHIPPED}
+    assert importing <= {f"cluster/{name}.py" for name in SHIPPED}
     loaded = run(
-        "import sys, json, dask_diag.capture.cluster.preload; "
+        "import sys, json, dask_diag.cluster.preload; "
         "from dask_diag import Profiler\nwith Profiler(): pass\n"
         "print(json.dumps([m for m in sys.modules if m.startswith('distributed')]))"
     )
@@ -310,14 +287,14 @@ def test_distributed_is_imported_on_clusters_only():
 def test_what_is_shipped_to_a_scheduler_imports_what_was_shipped_before_it():
     shipped, names = set(), set()
     for name in SHIPPED:
-        tree = ast.parse((PACKAGE / f"capture/cluster/{name}.py").read_text())
+        tree = ast.parse((PACKAGE / f"cluster/{name}.py").read_text())
         of_package = {
             node.module
             for node in _imports_at_run_time(tree)
             if isinstance(node, ast.ImportFrom) and node.module.startswith("dask_diag")
         }
         assert of_package <= shipped, name
-        shipped.add(f"dask_diag.capture.cluster.{name}")
+        shipped.add(f"dask_diag.cluster.{name}")
         # They share one namespace.
         own = _defined_in(tree)
         assert not own & names, name
@@ -362,8 +339,8 @@ def test_there_is_no_more_any_than_there_was(folder):
     assert count <= MOST_ANY[folder]
 
 
-NOT_FILES = {"context_meter", "load", "python", "record", "save"}
-"""Functions and a program that the paragraphs on folders name."""
+NOT_FILES = {"python"}
+"""A program that the paragraphs on folders name."""
 
 
 @pytest.mark.parametrize("name", PARAGRAPHS)
@@ -375,9 +352,8 @@ def test_the_architecture_names_files_where_they_are(name):
 
 
 def test_the_architecture_has_a_paragraph_on_each_folder():
-    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - {"schema"}
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert set(PARAGRAPHS) == {"dask_diag", *folders}
-    assert "``schema/``" in PARAGRAPHS["dask_diag"]
 
 
 def test_the_architecture_names_what_there_is():

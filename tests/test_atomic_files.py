@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dask_diag.atomic_files import (
+from dask_diag.errors import DiagnosticError, RecordingFileError
+from dask_diag.files import (
     MANIFEST,
     as_path,
     atomic_file,
@@ -22,7 +23,6 @@ from dask_diag.atomic_files import (
     open_text,
     write_text,
 )
-from dask_diag.errors import DiagnosticError, RecordingFileError
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 

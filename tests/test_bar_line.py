@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dask_diag.profilers.bar_line import Bar, bar_line, fitted
+from dask_diag.profilers.progress import Bar, bar_line, fitted
 
 pytestmark = pytest.mark.once
 

@@ -10,7 +10,7 @@ import pytest
 
 from dask_diag import CacheProfiler, Profiler, ResourceProfiler
 from dask_diag.formatting import percent, seconds
-from dask_diag.views.comparison.page import comparison_page
+from dask_diag.views.comparison import comparison_page
 
 from .opened_pages import DRAWN, colours, frames, settled, tooltip
 from .test_compare import recording

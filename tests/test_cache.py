@@ -14,7 +14,7 @@ import pytest
 
 from dask_diag import CacheProfiler, Profiler
 from dask_diag.analysis.step_functions import cached_levels
-from dask_diag.builders.incremental_tasks import IncrementalTasks
+from dask_diag.capture.increments import IncrementalTasks
 
 CHAIN = {("a", 0): (add, 1, 2), ("b", 0): (add, ("a", 0), 1), ("c", 0): (add, ("b", 0), 1)}
 

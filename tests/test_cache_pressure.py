@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from dask_diag import Profiler
-from dask_diag.capture.system.memory_limit import limits_of_groups, memory_limit
+from dask_diag.system.processes import limits_of_groups, memory_limit
 
 from .tables import filled_table
 from .test_finding_thresholds import MB, Task, by_code, run

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from dask_diag import Profiler, load, record, report
-from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.facts import Analysis
 from dask_diag.columns import Categorical
-from dask_diag.views.recorded_code import computing_lines, first_line
+from dask_diag.views.names import computing_lines, first_line
 from dask_diag.views.report.components import Code
 from dask_diag.views.report.header import head
 

@@ -16,10 +16,10 @@ import pytest
 from dask.base import DaskMethodsMixin
 
 from dask_diag import SamplingProfiler
-from dask_diag.capture.dask_internals import calls_of_threads
-from dask_diag.capture.sampling import caller_probe
-from dask_diag.capture.sampling.threads_now import thread_frames
-from dask_diag.schema import ROOTS, Root
+from dask_diag.hooks.calls import calls_of_threads
+from dask_diag.model.codes import ROOTS, Root
+from dask_diag.sampling import callers
+from dask_diag.sampling.sampler import thread_frames
 
 INTERVAL = 0.01
 SCHEDULERS = ["sync", "threads", "processes"]
@@ -155,7 +155,7 @@ def test_a_call_that_begins_while_the_thread_is_sampled(retried, monkeypatch):
                 time.sleep(0.001)
         return frames
 
-    monkeypatch.setattr(caller_probe, "thread_frames", frames_of_before)
+    monkeypatch.setattr(callers, "thread_frames", frames_of_before)
 
     def measure():
         read.clear(), go.clear()

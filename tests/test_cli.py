@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 import dask_diag
-from dask_diag.analysis.findings import Finding
-from dask_diag.cli import main
-from dask_diag.cli.report import in_short
-from dask_diag.storage import save
+from dask_diag.analysis.findings.rule import Finding
+from dask_diag.cli.look import in_short
+from dask_diag.cli.main import main
+from dask_diag.storage.write import save
 from tests.recordings import on_an_idle_machine
 from tests.test_cli_run import python
 from tests.test_compare import around, recording
@@ -302,7 +302,7 @@ def test_help_shows_the_exit_status():
 
 def test_help_loads_nothing_heavy():
     code = (
-        "import sys, dask_diag.cli; "
+        "import sys, dask_diag.cli.main; "
         "print([m for m in ('numpy', 'bokeh', 'rich', 'pandas', 'distributed') if m in sys.modules])"
     )
     assert python("-c", code).stdout == "[]\n"

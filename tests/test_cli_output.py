@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 import dask_diag
-from dask_diag.cli import main
+from dask_diag.cli.main import main
 from dask_diag.cli.output import _IN_ASCII, print_result
-from dask_diag.storage import save
+from dask_diag.storage.write import save
 from tests.commands import COMMAND, environment, run
 from tests.programs import ROOT, SEARCHED
 from tests.test_cli_run import script
@@ -105,7 +105,7 @@ def diag(*arguments, closed=(), env=None, **streams):
 
 SEVERAL = """
 import json, sys
-from dask_diag.cli import main
+from dask_diag.cli.main import main
 
 for words in json.loads(sys.argv[1]):
     try:
@@ -136,10 +136,10 @@ def test_every_command_writes_by_the_same_functions():
     """What is shown of some commands below is true of all."""
     folder = Path(dask_diag.__file__).parent / "cli"
     # What is drawn on a terminal, and erased again, is nothing that a command prints.
-    others = {folder / name for name in ("output.py", "magic.py", "program_terminal.py")}
+    others = {folder / name for name in ("output.py", "magic.py", "terminal.py")}
     for file in {*folder.glob("*.py")} - others:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if file.name == "live.py" and ast.unparse(node) == "os.write":
+            if file.name == "look.py" and ast.unparse(node) == "os.write":
                 # To the process that started it, which reads a pipe.
                 continue
             name = getattr(node, "attr", getattr(node, "id", None))
@@ -244,7 +244,7 @@ def test_every_sign_that_is_printed_has_a_spelling_in_ascii():
     package = Path(dask_diag.__file__).parent
     printed, documentation = set(), set()
     # Plots are in pages only, and what marks a place in a text is not shown.
-    unprinted = {*package.rglob("plots/*.py"), *package.rglob("redaction/*.py")}
+    unprinted = {*package.rglob("plots/*.py"), package / "system/secrets.py"}
     for file in {*package.rglob("*.py")} - unprinted:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             # An expression comes before what is in it.

@@ -16,10 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 import dask_diag
-from dask_diag.atomic_files import MANIFEST
-from dask_diag.cli import main, run
-from dask_diag.cli.paths import distinct_names
+from dask_diag.cli.main import main
+from dask_diag.cli.output import distinct_names
+from dask_diag.cli.run import run
 from dask_diag.cli.runner import ProgramRunner
+from dask_diag.files import MANIFEST
 from tests.test_cli_run import diag
 
 pytestmark = [

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from dask_diag import load
-from dask_diag.cli import main
-from dask_diag.cli.repeat import numbered
+from dask_diag.cli.main import main
+from dask_diag.cli.run import numbered
 
 from .commands import COMMAND, Command, environment
 from .test_cli_run import diag, script

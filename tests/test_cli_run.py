@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from dask_diag import load
-from dask_diag.cli import main
+from dask_diag.cli.main import main
 
 from .commands import COMMAND, Command, environment, run
 from .terminal import in_terminal
@@ -510,7 +510,7 @@ def test_who_presses_ctrl_c_three_times_gets_no_page():
         textwrap.dedent("""
         import time
         from dask_diag.views.report import page
-        from dask_diag.cli import main
+        from dask_diag.cli.main import main
 
         def slow(*args, **options):
             print("writes", flush=True)
@@ -546,7 +546,7 @@ def test_who_presses_ctrl_c_three_times_gets_no_page():
 def test_ctrl_c_while_it_starts_ends_by_the_signal(pause):
     Path("start.py").write_text(
         textwrap.dedent("""
-        from dask_diag.cli import main
+        from dask_diag.cli.main import main
 
         print("starts", flush=True)
         main(prog_name="dask-diag")

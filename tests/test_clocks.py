@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_diag.builders.clocks import bounds_in_microseconds, to_other_clock
+from dask_diag.cluster.workers_table import bounds_in_microseconds, to_other_clock
 
 pytestmark = pytest.mark.once
 

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 pytest.importorskip("distributed")
 
 from dask_diag import Profiler
-from dask_diag.builders.clocks import error_of, to_other_clock
-from dask_diag.builders.cluster_tasks import RUN
-from dask_diag.builders.cluster_workers import readings_of
-from dask_diag.capture.cluster import scheduler_workers, worker_clock, worker_side
-from dask_diag.capture.cluster.clock import compare_clocks
+from dask_diag.cluster import clocks as clocks_module
+from dask_diag.cluster import plugin as plugin_module
+from dask_diag.cluster import worker as worker_module
+from dask_diag.cluster.clocks import compare_clocks
+from dask_diag.cluster.tasks_table import RUN
+from dask_diag.cluster.workers_table import error_of, readings_of, to_other_clock
 
 from .clusters import assert_adds_up, cluster
 from .test_cluster_many_tasks import Driver
@@ -46,8 +47,8 @@ def reads_the_clock(n):
 
 
 def test_clocks_of_workers_are_mapped_within_the_bound(monkeypatch):
-    monkeypatch.setattr(worker_side, "clock_of", lambda worker: SkewedClock())
-    monkeypatch.setattr(worker_clock, "_SECONDS_BETWEEN_PINGS", 0.1)
+    monkeypatch.setattr(worker_module, "clock_of", lambda worker: SkewedClock())
+    monkeypatch.setattr(clocks_module, "_SECONDS_BETWEEN_PINGS", 0.1)
     READ.clear()
     with cluster(workers=1) as client, Profiler() as prof:
         # Each waits on the worker while the one before runs: that does not hide a wrong clock.
@@ -80,7 +81,7 @@ def test_no_task_of_a_chain_over_workers_whose_clocks_differ_starts_before_it_wa
     or by another reading than their own, the order of the tasks would be another one.
     """
     clocks = iter([SkewedClock(1000.0, -1 / 50), SkewedClock(-1000.0, 1 / 50)])
-    monkeypatch.setattr(worker_side, "clock_of", lambda worker: next(clocks))
+    monkeypatch.setattr(worker_module, "clock_of", lambda worker: next(clocks))
     READ.clear()
     with cluster(workers=2) as client, Profiler() as prof:
         addresses = list(client.nthreads())
@@ -121,7 +122,7 @@ def test_no_task_of_a_chain_over_workers_whose_clocks_differ_starts_before_it_wa
 @pytest.mark.parametrize("seconds", [0.1, 1.2])
 def test_a_clock_that_drifts_is_mapped_within_the_bound_in_short_blocks(seconds, monkeypatch):
     """With the comparisons as they are: at the start, when some time has passed, and at the end."""
-    monkeypatch.setattr(worker_side, "clock_of", lambda worker: SkewedClock())
+    monkeypatch.setattr(worker_module, "clock_of", lambda worker: SkewedClock())
     READ.clear()
     with cluster(workers=1) as client, Profiler() as prof:
         time.sleep(seconds)
@@ -178,7 +179,7 @@ def test_readings_of_a_clock_are_few_however_long_a_block_is():
         asyncio.run(plugin.handle_worker(address, facts))
     driver.pull()
     readings = driver.log.workers[0].facts["clock"]
-    assert 16 <= len(readings) <= scheduler_workers.MOST_READINGS
+    assert 16 <= len(readings) <= plugin_module.MOST_READINGS
     assert readings[0][0] == 0.0
     assert [time for time, _, _ in readings][-16:] == [
         5.0 * n for n in range(8 * 720 - 16, 8 * 720)

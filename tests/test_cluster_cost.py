@@ -17,14 +17,15 @@ from distributed import Client, LocalCluster
 from distributed.metrics import context_meter
 
 from dask_diag import Profiler, load, record
-from dask_diag.capture.cluster import cluster_task, worker_side
-from dask_diag.capture.running import start_listening, stop_listening
-from dask_diag.capture.tasks import metering
+from dask_diag.capture import metrics as metrics_module
+from dask_diag.capture.computation import start_listening, stop_listening
+from dask_diag.cluster import task as task_module
+from dask_diag.cluster import worker as worker_module
 
 from .test_cluster_many_tasks import Driver
 
 TASKS = 100
-CAPTURE = "dask_diag/capture"
+CAPTURE = "/dask_diag/"
 
 
 def calls_of(function, *args):
@@ -90,7 +91,7 @@ def worker():
 
 
 def test_a_worker_calls_few_functions_for_a_task(worker):
-    side, tasks = worker_side.WorkerSide(worker), worker.state.tasks
+    side, tasks = worker_module.WorkerSide(worker), worker.state.tasks
     for key in range(TASKS):
         task = Task(key, abs, -key)
         tasks[key] = SimpleNamespace(
@@ -112,9 +113,9 @@ def test_a_worker_calls_few_functions_for_a_task(worker):
 
 def labels_heard(monkeypatch):
     """The labels that distributed's meter has given to this package from now on."""
-    heard, hear = [], metering._hear
+    heard, hear = [], metrics_module._hear
     monkeypatch.setattr(
-        metering, "_hear", lambda label, *args: (heard.append(label), hear(label, *args))
+        metrics_module, "_hear", lambda label, *args: (heard.append(label), hear(label, *args))
     )
     return heard
 
@@ -132,15 +133,15 @@ def test_what_a_worker_meters_itself_is_not_heard(monkeypatch):
         assert heard == ["events"]
     metrics = prof.recording.metrics
     assert metrics.activity.tolist() == ["events"]
-    assert not metering.listening
-    assert not metering.hearing
+    assert not metrics_module.listening
+    assert not metrics_module.hearing
 
 
 def test_a_task_whose_metering_cannot_be_heard_runs_all_the_same(monkeypatch):
     def fails():
         raise ValueError("no meter")
 
-    monkeypatch.setattr(cluster_task, "hear_this_task", fails)
+    monkeypatch.setattr(task_module, "hear_this_task", fails)
     with (
         LocalCluster(1, processes=False, dashboard_address=None, protocol="inproc") as cluster,
         Client(cluster) as client,
@@ -168,7 +169,7 @@ def test_distributeds_meter_is_heard_everywhere_until_the_last_that_asked_for_it
     stop_listening(second)
     assert "dask_diag" not in callbacks
     stop_listening(worker)
-    assert not metering.listening
+    assert not metrics_module.listening
 
 
 async def meters_for_distributed(steps):

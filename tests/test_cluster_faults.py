@@ -35,18 +35,13 @@ from dask_diag import (
     SamplingProfiler,
     load,
 )
-from dask_diag.capture.cluster import (
-    cluster_session,
-    scheduler_plugin,
-    scheduler_records,
-    scheduler_sessions,
-    scheduler_workers,
-    worker_side,
-)
-from dask_diag.capture.cluster.formats import NAME, OUTCOMES, RUN_FIELDS, WORKER_ROW
-from dask_diag.capture.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
-from dask_diag.capture.system.parsing import parsed
-from dask_diag.capture.tasks.metering import listening
+from dask_diag.capture.metrics import listening
+from dask_diag.cluster import plugin as plugin_module
+from dask_diag.cluster import session
+from dask_diag.cluster import worker as worker_module
+from dask_diag.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
+from dask_diag.cluster.wire import NAME, OUTCOMES, RUN_FIELDS, WORKER_ROW
+from dask_diag.system.code import parsed
 
 from .clusters import Counter, assert_adds_up, cluster, rows, spin
 
@@ -56,11 +51,11 @@ def increment(x):
 
 
 def test_the_fields_of_a_run_are_those_of_the_schedulers_plugin():
-    row_and_more = WORKER_ROW.size + scheduler_records.RUN.size
+    row_and_more = WORKER_ROW.size + plugin_module.RUN.size
     assert np.dtype(list(RUN_FIELDS)).itemsize == row_and_more
     codes = {
         code: name.lower()
-        for name, code in vars(scheduler_records).items()
+        for name, code in vars(plugin_module).items()
         if type(code) is int and name.lower() in OUTCOMES
     }
     assert [codes[code] for code in range(5)] == list(OUTCOMES)
@@ -187,7 +182,7 @@ def test_actors_are_as_they_were():
 
 
 def test_workers_without_this_version_are_named(monkeypatch):
-    monkeypatch.setattr(cluster_session, "__version__", "0.0")
+    monkeypatch.setattr(session, "__version__", "0.0")
     with cluster() as client, Profiler() as prof:
         assert client.submit(increment, 1).result() == 2
     recording = prof.recording
@@ -219,7 +214,7 @@ def test_the_workers_plugin_does_without_the_package(monkeypatch):
 
     plugin = names["DaskDiagWorkerPlugin"]("1.0")
     assert isinstance(plugin, WorkerPlugin)
-    preloads = ["another", "dask_diag.capture.cluster.preload"]
+    preloads = ["another", "dask_diag.cluster.preload"]
     with dask.config.set({"distributed.client.preload": preloads}):
         with pytest.raises(StopIteration):
             plugin.setup(Worker()).send(None)
@@ -244,10 +239,10 @@ def test_what_is_shipped_is_compiled_where_python_is_another_one(other):
 
 def test_metering_around_a_task_is_no_tasks():
     """A worker meters for itself around each task, at the end of a long stack."""
-    from dask_diag.capture.tasks import metering
+    from dask_diag.capture import metrics
 
     def around():
-        return metering._hear("executor", 1.0, "seconds")
+        return metrics._hear("executor", 1.0, "seconds")
 
     class Task:
         metered = None
@@ -256,27 +251,27 @@ def test_metering_around_a_task_is_no_tasks():
             return around()
 
     task = Task()
-    metering.runs_a_task.add(id(Task.__call__.__code__))
-    metering.listening.add(task)
+    metrics.runs_a_task.add(id(Task.__call__.__code__))
+    metrics.listening.add(task)
     try:
         task()
         assert len(task.metered.metrics) == 1
-        metering.runs_around_tasks.add(id(around.__code__))
+        metrics.runs_around_tasks.add(id(around.__code__))
         task()
         assert len(task.metered.metrics) == 1
     finally:
-        metering.listening.discard(task)
-        metering.runs_a_task.discard(id(Task.__call__.__code__))
-        metering.runs_around_tasks.discard(id(around.__code__))
+        metrics.listening.discard(task)
+        metrics.runs_a_task.discard(id(Task.__call__.__code__))
+        metrics.runs_around_tasks.discard(id(around.__code__))
 
 
 HOOKS = [
-    (scheduler_plugin.DaskDiagSchedulerPlugin, "_sent"),
-    (scheduler_plugin.DaskDiagSchedulerPlugin, "_came_back"),
-    (scheduler_plugin.DaskDiagSchedulerPlugin, "_computation_of"),
-    (worker_side.WorkerSide, "_wrap"),
-    (worker_side.WorkerSide, "_unwrap"),
-    (worker_side.WorkerSide, "_flies"),
+    (plugin_module.DaskDiagSchedulerPlugin, "_sent"),
+    (plugin_module.DaskDiagSchedulerPlugin, "_came_back"),
+    (plugin_module.DaskDiagSchedulerPlugin, "_computation_of"),
+    (worker_module.WorkerSide, "_wrap"),
+    (worker_module.WorkerSide, "_unwrap"),
+    (worker_module.WorkerSide, "_flies"),
 ]
 
 
@@ -294,9 +289,9 @@ def test_a_hook_that_raises_changes_no_result_and_is_reported(owner, name, monke
     # What is shipped as source is another class than the one that is imported here.
     monkeypatch.setattr(owner, name, raises_once)
     monkeypatch.setattr(
-        cluster_session,
+        session,
         "source_of_scheduler_plugin",
-        lambda: "from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin",
+        lambda: "from dask_diag.cluster.plugin import DaskDiagSchedulerPlugin",
     )
     with cluster() as client, Profiler() as prof:
         first, second = (worker.address for worker in client.cluster.workers.values())
@@ -380,7 +375,7 @@ def test_a_restarted_cluster_goes_on_being_recorded():
 def test_a_reply_that_is_lost_comes_again(monkeypatch):
     """The scheduler has what was not acknowledged: a lost reply is sent again, a double ignored."""
     lost = []
-    original = cluster_session.ClusterSession.pull
+    original = session.ClusterSession.pull
 
     async def loses_the_first(self, wait):
         if not lost:
@@ -389,8 +384,8 @@ def test_a_reply_that_is_lost_comes_again(monkeypatch):
             await original(self, wait)
             await original(self, wait)
 
-    monkeypatch.setattr(cluster_session.ClusterSession, "pull", loses_the_first)
-    monkeypatch.setattr(cluster_session, "_SECONDS_BETWEEN_PULLS", 0.05)
+    monkeypatch.setattr(session.ClusterSession, "pull", loses_the_first)
+    monkeypatch.setattr(session, "_SECONDS_BETWEEN_PULLS", 0.05)
     with cluster() as client, Profiler() as prof:
         for start in range(0, 100, 10):
             client.gather(client.map(increment, range(start, start + 10)))
@@ -401,13 +396,13 @@ def test_a_reply_that_is_lost_comes_again(monkeypatch):
 
 
 def test_what_is_not_pulled_is_dropped_and_counted(monkeypatch):
-    monkeypatch.setattr(scheduler_sessions, "LIMIT_BYTES", 3_000)
+    monkeypatch.setattr(plugin_module, "LIMIT_BYTES", 3_000)
     monkeypatch.setattr(
-        cluster_session,
+        session,
         "source_of_scheduler_plugin",
-        lambda: "from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin",
+        lambda: "from dask_diag.cluster.plugin import DaskDiagSchedulerPlugin",
     )
-    monkeypatch.setattr(cluster_session, "_SECONDS_BETWEEN_PULLS", 1000)
+    monkeypatch.setattr(session, "_SECONDS_BETWEEN_PULLS", 1000)
     with cluster() as client, Profiler() as prof:
         assert sum(client.gather(client.map(increment, range(100)))) == 5050
     recording = prof.recording
@@ -503,11 +498,11 @@ def waits(n):
 
 
 def test_a_worker_that_does_not_answer_takes_nothing_of_the_others_with_it(monkeypatch):
-    monkeypatch.setattr(scheduler_workers, "SECONDS_TO_FLUSH", 0.3)
+    monkeypatch.setattr(plugin_module, "SECONDS_TO_FLUSH", 0.3)
     monkeypatch.setattr(
-        cluster_session,
+        session,
         "source_of_scheduler_plugin",
-        lambda: "from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin",
+        lambda: "from dask_diag.cluster.plugin import DaskDiagSchedulerPlugin",
     )
 
     async def never(**kwargs):

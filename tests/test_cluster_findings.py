@@ -9,7 +9,7 @@ import pytest
 
 from dask_diag import findings
 from dask_diag.analysis.activities import seconds_by_activity
-from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.facts import Analysis
 
 from .tables import filled_table
 from .test_cluster_occupancy import recording

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.facts import Analysis
 
 from .stacks import LEAF, MAIN, recording_of_stacks
 from .tables import filled_table

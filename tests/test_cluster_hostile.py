@@ -16,11 +16,10 @@ pytest.importorskip("distributed")
 from distributed import Client, LocalCluster
 
 from dask_diag import Profiler, context_meter
-from dask_diag.capture.cluster import cluster_session, scheduler_sessions
-from dask_diag.capture.cluster.scheduler_sessions import Computation
-from dask_diag.capture.cluster.scheduler_tasks import Task
-from dask_diag.capture.tasks.metered import Metered, sums_of
-from dask_diag.capture.tasks.metering import listening
+from dask_diag.capture.metrics import Metered, listening, sums_of
+from dask_diag.cluster import plugin as plugin_module
+from dask_diag.cluster import session as session_module
+from dask_diag.cluster.plugin import Computation, Task
 
 from .clusters import assert_adds_up, cluster, rows
 from .test_cluster_many_tasks import NAN, Driver
@@ -42,7 +41,7 @@ def in_memory():
 
 @pytest.mark.parametrize("step", ["_attach", "_attach_workers"])
 def test_a_worker_that_joins_while_a_cluster_is_joined_is_measured(step, monkeypatch):
-    session = cluster_session.ClusterSession
+    session = session_module.ClusterSession
     original = getattr(session, step)
     with cluster(1) as client:
 
@@ -78,7 +77,7 @@ async def nothing():
 @pytest.mark.parametrize("says_so", [True, False])
 def test_a_scheduler_that_is_closed_in_the_block_is_not_waited_for(is_older, says_so, monkeypatch):
     # What would be waited for an answer that does not come.
-    monkeypatch.setattr(cluster_session, "_SECONDS_TO_FINISH", 60.0)
+    monkeypatch.setattr(session_module, "_SECONDS_TO_FINISH", 60.0)
     local = in_memory()
     client = Client(local) if is_older else None
     start = time.perf_counter()
@@ -155,8 +154,8 @@ def test_a_client_that_is_closed_twice_in_the_block_is_left_once():
     "key", ["k" * 300_000, b"k" * 300_000, ("k", "x" * 200_000, (b"y" * 100_000, 1))]
 )
 def test_long_keys_count_to_what_the_scheduler_holds_at_most(key, monkeypatch):
-    monkeypatch.setattr(scheduler_sessions, "LIMIT_BYTES", 1_000_000)
-    session = scheduler_sessions.Session("client", {"tasks": True})
+    monkeypatch.setattr(plugin_module, "LIMIT_BYTES", 1_000_000)
+    session = plugin_module.Session("client", {"tasks": True})
     for number in range(10):
         session.add_run(number, key, b"", (), None)
     assert len(session.keys) == 3
@@ -165,15 +164,15 @@ def test_long_keys_count_to_what_the_scheduler_holds_at_most(key, monkeypatch):
 
 
 def test_what_is_not_packed_yet_is_counted_too(monkeypatch):
-    monkeypatch.setattr(scheduler_sessions, "LIMIT_BYTES", 1_000_000)
+    monkeypatch.setattr(plugin_module, "LIMIT_BYTES", 1_000_000)
     driver = Driver()
     (session,) = driver.plugin.sessions.values()
     driver.run(0, 10)
     assert len(session.ended) == 10
-    assert session.size == 10 * scheduler_sessions.BYTES_PER_RUN
+    assert session.size == 10 * plugin_module.BYTES_PER_RUN
     driver.run(10, 1_000)
-    assert len(session.ended) < scheduler_sessions.PACKED_AT_ONCE
-    assert session.size == 1_010 * scheduler_sessions.BYTES_PER_RUN
+    assert len(session.ended) < plugin_module.PACKED_AT_ONCE
+    assert session.size == 1_010 * plugin_module.BYTES_PER_RUN
     monkeypatch.setattr(Driver, "key", lambda driver, number: f"no_op-{'x' * 300_000}-{number}")
     driver.run(2_000, 5)
     assert session.dropped == 3
@@ -231,7 +230,7 @@ def test_a_task_that_meters_often_takes_little_memory_before_it_is_done():
 
 
 def test_a_run_is_there_where_its_details_have_no_room(monkeypatch):
-    monkeypatch.setattr(scheduler_sessions, "LIMIT_BYTES", 10_000)
+    monkeypatch.setattr(plugin_module, "LIMIT_BYTES", 10_000)
     driver = Driver()
     (session,) = driver.plugin.sessions.values()
     metrics = [(str(number), "events", 1.0, NAN) for number in range(200)]
@@ -245,7 +244,7 @@ def test_a_run_is_there_where_its_details_have_no_room(monkeypatch):
 
 
 def test_transfers_and_pauses_have_room_as_all_else_has(monkeypatch):
-    monkeypatch.setattr(scheduler_sessions, "LIMIT_BYTES", 50_000)
+    monkeypatch.setattr(plugin_module, "LIMIT_BYTES", 50_000)
     driver = Driver(2)
     plugin, (one, other) = driver.plugin, driver.addresses
     (session,) = plugin.sessions.values()
@@ -272,7 +271,7 @@ def test_transfers_and_pauses_have_room_as_all_else_has(monkeypatch):
 def test_a_key_of_usual_length_takes_what_was_set_aside_for_it():
     driver = Driver()
     driver.run(0, 10)
-    assert driver.held() == 10 * scheduler_sessions.BYTES_PER_RUN
+    assert driver.held() == 10 * plugin_module.BYTES_PER_RUN
 
 
 def test_tasks_with_long_keys_are_recorded():

@@ -19,26 +19,22 @@ pytest.importorskip("distributed")
 from distributed import Client, LocalCluster, Reschedule, secede
 from distributed.metrics import context_meter
 
+import dask_diag.cluster
 from dask_diag import Profiler, ProgressBar, load, record
 from dask_diag.analysis.activities import seconds_by_activity
-from dask_diag.capture import cluster as capture_on_clusters
-from dask_diag.capture.cluster import (
-    cluster_session,
-    cluster_task,
-    recorder,
-    worker_clock,
-    worker_processes,
-)
-from dask_diag.capture.cluster.formats import NAME
-from dask_diag.capture.sampling.stack_probe import StackProbe
-from dask_diag.capture.sampling.threads_now import running_tasks
-from dask_diag.capture.tasks import metering
+from dask_diag.capture import metrics
+from dask_diag.cluster import clocks, recorder, session, task
+from dask_diag.cluster import worker as worker_module
+from dask_diag.cluster.wire import NAME
+from dask_diag.sampling.sampler import running_tasks
+from dask_diag.sampling.stacks import StackProbe
 
 from .clusters import Counter, assert_adds_up, cluster, thread_seconds
 
 MODULES = tuple(
-    import_module(f"{capture_on_clusters.__name__}.{module.name}")
-    for module in pkgutil.iter_modules(capture_on_clusters.__path__)
+    import_module(f"{dask_diag.cluster.__name__}.{module.name}")
+    for module in pkgutil.iter_modules(dask_diag.cluster.__path__)
+    if "table" not in module.name
 )
 """All of the package: a class that is new is in a program, or is named below with its reason."""
 
@@ -253,12 +249,12 @@ def what_is_there(client):
             ts
             for worker in workers
             for ts in worker.state.tasks.values()
-            if ts.metadata or isinstance(ts.run_spec, cluster_task.ClusterTask)
+            if ts.metadata or isinstance(ts.run_spec, task.ClusterTask)
         ],
         "config": dask.config.get("distributed.client.preload"),
         "threads": {thread.name for thread in threading.enumerate() if "dask_diag" in thread.name},
-        "listening": [set(metering.listening), set(metering.hearing)],
-        "sampled": list(worker_processes._of_this_process),
+        "listening": [set(metrics.listening), set(metrics.hearing)],
+        "sampled": list(worker_module._of_this_process),
         "recorders": recorder.active_recorders(),
         "running": dict(running_tasks),
     }
@@ -276,9 +272,9 @@ def raising(monkeypatch):
     """Have a function raise once: returns what it raised."""
     # What is shipped as source are other classes than those that are imported here.
     monkeypatch.setattr(
-        cluster_session,
+        session,
         "source_of_scheduler_plugin",
-        lambda: "from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin",
+        lambda: "from dask_diag.cluster.plugin import DaskDiagSchedulerPlugin",
     )
 
     def raise_in(qualified):
@@ -305,10 +301,10 @@ def test_a_function_that_raises_once_changes_no_result(
     name, raising, client, tmp_path, monkeypatch
 ):
     if name in WITH_ANOTHER_HOST:
-        monkeypatch.setattr(cluster_session, "host_id", lambda: "elsewhere")
+        monkeypatch.setattr(session, "host_id", lambda: "elsewhere")
     if name in CLOCKS_OF_WORKERS:
-        monkeypatch.setattr(worker_clock, "host_id", lambda: "elsewhere")
-        monkeypatch.setattr(worker_clock, "_SECONDS_TO_SECOND_READING", 0.01)
+        monkeypatch.setattr(clocks, "host_id", lambda: "elsewhere")
+        monkeypatch.setattr(clocks, "_SECONDS_TO_SECOND_READING", 0.01)
     before = what_is_there(client)
     raised = raising(name)
     with record(tmp_path / "run.diag", interval=0.05) as run:
@@ -507,7 +503,7 @@ def test_one_key_that_is_cancelled_and_submitted_again_and_again(client):
 
 def left_on_a_worker(dask_worker):
     """What capture has in a worker's process, by kind."""
-    loaded = sys.modules.get("dask_diag.capture.tasks.metering")
+    loaded = sys.modules.get("dask_diag.capture.metrics")
     return {
         "plugins": [name for name in dask_worker.plugins if NAME in name],
         "handlers": [name for name in dask_worker.handlers if NAME in name],

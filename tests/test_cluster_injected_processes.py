@@ -16,31 +16,31 @@ from dask_diag import Profiler, SamplingProfiler, load, record
 
 from .clusters import assert_adds_up, rows
 
-CLUSTER = "dask_diag.capture.cluster"
-SAMPLING = "dask_diag.capture.sampling"
+CLUSTER = "dask_diag.cluster"
+SAMPLING = "dask_diag.sampling"
 
 STARTS = {
-    f"{CLUSTER}.worker_side:WorkerSide._start": "notice",
-    f"{CLUSTER}.worker_side:WorkerSide.change_settings": "notice",
-    f"{CLUSTER}.worker_sampling:WorkerSampling.change": "notice",
-    f"{CLUSTER}.probed_task:SampledRun.__init__": "notice",
+    f"{CLUSTER}.worker:WorkerSide._start": "notice",
+    f"{CLUSTER}.worker:WorkerSide.change_settings": "notice",
+    f"{CLUSTER}.worker:WorkerSampling.change": "notice",
+    f"{CLUSTER}.task:SampledRun.__init__": "notice",
 }
 STOPS = {
-    f"{CLUSTER}.worker_sampling:WorkerSampling.stop": "rows",
-    f"{CLUSTER}.worker_processes:WorkerProcesses.stop": "rows",
-    f"{CLUSTER}.probed_task:ProbedClusterTask.end_sampling": "notice",
+    f"{CLUSTER}.worker:WorkerSampling.stop": "rows",
+    f"{CLUSTER}.worker:WorkerProcesses.stop": "rows",
+    f"{CLUSTER}.task:ProbedClusterTask.end_sampling": "notice",
 }
 SAMPLES = {
-    f"{SAMPLING}.stack_walker:Walker.stack_of": "notice",
-    f"{SAMPLING}.stack_probe:RemoteStackTaskProbe._see": "notice",
-    f"{SAMPLING}.wait_probe:WaitTaskProbe.sample": "notice",
+    f"{SAMPLING}.walker:Walker.stack_of": "notice",
+    f"{SAMPLING}.stacks:RemoteStackTaskProbe._see": "notice",
+    f"{SAMPLING}.waits:WaitTaskProbe.sample": "notice",
 }
 SENDS = {
-    f"{CLUSTER}.cluster_task:ClusterTask.metrics": "notice",
-    f"{CLUSTER}.worker_side:WorkerSide._log_run": "notice",
-    f"{CLUSTER}.worker_side:WorkerSide._send": "notice",
-    f"{CLUSTER}.worker_side:WorkerSide._log_running": "notice",
-    f"{CLUSTER}.worker_side:WorkerSide.flush": "rows",
+    f"{CLUSTER}.task:ClusterTask.metrics": "notice",
+    f"{CLUSTER}.worker:WorkerSide._log_run": "notice",
+    f"{CLUSTER}.worker:WorkerSide._send": "notice",
+    f"{CLUSTER}.worker:WorkerSide._log_running": "notice",
+    f"{CLUSTER}.worker:WorkerSide.flush": "rows",
 }
 FAULTS = {**STARTS, **STOPS, **SAMPLES, **SENDS}
 """What raises once on each worker, and whether the user reads of it or loses nothing by it."""
@@ -94,9 +94,9 @@ def what_is_there(dask_worker):
 
     import dask.config
 
-    from dask_diag.capture.cluster.cluster_task import ClusterTask
-    from dask_diag.capture.sampling.threads_now import running_tasks
-    from dask_diag.capture.tasks import metering
+    from dask_diag.capture import metrics
+    from dask_diag.cluster.task import ClusterTask
+    from dask_diag.sampling.sampler import running_tasks
 
     return {
         "plugins": sorted(dask_worker.plugins),
@@ -108,7 +108,7 @@ def what_is_there(dask_worker):
         ],
         "running": len(running_tasks),
         "threads": [thread.name for thread in threading.enumerate() if "dask_diag" in thread.name],
-        "listening": [len(metering.listening), len(metering.hearing)],
+        "listening": [len(metrics.listening), len(metrics.hearing)],
         "config": dask.config.get("distributed.client.preload"),
     }
 

@@ -16,7 +16,7 @@ pytest.importorskip("distributed")
 from distributed import Client, LocalCluster
 
 from dask_diag import Profiler, record
-from dask_diag.capture.cluster.worker_side import WorkerSide
+from dask_diag.cluster.worker import WorkerSide
 
 from .clusters import cluster
 

@@ -17,20 +17,18 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from dask_diag.builders.clocks import microseconds
-from dask_diag.builders.cluster import with_clusters
-from dask_diag.builders.cluster_tasks import RUN, tasks_of
-from dask_diag.builders.cluster_workers import Lanes
-from dask_diag.capture.cluster import scheduler_records, scheduler_runs, scheduler_sessions
-from dask_diag.capture.cluster.batch import Batch
-from dask_diag.capture.cluster.formats import NAME, WORKER_ROW
-from dask_diag.capture.cluster.log import ClusterLog
-from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin
-from dask_diag.capture.tasks.keys import Keys
+from dask_diag.capture.keys import Keys
+from dask_diag.cluster import plugin as plugin_module
+from dask_diag.cluster.log import ClusterLog
+from dask_diag.cluster.messages import Batch
+from dask_diag.cluster.plugin import DaskDiagSchedulerPlugin
+from dask_diag.cluster.tables import with_clusters
+from dask_diag.cluster.tasks_table import RUN, tasks_of
+from dask_diag.cluster.wire import NAME, WORKER_ROW
+from dask_diag.cluster.workers_table import Lanes, microseconds
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Tasks
-from dask_diag.storage.blocks import ByteWriter
-from dask_diag.storage.encoding import encode_table
+from dask_diag.storage.codec import ByteWriter, encode_table
 
 from .recordings import NOTHING
 
@@ -144,12 +142,12 @@ def cancelled(driver, count, run=7):
 def end_of(key, run, start, worker):
     """What a worker says of a run that was cancelled as it ran."""
     row = WORKER_ROW.pack(start, start + 0.5, 0.25, NAN, NAN, THREAD, run)
-    code = scheduler_records.CANCELLED
+    code = plugin_module.CANCELLED
     return ("run", key, run, worker, code, row, "", [])
 
 
 def test_cancelled_runs_of_which_no_end_is_heard_are_bounded_and_each_has_its_row(monkeypatch):
-    monkeypatch.setattr(scheduler_runs, "MOST_ORPHANS", 100)
+    monkeypatch.setattr(plugin_module, "MOST_ORPHANS", 100)
     driver = Driver()
     (worker,) = driver.addresses
     keys = cancelled(driver, 250)
@@ -295,13 +293,13 @@ def test_the_tasks_of_a_queue_take_few_bytes_for_how_long_they_were_in_it():
 
 @pytest.mark.once
 def test_a_client_that_does_not_pull_costs_64_mb_and_no_more(monkeypatch):
-    assert scheduler_sessions.LIMIT_BYTES == 64_000_000
+    assert plugin_module.LIMIT_BYTES == 64_000_000
     # An eighth, which takes an eighth of the time.
     limit = 8_000_000
-    monkeypatch.setattr(scheduler_sessions, "LIMIT_BYTES", limit)
+    monkeypatch.setattr(plugin_module, "LIMIT_BYTES", limit)
     driver, at_once = Driver(), 10_000
-    per_task = WORKER_ROW.size + struct.calcsize(scheduler_records.RUN.format)
-    fits = limit // (per_task + scheduler_sessions.BYTES_PER_KEY)
+    per_task = WORKER_ROW.size + struct.calcsize(plugin_module.RUN.format)
+    fits = limit // (per_task + plugin_module.BYTES_PER_KEY)
     count = (fits // at_once + 1) * at_once
     for first in range(0, count, at_once):
         driver.run(first, at_once)

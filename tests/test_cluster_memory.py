@@ -16,7 +16,7 @@ pytest.importorskip("distributed")
 from distributed import Client, wait
 from distributed.core import Status
 
-from dask_diag.capture.cluster.spill import READS, WRITES, Spill, SpillCounters
+from dask_diag.cluster.worker import READS, WRITES, Spill, SpillCounters
 
 from .clusters import assert_adds_up, cluster, spin
 

@@ -17,12 +17,12 @@ from distributed import Client, LocalCluster
 from distributed.diagnostics import MemorySampler as DistributedMemorySampler
 
 from dask_diag import MemorySampler
-from dask_diag.builders.cluster_memory import with_remote_memory
-from dask_diag.builders.recording import memory_table
-from dask_diag.capture.cluster.batch import Batch
-from dask_diag.capture.cluster.formats import PROCESS
-from dask_diag.capture.cluster.log import ClusterLog
-from dask_diag.capture.tasks.keys import Keys
+from dask_diag.capture.build import memory_table
+from dask_diag.capture.keys import Keys
+from dask_diag.cluster.log import ClusterLog
+from dask_diag.cluster.messages import Batch
+from dask_diag.cluster.tables import with_remote_memory
+from dask_diag.cluster.wire import PROCESS
 
 from .clusters import cluster, cluster_of_others
 

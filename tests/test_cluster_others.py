@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster, Worker, worker_client
 
 from dask_diag import Profiler
 from dask_diag.analysis.activities import seconds_by_activity
-from dask_diag.capture.cluster.log import ClusterLog
+from dask_diag.cluster.log import ClusterLog
 
 from .clusters import GO_ON, STARTED, assert_adds_up, cluster, rows, waits
 from .clusters import events as events
@@ -115,7 +115,7 @@ def test_tasks_that_wait_as_a_block_begins_are_their_own_clients(replies):
 @contextmanager
 def without(monkeypatch, client):
     """A client is not joined, as one of another program."""
-    import dask_diag.capture.cluster.recorder as recorder
+    import dask_diag.cluster.recorder as recorder
 
     def others():
         return [open_client for open_client in open_clients() if open_client is not client]

@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 
 from dask_diag import Profiler, combine, load
 from dask_diag.analysis.activities import seconds_by_activity
-from dask_diag.capture.cluster.log import ClusterLog
+from dask_diag.cluster.log import ClusterLog
 
 from .clusters import assert_adds_up
 

@@ -14,8 +14,8 @@ from distributed import Client, LocalCluster
 
 from dask_diag import Profiler, ResourceProfiler, load, record
 from dask_diag.analysis.memory import memory_usage
-from dask_diag.builders.cluster_processes import with_remote_processes
-from dask_diag.capture.system.usage import processors
+from dask_diag.cluster.workers_table import with_remote_processes
+from dask_diag.system.usage import processors
 
 from .clusters import cluster, cluster_of_others, spin
 from .tables import filled_table

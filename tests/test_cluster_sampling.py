@@ -15,10 +15,10 @@ pytest.importorskip("distributed")
 from distributed import Client, LocalCluster, wait
 
 from dask_diag import Profiler, SamplingProfiler, activities, context_meter, load, record
-from dask_diag.capture.cluster.packed_stacks import packed_stacks, unpacked_stacks
-from dask_diag.capture.sampling.stack_sample import Line
-from dask_diag.capture.sampling.threads_now import running_tasks
-from dask_diag.schema import Root
+from dask_diag.capture.task import Line
+from dask_diag.cluster.messages import packed_stacks, unpacked_stacks
+from dask_diag.model.codes import Root
+from dask_diag.sampling.sampler import running_tasks
 
 from .clusters import cluster, spin
 

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("distributed")
 
 from dask_diag import DiagnosticError, Profiler, simulate, what_if
-from dask_diag.analysis.simulation import Simulator
+from dask_diag.analysis.simulation.simulate import Simulator
 from dask_diag.views.what_if import what_if_summary
 
 from .clusters import cluster

@@ -9,15 +9,14 @@ import pytest
 from bokeh.models import GlyphRenderer
 
 from dask_diag import report
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.grouping import worker_order
-from dask_diag.schema import Activity
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.intervals import worker_order
+from dask_diag.model.codes import Activity
+from dask_diag.views.colors import color_of_activity
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.plots.tasks.cluster_lanes import marks_in_lanes
-from dask_diag.views.plots.tasks.columns import FULL, LANE, tasks_in_lanes
-from dask_diag.views.plots.tasks.plot import plot_tasks
-from dask_diag.views.report.cluster import workers
-from dask_diag.views.theme.colors import color_of_activity
+from dask_diag.views.plots.task_columns import FULL, LANE, tasks_in_lanes
+from dask_diag.views.plots.tasks import marks_in_lanes, plot_tasks
+from dask_diag.views.report.sections import workers
 
 from .tables import filled_table
 from .test_cluster_findings import with_columns

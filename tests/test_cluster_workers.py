@@ -15,9 +15,8 @@ pytest.importorskip("distributed")
 from distributed import Client, LocalCluster
 
 from dask_diag import Profiler
-from dask_diag.builders.cluster_workers import Lanes, cluster_workers_table
-from dask_diag.capture.cluster.log import ClusterLog
-from dask_diag.capture.cluster.worker_names import WorkerNames
+from dask_diag.cluster.log import ClusterLog, WorkerNames
+from dask_diag.cluster.workers_table import Lanes, cluster_workers_table
 
 from .clusters import assert_adds_up, cluster, rows, spin, thread_seconds
 

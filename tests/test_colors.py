@@ -8,16 +8,11 @@ import numpy as np
 import pytest
 
 from dask_diag import load
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.cpu_layers import PROFILERS, THREADS, CpuLayers
-from dask_diag.schema import ACTIVITIES, PHASES, Activity
+from dask_diag.analysis.cpu import PROFILERS, THREADS, CpuLayers
+from dask_diag.analysis.facts import Analysis
+from dask_diag.model.codes import ACTIVITIES, PHASES, Activity
 from dask_diag.views.assets import text_of
-from dask_diag.views.plots.cpu import LIMIT, layers_of_cpu
-from dask_diag.views.plots.process_memory import CACHED, RESIDENT
-from dask_diag.views.report.figures import Figures
-from dask_diag.views.report.header import head
-from dask_diag.views.report.plots import lines_of_memory
-from dask_diag.views.theme.colors import (
+from dask_diag.views.colors import (
     _AFTER_METERED,
     _BEFORE_METERED,
     _COLORS,
@@ -27,6 +22,10 @@ from dask_diag.views.theme.colors import (
     color_of_activity,
     color_of_phase,
 )
+from dask_diag.views.plots.resources import CACHED, LIMIT, RESIDENT, layers_of_cpu
+from dask_diag.views.report.figures import Figures
+from dask_diag.views.report.header import head
+from dask_diag.views.report.plots import lines_of_memory
 
 pytestmark = pytest.mark.once
 

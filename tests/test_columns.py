@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_diag.builders.constants import constant, constant_number
+from dask_diag.capture.workers_table import constant, constant_number
 from dask_diag.columns import Categorical, PrefixStrings, concatenate
 from dask_diag.model.table import Table
 

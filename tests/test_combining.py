@@ -32,7 +32,7 @@ from dask_diag import (
     save,
     summary,
 )
-from dask_diag.capture.run_id import run_id
+from dask_diag.capture.computation import run_id
 from dask_diag.columns import Categorical
 from dask_diag.model.combine import combined
 from dask_diag.model.table import Table

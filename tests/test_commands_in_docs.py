@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import dask_diag
-from dask_diag.cli import main
+from dask_diag.cli.main import main
 
 from .test_cli_run import diag
 
@@ -117,7 +117,7 @@ def folder(tmp_path, monkeypatch):
     Path("examples/stories").mkdir(parents=True)
     example = (ROOT / "examples/stories/climatology.py").read_text(encoding="utf-8")
     Path("examples/stories/climatology.py").write_text(example.replace("= 40 * 360", "= 360"))
-    monkeypatch.setattr("dask_diag.views.display.view", lambda address: None)
+    monkeypatch.setattr("dask_diag.views.visualize.view", lambda address: None)
     return tmp_path
 
 

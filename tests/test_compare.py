@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 
 from dask_diag import Recording
-from dask_diag.analysis.compare import compare
-from dask_diag.analysis.compare_runs import compare_measures, measures_of
-from dask_diag.analysis.pairing import paired_seconds, timed_tasks
-from dask_diag.analysis.statistics import (
+from dask_diag.analysis.compare import (
     CONFIDENCE,
     MIN_TASKS,
     Variation,
+    compare,
     half_width,
+    paired_seconds,
     t_quantile,
+    timed_tasks,
 )
+from dask_diag.analysis.compare_runs import compare_measures, measures_of
 from dask_diag.cli.compare import compare as compare_command
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.table import Table
-from dask_diag.views.compare import comparison_summary
-from dask_diag.views.compare_runs import run_comparison_summary
-from dask_diag.views.comparison.page import comparison_page
+from dask_diag.views.compare import comparison_summary, run_comparison_summary
+from dask_diag.views.comparison import comparison_page
 
 from .tables import filled_table
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dask_diag.analysis.compare import Variation, half_width_of_means
 from dask_diag.analysis.compare_runs import compare_measures, compare_runs, measures_of
-from dask_diag.analysis.statistics import Variation, half_width_of_means
 from dask_diag.errors import DiagnosticError
 
 from .tables import filled_table

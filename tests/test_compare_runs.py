@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from toolz import merge_with
 
 from dask_diag import save
+from dask_diag.analysis.compare import Variation, half_width_of_means
 from dask_diag.analysis.compare_runs import compare_measures, compare_runs, measures_of
-from dask_diag.analysis.statistics import Variation, half_width_of_means
-from dask_diag.cli import main
+from dask_diag.cli.main import main
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import DiagnosticError
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_diag.analysis.compare import compare
-from dask_diag.analysis.statistics import CONFIDENCE, Variation, half_width
+from dask_diag.analysis.compare import CONFIDENCE, Variation, compare, half_width
 
 from .tables import filled_table
 from .test_compare import recording

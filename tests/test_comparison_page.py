@@ -10,13 +10,11 @@ import pytest
 from bokeh.models import Plot
 
 from dask_diag import load
-from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.call_tree import tree
-from dask_diag.analysis.compare import compare
-from dask_diag.analysis.compare_stacks import merged_tree
+from dask_diag.analysis.compare import compare, merged_tree
+from dask_diag.analysis.facts import Analysis
 from dask_diag.formatting import seconds
-from dask_diag.views.comparison.page import comparison_page
-from dask_diag.views.comparison.sections import Sides, flame, functions, timelines, wall
+from dask_diag.views.comparison import Sides, comparison_page, flame, functions, timelines, wall
 from dask_diag.views.report.components import Bars, Figure, Grid, Key, WallBar
 
 from .stacks import known_stacks

@@ -11,18 +11,17 @@ from dask.callbacks import Callback
 from dask.local import get_sync
 
 from dask_diag import CacheProfiler, Profiler
-from dask_diag.builders import tasks
-from dask_diag.builders.cached_results import CachedResults, NewResults
-from dask_diag.builders.incremental_tasks import IncrementalTasks
-from dask_diag.builders.keys import keys_columns
-from dask_diag.builders.stacks import SeenBefore, stacks_as_seen
-from dask_diag.capture.result_sizes import ResultSizes
-from dask_diag.capture.sampling.bins import Run
-from dask_diag.capture.sampling.call_tree import Stacks
-from dask_diag.capture.sampling.stack_sample import Line
-from dask_diag.capture.sampling.stack_walker import Stack
+from dask_diag.capture import tasks_table
+from dask_diag.capture.increments import IncrementalTasks
+from dask_diag.capture.results import ResultSizes
+from dask_diag.capture.results_table import CachedResults, NewResults
+from dask_diag.capture.stacks_table import SeenBefore, stacks_as_seen
+from dask_diag.capture.task import Line
+from dask_diag.capture.tasks_table import keys_columns
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
+from dask_diag.sampling.call_tree import Run, Stacks
+from dask_diag.sampling.walker import Stack
 
 
 def came(columns, dependents, counts=(), depends_on=()):
@@ -43,7 +42,7 @@ def test_keys_of_results_are_made_into_text_with_those_of_their_tasks(monkeypatc
         made.extend(keys)
         return keys_columns(keys, named)
 
-    monkeypatch.setattr(tasks, "keys_columns", counted)
+    monkeypatch.setattr(tasks_table, "keys_columns", counted)
     dsk = {("held", n): (int, n) for n in range(100)} | {("late", n): (abs, n) for n in range(9)}
     written = []
     with Profiler() as prof, CacheProfiler() as cprof:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_diag import Profiler, ResourceProfiler, report
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.cpu_layers import cpu_layers
+from dask_diag.analysis.cpu import cpu_layers
+from dask_diag.analysis.facts import Analysis
 from dask_diag.views.report.figures import Figures
 
 from .tables import filled_table

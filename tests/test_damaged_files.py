@@ -15,9 +15,11 @@ import pytest
 from dask_diag import Recording
 from dask_diag.errors import DiagnosticError, RecordingFileError
 from dask_diag.model.tables import Dependencies
-from dask_diag.storage import Writer, load, save, zip_stream
-from dask_diag.storage.blocks import ByteReader, ByteWriter
+from dask_diag.storage import container
 from dask_diag.storage.chunks import encode_chunk
+from dask_diag.storage.codec import ByteReader, ByteWriter
+from dask_diag.storage.read import load
+from dask_diag.storage.write import Writer, save
 
 from .recordings import NOTHING, assert_same, chunks_of_example, example
 
@@ -172,10 +174,10 @@ def test_an_unknown_state_is_refused():
 
 
 def write_forged(path, payload):
-    first, about = zip_stream.entry(zip_stream.ABOUT, zip_stream.about(), 0)
-    second, entry = zip_stream.entry("chunk-00000000", payload, len(first))
+    first, about = container.entry(container.ABOUT, container.about(), 0)
+    second, entry = container.entry("chunk-00000000", payload, len(first))
     body = first + second
-    path.write_bytes(body + zip_stream.directory([about, entry], len(body)))
+    path.write_bytes(body + container.directory([about, entry], len(body)))
 
 
 def chunk_of(head, columns=b""):

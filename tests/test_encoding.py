@@ -13,16 +13,18 @@ from hypothesis.extra import numpy as hnp
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
 from dask_diag.model.tables import TABLES
-from dask_diag.storage.blocks import ByteReader, ByteWriter
-from dask_diag.storage.encoding import (
+from dask_diag.storage.codec import (
     BASES,
+    DIFFERENCES,
     OF_TASK,
+    STEP,
+    VALUE,
+    ByteReader,
+    ByteWriter,
     NotStorableError,
     decode_table,
     encode_table,
 )
-from dask_diag.storage.integers import STEP, VALUE
-from dask_diag.storage.parts import DIFFERENCES
 
 from .recordings import assert_same_table
 

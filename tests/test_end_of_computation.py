@@ -8,9 +8,9 @@ import dask.threaded
 import pytest
 
 from dask_diag import Profiler, SamplingProfiler, combine
-from dask_diag.capture import computation_end
-from dask_diag.capture.tasks.dependencies import Dependencies
-from dask_diag.capture.tasks.keys import NamesOfPlainKeys
+from dask_diag.capture import session
+from dask_diag.capture.keys import NamesOfPlainKeys
+from dask_diag.capture.log import Dependencies
 
 
 def fail(first, started, _release):
@@ -26,11 +26,11 @@ def wait(started, release):
 @pytest.mark.parametrize(
     ("owner", "step"),
     [
-        (computation_end, "_failure_of"),
-        (computation_end, "rows_of"),
+        (session, "_failure_of"),
+        (session, "rows_of"),
         (NamesOfPlainKeys, "__init__"),
         (Dependencies, "close"),
-        (computation_end, "_release"),
+        (session, "_release"),
     ],
 )
 def test_a_recording_made_in_the_middle_of_an_end_spoils_none(owner, step, monkeypatch):

@@ -12,8 +12,8 @@ from PIL import Image
 
 from benchmarks.made_up import many_tasks
 from dask_diag import report, save
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.cli import main
+from dask_diag.analysis.facts import Analysis
+from dask_diag.cli.main import main
 from dask_diag.columns import Categorical
 from dask_diag.views.report.page import write_report
 
@@ -104,7 +104,7 @@ def test_a_file_says_what_the_page_does_not_have(open_file, tmp_path, monkeypatc
             cpu, length = task["thread_cpu"], task["stop"] - task["start"]
             assert abs(float(row["thread_cpu"]) - cpu) <= 2e-6 + 0.002 * length
 
-    monkeypatch.setattr("dask_diag.views.plots.tasks.binned._MOST_BYTES", 10_000)
+    monkeypatch.setattr("dask_diag.views.plots.tasks._MOST_BYTES", 10_000)
     report(many_tasks(MANY, alike=False), tmp_path / "keyless.html")
     name, content, said = saved(open_file(tmp_path / "keyless.html"), "csv")
     assert name == "dask-report-tasks-rounded-without-keys.csv"

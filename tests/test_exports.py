@@ -36,11 +36,12 @@ from dask_diag import (
     span,
 )
 from dask_diag.analysis.step_functions import Level, ready_tasks, thinned
-from dask_diag.atomic_files import MANIFEST
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import MissingDependencyError
+from dask_diag.files import MANIFEST
 from dask_diag.model.table import NO_ROWS, Table
-from dask_diag.views.exports import cells, perfetto, perfetto_context
+from dask_diag.views.exports import perfetto
+from dask_diag.views.exports import tables as tables_module
 from dask_diag.views.exports.stacks import export_stacks
 
 from .stacks import recording_of_stacks
@@ -468,9 +469,9 @@ def test_nothing_in_csv_starts_a_formula(tmp_path):
     path = export(by_hand(HOSTILE, HOSTILE[::-1], HOSTILE), tmp_path / "x.csv")
     with path.open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    cells = [row[name] for row in rows for name in ("key", "function", "span")]
+    tables_module = [row[name] for row in rows for name in ("key", "function", "span")]
     assert len(rows) == len(HOSTILE)
-    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    assert not [cell for cell in tables_module if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
 
 
 @settings(max_examples=40)
@@ -521,7 +522,7 @@ def test_json_has_all_tables_as_they_were(recording, name, tmp_path):
 
 
 def test_json_has_more_rows_than_are_written_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("dask_diag.views.exports.cells.chunks.__defaults__", (3,))
+    monkeypatch.setattr("dask_diag.views.exports.tables.chunks.__defaults__", (3,))
     exported = by_hand(HOSTILE)
     assert_json(export(exported, tmp_path / "x.json"), exported)
     assert_csv(export(exported, tmp_path / "x.csv"), exported.tasks)
@@ -684,7 +685,7 @@ def test_what_fails_leaves_everything_as_it_was(recording, chosen, tmp_path, mon
         raise OSError("no space left")
         yield
 
-    for module in ("csv_files", "json_file", "perfetto"):
+    for module in ("tables", "perfetto"):
         monkeypatch.setattr(f"dask_diag.views.exports.{module}.chunks", broken)
     with pytest.raises(DiagnosticError, match=r"cannot write .*no space left"):
         export(recording, path, chosen, overwrite=True)
@@ -705,8 +706,8 @@ def test_profilers_are_taken_as_they_are(tmp_path):
 
 def test_memory_does_not_grow_with_the_tasks(tmp_path, monkeypatch):
     # What is in memory at a time, a fifth of what it is for users.
-    monkeypatch.setattr(cells.chunks, "__defaults__", (4_000,))
-    for module in (perfetto, perfetto_context):
+    monkeypatch.setattr(tables_module.chunks, "__defaults__", (4_000,))
+    for module in (perfetto, perfetto):
         monkeypatch.setattr(module, "ROWS", 4_000)
 
     def most(count):

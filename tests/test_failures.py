@@ -11,9 +11,9 @@ import pytest
 
 import dask_diag
 from dask_diag import Profiler, summary
-from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.state import failed_tasks
-from dask_diag.capture.tasks.failure import Failure, failure_of
+from dask_diag.capture.failures import Failure, failure_of
 
 SECRET = "hunter2-hunter2"
 

@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 
 from dask_diag import Recording, findings
-from dask_diag.analysis import findings as rules
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
-from dask_diag.analysis.findings import Finding
-from dask_diag.analysis.findings.finding import severity_of_guess
-from dask_diag.analysis.findings.function_names import top_functions
+from dask_diag.analysis.cpu import cpu_outside_tasks
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings import rules
+from dask_diag.analysis.findings.rule import Finding, severity_of_guess, top_functions
 from dask_diag.formatting import amount, seconds
 
 from .stacks import LEAF, MAIN, recording_of_stacks
@@ -560,7 +558,7 @@ def test_a_straggler_is_simulated_in_parts(monkeypatch):
     assert finding.where.workers == ("thread-1",)
     assert finding.advice.startswith("check that task's input")
     # What is not simulated was measured: the idle time of others.
-    monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 3)
+    monkeypatch.setattr("dask_diag.analysis.facts.MOST_SIMULATED", 3)
     measured = by_code(straggling(1.25))["straggler"]
     assert measured.kind == "at most"
     assert measured.seconds_lost == pytest.approx(finding.seconds_lost)

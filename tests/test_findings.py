@@ -33,7 +33,7 @@ from dask_diag import (
     findings,
     summary,
 )
-from dask_diag.analysis.findings import CODES
+from dask_diag.analysis.findings.rules import CODES
 from dask_diag.formatting import seconds
 from dask_diag.model.table import NO_ROWS, Table
 

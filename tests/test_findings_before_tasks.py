@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_diag.analysis import program_lines
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.capture.sampling import caller_walker
+from dask_diag.analysis import lines as lines_module
+from dask_diag.analysis.facts import Analysis
+from dask_diag.sampling import callers
 
 from .stacks import BUILT_IN, CORE, LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
@@ -490,7 +490,7 @@ def test_threads_do_not_start_a_pool():
 
 
 def test_what_cannot_be_simulated_is_at_most_what_workers_waited(monkeypatch):
-    monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 1)
+    monkeypatch.setattr("dask_diag.analysis.facts.MOST_SIMULATED", 1)
     finding = by_code(in_processes(0.5, 0.5))["pool-startup"]
     assert finding.kind == "at most"
     assert finding.seconds_lost == pytest.approx(0.5)
@@ -515,7 +515,7 @@ def test_the_start_of_profilers_is_no_preparation(own, is_found):
 
 
 def test_the_line_of_own_calls_is_that_of_stacks():
-    assert caller_walker.OWN_CALLS.name == program_lines.OWN_CALLS
+    assert callers.OWN_CALLS.name == lines_module.OWN_CALLS
 
 
 def small_tasks_in_processes(startup, work, overhead, tasks):

@@ -111,7 +111,7 @@ def test_waits_for_the_pools_threads_are_severe(locked, severity):
 
 
 def test_without_a_simulation_the_pools_part_of_the_waits_is_at_most_lost(monkeypatch):
-    monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 1)
+    monkeypatch.setattr("dask_diag.analysis.facts.MOST_SIMULATED", 1)
     finding = the(with_mixed_waits(with_threads(0.3, waited=0.5), (0.4, 0.1), (0.4, 0.1)))
     # The pool used 0.3 s; two tasks waited for it at once.
     assert (finding.kind, finding.seconds_lost) == ("at most", pytest.approx(0.15))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.facts import Analysis
 
 from .stacks import LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
@@ -84,7 +84,7 @@ def test_lock_bound(locked, severity):
 
 
 def test_what_cannot_be_simulated_is_at_most_what_was_waited(monkeypatch):
-    monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 1)
+    monkeypatch.setattr("dask_diag.analysis.facts.MOST_SIMULATED", 1)
     finding = by_code(taking_turns(0.5))["lock-bound"]
     assert (finding.kind, finding.seconds_lost) == ("at most", pytest.approx(1.0))
     finding = by_code(waiting(0.8))["scheduler-bound"]
@@ -334,7 +334,7 @@ def test_computations_at_once_gain_as_much_from_threads(times):
 @pytest.mark.parametrize("simulated", [True, False])
 def test_computations_at_once_lose_as_much_to_a_lock(times, simulated, monkeypatch):
     if not simulated:
-        monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 1)
+        monkeypatch.setattr("dask_diag.analysis.facts.MOST_SIMULATED", 1)
     # A lock each, and a second of eight is waited for it by each of two workers.
     rows = [Task(n // 2, n // 2 + 1, 0.0, worker=n % 2) for n in range(16)]
     recording = with_waits(at_once(run(rows), times), "lock-wait")

@@ -10,10 +10,9 @@ from bokeh.plotting import figure
 
 from benchmarks.made_up import many_tasks
 from dask_diag import report
+from dask_diag.views.colors import color_of_phase
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.plots.phases import shade_phases
-from dask_diag.views.plots.time_axis import overview
-from dask_diag.views.theme.colors import color_of_phase
+from dask_diag.views.plots.time_axis import overview, shade_phases
 
 from .stacks import known_stacks
 from .test_phase_names_browser import recording_of

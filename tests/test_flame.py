@@ -14,18 +14,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_diag import DiagnosticError, SamplingProfiler, visualize
-from dask_diag.analysis.call_tree import hottest_lines, tree
-from dask_diag.analysis.sample_measures import not_sampled, seconds_over_time
-from dask_diag.analysis.selection import Selection
-from dask_diag.analysis.source_paths import package_of, short_path
-from dask_diag.analysis.tree_arrays import depths, preorder, sums_below
+from dask_diag.analysis.call_tree import (
+    Selection,
+    depths,
+    hottest_lines,
+    not_sampled,
+    package_of,
+    preorder,
+    seconds_over_time,
+    short_path,
+    sums_below,
+    tree,
+)
 from dask_diag.columns import Categorical
+from dask_diag.model.codes import Root
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.schema import Root
+from dask_diag.views.colors import color_of, pale_color_of, text_color_on
 from dask_diag.views.exports.stacks import export_stacks
-from dask_diag.views.plots.flame.summary import flame_summary
-from dask_diag.views.theme.colors import color_of, pale_color_of, text_color_on
+from dask_diag.views.hottest import flame_summary
 
 from .stacks import BUILT_IN, CORE, LEAF, MAIN, NAN, known_stacks, recording_of_stacks
 from .tables import filled_table
@@ -678,6 +685,6 @@ def test_the_flame_graph_takes_the_keywords_of_figures():
 
 def test_nothing_sampled_draws_an_empty_flame_graph():
     from dask_diag.views.plots.figures import Options
-    from dask_diag.views.plots.flame.graph import flame_panel
+    from dask_diag.views.plots.flame import flame_panel
 
     assert flame_panel(recording_of_stacks([]), Options()).children

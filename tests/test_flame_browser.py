@@ -7,7 +7,7 @@ import time
 import pytest
 
 from dask_diag import visualize
-from dask_diag.schema import Root
+from dask_diag.model.codes import Root
 
 from .opened_pages import DRAWN, colours, frames, settled, tooltip
 from .paints import observe_paints, paints_of_half

@@ -8,15 +8,20 @@ import numpy as np
 import pytest
 from bokeh.models import RadioButtonGroup
 
-from dask_diag.analysis.call_tree import tree, tree_and_nodes
-from dask_diag.analysis.folded_tree import STANDARD_LIBRARY, folded_tree, library_of
-from dask_diag.analysis.function_lines import lines_of_nodes
-from dask_diag.schema import Root
+from dask_diag.analysis.call_tree import (
+    STANDARD_LIBRARY,
+    folded_tree,
+    library_of,
+    tree,
+    tree_and_nodes,
+)
+from dask_diag.analysis.lines import lines_of_nodes
+from dask_diag.model.codes import Root
+from dask_diag.views.names import recorded_lines
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.plots.flame.data import boxes_of, cells_of, code_of_lines, columns_of, texts_of
-from dask_diag.views.plots.flame.differential import differential_panel
-from dask_diag.views.plots.flame.graph import flame_panel
-from dask_diag.views.recorded_code import recorded_lines
+from dask_diag.views.plots.flame import flame_panel
+from dask_diag.views.plots.flame_data import boxes_of, cells_of, code_of_lines, columns_of, texts_of
+from dask_diag.views.plots.flame_difference import differential_panel
 
 from .javascript import needs_node, run_javascript
 from .stacks import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
@@ -299,7 +304,7 @@ def test_cells_have_the_keys_of_tasks_with_most_time():
 
 def test_where_there_are_many_cells_neighbouring_cycles_merge(monkeypatch):
     """All seconds are there; each number is as exact as one reads it."""
-    monkeypatch.setattr("dask_diag.views.plots.flame.data._MOST_CELLS", 3)
+    monkeypatch.setattr("dask_diag.views.plots.flame_data._MOST_CELLS", 3)
     cpu = np.random.default_rng(1).random(7)
     rows = [((float(n), n + 1.0), "f", [MAIN], 1.0, share) for n, share in enumerate(cpu)]
     page = Page(recording_of_stacks(rows))

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from dask_diag import load, save
-from dask_diag.storage import Writer, follow, zip_stream
+from dask_diag.storage import container, follow
 from dask_diag.storage.follow import FollowState
+from dask_diag.storage.write import Writer
 
 from .recordings import chunks_of_example, example
 from .test_live_follow import Viewer, assert_rows_are_those_of_load, provisional_rows
@@ -31,18 +32,18 @@ def killed(tmp_path_factory):
 
 
 def entries_of(content):
-    return [entry for entry, _ in zip_stream.read_entries(memoryview(content))]
+    return [entry for entry, _ in container.read_entries(memoryview(content))]
 
 
 def test_a_file_without_a_whole_chunk_header_is_waited_for(killed):
     """Only then is it known which recording it is: the checksum of its first chunk says it."""
     about, *_ = entries_of(killed)
     viewer = Viewer()
-    for size in (0, 1, about.stop - 1, about.stop, about.stop + zip_stream.CHUNK_HEADER_SIZE - 1):
+    for size in (0, 1, about.stop - 1, about.stop, about.stop + container.CHUNK_HEADER_SIZE - 1):
         PATH.write_bytes(killed[:size])
         update = viewer.poll()
         assert (update.state, update.fresh, update.problem) == (FollowState.WAITING, False, "")
-    PATH.write_bytes(killed[: about.stop + zip_stream.CHUNK_HEADER_SIZE])
+    PATH.write_bytes(killed[: about.stop + container.CHUNK_HEADER_SIZE])
     update = viewer.poll()
     assert (update.state, update.fresh, update.chunks) == (FollowState.GROWING, True, [])
     PATH.write_bytes(killed)
@@ -79,8 +80,8 @@ def test_of_a_file_that_does_not_change_only_the_end_is_read(monkeypatch, killed
     viewer.poll()
     viewer.poll()
     before = viewer.provisional
-    read, real = [], follow._read
-    monkeypatch.setattr(follow, "_read", lambda *args: read.append(real(*args)) or read[-1])
+    read, real = [], follow.read
+    monkeypatch.setattr(follow, "read", lambda *args: read.append(real(*args)) or read[-1])
     for _ in range(3):
         viewer.now += 0.5
         update = viewer.poll()
@@ -106,7 +107,7 @@ def test_what_is_written_within_a_tick_of_the_files_clock_is_seen(killed):
 
 
 def test_a_closed_file_may_end_with_what_was_provisional(killed):
-    PATH.write_bytes(killed + zip_stream.directory(entries_of(killed), len(killed)))
+    PATH.write_bytes(killed + container.directory(entries_of(killed), len(killed)))
     assert load(PATH).is_complete
     viewer = Viewer()
     assert viewer.poll().state == FollowState.COMPLETE
@@ -122,7 +123,7 @@ def test_a_writer_that_comes_while_the_list_of_locks_is_read_is_seen(killed, clo
             PATH.write_bytes(killed)
         return False
 
-    end = b"PK\5\6" + bytes(zip_stream.END_SIZE - 4)
+    end = b"PK\5\6" + bytes(container.END_SIZE - 4)
     PATH.write_bytes(killed[:-100] + end if closed else killed[:-100])
     viewer = Viewer(is_locked=is_locked)
     assert viewer.wait().state == FollowState.GROWING
@@ -144,7 +145,7 @@ def test_what_cannot_be_opened_or_read_is_reported_and_tried_again(monkeypatch):
     assert update.state == FollowState.NOT_A_RECORDING
     assert update.problem == "cannot read run.diag: Permission denied"
     with monkeypatch.context() as patch:
-        patch.setattr(follow, "_read", refuse)
+        patch.setattr(follow, "read", refuse)
         update = viewer.poll()
     assert (update.state, update.problem) == (FollowState.WAITING, "Permission denied")
     update = viewer.poll()

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from dask_diag.capture.system import frames
-from dask_diag.capture.system.frames import current_frames
+from dask_diag.system import code as code_module
+from dask_diag.system.code import current_frames
 
 DEADLOCK = """
 import gc, sys, threading, time
@@ -52,7 +52,7 @@ def test_a_program_whose_garbage_wants_the_lock_of_the_threads_is_sampled_to_its
 
 @pytest.mark.parametrize("collects", [True, False])
 def test_the_collector_is_left_as_it_was(collects, monkeypatch):
-    monkeypatch.setattr(frames, "_COLLECTS_WHILE_IT_READS", sys.version_info >= (3, 11))
+    monkeypatch.setattr(code_module, "_COLLECTS_WHILE_IT_READS", sys.version_info >= (3, 11))
     (gc.enable if collects else gc.disable)()
     try:
         assert threading.get_ident() in current_frames()
@@ -63,7 +63,7 @@ def test_the_collector_is_left_as_it_was(collects, monkeypatch):
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="reads them as Python does")
 def test_the_collector_is_on_again_after_an_error(monkeypatch):
-    monkeypatch.setattr(frames, "_COLLECTS_WHILE_IT_READS", True)
+    monkeypatch.setattr(code_module, "_COLLECTS_WHILE_IT_READS", True)
     was_on = []
 
     def fails():

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings.gil import gil_bound
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings.interpreter import gil_bound
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND, POOL_START
 from dask_diag.formatting import seconds
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dask_diag import Profiler
-from dask_diag.capture import graph_data
+from dask_diag.capture import results
 
 MB = 1_000_000
 SMALL = 20_000
@@ -147,7 +147,7 @@ def test_a_fault_leaves_tasks_measured(monkeypatch):
     def fail(*_):
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(graph_data, "bytes_in_graph", fail)
+    monkeypatch.setattr(results, "bytes_in_graph", fail)
     with Profiler() as prof:
         dask.threaded.get({"x": (use, 1)}, ["x"])
     assert np.isnan(prof.recording.computations.graph_bytes).all()
@@ -158,16 +158,16 @@ def test_a_fault_leaves_tasks_measured(monkeypatch):
 @pytest.mark.parametrize("count", [50, 51, 1000])
 def test_large_graphs_are_estimated_from_some_of_their_tasks(count, monkeypatch):
     looked_at = []
-    of = graph_data._Sizes.of
+    of = results._Sizes.of
 
     def counted(self, value, depth=0):
         looked_at.append(depth)
         return of(self, value, depth)
 
-    monkeypatch.setattr(graph_data._Sizes, "of", counted)
+    monkeypatch.setattr(results._Sizes, "of", counted)
     graph = {("use", n): (use, array(1000)) for n in range(count)}
     assert bytes_of(graph) == pytest.approx(count * 1000, rel=0.1)
-    assert looked_at.count(0) <= graph_data._MOST_TASKS
+    assert looked_at.count(0) <= results._MOST_TASKS
 
 
 def test_nothing_stays_alive():

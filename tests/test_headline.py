@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from dask_diag import Recording
-from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.headline import headline
 from dask_diag.analysis.wall_time import wall_time
 from dask_diag.columns import Categorical
+from dask_diag.model.codes import ACTIVITIES, PHASES, Activity
 from dask_diag.model.table import Table
-from dask_diag.schema import ACTIVITIES, PHASES, Activity
 from tests.tables import filled_table
 
 pytestmark = pytest.mark.once

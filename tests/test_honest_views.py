@@ -21,15 +21,15 @@ from dask_diag import (
     summary,
     visualize,
 )
-from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.compare import compare
-from dask_diag.schema import STATES
-from dask_diag.storage import save
+from dask_diag.analysis.facts import Analysis
+from dask_diag.model.codes import STATES
+from dask_diag.storage.write import save
 from dask_diag.views.compare import comparison_summary
 from dask_diag.views.findings import no_findings
+from dask_diag.views.lines import memory_growth
 from dask_diag.views.report.plots import bounded
 from dask_diag.views.summary import outcome
-from dask_diag.views.summary_lines import memory_growth
 
 from .recordings import NOTHING
 from .stacks import MAIN, recording_of_stacks

@@ -9,11 +9,10 @@ import pytest
 
 from dask_diag import summary
 from dask_diag.analysis.activities import activities
-from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.headline import headline
-from dask_diag.analysis.phases import phases
-from dask_diag.analysis.preparing import seconds_not_of_graphs
-from dask_diag.analysis.program_lines import OWN_CALLS
+from dask_diag.analysis.lines import OWN_CALLS
+from dask_diag.analysis.phases import phases, seconds_not_of_graphs
 from dask_diag.analysis.wall_time import wall_time
 
 from .stacks import CORE, MAIN, recording_of_stacks

@@ -8,7 +8,7 @@ import pytest
 
 from dask_diag import performance_report, record
 from dask_diag.errors import RecordingFileError
-from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
+from dask_diag.profilers.interrupts import DeferredInterrupts
 
 pytestmark = pytest.mark.skipif(
     not hasattr(signal, "raise_signal"), reason="no signals can be raised here"
@@ -174,13 +174,13 @@ def test_blocks_may_be_nested():
 
 
 def test_ctrl_c_while_a_recording_cannot_be_opened_is_not_lost(monkeypatch):
-    from dask_diag import storage
+    from dask_diag.storage import write as write_module
 
     def refuse(*args, **kwargs):
         press()
         raise RecordingFileError("cannot write")
 
-    monkeypatch.setattr(storage, "Writer", refuse)
+    monkeypatch.setattr(write_module, "Writer", refuse)
     with pytest.raises(KeyboardInterrupt) as raised, record("run.diag"):
         raise AssertionError("it must not be entered")
     assert type(raised.value.__context__) is RecordingFileError

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from dask_diag import load
 from dask_diag.columns import Categorical, PrefixStrings
-from dask_diag.storage import Writer, preceding
+from dask_diag.storage import codec
 from dask_diag.storage.chunks import decode_chunk, encode_chunk, joined
+from dask_diag.storage.codec import Preceding, RecentTasks
 from dask_diag.storage.follow import Follower
-from dask_diag.storage.preceding import Preceding, RecentTasks
+from dask_diag.storage.write import Writer
 
 from .recordings import NOTHING, assert_same
 from .tables import filled_table
@@ -130,8 +131,8 @@ def test_what_takes_less_time_in_full_is_not_searched_for():
 
 
 def test_the_last_task_of_a_key_is_its_task_and_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(preceding, "_MOST_PARTS", 2)
-    monkeypatch.setattr(preceding, "_MOST_ROWS", 5)
+    monkeypatch.setattr(codec, "_MOST_PARTS", 2)
+    monkeypatch.setattr(codec, "_MOST_ROWS", 5)
     recent = RecentTasks()
     for keys in (["a-1", "a-2"], ["a-3", "a-1"], ["a-4"]):
         recent = recent.plus(tasks_of(keys))

@@ -17,17 +17,13 @@ from hypothesis import strategies as st
 
 import dask_diag
 from dask_diag import DiagnosticError, Recording, SamplingProfiler, load
-from dask_diag.analysis.call_tree import hottest_lines, tree
-from dask_diag.analysis.sample_measures import not_sampled
-from dask_diag.analysis.selection import Selection
-from dask_diag.builders.stack_cells import CellsByCycle
-from dask_diag.builders.stacks import stacks_as_seen, stacks_tables
-from dask_diag.capture.sampling import call_tree as stacks
-from dask_diag.capture.sampling.bins import LONG, NO_NODE, Group, Run
-from dask_diag.capture.sampling.call_tree import Stacks
-from dask_diag.capture.sampling.stack_sample import Line
-from dask_diag.schema import Root
-from dask_diag.storage import save
+from dask_diag.analysis.call_tree import Selection, hottest_lines, not_sampled, tree
+from dask_diag.capture.stacks_table import CellsByCycle, stacks_as_seen, stacks_tables
+from dask_diag.capture.task import Line
+from dask_diag.model.codes import Root
+from dask_diag.sampling import call_tree
+from dask_diag.sampling.call_tree import LONG, NO_NODE, Group, Run, Stacks
+from dask_diag.storage.write import save
 
 from .recordings import assert_same_table
 from .stacks import CORE, LEAF, MAIN, recording_of_stacks
@@ -306,7 +302,7 @@ def test_nothing_is_lost_or_reported_twice(seen):
 
 
 def test_merged_cycles_merge_their_keys(monkeypatch):
-    monkeypatch.setattr(stacks, "MOST_CYCLES", 8)
+    monkeypatch.setattr(call_tree, "MOST_CYCLES", 8)
     collected, stack = Stacks(1.0), a_stack("main")
     long, started = Run("sum", FIRST), 0
     for second in range(64):
@@ -326,7 +322,7 @@ def test_merged_cycles_merge_their_keys(monkeypatch):
 
 
 def test_the_ends_of_a_long_task_keep_its_key_when_cycles_merge(monkeypatch):
-    monkeypatch.setattr(stacks, "MOST_CYCLES", 8)
+    monkeypatch.setattr(call_tree, "MOST_CYCLES", 8)
     collected, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
     for tick in range(25, 65):
         collected.see(tick / 16, run, stack, 0.0625, 0.0)
@@ -337,7 +333,7 @@ def test_the_ends_of_a_long_task_keep_its_key_when_cycles_merge(monkeypatch):
 
 
 def test_a_task_that_runs_while_cycles_merge_is_reported_whole(monkeypatch):
-    monkeypatch.setattr(stacks, "MOST_CYCLES", 4)
+    monkeypatch.setattr(call_tree, "MOST_CYCLES", 4)
     collected, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
     for second in range(3):
         collected.see(second, Run("other", 0), stack, 0.0625, 0.0)
@@ -353,7 +349,7 @@ def test_a_task_that_runs_while_cycles_merge_is_reported_whole(monkeypatch):
 
 def test_a_long_task_that_may_still_run_keeps_its_key_when_cycles_merge(monkeypatch):
     """In the last two cycles: by what was sampled of it so far, it would be a short one now."""
-    monkeypatch.setattr(stacks, "MOST_CYCLES", 5)
+    monkeypatch.setattr(call_tree, "MOST_CYCLES", 5)
     collected, stack = Stacks(1.0), a_stack("main")
     running, ended = Run("sum", FIRST), Run("sum", SECOND)
     collected.see(0.5, ended, stack, 0.25, 0.0)
@@ -421,7 +417,7 @@ def test_while_it_goes_on_there_are_no_more_rows_than_asked_for():
 
 @pytest.mark.parametrize("most", [10, 300], ids=["cycles merge", "none merge"])
 def test_cells_of_cycles_that_are_remembered_are_those_that_there_are(most, monkeypatch):
-    monkeypatch.setattr(stacks, "MOST_CYCLES", most)
+    monkeypatch.setattr(call_tree, "MOST_CYCLES", most)
     collected, some_stacks = Stacks(1.0), [a_stack("main", name) for name in "abc"]
     remembered = CellsByCycle()
     for n in range(100):

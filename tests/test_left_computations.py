@@ -18,7 +18,7 @@ from dask.local import get_sync
 
 import dask_diag
 from dask_diag import CacheProfiler, Profiler, ProgressBar, ResourceProfiler, SamplingProfiler
-from dask_diag.capture import running
+from dask_diag.capture import computation
 from dask_diag.profilers.base import Diagnostic
 
 from .profilers import PROFILERS
@@ -52,7 +52,7 @@ def as_before():
     yield
     new = set(threading.enumerate()) - before
     assert [thread for thread in new if "dask_diag" in thread.name] == []
-    assert running.running == {}
+    assert computation.running == {}
 
 
 def assert_stopped(recording, error="Stop"):

@@ -11,7 +11,7 @@ from benchmarks.made_up import many_tasks
 from dask_diag import visualize
 from dask_diag.analysis.step_functions import cached_levels
 from dask_diag.columns import Categorical, PrefixStrings
-from dask_diag.views.plots.binary_columns import letters
+from dask_diag.views.plots.figures import letters
 
 from .javascript import needs_node, run_javascript
 from .opened_pages import settled

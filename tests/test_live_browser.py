@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks.made_up import many_tasks
-from dask_diag.storage.writing import Writer
+from dask_diag.storage.write import Writer
 
 from .live_chunks import HOSTILE, chunk, provisional
 from .opened_pages import frames, is_a_problem, new_page, settled

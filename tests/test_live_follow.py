@@ -22,8 +22,7 @@ from dask_diag.model.table import Table
 from dask_diag.storage import follow
 from dask_diag.storage.chunks import joined
 from dask_diag.storage.follow import QUIET, Follower, FollowState
-from dask_diag.storage.locking import is_locked_by_any
-from dask_diag.storage.writing import Writer
+from dask_diag.storage.write import Writer, is_locked_by_any
 
 from .recordings import chunks_of_example, example
 
@@ -114,8 +113,8 @@ def test_what_is_provisional_is_decoded_once_and_seen_when_it_changes():
 
 def test_each_byte_is_read_about_once(monkeypatch):
     read = []
-    real = follow._read
-    monkeypatch.setattr(follow, "_read", lambda *args: read.append(real(*args)) or read[-1])
+    real = follow.read
+    monkeypatch.setattr(follow, "read", lambda *args: read.append(real(*args)) or read[-1])
     viewer = Viewer()
     per_poll = []
     with Writer("run.diag") as writer:
@@ -301,7 +300,7 @@ def test_a_larger_recording_in_the_place_of_one_is_another(how, closed):
 def test_a_file_that_is_replaced_while_it_is_read_gives_no_rows_of_two(monkeypatch):
     save(example(50), "run.diag")
     save(example(50, seed=1), "other.diag")
-    other, real = Path("other.diag").read_bytes(), follow._read
+    other, real = Path("other.diag").read_bytes(), follow.read
 
     def read(file, start, size):
         content = real(file, start, size)
@@ -312,7 +311,7 @@ def test_a_file_that_is_replaced_while_it_is_read_gives_no_rows_of_two(monkeypat
 
     replaced = []
     viewer = Viewer()
-    monkeypatch.setattr(follow, "_read", read)
+    monkeypatch.setattr(follow, "read", read)
     update = viewer.poll()
     assert replaced
     assert (update.chunks, update.state) == ([], FollowState.WAITING)
@@ -503,8 +502,8 @@ def test_a_bit_that_flips_before_the_reader_is_said_and_costs_no_more_as_the_fil
 ):
     """In the header of an entry, and in what it holds."""
     read = []
-    real = follow._read
-    monkeypatch.setattr(follow, "_read", lambda *args: read.append(real(*args)) or read[-1])
+    real = follow.read
+    monkeypatch.setattr(follow, "read", lambda *args: read.append(real(*args)) or read[-1])
     monkeypatch.setattr(follow, "_MOST_AT_ONCE", 3000)
     viewer, path, sums = Viewer(), Path("run.diag"), []
     with Writer(path) as writer:
@@ -589,7 +588,7 @@ WRITER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from tests.recordings import chunks_of_example
-from dask_diag.storage.writing import Writer
+from dask_diag.storage.write import Writer
 writer = Writer("run.diag")
 for chunk in chunks_of_example():
     writer.append(chunk)

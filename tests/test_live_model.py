@@ -17,14 +17,20 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from dask_diag import load, record, save
-from dask_diag.analysis.findings import Finding
+from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.functions import by_function
-from dask_diag.live import findings_so_far
-from dask_diag.live.arrays import Growing, TaskArrays
-from dask_diag.live.findings_so_far import FindingsSoFar
-from dask_diag.live.model import FunctionSums, LiveModel
+from dask_diag.live import background
+from dask_diag.live.background import FindingsSoFar
+from dask_diag.live.model import (
+    ComputationProgress,
+    FunctionSums,
+    Growing,
+    LiveModel,
+    Progress,
+    TaskArrays,
+    seconds_left,
+)
 from dask_diag.live.picture import picture
-from dask_diag.live.progress import ComputationProgress, Progress, seconds_left
 from dask_diag.live.screen import screen, sparkline
 from dask_diag.live.texts import (
     about,
@@ -36,10 +42,10 @@ from dask_diag.live.texts import (
     state_line,
 )
 from dask_diag.live.viewer import Viewer
-from dask_diag.storage import writing
+from dask_diag.storage import write
 from dask_diag.storage.chunks import Chunk
 from dask_diag.storage.follow import FollowState, Update
-from dask_diag.storage.writing import Writer
+from dask_diag.storage.write import Writer
 
 from .live_chunks import progress_of, running, tasks
 from .recordings import NOTHING, chunks_of_example, example
@@ -79,13 +85,13 @@ def test_sums_are_those_of_the_file(tmp_path):
 
 def test_a_chunk_that_does_not_fit_is_said_until_another_recording_comes(monkeypatch):
     """`load` refuses the file, however complete it is."""
-    encode, texts = writing.encode_chunk, {example(50, seed=2).stop}
+    encode, texts = write.encode_chunk, {example(50, seed=2).stop}
 
     def encoded(recording, *arguments):
         made_up = replace(recording, start="x") if recording.stop in texts else recording
         return encode(made_up, *arguments)
 
-    monkeypatch.setattr(writing, "encode_chunk", encoded)
+    monkeypatch.setattr(write, "encode_chunk", encoded)
     viewer = Viewer("run.diag")
     with Writer("run.diag") as writer:
         writer.append(example(30))
@@ -545,7 +551,7 @@ def test_a_complete_recording_without_a_task_has_findings_too():
 
 
 def test_findings_of_very_many_tasks_are_left_to_the_report_and_to_the_end_of_top(monkeypatch):
-    monkeypatch.setattr(findings_so_far, "MOST_TASKS", 5)
+    monkeypatch.setattr(background, "MOST_TASKS", 5)
     made = []
     model = LiveModel()
     viewer = Shown(model)
@@ -599,7 +605,7 @@ def test_findings_that_lost_most_come_first(monkeypatch):
         finding("gil-bound", "low", 0.482),
         finding("imbalance", "low", 0.1),
     ]
-    monkeypatch.setattr(findings_so_far, "findings", lambda recording: in_a_report)
+    monkeypatch.setattr(background, "findings", lambda recording: in_a_report)
     save(example(3), "run.diag")
     viewer = Viewer("run.diag")
     viewer.poll()

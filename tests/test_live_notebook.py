@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("IPython", reason="IPython is not installed: pip install .[test]")
 
-from dask_diag.cli import live_cell
-from dask_diag.cli.live_cell import LiveCell
+from dask_diag.cli import magic
+from dask_diag.cli.magic import LiveCell
 from dask_diag.live.command import UNKNOWN_HUB
 from dask_diag.live.picture import picture
-from dask_diag.storage.writing import Writer
+from dask_diag.storage.write import Writer
 
 from .kernels import run_notebook
 from .live_chunks import HOSTILE, chunk, provisional
@@ -51,8 +51,8 @@ def test_pictures_come_while_the_cell_computes_and_the_last_has_no_token(monkeyp
         def update(self, html):
             pictures.append(html.data)
 
-    monkeypatch.setattr(live_cell, "display", lambda *args, **kwargs: Handle())
-    monkeypatch.setattr(live_cell, "_PERIOD", 0.02)
+    monkeypatch.setattr(magic, "display", lambda *args, **kwargs: Handle())
+    monkeypatch.setattr(magic, "_PERIOD", 0.02)
     try:
         with Writer("run.diag") as writer:
             writer.append(chunk(10, 12.0), provisional(10))
@@ -80,7 +80,7 @@ def test_pictures_take_less_than_a_five_hundredth_of_the_kernel(monkeypatch):
         def update(self, html):
             pictures.append(html.data)
 
-    monkeypatch.setattr(live_cell, "display", lambda *args, **kwargs: Handle())
+    monkeypatch.setattr(magic, "display", lambda *args, **kwargs: Handle())
     try:
         with Writer("run.diag") as writer:
             for n in range(20):
@@ -98,7 +98,7 @@ def test_pictures_take_less_than_a_five_hundredth_of_the_kernel(monkeypatch):
         end_viewers("run.diag")
     assert len(pictures) >= before + updates
     assert "<path" in image_in(pictures[before])
-    assert took / updates <= 0.002 * live_cell._PERIOD
+    assert took / updates <= 0.002 * magic._PERIOD
 
 
 def test_a_cell_shows_its_last_state_and_gives_its_value(shell):  # noqa: F811
@@ -135,7 +135,7 @@ def test_a_cell_whose_viewer_ends_at_once_says_so(monkeypatch):
         def update(self, html):
             pictures.append(html.data)
 
-    monkeypatch.setattr(live_cell, "display", lambda *args, **kwargs: Handle())
+    monkeypatch.setattr(magic, "display", lambda *args, **kwargs: Handle())
     monkeypatch.setattr(sys, "executable", "/bin/false")
     LiveCell("run.diag").finish()
     assert pictures[-1] == "<div>The live view could not be started.</div>"
@@ -144,11 +144,11 @@ def test_a_cell_whose_viewer_ends_at_once_says_so(monkeypatch):
 def test_the_link_leads_to_where_the_reader_is():
     address = "live: http://127.0.0.1:5/?token=t"
     page = "https://hub.example/user/ann/proxy/5/?token=t"
-    assert 'href="http://127.0.0.1:5/?token=t"' in live_cell._link(address)
+    assert 'href="http://127.0.0.1:5/?token=t"' in magic._link(address)
     through = f"{address}\nthrough the hub: {page}"
-    assert f'href="{page}"' in live_cell._link(through)
+    assert f'href="{page}"' in magic._link(through)
     # That machine is not the reader's, and the hub's address is not known.
-    unknown = live_cell._link(f"{address}\nthrough the hub: {UNKNOWN_HUB}")
+    unknown = magic._link(f"{address}\nthrough the hub: {UNKNOWN_HUB}")
     assert "href" not in unknown
     assert "JUPYTERHUB_PUBLIC_URL" in unknown
 
@@ -157,7 +157,7 @@ def test_a_viewer_that_does_not_start_leaves_the_cell_as_it_is(shell, monkeypatc
     def fail(path):
         raise OSError("no processes left")
 
-    monkeypatch.setattr(live_cell, "LiveCell", fail)
+    monkeypatch.setattr(magic, "LiveCell", fail)
     result, captured = shell("%%diag --live -q -o run.diag\n" + COMPUTE + "total + 4")
     assert result.result == 7
     assert "no processes left" in captured.stderr + captured.stdout

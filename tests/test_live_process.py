@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 from dask_diag import load, record
-from dask_diag.cli import main
+from dask_diag.cli.main import main
 from dask_diag.errors import RecordingFileError
-from dask_diag.profilers.live_viewer import LiveViewer
+from dask_diag.profilers.record import LiveViewer
 from dask_diag.storage.follow import Follower, FollowState
 
 from .commands import COMMAND, Command
@@ -275,7 +275,7 @@ def test_a_writer_is_not_refused_while_followers_poll_at_any_time(probes):
 
 
 def record_file():
-    from dask_diag.storage.writing import Writer
+    from dask_diag.storage.write import Writer
 
     return Writer("run.diag", overwrite=True)
 

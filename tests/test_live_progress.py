@@ -15,13 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_diag import Profiler, load, record
-from dask_diag.builders.keys import keys_columns
-from dask_diag.builders.progress import IncrementalProgress
-from dask_diag.capture import computation_progress
-from dask_diag.capture.tasks.keys import NamesOfPlainKeys
-from dask_diag.capture.tasks.planned import count_functions
+from dask_diag.capture import session
+from dask_diag.capture.chunks import IncrementalProgress
+from dask_diag.capture.keys import NamesOfPlainKeys, count_functions
+from dask_diag.capture.tasks_table import keys_columns
+from dask_diag.model.codes import ProgressPhase
 from dask_diag.profilers import record as record_module
-from dask_diag.schema import ProgressPhase
 
 SCHEDULERS = {
     "synchronous": dask.local.get_sync,
@@ -165,7 +164,7 @@ def test_what_is_read_while_a_computation_ends_is_left_out(monkeypatch):
     with Profiler() as profiler:
         dask.local.get_sync(graph(int), "c")
     (computation,) = profiler.session.computations
-    assert computation_progress.progress_of(computation) is None
+    assert session.progress_of(computation) is None
     assert computation.planned is None
 
 

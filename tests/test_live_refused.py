@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from dask_diag import save
-from dask_diag.cli import main
-from dask_diag.live import command, top
+from dask_diag.cli.main import main
+from dask_diag.live import command, screen
 from dask_diag.storage import follow
-from dask_diag.storage.writing import Writer
+from dask_diag.storage.write import Writer
 
 from .recordings import example
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 def nothing_is_waited_for(monkeypatch):
     served = []
     monkeypatch.setattr(command, "serve", lambda path, *args, **kwargs: served.append(path))
-    monkeypatch.setattr(top, "show_last_frame", lambda path, *args: served.append(path))
+    monkeypatch.setattr(screen, "show_last_frame", lambda path, *args: served.append(path))
     return served
 
 
@@ -70,7 +70,7 @@ def test_what_may_become_a_recording_is_shown(kind, nothing_is_waited_for):
 
 def test_the_viewer_of_a_run_refuses_nothing(nothing_is_waited_for, monkeypatch):
     # The run that started it is about to write the file.
-    monkeypatch.setattr(sys.modules["dask_diag.cli.live"], "_leave_parent", lambda: None)
+    monkeypatch.setattr(sys.modules["dask_diag.cli.look"], "_leave_parent", lambda: None)
     Path("text").write_text("made by another program " * 20)
     assert CliRunner().invoke(main, ["live", "--child", "text"]).exit_code == 0
     assert nothing_is_waited_for == ["text"]

@@ -29,25 +29,35 @@ from hypothesis import strategies as st
 from benchmarks.made_up import many_tasks
 from dask_diag import load, record, save, summary
 from dask_diag.analysis.functions import by_function
-from dask_diag.cli import main
-from dask_diag.live import command, connections, report_process, server
-from dask_diag.live.bins import NOTHING, OFF_CPU, ROWS, dominant, shares, stacked
-from dask_diag.live.compression import QuickCompression
-from dask_diag.live.connections import MOST_STRANGERS
+from dask_diag.cli.main import main
+from dask_diag.live import background, security, server
+from dask_diag.live import command as command_module
+from dask_diag.live.answer import QuickCompression
 from dask_diag.live.model import LiveModel
 from dask_diag.live.security import (
     HEADERS,
+    MOST_STRANGERS,
     QUESTION,
     allowed_hosts,
+    bind,
     new_token,
     question_of,
     refusal,
 )
-from dask_diag.live.server import LiveServer, bind
-from dask_diag.live.stream import MOST_RECTANGLES, stream_in_view
-from dask_diag.schema import PROFILING
+from dask_diag.live.server import LiveServer
+from dask_diag.live.stream import (
+    MOST_RECTANGLES,
+    NOTHING,
+    OFF_CPU,
+    ROWS,
+    dominant,
+    shares,
+    stacked,
+    stream_in_view,
+)
+from dask_diag.model.codes import PROFILING
 from dask_diag.storage.follow import Follower
-from dask_diag.storage.writing import Writer
+from dask_diag.storage.write import Writer
 
 from .javascript import needs_node, run_javascript
 from .recordings import chunks_of_example, example
@@ -195,7 +205,7 @@ def quick_reports(monkeypatch):
     def popen(command, **settings):
         return real([sys.executable, "-Sc", "print('page')"], **settings)
 
-    monkeypatch.setattr(report_process.subprocess, "Popen", popen)
+    monkeypatch.setattr(background.subprocess, "Popen", popen)
 
 
 @pytest.mark.usefixtures("quick_reports")
@@ -407,7 +417,7 @@ def test_reports_are_made_by_other_processes_one_at_a_time(running, monkeypatch)
         most.append(sum(process.poll() is None for process in started))
         return started[-1]
 
-    monkeypatch.setattr(report_process.subprocess, "Popen", popen)
+    monkeypatch.setattr(background.subprocess, "Popen", popen)
     answers = answers_of(lambda: running.ask(addresses(running)[1]), 3)
     assert [status for status, _, _ in answers] == [200] * 3
     assert max(most) == 1
@@ -427,7 +437,7 @@ def slow_reports(monkeypatch):
         started.append(real(SLEEP, **settings))
         return started[-1]
 
-    monkeypatch.setattr(report_process.subprocess, "Popen", popen)
+    monkeypatch.setattr(background.subprocess, "Popen", popen)
     return started
 
 
@@ -459,13 +469,13 @@ def test_a_report_that_nobody_waits_for_is_given_up(slow_reports):
 def test_a_viewer_that_ends_leaves_no_report_and_no_message(slow_reports, caplog, capfd):
     save(example(3), "run.diag")
     with Running() as running:
-        connections = [
+        security = [
             ask_and_leave(running, addresses(running)[1]),
             ask_and_leave(running, addresses(running)[0]),
         ]
         when(lambda: slow_reports)
     assert slow_reports[0].poll() is not None
-    for connection in connections:
+    for connection in security:
         connection.close()
     assert "Traceback" not in caplog.text + capfd.readouterr().err
 
@@ -627,7 +637,7 @@ def test_who_has_no_token_takes_no_connection_from_those_who_have(caplog, capfd)
 
 
 def test_connections_that_ask_nothing_are_closed(monkeypatch):
-    monkeypatch.setattr(connections, "_LONGEST_SILENCE", 0.3)
+    monkeypatch.setattr(security, "_LONGEST_SILENCE", 0.3)
     save(example(3), "run.diag")
     with Running() as running:
         with socket.create_connection(("127.0.0.1", running.server.port), 20) as idle:
@@ -647,36 +657,36 @@ def test_a_port_that_is_taken_is_one_line_and_status_2():
 
 def test_addresses_from_elsewhere(running, monkeypatch):
     port = running.server.port
-    (line,) = command.addresses(running.server, {})
+    (line,) = command_module.addresses(running.server, {})
     assert line == f"live: http://127.0.0.1:{port}/?token={running.server.token}"
-    lines = command.addresses(running.server, {"SSH_CONNECTION": "10.0.0.1 5 10.0.0.2 22"})
+    lines = command_module.addresses(running.server, {"SSH_CONNECTION": "10.0.0.1 5 10.0.0.2 22"})
     assert f"ssh -L {port}:127.0.0.1:{port} 10.0.0.2" in lines[1]
-    monkeypatch.setattr(command, "_has_proxy", lambda: True)
+    monkeypatch.setattr(command_module, "_has_proxy", lambda: True)
     hub = {"JUPYTERHUB_SERVICE_PREFIX": "/user/ann/", "JUPYTERHUB_HOST": "https://Hub.example"}
     page = f"https://hub.example/user/ann/proxy/{port}/?token={running.server.token}"
-    assert command.addresses(running.server, hub)[1] == f"through the hub: {page}"
+    assert command_module.addresses(running.server, hub)[1] == f"through the hub: {page}"
 
 
 def test_an_address_through_a_hub_is_one_that_is_answered(running, monkeypatch):
     """A hub sets no name unless it was configured with one, and its proxy hands the name on."""
-    monkeypatch.setattr(command, "_has_proxy", lambda: True)
+    monkeypatch.setattr(command_module, "_has_proxy", lambda: True)
     default = {
         "JUPYTERHUB_SERVICE_PREFIX": "/user/ann/",
         "JUPYTERHUB_HOST": "",
         "JUPYTERHUB_API_URL": "http://hub:8081/hub/api",
     }
-    (_, line) = command.addresses(running.server, default)
-    assert line == f"through the hub: {command.UNKNOWN_HUB}"
+    (_, line) = command_module.addresses(running.server, default)
+    assert line == f"through the hub: {command_module.UNKNOWN_HUB}"
     assert "JUPYTERHUB_PUBLIC_URL" in line
     named = {**default, "JUPYTERHUB_PUBLIC_URL": "https://hub.example/user/ann/"}
-    (_, line) = command.addresses(running.server, named)
+    (_, line) = command_module.addresses(running.server, named)
     host = re.search(r"https://([^/]+)/", line)[1]
     assert refusal("GET", {"Host": host}, "t", "t", allowed_hosts(8, named)) == 0
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no permissions of this kind")
 def test_the_browser_is_given_a_file_that_only_the_user_can_read():
-    with command._redirect("http://127.0.0.1:1/?token=secret") as file:
+    with command_module._redirect("http://127.0.0.1:1/?token=secret") as file:
         assert file.stat().st_mode & 0o777 == 0o600
         assert file.parent.stat().st_mode & 0o777 == 0o700
         assert "token=secret" in file.read_text()
@@ -689,10 +699,10 @@ def test_a_browser_with_a_tmp_of_its_own_is_given_a_file_in_the_home(name, monke
     for folder in (snaps, home):
         folder.mkdir()
     (snaps / name).touch()
-    monkeypatch.setattr(command, "_SNAPS", snaps)
+    monkeypatch.setattr(command_module, "_SNAPS", snaps)
     for variable in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(variable, str(home))
-    with command._redirect("http://127.0.0.1:1/?token=secret") as file:
+    with command_module._redirect("http://127.0.0.1:1/?token=secret") as file:
         in_home = file.parent.parent == home
         assert in_home is (name == "firefox")
         # A snap cannot read what is hidden.

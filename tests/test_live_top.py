@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from dask_diag import save
-from dask_diag.cli import main
-from dask_diag.live import top
-from dask_diag.storage.writing import Writer
+from dask_diag.cli.main import main
+from dask_diag.live import screen
+from dask_diag.storage.write import Writer
 
 from .commands import COMMAND, Command
 from .recordings import example
@@ -44,7 +44,7 @@ def test_the_frame_is_printed_when_the_recording_is_over(capsys):
         elif len(waits) == 3:
             writer.close()
 
-    top.show_last_frame("run.diag", Console(file=sys.stdout, width=80), wait)
+    screen.show_last_frame("run.diag", Console(file=sys.stdout, width=80), wait)
     out = capsys.readouterr().out
     assert len(waits) == 3
     assert "7 tasks" in out
@@ -57,7 +57,7 @@ def test_who_leaves_early_gets_the_frame_as_it_is(capsys):
 
     with Writer("run.diag") as writer:
         writer.append(example(7))
-        top.show_last_frame("run.diag", Console(file=sys.stdout, width=80), leave)
+        screen.show_last_frame("run.diag", Console(file=sys.stdout, width=80), leave)
     assert capsys.readouterr().out.startswith("running")
 
 
@@ -105,6 +105,6 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_one_frame(monkeypatch):
     save(example(200), "run.diag")
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setattr(top, "show_in_terminal", lambda *args: pytest.fail("it cannot be drawn"))
+    monkeypatch.setattr(screen, "show_in_terminal", lambda *args: pytest.fail("it cannot be drawn"))
     result = CliRunner().invoke(main, ["top", "run.diag"])
     assert result.stdout.startswith("complete")

@@ -10,7 +10,7 @@ import pytest
 
 from dask_diag.columns import Categorical
 from dask_diag.live.answer import answer, pictures
-from dask_diag.live.findings_so_far import FindingsSoFar
+from dask_diag.live.background import FindingsSoFar
 from dask_diag.live.model import LiveModel
 from dask_diag.storage.chunks import Chunk
 from dask_diag.storage.follow import FollowState, Update

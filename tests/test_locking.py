@@ -13,7 +13,8 @@ import pytest
 
 from dask_diag import Profiler, load, record
 from dask_diag.errors import RecordingFileError
-from dask_diag.storage import locking, save
+from dask_diag.storage import write
+from dask_diag.storage.write import save
 
 from .commands import run
 
@@ -137,7 +138,7 @@ def test_what_a_forked_child_does_with_the_file_is_of_no_account():
 
 def test_a_file_that_was_replaced_before_it_was_locked_is_let_go(monkeypatch):
     save(measured(), "run.diag")
-    lock = locking.lock
+    lock = write.lock
     calls = []
 
     def late(file, path):
@@ -146,7 +147,7 @@ def test_a_file_that_was_replaced_before_it_was_locked_is_let_go(monkeypatch):
             os.replace("run.diag", "elsewhere.diag")
         lock(file, path)
 
-    monkeypatch.setattr("dask_diag.storage.locking.lock", late)
+    monkeypatch.setattr("dask_diag.storage.write.lock", late)
     with record("run.diag", overwrite=True):
         pass
     assert calls
@@ -158,7 +159,7 @@ def test_without_locks_a_recording_is_written_all_the_same(monkeypatch):
     def unsupported(file):
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(locking, "_lock", unsupported)
+    monkeypatch.setattr(write, "_lock", unsupported)
     with record("run.diag", overwrite=True):
         measured()
     save(measured(), "run.diag", overwrite=True)

@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 
 from dask_diag import Profiler, ResourceProfiler, combine, findings, simulate
-from dask_diag.capture.system import machine_cpu, share_of_time, usage
-from dask_diag.capture.system.machine_cpu import MachineCpu, used_since
-from dask_diag.capture.system.usage import UsageSoFar
 from dask_diag.formatting import percent
+from dask_diag.system import periodic, usage
+from dask_diag.system.usage import MachineCpu, UsageSoFar, used_since
 
 from .tables import filled_table
 from .test_finding_thresholds import Task, by_code, run, two_at_once, with_waits
@@ -50,11 +49,11 @@ class Machine:
     def __init__(self, monkeypatch):
         self.now = self.idle = self.own = self.children = 0.0
         self.reads = 0
-        monkeypatch.setattr(machine_cpu, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(share_of_time, "thread_time", lambda: self.reads * 0.001)
-        monkeypatch.setattr(machine_cpu, "idle_seconds", self.read)
-        monkeypatch.setattr(machine_cpu, "process_time", lambda: self.own)
-        monkeypatch.setattr(machine_cpu, "children_seconds", lambda: self.children)
+        monkeypatch.setattr(usage, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(periodic, "thread_time", lambda: self.reads * 0.001)
+        monkeypatch.setattr(usage, "idle_seconds", self.read)
+        monkeypatch.setattr(usage, "process_time", lambda: self.own)
+        monkeypatch.setattr(usage, "children_seconds", lambda: self.children)
 
     def read(self):
         self.reads += 1
@@ -98,10 +97,10 @@ def test_a_second_reading_that_is_too_soon_says_nothing(machine):
 
 def test_others_used_no_more_than_there_was_in_a_short_computation(machine, monkeypatch):
     """What was read a moment before it is no part of it."""
-    monkeypatch.setattr(machine_cpu, "_machine", MachineCpu())
+    monkeypatch.setattr(usage, "_machine", MachineCpu())
     monkeypatch.setattr(usage, "perf_counter", lambda: machine.now)
     machine.passes(1.0)
-    machine_cpu.machine_cpu()
+    usage.machine_cpu()
     machine.passes(0.09, others=0.18)
     before = UsageSoFar.now()
     machine.passes(0.11, others=0.22)
@@ -120,7 +119,7 @@ def test_what_cannot_be_read_is_not_known(machine, monkeypatch):
     def refuse():
         raise PermissionError("/proc/stat")
 
-    monkeypatch.setattr(machine_cpu, "idle_seconds", refuse)
+    monkeypatch.setattr(usage, "idle_seconds", refuse)
     machine.passes(1.0)
     reader = MachineCpu()
     before = reader.read()
@@ -130,30 +129,30 @@ def test_what_cannot_be_read_is_not_known(machine, monkeypatch):
 
 
 def test_other_systems_ask_psutil(monkeypatch):
-    cpus, idle = machine_cpu.idle_seconds()
-    monkeypatch.setattr(machine_cpu.sys, "platform", "darwin")
-    monkeypatch.setattr(machine_cpu.os, "sched_getaffinity", lambda pid: set(range(cpus)))
-    assert machine_cpu.idle_seconds()[0] == cpus
-    assert machine_cpu.idle_seconds()[1] == pytest.approx(idle, abs=2.0)
+    cpus, idle = usage.idle_seconds()
+    monkeypatch.setattr(usage.sys, "platform", "darwin")
+    monkeypatch.setattr(usage.os, "sched_getaffinity", lambda pid: set(range(cpus)))
+    assert usage.idle_seconds()[0] == cpus
+    assert usage.idle_seconds()[1] == pytest.approx(idle, abs=2.0)
 
 
 def test_only_cpus_that_the_process_may_use_count(monkeypatch):
-    idle = machine_cpu._psutil_idle()
-    monkeypatch.setattr(machine_cpu.os, "sched_getaffinity", lambda pid: {0}, raising=False)
-    assert machine_cpu.idle_seconds() == (1, pytest.approx(idle[0], abs=1.0))
+    idle = usage._psutil_idle()
+    monkeypatch.setattr(usage.os, "sched_getaffinity", lambda pid: {0}, raising=False)
+    assert usage.idle_seconds() == (1, pytest.approx(idle[0], abs=1.0))
 
 
 def test_a_child_that_computes_is_no_other_program(retried):
     def measure():
-        before = machine_cpu.children_seconds()
+        before = usage.children_seconds()
         child = subprocess.Popen([sys.executable, "-c", SPIN.format(seconds=0.4) + "\ninput()"],
                                  stdin=subprocess.PIPE)  # fmt: skip
         deadline = time.monotonic() + 60
-        while machine_cpu.children_seconds() - before < 0.4 and time.monotonic() < deadline:
+        while usage.children_seconds() - before < 0.4 and time.monotonic() < deadline:
             time.sleep(0.01)
-        running = machine_cpu.children_seconds() - before
+        running = usage.children_seconds() - before
         child.communicate(b"\n")
-        ended = machine_cpu.children_seconds() - before
+        ended = usage.children_seconds() - before
         assert 0.4 <= running
         # What it had counted is counted once, also after it was waited for.
         assert running <= ended + 0.03 < running + 0.3
@@ -216,8 +215,8 @@ def spin_without_the_lock(seconds):
 
 def test_a_computation_that_is_short_has_nothing_known_of_others(monkeypatch):
     # Short beside this, also on a busy machine.
-    monkeypatch.setattr(machine_cpu, "_SHORTEST", 60.0)
-    machine_cpu.machine_cpu()
+    monkeypatch.setattr(usage, "_SHORTEST", 60.0)
+    usage.machine_cpu()
     with Profiler() as prof:
         dask.threaded.get({("x", 0): (int, 1)}, [("x", 0)])
     assert np.isnan(prof.recording.computations.others_cpu).all()

@@ -11,7 +11,7 @@ from benchmarks.made_up import many_tasks
 from dask_diag import visualize
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.views.escaping import shown
-from dask_diag.views.plots.binary_columns import pack
+from dask_diag.views.plots.figures import pack
 
 from .javascript import needs_node, run_javascript
 from .pages import arguments_of, keys_of, tasks_of, unpacked
@@ -123,7 +123,7 @@ def test_a_million_tasks_have_room_and_keys_without_a_pattern_are_reported_to_be
     path, args = page_of(many_tasks(count), tmp_path)
     assert (path.stat().st_size - without) / count < 6.5
     assert args["packed_keys"] is not None
-    monkeypatch.setattr("dask_diag.views.plots.tasks.binned._MOST_BYTES", 8 * count)
+    monkeypatch.setattr("dask_diag.views.plots.tasks._MOST_BYTES", 8 * count)
     different = many_tasks(count, alike=False)
     path, args = page_of(different, tmp_path)
     assert args["packed_keys"] is None

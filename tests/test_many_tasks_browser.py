@@ -13,10 +13,10 @@ import pytest
 from benchmarks.made_up import FUNCTIONS, many_tasks, recording_of
 from dask_diag import ResourceProfiler, visualize
 from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.codes import Activity
 from dask_diag.model.table import Table
-from dask_diag.schema import Activity
-from dask_diag.views.plots.tasks.columns import FULL, LANE, tasks_in_lanes
-from dask_diag.views.theme.colors import FunctionColors, color_of_activity
+from dask_diag.views.colors import FunctionColors, color_of_activity
+from dask_diag.views.plots.task_columns import FULL, LANE, tasks_in_lanes
 
 from .javascript import changed_by_javascript, needs_node
 from .opened_pages import frames, settled, tooltip
@@ -389,7 +389,7 @@ def test_a_browser_that_cannot_unpack_is_reported(open_file, tmp_path):
 
 
 def test_keys_that_are_left_out_are_reported(opened, monkeypatch):
-    monkeypatch.setattr("dask_diag.views.plots.tasks.binned._MOST_BYTES", 1_000_000)
+    monkeypatch.setattr("dask_diag.views.plots.tasks._MOST_BYTES", 1_000_000)
     recording = many_tasks(100_000, alike=False)
     page = opened(recording, plots=["tasks"])
     assert "2.86 MB of keys are left out of this page" in state(page)["status"]

@@ -27,14 +27,13 @@ from dask_diag import (
     memory_usage,
     summary,
 )
-from dask_diag.builders.recording import memory_table
-from dask_diag.capture.cluster.recorder import ClusterRecorder
-from dask_diag.capture.system.memory_tree import MemoryTree
-from dask_diag.capture.system.processes import LinuxReader, PsutilReader
+from dask_diag.capture.build import memory_table
+from dask_diag.cluster.recorder import ClusterRecorder
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import MissingDependencyError
 from dask_diag.model.table import Table
-from dask_diag.profilers.memory_block import SampledSeries
+from dask_diag.profilers.memory import SampledSeries
+from dask_diag.system.processes import LinuxReader, MemoryTree, PsutilReader
 
 from .tables import filled_table
 
@@ -420,8 +419,8 @@ def test_both_readers_show_the_same():
 def test_what_is_shared_is_read_for_a_fiftieth_of_the_time(monkeypatch):
     tree = MemoryTree()
     clock, cpu = [100.0], [0.0]
-    monkeypatch.setattr("dask_diag.capture.system.memory_tree.perf_counter", lambda: clock[0])
-    monkeypatch.setattr("dask_diag.capture.system.share_of_time.thread_time", lambda: cpu[0])
+    monkeypatch.setattr("dask_diag.system.processes.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("dask_diag.system.periodic.thread_time", lambda: cpu[0])
 
     def slow(pid):
         cpu[0] += 0.2

@@ -16,10 +16,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dask_diag import Profiler, SamplingProfiler, activities, context_meter
-from dask_diag.capture.sampling.wait_probe import WaitTaskProbe
-from dask_diag.capture.tasks import metered as metered_module
-from dask_diag.capture.tasks import metering as meter_module
-from dask_diag.capture.tasks.metering import listening
+from dask_diag.capture import metrics as metrics_module
+from dask_diag.capture.metrics import listening
+from dask_diag.sampling.waits import WaitTaskProbe
 
 from .interleaving import Thread, await_event
 from .test_activities import assert_adds_up
@@ -458,8 +457,8 @@ def test_seconds_of_coroutines_that_take_turns_are_counted_once(turns):
     now = [0.0]
     cpu = {"side_effect": lambda: now[0] / 2}
     with (
-        mock.patch.object(meter_module, "thread_time", **cpu),
-        mock.patch.object(metered_module, "thread_time", **cpu),
+        mock.patch.object(metrics_module, "thread_time", **cpu),
+        mock.patch.object(metrics_module, "thread_time", **cpu),
     ):
         metered = metered_in_turns(
             turns, lambda label: context_meter.meter(label, func=lambda: now[0]), now
@@ -528,7 +527,7 @@ def test_a_sample_of_a_wait_has_the_label_of_metered_seconds(unit, sampled):
         return probe.waits()
 
     def current_task():
-        return meter_module._current_task()
+        return metrics_module._current_task()
 
     with SamplingProfiler():
         assert dask.local.get_sync({("work", 0): (work,)}, ("work", 0)) == sampled

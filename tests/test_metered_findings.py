@@ -15,9 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dask_diag import Profiler, activities, context_meter, findings, summary
-from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.headline import headline
-from dask_diag.schema import ACTIVITIES, WAITS
+from dask_diag.model.codes import ACTIVITIES, WAITS
 
 from .tables import filled_table
 from .test_finding_thresholds import Task, run, with_waits

@@ -30,10 +30,10 @@ from dask_diag import (
     summary,
 )
 from dask_diag.analysis.compare import compare
-from dask_diag.analysis.memory_baseline import cached_at
-from dask_diag.cli import main
+from dask_diag.analysis.memory import cached_at
+from dask_diag.cli.main import main
 from dask_diag.formatting import quantity
-from dask_diag.storage import save
+from dask_diag.storage.write import save
 from dask_diag.views.compare import comparison_summary
 from dask_diag.views.drawings import plot_of
 from dask_diag.views.plots.figures import Options

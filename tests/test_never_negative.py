@@ -18,9 +18,8 @@ from dask_diag.analysis.occupancy import occupancies
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.waits import waits
 from dask_diag.analysis.wall_time import wall_time
-from dask_diag.builders.incremental_computation import IncrementalComputation
-from dask_diag.builders.incremental_tasks import IncrementalTasks
-from dask_diag.capture import computation_end
+from dask_diag.capture import session
+from dask_diag.capture.increments import IncrementalComputation, IncrementalTasks
 
 from .random_recordings import recordings
 from .tables import filled_table
@@ -147,7 +146,7 @@ def test_no_task_goes_on_after_a_computation_that_failed(monkeypatch):
         time.sleep(0.01)
         return []
 
-    monkeypatch.setattr(computation_end, "thread_pools", thread_pools)
+    monkeypatch.setattr(session, "thread_pools", thread_pools)
     dsk = failing(meanwhile)
     with Profiler() as prof, pytest.raises(ValueError):
         dask.threaded.get(dsk, list(dsk), num_workers=2)

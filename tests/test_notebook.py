@@ -97,7 +97,7 @@ def fails(*args, **kwargs):
 
 
 WHAT_FAILS = {
-    "the recording could not be made": "dask_diag.profilers.group.ProfilerGroup.recording",
+    "the recording could not be made": "dask_diag.profilers.record.ProfilerGroup.recording",
     "the summary could not be shown": "dask_diag.views.summary.summary",
     "the plots could not be shown": "dask_diag.views.visualize.visualize",
     "the report could not be written": "dask_diag.views.report.page.report",
@@ -370,7 +370,7 @@ def test_plots_come_after_the_value_of_a_cell_folded(shell, monkeypatch):
     from dask_diag.cli.magic import DiagMagics
 
     monkeypatch.setattr(DiagMagics, "_has_front_end", lambda self: True)
-    monkeypatch.setattr("dask_diag.views.display.in_notebook", lambda: True)
+    monkeypatch.setattr("dask_diag.views.visualize.in_notebook", lambda: True)
     monkeypatch.setattr(curstate(), "_notebook", True)
     monkeypatch.setattr(
         "IPython.display.publish_display_data", lambda data, **more: print("shown:", *data.values())

@@ -29,13 +29,13 @@ from dask_diag import (
     findings,
     save,
 )
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.capture.dask_internals import calls
-from dask_diag.capture.system.own_threads import OwnThread
-from dask_diag.cli import main
+from dask_diag.analysis.facts import Analysis
+from dask_diag.cli.main import main
 from dask_diag.formatting import seconds
-from dask_diag.profilers import hook_cost, task_diagnostic
-from dask_diag.schema import PROFILING
+from dask_diag.hooks import calls
+from dask_diag.model.codes import PROFILING
+from dask_diag.profilers import task_profiler
+from dask_diag.system.periodic import OwnThread
 
 from .commands import run
 from .recordings import NOTHING
@@ -62,7 +62,7 @@ def profiled(*profilers, tasks=50, get=dask.local.get_sync):
 def calibrated(monkeypatch):
     """What each kind of hook takes for a task, in place of what it takes here."""
     measured = {"tasks": 1e-3, "waits": 5e-3, "stacks": 3e-3, "results": 1e-4}
-    monkeypatch.setattr(hook_cost, "_measured", measured)
+    monkeypatch.setattr(task_profiler, "_measured", measured)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_waits_have_hooks_of_their_own(calibrated):
 
 
 def test_calibration_is_done_once(monkeypatch):
-    monkeypatch.setattr(hook_cost, "_measured", {})
+    monkeypatch.setattr(task_profiler, "_measured", {})
     done = []
 
     def rehearse():
@@ -98,7 +98,7 @@ def test_calibration_is_done_once(monkeypatch):
         return done.append
 
     for _ in range(3):
-        assert hook_cost.seconds_per_task("x", rehearse) > 0
+        assert task_profiler.seconds_per_task("x", rehearse) > 0
     assert done.count("rehearsed") == 1
     assert len(done) < 1_000
 
@@ -107,8 +107,8 @@ def test_a_calibration_that_fails_is_a_notice(monkeypatch):
     def fail(*args):
         raise ZeroDivisionError("no clock")
 
-    monkeypatch.setattr(hook_cost, "_measured", {})
-    monkeypatch.setattr(task_diagnostic, "seconds_per_task", fail)
+    monkeypatch.setattr(task_profiler, "_measured", {})
+    monkeypatch.setattr(task_profiler, "seconds_per_task", fail)
     recording = profiled(Profiler())
     assert len(recording.tasks) == 50
     assert "failed to calibrate its hooks: ZeroDivisionError: no clock" in recording.notices[0]

@@ -10,8 +10,8 @@ import pytest
 from benchmarks.made_up import FUNCTIONS, many_tasks
 from dask_diag import report
 from dask_diag.columns import Categorical
+from dask_diag.model.codes import Root
 from dask_diag.model.table import Table
-from dask_diag.schema import Root
 
 from .tables import filled_table
 from .test_many_tasks import with_columns
@@ -80,9 +80,9 @@ def with_calls(recording, nodes=100_000, functions=3000, cycles=300):
 
 def test_a_million_tasks_with_all_that_is_known_of_them_take_less_than_8_mb(tmp_path, monkeypatch):
     # So many that not all of them have details.
-    monkeypatch.setattr("dask_diag.views.plots.tasks.binned._MOST_WITH_DETAILS", 0)
+    monkeypatch.setattr("dask_diag.views.plots.tasks._MOST_WITH_DETAILS", 0)
     # And what if is left to the command line.
-    monkeypatch.setattr("dask_diag.views.report.predictions._TASKS_SIMULATED", 0)
+    monkeypatch.setattr("dask_diag.views.report.sections._TASKS_SIMULATED", 0)
 
     def size(name, recording):
         return report(recording, tmp_path / name, mode="cdn").stat().st_size

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 
 from dask_diag import Profiler, SamplingProfiler, findings, summary
 from dask_diag.analysis.activities import activities
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.phases import phases
-from dask_diag.analysis.preparing import not_of_graphs_while_preparing, seconds_not_of_graphs
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.phases import not_of_graphs_while_preparing, phases, seconds_not_of_graphs
 from dask_diag.analysis.wall_time import wall_time
 from dask_diag.model.recording import Recording
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dask_diag import report
-from dask_diag.views.comparison.page import comparison_page
+from dask_diag.views.comparison import comparison_page
 
 from .opened_pages import settled
 from .recordings import NOTHING

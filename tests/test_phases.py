@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dask_diag import Profiler, Recording
 from dask_diag.analysis.phases import phase_intervals, phases
-from dask_diag.schema import PHASES
+from dask_diag.model.codes import PHASES
 from tests.tables import filled_table
 
 

@@ -228,7 +228,7 @@ def test_where_pixels_are_drawn_a_click_asks_to_zoom(open_file, written):
 
 
 def test_what_does_not_fit_into_the_page_is_reported(open_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("dask_diag.views.plots.tasks.binned._MOST_WITH_DETAILS", 0)
+    monkeypatch.setattr("dask_diag.views.plots.tasks._MOST_WITH_DETAILS", 0)
     recording = known_tasks(MANY)
     report(recording, tmp_path / "report.html")
     page = open_file(tmp_path / "report.html")

@@ -9,10 +9,9 @@ from bokeh.resources import Resources
 
 from dask_diag import MemorySampler, report, visualize
 from dask_diag.analysis.compare_runs import compare_runs
-from dask_diag.views.compare_runs import run_comparison_summary
-from dask_diag.views.comparison.page import comparison_page
-from dask_diag.views.summary_page import summary_page
-from dask_diag.views.theme.page import policy_of
+from dask_diag.views.compare import run_comparison_summary
+from dask_diag.views.comparison import comparison_page
+from dask_diag.views.page import policy_of, summary_page
 
 from .opened_pages import new_page
 from .recordings import NOTHING

@@ -11,7 +11,7 @@ from bokeh import models as bm
 from bokeh.document import Document
 
 from dask_diag import CacheProfiler, Profiler, Recording, ResourceProfiler, load, visualize
-from dask_diag.analysis import analysis
+from dask_diag.analysis import facts
 from dask_diag.views import profile_page
 from dask_diag.views.drawings import drawings_of, figures_of, stacked
 from dask_diag.views.plots.figures import Options
@@ -94,11 +94,11 @@ def test_what_was_measured_is_made_into_a_recording_once(groupby, tmp_path, monk
             made.append(None)
             return groupby
 
-    def sweep(recording, function=analysis.occupancies):
+    def sweep(recording, function=facts.occupancies):
         swept.append(recording)
         return function(recording)
 
-    monkeypatch.setattr(analysis, "occupancies", sweep)
+    monkeypatch.setattr(facts, "occupancies", sweep)
     visualize(Measured(), tmp_path / "page.html", show=False)
     assert len(made) == 1
     assert swept == [groupby]

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 from dask.callbacks import Callback
 
-import dask_diag.builders.recording
-import dask_diag.builders.task_logs
-import dask_diag.capture.running
+import dask_diag.capture.build
+import dask_diag.capture.computation
+import dask_diag.capture.tasks_table
 from dask_diag import (
     CacheProfiler,
     MemorySampler,
@@ -33,18 +33,15 @@ from dask_diag import (
     load,
     record,
 )
-from dask_diag.capture.computation import Computation
-from dask_diag.capture.computation_end import finish
-from dask_diag.capture.running import start_running
-from dask_diag.capture.sampling.bins import Group, Run
-from dask_diag.capture.sampling.call_tree import Stacks
-from dask_diag.capture.sampling.probed_task import ProbedTask, attach_probe
-from dask_diag.capture.sampling.probes import RunningTask
-from dask_diag.capture.sampling.stack_probe import LocalStackTaskProbe, StackProbe
-from dask_diag.capture.sampling.threads_now import running_now, running_tasks
-from dask_diag.capture.sampling.ticks import ticks_until
-from dask_diag.capture.sampling.wait_probe import WaitProbe, WaitTaskProbe
-from dask_diag.capture.tasks.timed_task import TimedTask
+from dask_diag.capture.computation import Computation, start_running
+from dask_diag.capture.session import finish
+from dask_diag.capture.task import TimedTask
+from dask_diag.sampling.call_tree import Group, Run, Stacks
+from dask_diag.sampling.probes import ProbedTask, RunningTask, attach_probe
+from dask_diag.sampling.sampler import running_now, running_tasks
+from dask_diag.sampling.stacks import LocalStackTaskProbe, StackProbe
+from dask_diag.sampling.waits import WaitProbe, WaitTaskProbe
+from dask_diag.system.periodic import ticks_until
 
 from .interleaving import HookedLock, Thread, at_every_line, await_event
 from .test_readers import LOCKED, Failing, Steps, assert_metered, assert_no_fault, functions_of
@@ -148,7 +145,7 @@ def test_a_graph_that_cannot_be_ordered_ends_for_all_diagnostics():
         assert_no_fault(diagnostic)
         (row,) = diagnostic.recording.computations.to_dicts()
         assert row["error"] == "RuntimeError"
-    assert dask_diag.capture.running.running == {}
+    assert dask_diag.capture.task.running == {}
 
 
 def test_a_task_that_fails_when_its_computation_has_ended_keeps_nothing_alive():
@@ -200,8 +197,8 @@ def test_a_computation_that_begins_as_another_ends_hears_distributeds_meter(monk
     """The one that ends has seen that no other runs, and stops hearing; the other has started."""
     metrics = pytest.importorskip("distributed.metrics")
     ending, second_begins = threading.Event(), threading.Event()
-    stop = dask_diag.capture.running.stop_hearing_distributed
-    hear = dask_diag.capture.running.hear_distributed
+    stop = dask_diag.capture.metrics.stop_hearing_distributed
+    hear = dask_diag.capture.metrics.hear_distributed
 
     def stop_when_the_second_begins():
         if not ending.is_set():
@@ -216,9 +213,9 @@ def test_a_computation_that_begins_as_another_ends_hears_distributeds_meter(monk
             second_begins.set()
 
     monkeypatch.setattr(
-        dask_diag.capture.running, "stop_hearing_distributed", stop_when_the_second_begins
+        dask_diag.capture.computation, "stop_hearing_distributed", stop_when_the_second_begins
     )
-    monkeypatch.setattr(dask_diag.capture.running, "hear_distributed", hear_and_say_so)
+    monkeypatch.setattr(dask_diag.capture.computation, "hear_distributed", hear_and_say_so)
 
     def meter():
         first.result()
@@ -435,7 +432,7 @@ def test_samples_of_resources_may_be_taken_while_they_are_read(monkeypatch):
         take = rprof._sampler._sample
         now = rprof._sampler._last
         monkeypatch.setattr(
-            dask_diag.builders.recording, "np", NumpyThatLetsOthersRun(lambda: take(now))
+            dask_diag.capture.build, "np", NumpyThatLetsOthersRun(lambda: take(now))
         )
         before = len(rprof.rows.samples)
         recording = rprof.recording
@@ -449,7 +446,7 @@ def test_samples_of_memory_may_be_taken_while_they_are_read(monkeypatch):
     with ms.sample("a", interval=10):
         ((rows, _),) = ms._series.values()
         monkeypatch.setattr(
-            dask_diag.builders.recording,
+            dask_diag.capture.build,
             "np",
             NumpyThatLetsOthersRun(lambda: rows.extend([0.0] * 6)),
         )
@@ -461,7 +458,9 @@ def test_samples_of_memory_may_be_taken_while_they_are_read(monkeypatch):
 def test_tasks_may_meter_while_what_they_metered_is_read(monkeypatch):
     prof = Profiler()
     steps = Steps([prof._callback])
-    monkeypatch.setattr(dask_diag.builders.task_logs, "np", NumpyThatLetsOthersRun(steps.step_once))
+    monkeypatch.setattr(
+        dask_diag.capture.tasks_table, "np", NumpyThatLetsOthersRun(steps.step_once)
+    )
     assert_metered(prof.recording)
     monkeypatch.undo()
     steps.end()

@@ -11,9 +11,9 @@ import dask.local
 import dask.threaded
 import pytest
 
-import dask_diag.capture.computation_end
+import dask_diag.capture.session
 from dask_diag import CacheProfiler, Profiler, ProgressBar, SamplingProfiler, context_meter
-from dask_diag.builders.incremental_tasks import IncrementalTasks
+from dask_diag.capture.increments import IncrementalTasks
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table, stack
 
@@ -42,11 +42,10 @@ def fail(done, began):
 LOCKED = tuple(
     f"{file}:{function}"
     for file, functions in {
-        "tasks/dependencies.py": ("extend", "close"),
-        "capture/cached_results.py": ("finish", "released_and_cached"),
+        "capture/log.py": ("extend", "close"),
         "sampling/call_tree.py": ("miss", "note_late", "snapshot"),
         "sampling/sampler.py": ("add", "remove"),
-        "system/own_threads.py": ("now", "run"),
+        "system/periodic.py": ("now", "run"),
     }.items()
     for function in functions
 )
@@ -55,10 +54,8 @@ LOCKED = tuple(
 READING = tuple(
     str(Path(PACKAGE) / name)
     for name in (
-        *("capture/cached_results", "capture/computation", "capture/session", "capture/tasks"),
-        *("capture/sampling/call_tree", "profilers/base", "profilers/cache"),
-        "profilers/task_diagnostic",
-        *("builders/incremental_results", "builders/incremental_tasks"),
+        *("capture/computation", "capture/session", "capture/task.py", "capture/increments"),
+        *("sampling/call_tree", "profilers/base", "profilers/cache", "profilers/task_profiler"),
     )
 )
 """Files whose functions read what changes, and not only what they are given."""
@@ -109,8 +106,8 @@ def test_who_reads_while_a_computation_ends_spoils_nothing_for_who_reads_later(m
         await_event(has_read)
         return []
 
-    monkeypatch.setattr(dask_diag.capture.computation_end, "WORTH_LISTING_POOLS", 0.0)
-    monkeypatch.setattr(dask_diag.capture.computation_end, "thread_pools", pause)
+    monkeypatch.setattr(dask_diag.capture.session, "WORTH_LISTING_POOLS", 0.0)
+    monkeypatch.setattr(dask_diag.capture.session, "thread_pools", pause)
     prof, sprof = Profiler(), SamplingProfiler(interval=0.01)
 
     def read():

@@ -32,18 +32,17 @@ from dask_diag import (
     load,
     record,
 )
-from dask_diag.builders import incremental_computation
-from dask_diag.builders.chunks import ChunkBuilder
-from dask_diag.builders.incremental_tasks import IncrementalTasks
-from dask_diag.builders.keys import function_of_key, keys_columns
-from dask_diag.builders.tasks import tasks_of
-from dask_diag.capture import computation_end
+from dask_diag.capture import increments, session
+from dask_diag.capture.chunks import ChunkBuilder
+from dask_diag.capture.increments import IncrementalTasks
+from dask_diag.capture.keys import function_of_key
+from dask_diag.capture.tasks_table import keys_columns, tasks_of
 from dask_diag.errors import RecordingFileError
+from dask_diag.model.schema import REFERENCES
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Tasks
-from dask_diag.profilers import record as module
-from dask_diag.profilers.group import ProfilerGroup
-from dask_diag.schema import REFERENCES
+from dask_diag.profilers import record as record_module
+from dask_diag.profilers.record import ProfilerGroup
 
 from .tables import filled_table
 
@@ -59,8 +58,8 @@ SCHEDULERS = {
 @pytest.fixture
 def often(monkeypatch):
     """Write much more often than is needed, so that there are many parts."""
-    monkeypatch.setattr(module, "_PERIOD", 0.005)
-    monkeypatch.setattr(module, "_SHORTEST_PAUSE", 0.005)
+    monkeypatch.setattr(record_module, "_PERIOD", 0.005)
+    monkeypatch.setattr(record_module, "_SHORTEST_PAUSE", 0.005)
 
 
 def metered(value, *others):
@@ -128,7 +127,7 @@ def assert_alike(loaded, recording):
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_the_file_has_what_was_measured(scheduler, often, monkeypatch):
-    monkeypatch.setattr(computation_end, "WORTH_LISTING_POOLS", 0)
+    monkeypatch.setattr(session, "WORTH_LISTING_POOLS", 0)
     with record("run.diag", interval=0.01, waits=sys.platform == "linux") as run:
         for _ in range(2):
             SCHEDULERS[scheduler](graph(), "c")
@@ -279,7 +278,7 @@ def test_a_computation_may_end_while_its_results_are_written(monkeypatch):
         computing.join()
         return tasks_of(*args)
 
-    monkeypatch.setattr(incremental_computation, "tasks_of", end_it_now)
+    monkeypatch.setattr(increments, "tasks_of", end_it_now)
     with Profiler() as prof, CacheProfiler() as cprof:
         computing = threading.Thread(target=dask.threaded.get, args=({"plain": (wait,)}, "plain"))
         computing.start()

@@ -18,16 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_diag import load, performance_report, record, report, save
-from dask_diag.capture.system.environment import calling_code, environment
-from dask_diag.capture.system.redaction import source
-from dask_diag.capture.system.redaction.source import redacted_source
-from dask_diag.capture.system.redaction.text import (
-    is_secret_name,
-    redacted_repr,
-    redacted_text,
-)
 from dask_diag.model.table import Table
-from dask_diag.profilers.group import ProfilerGroup
+from dask_diag.profilers.record import ProfilerGroup
+from dask_diag.system import secrets
+from dask_diag.system.environment import calling_code, environment
+from dask_diag.system.secrets import is_secret_name, redacted_repr, redacted_source, redacted_text
 
 from .commands import run as run_command
 from .secrets_in_code import HIDDEN, INNOCENT, SECRET, SHAPES
@@ -248,7 +243,7 @@ def test_what_an_expression_of_a_later_python_may_pass_on_is_masked(code, monkey
         def visit_UnaryOp(self, node):
             return ast.copy_location(LaterSyntax(part=node.operand), node)
 
-    monkeypatch.setattr(source, "parsed", lambda code: Later().visit(ast.parse(code)))
+    monkeypatch.setattr(secrets, "parsed", lambda code: Later().visit(ast.parse(code)))
     assert SECRET not in redacted_source.__wrapped__(code)
 
 
@@ -257,7 +252,7 @@ def test_code_that_is_not_understood_is_masked_as_text(later, monkeypatch):
     def fails(tree):
         raise later
 
-    monkeypatch.setattr(source, "secret_literals", fails)
+    monkeypatch.setattr(secrets, "secret_literals", fails)
     masked = redacted_source.__wrapped__("x = 'seen'\npassword = 'hunter2'\n")
     assert masked == f"x = {MASK}\npassword = {MASK}\n"
 

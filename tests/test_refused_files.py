@@ -12,13 +12,15 @@ import pytest
 import dask_diag
 from dask_diag import load, save
 from dask_diag.errors import RecordingFileError
-from dask_diag.storage import Writer, reading, zip_stream
+from dask_diag.storage import container
+from dask_diag.storage import read as read_module
+from dask_diag.storage.write import Writer
 
 from .recordings import assert_same_table, chunks_of_example, example
 
 pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
 
-EXPECTED = f"expected a dask_diag recording of version {zip_stream.SCHEMA_VERSION}"
+EXPECTED = f"expected a dask_diag recording of version {container.SCHEMA_VERSION}"
 ADVICE = "record it again, or get another copy"
 
 
@@ -32,10 +34,10 @@ def with_entries(entries):
     """A closed archive of these names and contents."""
     content, listed = b"", []
     for name, payload in entries:
-        added, entry = zip_stream.entry(name, payload, len(content))
+        added, entry = container.entry(name, payload, len(content))
         content += added
         listed.append(entry)
-    return content + zip_stream.directory(listed, len(content))
+    return content + container.directory(listed, len(content))
 
 
 def about(text):
@@ -44,7 +46,7 @@ def about(text):
 
 def entries_of(path):
     with open(path, "rb") as file:
-        read = list(zip_stream.read_entries(memoryview(file.read())))
+        read = list(container.read_entries(memoryview(file.read())))
     return [(entry.name, bytes(payload)) for entry, payload in read]
 
 
@@ -108,7 +110,7 @@ def test_chunks_that_do_not_fit_together_are_refused(monkeypatch):
         raise ValueError("3 and 4 rows")
 
     small()
-    monkeypatch.setattr(reading, "joined", refuse)
+    monkeypatch.setattr(read_module, "joined", refuse)
     message = f"its chunks do not fit together (3 and 4 rows); {ADVICE}"
     assert refusal("small.diag") == f"cannot read small.diag: {message}"
 
@@ -163,7 +165,7 @@ def test_a_notice_says_from_where_on_bytes_are_lost():
             writer.append(chunk)
     with open("run.diag", "rb") as file:
         content = file.read()
-    *_, last = zip_stream.read_entries(memoryview(content))
+    *_, last = container.read_entries(memoryview(content))
     start, end = last[0].start, len(content)
     lost = end - start
     assert start > 1000

@@ -34,13 +34,13 @@ from dask_diag import (
     summary,
     visualize,
 )
-from dask_diag.builders.recording import environment_table
-from dask_diag.capture.system import environment as environment_module
-from dask_diag.capture.system.environment import calling_code, environment
+from dask_diag.capture.build import environment_table
 from dask_diag.model.table import Table
-from dask_diag.views.comparison.page import comparison_page
-from dask_diag.views.report import figures as report_figures
-from dask_diag.views.report import sections as report_sections
+from dask_diag.system import environment as environment_module
+from dask_diag.system.environment import calling_code, environment
+from dask_diag.views.comparison import comparison_page
+from dask_diag.views.report import figures as figures_module
+from dask_diag.views.report import sections as sections_module
 
 from .bokeh_defaults import DEFAULT, OVERRIDDEN, UNSTABLE
 from .stacks import known_stacks
@@ -49,7 +49,7 @@ from .test_views import HOSTILE, recording_of
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
 GRAPH = {("b", 0): (add, 1, 2), ("c", 0): (max, ("b", 0), 1)}
-ALL = [one.name for one in report_sections.SECTIONS if not one.is_optional]
+ALL = [one.name for one in sections_module.SECTIONS if not one.is_optional]
 
 
 class Page(HTMLParser):
@@ -293,12 +293,12 @@ def test_memory_of_functions_is_reported_as_exact_or_a_bound(tmp_path):
 
 def test_a_section_that_fails_is_a_message_and_the_others_are_there(tmp_path, monkeypatch):
     def fails(analysis, figures):
-        yield report_sections.Text(["half of it"])
+        yield sections_module.Text(["half of it"])
         raise ValueError("<b>no such thing</b>")
 
     sections = [
         section._replace(parts=fails) if section.name == "summary" else section
-        for section in report_sections.SECTIONS
+        for section in sections_module.SECTIONS
     ]
     monkeypatch.setattr("dask_diag.views.report.page.SECTIONS", sections)
     path = report(recording_of([("f", 0.0, 4.0, 3.0, "thread-0")]), tmp_path / "page.html")
@@ -322,7 +322,7 @@ def test_a_figure_that_bokeh_cannot_write_fails_alone(tmp_path, monkeypatch):
         plot.line("x", "y", source=ColumnDataSource({"x": [object()], "y": [1]}))
         return plot
 
-    monkeypatch.setattr(report_figures, "plot_of", broken)
+    monkeypatch.setattr(figures_module, "plot_of", broken)
     page = page_of(recording_of([("f", 0.0, 4.0, 3.0, "thread-0")]), tmp_path)
     assert page.failed == ["timeline"]
 

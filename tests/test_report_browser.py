@@ -11,7 +11,7 @@ from PIL import Image
 
 from benchmarks.made_up import many_tasks
 from dask_diag import performance_report, report
-from dask_diag.analysis.findings import Finding
+from dask_diag.analysis.findings.rule import Finding
 from dask_diag.views.report import sections
 
 from .opened_pages import DRAWN, frames, settled

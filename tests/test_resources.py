@@ -20,8 +20,8 @@ import psutil
 import pytest
 
 from dask_diag import ResourceProfiler, summary
-from dask_diag.capture.system.process_tree import ProcessTree
 from dask_diag.model.table import Table
+from dask_diag.system.processes import ProcessTree
 
 pytestmark = pytest.mark.once
 

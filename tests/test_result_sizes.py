@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from dask_diag import CacheProfiler, Profiler, load, record
-from dask_diag.capture.result_sizes import UNKNOWN, ResultSizes
+from dask_diag.capture.results import UNKNOWN, ResultSizes
 from dask_diag.profilers import record as record_module
 
 

@@ -27,19 +27,15 @@ import pytest
 import dask_diag
 from dask_diag import DiagnosticError, Profiler, Recording, SamplingProfiler, summary
 from dask_diag.analysis.call_tree import NOT_SAMPLED
-from dask_diag.capture.sampling import call_tree as stacks
-from dask_diag.capture.sampling import sampler as sampler_module
-from dask_diag.capture.sampling import stack_probe, threads_now
-from dask_diag.capture.sampling.bins import Run
-from dask_diag.capture.sampling.call_tree import Stacks
-from dask_diag.capture.sampling.caller_walker import CallerWalker
-from dask_diag.capture.sampling.calling_thread import CallingThread
-from dask_diag.capture.sampling.sampler import Sampler, Ticks
-from dask_diag.capture.sampling.stack_sample import Line
-from dask_diag.capture.sampling.stack_walker import Stack, Walker
-from dask_diag.capture.sampling.threads_now import running_now
-from dask_diag.capture.sampling.ticks import ticks_between, ticks_until
-from dask_diag.schema import Root
+from dask_diag.capture.task import Line
+from dask_diag.model.codes import Root
+from dask_diag.sampling import call_tree, stacks
+from dask_diag.sampling import sampler as sampler_module
+from dask_diag.sampling.call_tree import Run, Stacks
+from dask_diag.sampling.callers import CallerWalker, CallingThread
+from dask_diag.sampling.sampler import Sampler, Ticks, running_now
+from dask_diag.sampling.walker import Stack, Walker
+from dask_diag.system.periodic import ticks_between, ticks_until
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 on_linux = pytest.mark.skipif(
@@ -769,7 +765,7 @@ def test_an_hour_of_samples_is_small():
             assert size_of(collected) < 20e6
     assert size_of(collected) < 20e6
     snapshot = collected.snapshot()
-    assert len(snapshot.cycles) <= stacks.MOST_CYCLES
+    assert len(snapshot.cycles) <= call_tree.MOST_CYCLES
     assert sum(sum(packed.seconds) for packed in snapshot.cycles.values()) == pytest.approx(
         3600 * 16
     )
@@ -778,7 +774,7 @@ def test_an_hour_of_samples_is_small():
 
 
 def test_cycles_merge_with_their_neighbours(monkeypatch):
-    monkeypatch.setattr(stacks, "MOST_CYCLES", 10)
+    monkeypatch.setattr(call_tree, "MOST_CYCLES", 10)
     collected, stack = Stacks(1.0), a_stack("main", "work")
     for second in range(1000):
         collected.see(second + 0.5, Run("sum", 0), stack, 0.125, 0.0625)
@@ -801,7 +797,7 @@ def test_a_timeline_has_a_bar_for_each_fiftieth_of_the_run(lasted):
         collected.see(n * 0.05 + 0.01, Run("sum", 0), stack, 0.05, 0.05)
     snapshot = collected.snapshot()
     assert snapshot.cycle <= lasted / 50
-    assert 50 <= len(snapshot.cycles) <= stacks.MOST_CYCLES
+    assert 50 <= len(snapshot.cycles) <= call_tree.MOST_CYCLES
 
 
 def test_a_look_that_stands_for_long_is_spread_over_cycles():
@@ -829,18 +825,18 @@ def test_no_more_threads_at_a_time_than_there_are(get, retried):
 
 
 def test_few_cycles_of_many_stacks_are_not_merged_for_ever(monkeypatch):
-    monkeypatch.setattr(stacks, "MOST_CELLS", 100)
+    monkeypatch.setattr(call_tree, "MOST_CELLS", 100)
     collected = Stacks(1.0)
     for second in range(200):
         for n in range(50):
             collected.see(second, Run("sum", 0), a_stack("main", f"call{n}"), 0.02, 0.0)
     snapshot = collected.snapshot()
-    assert stacks.FEWEST_CYCLES / 2 <= len(snapshot.cycles) <= stacks.FEWEST_CYCLES + 1
+    assert call_tree.FEWEST_CYCLES / 2 <= len(snapshot.cycles) <= call_tree.FEWEST_CYCLES + 1
     assert sum(sum(packed.seconds) for packed in snapshot.cycles.values()) == pytest.approx(200)
 
 
 def test_calls_without_room_count_to_their_caller(monkeypatch):
-    monkeypatch.setattr(stacks, "MOST_NODES", 3)
+    monkeypatch.setattr(call_tree, "MOST_NODES", 3)
     collected = Stacks(8.0)
     collected.see(0.0, Run("sum", 0), a_stack("main", "work"), 1.0, 0.0)
     collected.see(0.0, Run("sum", 0), a_stack("main", "other", "deep"), 1.0, 0.0)
@@ -891,14 +887,14 @@ def test_ticks_between_two_times_are_those_until_each():
 def test_of_many_short_tasks_only_those_with_a_tick_are_probed(monkeypatch):
     made = []
 
-    class CountedTaskProbe(stack_probe.LocalStackTaskProbe):
+    class CountedTaskProbe(stacks.LocalStackTaskProbe):
         __slots__ = ()
 
         def __init__(self, *args):
             made.append(args)
             super().__init__(*args)
 
-    monkeypatch.setattr(stack_probe, "LocalStackTaskProbe", CountedTaskProbe)
+    monkeypatch.setattr(stacks, "LocalStackTaskProbe", CountedTaskProbe)
     prof, sprof = sampled({("short", n): (int,) for n in range(2000)}, dask.local.get_sync)
     took = prof.recording.stop - prof.recording.start
     assert len(made) <= took / 0.01 + 2
@@ -954,7 +950,7 @@ def test_a_collection_of_all_garbage_on_its_thread_makes_the_sampler_no_rarer(re
 
 def test_all_that_sample_at_a_tick_share_one_reading_of_the_frames(monkeypatch):
     rounds, readings = [], []
-    share, read = sampler_module.share_frames, threads_now.current_frames
+    share, read = sampler_module.share_frames, sampler_module.current_frames
     monkeypatch.setattr(sampler_module, "share_frames", lambda: (rounds.append(1), share()))
 
     def current_frames():
@@ -963,7 +959,7 @@ def test_all_that_sample_at_a_tick_share_one_reading_of_the_frames(monkeypatch):
             readings.append(1)
         return read()
 
-    monkeypatch.setattr(threads_now, "current_frames", current_frames)
+    monkeypatch.setattr(sampler_module, "current_frames", current_frames)
     with SamplingProfiler("2ms") as first, SamplingProfiler("2ms") as second:
         dask.threaded.get({("wait", 0): (time.sleep, 0.3)}, [("wait", 0)])
     for sprof in (first, second):
@@ -973,13 +969,13 @@ def test_all_that_sample_at_a_tick_share_one_reading_of_the_frames(monkeypatch):
 
 
 def test_frames_that_are_not_shared_are_read_each_time():
-    first = threads_now.thread_frames()
-    threads_now.share_frames()
-    shared = threads_now.thread_frames()
+    first = sampler_module.thread_frames()
+    sampler_module.share_frames()
+    shared = sampler_module.thread_frames()
     assert shared is not first
-    assert threads_now.thread_frames() is shared
-    threads_now.forget_frames()
-    assert threads_now.thread_frames() is not shared
+    assert sampler_module.thread_frames() is shared
+    sampler_module.forget_frames()
+    assert sampler_module.thread_frames() is not shared
     assert threading.get_ident() not in shared.frames
 
 

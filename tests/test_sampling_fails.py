@@ -10,13 +10,12 @@ from dask.callbacks import Callback
 
 from dask_diag import Profiler, SamplingProfiler
 from dask_diag.capture.computation import Computation
-from dask_diag.capture.sampling import probed_task
-from dask_diag.capture.sampling.probed_task import RemoteProbedTask, attach_probe
-from dask_diag.capture.sampling.sampler import sampler
-from dask_diag.capture.sampling.stack_probe import StackProbe
-from dask_diag.capture.sampling.threads_now import running_tasks
-from dask_diag.capture.sampling.wait_probe import WaitProbe
-from dask_diag.capture.system.own_threads import OwnThread
+from dask_diag.sampling import probes as probes_module
+from dask_diag.sampling.probes import RemoteProbedTask, attach_probe
+from dask_diag.sampling.sampler import running_tasks, sampler
+from dask_diag.sampling.stacks import StackProbe
+from dask_diag.sampling.waits import WaitProbe
+from dask_diag.system.periodic import OwnThread
 
 
 def fails(*args):
@@ -78,7 +77,7 @@ def sent_back(monkeypatch, where):
     wrapper.key, wrapper.task = "three", Task("three", add, 1, 2)
     remote = RemoteProbedTask(0.0, wrapper.task, computation.number, "three", (probe,))
     # A worker process's sampler goes on for a second; this process is no worker.
-    monkeypatch.setattr(probed_task, "_sample_for_a_while", lambda probes: None)
+    monkeypatch.setattr(probes_module, "_sample_for_a_while", lambda probes: None)
     monkeypatch.setattr(*where, fails)
     delivery = remote({})
     assert not running_tasks
@@ -89,7 +88,7 @@ def sent_back(monkeypatch, where):
 
 @pytest.mark.parametrize(
     "where",
-    [(StackProbe, "stop"), (probed_task, "_sample_for_a_while"), (probed_task, "RunningTask")],
+    [(StackProbe, "stop"), (probes_module, "_sample_for_a_while"), (probes_module, "RunningTask")],
     ids=["stop", "sampler", "run"],
 )
 def test_it_raises_in_a_worker_process(where, monkeypatch):

@@ -6,15 +6,15 @@ import gc
 
 import pytest
 
-from dask_diag.capture.system import share_of_time
-from dask_diag.capture.system.share_of_time import ShareOfTime
+from dask_diag.system import periodic
+from dask_diag.system.periodic import ShareOfTime
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """The CPU seconds of the thread, as a list of one."""
     seconds = [7.0]
-    monkeypatch.setattr(share_of_time, "thread_time", lambda: seconds[0])
+    monkeypatch.setattr(periodic, "thread_time", lambda: seconds[0])
     return seconds
 
 

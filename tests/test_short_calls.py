@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 
 from dask_diag import visualize
-from dask_diag.analysis.call_tree import tree_and_nodes
-from dask_diag.analysis.sample_measures import MEASURES
-from dask_diag.analysis.tree_arrays import depths, sums_below
+from dask_diag.analysis.call_tree import MEASURES, depths, sums_below, tree_and_nodes
+from dask_diag.views.plots import flame_data
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.plots.flame import short_calls
-from dask_diag.views.plots.flame.data import is_missing
-from dask_diag.views.plots.flame.graph import flame_panel
-from dask_diag.views.plots.flame.short_calls import SHORT_CALLS, merge_short_calls
+from dask_diag.views.plots.flame import flame_panel
+from dask_diag.views.plots.flame_data import SHORT_CALLS, is_missing, merge_short_calls
 
 from .stacks import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
 from .test_flame import many_stacks
@@ -29,7 +26,7 @@ def merged(recording):
 
 def one_long_and_many_short(monkeypatch):
     """`main` calls two that are short, one of which calls a third, and one that is long."""
-    monkeypatch.setattr(short_calls, "_MOST_CALLS", 3)
+    monkeypatch.setattr(flame_data, "_MOST_CALLS", 3)
     other = ("other", "o.py", 3, 1)
     return recording_of_stacks(
         [

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_diag import DiagnosticError, critical_path, simulate
-from dask_diag.analysis.simulation import Simulator
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND, POOL_START
+from dask_diag.analysis.simulation.simulate import Simulator
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 

@@ -7,11 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_diag.analysis.simulation import Simulator
-from dask_diag.analysis.simulation.changes import with_fewer_turns, with_fewer_workers, without
-from dask_diag.analysis.simulation.contention import contention, least_seconds
-from dask_diag.analysis.simulation.merge import merged, side_by_side
-from dask_diag.analysis.simulation.replay import Timeline
+from dask_diag.analysis.simulation.change import with_fewer_turns, with_fewer_workers, without
+from dask_diag.analysis.simulation.computation import merged, side_by_side
+from dask_diag.analysis.simulation.replay import Timeline, contention, least_seconds
 from dask_diag.analysis.simulation.schedulers import (
     BYTES_A_SECOND,
     COSTS,
@@ -21,8 +19,9 @@ from dask_diag.analysis.simulation.schedulers import (
     startups,
     under,
 )
+from dask_diag.analysis.simulation.simulate import Simulator
 from dask_diag.analysis.simulation.work import STEPS, Work
-from dask_diag.analysis.transfers import TRANSFERS
+from dask_diag.analysis.task_times import TRANSFERS
 
 from .tables import filled_table
 from .virtual_dask import recording_of

@@ -11,18 +11,24 @@ import pytest
 
 from dask_diag import load
 from dask_diag.columns import Categorical, PrefixStrings
-from dask_diag.live.rows import COLUMNS, PROVISIONAL_COLUMNS
+from dask_diag.live.model import COLUMNS, PROVISIONAL_COLUMNS
 from dask_diag.live.viewer import Viewer
+from dask_diag.model.codes import State
 from dask_diag.model.table import Table
-from dask_diag.schema import State
-from dask_diag.storage import Writer
-from dask_diag.storage import chunks as storage_chunks
-from dask_diag.storage.blocks import ByteReader, ByteWriter
+from dask_diag.storage import chunks
 from dask_diag.storage.chunks import decode_chunk
-from dask_diag.storage.encoding import decode_table, encode_table
+from dask_diag.storage.codec import (
+    KEY,
+    NUMBERS,
+    ByteReader,
+    ByteWriter,
+    Preceding,
+    decode_table,
+    encode_table,
+)
+from dask_diag.storage.container import CHUNK_HEADER_SIZE, read_entries
 from dask_diag.storage.follow import Follower
-from dask_diag.storage.preceding import KEY, NUMBERS, Preceding
-from dask_diag.storage.zip_stream import CHUNK_HEADER_SIZE, read_entries
+from dask_diag.storage.write import Writer
 
 from .recordings import chunks_of_example
 from .tables import filled_table
@@ -120,14 +126,14 @@ def test_some_results_are_stored_as_rows_of_tasks():
 
 
 def test_a_live_view_decodes_what_it_shows_and_no_more(monkeypatch):
-    decoded, real = set(), storage_chunks.decode_table
+    decoded, real = set(), chunks.decode_table
 
     def decode_table(*args):
         table = real(*args)
         decoded.update(table.columns)
         return table
 
-    monkeypatch.setattr(storage_chunks, "decode_table", decode_table)
+    monkeypatch.setattr(chunks, "decode_table", decode_table)
     with Writer("run.diag") as writer:
         for chunk in CHUNKS:
             writer.append(chunk, chunk)

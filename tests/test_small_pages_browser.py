@@ -9,9 +9,9 @@ from bokeh.io.state import curstate
 
 from dask_diag import load, visualize
 from dask_diag.analysis.compare_runs import compare_runs
-from dask_diag.views.compare_runs import run_comparison_summary
-from dask_diag.views.comparison.page import comparison_page
-from dask_diag.views.summary_page import summary_page
+from dask_diag.views.compare import run_comparison_summary
+from dask_diag.views.comparison import comparison_page
+from dask_diag.views.page import summary_page
 
 from .opened_pages import settled
 from .recordings import example
@@ -158,7 +158,7 @@ def cell(opened, monkeypatch):
     """Open a notebook with one cell, as wide as that, which shows the plots."""
     published = []
     monkeypatch.setattr(curstate(), "_notebook", False)
-    monkeypatch.setattr("dask_diag.views.display.in_notebook", lambda: True)
+    monkeypatch.setattr("dask_diag.views.visualize.in_notebook", lambda: True)
     monkeypatch.setattr(
         "IPython.display.publish_display_data", lambda data, **more: published.append(data)
     )

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from dask_diag import Recording
-from dask_diag.analysis.selection import SAMPLES_OF_TASKS
-from dask_diag.builders import stacks as builder
-from dask_diag.capture.sampling import call_tree
-from dask_diag.capture.sampling.bins import NO_NODE, Run
-from dask_diag.capture.sampling.call_tree import Stacks
-from dask_diag.capture.sampling.stack_sample import Line
-from dask_diag.capture.sampling.stack_walker import Stack
+from dask_diag.analysis.call_tree import SAMPLES_OF_TASKS
+from dask_diag.capture import stacks_table
+from dask_diag.capture.task import Line
 from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
+from dask_diag.sampling import call_tree
+from dask_diag.sampling.call_tree import NO_NODE, Run, Stacks
+from dask_diag.sampling.walker import Stack
 
 pytestmark = pytest.mark.once
 
@@ -52,7 +51,7 @@ def a_computation(monkeypatch, start, stop, cpu):
             "computation": Categorical.of(["c"]),
         }
     )
-    monkeypatch.setattr(builder, "times_of_tasks", lambda computations: table)
+    monkeypatch.setattr(stacks_table, "times_of_tasks", lambda computations: table)
     info = SimpleNamespace(
         name="c",
         number=1,
@@ -78,16 +77,16 @@ def test_a_late_sample_that_reaches_back_to_before_the_block_is_in_the_block(mon
     computation = a_computation(monkeypatch, 1.0, 2.5, 1.5)
     stacks = Stacks(1.0)
     stacks.see(2.5, Run("work", 0), a_stack("main"), 1.6, 1.6)
-    tables = builder.stacks_tables(stacks, [computation], 1.0, 2.5)
+    tables = stacks_table.stacks_tables(stacks, [computation], 1.0, 2.5)
     # Two cycles have seconds; that of the one before is none of the block's.
     assert selected(tables) == pytest.approx({1.0: 1.1 / 1.6 * 1.5, 2.0: 0.5 / 1.6 * 1.5})
 
 
 def test_a_sample_that_a_workers_clock_puts_after_the_block_is_in_the_block(monkeypatch):
-    tasks = a_computation(monkeypatch, 1.0, 2.0, 1.0) and builder.times_of_tasks(())
+    tasks = a_computation(monkeypatch, 1.0, 2.0, 1.0) and stacks_table.times_of_tasks(())
     stacks = Stacks(0.25)
     stacks.take("work", 0, [(2.3, (), 1.0, 1.0, 1)])
-    tables = builder.stacks_of_tasks(stacks, tasks, "worker", (1.0, 2.0))
+    tables = stacks_table.stacks_of_tasks(stacks, tasks, "worker", (1.0, 2.0))
     assert selected(tables) == pytest.approx({2.0: 1.0})
 
 
@@ -96,7 +95,7 @@ def test_samples_of_another_process_stay_in_their_cycles(monkeypatch):
     computation = a_computation(monkeypatch, 1.0, 2.5, 1.5)
     stacks = Stacks(1.0)
     stacks.take("work", 0, [(1.5, (), 1.0, 1.0, 9), (2.5, (), 0.5, 0.5, 5)])
-    tables = builder.stacks_tables(stacks, [computation], 1.0, 2.5)
+    tables = stacks_table.stacks_tables(stacks, [computation], 1.0, 2.5)
     assert selected(tables) == pytest.approx({1.0: 1.0, 2.0: 0.5})
 
 
@@ -106,7 +105,7 @@ def built(monkeypatch, wall, cpu, seen, cpu_seen, missed):
     stacks, run = Stacks(10.0), Run("work", 0)
     stacks.see(1.0, run, a_stack("main"), seen, cpu_seen)
     stacks.miss(2.0, run, missed)
-    rows = builder.stacks_tables(stacks, [computation])["samples"].to_dicts()
+    rows = stacks_table.stacks_tables(stacks, [computation])["samples"].to_dicts()
     by_node = {row["node"]: (row["seconds"], row["cpu_seconds"]) for row in rows}
     return by_node[0], by_node[NO_NODE]
 

@@ -27,9 +27,12 @@ from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, Resou
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.tables import TABLES
-from dask_diag.storage import Writer, load, save, writing, zip_stream
+from dask_diag.storage import container
+from dask_diag.storage import write as write_module
 from dask_diag.storage.chunks import decode_chunk, encode_chunk, joined
-from dask_diag.storage.preceding import Preceding
+from dask_diag.storage.codec import Preceding
+from dask_diag.storage.read import load
+from dask_diag.storage.write import Writer, save
 
 from .recordings import NOTHING, assert_same, chunks_of_example, example
 from .tables import filled_table
@@ -105,9 +108,9 @@ def test_what_is_written_in_chunks_is_loaded_as_one(tmp_path, table, stops):
 @settings(suppress_health_check=list(HealthCheck), max_examples=50)
 @given(st.lists(recordings(), min_size=1, max_size=4), st.data())
 def test_chunks_come_back_whatever_is_in_those_before(parts, data):
-    writing, reading = Preceding(), Preceding()
+    write_module, reading = Preceding(), Preceding()
     for part in parts:
-        payload = encode_chunk(part, 1, writing)
+        payload = encode_chunk(part, 1, write_module)
         if data.draw(st.booleans(), label="another one fails to be read first"):
             with pytest.raises((ValueError, zlib.error)):
                 decode_chunk(memoryview(payload[:30]), reading)
@@ -158,9 +161,9 @@ def test_a_file_is_a_zip_archive_that_other_programs_can_check(tmp_path):
 
 
 def test_an_archive_may_have_more_chunks_than_a_plain_zip_archive_has_entries():
-    entries = [zip_stream.Entry.of(f"chunk-{n:08}", b"", n * 44) for n in range(70_000)]
+    entries = [container.Entry.of(f"chunk-{n:08}", b"", n * 44) for n in range(70_000)]
     data = b"".join(entry.header() for entry in entries)
-    with zipfile.ZipFile(io.BytesIO(data + zip_stream.directory(entries, len(data)))) as archive:
+    with zipfile.ZipFile(io.BytesIO(data + container.directory(entries, len(data)))) as archive:
         assert len(archive.namelist()) == 70_000
 
 
@@ -178,7 +181,7 @@ def refusal(path):
 
 def write_as_version(path, version, monkeypatch):
     about = json.dumps({"format": "dask_diag recording", "version": version}).encode()
-    monkeypatch.setattr(zip_stream, "about", lambda: about)
+    monkeypatch.setattr(container, "about", lambda: about)
     save(example(3), path)
 
 
@@ -434,7 +437,7 @@ def test_a_file_that_cannot_be_closed_is_given_up_in_silence(name, tmp_path, mon
     chunk, *_ = chunks_of_example()
     writer = Writer(tmp_path / "run.diag")
     writer.append(chunk)
-    module = os if name == "ftruncate" else writing
+    module = os if name == "ftruncate" else write_module
     real = getattr(module, name)
 
     def fails(file, *args):
@@ -452,7 +455,7 @@ KILLED = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from tests.recordings import chunks_of_example
-from dask_diag.storage import Writer
+from dask_diag.storage.write import Writer
 writer = Writer(sys.argv[1])
 first, *_ = chunks_of_example()
 for _ in range(10_000):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dask_diag
-from dask_diag.views.summary_page import summary_page
+from dask_diag.views.page import summary_page
 from dask_diag.views.text import table_summary
 
 pytestmark = pytest.mark.once

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dask_diag.views.summary_text import FindingText, SummaryParts, text_of
-from dask_diag.views.text import make_summary, table_summary
+from dask_diag.views.text import FindingText, SummaryParts, make_summary, table_summary, text_of
 
 from .terminal import in_terminal
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_diag.builders.keys import keys_columns
-from dask_diag.builders.taken_tasks import TakenTasks
+from dask_diag.capture.increments import TakenTasks
+from dask_diag.capture.tasks_table import keys_columns
 
 parts = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=6)
 

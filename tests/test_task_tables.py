@@ -12,19 +12,22 @@ import numpy as np
 import pytest
 
 from dask_diag import CacheProfiler, Profiler, context_meter
-from dask_diag.builders import keys
-from dask_diag.builders.constants import this_host
-from dask_diag.builders.incremental_tasks import IncrementalTasks
-from dask_diag.builders.keys import keys_columns
-from dask_diag.builders.task_logs import log_tables
-from dask_diag.builders.tasks import tasks_of, tasks_tables, times_of_tasks, with_workers_named
-from dask_diag.capture.snapshot import ComputationSnapshot, TaskRows
-from dask_diag.capture.tasks.dependencies import Dependencies
-from dask_diag.capture.tasks.failure import Failure
-from dask_diag.capture.tasks.metered import Wait
-from dask_diag.capture.tasks.remote_task import Transfer
-from dask_diag.capture.tasks.task_log import Metrics, SpansOfTasks, Transfers, Waits
-from dask_diag.capture.tasks.task_row import Exceptional, pack_row
+from dask_diag.capture import tasks_table
+from dask_diag.capture.computation import ComputationSnapshot, TaskRows
+from dask_diag.capture.failures import Failure
+from dask_diag.capture.increments import IncrementalTasks
+from dask_diag.capture.log import Dependencies, Metrics, SpansOfTasks, Transfers, Waits
+from dask_diag.capture.metrics import Wait
+from dask_diag.capture.task import Exceptional, Transfer, pack_row
+from dask_diag.capture.tasks_table import (
+    keys_columns,
+    log_tables,
+    tasks_of,
+    tasks_tables,
+    times_of_tasks,
+    with_workers_named,
+)
+from dask_diag.capture.workers_table import this_host
 from dask_diag.model.tables import Tasks
 
 pytestmark = pytest.mark.once
@@ -260,7 +263,7 @@ def test_usual_keys_are_not_made_text_one_by_one(of_a_kind, functions, monkeypat
     def refuse(key):
         raise AssertionError(key)
 
-    monkeypatch.setattr(keys, "text_of_key", refuse)
+    monkeypatch.setattr(tasks_table, "text_of_key", refuse)
     texts, names = keys_columns(of_a_kind, {})
     assert (texts.tolist(), names.tolist()) == ([*map(str, of_a_kind)], functions)
 

@@ -21,10 +21,11 @@ import pytest
 
 import dask_diag
 from dask_diag import Profiler, ResourceProfiler
-from dask_diag.builders.threads import TaskThreads, task_threads
-from dask_diag.capture.system import native_threads, share_of_time, thread_clocks
-from dask_diag.capture.system.thread_usage import ThreadUsage
-from dask_diag.capture.tasks.task_row import pack_row
+from dask_diag.capture.task import pack_row
+from dask_diag.capture.workers_table import TaskThreads, task_threads
+from dask_diag.system import periodic
+from dask_diag.system import threads as threads_module
+from dask_diag.system.threads import ThreadUsage
 
 from .recordings import assert_same_table
 
@@ -60,8 +61,8 @@ def pool():
 @pytest.fixture
 def fresh_clocks(monkeypatch):
     """No reading was taken, and nothing is known of where to read."""
-    monkeypatch.setattr(thread_clocks, "_last", thread_clocks._LastReading())
-    forget = thread_clocks._source.cache_clear
+    monkeypatch.setattr(threads_module, "_last", threads_module._LastReading())
+    forget = threads_module._source.cache_clear
     forget()
     yield
     forget()
@@ -74,9 +75,9 @@ def every_reading(monkeypatch):
     It was seen to take 0.5 ms of CPU, five times what is usual, and then a computation of 50 ms has
     no threads, as `test_a_computation_that_is_too_short_for_it_has_no_threads` says.
     """
-    last = thread_clocks._LastReading()
-    last.work = share_of_time.ShareOfTime(math.inf)
-    monkeypatch.setattr(thread_clocks, "_last", last)
+    last = threads_module._LastReading()
+    last.work = periodic.ShareOfTime(math.inf)
+    monkeypatch.setattr(threads_module, "_last", last)
 
 
 def near(seconds):
@@ -328,16 +329,16 @@ class Clocks:
 @pytest.fixture
 def clocks(monkeypatch, fresh_clocks):
     clocks = Clocks()
-    monkeypatch.setattr(thread_clocks, "perf_counter", lambda: clocks.now)
-    monkeypatch.setattr(share_of_time, "thread_time", lambda: clocks.cpu)
-    monkeypatch.setattr(thread_clocks, "process_time", lambda: clocks.cpu)
-    monkeypatch.setattr(thread_clocks, "_source", lambda: clocks.read)
+    monkeypatch.setattr(threads_module, "perf_counter", lambda: clocks.now)
+    monkeypatch.setattr(periodic, "thread_time", lambda: clocks.cpu)
+    monkeypatch.setattr(threads_module, "process_time", lambda: clocks.cpu)
+    monkeypatch.setattr(threads_module, "_source", lambda: clocks.read)
     return clocks
 
 
 def test_reading_takes_at_most_a_fiftieth_of_the_time(clocks):
     for _ in range(1000):
-        thread_clocks.read_threads()
+        threads_module.read_threads()
         clocks.now += 0.0005
     assert clocks.reads <= 1 + 0.01 * (clocks.now - 100.0) / 0.001
     assert clocks.reads >= 5
@@ -357,16 +358,16 @@ def test_a_computation_that_is_too_short_for_it_has_no_threads(clocks):
 
 
 def test_a_reading_is_not_used_in_the_child_of_a_fork(clocks, monkeypatch):
-    thread_clocks.read_threads()
+    threads_module.read_threads()
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    thread_clocks.read_threads()
+    threads_module.read_threads()
     assert clocks.reads == 2
 
 
 def test_an_id_that_another_thread_had_before(clocks, monkeypatch):
     native_id = threading.get_native_id()
     cpu = iter([5.0, 2.0])
-    monkeypatch.setattr(thread_clocks, "_source", lambda: lambda: {native_id: next(cpu)})
+    monkeypatch.setattr(threads_module, "_source", lambda: lambda: {native_id: next(cpu)})
     usage = ThreadUsage()
     clocks.now += 10
     assert [thread.cpu for thread in usage.threads() if thread.kind == "python"] == [2.0]
@@ -376,7 +377,7 @@ def test_without_linux_clocks_psutil_reads(monkeypatch, fresh_clocks, pool, retr
     def refuse():
         raise OSError("no clock")
 
-    monkeypatch.setattr(thread_clocks, "linux_clocks", refuse)
+    monkeypatch.setattr(threads_module, "linux_clocks", refuse)
 
     def measure():
         recording = profiled(lambda: list(pool.map(spin, [0.2])), tasks=1)
@@ -391,7 +392,7 @@ def test_where_threads_are_not_known_it_is_said(monkeypatch, fresh_clocks):
         raise OSError("not here")
 
     for name in ("linux_clocks", "psutil_clocks"):
-        monkeypatch.setattr(thread_clocks, name, refuse)
+        monkeypatch.setattr(threads_module, name, refuse)
     recording = profiled(lambda: spin(0.01))
     assert len(recording.threads) == 0
     assert recording.notices == ("CPU is not known by thread: OSError: not here",)
@@ -399,7 +400,7 @@ def test_where_threads_are_not_known_it_is_said(monkeypatch, fresh_clocks):
 
 def test_where_threads_have_other_numbers_it_is_said(monkeypatch, fresh_clocks):
     for name in ("linux_clocks", "psutil_clocks"):
-        monkeypatch.setattr(thread_clocks, name, lambda: {1: 0.5, 2: 0.25})
+        monkeypatch.setattr(threads_module, name, lambda: {1: 0.5, 2: 0.25})
     recording = profiled(lambda: spin(0.01))
     assert len(recording.threads) == 0
     assert "threads have other numbers" in recording.notices[0]
@@ -416,8 +417,8 @@ def test_where_threads_have_other_numbers_it_is_said(monkeypatch, fresh_clocks):
         ("/x/pyarrow/libarrow.so.2300", "arrow"),
         ("/x/blosc.cpython-312-x86_64-linux-gnu.so", "blosc"),
         ("/x/polars.abi3.so", "polars"),
-        ("/usr/bin/python3.11", native_threads.PYTHON),
-        ("/usr/lib/libpython3.13.so.1.0", native_threads.PYTHON),
+        ("/usr/bin/python3.11", threads_module.PYTHON),
+        ("/usr/lib/libpython3.13.so.1.0", threads_module.PYTHON),
         ("/usr/lib/x86_64-linux-gnu/libc.so.6", ""),
         ("/usr/lib/x86_64-linux-gnu/libc-2.31.so", ""),
         ("/usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30", ""),
@@ -427,14 +428,14 @@ def test_where_threads_have_other_numbers_it_is_said(monkeypatch, fresh_clocks):
     ],
 )
 def test_library_of_file(file, library):
-    assert native_threads.library_of_file(file) == library
+    assert threads_module.library_of_file(file) == library
 
 
 @linux
 def test_the_size_of_a_stack_is_no_code_of_an_interpreter_at_low_addresses(monkeypatch):
     """Debian's interpreters are at fixed addresses, where the size of a stack is one of them."""
     thread, size, started = 12_345, 0x801000, 0x7F00_0000_1234
-    mapping = native_threads._Mapping
+    mapping = threads_module._Mapping
     stack = mapping(0x7F11_0000_0000, 0x7F11_0000_0000 + size, "rw-p", "")
     # From low addresses to high ones: where the thread's function returns to, then how it is
     # described, with the number of the thread.
@@ -445,22 +446,22 @@ def test_the_size_of_a_stack_is_no_code_of_an_interpreter_at_low_addresses(monke
         stack,
         mapping(0x7F22_0000_0000, 0x7F22_0010_0000, "r-xp", "/usr/lib/libc.so.6"),
     ]
-    monkeypatch.setattr(native_threads._Files, "mappings", lambda self: iter(mappings))
-    monkeypatch.setattr(native_threads._Files, "memory", lambda self, start, stop: top)
-    assert native_threads.libraries_of_threads([thread]) == {thread: "openblas"}
+    monkeypatch.setattr(threads_module._Files, "mappings", lambda self: iter(mappings))
+    monkeypatch.setattr(threads_module._Files, "memory", lambda self, start, stop: top)
+    assert threads_module.libraries_of_threads([thread]) == {thread: "openblas"}
 
 
 def test_libraries_of_threads_that_are_not_there():
-    assert native_threads.libraries_of_threads([]) == {}
-    assert native_threads.libraries_of_threads([2**22 + 12345]) == {}
+    assert threads_module.libraries_of_threads([]) == {}
+    assert threads_module.libraries_of_threads([2**22 + 12345]) == {}
 
 
 def test_where_memory_cannot_be_read_no_library_is_known(monkeypatch):
     def refuse(self, path):
         raise OSError("no")
 
-    monkeypatch.setattr(native_threads._Files, "_open", refuse)
-    assert native_threads.libraries_of_threads([threading.get_native_id()]) == {}
+    monkeypatch.setattr(threads_module._Files, "_open", refuse)
+    assert threads_module.libraries_of_threads([threading.get_native_id()]) == {}
 
 
 def test_the_cpu_of_tasks_is_the_same_however_they_are_divided_among_chunks():

@@ -18,14 +18,13 @@ import pytest
 from click.testing import CliRunner
 
 import dask_diag
-from dask_diag.cli import main
+from dask_diag.cli.main import main
 from dask_diag.errors import DiagnosticError
 from dask_diag.tuning import race
 from dask_diag.tuning.candidates import candidates, more_workers, requested
-from dask_diag.tuning.children import run_child
-from dask_diag.tuning.gains import MIN_RUNS
+from dask_diag.tuning.race import MIN_RUNS
 from dask_diag.tuning.settings import Setting, combined, filled, of_parameter
-from dask_diag.tuning.trials import ChildRunner, Program
+from dask_diag.tuning.trials import ChildRunner, Program, run_child
 
 from .commands import COMMAND, Command, environment
 from .sleeping_tasks import sleeping

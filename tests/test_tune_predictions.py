@@ -9,8 +9,7 @@ import pytest
 
 from dask_diag import Finding, findings, simulate
 from dask_diag.analysis.simulation.schedulers import POOL_START
-from dask_diag.tuning.candidates import candidates
-from dask_diag.tuning.predictions import Predictions
+from dask_diag.tuning.candidates import Predictions, candidates
 from dask_diag.tuning.settings import Setting
 
 from .tables import filled_table

@@ -9,16 +9,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dask_diag.analysis.findings import Finding
+from dask_diag.analysis.findings.rule import Finding
 from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
 from dask_diag.tuning.candidates import candidates
-from dask_diag.tuning.gains import LOOKS, MIN_RUNS, Gain, gains
-from dask_diag.tuning.measured_gains import with_measured_gains
-from dask_diag.tuning.rows import Row
+from dask_diag.tuning.race import LOOKS, MIN_RUNS, Gain, gains
+from dask_diag.tuning.result import Row
 from dask_diag.tuning.settings import Setting
 from dask_diag.tuning.trials import Trial
-from dask_diag.tuning.tune import seconds_of_budget, tune_with
+from dask_diag.tuning.tune import seconds_of_budget, tune_with, with_measured_gains
 
 from .recordings import NOTHING
 from .tables import filled_table

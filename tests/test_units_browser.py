@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dask_diag import load, report, visualize
-from dask_diag.views.comparison.page import comparison_page
+from dask_diag.views.comparison import comparison_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 

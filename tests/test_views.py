@@ -30,12 +30,12 @@ from dask_diag import (
     summary,
     visualize,
 )
-from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
+from dask_diag.analysis.cpu import cpu_outside_tasks
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.plots.process_memory import ProcessMemory, plot_process_memory
+from dask_diag.views.plots.resources import ProcessMemory, plot_process_memory
 
 from .javascript import changed_by_javascript, needs_node
 from .tables import filled_table
@@ -353,7 +353,7 @@ def test_show_false_touches_no_browser(monkeypatch, tmp_path):
     (prof,) = run(Profiler())
     prof.visualize(filename=tmp_path / "page.html", show=False)
     assert opened == []
-    monkeypatch.setattr("dask_diag.views.display.view", opened.append)
+    monkeypatch.setattr("dask_diag.views.visualize.view", opened.append)
     prof.visualize(filename=tmp_path / "page.html")
     assert opened == [(tmp_path / "page.html").as_uri()]
     (tmp_path / "page.html").unlink()
@@ -362,7 +362,7 @@ def test_show_false_touches_no_browser(monkeypatch, tmp_path):
 def test_in_a_notebook_the_figure_shows_inline_and_no_file_is_written(monkeypatch, tmp_path):
     published = []
     pytest.importorskip("IPython")
-    monkeypatch.setattr("dask_diag.views.display.in_notebook", lambda: True)
+    monkeypatch.setattr("dask_diag.views.visualize.in_notebook", lambda: True)
     monkeypatch.setattr(curstate(), "_notebook", False)
     monkeypatch.setattr(
         "IPython.display.publish_display_data", lambda data, **more: published.append(data)
@@ -389,7 +389,7 @@ def test_what_is_shown_and_not_saved_is_in_no_folder_of_the_users(monkeypatch, t
     monkeypatch.chdir(tmp_path / "script")
     monkeypatch.setattr("sys.argv", [str(tmp_path / "script" / "work.py")])
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    monkeypatch.setattr("dask_diag.views.display.view", shown_in.append)
+    monkeypatch.setattr("dask_diag.views.visualize.view", shown_in.append)
     (prof,) = run(Profiler())
     prof.visualize(save=False)
     assert list((tmp_path / "script").iterdir()) == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dask_diag import summary
-from dask_diag.analysis.source_paths import is_standard_library
-from dask_diag.analysis.waiting_lines import computing_lines, waiting_lines
-from dask_diag.views.plots.flame.summary import flame_summary
+from dask_diag.analysis.call_tree import is_standard_library
+from dask_diag.analysis.lines import computing_lines, waiting_lines
+from dask_diag.views.hottest import flame_summary
 
 from .stacks import recording_of_stacks
 

@@ -19,16 +19,14 @@ import numpy as np
 import pytest
 
 from dask_diag import DiagnosticError, Profiler, activities, context_meter, waits
-from dask_diag.capture.sampling import linux_threads as thread_states
-from dask_diag.capture.sampling import probed_thread, wait_probe
-from dask_diag.capture.sampling.probed_thread import ProbedThread
-from dask_diag.capture.sampling.sampler import Sampler
-from dask_diag.capture.sampling.threads_now import running_now
-from dask_diag.capture.sampling.ticks import time_of_tick
-from dask_diag.capture.sampling.wait_probe import first_of
 from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
-from dask_diag.profilers import hook_cost
+from dask_diag.profilers import task_profiler
+from dask_diag.sampling import linux
+from dask_diag.sampling import waits as waits_module
+from dask_diag.sampling.sampler import Sampler, running_now
+from dask_diag.sampling.waits import ProbedThread, first_of
+from dask_diag.system.periodic import time_of_tick
 
 from .tables import filled_table
 from .test_finding_thresholds import Task, run
@@ -244,7 +242,7 @@ def test_a_failing_task_raises_as_ever(get):
 
 @on_linux
 def test_the_first_task_of_each_computation_is_read_also_on_threads_of_the_one_before(monkeypatch):
-    monkeypatch.setattr(wait_probe.WaitProbe, "interval", 1000.0)
+    monkeypatch.setattr(waits_module.WaitProbe, "interval", 1000.0)
     with Profiler(waits=True) as prof:
         for _ in range(3):
             dask.local.get_sync({("work", 0): (int,)}, ("work", 0))
@@ -256,7 +254,7 @@ def test_a_thread_that_cannot_be_read_hinders_no_task(monkeypatch):
     def fail(*args):
         raise OSError
 
-    monkeypatch.setattr(probed_thread, "LinuxThread", fail)
+    monkeypatch.setattr(waits_module, "LinuxThread", fail)
     with Profiler(waits=True) as prof:
         slept = dask.threaded.get({("work", 0): (lambda: time.sleep(0.05) or 7,)}, ("work", 0))
     assert slept == 7
@@ -276,18 +274,18 @@ def test_profilers_share_and_end_the_sampler():
 @on_linux
 def test_tasks_that_did_not_wait_have_no_log_and_are_divided_like_others(monkeypatch):
     # No tick comes: beside others a thread may start two tasks between two, and each is read.
-    monkeypatch.setattr(wait_probe.WaitProbe, "interval", 1000.0)
+    monkeypatch.setattr(waits_module.WaitProbe, "interval", 1000.0)
     tasks = 2000
     prof = profiled([(int,)] * tasks, dask.local.get_sync)
     logged = prof.recording.waits
     # The first one, and about one of so many.
-    assert len(logged) == pytest.approx(tasks / probed_thread._TASKS_AT_FIRST, rel=0.4)
+    assert len(logged) == pytest.approx(tasks / waits_module._TASKS_AT_FIRST, rel=0.4)
     assert_adds_up(prof)
 
 
 class ThisThread(threading.local):
     def __init__(self):
-        self.state = thread_states.LinuxThread(threading.get_native_id())
+        self.state = linux.LinuxThread(threading.get_native_id())
 
 
 def hash_and_read():
@@ -369,12 +367,12 @@ def test_long_tasks_are_read_soon_after_short_ones():
 def test_a_task_is_probed_only_once_it_is_sampled(monkeypatch):
     made = []
 
-    class CountedTaskProbe(wait_probe.WaitTaskProbe):
+    class CountedTaskProbe(waits_module.WaitTaskProbe):
         def __init__(self, *args):
             made.append(args)
             super().__init__(*args)
 
-    monkeypatch.setattr(wait_probe, "WaitTaskProbe", CountedTaskProbe)
+    monkeypatch.setattr(waits_module, "WaitTaskProbe", CountedTaskProbe)
     prof = profiled([(int,)] * 2000 + [(time.sleep, 0.2)], dask.local.get_sync)
     # A tick in 10 ms; the sampler may make fewer.
     took = prof.recording.stop - prof.recording.start
@@ -389,7 +387,7 @@ def test_without_explain_nothing_is_explained():
 
 
 def test_where_it_cannot_be_reported_the_reason_is(monkeypatch):
-    monkeypatch.setattr(thread_states.sys, "platform", "strange")
+    monkeypatch.setattr(linux.sys, "platform", "strange")
     with Profiler(waits=True) as prof:
         dask.threaded.get({("sleep", 0): (time.sleep, 0.01)}, [("sleep", 0)])
     assert not len(prof.recording.waits)
@@ -574,7 +572,7 @@ def test_sampled_seconds_have_an_error_and_exact_ones_none():
 @pytest.mark.once
 def test_two_that_are_the_first_to_read_leave_nothing_open():
     """The second reads while the first has opened the file, and does not know it yet."""
-    kernel = thread_states._kernel()
+    kernel = linux._kernel()
     opened, closed, read = [], [], []
 
     def open_it(*arguments):
@@ -590,7 +588,7 @@ def test_two_that_are_the_first_to_read_leave_nothing_open():
 
     counted = SimpleNamespace(open=open_it, pread=kernel.pread, close=close)
     path = b"/proc/self/task/%d/schedstat" % threading.get_native_id()
-    files = [thread_states._File(path, counted)]
+    files = [linux._File(path, counted)]
     read.append(files[0].read())
     assert [len(text.split()) for text in read] == [3, 3]
     files.clear()
@@ -601,12 +599,12 @@ def test_two_that_are_the_first_to_read_leave_nothing_open():
 
 @on_linux
 def test_many_threads_read_their_own_numbers():
-    main = thread_states.LinuxThread(threading.get_native_id())
+    main = linux.LinuxThread(threading.get_native_id())
     errors = []
 
     def read():
         try:
-            own = thread_states.LinuxThread(threading.get_native_id())
+            own = linux.LinuxThread(threading.get_native_id())
             for _ in range(2000):
                 assert own.waited_for_cpu() >= 0
                 # It may have just gone to sleep when its state was read.
@@ -630,7 +628,7 @@ def test_many_threads_read_their_own_numbers():
 
 @on_linux
 def test_numbers_that_cannot_be_read_do_not_reach_the_task(monkeypatch):
-    monkeypatch.setattr(thread_states._File, "read", lambda self: b"?")
+    monkeypatch.setattr(linux._File, "read", lambda self: b"?")
     prof = profiled([(time.sleep, 0.05)])
     assert prof.recording.tasks["outcome"].tolist() == ["ok"]
     assert set(waited(prof)) == {"cpu-wait", "unexplained"}
@@ -655,7 +653,7 @@ def _target(link):
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_files_of_threads_are_open_as_long_as_a_compute(get, monkeypatch, request):
     # Those of the rehearsal of the hooks are closed as well, without a collection of garbage.
-    monkeypatch.setattr(hook_cost, "_measured", {})
+    monkeypatch.setattr(task_profiler, "_measured", {})
     request.addfinalizer(gc.enable)
     gc.disable()
     before = len(files_in_proc())
@@ -672,7 +670,7 @@ def test_a_thread_that_has_ended_waits_for_nothing():
     thread.join()
     while os.path.exists(f"/proc/self/task/{idents[0]}"):
         time.sleep(0.01)
-    ended = thread_states.LinuxThread(idents[0])
+    ended = linux.LinuxThread(idents[0])
     assert ended.waits_for() is None
     assert np.isnan(ended.waited_for_cpu())
 

@@ -12,8 +12,8 @@ import dask.threaded
 import pytest
 
 from dask_diag import Profiler, waits
-from dask_diag.capture.sampling import linux_pipes
-from dask_diag.capture.sampling.linux_pipes import Pipes
+from dask_diag.sampling import linux as linux_module
+from dask_diag.sampling.linux import Pipes
 
 from .tables import filled_table
 from .test_finding_thresholds import by_code, with_waits
@@ -102,7 +102,7 @@ def file_that_is_closed():
 
 @linux
 def test_of_too_many_files_it_is_not_known(cat, monkeypatch):
-    monkeypatch.setattr(linux_pipes, "_MOST_FILES", 2)
+    monkeypatch.setattr(linux_module, "_MOST_FILES", 2)
     assert not Pipes().end_elsewhere([cat.stdout.fileno()])
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dask_diag import DiagnosticError, Recording, report, save, simulate, what_if
 from dask_diag.columns import Categorical
-from dask_diag.views.report import predictions
+from dask_diag.views.report import sections
 from dask_diag.views.what_if import what_if_summary
 
 from .tables import filled_table
@@ -159,7 +159,7 @@ def test_a_report_shows_the_table(recording, tmp_path, monkeypatch):
     text = report(recording, tmp_path / "report.html", mode="cdn", overwrite=True).read_text()
     assert "Predicted wall time" in text
     assert "unlimited workers" in text
-    monkeypatch.setattr(predictions, "_TASKS_SIMULATED", 10)
+    monkeypatch.setattr(sections, "_TASKS_SIMULATED", 10)
     text = report(recording, tmp_path / "report.html", mode="cdn", overwrite=True).read_text()
     assert "Not simulated for 25 tasks" in text
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dask_diag import Finding, Where, export, findings, report, summary
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings.where import MOST_INTERVALS, merged_intervals, where_of_tasks
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings.rule import MOST_INTERVALS, merged_intervals, where_of_tasks
 from dask_diag.errors import DiagnosticError
 from dask_diag.views.findings import location
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_simulated_is_not_known(monkeypatch):
     with pytest.raises(DiagnosticError, match="dependencies are damaged"):
         findings(damaged)
     # Three tasks as recorded and with a change are six; what was simulated takes no time again.
-    monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 6)
+    monkeypatch.setattr("dask_diag.analysis.facts.MOST_SIMULATED", 6)
     few, many = Analysis(run(chain(2))), Analysis(run(chain(3)))
     for _ in range(2):
         assert few.seconds_saved(workers=4) == pytest.approx(0.0)
@@ -130,7 +130,7 @@ def test_what_cannot_be_simulated_is_not_known(monkeypatch):
 
 
 def test_a_change_that_is_not_of_tasks_needs_no_replay(monkeypatch):
-    monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 6)
+    monkeypatch.setattr("dask_diag.analysis.facts.MOST_SIMULATED", 6)
     analysis = Analysis(run(chain(2)))
     assert analysis.seconds_saved(remove={"graph"}) == pytest.approx(0.0)
     assert analysis.simulator.facts.tasks_replayed == 3

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_diag import Profiler, Recording
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.worker_layers import OTHER_FUNCTIONS, worker_layers
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.over_time import OTHER_FUNCTIONS, worker_layers
 from dask_diag.columns import Categorical, PrefixStrings
-from dask_diag.schema import Activity
+from dask_diag.model.codes import Activity
 
 from .tables import filled_table
 

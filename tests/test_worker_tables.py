@@ -8,21 +8,26 @@ import numpy as np
 import pytest
 
 from dask_diag._version import __version__
-from dask_diag.builders import cluster_tasks
-from dask_diag.builders.cluster_workers import Lanes
-from dask_diag.builders.constants import this_host
-from dask_diag.builders.stacks import joined_stacks
-from dask_diag.builders.threads import TaskThreads, task_threads, threads_table
-from dask_diag.builders.workers import worker_codes, worker_names, workers_table
-from dask_diag.capture.cluster.batch import Batch, RunDetails
-from dask_diag.capture.cluster.formats import SENT_OUTCOMES
-from dask_diag.capture.cluster.log import ClusterLog
-from dask_diag.capture.system.thread_usage import ThreadCpu
-from dask_diag.capture.tasks.keys import Keys
-from dask_diag.capture.tasks.remote_task import RemoteWorker
-from dask_diag.capture.tasks.task_row import pack_row
+from dask_diag.capture.keys import Keys
+from dask_diag.capture.stacks_table import joined_stacks
+from dask_diag.capture.task import RemoteWorker, pack_row
+from dask_diag.capture.workers_table import (
+    TaskThreads,
+    task_threads,
+    this_host,
+    threads_table,
+    worker_codes,
+    worker_names,
+    workers_table,
+)
+from dask_diag.cluster import tasks_table
+from dask_diag.cluster.log import ClusterLog
+from dask_diag.cluster.messages import Batch, RunDetails
+from dask_diag.cluster.wire import SENT_OUTCOMES
+from dask_diag.cluster.workers_table import Lanes
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Tasks
+from dask_diag.system.threads import ThreadCpu
 
 pytestmark = pytest.mark.once
 
@@ -216,7 +221,7 @@ def test_tasks_of_a_cluster_are_as_they_were_pulled():
     log = ClusterLog({"tasks": True})
     log.offset, log.clients, log.labels = 10.0, ["me", "other"], {5: "worker-5"}
     log.computations = {2: SimpleNamespace(name="c", span="all")}
-    runs = np.zeros(3, cluster_tasks.RUN)
+    runs = np.zeros(3, tasks_table.RUN)
     runs["submitted"], runs["collected"], runs["queued"] = [12, 14, 15], [16, 19, 20], 0.5
     runs["start"], runs["stop"], runs["cpu"] = [13, 15, NAN], [15, 18, NAN], [1, 0.5, NAN]
     runs["seceded"], runs["seceded_cpu"] = [14, NAN, NAN], [0.25, NAN, NAN]
@@ -232,7 +237,7 @@ def test_tasks_of_a_cluster_are_as_they_were_pulled():
         {1: RunDetails("ValueError", (), "loading", (), b"")},
         *((), b"", (), Keys([]), b"", ()),
     )
-    tasks = Tasks.of(cluster_tasks.tasks_of(batch, log, Lanes()))
+    tasks = Tasks.of(tasks_table.tasks_of(batch, log, Lanes()))
     assert tasks["key"].tolist() == ["f-1", "('g-2', 0)", "h-3"]
     assert tasks.function.tolist() == ["f", "g", "h"]
     np.testing.assert_array_equal(tasks.submitted, [2, 4, 5])
@@ -262,7 +267,7 @@ def test_no_task_of_a_cluster_starts_before_it_was_sent_or_ends_after_it_was_kno
     log, clock = ClusterLog({"tasks": True}), [(0.0, 3.0, 0.5)]
     log.offset, log.clients, log.labels = 10.0, ["me"], {5: "worker-5"}
     log.workers = {5: SimpleNamespace(host="h", facts={"pid": 42, "clock": clock})}
-    runs = np.zeros(4, cluster_tasks.RUN)
+    runs = np.zeros(4, tasks_table.RUN)
     runs["submitted"], runs["collected"], runs["worker"] = 12, [20, 20, 17, 20], 5
     # In time; a second early; a second late; and by the scheduler's own clock.
     runs["start"], runs["stop"] = [10, 8, 12, 13], [12, 10, 15, 15]
@@ -274,7 +279,7 @@ def test_no_task_of_a_cluster_starts_before_it_was_sent_or_ends_after_it_was_kno
         Keys(["f-1", "f-2", "f-3", "f-4"]),
         *(b"", {}, (), b"", (), Keys([]), b"", ()),
     )
-    tasks = Tasks.of(cluster_tasks.tasks_of(batch, log, Lanes()))
+    tasks = Tasks.of(tasks_table.tasks_of(batch, log, Lanes()))
     # What it took is as it was measured.
     np.testing.assert_allclose(tasks.start, [3, 2, 4, 3])
     np.testing.assert_allclose(tasks.stop, [5, 4, 7, 5])

@@ -10,14 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
-from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
-from dask_diag.capture.system import worker_threads
-from dask_diag.capture.system.thread_usage import ThreadCpu
-from dask_diag.capture.system.worker_threads import WorkerThreads
+from dask_diag.analysis.cpu import ThreadGroup, cpu_outside_tasks, thread_groups
+from dask_diag.analysis.facts import Analysis
+from dask_diag.system import threads as threads_module
+from dask_diag.system.threads import ThreadCpu, WorkerThreads
 from dask_diag.tuning.candidates import candidates
-from dask_diag.views.thread_lines import thread_lines
+from dask_diag.views.lines import thread_lines
 
 from .tables import filled_table
 from .test_finding_thresholds import by_code, two_at_once, with_waits
@@ -32,9 +30,9 @@ class Clocks:
     def __init__(self, monkeypatch):
         self.task = self.blas = 1.0
         self.readings = 0
-        monkeypatch.setattr(worker_threads, "process_time", lambda: self.task + self.blas)
-        monkeypatch.setattr(worker_threads, "thread_time", lambda: self.task)
-        monkeypatch.setattr(worker_threads, "ThreadUsage", self.usage)
+        monkeypatch.setattr(threads_module, "process_time", lambda: self.task + self.blas)
+        monkeypatch.setattr(threads_module, "thread_time", lambda: self.task)
+        monkeypatch.setattr(threads_module, "ThreadUsage", self.usage)
 
     def usage(self):
         self.readings += 1
@@ -108,7 +106,7 @@ def fails(*_):
 def test_an_error_is_said_and_is_no_error_of_the_task(clocks, monkeypatch, which):
     workers = WorkerThreads()
     first = which == "first"
-    owner, name = (worker_threads, "ThreadUsage") if first else (Usage, "threads")
+    owner, name = (threads_module, "ThreadUsage") if first else (Usage, "threads")
     monkeypatch.setattr(owner, name, fails)
     workers.start(7)
     clocks.blas += 1.0

@@ -1,1 +1,1 @@
-"""Pure functions: a Recording in, a table out."""
+"""Pure functions: from a Recording to a table."""

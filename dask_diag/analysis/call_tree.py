@@ -1,27 +1,274 @@
-"""Where in the code the time went, of tasks and of what is between: by call, and by line."""
+"""The tree of calls with the functions of libraries folded: what is left is the user's own code."""
 
 from __future__ import annotations
 
-import numpy as np
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from numbers import Real
 
-from dask_diag.analysis.grouping import distinct_pairs
-from dask_diag.analysis.sample_measures import MEASURES, measures
-from dask_diag.analysis.selection import ALL_SAMPLES, Selection
-from dask_diag.analysis.tree_arrays import depths, preorder, sums_below
+import numpy as np
+import numpy.typing as npt
+
+from dask_diag.analysis.functions import expect_functions
+from dask_diag.analysis.intervals import distinct_pairs
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
+from dask_diag.errors import DiagnosticError
+from dask_diag.model.codes import ROOTS, Root
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import CallTree, Frames, Samples
-from dask_diag.schema import Root
 
-__all__ = [
-    "NOT_SAMPLED",
-    "are_functions",
-    "distinct_frames",
-    "hottest_lines",
-    "tree",
-    "tree_and_nodes",
-]
+_LIBRARY = re.compile(
+    r"(?<=/)(?:site-packages|dist-packages|lib(?:64)?/python3[.\w]*)/", re.IGNORECASE
+)
+_HOME = re.compile(r"(?:/home/[^/]+|/Users/[^/]+|/root|[A-Za-z]:/Users/[^/]+)(?=/)")
+_STANDARD_LIBRARY = re.compile(
+    r"^<frozen |(?:/lib(?:64)?/python3[.\w]*|/python3?\d*/lib|^[a-z]:/.*/lib)/"
+    r"(?!.*(?:site|dist)-packages/)",
+    re.IGNORECASE,
+)
+
+
+def is_standard_library(file: str) -> bool:
+    """Whether a source file belongs to Python; functions without a file do, too."""
+    return not file or bool(_STANDARD_LIBRARY.search(file.replace("\\", "/")))
+
+
+def short_path(file: str) -> str:
+    """The path of a source file as imports name it, or from the home directory on."""
+    path = file.replace("\\", "/")
+    libraries = list(_LIBRARY.finditer(path))
+    if libraries and libraries[-1].end() < len(path):
+        return path[libraries[-1].end() :]
+    own_home = os.path.expanduser("~").replace("\\", "/").rstrip("/")
+    if own_home and path.startswith(own_home + "/"):
+        return "~" + path[len(own_home) :]
+    return _HOME.sub("~", path, count=1) if _HOME.match(path) else path
+
+
+def package_of(path: str) -> str:
+    """The package that a file of a library is in, by its short path; of another file, the file."""
+    first, slash, _ = path.partition("/")
+    return first if slash and first not in ("", "~", ".", "..") else path
+
+
+def depths(parent: Sequence[int]) -> IntArray:
+    """How many nodes are above each; `parent` is -1 for a root, else an earlier position."""
+    depth = [0] * len(parent)
+    for node, above in enumerate(parent):
+        if above >= 0:
+            depth[node] = depth[above] + 1
+    return np.array(depth, dtype=np.int64)
+
+
+def sums_below(parent: IntArray, depth: IntArray, values: FloatArray) -> FloatArray:
+    """For each node the sum over it and all that is below it, column by column."""
+    sums = values.astype(float)
+    # When a level is added to its parents, it has the sums of all below it already.
+    for level in _deepest_first(depth):
+        if depth[level[0]] > 0:
+            np.add.at(sums, parent[level], sums[level])
+    return sums
+
+
+def preorder(
+    parent: IntArray, depth: IntArray, *keys: npt.NDArray[np.generic]
+) -> tuple[IntArray, IntArray]:
+    """The position of each node when it comes before its descendants, and where its subtree ends.
+
+    Siblings are in the order of `keys`, the first of them most important, then in their own.
+    """
+    size = sums_below(parent, depth, np.ones(len(parent))).astype(np.int64)
+    order = np.lexsort((*reversed(keys), parent))
+    # A node starts after its parent and the subtrees of its earlier siblings.
+    before = np.cumsum(size[order]) - size[order]
+    # The running sum goes on from one family to the next: less its value at the first sibling.
+    first = np.concatenate([[True], np.diff(parent[order]) != 0])
+    of_earlier_siblings = np.empty(len(parent), dtype=np.int64)
+    of_earlier_siblings[order] = before - before[first][np.cumsum(first) - 1]
+    position = of_earlier_siblings
+    for level in reversed(list(_deepest_first(depth))):
+        if depth[level[0]] > 0:
+            position[level] += position[parent[level]] + 1
+    return position, position + size
+
+
+def _deepest_first(depth: IntArray) -> Iterator[IntArray]:
+    """The nodes of each depth, the deepest first."""
+    order = np.argsort(-depth, kind="stable")
+    cuts = np.flatnonzero(np.diff(depth[order])) + 1
+    return (level for level in np.split(order, cuts) if len(level))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Samples in a range of time, of a root, of the tasks of a function, of the task of a key.
+
+    What is None is not restricted. Two selections are equal if they select the same.
+
+    Parameters
+    ----------
+    start, stop : float, optional
+        The range of time, in the recording's seconds.
+    function : str, optional
+        Only tasks of this function.
+    key : object, optional
+        Only the task of this key, as it is or as text; ``""`` for tasks that were not tracked
+        individually.
+    root : str, optional
+        Only samples of this root, one of `dask_diag.model.codes.ROOTS`. With `function` or `key`
+        only tasks are selected.
+
+    Raises
+    ------
+    DiagnosticError
+        If a time is no number, the range stops before it starts, or there is no such root.
+    """
+
+    start: float | None = None
+    stop: float | None = None
+    function: str | None = None
+    key: object = None
+    root: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.root is not None and self.root not in ROOTS:
+            raise DiagnosticError(f"root: expected one of {', '.join(ROOTS)}, found {self.root!r}")
+        for name, time in (("start", self.start), ("stop", self.stop)):
+            if time is not None and not _is_time(time):
+                raise DiagnosticError(
+                    f"{name}: expected a time in seconds of the recording, found {time!r}"
+                )
+        if self.start is not None and self.stop is not None and self.stop < self.start:
+            raise DiagnosticError(
+                f"stop: expected a time at or after start, {self.start} s, found {self.stop} s"
+            )
+        if (self.function is not None or self.key is not None) and self.root is None:
+            object.__setattr__(self, "root", Root.TASKS)
+        if self.key is not None:
+            # Recordings have keys as text, so ("x", 0) and "('x', 0)" select the same task.
+            object.__setattr__(self, "key", str(self.key))
+
+    def shares(self, samples: Samples) -> FloatArray:
+        """How much of each sample is selected, from 0 to 1: the share of its cycle in the range.
+
+        Raises
+        ------
+        DiagnosticError
+            If no sample is of that function, or has that key.
+        """
+        share = self._shares_of_time(samples)
+        if self.root is not None:
+            share = share * samples.root.where(self.root)
+        if self.function is not None:
+            of_tasks = samples.function[samples.root.where(Root.TASKS)]
+            expect_functions([self.function], of_tasks, "function")
+            share = share * samples.function.where(self.function)
+        return share if self.key is None else share * self._has_key(samples)
+
+    def _shares_of_time(self, samples: Samples) -> FloatArray:
+        start = samples.start if self.start is None else np.maximum(samples.start, self.start)
+        stop = samples.stop if self.stop is None else np.minimum(samples.stop, self.stop)
+        length = samples.stop - samples.start
+        # A cycle without length is in the range or not.
+        inside = np.where(
+            length > 0, (stop - start) / np.where(length > 0, length, 1.0), stop >= start
+        )
+        return np.clip(inside, 0.0, 1.0)
+
+    def _has_key(self, samples: Samples) -> BoolArray:
+        has_key: BoolArray = samples.key.where(self.key)
+        if not has_key.any():
+            raise DiagnosticError(
+                f"key: no sample has {self.key!r}. Only tasks longer than a quarter of the cycle "
+                "are attributed individually; shorten it with SamplingProfiler(cycle=...)"
+            )
+        return has_key
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and float(value) == value
+
+
+ALL_SAMPLES = Selection()
+SAMPLES_OF_TASKS = Selection(root=Root.TASKS)
+
+
+MEASURES = ("wall", "cpu", "waiting", "count")
+"""The columns of `measures`. Wall seconds that are neither CPU nor waiting may be either."""
+
+
+def measures(samples: Samples, share: FloatArray) -> FloatArray:
+    """The `MEASURES` of each sample, a column each, times its share."""
+    wall, cpu = samples.seconds, samples.cpu_seconds
+    columns = wall, np.nan_to_num(cpu), np.nan_to_num(wall - cpu), samples.count
+    return np.stack(columns, axis=1).astype(float) * share[:, np.newaxis]
+
+
+def totals(recording: Recording, selection: Selection = ALL_SAMPLES) -> dict[str, float]:
+    """The `MEASURES` of all samples together."""
+    samples = recording.samples
+    sums = measures(samples, selection.shares(samples)).sum(axis=0)
+    return dict(zip(MEASURES, sums.tolist(), strict=True))
+
+
+def not_sampled(recording: Recording, selection: Selection = ALL_SAMPLES) -> float:
+    """Seconds of tasks in which no stack could be read."""
+    samples = recording.samples
+    seconds = samples.seconds * selection.shares(samples)
+    return float(seconds[samples.node < 0].sum())
+
+
+def seconds_over_time(recording: Recording) -> Table:
+    """What the samples represent in each stretch of time between the edges of cycles.
+
+    Returns
+    -------
+    Table
+        ``start`` and ``stop`` (seconds), in order and without overlap; ``root``; ``function`` (of
+        tasks);
+        ``cpu``, ``waiting`` and ``unknown``: seconds per second, that is, how many threads at once.
+    """
+    samples = recording.samples
+    edges = np.unique(np.concatenate([samples.start, samples.stop]))
+    roots, functions = samples.root, samples.function
+    stretches = max(len(edges) - 1, 0)
+    length = samples.stop - samples.start
+    lasting = length > 0
+    rate = _by_kind(samples)[lasting] / length[lasting, np.newaxis]
+    # A number for each root and function.
+    count = max(len(functions.values), 1)
+    codes = (roots.codes.astype(np.int64) * count + functions.codes)[lasting]
+    # Each sample raises the rate where its cycle starts and lowers it where that stops.
+    changes = np.zeros((stretches + 1, max(len(roots.values), 1) * count, 3))
+    np.add.at(changes, (np.searchsorted(edges, samples.start[lasting]), codes), rate)
+    np.add.at(changes, (np.searchsorted(edges, samples.stop[lasting]), codes), -rate)
+    # What rounding leaves after the last cycle is not a thread.
+    level = np.round(np.cumsum(changes, axis=0)[:stretches], 9)
+    stretch, code = np.nonzero(level.any(axis=2))
+    kinds = enumerate(("cpu", "waiting", "unknown"))
+    return Table(
+        {
+            "start": edges[stretch],
+            "stop": edges[stretch + 1] if stretches else edges[stretch],
+            "root": Categorical(code // count, roots.values),
+            "function": Categorical(code % count, functions.values),
+            **{name: level[stretch, code, n] for n, name in kinds},
+        }
+    )
+
+
+def _by_kind(samples: Samples) -> FloatArray:
+    """CPU seconds, seconds of waiting, and seconds that may be either."""
+    wall, cpu = samples.seconds, samples.cpu_seconds
+    unknown = np.isnan(cpu)
+    return np.stack(
+        [np.where(unknown, 0, cpu), np.where(unknown, 0, wall - cpu), np.where(unknown, wall, 0)],
+        axis=1,
+    )
+
 
 NOT_SAMPLED = "(not sampled)"
 """The name of the node that represents time in which no stack could be read."""
@@ -43,8 +290,8 @@ def tree(recording: Recording, selection: Selection = ALL_SAMPLES) -> Table:
     -------
     Table
         A row per node, each after its caller and before its caller's next callee. The first is
-        all that was sampled. Below it are the roots, `dask_diag.schema.ROOTS`, and below the root
-        ``tasks`` the functions of tasks. ``parent`` (position, -1 of the first),
+        all that was sampled. Below it are the roots, `dask_diag.model.codes.ROOTS`, and below the
+        root ``tasks`` the functions of tasks. ``parent`` (position, -1 of the first),
         ``depth``, ``end`` (position after all that it called), ``name``, ``file``, ``first_line``
         (where the function starts), ``wall``, ``cpu``, ``waiting`` (seconds of self time) and
         ``count`` (samples), and with what it called ``total_wall``, ``total_cpu``,
@@ -57,7 +304,7 @@ def tree(recording: Recording, selection: Selection = ALL_SAMPLES) -> Table:
 
     See Also
     --------
-    dask_diag.schema.ROOTS : what each root means.
+    dask_diag.model.codes.ROOTS : what each root means.
     """
     return tree_and_nodes(recording, selection)[0]
 
@@ -273,3 +520,130 @@ def _columns(own: FloatArray, totals: FloatArray) -> dict[str, FloatArray]:
         **{name: own[:, n] for n, name in enumerate(MEASURES)},
         **{f"total_{name}": totals[:, n] for n, name in enumerate(MEASURES)},
     }
+
+
+STANDARD_LIBRARY = "standard library"
+_FOLDERS_OF_PACKAGES = ("/site-packages/", "/dist-packages/")
+_STRUCTURE = ("parent", "depth", "end", "name", "file", "first_line")
+_TOTAL = "total_"
+Function = tuple[int, int, int]
+"""Codes of its name and file, and its first line."""
+
+
+def library_of(file: str) -> str:
+    """The package that a source file was installed with; empty for the user's own code.
+
+    Functions without a file are in no package: the user's code calls them by name.
+    """
+    path = file.replace("\\", "/")
+    if any(folder in path for folder in _FOLDERS_OF_PACKAGES):
+        return package_of(short_path(file)).removesuffix(".py")
+    return STANDARD_LIBRARY if file and is_standard_library(file) else ""
+
+
+def folded_tree(nodes: Table) -> tuple[Table, IntArray]:
+    """Make each chain of calls within one library a single node.
+
+    Parameters
+    ----------
+    nodes : Table
+        As `dask_diag.analysis.call_tree.tree` returns them.
+
+    Returns
+    -------
+    nodes : Table
+        The same columns, and ``frames``: how many functions a node represents. One that represents
+        several is called by the library and their number.
+    folded : array of int
+        For each row of the old table its row in the new one.
+    """
+    folding = _Folding(nodes)
+    parent = np.array(folding.parents, dtype=np.int64)
+    depth = depths(folding.parents)
+    own = [name for name in nodes.columns if name not in _STRUCTURE and _TOTAL not in name]
+    sums = np.zeros((len(parent), len(own)))
+    np.add.at(sums, folding.folded, np.stack([nodes[name] for name in own], axis=1))
+    totals = sums_below(parent, depth, sums)
+    with_total = [name for name in own if _TOTAL + name in nodes.columns]
+    seconds = totals[:, [own.index(name) for name in with_total if name in _WALL]].sum(axis=1)
+    name = folding.names()
+    last = name.where(NOT_SAMPLED) & nodes["file"][folding.first].where("")
+    position, end = preorder(parent, depth, last, -seconds)
+    order = np.argsort(position)
+    first = folding.first[order]
+    return Table(
+        {
+            "parent": np.concatenate([[-1], position[parent[order][1:]]]),
+            "depth": depth[order],
+            "end": end[order],
+            "name": name[order],
+            "file": nodes["file"][first],
+            "first_line": nodes["first_line"][first],
+            "frames": folding.frames()[order],
+            **{column: sums[order, own.index(column)] for column in own},
+            **{_TOTAL + column: totals[order, own.index(column)] for column in with_total},
+        }
+    ), position[folding.folded]
+
+
+_WALL = ("wall", "before", "after")
+"""The columns by which callees are sorted: of one recording, or of two."""
+
+
+class _Folding:
+    """Each node's folded one: `folded` has its number, `parents` the tree of those numbers."""
+
+    def __init__(self, nodes: Table) -> None:
+        self._nodes = nodes
+        self.parents: list[int] = []
+        self._libraries: list[str] = []
+        self._functions: list[set[Function]] = []
+        numbers: dict[tuple[int, object], int] = {}
+        folded: list[int] = []
+        first: list[int] = []
+        for node, (above, library, function) in enumerate(self._rows()):
+            parent = folded[above] if above >= 0 else -1
+            # A call into the same library stays in its caller's node; a way out of it and back
+            # starts another one.
+            if library and self._libraries[parent] == library:
+                number = parent
+            else:
+                # Siblings of one library become one node, whatever functions of it were called.
+                number = numbers.setdefault((parent, library or function), len(self.parents))
+            if number == len(self.parents):
+                self.parents.append(parent)
+                self._libraries.append(library)
+                self._functions.append(set())
+                first.append(node)
+            self._functions[number].add(function)
+            folded.append(number)
+        self.folded = np.array(folded, dtype=np.int64)
+        self.first = np.array(first, dtype=np.int64)
+
+    def _rows(self) -> Iterator[tuple[int, str, Function]]:
+        """Of each node its parent, its library, and what it is a call of."""
+        nodes = self._nodes
+        is_call = (nodes["depth"] > 1) & ~are_functions(nodes)
+        libraries = [library_of(file) for file in nodes["file"].values]
+        codes = nodes["file"].codes.tolist()
+        columns = nodes["name"].codes.tolist(), codes, nodes["first_line"].tolist()
+        functions = zip(*columns, strict=True)
+        for above, call, code, function in zip(
+            nodes["parent"].tolist(), is_call.tolist(), codes, functions, strict=True
+        ):
+            yield above, libraries[code] if call else "", function
+
+    def frames(self) -> IntArray:
+        """How many functions each node represents."""
+        return np.array([len(functions) for functions in self._functions], dtype=np.int64)
+
+    def names(self) -> Categorical:
+        """The name of each; those of the unfolded nodes have their old codes."""
+        old = self._nodes["name"]
+        codes, names = old.codes[self.first].astype(np.int64), list(old.values)
+        boxes: dict[str, int] = {}
+        for number, functions in enumerate(self._functions):
+            if len(functions) > 1:
+                box = f"{self._libraries[number]} ({len(functions)} frames)"
+                codes[number] = boxes.setdefault(box, len(names) + len(boxes))
+        return Categorical(codes, [*names, *boxes])

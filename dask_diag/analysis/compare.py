@@ -1,35 +1,227 @@
-"""Two recordings of the same work: which functions take longer, beyond chance.
-
-The seconds of a function are the sum over its tasks. A change of that sum is reported if it exceeds
-what the variation between tasks explains: see `pairing` for how that is measured. It is the
-variation between tasks, not between runs: if the whole machine was slower, so was every task.
-"""
+"""The calls of two recordings as one tree."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from math import exp, isnan, lgamma, log, log1p, nan, pi, sqrt
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.grouping import rows_by
+from dask_diag.analysis.call_tree import depths, preorder, sums_below, tree
+from dask_diag.analysis.intervals import rows_by
 from dask_diag.analysis.memory import memory_usage
-from dask_diag.analysis.pairing import NO_TASKS, TimedTasks, paired_seconds, timed_tasks
-from dask_diag.analysis.statistics import (
-    CONFIDENCE,
-    MIN_TASKS,
-    Variation,
-    half_width,
-    half_width_of_pairs,
-)
 from dask_diag.analysis.step_functions import cached_levels, seconds_computing
-from dask_diag.columns import Categorical, FloatArray
+from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
-from dask_diag.model.tables import Resources
+from dask_diag.model.tables import Resources, Tasks
 
-__all__ = ["Comparison", "compare"]
+CONFIDENCE = 0.99
+"""Of unchanged programs, the share in which nothing is called slower; the same for faster."""
+MIN_TASKS = 5
+"""Of fewer tasks it is not known how much they vary, so that any change may be chance."""
+_FEW = 2
+"""Values of which Welch's test does not hold beside more of others."""
+_LARGEST_FREEDOM = 1e6
+
+
+class Variation(NamedTuple):
+    """How many values a sum has, and the variance between them (s²)."""
+
+    size: int
+    variance: float
+
+    @classmethod
+    def of(cls, values: FloatArray) -> Variation:
+        """The variation of some values; of fewer than two the variance is NaN."""
+        return cls(len(values), float(values.var(ddof=1)) if len(values) > 1 else nan)
+
+
+def half_width(sums: Iterable[Variation], risk: float) -> float:
+    """Half the confidence interval of a sum, or difference, of independent sums of values.
+
+    Student's for one sum, Welch's for several.
+
+    Parameters
+    ----------
+    sums : iterable of Variation
+        Of two values or more each.
+    risk : float
+        The probability that chance alone exceeds it on one side.
+    """
+    return _welch(
+        [(variation.size * variation.variance, variation.size - 1) for variation in sums], risk
+    )
+
+
+def half_width_of_means(means: Iterable[Variation], risk: float) -> float:
+    """The same of a mean, or of the difference of independent means; NaN if nothing repeats.
+
+    Of a mean of one value the variance is taken to be that of the others; of one of two values, if
+    there are more of others, that of all. Two values are often as good as equal by chance, and
+    Welch's test would then take their mean for certain: with two values beside ten it was exceeded
+    in 4% of draws where the risk was 2%.
+    """
+    samples = list(means)
+    repeated = [sample for sample in samples if sample.size > 1]
+    if not repeated:
+        return nan
+    freedom = sum(sample.size - 1 for sample in repeated)
+    pooled = sum((sample.size - 1) * sample.variance for sample in repeated) / freedom
+    sizes = {sample.size for sample in samples}
+    if len(repeated) < len(samples) or (min(sizes) == _FEW and len(sizes) > 1):
+        # Student's: what is known of the variance has the degrees of freedom of those that repeat.
+        variance = sum(pooled / sample.size for sample in samples)
+        return t_quantile(risk, freedom) * sqrt(variance)
+    return _welch([(sample.variance / sample.size, sample.size - 1) for sample in samples], risk)
+
+
+def half_width_of_pairs(before: FloatArray, after: FloatArray, risk: float) -> float:
+    """The same of the sum of the differences between paired values.
+
+    It is Student's of the differences, which makes no assumption about sizes. Where values are of
+    very different sizes, nearly all of the sum is that of one pair, and nothing looks certain. If
+    all values changed by about the same factor, that is known from their ratios: their variation,
+    times the sizes, is the spread of the sum. It is used only if the ratios show the same change
+    beyond chance, so that no single value, however large, makes a change of its own.
+    """
+    width = half_width([Variation.of(after - before)], risk)
+    if not ((before > 0).all() and (after > 0).all()):
+        return width
+    logs = np.log(after / before)
+    error, quantile = float(logs.std(ddof=1)), t_quantile(risk, len(logs) - 1)
+    mean, change = float(logs.mean()), float((after - before).sum())
+    if abs(mean) <= quantile * error / sqrt(len(logs)) or mean * change <= 0:
+        return width
+    # The size of a pair is the geometric mean of its values: their ratio is as far on either side.
+    return min(width, quantile * error * sqrt(float((before * after).sum())))
+
+
+def _welch(parts: list[tuple[float, int]], risk: float) -> float:
+    """Half the interval of what has these independent parts: their variance and freedom."""
+    variance = sum(part for part, _ in parts)
+    if variance <= 0:
+        return 0.0
+    # Welch and Satterthwaite. Never the normal quantile: with 10 tasks it is exceeded by chance
+    # three times as often as a risk of 0.5% says.
+    freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
+    return t_quantile(risk, freedom) * sqrt(variance)
+
+
+@lru_cache(maxsize=4096)
+def t_quantile(risk: float, freedom: float) -> float:
+    """What Student's t exceeds with a probability of `risk`, which is at most 0.5.
+
+    Expansions of the quantile fail where few degrees of freedom meet the small risks that are left
+    when one is divided among many functions, so the exact tail is solved for it.
+    """
+    if isnan(risk + freedom):
+        return nan
+    freedom = min(freedom, _LARGEST_FREEDOM)
+    low, high = 0.0, max(1.0, -NormalDist().inv_cdf(risk))
+    while _t_tail(high, freedom) > risk:
+        low, high = high, 2 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_tail(middle, freedom) > risk else (low, middle)
+    return high
+
+
+def _t_tail(value: float, freedom: float) -> float:
+    """The probability that Student's t exceeds a value."""
+    # With t = sqrt(freedom) / tan(x) the tail is an integral of sin(x)^(freedom - 1) from 0 on;
+    # in v, the share of sin(x)^freedom, its integrand is smooth however small the tail is.
+    log_sine = -0.5 * log1p(value**2 / freedom)
+    nodes, weights = _quadrature()
+    cosines = np.sqrt(-np.expm1(2 * (log_sine + np.log(nodes) / freedom)))
+    scale = lgamma((freedom + 1) / 2) - lgamma(freedom / 2) - log(pi) / 2 + freedom * log_sine
+    return exp(scale) / freedom * float((weights / cosines).sum())
+
+
+@lru_cache(maxsize=1)
+def _quadrature() -> tuple[FloatArray, FloatArray]:
+    """The nodes and weights of Gauss and Legendre, from 0 to 1."""
+    nodes, weights = np.polynomial.legendre.leggauss(64)
+    return (nodes + 1) / 2, weights / 2
+
+
+class TimedTasks(NamedTuple):
+    """Some tasks whose durations are known.
+
+    `key` and `position` are hashes: of the whole key, and of what follows the first element of a
+    key such as ``('x-token', 0, 1)``, which is the same in each run of a program whose tokens are
+    not. Where two hashes collide, a task is paired with another of its function: `paired_seconds`
+    says why that does no harm.
+    """
+
+    seconds: FloatArray
+    start: FloatArray
+    key: IntArray
+    position: IntArray
+
+    def rows(self, selection: IntArray) -> TimedTasks:
+        """The tasks in these rows."""
+        return TimedTasks(
+            self.seconds[selection],
+            self.start[selection],
+            self.key[selection],
+            self.position[selection],
+        )
+
+
+_NO_SECONDS, _NO_HASHES = np.zeros(0), np.zeros(0, np.int64)
+NO_TASKS = TimedTasks(_NO_SECONDS, _NO_SECONDS, _NO_HASHES, _NO_HASHES)
+
+
+def timed_tasks(tasks: Tasks) -> TimedTasks:
+    """A row for each row of `Recording.tasks`; ``seconds`` are NaN if a duration is not known."""
+    keys = tasks.key.tolist()
+    positions = (key.partition(", ")[2] if key.startswith("(") else "" for key in keys)
+    return TimedTasks(
+        seconds=tasks.stop - tasks.start,
+        start=tasks.start,
+        key=np.fromiter(map(hash, keys), np.int64, len(keys)),
+        position=np.fromiter(map(hash, positions), np.int64, len(keys)),
+    )
+
+
+def paired_seconds(before: TimedTasks, after: TimedTasks) -> tuple[FloatArray, FloatArray] | None:
+    """The durations of each task of a function and of its counterpart.
+
+    Tasks of one function may be meant to differ in size, so they are no sample of one distribution.
+    The durations of one task in two runs are: if nothing changed, their difference is as likely to
+    be positive as negative, whatever the size of the task. Student's test holds for such
+    differences, and even errs on the safe side where they vary unequally, as one large task then
+    dominates the change and the standard error alike (Efron 1969, Benjamini 1983).
+
+    To pair the wrong tasks of a function does no harm either, as long as their durations do not
+    decide it: the sum of the differences is the same, and they only vary more. So tasks are paired
+    by key if the keys are the same in both runs, else by position, and what is then still alike
+    by the order in which it started.
+
+    Returns
+    -------
+    pair of arrays or None
+        None if one recording has more tasks than the other.
+    """
+    if len(before.seconds) != len(after.seconds):
+        return None
+    for name in ("key", "position"):
+        identities = getattr(before, name), getattr(after, name)
+        orders = [
+            np.lexsort((tasks.start, identity))
+            for tasks, identity in zip((before, after), identities, strict=True)
+        ]
+        if np.array_equal(identities[0][orders[0]], identities[1][orders[1]]):
+            break
+    else:
+        orders = [np.argsort(tasks.start, kind="stable") for tasks in (before, after)]
+    return before.seconds[orders[0]], after.seconds[orders[1]]
+
 
 Totals = dict[str, Any]
 """Numbers by their names, and the verdict on them."""
@@ -296,3 +488,56 @@ def _peak_memory(resources: Resources) -> float:
     if not len(resources):
         return _NAN
     return float(np.max(resources.memory + resources.memory_children))
+
+
+_SIDES = ("before", "after")
+Call = tuple[int, str, str]
+"""The node of the caller, and the name and file of what it called; code may move in its file."""
+
+
+def merged_tree(before: Recording, after: Recording) -> Table:
+    """A node for each chain of calls that was sampled in either.
+
+    Returns
+    -------
+    Table
+        ``parent``, ``depth``, ``end``, ``name``, ``file``, ``first_line`` as in
+        `dask_diag.analysis.call_tree.tree`; of ``before`` and ``after`` the seconds of self time,
+        and as ``total_before`` and ``total_after`` with what it called; ``count`` (samples of
+        both). Callees are in order of the sum of both.
+    """
+    nodes: dict[Call, int] = {}
+    lines: list[int] = []
+    own: list[list[float]] = []
+    for side, recording in enumerate((before, after)):
+        node_of_row: list[int] = []
+        for row in tree(recording).to_dicts():
+            above = node_of_row[row["parent"]] if row["parent"] >= 0 else -1
+            call = above, row["name"], row["file"]
+            node = nodes.setdefault(call, len(nodes))
+            if node == len(lines):
+                lines.append(row["first_line"])
+                own.append([0.0, 0.0, 0.0])
+            own[node][side] += row["wall"]
+            own[node][-1] += row["count"]
+            node_of_row.append(node)
+    parent = np.array([above for above, _, _ in nodes], dtype=np.int64)
+    depth = depths(parent.tolist())
+    numbers = np.array(own)
+    totals = sums_below(parent, depth, numbers)
+    position, end = preorder(parent, depth, -totals[:, :2].sum(axis=1))
+    order = np.argsort(position)
+    calls = list(nodes)
+    return Table(
+        {
+            "parent": np.concatenate([[-1], position[parent[order][1:]]]),
+            "depth": depth[order],
+            "end": end[order],
+            "name": Categorical.of(calls[node][1] for node in order.tolist()),
+            "file": Categorical.of(calls[node][2] for node in order.tolist()),
+            "first_line": np.array(lines, dtype=np.int64)[order],
+            "count": numbers[order, -1],
+            **{name: numbers[order, side] for side, name in enumerate(_SIDES)},
+            **{f"total_{name}": totals[order, side] for side, name in enumerate(_SIDES)},
+        }
+    )

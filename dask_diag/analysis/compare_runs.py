@@ -16,25 +16,14 @@ import numpy as np
 from toolz import concat, unique
 
 from dask_diag.analysis.activities import activities
-from dask_diag.analysis.grouping import rows_by
+from dask_diag.analysis.compare import Variation, half_width_of_means
+from dask_diag.analysis.intervals import rows_by
 from dask_diag.analysis.phases import phases
-from dask_diag.analysis.statistics import Variation, half_width_of_means
 from dask_diag.analysis.step_functions import seconds_computing
 from dask_diag.columns import Categorical, FloatArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
-
-__all__ = [
-    "COMPUTING",
-    "WALL",
-    "Measures",
-    "RunComparison",
-    "compare_measures",
-    "compare_runs",
-    "measures_of",
-    "same_run",
-]
 
 Measures = dict[str, dict[str, float]]
 """The seconds of one run, by kind and name: see `RunComparison.changes`."""

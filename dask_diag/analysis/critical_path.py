@@ -1,8 +1,4 @@
-"""The critical path: the chain of dependent tasks that takes longest, and the slack of the others.
-
-Tasks are put in an order in which each follows its dependencies. One pass in that order finds the
-seconds of the slowest chain that leads to each task, one pass backwards of the slowest after it.
-"""
+"""What each task waited for: the last of its dependencies to stop."""
 
 from __future__ import annotations
 
@@ -12,14 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.grouping import counts_by, present_by_size, rows_by, sums_by
+from dask_diag.analysis.intervals import counts_by, present_by_size, rows_by, sums_by
+from dask_diag.analysis.task_times import stop_times
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Dependencies
-
-__all__ = ["CriticalPath", "critical_path"]
 
 _EDGES = 100_000
 """Dependencies that are Python's integers at the same time."""
@@ -258,3 +253,23 @@ def _by_function(path: Table) -> Table:
             "share": sums[order] / (sums.sum() or 1.0),
         }
     )
+
+
+def last_dependencies(recording: Recording) -> IntArray:
+    """Of each task the row in `Recording.tasks` of its dependency that stopped last.
+
+    Returns
+    -------
+    array of int
+        -1 for a task without dependencies among those that are known to have started.
+    """
+    tasks, table = recording.tasks, recording.dependencies
+    last = np.full(len(tasks), -1, np.int64)
+    if not len(table):
+        return last
+    started = ~np.isnan(tasks.start[table.depends_on])
+    task, depends_on = table.task[started], table.depends_on[started]
+    order = np.lexsort((stop_times(recording)[depends_on], task))
+    # Of several assignments to one task the last one holds.
+    last[task[order]] = depends_on[order]
+    return last

@@ -7,16 +7,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dask_diag.analysis.grouping import counts_by, extremes_by, present_by_size, sums_by
-from dask_diag.analysis.metering import cpu_and_noncpu
+from dask_diag.analysis.intervals import counts_by, extremes_by, present_by_size, sums_by
+from dask_diag.analysis.waits import cpu_and_noncpu
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import count
+from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.schema import Outcome
-
-__all__ = ["by_function", "expect_functions", "functions_by_time", "positions_among"]
 
 _LISTED = 10
 

@@ -1,22 +1,26 @@
-"""How much memory tasks used while they ran, from samples of the processes that ran them."""
+"""Who allocated the memory that was in use near the peak of a block."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import inf, isnan
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.grouping import counts_by, extremes_by, present_by_size, rows_by, sums_by
+from dask_diag.analysis.intervals import counts_by, extremes_by, present_by_size, rows_by, sums_by
 from dask_diag.analysis.step_functions import running_computations
 from dask_diag.analysis.task_times import start_times, stop_times
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
-from dask_diag.errors import DiagnosticError
+from dask_diag.errors import DiagnosticError, import_optional
+from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
-from dask_diag.model.tables import Computations
+from dask_diag.model.tables import Allocations, Computations, Memory
 
-__all__ = ["MemoryReadings", "memory_of_all", "memory_usage"]
+if TYPE_CHECKING:
+    import pandas
 
 
 def memory_usage(recording: Recording, by: str = "function") -> Table:
@@ -221,3 +225,250 @@ def _by_function(labels: Categorical, memory: _TaskMemory) -> Table:
     all_exact = (rows["exact"] == rows["sampled"]) & (rows["sampled"] > 0)
     bound = Categorical(np.where(rows["sampled"] == 0, 2, ~all_exact), ["exact", "upper", ""])
     return Table({"function": Categorical(order, labels.values), **rows, "bound": bound})
+
+
+def memory_at_rest(recording: Recording) -> tuple[FloatArray, FloatArray]:
+    """Times at which memory was read and no task ran, in order, and the bytes of all processes.
+
+    Where tasks were not recorded, only readings count that were taken while no computation ran, or
+    because a moment was between two tasks.
+    """
+    samples = memory_of_all(recording)
+    times = samples.times
+    if len(recording.tasks):
+        start, stop = np.sort(start_times(recording)), np.sort(stop_times(recording))
+        at_rest = np.searchsorted(start, times) <= np.searchsorted(stop, times, "right")
+    else:
+        # Periodic samples have a row in `resources`; readings between tasks do not.
+        is_periodic = np.isin(times, recording.resources.time)
+        at_rest = (running_computations(recording.computations, times) == 0) | ~is_periodic
+    return times[at_rest], samples.sizes[at_rest]
+
+
+def cached_at(recording: Recording, moments: FloatArray) -> FloatArray:
+    """Bytes that the scheduler cached at each of these times; NaN where that was not measured."""
+    if recording.metric_unit != BYTES:
+        return np.full(len(moments), np.nan)
+    cached = recording.cached_results
+    added = _sum_until(cached.start, cached.metric, moments, "right")
+    return added - _sum_until(cached.stop, cached.metric, moments, "left")
+
+
+def _sum_until(
+    times: FloatArray, sizes: FloatArray, moments: FloatArray, side: Literal["left", "right"]
+) -> FloatArray:
+    """The sum of the sizes whose time is before each moment; with ``right``, or at it."""
+    order = np.argsort(times)
+    sums = np.concatenate([[0.0], np.cumsum(np.nan_to_num(sizes[order]))])
+    return np.asarray(sums[np.searchsorted(times[order], moments, side)])
+
+
+def returned_by(recording: Recording, moment: float) -> tuple[float, float]:
+    """Bytes of results of the computation that stopped last before a moment, and of earlier ones.
+
+    NaN if results were not measured in bytes.
+    """
+    if recording.metric_unit != BYTES:
+        return float("nan"), float("nan")
+    cached = recording.cached_results
+    computation = cached.computation.codes
+    last_release = np.full(len(cached.computation.values), -np.inf)
+    np.maximum.at(last_release, computation, cached.stop)
+    # The scheduler releases what a computation returns at the very end of it.
+    end = last_release[computation]
+    returned = (cached.stop == end) & (end < moment)
+    if not returned.any():
+        return 0.0, 0.0
+    sizes, end = np.nan_to_num(cached.metric)[returned], end[returned]
+    return float(sizes[end == end.max()].sum()), float(sizes[end < end.max()].sum())
+
+
+MOST_OF_MEMORY = 0.8
+"""Share of the memory that a process may use up to which more tasks at once are advised. A worker
+of a cluster pauses there; elsewhere other programs, and what is between two samples, need some."""
+
+
+class MemoryHeadroom(NamedTuple):
+    """How many times as many tasks as ran at once fit into memory; infinite if it is not known."""
+
+    times: float
+    is_known: bool
+
+
+def memory_headroom(recording: Recording) -> MemoryHeadroom:
+    """How many times as many tasks at once there is memory for.
+
+    What the memory of a process grew by while computations ran, since none did, is taken to be that
+    of its tasks: so many times as many need so many times as much. Where a worker paused, or moved
+    results to disk, there is none for more.
+    """
+    times = [as_much for as_much in _by_process(recording) if not isnan(as_much)]
+    if len(recording.worker_events):
+        times.append(1.0)
+    return MemoryHeadroom(min(times, default=inf), bool(times))
+
+
+def workers_that_fit(recording: Recording) -> float:
+    """For the tasks of how many workers there is memory: no fewer than were recorded."""
+    recorded = max(1, int(recording.computations.workers.max(initial=1)))
+    return recorded * max(1.0, memory_headroom(recording).times)
+
+
+def _by_process(recording: Recording) -> Iterator[float]:
+    """How many times as much what is limited may grow: each worker of a cluster, or this process.
+
+    NaN where there is no sample while computations ran, or no limit is known.
+    """
+    workers, processes = recording.workers, recording.processes
+    # Workers of one process are one sample.
+    names = [set(text.split(", ")) for text in processes.worker.values]
+    for worker in workers.rows(~workers.address.where("")).to_dicts():
+        is_of_it = np.array([worker["worker"] in some for some in names], bool)
+        rows = processes.rows(is_of_it[processes.worker.codes])
+        readings = MemoryReadings.of(rows.time, rows.memory, recording.computations)
+        yield _times_as_much(recording, readings, worker["memory_limit"])
+    computations = recording.computations
+    local = computations.memory_limit[~computations.scheduler.where("distributed")]
+    if len(local):
+        yield _times_as_much(recording, memory_of_all(recording), float(np.fmin.reduce(local)))
+
+
+def _times_as_much(recording: Recording, readings: MemoryReadings, limit: float) -> float:
+    running = running_computations(recording.computations, readings.times) > 0
+    # If something ran when it was read first, what it had before is not known: all is of tasks.
+    base = np.where(np.maximum.accumulate(~running), readings.lowest, 0.0)
+    grown = readings.sizes - base
+    if isnan(limit) or not (running & ~np.isnan(grown)).any():
+        return float("nan")
+    rows = running & (grown > 0)
+    times = np.maximum(MOST_OF_MEMORY * limit - base[rows], 0.0) / grown[rows]
+    return float(times.min(initial=inf))
+
+
+def series_of(
+    recording: Recording, measures: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, FloatArray, FloatArray]]:
+    """The label of each series, with the times (s) and bytes of its samples.
+
+    Parameters
+    ----------
+    recording : Recording
+    measures : mapping of str to {"process", "rss", "pss", "uss"}, optional
+        Which measure of a series, by its label. By default ``"process"``: resident memory if there
+        was one process, proportional memory if there were several.
+
+    Notes
+    -----
+    Samples without that measure are left out.
+    """
+    table = recording.memory
+    for label, rows in rows_by(table.label).items():
+        series = table.rows(rows)
+        sizes: FloatArray = series[_column((measures or {}).get(label, "process"), series)]
+        is_read = ~np.isnan(sizes)
+        yield label, series.time[is_read], sizes[is_read]
+
+
+def _column(measure: str, series: Memory) -> str:
+    if measure != "process":
+        return measure
+    # Resident memory of several processes counts the pages twice that they share. It is in every
+    # sample, proportional memory is not.
+    is_alone = (series.processes <= 1).all()
+    return "rss" if is_alone or np.isnan(series.pss).all() else "pss"
+
+
+def dataframe(
+    recording: Recording, measures: Mapping[str, str] | None = None, align: bool = False
+) -> pandas.DataFrame:
+    """Bytes by time of day, or, with `align`, by time from the first sample of each series.
+
+    Where only another series has a sample, the last one of this is repeated, up to its end.
+
+    Raises
+    ------
+    MissingDependencyError
+        If pandas is not installed.
+    """
+    pd = import_optional("pandas", "to_pandas()", "samples and recording need nothing")
+    columns = {}
+    for label, times, sizes in series_of(recording, measures):
+        since_first = times - times[:1].sum()
+        index = (
+            pd.to_timedelta(since_first, unit="s")
+            if align
+            else pd.to_datetime(times + recording.epoch, unit="s")
+        )
+        series = pd.Series(sizes, index=index)
+        columns[label] = series[~series.index.duplicated()]
+    frame: pandas.DataFrame = pd.DataFrame(columns).sort_index()
+    return frame.ffill().where(frame.bfill().notna())
+
+
+def peak_allocations(recording: Recording, by: str = "function") -> Table:
+    """What allocated the memory that was in use near the peak, most bytes first.
+
+    Parameters
+    ----------
+    recording : Recording
+        Of ``MemorySampler(trace=True)`` or ``record(trace_memory=True)``.
+    by : {"function", "line"}, optional
+
+    Returns
+    -------
+    Table
+        ``label`` (the block; empty of a whole recording), ``function``, ``file``; by line also
+        ``line`` and ``code``; ``bytes``, ``blocks``, and ``near``: what was in use when this was
+        read, as a share of the peak of what is traced.
+
+    Raises
+    ------
+    DiagnosticError
+        If `by` is none of these.
+    """
+    expect_recording(recording)
+    if by not in ("function", "line"):
+        raise DiagnosticError(f"by: expected 'function' or 'line', found {by!r}")
+    table = recording.allocations
+    names = ("label", "function", "file", *(("line", "code") if by == "line" else ()))
+    sums: dict[tuple[object, ...], list[int]] = {}
+    for index, group in enumerate(zip(*(table[name].tolist() for name in names), strict=True)):
+        sums.setdefault(group, []).append(index)
+    rows = list(sums.values())
+    first = np.array([group[0] for group in rows], dtype=np.int64)
+    size = np.array([table.bytes[group].sum() for group in rows], dtype=float)
+    blocks = np.array([table.blocks[group].sum() for group in rows], dtype=np.int64)
+    order = np.lexsort((-size, table.label.codes[first])) if rows else first
+    chosen = table.rows(first[order])
+    columns = {name: chosen[name] for name in names}
+    near = chosen.memory / chosen.peak
+    return Table({**columns, "bytes": size[order], "blocks": blocks[order], "near": near})
+
+
+class PeakSnapshot(NamedTuple):
+    """The snapshot of one block: when it was taken, how near the peak, and what was traced."""
+
+    label: str
+    time: float
+    memory: float
+    peak: float
+    traced: float
+
+    @property
+    def near(self) -> float:
+        """What was in use then as a share of the peak."""
+        return self.memory / self.peak
+
+
+def peak_snapshots(recording: Recording) -> Iterator[PeakSnapshot]:
+    """That of each block."""
+    table: Allocations = recording.allocations
+    for label, rows in rows_by(table.label).items():
+        part = table.rows(rows)
+        yield PeakSnapshot(
+            label,
+            float(part.time[0]),
+            float(part.memory[0]),
+            float(part.peak[0]),
+            float(part.bytes.sum()),
+        )

@@ -1,17 +1,19 @@
-"""Where the wall time of a recording went: before, between and after computations, and in them."""
+"""Which part of the time before tasks is not their graph's: it would pass whatever the graph."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import numpy as np
 
-from dask_diag.analysis.grouping import rows_by
-from dask_diag.analysis.task_times import call_times, prepared_times
+from dask_diag.analysis.intervals import inside, intervals, join, rows_by, union
+from dask_diag.analysis.lines import imports_and_profilers, late_samples
+from dask_diag.analysis.task_times import Interval, call_times, prepared_times
 from dask_diag.columns import BoolArray, Categorical, FloatArray
+from dask_diag.model.codes import PHASES, Root
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.schema import PHASES
-
-__all__ = ["first_starts", "phase_intervals", "phases"]
 
 
 def phases(recording: Recording) -> Table:
@@ -27,7 +29,7 @@ def phases(recording: Recording) -> Table:
     Returns
     -------
     Table
-        A row per phase of `dask_diag.schema.PHASES`, in that order: columns ``phase`` and
+        A row per phase of `dask_diag.model.codes.PHASES`, in that order: columns ``phase`` and
         ``seconds``.
     """
     intervals = phase_intervals(recording)
@@ -96,3 +98,133 @@ def _covered(moments: FloatArray, starts: FloatArray, stops: FloatArray) -> Bool
     np.add.at(changes, np.searchsorted(moments, starts), 1)
     np.add.at(changes, np.searchsorted(moments, stops), -1)
     return np.asarray(np.cumsum(changes)[:-1] > 0)
+
+
+_SHORT = 0.05
+"""Seconds: what was not seen of a graph that took less had ended before a sample could be taken."""
+
+
+class NotOfGraphs(NamedTuple):
+    """When modules were imported before the tasks of a computation, and when profilers worked."""
+
+    imports: Interval
+    profilers: Interval
+
+
+class _Samples(NamedTuple):
+    """Which samples of dask's preparations are of imports, of profilers, and which saw nothing."""
+
+    imports: BoolArray
+    profilers: BoolArray
+    not_seen: BoolArray
+
+
+def not_of_graphs(recording: Recording) -> BoolArray:
+    """Which samples of dask's preparations are of imports, and of profilers that start.
+
+    dask imports modules when it is first called. What could not be sampled is one call that keeps
+    the GIL, as where a library is loaded: Python gives it up every few milliseconds.
+    """
+    samples = _samples(recording)
+    return samples.imports | samples.profilers | samples.not_seen
+
+
+def _samples(recording: Recording) -> _Samples:
+    samples = recording.samples
+    in_calls = samples.root.where(Root.GRAPH)
+    if not in_calls.any():
+        return _Samples(in_calls, in_calls, in_calls)
+    imports, own = imports_and_profilers(recording)
+    is_seen = (samples.node >= 0) & ~late_samples(recording)
+    return _Samples(in_calls & imports, in_calls & own, in_calls & ~imports & ~own & ~is_seen)
+
+
+def is_known_what_was_imported(recording: Recording) -> bool:
+    """Whether a stack was seen while dask prepared graphs: only these show what was imported.
+
+    A graph that arrives at a cluster is made: nothing is imported for it there.
+    """
+    samples = recording.samples
+    is_seen = samples.root.where(Root.GRAPH) & (samples.node >= 0)
+    return bool(is_seen.any() or not recording.computations.cluster.where("").any())
+
+
+def times_not_of_graphs(recording: Recording) -> list[NotOfGraphs]:
+    """When imports and profilers kept dask from preparing, by computation.
+
+    Profilers measure how long they took; that is put just before the first task, where most of it
+    was. Where that is not known, samples say it. The samples of a cycle are put at its
+    beginning, as dask imports modules before it uses them. No imports where no stack was seen: what
+    was one is not known then.
+    """
+    computations = recording.computations
+    called, prepared = call_times(computations), prepared_times(computations)
+    # On a busy machine a hook may have lasted while another computation was prepared.
+    own = np.minimum(np.nan_to_num(computations.own_seconds), prepared - called)
+    is_measured, prepared_without = ~np.isnan(computations.own_seconds), prepared - own
+    is_long = prepared_without - called > _SHORT
+    imports: list[list[tuple[float, float]]] = [[] for _ in range(len(computations))]
+    profilers: list[list[tuple[float, float]]] = [
+        [(start, stop)] if start < stop else []
+        for start, stop in zip(prepared_without.tolist(), prepared.tolist(), strict=True)
+    ]
+    cycles = _cycles(recording) if is_known_what_was_imported(recording) else ()
+    for start, stop, imported, of_profilers, not_seen in cycles:
+        first = np.maximum(called, start)
+        lasted = np.maximum(np.minimum(prepared_without, stop) - first, 0.0)
+        # Of several computations that were prepared in one cycle each has its part.
+        shared = max(float(lasted.sum()), imported + of_profilers + not_seen)
+        importing = lasted * (imported + not_seen * is_long) / shared
+        working = np.where(is_measured, 0.0, lasted * of_profilers / shared)
+        for row in np.flatnonzero(importing + working).tolist():
+            began = float(first[row])
+            went_on = began + float(importing[row])
+            imports[row].append((began, went_on))
+            profilers[row].append((went_on, went_on + float(working[row])))
+    return [
+        NotOfGraphs(_interval(of_imports), _interval(of_profilers))
+        for of_imports, of_profilers in zip(imports, profilers, strict=True)
+    ]
+
+
+def _interval(times: list[tuple[float, float]]) -> Interval:
+    starts, stops = np.array(times, dtype=float).reshape(-1, 2).T
+    return starts, stops
+
+
+def seconds_not_of_graphs(recording: Recording) -> FloatArray:
+    """For how long, by computation."""
+    return np.array(
+        [
+            sum(float((stops - starts).sum()) for starts, stops in times)
+            for times in times_not_of_graphs(recording)
+        ],
+        dtype=float,
+    )
+
+
+def not_of_graphs_while_preparing(recording: Recording) -> float:
+    """For how long of the phase `preparing`, in which several computations may be prepared."""
+    phases = phase_intervals(recording)
+    preparing = phases.rows(phases["phase"].where("preparing"))
+    times = [intervals(*kind) for of_one in times_not_of_graphs(recording) for kind in of_one]
+    together = union(join(times))
+    return sum(
+        inside(start, stop, together).seconds
+        for start, stop in zip(preparing["start"].tolist(), preparing["stop"].tolist(), strict=True)
+    )
+
+
+def _cycles(recording: Recording) -> Iterator[tuple[float, float, float, float, float]]:
+    """Cycles with samples not of graphs: start, stop, and the seconds of each of `_Samples`."""
+    samples, kinds = recording.samples, _samples(recording)
+    rows = np.flatnonzero(np.any(kinds, axis=0) & (samples.seconds > 0))
+    bounds, cycle = np.unique(
+        np.stack([samples.start[rows], samples.stop[rows]]), axis=1, return_inverse=True
+    )
+    cycle, weights = cycle.reshape(-1), samples.seconds[rows]
+    seconds = [
+        np.bincount(cycle, weights * kind[rows], minlength=bounds.shape[1]).tolist()
+        for kind in kinds
+    ]
+    yield from zip(*bounds.tolist(), *seconds, strict=True)

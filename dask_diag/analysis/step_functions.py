@@ -7,23 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dask_diag.analysis.grouping import rows_by
+from dask_diag.analysis.intervals import rows_by
 from dask_diag.analysis.occupancy import ready_times
 from dask_diag.analysis.task_times import call_times, computation_stops
 from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import CachedResults, Computations
-
-__all__ = [
-    "Level",
-    "cached_levels",
-    "overlap",
-    "ready_tasks",
-    "running_computations",
-    "seconds_called",
-    "seconds_computing",
-    "thinned",
-]
 
 
 class Level(NamedTuple):

@@ -15,11 +15,9 @@ from dask_diag.analysis.intervals import Intervals, inside, join, union
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phase_intervals
 from dask_diag.columns import Categorical
+from dask_diag.model.codes import PHASES, Activity
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.schema import PHASES, Activity
-
-__all__ = ["wall_time"]
 
 _ROUNDING = 1e-9
 

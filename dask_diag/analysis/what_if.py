@@ -8,15 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.simulation import Changes, Simulator
-from dask_diag.analysis.simulation.checks import is_number_of_workers
+from dask_diag.analysis.simulation.change import Changes, is_number_of_workers
+from dask_diag.analysis.simulation.simulate import Simulator
 from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
+from dask_diag.model.codes import WAITS, Activity
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.schema import WAITS, Activity
-
-__all__ = ["predictions", "what_if"]
 
 TIMES_AS_MANY = (2, 4, inf)
 TIMES_AS_LARGE = (2, 10)

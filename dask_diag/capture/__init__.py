@@ -1,1 +1,1 @@
-"""What runs while the user's tasks run: cheap, thread-safe, and blind to analysis and views."""
+"""Computations while they run, and the tables made of what was recorded."""

@@ -3,53 +3,374 @@
 from __future__ import annotations
 
 import os
+import threading
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import count
 from threading import get_ident
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from time import perf_counter, thread_time
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dask_diag.capture.dask_internals import (
+from dask_diag.capture.failures import NO_FAILURE
+from dask_diag.capture.keys import PlannedTasks, function_of
+from dask_diag.capture.log import (
+    Dependencies,
+    Metrics,
+    SpansOfTasks,
+    Transfers,
+    Waits,
+    current_span,
+)
+from dask_diag.capture.metrics import (
+    Metered,
+    hear_distributed,
+    hearing,
+    listening,
+    stop_hearing_distributed,
+)
+from dask_diag.capture.task import (
+    Exceptional,
+    Measurement,
+    Receiver,
+    RemoteWorker,
+    TimedTask,
+    Transfer,
+    pack_row,
+    ran_on_of_first,
+    running,
+    this_thread,
+    threads_of_tasks,
+)
+from dask_diag.hooks.calls import call_site, take_cpu_of_noting, when_called
+from dask_diag.hooks.stack import (
     Graph,
     SchedulerState,
     annotations_of_graph,
-    call_site,
     scheduler_frame,
     scheduler_kind,
     scheduler_locals,
-    when_called,
 )
-from dask_diag.capture.own_cost import OwnCost
-from dask_diag.capture.run_id import run_id
-from dask_diag.capture.running import running, start_running
-from dask_diag.capture.sampling.ticks import ALWAYS
-from dask_diag.capture.snapshot import ComputationSnapshot
-from dask_diag.capture.span import current_span
-from dask_diag.capture.system.thread_usage import ThreadUsage
-from dask_diag.capture.system.usage import UsageSoFar
-from dask_diag.capture.tasks.dependencies import Dependencies
-from dask_diag.capture.tasks.failure import NO_FAILURE
-from dask_diag.capture.tasks.in_flight import InFlight, in_flight_of, outcome_of
-from dask_diag.capture.tasks.keys import function_of
-from dask_diag.capture.tasks.planned import PlannedTasks
-from dask_diag.capture.tasks.remote_task import Measurement, RemoteWorker, Transfer
-from dask_diag.capture.tasks.task_log import Metrics, Transfers, Waits
-from dask_diag.capture.tasks.task_row import Exceptional, ran_on_of_first
-from dask_diag.capture.tasks.task_thread import this_thread
-from dask_diag.capture.tasks.timed_task import TimedTask, threads_of_tasks
+from dask_diag.model.codes import Outcome
+from dask_diag.system.periodic import ALWAYS
+from dask_diag.system.threads import ThreadCpu, ThreadUsage
+from dask_diag.system.usage import NativePool, Usage, UsageSoFar
 
 if TYPE_CHECKING:
-    from dask_diag.capture.result_sizes import ResultSizes
-    from dask_diag.capture.sampling.stack_sample import StackSample
+    from dask_diag.capture.results import ResultSizes
+    from dask_diag.capture.task import StackSample
 
-__all__ = ["STATE_KEY", "Computation", "begin"]
+
+_drawn: dict[str, str] = {}
+
+
+def run_id() -> str:
+    """16 hexadecimal digits, drawn when first asked for; a forked child draws its own.
+
+    A pid does not identify a run: in containers every program has pid 1. The digits are the
+    operating system's, so that a program which seeds `random` does not repeat them.
+    """
+    if not _drawn:
+        # Of two threads that draw at the same time, the first decides.
+        _drawn.setdefault("id", os.urandom(8).hex())
+    return _drawn["id"]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_drawn.clear)
+
+
+_lock = threading.Lock()
+
+
+def start_running(number: int, computation: Receiver) -> None:
+    """From here on the computation of that number runs."""
+    # Distributed's meter is heard while any computation runs: also one that starts at the moment at
+    # which the last one ends.
+    with _lock:
+        running[number] = computation
+    start_listening(number)
+
+
+def stop_running(number: int) -> None:
+    """Undo `start_running`."""
+    with _lock:
+        running.pop(number, None)
+    stop_listening(number)
+
+
+def start_listening(listener: object, everywhere: bool = True) -> None:
+    """From here on what tasks meter is recorded.
+
+    Parameters
+    ----------
+    listener : object
+    everywhere : bool, optional
+        Whether distributed's meter is heard in any thread, or only in tasks that ask for it.
+    """
+    with _lock:
+        if everywhere:
+            hear_distributed()
+            hearing.add(listener)
+        listening.add(listener)
+
+
+def stop_listening(listener: object) -> None:
+    """Undo `start_listening`."""
+    with _lock:
+        listening.discard(listener)
+        hearing.discard(listener)
+        if not hearing:
+            stop_hearing_distributed()
+
+
+def _after_fork() -> None:
+    """Start anew in the child of a fork, where no computation of its parent runs.
+
+    The old lock may be held by a thread that the child does not have.
+    """
+    global _lock
+    _lock = threading.Lock()
+    running.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class Readings(NamedTuple):
+    """What a thread's CPU clock and the wall clock show, in seconds."""
+
+    cpu: float
+    time: float
+
+    @classmethod
+    def now(cls) -> Readings:
+        """What they show now."""
+        return cls(thread_time(), perf_counter())
+
+
+class OwnCost:
+    """What hooks took of one computation so far, on the thread that runs its scheduler.
+
+    Attributes
+    ----------
+    seconds : float
+        Wall time of hooks before its first task could be submitted.
+    """
+
+    __slots__ = ("_began", "_cpu", "_thread", "seconds")
+
+    def __init__(self) -> None:
+        self._thread = get_ident()
+        self._began: Readings | None = None
+        # To see that the computation starts took some, too.
+        self._cpu = take_cpu_of_noting()
+        self.seconds = 0.0
+
+    def begin(self, began: Readings) -> None:
+        """A hook began then."""
+        self._began = began
+
+    def end(self, is_before_tasks: bool = False) -> None:
+        """It has ended."""
+        if self._began is not None:
+            now = Readings.now()
+            self._cpu += now.cpu - self._began.cpu
+            if is_before_tasks:
+                self.seconds += now.time - self._began.time
+        self._began = None
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds; on the computation's own thread, those of the hook that runs included."""
+        began = self._began
+        if began is None or get_ident() != self._thread:
+            return self._cpu
+        return self._cpu + thread_time() - began.cpu
+
+
+NOTHING_LEFT: Mapping[str, int] = MappingProxyType({})
+"""The tasks that a computation did not come to, if it did not fail."""
+
+
+class ComputationInfo(NamedTuple):
+    """A computation, except for its tasks.
+
+    Attributes
+    ----------
+    number : int
+        Unique among all computations of all runs: the digits of `run_id`, and a count.
+    name : str
+        The same as text.
+    pid, thread : int
+        The process and the thread that ran the scheduler.
+    called, start, prepared, stop : float
+        When dask was called, the scheduler started, the graph was in order, and the scheduler
+        returned; seconds of ``time.perf_counter()``. What has not happened yet is None.
+    call_site : str
+        The line of the user's code that called dask, as ``file.py:12``; empty if not known.
+    workers : int
+        How many tasks the scheduler lets run at once; 0 if not known.
+    span : str
+    scheduler : str
+        ``processes``, ``threads`` or ``synchronous``.
+    error : str
+        The type of the exception by which it ended.
+    pool_end : str
+        How the worker process ended that broke the pool; empty if none did, or if it is not known.
+    usage : Usage
+        What this process used meanwhile; thread CPU is NaN if it could not be read.
+    threads : tuple of ThreadCpu
+        What each thread of this process used; empty if that is not known.
+    graph_bytes : float
+        Bytes of data that its tasks are given by the graph; NaN if it is not known.
+    hooks_cpu : float
+        CPU seconds of the hooks of profilers for its tasks, calibrated; NaN if it is not known.
+    ends_cpu, own_seconds : float
+        CPU seconds of hooks as it started and ended, and wall time of those that were before tasks.
+    own_threads_cpu : float
+        CPU seconds of the profilers' own threads since the computation before; NaN if not known, as
+        while it runs.
+    pools : tuple of NativePool
+        The pools of threads of native libraries, if it has ended and was not short.
+    remote_workers : mapping
+        The worker processes that ran tasks, by pid, with what their other threads used.
+    not_run : mapping
+        How many tasks of each function it did not come to, if it failed.
+    """
+
+    number: int
+    name: str
+    pid: int
+    thread: int
+    called: float
+    call_site: str
+    start: float
+    prepared: float | None
+    stop: float | None
+    workers: int
+    span: str
+    scheduler: str
+    error: str
+    pool_end: str
+    usage: Usage
+    threads: tuple[ThreadCpu, ...]
+    graph_bytes: float
+    hooks_cpu: float
+    ends_cpu: float
+    own_threads_cpu: float
+    own_seconds: float
+    pools: tuple[NativePool, ...]
+    remote_workers: Mapping[int, RemoteWorker]
+    not_run: Mapping[str, int] = NOTHING_LEFT
+
+
+class TaskRows(NamedTuple):
+    """Tasks of a computation, a row each: in the order of collection, then those in flight.
+
+    Attributes
+    ----------
+    rows : bytes
+        `ROW` upon `ROW`.
+    keys : iterable
+    names : iterable of (int, str)
+        Row and function of each task whose key does not name its function.
+    exceptional : mapping
+        How tasks ended that were not simply done, by row.
+    spans : SpansOfTasks
+    dependencies : Dependencies
+    metrics, transfers, waits : Metrics, Transfers, Waits
+    sizes : array of float
+        The bytes of the results of the first rows; none if they were not measured.
+    dependents : array of int
+        How many tasks depend on the result of each row: see `dependents_of`; none if results were
+        not measured.
+    """
+
+    rows: bytes
+    keys: Iterable[Hashable]
+    names: Iterable[tuple[int, str]]
+    exceptional: Mapping[int, Exceptional]
+    spans: SpansOfTasks
+    dependencies: Dependencies
+    metrics: Metrics
+    transfers: Transfers
+    waits: Waits
+    sizes: array[float]
+    dependents: array[int]
+
+
+class ComputationSnapshot:
+    """A computation and its tasks; none equals another.
+
+    A plain class, as to make a dataclass takes a tenth of the import of this package.
+    """
+
+    __slots__ = ("__weakref__", "info", "tasks")
+
+    def __init__(self, info: ComputationInfo, tasks: TaskRows) -> None:
+        self.info = info
+        self.tasks = tasks
+
+
+INTERRUPTIONS = {"KeyboardInterrupt", "SystemExit"}
+"""Exceptions that end a task which did not fail."""
+
+_NAN = float("nan")
+
+
+class InFlight(NamedTuple):
+    """A task that was submitted and not collected, as it was at one moment."""
+
+    key: Hashable
+    submitted: float
+    start: float
+    stop: float
+    cpu: float
+    ran_on: int
+    outcome: Exceptional
+    metered: Metered | None
+    transfer: Transfer | None
+
+    def row(self) -> bytes:
+        """Its `ROW`."""
+        return pack_row(self.submitted, self.start, self.stop, self.cpu, self.ran_on, _NAN)
+
+
+def in_flight_of(wrapper: TimedTask, thread: int) -> InFlight | None:
+    """The task in a wrapper, of which `thread` (if not 0) runs it now; None if it was collected."""
+    task = wrapper.task
+    start, stop = wrapper.start, wrapper.stop
+    in_flight = InFlight(
+        key=wrapper.key,
+        submitted=wrapper.submitted,
+        start=_NAN if start is None else start,
+        stop=_NAN if stop is None else stop,
+        cpu=_NAN if stop is None else wrapper.cpu,
+        ran_on=0 if start is None else thread or wrapper.thread,
+        outcome=outcome_of(wrapper),
+        metered=wrapper.metered,
+        transfer=wrapper.transfer,
+    )
+    # The task is the last that is put into a wrapper, and the first that is taken out: if it is the
+    # same before and after, all that was read between is its own.
+    return in_flight if task is not None and wrapper.task is task else None
+
+
+def outcome_of(wrapper: TimedTask) -> Exceptional:
+    """How a task ended that the scheduler has not collected."""
+    if wrapper.error:
+        is_interrupted = wrapper.error in INTERRUPTIONS
+        outcome = Outcome.UNFINISHED if is_interrupted else Outcome.FAILED
+        return Exceptional(outcome, wrapper.error, wrapper.failure)
+    return Exceptional(Outcome.UNFINISHED if wrapper.stop is None else Outcome.OK, "")
+
 
 STATE_KEY: Final = "dask_diag"
 """Where the scheduler's state, which lives as long as a computation, holds the `Computation`."""
 
-_NAN = float("nan")
 _count = count(1)
 _BITS_OF_COUNT = 32
 

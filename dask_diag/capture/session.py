@@ -1,14 +1,351 @@
-"""What one diagnostic has captured: when it was active, in which computations, what failed."""
+"""Snapshots of computations that run, their end, and what one profiler has captured."""
 
 from __future__ import annotations
 
+import sys
+from array import array
+from collections import deque
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from threading import get_ident
 from time import perf_counter, time
+from types import FrameType
+from typing import NamedTuple
 
-from dask_diag.capture.computation import Computation
-from dask_diag.capture.computation_reader import snapshot_of
-from dask_diag.capture.snapshot import ComputationSnapshot
+from dask_diag.capture.computation import (
+    NOTHING_LEFT,
+    Computation,
+    ComputationInfo,
+    ComputationSnapshot,
+    InFlight,
+    TaskRows,
+    stop_running,
+)
+from dask_diag.capture.failures import failure_of
+from dask_diag.capture.keys import (
+    Keys,
+    NamesOfPlainKeys,
+    count_functions,
+    keys_since,
+    tasks_not_submitted,
+)
+from dask_diag.capture.log import Dependencies, SpansOfTasks, dependents_of
+from dask_diag.capture.task import take_measurement, this_thread
+from dask_diag.capture.worker_starts import end_of_pool
+from dask_diag.hooks.calls import calls_of_threads, codes_of_dask_calls
+from dask_diag.hooks.stack import scheduler_locals
+from dask_diag.model.codes import Outcome, ProgressPhase
+from dask_diag.system.code import current_frames
+from dask_diag.system.threads import take_cpu_of_own_threads
+from dask_diag.system.usage import NativePool, Usage, thread_pools
 
-__all__ = ["Session"]
+_NAN = float("nan")
+
+
+def snapshot_of(computation: Computation) -> ComputationSnapshot:
+    """What is known of it now."""
+    if computation.finished is None:
+        keys, in_flight = collected_and_in_flight(computation, computation.keys, 0)
+        snapshot = ComputationSnapshot(
+            info_of(computation), rows_of(computation, keys, in_flight, Dependencies())
+        )
+    # If it ended meanwhile, what was read may lack what was released.
+    return computation.finished or snapshot
+
+
+def collected_and_in_flight(
+    computation: Computation, keys: list[Hashable], row: int
+) -> tuple[list[Hashable], list[InFlight]]:
+    """Keys of the tasks that have a row, from one on; and those in flight: each task once.
+
+    `keys` is the list that was its own when the reader started to read.
+    """
+    count = len(keys)
+    in_flight = computation.in_flight()
+    collected, recent = keys_since(keys, row, count)
+    return collected, [task for task in in_flight if task.key not in recent]
+
+
+def info_of(computation: Computation) -> ComputationInfo:
+    """What is known of it now, except for its tasks."""
+    usage = computation.usage_before.until_now()
+    if get_ident() != computation.thread:
+        usage = usage._replace(thread_cpu=_NAN)
+    info = info_at_end(computation, None, usage)
+    return info if computation.finished is None else computation.finished.info
+
+
+def info_at_end(
+    computation: Computation,
+    stop: float | None,
+    usage: Usage,
+    pools: tuple[NativePool, ...] = (),
+    *,
+    error: str = "",
+    pool_end: str = "",
+    not_run: Mapping[str, int] = NOTHING_LEFT,
+    own_threads_cpu: float = _NAN,
+) -> ComputationInfo:
+    """What is known of it, except for its tasks, if that is how it ended."""
+    return ComputationInfo(
+        number=computation.number,
+        name=computation.name,
+        pid=computation.pid,
+        thread=computation.thread,
+        called=computation.called,
+        call_site=computation.call_site,
+        start=computation.start,
+        prepared=computation.prepared,
+        stop=stop,
+        workers=computation.workers,
+        span=computation.span,
+        scheduler=computation.scheduler,
+        error=error,
+        pool_end=pool_end,
+        usage=usage,
+        threads=tuple(computation.threads.threads()),
+        graph_bytes=computation.graph_bytes,
+        hooks_cpu=hooks_cpu_of(computation),
+        ends_cpu=computation.own.cpu,
+        own_threads_cpu=own_threads_cpu,
+        own_seconds=computation.own.seconds,
+        pools=pools,
+        remote_workers=dict(computation.remote_workers),
+        not_run=not_run,
+    )
+
+
+def hooks_cpu_of(computation: Computation) -> float:
+    """CPU seconds of profilers' hooks for its tasks; NaN if not known: in worker processes."""
+    if computation.remote_workers:
+        return _NAN
+    # A profiler that does not measure tasks has no rows of them.
+    tasks = max(computation.done, len(computation.state.get("finished", ())))
+    return tasks * sum(computation.hooks.values())
+
+
+def rows_of(
+    computation: Computation,
+    keys: Sequence[Hashable],
+    in_flight: Sequence[InFlight],
+    dependencies: Dependencies,
+) -> TaskRows:
+    """Of the tasks with these keys, which are all that have rows, and of those in flight."""
+    done = len(keys)
+    all_keys = [*keys, *[task.key for task in in_flight]]
+    exceptional = {row: how for row, how in dict(computation.exceptional).items() if row < done}
+    metrics = computation.metrics.of_first(done)
+    transfers = computation.transfers.of_first(done)
+    waits = computation.waits.of_first(done)
+    for row, task in enumerate(in_flight, done):
+        if task.outcome.outcome != Outcome.OK:
+            exceptional[row] = task.outcome
+        if task.transfer is not None:
+            transfers.add(row, task.transfer)
+        if task.metered is not None:
+            metrics.add(row, tuple(task.metered.metrics))
+            waits.add(row, tuple(task.metered.waits))
+    dependencies.extend(all_keys, computation.state.get("dependencies", {}))
+    rows = [*computation.rows[:done], *(task.row() for task in in_flight)]
+    return TaskRows(
+        rows=b"".join(rows),
+        keys=all_keys,
+        names=NamesOfPlainKeys(all_keys, computation.dsk),
+        exceptional=exceptional,
+        spans=SpansOfTasks(all_keys, computation.annotated),
+        dependencies=dependencies,
+        metrics=metrics,
+        transfers=transfers,
+        waits=waits,
+        sizes=_sizes_of(computation, done),
+        dependents=dependents_of_rows(computation, all_keys),
+    )
+
+
+def _sizes_of(computation: Computation, done: int) -> array[float]:
+    """The bytes of the results of the first rows."""
+    return array("d") if computation.sizes is None else computation.sizes[:done]
+
+
+def dependents_of_rows(computation: Computation, keys: Sequence[Hashable]) -> array[int]:
+    """How many tasks depend on the result of each of these; none if results are not measured."""
+    requested = computation.requested
+    if requested is None:
+        return array("I")
+    return dependents_of(keys, computation.state, requested)
+
+
+class ProgressInfo(NamedTuple):
+    """A row of `Recording.progress`."""
+
+    computation: str
+    phase: str
+    since: float
+    total: int
+    finished: int
+    ready: int
+    waiting: int
+    running: int
+
+
+def progress_of(computation: Computation) -> ProgressInfo | None:
+    """How far it is; None if it has ended."""
+    state, planned, dsk = computation.state, computation.planned, computation.dsk
+    if planned is None:
+        phase, since, total = ProgressPhase.ORDERING, computation.start, len(dsk)
+    else:
+        phase, since = ProgressPhase.TASKS, computation.prepared or computation.start
+        total = planned.total
+    finished = len(state.get("finished", ()))
+    info = ProgressInfo(
+        computation=computation.name,
+        phase=phase,
+        since=since,
+        total=total,
+        finished=finished,
+        # The scheduler goes on while this is read: what is in two places is counted once.
+        running=(running := min(len(state.get("running", ())), total - finished)),
+        ready=(ready := min(len(state.get("ready", ())), total - finished - running)),
+        waiting=total - finished - running - ready if planned else 0,
+    )
+    # At its end its state is released: what was read may be of that.
+    return info if computation.finished is None else None
+
+
+def open_calls(started: Collection[float]) -> Iterator[ProgressInfo]:
+    """The calls of dask that go on and have not come to a computation yet.
+
+    Parameters
+    ----------
+    started : collection of float
+        When dask was called for computations that have started.
+    """
+    threads = tuple(calls_of_threads.items())
+    if not threads:
+        return
+    frames = current_frames()
+    try:
+        for ident, calls in threads:
+            times = _open_times(frames.pop(ident, None), calls.times)
+            # A computation inside another's call, as an optimization may start one, is its own.
+            if times and max(times) not in started:
+                yield ProgressInfo("", ProgressPhase.GRAPH, max(times), 0, 0, 0, 0, 0)
+    finally:
+        # The frame of this call is among them, and would keep all alive in a circle.
+        frames.clear()
+
+
+def _open_times(frame: FrameType | None, times: dict[int, float]) -> list[float]:
+    """When the functions of dask on a stack were called, of those that were noted."""
+    called = []
+    while frame is not None:
+        if id(frame.f_code) in codes_of_dask_calls and id(frame) in times:
+            called.append(times[id(frame)])
+        frame = frame.f_back
+    return called
+
+
+NOT_KNOWN = "unknown"
+"""The error of a computation that was left, where nothing says by which."""
+WORTH_LISTING_POOLS = 0.1
+"""Seconds of a computation from which on the libraries' pools are listed: that takes a
+millisecond."""
+
+
+def finish(computation: Computation, failed: bool) -> None:
+    """Publish everything, with what is still in flight; release the graph and every task."""
+    if computation.finished is None:
+        try:
+            _publish(computation, failed)
+        except Exception:
+            _release(computation)
+            raise
+    # Also if it was published before: what did so may have been interrupted.
+    _release(computation)
+
+
+def count_end(computation: Computation) -> None:
+    """Count what a hook took at its end, also where another one has published the computation."""
+    computation.own.end()
+    finished = computation.finished
+    if finished is not None:
+        finished.info = finished.info._replace(ends_cpu=computation.own.cpu)
+
+
+def _publish(computation: Computation, failed: bool) -> None:
+    computation.done_at_end = computation.tasks_done()
+    computation.threads.stop()
+    error, end = _failure_of(computation) if failed else ("", "")
+    # If it failed, others of its tasks go on: none is to start or stop after the computation does.
+    in_flight = computation.in_flight()
+    usage, stop = computation.usage_before.until_now(), perf_counter()
+    worth_listing = stop - computation.start >= WORTH_LISTING_POOLS
+    pools = tuple(thread_pools()) if worth_listing else ()
+    not_run = _tasks_not_run(computation) if failed else {}
+    tasks = rows_of(computation, computation.keys, in_flight, computation.dependencies)
+    keys = Keys(computation.keys, [task.key for task in in_flight])
+    computation.finished = ComputationSnapshot(
+        info_at_end(
+            computation,
+            stop,
+            usage,
+            pools,
+            error=error,
+            pool_end=end,
+            not_run=not_run,
+            own_threads_cpu=take_cpu_of_own_threads(),
+        ),
+        tasks._replace(keys=keys),
+    )
+    # Others may be reading what was here: it is replaced, and not cleared.
+    computation.rows, computation.keys, computation.exceptional = [], [], {}
+    computation.metrics, computation.transfers = tasks.metrics, tasks.transfers
+    computation.waits, computation.sizes = tasks.waits, tasks.sizes
+
+
+def _tasks_not_run(computation: Computation) -> Mapping[str, int]:
+    """How many tasks of each function were not handed out."""
+    return count_functions(tasks_not_submitted(computation.state), computation.dsk)
+
+
+def _failure_of(computation: Computation) -> tuple[str, str]:
+    """The type of the exception by which it ends, noted at its task, and how a pool broke."""
+    error = sys.exc_info()[1]
+    name = type(error).__name__ if error is not None else NOT_KNOWN
+    measurement = take_measurement(error)
+    scheduler = scheduler_locals()
+    key = measurement.key if measurement else scheduler.get("key")
+    pool_end = end_of_pool(error, scheduler.get("submit"), sys._getframe())
+    wrapper = computation.aside.get(key)
+    if wrapper is not None and not wrapper.error:
+        wrapper.error = name
+        if measurement:
+            wrapper.receive(measurement)
+        elif error is not None:
+            # As where its result could not be pickled.
+            wrapper.failure = failure_of(error)
+    return name, pool_end
+
+
+def _release(computation: Computation) -> None:
+    computation.dependencies.close()
+    # A task that still runs keeps its wrapper, which must not keep the other tasks.
+    computation.wrappers = []
+    computation.free = deque()
+    computation.aside = {}
+    computation.annotated = {}
+    computation.dsk = {}
+    computation.state = {}
+    computation.keeper = None
+    computation.requested = None
+    computation.result_sizes = None
+    computation.planned = None
+    computation.probes = {}
+    # Tasks that start later find their thread, and no open files of it.
+    computation.this_thread = this_thread
+    computation.before_tasks = ()
+    computation.between_tasks = ()
+    computation.stacks = ()
+    stop_running(computation.number)
 
 
 class Session:

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator
 from time import perf_counter, sleep
 from types import FrameType
 
-__all__ = ["end_of_pool", "runs_main_again"]
-
 _LONGEST_WAIT = 0.5
 """Seconds for which the exit status of a process is waited for that has ended already."""
 _PAUSE = 0.005
@@ -85,7 +83,7 @@ def _method_of(pool: object) -> str:
 
 def _is_unguarded(frame: FrameType | None) -> bool:
     """Whether worker processes that run the main module come to what it has called, too."""
-    from dask_diag.capture.system.parsing import parsed
+    from dask_diag.system.code import parsed
 
     main = sys.modules.get("__main__")
     path = getattr(main, "__file__", None)

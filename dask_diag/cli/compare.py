@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dask_diag.cli.many_values import ManyValues, expanded
-from dask_diag.cli.output import Failure, one_line, print_message, print_result
-from dask_diag.cli.paths import FilePath, check_page, distinct_names
+from dask_diag.cli.output import (
+    Failure,
+    FilePath,
+    ManyValues,
+    check_page,
+    distinct_names,
+    expanded,
+    one_line,
+    print_message,
+    print_result,
+)
 
 if TYPE_CHECKING:
     from dask_diag.model.recording import Recording
-
-__all__ = ["compare"]
 
 
 def share_of(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
@@ -120,8 +126,8 @@ def _sides(
 
 def _compare_tasks(before: str, after: str, page: str | None, above: float | None) -> list[str]:
     from dask_diag.analysis.compare import compare as compare_recordings
-    from dask_diag.atomic_files import write_text
-    from dask_diag.storage import load
+    from dask_diag.files import write_text
+    from dask_diag.storage.read import load
     from dask_diag.views.compare import comparison_summary
 
     recordings = load(before), load(after)
@@ -129,7 +135,7 @@ def _compare_tasks(before: str, after: str, page: str | None, above: float | Non
     names = distinct_names(before, after)
     print_result(comparison_summary(comparison, *names))
     if page is not None:
-        from dask_diag.views.comparison.page import comparison_page
+        from dask_diag.views.comparison import comparison_page
 
         write_text(page, comparison_page(*recordings, names))
     _check_complete((before, after), recordings, above is not None)
@@ -140,9 +146,9 @@ def _compare_runs(
     sides: tuple[list[str], list[str]], page: str | None, above: float | None
 ) -> list[str]:
     from dask_diag.analysis.compare_runs import compare_runs, same_run
-    from dask_diag.atomic_files import write_text
-    from dask_diag.storage import load
-    from dask_diag.views.compare_runs import run_comparison_summary, run_comparison_title
+    from dask_diag.files import write_text
+    from dask_diag.storage.read import load
+    from dask_diag.views.compare import run_comparison_summary, run_comparison_title
 
     before, after = ([load(path) for path in side] for side in sides)
     copies = same_run([*before, *after])
@@ -153,7 +159,7 @@ def _compare_runs(
     summary = run_comparison_summary(comparison)
     print_result(summary)
     if page is not None:
-        from dask_diag.views.summary_page import summary_page
+        from dask_diag.views.page import summary_page
 
         write_text(page, summary_page(summary, run_comparison_title(comparison)))
     _check_complete([*sides[0], *sides[1]], [*before, *after], above is not None)

@@ -5,34 +5,107 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import http.client
 import inspect
 import os
 import sys
+import threading
 from collections.abc import Iterator
+from html import escape
 from keyword import iskeyword
 from tempfile import TemporaryDirectory
 from types import CodeType
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
 import click
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class, needs_local_scope
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
-from IPython.display import display
+from IPython.display import HTML, display
 
-from dask_diag.cli.output import print_message, why_failed
-from dask_diag.cli.paths import check_free, check_page
-from dask_diag.errors import DiagnosticError
-from dask_diag.validation import number
+from dask_diag.cli.output import check_free, check_page, print_message, why_failed
+from dask_diag.errors import DiagnosticError, number
+from dask_diag.live.security import TOKEN_HEADER
+from dask_diag.profilers.record import LiveViewer
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from dask_diag.cli.live_cell import LiveCell
     from dask_diag.model.recording import Recording
-    from dask_diag.profilers.group import ProfilerGroup
+    from dask_diag.profilers.record import ProfilerGroup
 
-__all__ = ["DiagMagics"]
+
+_PERIOD = 2.4
+"""Seconds between pictures: each takes about a millisecond of the kernel."""
+_LONGEST_ANSWER = 5.0
+_LONGEST_START = 30.0
+
+
+class LiveCell:
+    """The picture below one cell.
+
+    Parameters
+    ----------
+    path : str
+        The file that the cell's recording is written to.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._viewer = LiveViewer(path, report=lambda text: None)
+        self._handle = display(HTML("<div>The live view starts.</div>"), display_id=True)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dask_diag-cell", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Show the last state, which the saved notebook keeps; the token is not in it."""
+        self._stopping.set()
+        self._thread.join(_LONGEST_START)
+        self._show(is_last=True)
+        if not self._viewer.addresses:
+            self._handle.update(HTML("<div>The live view could not be started.</div>"))
+
+    def _run(self) -> None:
+        self._viewer.wait_for_address(_LONGEST_START)
+        self._show()
+        while not self._stopping.wait(_PERIOD):
+            self._show()
+
+    def _show(self, is_last: bool = False) -> None:
+        """Ask the viewer for a picture; where that fails, the picture before stays."""
+        address = self._viewer.addresses.removeprefix("live: ").partition("\n")[0]
+        if not address:
+            return
+        try:
+            picture = _picture_at(address)
+        except (OSError, http.client.HTTPException):
+            return
+        self._handle.update(HTML(picture if is_last else picture + _link(self._viewer.addresses)))
+
+
+def _link(addresses: str) -> str:
+    """Where the reader opens the page: on a hub this machine is not the reader's."""
+    lines = dict(line.split(": ", 1) for line in addresses.splitlines() if ": " in line)
+    address = lines.get("through the hub", lines["live"])
+    if not address.startswith("http"):
+        return f"<div>For a link to the live page, {escape(address)}.</div>"
+    return f'<a href="{escape(address)}" target="_blank" rel="noreferrer">Open the live page</a>'
+
+
+def _picture_at(address: str) -> str:
+    parts = urlsplit(address)
+    (token,) = parse_qs(parts.query)["token"]
+    connection = http.client.HTTPConnection(parts.netloc, timeout=_LONGEST_ANSWER)
+    try:
+        connection.request("GET", "/picture", headers={TOKEN_HEADER: token})
+        response = connection.getresponse()
+        if response.status != 200:
+            raise http.client.HTTPException(f"status {response.status}")
+        return response.read().decode()
+    finally:
+        connection.close()
+
 
 Names = dict[str, object]
 """A namespace of a cell."""
@@ -45,8 +118,7 @@ _NO_AWAIT = (
 
 
 def _started(arguments: Namespace, cell: str) -> ProfilerGroup:
-    from dask_diag.profilers.group import ProfilerGroup
-    from dask_diag.profilers.record import record
+    from dask_diag.profilers.record import ProfilerGroup, record
 
     try:
         check_free(arguments.output, arguments.force)
@@ -84,7 +156,6 @@ def _reported(failing: str) -> Iterator[None]:
 
 
 def _live_cell(path: str) -> LiveCell:
-    from dask_diag.cli.live_cell import LiveCell
 
     return LiveCell(os.path.abspath(path))
 
@@ -212,7 +283,7 @@ class DiagMagics(Magics):
 
     def _finish(self, recorder: ProfilerGroup, arguments: Namespace, *ended_by: object) -> None:
         """End the recording and show it; what fails is a line, and nothing else of it is lost."""
-        from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
+        from dask_diag.profilers.interrupts import DeferredInterrupts
 
         recording = None
         with DeferredInterrupts(ended_by[0]) as interrupts:

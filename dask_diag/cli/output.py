@@ -1,31 +1,23 @@
-"""What the command line writes: results to stdout, messages to stderr, and how it ends."""
+"""A function that is named on the command line, as ``--metric`` names one."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import glob
+import importlib
 import os
 import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn, TextIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TextIO, cast
 
 import click
 
 from dask_diag.errors import DiagnosticError
-
-__all__ = [
-    "Failure",
-    "OneLineErrors",
-    "end_as",
-    "one_line",
-    "print_message",
-    "print_result",
-    "replace_line",
-    "why_failed",
-]
 
 _IN_ASCII = {
     "µ": "u",
@@ -286,3 +278,165 @@ def _cannot_print(error: Exception) -> Failure:
     _discard(sys.stdout)
     why = getattr(error, "strerror", None) or str(error)
     return Failure(f"cannot write output: {one_line(why)}")
+
+
+class FilePath(click.Path):
+    """A path as it is given, which shells complete; what is wrong with it is found by opening it.
+
+    click looks at files itself, and knows nothing of names that no file can have.
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Take any but the empty one as it is."""
+        if value == "":
+            self.fail("expected the name of a file, found ''", param, ctx)
+        return value
+
+
+def beside(file: str, ending: str) -> str:
+    """The name of a file with another ending.
+
+    Raises
+    ------
+    Failure
+        If it cannot be that of a file.
+    """
+    try:
+        return str(Path(file).with_suffix(ending))
+    except ValueError:
+        raise Failure(f"cannot read {one_line(repr(file))}: name a file") from None
+
+
+def check_free(
+    path: str | None, force: bool, *others: str | None, folder_too: bool = False
+) -> None:
+    """Refuse to write over what is there, unless forced to, and where nothing can be written.
+
+    Over one of the `others`, which are read, or written too, nothing is ever written.
+
+    Raises
+    ------
+    Failure, DiagnosticError
+        If it is refused.
+    """
+    from dask_diag.files import check_target
+
+    if path is None:
+        return
+    if not folder_too or not (os.path.isdir(path) or path.endswith(("/", os.sep))):
+        check_target(path, overwrite=True)
+    if any(other is not None and _are_the_same(path, other) for other in others):
+        raise Failure(
+            f"will not write over {one_line(path)}, which is also read or written; choose another "
+            "name"
+        )
+    if not force and os.path.lexists(path):
+        raise Failure(
+            f"will not overwrite {one_line(path)}; pass --force to replace it, or choose another "
+            "name"
+        )
+
+
+def check_page(path: str | None, force: bool, *others: str | None) -> None:
+    """Refuse, as `check_free` does, a page that could not be written when it has been made.
+
+    Raises
+    ------
+    Failure, DiagnosticError
+        If it is refused.
+    """
+    from dask_diag.files import check_writable
+
+    check_free(path, force, *others)
+    if path is not None:
+        check_writable(Path(path))
+
+
+def distinct_names(one: str, other: str) -> tuple[str, str]:
+    """The shortest ends of two paths that differ: names of files, with their folders if need be."""
+    parts = [Path(path).parts for path in (one, other)]
+    for count in range(1, max(map(len, parts)) + 1):
+        first, second = (os.path.join(*part[-count:]) for part in parts)
+        if first != second:
+            return first, second
+    return one, other
+
+
+def reason(error: Exception) -> str:
+    """What an error says, without the name of the file."""
+    return one_line(getattr(error, "strerror", None) or error)
+
+
+def _are_the_same(path: str, other: str) -> bool:
+    try:
+        return os.path.realpath(path) == os.path.realpath(other)
+    except (OSError, ValueError):
+        # No file can be at one of them: opening it fails with the reason.
+        return False
+
+
+class ManyValues(click.Command):
+    """A command whose options of type `multiple` may be followed by several values each."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Understand the arguments: each of several values gets the option's name."""
+        names = {
+            name
+            for option in self.params
+            if isinstance(option, click.Option) and option.multiple
+            for name in option.opts
+        }
+        return super().parse_args(ctx, list(_one_value_each(args, names)))
+
+
+def _one_value_each(args: Iterable[str], names: set[str]) -> Iterator[str]:
+    current, is_first = None, False
+    for arg in args:
+        if arg.startswith("-") and arg != "-":
+            name, equals, _ = arg.partition("=")
+            current, is_first = (name if name in names else None), not equals
+            yield arg
+        elif current is None or is_first:
+            is_first = False
+            yield arg
+        else:
+            yield from (current, arg)
+
+
+def expanded(paths: Iterable[str]) -> list[str]:
+    """The files that patterns match, in order, where no shell has done that; other paths as is."""
+    files: list[str] = []
+    for path in paths:
+        is_pattern = glob.has_magic(path) and not os.path.lexists(path)
+        files += (sorted(glob.glob(path)) or [path]) if is_pattern else [path]
+    return files
+
+
+def function_named(text: str) -> Callable[[object], float]:
+    """The function of a module, named as ``module:function``; the module is imported.
+
+    Raises
+    ------
+    Failure
+        If there is none.
+    """
+    module, _, path = text.partition(":")
+    if not module or not path:
+        raise Failure(
+            f"--metric: expected MODULE:FUNCTION, such as dask.sizeof:sizeof, found "
+            f"{one_line(repr(text))}"
+        )
+    try:
+        value: object = importlib.import_module(module)
+        for name in path.split("."):
+            value = getattr(value, name)
+    except Exception as error:
+        # A module that is imported may raise anything.
+        why = f"{type(error).__name__}: {error}"
+        raise Failure(f"--metric: cannot import {one_line(text)}: {one_line(why)}") from None
+    if not callable(value):
+        raise Failure(
+            f"--metric: {one_line(text)} is not callable; name a function that takes a result and "
+            "returns a number"
+        )
+    return cast("Callable[[object], float]", value)

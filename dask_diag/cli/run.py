@@ -5,19 +5,29 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
+from statistics import median
+from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from dask_diag.cli.output import end_as, one_line, print_message, why_failed
-from dask_diag.cli.paths import FilePath, check_free, check_page
-from dask_diag.cli.program_terminal import ProgramTerminal
-from dask_diag.cli.repeat import numbered, run_repeatedly
+from dask_diag.cli.output import (
+    FilePath,
+    check_free,
+    check_page,
+    end_as,
+    function_named,
+    one_line,
+    print_message,
+    why_failed,
+)
 from dask_diag.cli.runner import (
     ProgramRunner,
     end_of,
@@ -25,12 +35,175 @@ from dask_diag.cli.runner import (
     print_as_python_does,
     wait_for_threads,
 )
+from dask_diag.cli.terminal import ProgramTerminal
 
 if TYPE_CHECKING:
-    from dask_diag.profilers.live_viewer import LiveViewer
-    from dask_diag.profilers.record import record
+    from dask_diag.profilers.record import LiveViewer, record
 
-__all__ = ["run"]
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """What is recorded; each has the name of its option."""
+
+    metric: str | None
+    metric_name: str | None
+    unit: str | None
+    no_code: bool
+    interval: float
+    force: bool
+    waits: bool
+    trace_memory: bool
+
+    def recorder(self, path: str) -> record:
+        """What records into that file.
+
+        The function of a metric is imported from where the program finds its modules.
+        """
+        from dask_diag.profilers.record import record
+
+        return record(
+            path,
+            overwrite=self.force,
+            interval=self.interval,
+            waits=self.waits,
+            metric=None if self.metric is None else function_named(self.metric),
+            metric_name=self.metric_name,
+            unit=self.unit,
+            code=not self.no_code,
+            trace_memory=self.trace_memory,
+        )
+
+    def arguments(self) -> list[str]:
+        """The options as they are written on the command line."""
+        texts = []
+        for field in fields(self):
+            name, value = f"--{field.name.replace('_', '-')}", getattr(self, field.name)
+            if field.name == "waits":
+                texts.append(name if value else "--no-waits")
+            elif isinstance(value, bool):
+                texts += [name] if value else []
+            elif value is not None:
+                texts.append(f"{name}={value}")
+        return texts
+
+
+def numbered(path: str, count: int) -> list[str]:
+    """The names of so many files: ``run-1.diag`` of ``run.diag``; patterns list them in order."""
+    stem, ending = os.path.splitext(path)
+    digits = len(str(count))
+    return [f"{stem}-{number:0{digits}}{ending}" for number in range(1, count + 1)]
+
+
+def run_repeatedly(
+    files: Sequence[tuple[str, str | None]], arguments: Sequence[str], quiet: bool
+) -> NoReturn:
+    """Run ``dask-diag run`` once for each recording, and end as a single run would.
+
+    Parameters
+    ----------
+    files : sequence of (str, str or None)
+        The recording of each run, and its report, if there is to be one.
+    arguments : sequence of str
+        What else a single run is given: options, the program and its arguments.
+    quiet : bool
+        Whether to print nothing about the runs.
+    """
+    status, finished = 0, 0
+    with _Interrupts() as interrupts:
+        for path, page in files:
+            options = ["--quiet", f"--output={path}"]
+            options += [] if page is None else [f"--report={page}"]
+            command = [*_this_command(), "run", *options, *arguments]
+            status = interrupts.wait_for(subprocess.Popen(command))
+            if status or interrupts.noted:
+                break
+            finished += 1
+    if finished < len(files):
+        print_message(
+            f"run {finished + 1} of {len(files)} {_ended(status)}; the runs after it were not "
+            "started"
+        )
+    if finished and not quiet:
+        _report([path for path, _ in files[:finished]])
+    signal_number = interrupts.noted or -status
+    if signal_number > 0:
+        end_as(signal_number)
+    sys.exit(status)
+
+
+class _Interrupts:
+    """Ctrl-C, SIGTERM and SIGHUP end the running child first, and then this process.
+
+    Ctrl-C reaches the child from the terminal, which may take its time to close its recording.
+    """
+
+    _SIGNALS = tuple(
+        getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+    )
+
+    def __init__(self) -> None:
+        self.noted = 0
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> _Interrupts:
+        self._handlers = [
+            (number, signal.signal(number, self._note))
+            for number in self._SIGNALS
+            if signal.getsignal(number) not in (signal.SIG_IGN, None)
+        ]
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        for number, handler in self._handlers:
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.noted = number
+        self._forward()
+
+    def _forward(self) -> None:
+        if self.noted not in (0, signal.SIGINT) and self._child is not None:
+            self._child.send_signal(self.noted)
+
+    def wait_for(self, child: subprocess.Popen[bytes]) -> int:
+        """The status with which a process ends."""
+        self._child = child
+        self._forward()
+        status = child.wait()
+        self._child = None
+        return status
+
+
+def _this_command() -> list[str]:
+    """What starts dask-diag as this process was started, up to the command's name.
+
+    With the interpreter's options, and without what ``python -m`` would add to ``sys.path``.
+    """
+    given = len(sys.argv) - 1
+    return [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - given]]
+
+
+def _report(paths: Sequence[str]) -> None:
+    from dask_diag.formatting import seconds
+    from dask_diag.storage.read import load
+
+    names = one_line(paths[0]) + (f" to {one_line(paths[-1])}" if len(paths) > 1 else "")
+    try:
+        walls = sorted(recording.stop - recording.start for recording in map(load, paths))
+    except Exception as error:
+        print_message(f"dask-diag: the runs could not be summarized: {why_failed(error)}")
+        return
+    print_message(
+        f"{len(walls)} runs: wall {seconds(median(walls))} (median), {seconds(walls[0])} to "
+        f"{seconds(walls[-1])}\nrecordings: {names}"
+    )
+
+
+def _ended(status: int) -> str:
+    if status < 0:
+        return f"was ended by signal {-status}"
+    return f"ended with status {status}" if status else "was interrupted"
+
 
 _LONGEST_WAIT = 10.0
 _LONG = 1.0
@@ -131,7 +304,6 @@ def run(
     SIGTERM or SIGKILL there is no summary, and the recording is marked as truncated.
     """
     # Here, and not later: the program's folder will be searched first.
-    from dask_diag.cli.record_options import RecordOptions
 
     kind = kind_of_program(module, code)
     if live and repeat is not None:
@@ -178,7 +350,7 @@ class _LiveView:
             _guarded("the live view could not be started", self._start)
 
     def _start(self) -> None:
-        from dask_diag.profilers.live_viewer import LiveViewer
+        from dask_diag.profilers.record import LiveViewer
 
         self._viewer = LiveViewer(
             self._path, opens_browser=self._opens_browser, report=print_message
@@ -212,7 +384,7 @@ def _run(
     report: Callable[[], None],
 ) -> NoReturn:
     """Run the program, recorded, and end as it does."""
-    from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
+    from dask_diag.profilers.interrupts import DeferredInterrupts
 
     process = os.getpid()
     # Only the program can be interrupted: its recording is closed first.
@@ -292,7 +464,7 @@ def _flush_stdout() -> None:
 
 
 def _write_report(recorder: record, path: str, page: str) -> None:
-    from dask_diag.analysis.analysis import Analysis
+    from dask_diag.analysis.facts import Analysis
     from dask_diag.views.report.page import write_report
 
     # Whether it may be replaced was asked before the program began.

@@ -20,21 +20,19 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from dask_diag.cli.output import Failure, one_line
-from dask_diag.cli.paths import reason
+from dask_diag.cli.output import Failure, one_line, reason
 
 if TYPE_CHECKING:
     from importlib.abc import InspectLoader
 
-    from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
+    from dask_diag.profilers.interrupts import DeferredInterrupts
 
-__all__ = ["ProgramRunner", "end_of", "kind_of_program", "print_as_python_does", "wait_for_threads"]
 
 _OWN_MODULES = (
-    "dask_diag.profilers.deferred_interrupts",
+    "dask_diag.profilers.interrupts",
     "dask_diag.cli",
-    "dask_diag.capture.tasks.timed_task",
-    "dask_diag.capture.sampling.probed_task",
+    "dask_diag.capture.task",
+    "dask_diag.sampling.probes",
 )
 """Modules whose frames are in a traceback only because dask_diag runs the program."""
 

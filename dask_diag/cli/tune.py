@@ -10,11 +10,16 @@ from types import FrameType
 
 import click
 
-from dask_diag.cli.output import end_as, one_line, print_message, print_result, replace_line
-from dask_diag.cli.paths import FilePath, check_page
+from dask_diag.cli.output import (
+    FilePath,
+    check_page,
+    end_as,
+    one_line,
+    print_message,
+    print_result,
+    replace_line,
+)
 from dask_diag.cli.runner import ProgramRunner, kind_of_program
-
-__all__ = ["tune"]
 
 
 def pairs(
@@ -100,7 +105,7 @@ def tune(
     Its stdin is empty, and what it prints is not shown; output that differs from the baseline's is
     reported. Ctrl-C ends the trials and shows what is known.
     """
-    from dask_diag.atomic_files import write_text
+    from dask_diag.files import write_text
     from dask_diag.tuning.trials import Program
     from dask_diag.tuning.tune import tune as tune_program
 

@@ -10,10 +10,11 @@ from math import isnan
 from typing import TypedDict
 
 import numpy as np
+import tornado.web
 
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import count, percent, seconds, size
-from dask_diag.live.findings_so_far import FindingsSoFar
+from dask_diag.live.background import FindingsSoFar
 from dask_diag.live.model import LiveModel
 from dask_diag.live.stream import Stream, stream_in_view
 from dask_diag.live.texts import (
@@ -25,12 +26,17 @@ from dask_diag.live.texts import (
     state_parts,
 )
 from dask_diag.live.viewer import Viewer
-from dask_diag.schema import PROFILING, Activity
+from dask_diag.model.codes import PROFILING, Activity
+from dask_diag.views.colors import color_of_activity
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import lost
-from dask_diag.views.theme.colors import color_of_activity
 
-__all__ = ["FOLLOWED", "Answer", "Pictures", "answer", "pictures"]
+
+class QuickCompression(tornado.web.GZipContentEncoding):
+    """A page gets an answer every second: some more bytes of it take less CPU."""
+
+    GZIP_LEVEL = 1
+
 
 FOLLOWED = 60.0
 """Seconds that are in view if nothing else is asked for."""

@@ -14,10 +14,8 @@ import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from dask_diag.live.security import hub_origin
-from dask_diag.live.server import LiveServer, bind
-
-__all__ = ["UNKNOWN_HUB", "addresses", "has_display", "serve"]
+from dask_diag.live.security import bind, hub_origin
+from dask_diag.live.server import LiveServer
 
 UNKNOWN_HUB = "set JUPYTERHUB_PUBLIC_URL to its address before the viewer starts"
 _SNAPS, _BROWSERS = Path("/snap/bin"), ("firefox", "chromium", "brave", "opera")

@@ -7,22 +7,397 @@ does not depend on how many came before.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from toolz import merge_with
 
-from dask_diag.columns import FloatArray
-from dask_diag.live.arrays import Growing, TaskArrays
-from dask_diag.live.preparation import Preparation, preparation_of
-from dask_diag.live.progress import Progress
-from dask_diag.live.rows import LiveRows, rows_of
-from dask_diag.schema import Outcome, ProgressPhase
-from dask_diag.storage.chunks import Chunk
+from dask_diag.columns import Array, Categorical, FloatArray, IntArray
+from dask_diag.model import schema
+from dask_diag.model.codes import Outcome, ProgressPhase
+from dask_diag.model.schema import Computations, Tasks
+from dask_diag.model.table import Table
+from dask_diag.model.tables import TABLES
+from dask_diag.storage.chunks import Chunk, Columns
 from dask_diag.storage.follow import FollowState, Update
-from dask_diag.views.theme.colors import FunctionColors
+from dask_diag.views.colors import FunctionColors
 
-__all__ = ["FunctionSums", "LiveModel", "Machine", "RunningTask", "WorkerTime"]
+_COMPUTATIONS = frozenset({"computation", "called", "start", "prepared", "stop", "workers"})
+_PLANNED = frozenset({"computation", "function", "tasks"})
+COLUMNS: Columns = {
+    "computations": _COMPUTATIONS,
+    "planned": _PLANNED,
+    "tasks": frozenset(
+        {"computation", "function", "worker", "start", "stop", "thread_cpu", "outcome"}
+    ),
+    "resources": frozenset({"time", "cpu", "cpu_others", "memory", "memory_children"}),
+    "environment": frozenset({"name", "value"}),
+}
+"""Of rows that stay."""
+PROVISIONAL_COLUMNS: Columns = {
+    "computations": _COMPUTATIONS,
+    "planned": _PLANNED,
+    "progress": frozenset(schema.Progress.schema),
+    "tasks": frozenset({"key", "function", "worker", "start", "stop"}),
+    "cached_results": frozenset({"metric"}),
+}
+"""Of rows that are true for now."""
+_SHOWN: Mapping[str, set[str]] = {
+    name: {*COLUMNS.get(name, ()), *PROVISIONAL_COLUMNS.get(name, ())}
+    for name in COLUMNS.keys() | PROVISIONAL_COLUMNS.keys()
+}
+Kind = TypeVar("Kind", bound=Table)
+
+
+class _Computations(Table, schema.Computations):
+    """Some columns of computations."""
+
+
+class _Planned(Table, schema.Planned):
+    """Some columns of planned tasks."""
+
+
+class _Progress(Table, schema.Progress):
+    """Some columns of progress."""
+
+
+class _Tasks(Table, schema.Tasks):
+    """Some columns of tasks."""
+
+
+class _Resources(Table, schema.Resources):
+    """Some columns of resources."""
+
+
+class _CachedResults(Table, schema.CachedResults):
+    """Some columns of cached results."""
+
+
+class _Environment(Table, schema.Environment):
+    """Some columns of the environment."""
+
+
+class LiveRows(NamedTuple):
+    """What of a chunk is shown; tables have at least the columns that are."""
+
+    start: float
+    stop: float
+    epoch: float
+    notices: tuple[str, ...]
+    computations: _Computations
+    planned: _Planned
+    progress: _Progress
+    tasks: _Tasks
+    resources: _Resources
+    cached_results: _CachedResults
+    environment: _Environment
+
+
+def rows_of(chunk: Chunk) -> LiveRows:
+    """The rows of a chunk; one that is not as a recording is some error."""
+    start, stop, epoch = (float(chunk.values[name]) for name in ("start", "stop", "epoch"))
+    return LiveRows(
+        start,
+        stop,
+        epoch,
+        notices=tuple(map(str, chunk.values.get("notices", ()))),
+        computations=_some(_Computations, "computations", chunk),
+        planned=_some(_Planned, "planned", chunk),
+        progress=_some(_Progress, "progress", chunk),
+        tasks=_some(_Tasks, "tasks", chunk),
+        resources=_some(_Resources, "resources", chunk),
+        cached_results=_some(_CachedResults, "cached_results", chunk),
+        environment=_some(_Environment, "environment", chunk),
+    )
+
+
+def _some(kind: type[Kind], name: str, chunk: Chunk) -> Kind:
+    table = chunk.tables.get(name) or TABLES[name].empty()
+    return kind({column: table[column] for column in table.columns if column in _SHOWN[name]})
+
+
+_COLUMNS: Mapping[str, str] = {
+    "start": "f8",
+    "stop": "f8",
+    "cpu": "f8",
+    "function": "i4",
+    "worker": "i4",
+}
+
+
+class Growing:
+    """A column to which rows are added: each is copied a few times at most, however many come.
+
+    Parameters
+    ----------
+    dtype : str
+    """
+
+    def __init__(self, dtype: str) -> None:
+        self._array = np.zeros(1024, dtype)
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def values(self) -> Array:
+        """All rows."""
+        return self._array[: self._length]
+
+    def extend(self, values: Array) -> None:
+        """Add rows."""
+        length = self._length + len(values)
+        if length > len(self._array):
+            larger = np.zeros(max(length, 2 * len(self._array)), self._array.dtype)
+            larger[: self._length] = self.values
+            self._array = larger
+        self._array[self._length : length] = values
+        self._length = length
+
+
+class Names:
+    """Labels of all chunks, each with one code."""
+
+    def __init__(self) -> None:
+        self.codes: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def names(self) -> list[str]:
+        """By their codes."""
+        return list(self.codes)
+
+    def of(self, column: Categorical) -> IntArray:
+        """The codes of a chunk's rows."""
+        used = np.unique(column.codes).tolist()
+        table = np.zeros(len(column.values) + 1, np.int64)
+        for code in used:
+            name = str(column.values[code])
+            table[code] = self.codes.setdefault(name, len(self.codes))
+        return table[column.codes]
+
+
+class TaskArrays:
+    """The tasks that have been collected and are known to have run.
+
+    They come in the order of collection, which is nearly that of time: chunk by chunk it is known
+    which have to be looked at for an interval.
+    """
+
+    def __init__(self) -> None:
+        self.functions = Names()
+        self.workers = Names()
+        self._columns = {name: Growing(dtype) for name, dtype in _COLUMNS.items()}
+        self._chunks = {name: Growing("f8") for name in ("first", "rows", "start", "stop")}
+
+    def __len__(self) -> int:
+        return len(self._columns["start"])
+
+    def __getitem__(self, name: str) -> Array:
+        return self._columns[name].values
+
+    def extend(self, tasks: Tasks) -> None:
+        """Add a chunk's tasks."""
+        ran = ~(np.isnan(tasks.start) | np.isnan(tasks.stop))
+        start, stop = tasks.start[ran], tasks.stop[ran]
+        if not len(start):
+            return
+        columns: Mapping[str, Array] = {
+            "start": start,
+            "stop": stop,
+            "cpu": tasks.thread_cpu[ran],
+            "function": self.functions.of(tasks.function)[ran],
+            "worker": self.workers.of(tasks.worker)[ran],
+        }
+        chunk = (len(self), len(start), start.min(), stop.max())
+        for column, number in zip(self._chunks.values(), chunk, strict=True):
+            column.extend(np.array([number]))
+        for name, values in columns.items():
+            self._columns[name].extend(values)
+
+    def between(self, start: float, stop: float) -> dict[str, Array]:
+        """The tasks that ran in an interval, at any time."""
+        chunks = {name: column.values for name, column in self._chunks.items()}
+        touched = np.flatnonzero((chunks["stop"] >= start) & (chunks["start"] <= stop))
+        if not len(touched):
+            return {name: column.values[:0] for name, column in self._columns.items()}
+        # Chunks that are looked at lie next to each other, but for a few long tasks.
+        low = int(chunks["first"][touched[0]])
+        high = int(chunks["first"][touched[-1]] + chunks["rows"][touched[-1]])
+        inside = (self["stop"][low:high] >= start) & (self["start"][low:high] <= stop)
+        return {name: self[name][low:high][inside] for name in self._columns}
+
+
+class Preparation(NamedTuple):
+    """Of some computations, together.
+
+    Attributes
+    ----------
+    graph, ordering : float
+        Seconds.
+    computations : int
+        That took any.
+    """
+
+    graph: float = 0.0
+    ordering: float = 0.0
+    computations: int = 0
+
+    def plus(self, other: Preparation) -> Preparation:
+        """Of these and others."""
+        return Preparation(
+            self.graph + other.graph,
+            self.ordering + other.ordering,
+            self.computations + other.computations,
+        )
+
+
+def preparation_of(computations: Computations, still_ordered: Collection[str] = ()) -> Preparation:
+    """The seconds before their first task.
+
+    Parameters
+    ----------
+    computations : Computations
+    still_ordered : collection of str
+        Those whose tasks are put in order now: of these only the graph is made.
+    """
+    graph = np.nan_to_num(np.maximum(computations.start - computations.called, 0.0))
+    ordering = np.nan_to_num(np.maximum(computations.prepared - computations.start, 0.0))
+    names = computations.computation.tolist()
+    ordering[[name in still_ordered for name in names]] = 0.0
+    return Preparation(
+        float(graph.sum()), float(ordering.sum()), int(np.count_nonzero(graph + ordering))
+    )
+
+
+LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
+"""Of a computation, before there is an estimate."""
+
+
+@dataclass
+class ComputationProgress:
+    """How far one computation is.
+
+    Attributes
+    ----------
+    phase : str
+        One of `ProgressPhase`.
+    since : float
+        When the phase started.
+    total, finished, ready, waiting, running : int
+        Of its tasks.
+    planned : dict
+        Tasks by function.
+    done, seconds : dict
+        Tasks that were recorded, and their seconds, by function.
+    """
+
+    phase: str = ProgressPhase.TASKS
+    since: float = 0.0
+    total: int = 0
+    finished: int = 0
+    ready: int = 0
+    waiting: int = 0
+    running: int = 0
+    planned: dict[str, int] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1."""
+        return min(1.0, self.finished / self.total) if self.total else 0.0
+
+
+class Progress:
+    """The computations that run, by name; those that have ended are only counted."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, ComputationProgress] = {}
+        self.planned: dict[str, int] = {}
+        self.ended = 0
+        self._live: dict[str, ComputationProgress] = {}
+
+    def add(self, chunk: LiveRows) -> None:
+        """Rows that stay: tasks that were recorded, computations that have ended."""
+        tasks = chunk.tasks
+        if len(tasks):
+            self._add_tasks(chunk)
+        for row in chunk.planned.to_dicts():
+            function = str(row["function"])
+            self.planned[function] = self.planned.get(function, 0) + row["tasks"]
+        for name in chunk.computations.computation.tolist():
+            self.ended += 1
+            self._live.pop(str(name), None)
+
+    def _add_tasks(self, chunk: LiveRows) -> None:
+        tasks = chunk.tasks
+        names, functions = tasks.computation.values, tasks.function.values
+        pairs = tasks.computation.codes.astype(np.int64) * len(functions) + tasks.function.codes
+        counts = np.bincount(pairs)
+        seconds = np.bincount(pairs, np.nan_to_num(tasks.stop - tasks.start))
+        for pair in np.flatnonzero(counts).tolist():
+            computation, function = divmod(pair, len(functions))
+            live = self._live.setdefault(str(names[computation]), ComputationProgress())
+            name = str(functions[function])
+            live.done[name] = live.done.get(name, 0) + int(counts[pair])
+            live.seconds[name] = live.seconds.get(name, 0.0) + float(seconds[pair])
+
+    def show(self, provisional: LiveRows) -> None:
+        """Rows that are true for now."""
+        self.running = {}
+        for row in provisional.progress.to_dicts():
+            name = str(row["computation"])
+            live = self._live.setdefault(name, ComputationProgress()) if name else None
+            live = live or ComputationProgress()
+            live.phase, live.since = str(row["phase"]), float(row["since"])
+            live.total = int(row["total"])
+            # It never falls, whenever what was read.
+            live.finished = max(live.finished, int(row["finished"]))
+            live.ready, live.waiting = int(row["ready"]), int(row["waiting"])
+            live.running = int(row["running"])
+            live.planned = {}
+            self.running[name] = live
+        for row in provisional.planned.to_dicts():
+            name = str(row["computation"])
+            if name in self.running:
+                self.running[name].planned[str(row["function"])] = int(row["tasks"])
+
+    def planned_by_function(self) -> Mapping[str, int]:
+        """Tasks of all computations, those that have ended included."""
+        running = (live.planned for live in self.running.values())
+        planned: Mapping[str, int] = merge_with(sum, self.planned, *running)
+        return planned
+
+
+def seconds_left(progress: ComputationProgress, now: float) -> float | None:
+    """About how long it still takes; None as long as that is a guess.
+
+    The tasks that are left take as long as others of their function did. They are divided among
+    workers as the tasks so far were: what the scheduler takes between tasks is so included.
+    """
+    elapsed = now - progress.since
+    worked = sum(progress.seconds.values())
+    if (
+        progress.phase != ProgressPhase.TASKS
+        or progress.share < LEAST_SHARE
+        or elapsed < LEAST_SECONDS
+        or worked <= 0
+    ):
+        return None
+    usual = worked / sum(progress.done.values())
+    seconds = 0.0
+    for function, tasks in progress.planned.items():
+        done = progress.done.get(function, 0)
+        seconds_per_task = progress.seconds[function] / done if done else usual
+        seconds += max(0, tasks - done) * seconds_per_task
+    return seconds * elapsed / worked
+
 
 RESOURCES = ("time", "cpu", "cpu_others", "memory", "memory_children")
 _POWERS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}

@@ -8,8 +8,7 @@ from itertools import groupby
 
 from dask_diag.columns import IntArray
 from dask_diag.live.answer import FOLLOWED
-from dask_diag.live.bins import NOTHING
-from dask_diag.live.stream import dominant_in_view
+from dask_diag.live.stream import NOTHING, dominant_in_view
 from dask_diag.live.texts import (
     duration,
     preparation_line,
@@ -18,10 +17,8 @@ from dask_diag.live.texts import (
     state_line,
 )
 from dask_diag.live.viewer import Viewer
+from dask_diag.views.assets import image_tag
 from dask_diag.views.escaping import shown
-from dask_diag.views.image import image_tag
-
-__all__ = ["picture"]
 
 _WIDTH, _LANE, _GAP = 700, 16, 3
 _MOST_LANES, _MOST_CELLS, _MOST_NAMES = 8, 600, 12

@@ -1,17 +1,25 @@
-"""A live view as text of 80 columns and 24 lines, or as large as the terminal is."""
+"""A live view in a terminal: drawn again with each poll, left with `q` or Ctrl-C."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import count, percent, seconds, size
+from dask_diag.live.background import FindingsSoFar
 from dask_diag.live.model import LiveModel, RunningTask
 from dask_diag.live.texts import (
     duration,
@@ -20,11 +28,10 @@ from dask_diag.live.texts import (
     running_title,
     state_line,
 )
-from dask_diag.live.viewer import Viewer
+from dask_diag.live.viewer import PERIOD, Viewer
 from dask_diag.storage.follow import FollowState
 from dask_diag.views.escaping import shown
-
-__all__ = ["screen"]
+from dask_diag.views.findings import lost
 
 _BARS = "▁▂▃▄▅▆▇█"
 _NARROW = 60
@@ -182,3 +189,84 @@ def _running(running: Sequence[RunningTask], title: str, now: float) -> Table:
     for task in running:
         table.add_row(Text(shown(task.key, 70)), shown(task.worker), duration(now - task.start))
     return table
+
+
+WIDTH, HEIGHT = 80, 24
+
+
+def show_in_terminal(path: str, console: Console) -> None:
+    """Draw until the recording is over, then leave its last frame; or until the user leaves."""
+    viewer, findings = Viewer(path), FindingsSoFar(Path(path))
+    viewer.poll()
+    with _keys() as key_within, contextlib.suppress(KeyboardInterrupt):
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while not viewer.is_over:
+                size = console.size
+                frame = screen(viewer, size.width, size.height - 1, _notice(findings))
+                live.update(frame, refresh=True)
+                findings.refresh(viewer)
+                if key_within(PERIOD) == "q":
+                    return
+                viewer.poll()
+        _print_end(viewer, findings, console)
+
+
+def show_last_frame(
+    path: str, console: Console, wait: Callable[[float], None] = time.sleep
+) -> None:
+    """One frame, when the recording is over; or as it is when the user leaves."""
+    viewer, findings = Viewer(path), FindingsSoFar(Path(path))
+    viewer.poll()
+    with contextlib.suppress(KeyboardInterrupt):
+        while not viewer.is_over:
+            wait(PERIOD)
+            viewer.poll()
+    _print_end(viewer, findings, console)
+
+
+def _print_end(viewer: Viewer, findings: FindingsSoFar, console: Console) -> None:
+    if viewer.is_over:
+        findings.finish(viewer)
+    console.print(screen(viewer, console.width, HEIGHT - 1, _notice(findings)))
+
+
+def _notice(findings: FindingsSoFar) -> str:
+    """The largest finding, in a line."""
+    if not findings.findings:
+        return ""
+    first = findings.findings[0]
+    return ": ".join(filter(None, (first.code, lost(first), first.advice)))
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[Callable[[float], str]]:
+    """A function that waits for a key, and returns it, or nothing after so many seconds."""
+    if not _stdin_is_terminal() or sys.platform == "win32":
+        yield _only_wait
+        return
+    import termios
+    import tty
+
+    file = sys.stdin.fileno()
+    before = termios.tcgetattr(file)
+    try:
+        tty.setcbreak(file)
+
+        def key_within(seconds: float) -> str:
+            ready = select.select([file], [], [], seconds)[0]
+            return os.read(file, 1).decode("ascii", "replace") if ready else ""
+
+        yield key_within
+    finally:
+        termios.tcsetattr(file, termios.TCSADRAIN, before)
+
+
+def _only_wait(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""
+
+
+def _stdin_is_terminal() -> bool:
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        return os.isatty(sys.stdin.fileno())
+    return False

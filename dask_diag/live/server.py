@@ -17,31 +17,30 @@ from typing import TYPE_CHECKING
 
 import tornado.web
 
-from dask_diag.live.answer import answer, pictures
-from dask_diag.live.compression import QuickCompression
-from dask_diag.live.connections import ADDRESS, LimitedServer, PortTakenError, bind, silence
-from dask_diag.live.findings_so_far import FindingsSoFar
+from dask_diag.live.answer import QuickCompression, answer, pictures
+from dask_diag.live.background import FindingsSoFar, made_report
 from dask_diag.live.picture import picture
-from dask_diag.live.report_process import made_report
 from dask_diag.live.security import (
+    ADDRESS,
     HEADERS,
     QUESTION,
     TOKEN_HEADER,
+    LimitedServer,
     allowed_hosts,
     new_token,
     question_of,
     refusal,
+    silence,
 )
 from dask_diag.live.viewer import PERIOD, Viewer
 from dask_diag.storage.follow import QUIET, FollowState
-from dask_diag.views.live.page import live_page
+from dask_diag.views.live import live_page
 
 if TYPE_CHECKING:
     import socket
 
     from tornado.httputil import HTTPServerRequest
 
-__all__ = ["ABANDONED", "ADDRESS", "IDLE", "UNASKED", "LiveServer", "PortTakenError", "bind"]
 
 IDLE = 60.0
 """Seconds without a question after which it ends, once nothing more is to come."""

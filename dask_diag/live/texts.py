@@ -5,23 +5,10 @@ from __future__ import annotations
 import math
 
 from dask_diag.formatting import count, counted, seconds
-from dask_diag.live.model import LiveModel
-from dask_diag.live.progress import ComputationProgress, seconds_left
-from dask_diag.schema import ProgressPhase
+from dask_diag.live.model import ComputationProgress, LiveModel, seconds_left
+from dask_diag.model.codes import ProgressPhase
 from dask_diag.storage.follow import FollowState
 from dask_diag.views.escaping import shown
-
-__all__ = [
-    "about",
-    "duration",
-    "long_running_line",
-    "percent_done",
-    "preparation_line",
-    "progress_lines",
-    "running_title",
-    "state_line",
-    "state_parts",
-]
 
 _QUIET = 5.0
 """Seconds without anything written from which on it is said."""

@@ -7,11 +7,8 @@ from collections.abc import Callable
 from time import monotonic
 
 from dask_diag.errors import RecordingFileError
-from dask_diag.live.model import LiveModel
-from dask_diag.live.rows import COLUMNS, PROVISIONAL_COLUMNS
+from dask_diag.live.model import COLUMNS, PROVISIONAL_COLUMNS, LiveModel
 from dask_diag.storage.follow import Follower, FollowState
-
-__all__ = ["PERIOD", "Viewer", "check_file"]
 
 PERIOD = 1.0
 """Seconds from one poll to the next: a little more than from one write of `record` to the next, as

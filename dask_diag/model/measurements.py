@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dask_diag import schema
 from dask_diag.errors import DiagnosticError
+from dask_diag.model import codes
 from dask_diag.model.tables import (
     TABLES,
     Allocations,
@@ -35,9 +35,7 @@ from dask_diag.model.tables import (
     Workers,
 )
 
-__all__ = ["STATES", "Measurements"]
-
-STATES = tuple(schema.STATES)
+STATES = tuple(codes.STATES)
 """What `Measurements.state` may be, from good to bad."""
 
 

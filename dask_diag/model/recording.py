@@ -1,8 +1,4 @@
-"""The data model: what was measured, in frozen columns, without user data.
-
-Capture makes a `Recording`, analysis and views read one. Nothing here measures, draws or reads a
-file.
-"""
+"""The data model: what was measured, in frozen columns, without user data."""
 
 from __future__ import annotations
 
@@ -13,8 +9,6 @@ from dask_diag.formatting import seconds
 from dask_diag.model.combine import combined
 from dask_diag.model.measurements import STATES, Measurements
 from dask_diag.model.tables import TABLES, RecordingTable
-
-__all__ = ["STATES", "Recording", "combine", "expect_recording"]
 
 
 class Recording(Measurements):

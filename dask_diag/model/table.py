@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from dask_diag.columns import BoolArray, IntArray, Values, concatenate, read_only
-from dask_diag.errors import DiagnosticError, UnknownColumnError
-from dask_diag.import_optional import import_optional
+from dask_diag.errors import DiagnosticError, UnknownColumnError, import_optional
 
 if TYPE_CHECKING:
     import pandas
     from typing_extensions import Self
 
-__all__ = ["NO_ROWS", "Table", "stack"]
 
 T = TypeVar("T", bound="Table")
 

@@ -8,46 +8,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from dask_diag import schema
 from dask_diag.columns import Categorical, PrefixStrings, Values
 from dask_diag.errors import SchemaError
+from dask_diag.model import schema as schema_module
 from dask_diag.model.table import Table
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = [
-    "TABLES",
-    "Allocations",
-    "CachedResults",
-    "CallTree",
-    "Computations",
-    "Dependencies",
-    "Environment",
-    "Frames",
-    "Memory",
-    "Metrics",
-    "OtherTasks",
-    "Planned",
-    "Pools",
-    "Processes",
-    "Progress",
-    "RecordingTable",
-    "Resources",
-    "Samples",
-    "Tasks",
-    "Threads",
-    "Transfers",
-    "Waits",
-    "WorkerEvents",
-    "Workers",
-]
 
 _NUMBERS = {"float": "f", "integer": "biu"}
 _TEXTS = {"category": Categorical, "text": PrefixStrings}
 
 
-class RecordingTable(schema.Schema, Table):
+class RecordingTable(schema_module.Schema, Table):
     """A table whose columns the schema names; all are there, also if there are no rows.
 
     Parameters
@@ -62,7 +36,7 @@ class RecordingTable(schema.Schema, Table):
     """
 
     __slots__ = ()
-    schema: ClassVar[Mapping[str, schema.Column[Any]]]
+    schema_module: ClassVar[Mapping[str, schema_module.Column[Any]]]
 
     @classmethod
     @cache
@@ -132,134 +106,134 @@ def _no_values(kind: str) -> Values:
     return np.zeros(0, float if kind == "float" else np.int64)
 
 
-class Computations(schema.Computations, RecordingTable):
-    """See `dask_diag.schema.Computations`."""
+class Computations(schema_module.Computations, RecordingTable):
+    """See `dask_diag.model.schema.Computations`."""
 
     __slots__ = ()
 
 
-class Planned(schema.Planned, RecordingTable):
-    """See `dask_diag.schema.Planned`."""
+class Planned(schema_module.Planned, RecordingTable):
+    """See `dask_diag.model.schema.Planned`."""
 
     __slots__ = ()
 
 
-class Progress(schema.Progress, RecordingTable):
-    """See `dask_diag.schema.Progress`."""
+class Progress(schema_module.Progress, RecordingTable):
+    """See `dask_diag.model.schema.Progress`."""
 
     __slots__ = ()
 
 
-class Tasks(schema.Tasks, RecordingTable):
-    """See `dask_diag.schema.Tasks`."""
+class Tasks(schema_module.Tasks, RecordingTable):
+    """See `dask_diag.model.schema.Tasks`."""
 
     __slots__ = ()
 
 
-class Dependencies(schema.Dependencies, RecordingTable):
-    """See `dask_diag.schema.Dependencies`."""
+class Dependencies(schema_module.Dependencies, RecordingTable):
+    """See `dask_diag.model.schema.Dependencies`."""
 
     __slots__ = ()
 
 
-class Metrics(schema.Metrics, RecordingTable):
-    """See `dask_diag.schema.Metrics`."""
+class Metrics(schema_module.Metrics, RecordingTable):
+    """See `dask_diag.model.schema.Metrics`."""
 
     __slots__ = ()
 
 
-class Resources(schema.Resources, RecordingTable):
-    """See `dask_diag.schema.Resources`."""
+class Resources(schema_module.Resources, RecordingTable):
+    """See `dask_diag.model.schema.Resources`."""
 
     __slots__ = ()
 
 
-class Processes(schema.Processes, RecordingTable):
-    """See `dask_diag.schema.Processes`."""
+class Processes(schema_module.Processes, RecordingTable):
+    """See `dask_diag.model.schema.Processes`."""
 
     __slots__ = ()
 
 
-class Memory(schema.Memory, RecordingTable):
-    """See `dask_diag.schema.Memory`."""
+class Memory(schema_module.Memory, RecordingTable):
+    """See `dask_diag.model.schema.Memory`."""
 
     __slots__ = ()
 
 
-class CachedResults(schema.CachedResults, RecordingTable):
-    """See `dask_diag.schema.CachedResults`."""
+class CachedResults(schema_module.CachedResults, RecordingTable):
+    """See `dask_diag.model.schema.CachedResults`."""
 
     __slots__ = ()
 
 
-class Transfers(schema.Transfers, RecordingTable):
-    """See `dask_diag.schema.Transfers`."""
+class Transfers(schema_module.Transfers, RecordingTable):
+    """See `dask_diag.model.schema.Transfers`."""
 
     __slots__ = ()
 
 
-class Pools(schema.Pools, RecordingTable):
-    """See `dask_diag.schema.Pools`."""
+class Pools(schema_module.Pools, RecordingTable):
+    """See `dask_diag.model.schema.Pools`."""
 
     __slots__ = ()
 
 
-class Workers(schema.Workers, RecordingTable):
-    """See `dask_diag.schema.Workers`."""
+class Workers(schema_module.Workers, RecordingTable):
+    """See `dask_diag.model.schema.Workers`."""
 
     __slots__ = ()
 
 
-class OtherTasks(schema.OtherTasks, RecordingTable):
-    """See `dask_diag.schema.OtherTasks`."""
+class OtherTasks(schema_module.OtherTasks, RecordingTable):
+    """See `dask_diag.model.schema.OtherTasks`."""
 
     __slots__ = ()
 
 
-class Allocations(schema.Allocations, RecordingTable):
-    """See `dask_diag.schema.Allocations`."""
+class Allocations(schema_module.Allocations, RecordingTable):
+    """See `dask_diag.model.schema.Allocations`."""
 
     __slots__ = ()
 
 
-class WorkerEvents(schema.WorkerEvents, RecordingTable):
-    """See `dask_diag.schema.WorkerEvents`."""
+class WorkerEvents(schema_module.WorkerEvents, RecordingTable):
+    """See `dask_diag.model.schema.WorkerEvents`."""
 
     __slots__ = ()
 
 
-class Threads(schema.Threads, RecordingTable):
-    """See `dask_diag.schema.Threads`."""
+class Threads(schema_module.Threads, RecordingTable):
+    """See `dask_diag.model.schema.Threads`."""
 
     __slots__ = ()
 
 
-class Waits(schema.Waits, RecordingTable):
-    """See `dask_diag.schema.Waits`."""
+class Waits(schema_module.Waits, RecordingTable):
+    """See `dask_diag.model.schema.Waits`."""
 
     __slots__ = ()
 
 
-class Frames(schema.Frames, RecordingTable):
-    """See `dask_diag.schema.Frames`."""
+class Frames(schema_module.Frames, RecordingTable):
+    """See `dask_diag.model.schema.Frames`."""
 
     __slots__ = ()
 
 
-class CallTree(schema.CallTree, RecordingTable):
-    """See `dask_diag.schema.CallTree`."""
+class CallTree(schema_module.CallTree, RecordingTable):
+    """See `dask_diag.model.schema.CallTree`."""
 
     __slots__ = ()
 
 
-class Samples(schema.Samples, RecordingTable):
-    """See `dask_diag.schema.Samples`."""
+class Samples(schema_module.Samples, RecordingTable):
+    """See `dask_diag.model.schema.Samples`."""
 
     __slots__ = ()
 
 
-class Environment(schema.Environment, RecordingTable):
-    """See `dask_diag.schema.Environment`."""
+class Environment(schema_module.Environment, RecordingTable):
+    """See `dask_diag.model.schema.Environment`."""
 
     __slots__ = ()
 

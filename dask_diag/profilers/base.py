@@ -1,10 +1,10 @@
-"""What all diagnostics have in common: when they are active, and their computations."""
+"""What diagnostics have in common that record clusters of distributed, too."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import get_ident
 from time import perf_counter
@@ -12,32 +12,69 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 from dask.callbacks import Callback
 
-from dask_diag.capture.computation import STATE_KEY, Computation, begin
-from dask_diag.capture.computation_end import count_end, finish
-from dask_diag.capture.dask_internals import (
-    Graph,
-    SchedulerState,
-    distributed_client,
-    hold,
-    is_on_stack,
-    release,
-    scheduler_frame,
-    sees_overlapping_computes,
+from dask_diag.capture.computation import (
+    STATE_KEY,
+    Computation,
+    ComputationSnapshot,
+    Readings,
+    begin,
 )
-from dask_diag.capture.own_cost import Readings
-from dask_diag.capture.session import Session
-from dask_diag.capture.snapshot import ComputationSnapshot
-from dask_diag.capture.system.thread_clocks import take_cpu_of_own_threads
-from dask_diag.capture.tasks.planned import PlannedTasks, tasks_not_submitted
+from dask_diag.capture.keys import PlannedTasks, tasks_not_submitted
+from dask_diag.capture.session import Session, count_end, finish
+from dask_diag.cluster.recorder import ClusterRecorder
 from dask_diag.errors import NotRegisteredError
+from dask_diag.formatting import counted, seconds
+from dask_diag.hooks.callbacks import distributed_client, hold, release, sees_overlapping_computes
+from dask_diag.hooks.stack import Graph, SchedulerState, is_on_stack, scheduler_frame
+from dask_diag.system.threads import take_cpu_of_own_threads
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from dask_diag.cluster.log import ClusterLog
+    from dask_diag.cluster.messages import Wants
     from dask_diag.model.recording import Recording
+    from dask_diag.model.table import Table
     from dask_diag.views.text import Summary
 
-__all__ = ["Diagnostic"]
+
+def short_text(
+    owner: object, session: Session, *, is_active: bool = False, series: int | None = None
+) -> str:
+    """The class, what was recorded, and for how long; it never raises, and no table is built.
+
+    Parameters
+    ----------
+    owner : object
+        The profiler.
+    session : Session
+        What it has captured. Tasks of a cluster are not among it, and are not counted.
+    is_active : bool, optional
+        Whether its time goes on.
+    series : int, optional
+        Of a sampler of memory: how many it has.
+    """
+    name = type(owner).__name__
+    try:
+        facts = [counted(series, "series", "series")] if series is not None else _computed(session)
+        if session.start is None:
+            facts.append("not started")
+        else:
+            stop = perf_counter() if is_active or session.stop is None else session.stop
+            facts.append(seconds(stop - session.start))
+    except Exception:
+        # A computation ends, and releases what it has, while it is read.
+        facts = ["recording"]
+    return f"<{name}: {', '.join(facts)}>"
+
+
+def _computed(session: Session) -> list[str]:
+    computations = tuple(session.computations)
+    if not computations:
+        return []
+    tasks = sum(computation.tasks_done()[0] for computation in computations)
+    return [f"{counted(tasks, 'task')} in {counted(len(computations), 'computation')}"]
+
 
 P = ParamSpec("P")
 
@@ -65,7 +102,6 @@ class Diagnostic(Callback):
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
-        from dask_diag.profilers.short_text import short_text
 
         return short_text(self, self.session, is_active=self.is_active)
 
@@ -339,3 +375,93 @@ def _is_over(computation: Computation) -> bool:
         return False
     frame, thread = computation.frame, computation.thread
     return frame != 0 and not is_on_stack(frame, thread)
+
+
+class OnClusters(Diagnostic):
+    """A diagnostic that joins every client of this process while it is active.
+
+    Attributes
+    ----------
+    clusters : ClusterRecorder
+    """
+
+    def __init__(self) -> None:
+        self.clusters = ClusterRecorder(self._fault, self._received)
+        self._joins = True
+        self._sharing: Sequence[OnClusters] = ()
+        super().__init__()
+
+    def share_clusters(self, others: Sequence[OnClusters]) -> None:
+        """Join clusters for others, too, which are active while this diagnostic is.
+
+        They read what it pulls: all that any of them wants, and each row of it once.
+        """
+        self._sharing = others
+        for other in others:
+            other.clusters, other._joins = self.clusters, False
+
+    def _wants(self) -> Wants:
+        """What it collects on clusters."""
+        raise NotImplementedError
+
+    def _received(self, log: ClusterLog) -> None:
+        """Something was pulled; this is called on the event loop of a client."""
+
+    async def __aenter__(self) -> Self:
+        """Enter on the event loop of an asynchronous client."""
+        self.__enter__()
+        await self.clusters.joined()
+        return self
+
+    async def __aexit__(self, *args: object) -> None:
+        """Leave, and wait until all is pulled from clusters."""
+        self.__exit__(*args)
+        await self.clusters.finish()
+
+    def clear(self) -> None:
+        """Forget what was recorded, except of computations that are running now."""
+        super().clear()
+        if self._joins:
+            self.clusters.clear()
+
+    def notices(self) -> list[str]:
+        """What a reader must know besides the numbers."""
+        logs = self.clusters.logs if self._joins else ()
+        return super().notices() + [text for log in logs for text in log.notices()]
+
+    def _is_on_a_cluster(self) -> bool:
+        return bool(self.clusters.logs)
+
+    def _activate(self) -> None:
+        super()._activate()
+        if self._joins:
+            self._guarded("to join clusters", self._join_clusters)
+
+    def _join_clusters(self) -> None:
+        wants = self._wants()
+        for other in self._sharing:
+            wants.update(other._wants())
+        self.clusters.start(wants)
+
+    def leave_clusters(self) -> None:
+        """Pull what is new, and leave, as it does when it is not active any more."""
+        self._guarded("to leave clusters", self.clusters.stop)
+
+    def _deactivate(self) -> None:
+        if self._joins:
+            self.leave_clusters()
+        super()._deactivate()
+
+    def _with_clusters(self, recording: Recording) -> Recording:
+        """A recording of this process, with what was recorded of clusters."""
+        if not self.clusters.logs:
+            return recording
+        from dask_diag.cluster.tables import with_clusters
+
+        self.clusters.pull()
+        logs = self.clusters.logs
+        return with_clusters(recording, logs, self._sampled_on_clusters(logs))
+
+    def _sampled_on_clusters(self, logs: Sequence[ClusterLog]) -> dict[str, Table] | None:
+        """The tables of what it sampled on clusters; None if it records the tasks there."""
+        return None

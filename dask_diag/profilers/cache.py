@@ -2,48 +2,126 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
-from collections import namedtuple
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter, namedtuple
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from math import isnan
+from math import isfinite, isnan
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from dask.utils import funcname
 
-from dask_diag.capture.computation import STATE_KEY, Computation
-from dask_diag.capture.computation_reader import snapshot_of
-from dask_diag.capture.dask_internals import Graph, SchedulerState, requested_keys
-from dask_diag.capture.result_sizes import UNKNOWN, ResultSizes
-from dask_diag.capture.snapshot import ComputationSnapshot
-from dask_diag.capture.tasks.task_info import TaskInfo
-from dask_diag.capture.tasks.task_row import pack_row
-from dask_diag.errors import ArgumentTypeError
-from dask_diag.formatting import BYTES, counted
-from dask_diag.profilers.hook_cost import rehearse_results, seconds_per_task
-from dask_diag.profilers.on_clusters import OnClusters
-from dask_diag.profilers.result_metric import (
-    CheckedMetric,
-    ResultMetric,
-    notices_of_unknown,
-    unit_of,
-)
-from dask_diag.validation import text
+from dask_diag.capture.computation import STATE_KEY, Computation, ComputationSnapshot
+from dask_diag.capture.results import UNKNOWN, ResultSizes
+from dask_diag.capture.session import snapshot_of
+from dask_diag.capture.task import pack_row
+from dask_diag.capture.task_info import TaskInfo
+from dask_diag.errors import ArgumentTypeError, text
+from dask_diag.formatting import BYTES, counted, percent
+from dask_diag.hooks.stack import Graph, SchedulerState, requested_keys
+from dask_diag.profilers.base import OnClusters
+from dask_diag.profilers.task_profiler import rehearse_results, seconds_per_task
 
 if TYPE_CHECKING:
-    from dask_diag.builders.cluster_results import ClusterResults
-    from dask_diag.capture.cluster.log import ClusterLog
-    from dask_diag.capture.cluster.messages import Wants
+    from dask_diag.cluster.log import ClusterLog
+    from dask_diag.cluster.messages import Wants
+    from dask_diag.cluster.tasks_table import ClusterResults
+    from dask_diag.columns import FloatArray
     from dask_diag.model.recording import Recording
     from dask_diag.model.table import Table
 
-__all__ = ["CacheData", "CacheProfiler"]
+
+ResultMetric = Callable[[Any], Any]
+"""The user's function that measures a result."""
+
+_NAMED = 3
+"""Types of results that a notice names."""
+_NAN = float("nan")
+
+
+class CheckedMetric:
+    """A metric that returns finite numbers only, and never fails.
+
+    Attributes
+    ----------
+    errors : dict
+        How many results it failed on, by error.
+    are_integers : bool
+        Whether all sizes so far were whole numbers.
+    """
+
+    def __init__(self, metric: ResultMetric) -> None:
+        self._metric = _quick_metric(metric)
+        self.are_integers = True
+        self.errors: dict[str, int] = {}
+
+    def size_of(self, value: object) -> float:
+        """The size of a result; NaN if the metric fails on it."""
+        try:
+            metric = self._metric(value)
+            if not isfinite(metric):
+                raise ValueError(f"expected a finite number, found {metric}")
+            if type(metric) is int:
+                return metric
+            if hasattr(metric, "__index__"):
+                return int(metric.__index__())
+            self.are_integers = False
+            return float(metric)
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"[:200]
+            self.errors[message] = self.errors.get(message, 0) + 1
+            return _NAN
+
+
+def _quick_metric(metric: ResultMetric) -> ResultMetric:
+    """The same metric; ``cachey.nbytes`` of an array takes longer than all else done for a task."""
+    nbytes: ResultMetric | None = getattr(sys.modules.get("cachey"), "nbytes", None)
+    return metric if nbytes is None or metric is not nbytes else partial(_nbytes, nbytes)
+
+
+def _nbytes(nbytes: ResultMetric, value: object) -> object:
+    kind = type(value)
+    if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
+        array = cast("FloatArray", value)
+        # Of objects their sizes are estimated.
+        if array.dtype.kind != "O":
+            return array.nbytes
+    return nbytes(value)
+
+
+_MEASURE_BYTES = (("sys", "getsizeof"), ("dask.sizeof", "sizeof"), ("cachey", "nbytes"))
+
+
+def unit_of(metric: ResultMetric | None) -> str:
+    """The unit of a metric that is known; a name like ``megabytes`` says nothing for sure."""
+    if isinstance(metric, ResultSizes):
+        return BYTES
+    for module, name in _MEASURE_BYTES:
+        # What was never imported cannot have been passed.
+        if metric is not None and metric is getattr(sys.modules.get(module), name, None):
+            return BYTES
+    return ""
+
+
+def notices_of_unknown(counts: Iterable[Mapping[str, int]], total: int) -> list[str]:
+    """What to say of results whose size is not known, counted by type, of so many in all."""
+    unknown = sum(map(Counter, counts), Counter[str]())
+    if not unknown:
+        return []
+    count = unknown.total()
+    names = [name for name, _ in unknown.most_common(_NAMED)]
+    more = ", …" if len(unknown) > _NAMED else ""
+    return [
+        f"the sizes of {count:,} of {total:,} results ({percent(count / max(count, total))}) "
+        f"are not known: they are of type {', '.join(names)}{more}; a metric that measures them "
+        "can be given"
+    ]
+
 
 CacheData = namedtuple("CacheData", ("key", "task", "metric", "cache_time", "free_time"))
 """A result that the scheduler cached, as `CacheProfiler.results` hold it."""
-
-_NAN = float("nan")
 
 
 class CacheProfiler(OnClusters):
@@ -144,8 +222,8 @@ class CacheProfiler(OnClusters):
     @property
     def recording(self) -> Recording:
         """The results of all computations so far, those that are cached now included."""
-        from dask_diag.builders.cached_results import cached_results_table
-        from dask_diag.builders.recording import build_recording
+        from dask_diag.capture.build import build_recording
+        from dask_diag.capture.results_table import cached_results_table
 
         with self._lock:
             computations = tuple(self.session.computations)
@@ -177,7 +255,7 @@ class CacheProfiler(OnClusters):
         return lambda: results.take(self.clusters.logs)
 
     def _cluster_results(self) -> ClusterResults:
-        from dask_diag.builders.cluster_results import ClusterResults
+        from dask_diag.cluster.tasks_table import ClusterResults
 
         return ClusterResults(self.metric_unit == BYTES)
 
@@ -189,8 +267,8 @@ class CacheProfiler(OnClusters):
         return self._sizes_by_computation.get(computation.number)
 
     def _results_of(self, computation: ComputationSnapshot) -> list[CacheData]:
-        from dask_diag.builders.cached_results import results_of
-        from dask_diag.builders.tasks import functions_of
+        from dask_diag.capture.results_table import results_of
+        from dask_diag.capture.tasks_table import functions_of
 
         sizes = self._sizes_by_computation[computation.info.number]
         keys, functions = list(computation.tasks.keys), functions_of(computation).tolist()

@@ -3,23 +3,124 @@
 from __future__ import annotations
 
 import threading
+from array import array
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_diag.capture.session import Session
-from dask_diag.errors import ArgumentTypeError, ArgumentValueError
-from dask_diag.profilers.memory_block import MemoryBlock, SampledSeries
-from dask_diag.validation import number
+from dask_diag.cluster.recorder import ClusterRecorder
+from dask_diag.errors import ArgumentTypeError, ArgumentValueError, number
+from dask_diag.system.samplers import BlockSampler
 
 if TYPE_CHECKING:
     import pandas
 
-    from dask_diag.capture.system.allocations import AllocationTracer
+    from dask_diag.cluster.log import ClusterLog
     from dask_diag.model.recording import Recording
+    from dask_diag.system.allocations import AllocationTracer
     from dask_diag.views.text import Summary
 
-__all__ = ["MEMORY_KINDS", "MemorySampler"]
+
+Fault = Callable[[str, BaseException], None]
+
+
+class SampledSeries(NamedTuple):
+    """The samples of this process and its descendants, and what samples those of clusters."""
+
+    rows: array[float]
+    clusters: ClusterRecorder
+
+    def logs(self) -> Sequence[ClusterLog]:
+        """What was pulled of clusters, up to now."""
+        self.clusters.pull()
+        return self.clusters.logs
+
+
+class MemoryBlock:
+    """Samples from when it is entered until it is left; it may be entered again.
+
+    With a client whose event loop runs the program, use ``async with``.
+
+    Parameters
+    ----------
+    interval : float
+        Seconds between samples.
+    entered : callable
+        Called with the series; returns its name.
+    left : callable
+        Called when all was sampled.
+    fault : callable
+        Called with what was done and the error: nothing is raised.
+    traced : callable, optional
+        Called with the name and what traces allocations, if they are to be traced.
+    """
+
+    def __init__(
+        self,
+        interval: float,
+        entered: Callable[[SampledSeries], str],
+        on_leaving: Callable[[], None],
+        fault: Fault,
+        traced: Callable[[str, AllocationTracer], None] | None = None,
+    ) -> None:
+        self._interval = interval
+        self._entered = entered
+        self._on_leaving = on_leaving
+        self._fault = fault
+        self._traced = traced
+        self._tracer: AllocationTracer | None = None
+        self._sampler: BlockSampler | None = None
+        self._clusters = ClusterRecorder(fault)
+
+    def __enter__(self) -> str:
+        series = SampledSeries(array("d"), ClusterRecorder(self._fault))
+        self._sampler, self._clusters = None, series.clusters
+        name = self._entered(series)
+        try:
+            series.clusters.start({"processes": self._interval})
+            failed = partial(self._fault, "to sample memory")
+            self._sampler = BlockSampler(series.rows, self._interval, failed)
+        except Exception as error:
+            self._fault("to start sampling", error)
+        self._tracer = None
+        if self._traced is not None:
+            self._start_tracer(name, self._traced)
+        return name
+
+    def _start_tracer(self, name: str, traced: Callable[[str, AllocationTracer], None]) -> None:
+        from dask_diag.system.allocations import AllocationTracer
+
+        failed = partial(self._fault, "to trace allocations")
+        try:
+            self._tracer = AllocationTracer(self._interval, failed)
+            traced(name, self._tracer)
+        except Exception as error:
+            failed(error)
+
+    def __exit__(self, *args: object) -> None:
+        if self._tracer is not None:
+            self._tracer.stop()
+        if self._sampler is not None:
+            self._sampler.stop()
+        try:
+            self._clusters.stop()
+        except Exception as error:
+            self._fault("to leave clusters", error)
+        self._on_leaving()
+
+    async def __aenter__(self) -> str:
+        """Enter on the event loop of an asynchronous client."""
+        name = self.__enter__()
+        await self._clusters.joined()
+        return name
+
+    async def __aexit__(self, *args: object) -> None:
+        """Leave, and wait until all is pulled from clusters."""
+        self.__exit__(*args)
+        await self._clusters.finish()
+
 
 MEMORY_KINDS = ("process", "rss", "pss", "uss")
 
@@ -85,7 +186,7 @@ class MemorySampler:
         self._tracers: dict[str, AllocationTracer] = {}
 
     def __repr__(self) -> str:
-        from dask_diag.profilers.short_text import short_text
+        from dask_diag.profilers.base import short_text
 
         return short_text(self, self.session, series=len(self._series))
 
@@ -144,7 +245,7 @@ class MemorySampler:
     @property
     def samples(self) -> dict[str, list[tuple[float, float]]]:
         """Seconds since the epoch and bytes of each sample, by label."""
-        from dask_diag.analysis.memory_series import series_of
+        from dask_diag.analysis.memory import series_of
 
         recording = self.recording
         return {
@@ -155,8 +256,8 @@ class MemorySampler:
     @property
     def recording(self) -> Recording:
         """All samples so far, in its tables ``memory`` and ``allocations``."""
-        from dask_diag.builders.allocations import allocations_table
-        from dask_diag.builders.recording import build_recording, memory_table
+        from dask_diag.capture.build import build_recording, memory_table
+        from dask_diag.capture.results_table import allocations_table
 
         with self._lock:
             # Copies: numpy lets other threads run while it reads, and what it reads cannot grow.
@@ -166,7 +267,7 @@ class MemorySampler:
         memory = memory_table(rows)
         logs = {name: log for name, series in sampled.items() if (log := series.logs())}
         if logs:
-            from dask_diag.builders.cluster_memory import with_remote_memory
+            from dask_diag.cluster.tables import with_remote_memory
 
             memory = with_remote_memory(memory, logs)
         allocated = {name: tracer.last for name, tracer in tracers.items()}
@@ -189,7 +290,7 @@ class MemorySampler:
         MissingDependencyError
             If pandas is not installed.
         """
-        from dask_diag.analysis.memory_series import dataframe
+        from dask_diag.analysis.memory import dataframe
 
         return dataframe(self.recording, self._measures, align)
 

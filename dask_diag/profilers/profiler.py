@@ -8,20 +8,18 @@ from functools import partial
 from math import isnan
 from typing import TYPE_CHECKING
 
-from dask_diag.capture.computation import Computation
-from dask_diag.capture.snapshot import ComputationSnapshot
-from dask_diag.capture.tasks.task_info import TaskInfo
+from dask_diag.capture.computation import Computation, ComputationSnapshot
+from dask_diag.capture.task_info import TaskInfo
 from dask_diag.errors import ArgumentTypeError
-from dask_diag.profilers.on_clusters import OnClusters
-from dask_diag.profilers.task_diagnostic import TaskDiagnostic
-from dask_diag.schema import Outcome
+from dask_diag.model.codes import Outcome
+from dask_diag.profilers.base import OnClusters
+from dask_diag.profilers.task_profiler import TaskDiagnostic
 
 if TYPE_CHECKING:
-    from dask_diag.capture.cluster.messages import Wants
+    from dask_diag.cluster.messages import Wants
     from dask_diag.model.recording import Recording
-    from dask_diag.profilers.wait_recorder import WaitRecorder
+    from dask_diag.sampling.waits import WaitRecorder
 
-__all__ = ["Profiler", "TaskData"]
 
 TaskData = namedtuple("TaskData", ("key", "task", "start_time", "end_time", "worker_id"))
 """A task that was done, as `Profiler.results` hold it."""
@@ -85,7 +83,7 @@ class Profiler(OnClusters, TaskDiagnostic):
         with self._lock:
             results = super().results
             if self.clusters.logs:
-                from dask_diag.builders.cluster import results_of
+                from dask_diag.cluster.tables import results_of
 
                 self.clusters.pull()
                 logs = self.clusters.logs
@@ -101,9 +99,9 @@ class Profiler(OnClusters, TaskDiagnostic):
     @property
     def recording(self) -> Recording:
         """The tasks of all computations so far, those in flight included."""
-        from dask_diag.builders.progress import progress_tables
-        from dask_diag.builders.recording import build_recording
-        from dask_diag.builders.tasks import tasks_tables
+        from dask_diag.capture.build import build_recording
+        from dask_diag.capture.chunks import progress_tables
+        from dask_diag.capture.tasks_table import tasks_tables
 
         computations = self.session.snapshots()
         recording = build_recording(
@@ -137,13 +135,13 @@ class Profiler(OnClusters, TaskDiagnostic):
             self._waits.end(computation)
 
     def _wait_recorder(self) -> WaitRecorder:
-        from dask_diag.profilers.wait_recorder import WaitRecorder
+        from dask_diag.sampling.waits import WaitRecorder
 
         return WaitRecorder(partial(self._fault, "to record waits"))
 
     def notices(self) -> list[str]:
         """What a reader must know besides the numbers."""
-        from dask_diag.capture.system.thread_clocks import why_not_by_thread
+        from dask_diag.system.threads import why_not_by_thread
 
         notices = super().notices()
         if self.session.computations and why_not_by_thread():
@@ -158,7 +156,7 @@ class Profiler(OnClusters, TaskDiagnostic):
 
 
 def _tasks_done(computation: ComputationSnapshot) -> Iterator[TaskData]:
-    from dask_diag.builders.tasks import in_order_of_submission, tasks_tables
+    from dask_diag.capture.tasks_table import in_order_of_submission, tasks_tables
 
     table = tasks_tables([computation])["tasks"]
     worker = {"processes": "pid", "threads": "thread"}.get(computation.info.scheduler)

@@ -1,29 +1,276 @@
-"""All profilers over one block, written to a file while it runs."""
+"""A page about a block, as distributed makes one of its clusters."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import sys
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
-from dask_diag.capture.system.own_threads import OwnThread
+from dask_diag.capture.results import ResultSizes
 from dask_diag.capture.worker_starts import runs_main_again
-from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
-from dask_diag.profilers.group import ProfilerGroup
-from dask_diag.profilers.result_metric import ResultMetric
+from dask_diag.profilers.base import Diagnostic
+from dask_diag.profilers.cache import CacheProfiler, ResultMetric
+from dask_diag.profilers.interrupts import DeferredInterrupts
+from dask_diag.profilers.profiler import Profiler
+from dask_diag.profilers.resources import ResourceProfiler
+from dask_diag.profilers.sampling import SamplingProfiler
+from dask_diag.system.periodic import OwnThread
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from dask_diag.builders.chunks import ChunkBuilder
-    from dask_diag.profilers.live_viewer import LiveViewer
-    from dask_diag.storage import Writer
+    from dask_diag.capture.chunks import ChunkBuilder
+    from dask_diag.model.recording import Recording
+    from dask_diag.storage.write import Writer
+    from dask_diag.system.allocations import Allocations, AllocationTracer
+    from dask_diag.views.text import Summary
 
-__all__ = ["record"]
+
+P = ParamSpec("P")
+_LONGEST_PAUSE = 0.5
+"""Seconds between checks of the memory, where it is traced."""
+
+
+class ProfilerGroup:
+    """Runs all profilers over a block, and notes where.
+
+    Parameters
+    ----------
+    interval, waits, metric, metric_name, unit
+        As the profilers have them; but results are measured in bytes by default: `ResultSizes`.
+    code : bool or str
+        Whether to note the code that calls, in which what looks like a secret is masked; or the
+        code to note in its place, as that of a notebook's cell.
+    trace_memory : bool
+        Whether to trace who allocates, as `MemorySampler` does.
+
+    Attributes
+    ----------
+    profilers : tuple of Diagnostic
+    """
+
+    def __init__(
+        self,
+        *,
+        interval: float = 0.5,
+        waits: bool = False,
+        metric: ResultMetric | None = None,
+        metric_name: str | None = None,
+        unit: str | None = None,
+        code: bool | str = True,
+        trace_memory: bool = False,
+    ) -> None:
+        self.tasks = Profiler(waits)
+        self.cache = CacheProfiler(ResultSizes() if metric is None else metric, metric_name, unit)
+        self.resources = ResourceProfiler(interval)
+        self.stacks = SamplingProfiler()
+        self.tasks.share_clusters([self.cache, self.resources, self.stacks])
+        self.tasks.measure_for(self.stacks)
+        self.tasks.measure_for(self.resources)
+        if metric is None:
+            # Where a result was made it is in the processor's cache; and to measure it elsewhere
+            # would keep the scheduler from its work.
+            self.tasks.measure_for(self.cache)
+        self.profilers: tuple[Diagnostic, ...] = (
+            self.tasks,
+            self.cache,
+            self.resources,
+            self.stacks,
+        )
+        self._code = code
+        self._with_code = code is not False
+        self._trace_memory = trace_memory
+        self._tracer: AllocationTracer | None = None
+        self._faults: list[str] = []
+        self._environment: list[tuple[str, str, str]] = []
+        self._entered: list[Diagnostic] = []
+        self._pid = 0
+
+    def __repr__(self) -> str:
+        from dask_diag.profilers.base import short_text
+
+        return short_text(self, self.tasks.session, is_active=self.tasks.is_active)
+
+    def __enter__(self) -> Self:
+        self._faults = []
+        self._pid = os.getpid()
+        self._entered = []
+        self._guarded(self._note_environment)
+        self._tracer = None
+        for profiler in self.profilers:
+            self._guarded(self._enter, profiler)
+        self._start_tracing()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        if self._tracer is not None:
+            self._guarded(self._tracer.stop)
+        # While all are active, so that each has the last of what it wants.
+        self._guarded(self.tasks.leave_clusters)
+        for profiler in reversed(self._entered):
+            self._guarded(profiler.__exit__, *args)
+
+    def _start_tracing(self) -> None:
+        """Trace allocations, last of all: what is imported before need not be traced."""
+        if self._trace_memory:
+            self._guarded(self._start_tracer)
+
+    def _start_tracer(self) -> None:
+        from dask_diag.system.allocations import AllocationTracer
+
+        self._tracer = AllocationTracer(_LONGEST_PAUSE, self._tracing_failed)
+
+    def _tracing_failed(self, error: Exception) -> None:
+        self._faults.append(f"{type(self).__name__} failed to trace allocations: {error}")
+
+    def _allocated(self) -> Allocations | None:
+        """The last snapshot of allocations, if they are traced."""
+        return None if self._tracer is None else self._tracer.last
+
+    async def __aenter__(self) -> Self:
+        """Enter on the event loop of an asynchronous client."""
+        self.__enter__()
+        await self.tasks.clusters.joined()
+        return self
+
+    async def __aexit__(self, *args: object) -> None:
+        """Wait until all is pulled from clusters, and leave."""
+        try:
+            await self.tasks.clusters.finish()
+        finally:
+            self.__exit__(*args)
+
+    def _enter(self, profiler: Diagnostic) -> None:
+        profiler.__enter__()
+        self._entered.append(profiler)
+
+    def _is_left_to_parent(self) -> bool:
+        """Whether the block is left by a process whose parent has entered it, too, and records it.
+
+        It was forked in the block, or is a worker that runs the main module again as it starts.
+        """
+        return os.getpid() != self._pid
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What kept it from being complete; also among the notices of `recording`."""
+        return tuple(self._faults)
+
+    @property
+    def recording(self) -> Recording:
+        """What has been measured so far."""
+        from dask_diag.capture.build import environment_table
+        from dask_diag.capture.results_table import allocations_table
+        from dask_diag.model.recording import Recording
+
+        combined = Recording.combine([profiler.recording for profiler in self.profilers])
+        return replace(
+            combined,
+            environment=environment_table(self._environment),
+            allocations=allocations_table({"": self._allocated()}, self._with_code),
+            notices=(*combined.notices, *self._faults),
+        )
+
+    def summary(self, *, verbose: bool = False) -> Summary:
+        """A table of what was measured, by function, for a terminal or a notebook.
+
+        With `verbose` it has remarks on the profilers themselves, too.
+        """
+        from dask_diag.views.summary import summary
+
+        return summary(self.recording, verbose=verbose)
+
+    def _note_environment(self) -> None:
+        from dask_diag.system.environment import calling_code, environment, given_code
+
+        self._environment = environment()
+        if isinstance(self._code, str):
+            self._environment += given_code(self._code)
+        elif self._code:
+            self._environment += calling_code(sys._getframe())
+
+    def _guarded(self, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Do it, and note an error to show later: the user's computation comes first."""
+        try:
+            work(*args, **kwargs)
+        except Exception as error:
+            self._note_fault(f"what was measured is not complete: {error}")
+
+    def _note_fault(self, text: str) -> None:
+        fault = f"{type(self).__name__}: {text}"
+        if fault not in self._faults:
+            self._faults.append(fault)
+
+
+_NOT_STARTED = "dask-diag: the live view could not be started"
+
+
+class LiveViewer:
+    """A viewer, started now; its address is printed on stderr once it listens.
+
+    It has its own session, so that Ctrl-C in the terminal and the program's end do not end it, and
+    reads the file alone: nothing connects it with the program.
+
+    Parameters
+    ----------
+    path : str
+    opens_browser : bool, optional
+        Whether it opens a browser, if there is a display.
+    report : callable, optional
+        Prints lines.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        opens_browser: bool = False,
+        report: Callable[[str], object] | None = None,
+    ) -> None:
+        self._report = report or _print_on_stderr
+        options = [] if opens_browser else ["--no-browser"]
+        command = [sys.executable, "-m", "dask_diag", "live", "--child", *options]
+        self.addresses = ""
+        self._process = subprocess.Popen(
+            [*command, os.path.abspath(path)],
+            stdin=subprocess.DEVNULL,
+            # Not the program's: who reads these would wait for the viewer's end, too.
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            # Modules beside the program must not take the place of others.
+            cwd=os.path.abspath(os.sep),
+            start_new_session=True,
+        )
+        self._thread = OwnThread("live", self._run)
+        self._thread.start()
+
+    def wait_for_address(self, seconds: float) -> None:
+        """Wait until the address is printed, but not for long."""
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        # The process started here ends at once. The viewer goes on without it, and closes its
+        # stdout once it listens.
+        text = self._process.communicate()[0]
+        self.addresses = text.decode("utf-8", "replace").strip()
+        self._report(self.addresses or _NOT_STARTED)
+
+
+def _print_on_stderr(text: str) -> None:
+    # A program may have closed it, or put anything in its place.
+    with contextlib.suppress(Exception):
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
 
 _PERIOD = 0.8
 """Seconds from one writing to the next, so that with what it takes no more than one is lost."""
@@ -115,8 +362,8 @@ class record(ProfilerGroup):  # noqa: N801
         self._writer: Writer
 
     def __enter__(self) -> Self:
-        from dask_diag.builders.recording import environment_table
-        from dask_diag.storage import Writer
+        from dask_diag.capture.build import environment_table
+        from dask_diag.storage.write import Writer
 
         self._writing_failed = False
         if runs_main_again():
@@ -156,7 +403,6 @@ class record(ProfilerGroup):  # noqa: N801
         """Not yet: first all that writes is imported."""
 
     def _start_viewer(self) -> None:
-        from dask_diag.profilers.live_viewer import LiveViewer
 
         self.viewer = LiveViewer(os.fspath(self._path))
 
@@ -175,12 +421,13 @@ class record(ProfilerGroup):  # noqa: N801
         self._thread.join()
 
     def _chunk_builder(self) -> ChunkBuilder:
-        from dask_diag.builders.allocations import IncrementalAllocations
-        from dask_diag.builders.chunks import ChunkBuilder
-        from dask_diag.builders.incremental_resources import IncrementalResources
-        from dask_diag.builders.incremental_stacks import IncrementalStacks
-        from dask_diag.builders.incremental_tasks import IncrementalTasks
-        from dask_diag.builders.progress import IncrementalProgress
+        from dask_diag.capture.chunks import ChunkBuilder, IncrementalProgress
+        from dask_diag.capture.increments import (
+            IncrementalResources,
+            IncrementalStacks,
+            IncrementalTasks,
+        )
+        from dask_diag.capture.results_table import IncrementalAllocations
 
         cache, sampling = self.cache, self.stacks
         tasks = IncrementalTasks(self.tasks.session, lambda: self.tasks.clusters.logs, cache)
@@ -226,7 +473,7 @@ class record(ProfilerGroup):  # noqa: N801
 
     def _end(self) -> None:
         """Write the remainder; if writing failed before, write everything again."""
-        from dask_diag.storage import save
+        from dask_diag.storage.write import save
 
         self._write(self._flush_last)
         self._write(self._writer.close)
@@ -243,3 +490,109 @@ class record(ProfilerGroup):  # noqa: N801
         except Exception as error:
             self._writing_failed = True
             self._note_fault(f"what was measured could not all be written: {error}")
+
+
+class performance_report(ProfilerGroup):  # noqa: N801
+    """Run all profilers over a block and write a page about it.
+
+    The page needs no network. It shows findings first, then what was measured. It is written also
+    if the block raises. If the report fails after the block has started, a warning says so; nothing
+    is raised into the block.
+
+    Parameters
+    ----------
+    filename : str or os.PathLike, optional
+        The page to write. A file of that name is replaced.
+    interval : float, optional
+        Seconds between samples of CPU and memory.
+    waits : bool, optional
+        Find out what tasks waited for, as `Profiler` does.
+    metric, metric_name, unit : optional
+        What `CacheProfiler` measures of each result, by default its bytes, where they are known at
+        little cost.
+    code : bool or str, optional
+        Whether to note the code that calls, or a text to note in its place. Literals and comments
+        that look like secrets are masked in it, if names or shapes show them.
+    trace_memory : bool, optional
+        Find out who allocated the memory that is in use at the peak, which slows down Python: see
+        `MemorySampler`.
+    mode : str, optional
+        ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
+        that needs the network.
+
+    Raises
+    ------
+    DiagnosticError
+        On entering, if the page could not be written.
+
+    Examples
+    --------
+    >>> from dask_diag import performance_report
+    >>> with performance_report(filename="dask-report.html"):       # doctest: +SKIP
+    ...     array.compute(scheduler="threads")
+    """
+
+    def __init__(
+        self,
+        filename: str | os.PathLike[str] = "dask-report.html",
+        *,
+        interval: float = 0.25,
+        waits: bool = True,
+        metric: ResultMetric | None = None,
+        metric_name: str | None = None,
+        unit: str | None = None,
+        code: bool | str = True,
+        trace_memory: bool = False,
+        mode: str | None = None,
+    ) -> None:
+        super().__init__(
+            interval=interval,
+            waits=waits,
+            metric=metric,
+            metric_name=metric_name,
+            unit=unit,
+            code=code,
+            trace_memory=trace_memory,
+        )
+        self._filename = filename
+        self._mode = mode
+
+    def __enter__(self) -> Self:
+        from dask_diag.files import as_path, check_writable
+
+        if runs_main_again():
+            return self
+        # Where it is now: the block may go elsewhere.
+        self._path = as_path(self._filename, "filename").absolute()
+        check_writable(self._path)
+        return super().__enter__()
+
+    def __exit__(self, *args: object) -> None:
+        if self._is_left_to_parent():
+            return
+        with DeferredInterrupts(args[0] if args else None) as interrupts:
+            super().__exit__(*args)
+            # A page may take long: who presses Ctrl-C again does not want it.
+            interrupts.most = 2
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            from dask_diag.views.report.page import report
+
+            report(self.recording, self._path, mode=self._mode)
+        except KeyboardInterrupt:
+            _tell("performance_report: the page was not written: interrupted")
+            raise
+        except Exception as error:
+            _tell(f"performance_report: the page could not be written: {error}")
+
+
+def _tell(text: str) -> None:
+    """Warn, also where warnings are errors: nothing is raised into the user's block."""
+    try:
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
+    except Exception:
+        # Without a stderr that can be written, nobody reads it.
+        with contextlib.suppress(Exception):
+            print(text, file=sys.stderr)  # noqa: T201

@@ -9,24 +9,19 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from dask_diag.capture.computation import Computation
-from dask_diag.capture.dask_internals import Graph, SchedulerState
-from dask_diag.capture.system.resource_sampler import (
-    SAMPLE_COLUMNS,
-    ResourceRows,
-    ResourceSampler,
-)
-from dask_diag.profilers.on_clusters import OnClusters
-from dask_diag.validation import number
+from dask_diag.errors import number
+from dask_diag.hooks.stack import Graph, SchedulerState
+from dask_diag.profilers.base import OnClusters
+from dask_diag.system.samplers import SAMPLE_COLUMNS, ResourceRows, ResourceSampler
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from dask_diag.capture.cluster.log import ClusterLog
-    from dask_diag.capture.cluster.messages import Wants
+    from dask_diag.cluster.log import ClusterLog
+    from dask_diag.cluster.messages import Wants
     from dask_diag.model.recording import Recording
     from dask_diag.model.table import Table
 
-__all__ = ["ResourceData", "ResourceProfiler"]
 
 ResourceData = namedtuple("ResourceData", ("time", "mem", "cpu"))
 """A sample, as `ResourceProfiler.results` hold it: seconds, MB (1e6 bytes), per cent of a core."""
@@ -112,8 +107,8 @@ class ResourceProfiler(OnClusters):
     @property
     def recording(self) -> Recording:
         """All samples so far."""
-        from dask_diag.builders.incremental_resources import sampled_tables
-        from dask_diag.builders.recording import build_recording
+        from dask_diag.capture.build import build_recording
+        from dask_diag.capture.increments import sampled_tables
 
         self.clusters.pull()
         logs = self.clusters.logs

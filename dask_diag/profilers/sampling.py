@@ -2,30 +2,170 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
-from math import inf
+from math import inf, isfinite
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from dask.utils import parse_timedelta
+
 from dask_diag.capture.computation import Computation
-from dask_diag.capture.sampling.sampler import Subscription, sampler
+from dask_diag.config import setting
+from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import seconds
-from dask_diag.profilers.on_clusters import OnClusters
-from dask_diag.profilers.sample_times import sample_times
-from dask_diag.profilers.stack_queries import StackQueries
-from dask_diag.profilers.task_diagnostic import TaskDiagnostic
-from dask_diag.schema import PROFILING
+from dask_diag.model.codes import PROFILING
+from dask_diag.profilers.base import Diagnostic, OnClusters
+from dask_diag.profilers.task_profiler import TaskDiagnostic
+from dask_diag.sampling.sampler import Subscription, sampler
 
 if TYPE_CHECKING:
-    from dask_diag.capture.cluster.log import ClusterLog
-    from dask_diag.capture.cluster.messages import Wants
-    from dask_diag.capture.sampling.call_tree import Stacks
-    from dask_diag.capture.sampling.caller_probe import CallerProbe
+    from dask_diag.cluster.log import ClusterLog
+    from dask_diag.cluster.messages import Wants
     from dask_diag.model.recording import Recording
     from dask_diag.model.table import Table
+    from dask_diag.sampling.call_tree import Stacks
+    from dask_diag.sampling.callers import CallerProbe
+    from dask_diag.views.text import Summary
 
-__all__ = ["SamplingProfiler"]
+
+_SHORTEST = 1e-4
+
+
+def sample_times(interval: str | float | None, cycle: str | float | None) -> tuple[float, float]:
+    """The seconds between two samples, and of a cycle; one that is not given is no shorter.
+
+    Raises
+    ------
+    DiagnosticError
+        If a time cannot be understood, is shorter than 0.1 ms, or a given cycle is shorter than
+        the interval.
+    """
+    between, cycle_seconds = _seconds("interval", interval), _seconds("cycle", cycle)
+    if cycle is None:
+        return between, max(cycle_seconds, between)
+    if cycle_seconds < between:
+        raise DiagnosticError(
+            f"cycle: expected at least the interval of {between:g} s, found {cycle_seconds:g} s"
+        )
+    return between, cycle_seconds
+
+
+def _seconds(name: str, value: str | float | None) -> float:
+    """A time that the user gave, or else what dask's configuration has."""
+    where = name
+    if value is None:
+        where = f"diag.profile.{name} of dask's configuration"
+        value = setting(f"diag.profile.{name}")
+    message = (
+        f"{where}: expected a time of 0.1 ms or more, as '10ms' or in seconds, found {value!r}"
+    )
+    try:
+        seconds = float(parse_timedelta(value, default="s"))
+    except Exception:
+        raise DiagnosticError(message) from None
+    if isinstance(value, bool) or not isfinite(seconds) or seconds < _SHORTEST:
+        raise DiagnosticError(message)
+    return seconds
+
+
+class StackQueries(Diagnostic):
+    """A diagnostic whose recording has samples of stacks."""
+
+    def tree(
+        self,
+        start: float | None = None,
+        stop: float | None = None,
+        function: str | None = None,
+        key: object = None,
+        root: str | None = None,
+    ) -> Table:
+        """The calls that were sampled, as a tree.
+
+        Parameters
+        ----------
+        start, stop : float, optional
+            The range of time, in seconds of ``time.perf_counter()``.
+        function : str, optional
+            Only tasks of this function, which is the prefix of their keys.
+        key : object, optional
+            Only the task of this key, as it is or as text; ``""`` for tasks not tracked by key.
+        root : str, optional
+            Only samples of this root, one of `dask_diag.model.codes.ROOTS`; by default of all.
+
+        Returns
+        -------
+        Table
+            A row per node: see `dask_diag.analysis.call_tree.tree`.
+
+        Raises
+        ------
+        DiagnosticError
+            If no sample has that key or is of that function, there is no such root, or a time is
+            no number.
+        """
+        from dask_diag.analysis.call_tree import Selection, tree
+
+        return tree(self.recording, Selection(start, stop, function, key, root))
+
+    def summary(
+        self,
+        start: float | None = None,
+        stop: float | None = None,
+        function: str | None = None,
+        key: object = None,
+        root: str | None = None,
+    ) -> Summary:
+        """The ten lines that computed longest, and the three that waited longest.
+
+        Parameters
+        ----------
+        start, stop, function, key, root : optional
+            Which samples, as in `tree`; the root is by default ``tasks``.
+
+        See Also
+        --------
+        dask_diag.summary : what several diagnostics measured over one block.
+        """
+        from dask_diag.analysis.call_tree import Selection
+        from dask_diag.views.hottest import flame_summary
+
+        return flame_summary(self, selection=Selection(start, stop, function, key, root))
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        start: float | None = None,
+        stop: float | None = None,
+        function: str | None = None,
+        key: object = None,
+        *,
+        root: str | None = None,
+        overwrite: bool = False,
+    ) -> None:
+        """Write the stacks into a file that flame graph viewers open.
+
+        Parameters
+        ----------
+        path : str or path
+            ``*.speedscope.json``, or ``*.collapsed`` or ``*.folded``, which says the format.
+        start, stop, function, key, root : optional
+            Which samples, as in `tree`.
+        overwrite : bool, optional
+            Whether a file that is there may be replaced.
+
+        Raises
+        ------
+        DiagnosticError
+            If the ending says no known format, the folder does not exist, a file is there and may
+            not be replaced, or there are no such samples.
+        """
+        from dask_diag.analysis.call_tree import Selection
+        from dask_diag.views.exports.stacks import export_stacks
+
+        selection = Selection(start, stop, function, key, root)
+        export_stacks(self.recording, path, selection, overwrite=overwrite)
 
 
 class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
@@ -34,7 +174,7 @@ class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
     Every `interval` one thread of each process samples the stacks of the threads that run a task,
     and of the threads that compute: the one that entered or registered the profiler all the time,
     others while they compute. So imports, the making of graphs and dask's scheduler show as lines,
-    each under its root: see `dask_diag.schema.ROOTS`.
+    each under its root: see `dask_diag.model.codes.ROOTS`.
     Samples are summed up in cycles, so that a long computation needs no more memory than a short
     one. Seconds sum to those that the tasks took; time without samples is labelled. Tasks longer
     than a quarter of the cycle are tracked individually, by key; shorter ones by function.
@@ -97,8 +237,8 @@ class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
     @property
     def recording(self) -> Recording:
         """All samples so far, with the computations in which they were taken."""
-        from dask_diag.builders.recording import build_recording
-        from dask_diag.builders.stacks import stacks_tables
+        from dask_diag.capture.build import build_recording
+        from dask_diag.capture.stacks_table import stacks_tables
 
         self.clusters.pull()
         began = min((log.began for log in self.clusters.logs), default=inf)
@@ -116,7 +256,7 @@ class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
         return {"tasks": True, "stacks": [self._interval, self._cycle]}
 
     def _sampled_on_clusters(self, logs: Sequence[ClusterLog]) -> dict[str, Table]:
-        from dask_diag.builders.cluster_stacks import ClusterStacks
+        from dask_diag.cluster.tasks_table import ClusterStacks
 
         stacks, now = ClusterStacks(self._cycle), perf_counter()
         stacks.take(logs)
@@ -140,7 +280,7 @@ class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
         self._guarded("to sample the calling thread", self._sample_callers)
 
     def _sample_callers(self) -> None:
-        from dask_diag.capture.sampling.caller_probe import CallerProbe
+        from dask_diag.sampling.callers import CallerProbe
 
         failed = partial(self._fault, "to sample the calling thread")
         self._callers = CallerProbe(self._interval, self.session, self.stacks, failed)
@@ -154,19 +294,19 @@ class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
             super()._deactivate()
 
     def _no_stacks(self) -> Stacks:
-        from dask_diag.capture.sampling.call_tree import Stacks
+        from dask_diag.sampling.call_tree import Stacks
 
         return Stacks(self._cycle)
 
     def _calibrate(self) -> None:
-        from dask_diag.capture.sampling.stack_probe import StackProbe
+        from dask_diag.sampling.stacks import StackProbe
 
         super()._calibrate()
         self._calibrate_probe("stacks", StackProbe(self._interval, self._cycle))
 
     def _began(self, computation: Computation) -> None:
-        from dask_diag.capture.sampling.probed_task import attach_probe
-        from dask_diag.capture.sampling.stack_probe import StackProbe, keep_code
+        from dask_diag.sampling.probes import attach_probe
+        from dask_diag.sampling.stacks import StackProbe, keep_code
 
         probe = StackProbe(self._interval, self._cycle)
         other = computation.probes.get(StackProbe)
@@ -181,7 +321,7 @@ class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
         keep_code()
 
     def _ended(self, computation: Computation, failed: bool) -> None:
-        from dask_diag.capture.sampling.stack_probe import forget_code
+        from dask_diag.sampling.stacks import forget_code
 
         subscription = self._subscriptions.get(computation.number)
         if subscription is not None:

@@ -10,12 +10,17 @@ from typing import Any, NamedTuple
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
 from dask_diag.model.tables import TABLES
-from dask_diag.storage.blocks import ByteReader, ByteWriter
-from dask_diag.storage.encoding import NotStorableError, decode_table, encode_table
-from dask_diag.storage.integers import Spec
-from dask_diag.storage.preceding import KEY, NUMBERS, Preceding
-
-__all__ = ["Chunk", "Columns", "decode_chunk", "encode_chunk", "joined"]
+from dask_diag.storage.codec import (
+    KEY,
+    NUMBERS,
+    ByteReader,
+    ByteWriter,
+    NotStorableError,
+    Preceding,
+    Spec,
+    decode_table,
+    encode_table,
+)
 
 _SIZE_BYTES = 8
 _MAX_TABLES = 1000

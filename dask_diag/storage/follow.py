@@ -11,25 +11,195 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
+from typing import NamedTuple
 
-from dask_diag.atomic_files import as_path
 from dask_diag.errors import RecordingFileError
-from dask_diag.storage import zip_stream
+from dask_diag.files import as_path
+from dask_diag.storage import container
 from dask_diag.storage.chunks import Chunk, Columns, decode_chunk
-from dask_diag.storage.follow_file import ends_with_directory_of, is_intact, was_closed
-from dask_diag.storage.follow_file import read as _read
-from dask_diag.storage.follow_next import NextEntry
-from dask_diag.storage.follow_update import FollowState, Update
-from dask_diag.storage.follow_writer import FileStatus, WriterLock
-from dask_diag.storage.locking import is_locked_by_any
-from dask_diag.storage.preceding import Preceding
-from dask_diag.storage.reading import check_first_entry, open_without_blocking
-from dask_diag.storage.zip_stream import CHUNK, PROVISIONAL, Entry
+from dask_diag.storage.codec import Preceding
+from dask_diag.storage.container import CHUNK, PROVISIONAL, Entry
+from dask_diag.storage.read import check_first_entry, open_without_blocking
+from dask_diag.storage.write import is_locked_by_any
 
-__all__ = ["QUIET", "FollowState", "Follower", "Update"]
+
+def read(file: int, start: int, size: int) -> bytes:
+    """Up to so many bytes."""
+    parts = []
+    while size > 0:
+        os.lseek(file, start, os.SEEK_SET)
+        part = os.read(file, size)
+        if not part:
+            break
+        parts.append(part)
+        start += len(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def was_closed(file: int, size: int) -> bool:
+    """Whether its writer has closed it, whatever has become of what comes before."""
+    last = read(file, max(0, size - container.END_SIZE), container.END_SIZE)
+    return container.ends_with_directory(memoryview(last))
+
+
+def ends_with_directory_of(file: int, entries: Sequence[Entry], end: int) -> bool:
+    """Whether there is the directory of these entries, and nothing else."""
+    # The directory of a long recording is long: it is made when there is one to compare.
+    if read(file, end, len(container.IN_DIRECTORY)) != container.IN_DIRECTORY:
+        return False
+    expected = container.directory(entries, end)
+    return read(file, end, len(expected) + 1) == expected
+
+
+def is_intact(file: int, entries: Sequence[Entry]) -> bool:
+    """Whether these entries are there as they were read."""
+    for entry in entries:
+        data = memoryview(read(file, entry.start, entry.stop - entry.start))
+        entry_read = next(container.read_entries(data), None)
+        if entry_read is None or entry_read[0]._replace(start=entry.start) != entry:
+            return False
+    return True
+
+
+UNREADABLE = 5.0
+"""Seconds after which what cannot be read, though more was written since, is damaged."""
+
+
+class NextEntry:
+    """The first entry that was not read yet; it may be there in part, or be damaged."""
+
+    def __init__(self) -> None:
+        self._unreadable_since: float | None = None
+
+    def size_to_read(self, header: bytes, available: int, most: int) -> int:
+        """Bytes in which there is an entry; 0 if the next one is not there as a whole.
+
+        What could not be read is not read again with all that follows it, each time more.
+        """
+        first = container.size_of_first(header)
+        if not 0 < first <= available:
+            return 0
+        return first if self._unreadable_since is not None else max(first, most)
+
+    def note(self, has_read: bool, header: bytes, available: int, now: float) -> None:
+        """Note whether it could be read."""
+        is_unfinished = len(header) < container.LONGEST_HEADER
+        is_unfinished |= container.size_of_first(header) > available
+        if has_read or is_unfinished or header.startswith(container.IN_DIRECTORY):
+            self._unreadable_since = None
+        elif self._unreadable_since is None:
+            self._unreadable_since = now
+
+    def is_damaged(self, now: float, changed: float) -> bool:
+        """Whether it is no entry that is just being written, of a file that changed last then."""
+        since = self._unreadable_since
+        return since is not None and since < changed and now - since >= UNREADABLE
+
+
+class FollowState:
+    """What a file that is followed can be."""
+
+    WAITING = "waiting"
+    """There is none yet, or nothing in it."""
+    GROWING = "growing"
+    COMPLETE = "complete"
+    TRUNCATED = "truncated"
+    """Its writer ended without closing it."""
+    DAMAGED = "damaged"
+    """It was closed and has changed since."""
+    NOT_A_RECORDING = "not a recording"
+
+
+class Update(NamedTuple):
+    """What a poll found.
+
+    Attributes
+    ----------
+    fresh : bool
+        Whether the chunks are those of another recording, or of the same from its beginning: all
+        that came before is to be forgotten.
+    chunks : list of Chunk
+        New rows that stay.
+    provisional : Chunk or None
+        Rows that are true for now, in place of those of the poll before.
+    state : str
+        One of `FollowState`.
+    behind : bool
+        Whether there is more to be read at once.
+    quiet : float
+        Seconds for which the file has not changed.
+    problem : str
+        Why it is not a recording; of one that grows, what keeps it from being read.
+    """
+
+    fresh: bool
+    chunks: list[Chunk]
+    provisional: Chunk | None
+    state: str
+    behind: bool = False
+    quiet: float = 0.0
+    problem: str = ""
+
+
+class FileStatus(NamedTuple):
+    """What changes when a file is written or replaced."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileStatus:
+        """Of an open file."""
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+    def has_grown(self, before: FileStatus | None) -> bool:
+        """Whether somebody has appended to the same file."""
+        return before is not None and self[:2] == before[:2] and self.size > before.size
+
+
+class WriterLock:
+    """The lock of a recording's writer, if this process can see it.
+
+    Some file systems do not share locks among the machines that write to them. So the kernel is
+    asked once when a recording is new: if it grows then although nobody has locked it, the answer
+    does not speak for its writer.
+
+    Parameters
+    ----------
+    is_locked : callable
+        Whether any process has locked an open file; None if that is not known.
+    """
+
+    def __init__(self, is_locked: Callable[[int], bool | None]) -> None:
+        self._is_locked = is_locked
+        self._is_seen: bool | None = None
+        self._not_seen = b""
+        """The beginning of the recording that is written by somebody whose lock is not seen."""
+
+    def forget(self) -> None:
+        """Another recording, or the same from its beginning, comes now."""
+        self._is_seen = None
+
+    def look(self, file: int) -> None:
+        """Ask if it was not asked of this recording."""
+        if self._is_seen is None:
+            self._is_seen = self._is_locked(file)
+
+    def note_growth(self, head: bytes) -> None:
+        """Somebody has written to the recording that begins like this."""
+        if self._is_seen is False:
+            self._not_seen = head
+
+    def is_held(self, file: int, head: bytes) -> bool | None:
+        """Whether somebody holds it; None if that is not known."""
+        return None if head and head == self._not_seen else self._is_locked(file)
+
 
 QUIET = 2.0
 """Seconds without a change after which a file that nobody has locked is not written any more."""
@@ -177,12 +347,12 @@ class Follower:
         if self._head and head == self._head:
             return False
         self._forget()
-        first = next(zip_stream.read_entries(memoryview(head)), None)
-        if first is None and zip_stream.may_begin(head):
+        first = next(container.read_entries(memoryview(head)), None)
+        if first is None and container.may_begin(head):
             self._behind = False
             return False
         entry = check_first_entry(self._path, memoryview(head), first)
-        if len(head) < entry.stop + zip_stream.CHUNK_HEADER_SIZE:
+        if len(head) < entry.stop + container.CHUNK_HEADER_SIZE:
             self._behind = False
             return False
         self._head = head
@@ -196,18 +366,18 @@ class Follower:
 
         No two recordings have the same.
         """
-        head = _read(file, 0, _LONGEST_HEADER)
-        first = next(zip_stream.read_entries(memoryview(head)), None)
-        return head[: first[0].stop + zip_stream.CHUNK_HEADER_SIZE] if first else head
+        head = read(file, 0, _LONGEST_HEADER)
+        first = next(container.read_entries(memoryview(head)), None)
+        return head[: first[0].stop + container.CHUNK_HEADER_SIZE] if first else head
 
     def _read_chunks(self, file: int, now: float) -> list[Chunk]:
         """The next chunks, and what is provisional after the last."""
         chunks: list[Chunk] = []
-        header = _read(file, self._end, zip_stream.LONGEST_HEADER)
+        header = read(file, self._end, container.LONGEST_HEADER)
         available = self._size - self._end
         size = self._next.size_to_read(header, available, _MOST_AT_ONCE)
-        data = memoryview(_read(file, self._end, size))
-        entries = list(zip_stream.read_entries(data))
+        data = memoryview(read(file, self._end, size))
+        entries = list(container.read_entries(data))
         self._provisional, self._last_entry = None, None
         start = self._end
         self._behind = bool(entries) and len(data) == size

@@ -1,1 +1,1 @@
-"""Tries settings on an unchanged program, in child processes, and finds out which is faster."""
+"""Settings tried on an unchanged program, in child processes."""

@@ -14,8 +14,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-__all__ = ["read_result", "write_function"]
-
 _FUNCTION, _PATH, _RESULT = "function.pickle", "path.json", "result.json"
 
 

@@ -2,22 +2,362 @@
 
 from __future__ import annotations
 
+import html
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
+from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.findings import Finding
+from dask_diag.analysis.findings.rule import Finding
 from dask_diag.columns import Categorical
+from dask_diag.formatting import counted, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.tuning.rows import Row, best_of
-from dask_diag.tuning.settings import Setting
-from dask_diag.tuning.summary import tune_summary
-from dask_diag.views.text import Summary
+from dask_diag.tuning.race import LOOKS, MIN_RUNS, Contestant, Gain
+from dask_diag.tuning.settings import Changes, Setting
+from dask_diag.tuning.trials import Trial
+from dask_diag.views.escaping import shown
+from dask_diag.views.page import summary_page
+from dask_diag.views.text import Summary, SummaryParts, make_summary
 
-__all__ = ["TuneResult"]
+
+class Agreement:
+    """What the runs of the baseline say of the result that a run must have.
+
+    Parameters
+    ----------
+    baseline : iterable of Trial
+        Its runs, recorded ones not counted.
+    subject : str
+        What is compared, such as ``stdout``.
+
+    Attributes
+    ----------
+    note : str
+        Why results cannot be compared; empty if they can.
+    """
+
+    def __init__(self, baseline: Iterable[Trial], subject: str) -> None:
+        trials = [trial for trial in baseline if not trial.failed]
+        self._subject = subject
+        self._outputs = {trial.output for trial in trials}
+        self._is_checked = any(trial.check is not None for trial in trials)
+        self.note = ""
+        if self._is_checked and any(trial.check for trial in trials):
+            self.note = "the --check command refuses the result of the program as it is"
+        elif not self._is_checked and len(self._outputs) > 1:
+            self.note = (
+                f"{subject} differs from run to run without any setting: whether a setting changes "
+                "the result is not known; --check COMMAND can judge it"
+            )
+
+    def objection(self, trials: Iterable[Trial]) -> str:
+        """What is wrong with the results of a setting's runs; empty if nothing is."""
+        results = [trial for trial in trials if not trial.failed]
+        if self.note or not results:
+            return ""
+        if self._is_checked:
+            return "--check fails" if any(trial.check for trial in results) else ""
+        if {trial.output for trial in results} <= self._outputs:
+            return ""
+        return f"{self._subject} differs"
+
 
 _NAN = float("nan")
+_AS_FAST = 1.05
+"""More workers are worth their memory if they are that many times as fast."""
+
+
+class Row(NamedTuple):
+    """A setting, as it is shown.
+
+    Attributes
+    ----------
+    setting : Setting
+    walls : list of float
+        Seconds of its runs.
+    median : float
+        Of the walls; NaN if there are none.
+    gain : Gain or None
+        None for the baseline, and if there were too few runs.
+    predicted : float
+        The gain that the recording of the baseline lets expect; NaN if it says nothing.
+    verdict : str
+    is_faster : bool
+        Beyond chance, with the same result.
+    is_right : bool
+        Whether it ran to the end each time, with the same result as the baseline.
+    ended_early : str
+        Why it had fewer runs than others can have; empty if it was decided, or is not judged.
+    """
+
+    setting: Setting
+    walls: list[float]
+    median: float
+    gain: Gain | None
+    predicted: float
+    verdict: str
+    is_faster: bool
+    is_right: bool = True
+    ended_early: str = ""
+
+
+def rows_of(
+    baseline: Contestant,
+    contestants: list[Contestant],
+    gains: Mapping[Changes, Gain],
+    predicted: Mapping[Changes, float],
+    agreement: Agreement,
+) -> list[Row]:
+    """The baseline, and then the settings, the fastest first."""
+    rows = []
+    for contestant in contestants:
+        gain = gains.get(contestant.setting.identity)
+        objection = agreement.objection(contestant.trials.values())
+        if baseline.dropped:
+            objection = "but the program fails as it is"
+        is_right = not contestant.dropped and not objection
+        is_faster = gain is not None and gain.is_proven and is_right
+        # Only a round that the baseline finished, too, says something of a gain.
+        rounds = len(contestant.walls.keys() & baseline.walls.keys())
+        verdict = contestant.dropped or _verdict(gain, rounds)
+        if objection:
+            verdict = f"{verdict}, {objection}"
+        expected = predicted.get(contestant.setting.identity, _NAN)
+        walls = list(contestant.walls.values())
+        rows.append(
+            Row(
+                contestant.setting,
+                walls,
+                contestant.median,
+                gain,
+                expected,
+                verdict,
+                is_faster,
+                is_right,
+                "" if contestant.dropped else _ended_early(gain, contestant),
+            )
+        )
+    rows.sort(key=_speed, reverse=True)
+    walls = list(baseline.walls.values())
+    first = Row(baseline.setting, walls, baseline.median, None, _NAN, "baseline", False)
+    return [first, *rows]
+
+
+def _verdict(gain: Gain | None, rounds: int) -> str:
+    if gain is None:
+        return f"too few runs ({rounds} of {MIN_RUNS})"
+    if gain.is_proven:
+        return "faster"
+    if gain.low > 1:
+        return "perhaps faster"
+    return "slower" if gain.high < 1 else "no difference"
+
+
+def _ended_early(gain: Gain | None, contestant: Contestant) -> str:
+    """Why a setting that is neither faster nor slower beyond chance was run no more."""
+    if gain is None or gain.is_proven or gain.high < 1 or len(contestant.walls) >= LOOKS[-1]:
+        return ""
+    runs = f"after {len(contestant.walls)} runs"
+    if contestant.is_decided:
+        return f"{runs}: at most {gain.high:.2f}x as fast, not worth more runs"
+    return f"{runs}, as time was up: {gain.low:.2f}x to {gain.high:.2f}x as fast"
+
+
+def winners(rows: Sequence[Row]) -> list[Row]:
+    """Those that are faster beyond chance, with the same result; the best first.
+
+    That is the fastest, or what is as fast with fewer workers and else the same.
+    """
+    faster = sorted((row for row in rows if row.is_faster), key=_speed, reverse=True)
+    if not faster:
+        return []
+    fastest = faster[0]
+    as_fast = [
+        row
+        for row in faster
+        if row.setting.beside_workers == fastest.setting.beside_workers
+        and (row.setting.workers is None) == (fastest.setting.workers is None)
+        and _AS_FAST * _speed(row) >= _speed(fastest)
+    ]
+    best = min(as_fast, key=lambda row: row.setting.workers or 0)
+    return [best, *(row for row in faster if row is not best)]
+
+
+def best_of(rows: Sequence[Row]) -> Row | None:
+    """The best of those that are faster beyond chance, with the same result."""
+    return next(iter(winners(rows)), None)
+
+
+def _speed(row: Row) -> float:
+    return row.gain.estimate if row.gain else 0.0
+
+
+_COLUMNS = ("setting", "runs", "median", "gain", "95%", "predicted", "verdict")
+_LONGEST = 400
+"""Characters of a setting's name."""
+_TOO_FEW = "too few runs"
+_HOW_TO_READ = (
+    'gain: 2x is half the wall time, from runs of the same round; "faster" is a gain that chance '
+    "does not explain, over all settings together (risk 0.2%)"
+)
+
+
+def tune_summary(
+    rows: Sequence[Row], findings: Iterable[tuple[Finding, float]], notes: Iterable[str]
+) -> Summary:
+    """What was tried and what to use, at most 80 columns wide.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        The baseline first.
+    findings : iterable of (Finding, float)
+        With the gain that was measured of what answers it, or NaN.
+    notes : iterable of str
+    """
+    texts = [_texts(row) for row in rows]
+    # The last row is set off: it is what the others are compared with.
+    notes = list(notes)
+    notices = [*_notices(rows, findings, notes), *(shown(note, 400) for note in notes)]
+    notices.append(_HOW_TO_READ)
+    parts = SummaryParts(
+        _headline(rows), _COLUMNS, [*texts[1:], texts[0]], notices=notices, is_wrapped=True
+    )
+    table, lines = make_summary(parts), list(_lines_to_use(rows))
+    if not lines:
+        return table
+    text = "\n".join(lines)
+    return Summary(f"{table}\n\n{text}", f"{table._repr_html_()}<pre>{html.escape(text)}</pre>")
+
+
+def _lines_to_use(rows: Sequence[Row]) -> Iterator[str]:
+    """The best setting as lines for a shell, and for a file of dask's configuration."""
+    row = best_of(rows)
+    if row is None:
+        return
+    best = row.setting
+    if best.shell_lines():
+        yield "To use it, in a shell:"
+        yield from (f"    {line}" for line in best.shell_lines())
+    for name, value in best.parameters.items():
+        yield f"Use {value} for {{{name}}} in the arguments."
+    if best.config:
+        yield "or, for dask's own settings, in ~/.config/dask/dask.yaml:"
+        yield from (f"    {line}" for line in best.configuration().splitlines())
+
+
+def _headline(rows: Sequence[Row]) -> str:
+    """Which setting is the best, and how much faster it is."""
+    best, tried = best_of(rows), counted(len(rows) - 1, "setting")
+    unjudged = sum(row.verdict.startswith(_TOO_FEW) for row in rows)
+    if best is None and unjudged:
+        return f"No setting is known to be faster: {unjudged} of {tried} had too few runs"
+    if best is None:
+        return f"No setting is faster: {tried} tried"
+    return (
+        f"{_name(best)}: {_times(best)} as fast, {seconds(rows[0].median)} → "
+        f"{seconds(best.median)} ({tried} tried)"
+    )
+
+
+def _texts(row: Row) -> tuple[str, ...]:
+    return (
+        _name(row),
+        str(len(row.walls)),
+        "" if isnan(row.median) else seconds(row.median),
+        _times(row),
+        f"{row.gain.low:.2f}-{row.gain.high:.2f}" if row.gain else "",
+        "" if isnan(row.predicted) else f"{row.predicted:.2f}x",
+        _short(row.verdict),
+    )
+
+
+def _name(row: Row) -> str:
+    return shown(row.setting.name, _LONGEST)
+
+
+def _times(row: Row) -> str:
+    return f"{row.gain.estimate:.2f}x" if row.gain else ""
+
+
+def _short(verdict: str) -> str:
+    """A verdict without its reasons, which are among the notices."""
+    return verdict.partition(":")[0].partition(" (")[0].partition(", ")[0]
+
+
+def _notices(
+    rows: Sequence[Row], findings: Iterable[tuple[Finding, float]], notes: Sequence[str]
+) -> Iterator[str]:
+    """Verdicts that need more words than a cell has, and gains of what answers findings."""
+    few = False
+    ended = [f"{_name(row)} ({row.ended_early})" for row in rows if row.ended_early]
+    if ended:
+        yield f"ended early: {'; '.join(ended)}"
+    for row in rows:
+        if row.gain is None and row.verdict.startswith(_TOO_FEW) and "," not in row.verdict:
+            few = True
+        elif row.verdict != _short(row.verdict) and not any(
+            note.startswith(f"{row.setting.name} {row.verdict}") for note in notes
+        ):
+            yield f"{_name(row)}: {shown(row.verdict, 200)}"
+    if few:
+        yield (
+            f"{_TOO_FEW}: a setting is judged after {MIN_RUNS} rounds that the baseline finished, "
+            "too; a larger --budget has more"
+        )
+    for finding, gain in findings:
+        if not isnan(gain):
+            yield f"{finding.code}: the settings it advises make the program {gain:.2f}x as fast"
+
+
+_ROW, _BAR, _END = 44, 28, 97.0
+"""Pixels: from row to row, and from a row's top to its bar. Percent: where the longest run ends."""
+
+
+def tune_page(rows: Sequence[Row], summary: Summary, title: str) -> str:
+    """A page that needs no network."""
+    body = f"{summary._repr_html_()}<h2>Runs</h2>{_chart(rows)}"
+    return summary_page(Summary(summary, body), title, "Settings tried")
+
+
+def _chart(tried: Sequence[Row]) -> str:
+    """A row for each setting, from zero seconds on, a dot per run and a line up to the median.
+
+    Lengths are shares of the window: a picture of a fixed width is cut off on a phone.
+    """
+    rows = [row for row in tried if row.walls]
+    if not rows:
+        return "<p>No run was measured.</p>"
+    longest = max(max(row.walls) for row in rows)
+    height = _ROW * len(rows) + 24
+    marks = [mark for number, row in enumerate(rows) for mark in _marks(row, number, longest)]
+    axis = (
+        f'<text x="0" y="{height - 4}">0 s</text>'
+        f'<text x="{_END}%" y="{height - 4}" text-anchor="end">{seconds(longest)}</text>'
+    )
+    return (
+        f'<div><svg width="100%" height="{height}" role="img" '
+        'aria-label="Wall time of each run" fill="currentColor" font-size="13">'
+        f"{''.join(marks)}{axis}</svg></div>"
+    )
+
+
+def _marks(row: Row, number: int, longest: float) -> Iterator[str]:
+    top, bar = _ROW * number, _ROW * number + _BAR
+    name = html.escape(shown(row.setting.name, 36))
+    yield f'<text x="0" y="{top + 16}">{name}: median {seconds(row.median)}</text>'
+    yield (
+        f'<line x1="0" x2="{_END * row.median / longest:.2f}%" y1="{bar}" y2="{bar}" '
+        'stroke="#1567b1" stroke-width="8" stroke-opacity="0.35"/>'
+    )
+    for wall in row.walls:
+        yield (
+            f'<circle cx="{_END * wall / longest:.2f}%" cy="{bar}" r="4" fill="#1567b1">'
+            f"<title>{seconds(wall)}</title></circle>"
+        )
 
 
 @dataclass(frozen=True)
@@ -78,8 +418,6 @@ class TuneResult:
 
     def page(self, title: str = "Settings tried") -> str:
         """The same, and each run, as a page of HTML that needs no network."""
-        from dask_diag.tuning.page import tune_page
-
         return tune_page(self.rows, self.summary(), title)
 
     def _repr_html_(self) -> str:

@@ -11,8 +11,6 @@ from toolz import merge
 
 from dask_diag.errors import DiagnosticError
 
-__all__ = ["BASELINE", "Changes", "Setting", "combined", "filled", "of_parameter"]
-
 Changes = tuple[tuple[str, str], ...]
 _VARIABLES_OF_DASK = "DASK_"
 

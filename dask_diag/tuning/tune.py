@@ -15,22 +15,49 @@ from typing import Any
 
 from toolz import first, keyfilter, unique, valmap
 
-from dask_diag.analysis.findings import Finding, findings
-from dask_diag.analysis.memory_headroom import workers_that_fit
+from dask_diag.analysis.findings.rule import MEASURED, Finding
+from dask_diag.analysis.findings.rules import findings
+from dask_diag.analysis.memory import workers_that_fit
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
-from dask_diag.tuning.agreement import Agreement
-from dask_diag.tuning.candidates import candidates, more_workers, requested
+from dask_diag.tuning.candidates import (
+    Predictions,
+    candidates,
+    codes_answered,
+    more_workers,
+    requested,
+)
 from dask_diag.tuning.function_program import write_function
-from dask_diag.tuning.measured_gains import with_measured_gains
-from dask_diag.tuning.predictions import Predictions
 from dask_diag.tuning.race import Race
-from dask_diag.tuning.result import TuneResult
-from dask_diag.tuning.rows import rows_of, winners
+from dask_diag.tuning.result import Agreement, Row, TuneResult, rows_of, winners
 from dask_diag.tuning.settings import Setting, combined
 from dask_diag.tuning.trials import ChildRunner, Program, TrialRunner
 
-__all__ = ["seconds_of_budget", "tune", "tune_with"]
+
+def with_measured_gains(
+    findings: Iterable[Finding], rows: Sequence[Row]
+) -> tuple[tuple[Finding, float], ...]:
+    """The findings, each with the gain of the best setting that answers it, or NaN.
+
+    `rows` has the baseline first. A setting that fails, or gives another result, is no remedy.
+    """
+    baseline = rows[0].median
+    gains: dict[str, float] = {}
+    for row in rows[1:]:
+        if row.gain is None or not row.is_right:
+            continue
+        for code in codes_answered(row.setting.reason):
+            gains[code] = max(row.gain.estimate, gains.get(code, 0.0))
+    return tuple(_measured(finding, gains, baseline) for finding in findings)
+
+
+def _measured(finding: Finding, gains: dict[str, float], baseline: float) -> tuple[Finding, float]:
+    gain = gains.get(finding.code)
+    if gain is None:
+        return finding, float("nan")
+    saved = max(0.0, baseline * (1 - 1 / gain))
+    return replace(finding, seconds_lost=saved, kind=MEASURED), gain
+
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _DOUBLINGS = 3

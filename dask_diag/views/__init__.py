@@ -1,1 +1,1 @@
-"""What draws: recordings in, text and bokeh figures out; imported when first used."""
+"""Text, bokeh figures, pages and files for other programs."""

@@ -1,20 +1,16 @@
-"""The scripts, styles and frames of pages, which are files beside the views.
-
-Scripts are ES modules, so that linters and node read them as they are. Bokeh takes the body of a
-function: `link` makes one of a module and of what it imports.
-"""
+"""SVG as an image of a page."""
 
 from __future__ import annotations
 
 import posixpath
 import re
+from base64 import b64encode
 from collections.abc import Mapping
 from functools import cache
+from html import escape
 from importlib.resources import files
 
 from bokeh.models import CustomJS
-
-__all__ = ["call", "callback", "link", "text_of"]
 
 # All that `link` understands of modules: eslint.config.js refuses other forms.
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "([^"]+)"$', re.MULTILINE)
@@ -77,3 +73,23 @@ def call(name: str, function: str, arguments: str) -> str:
 def callback(name: str, function: str, args: Mapping[str, object]) -> CustomJS:
     """Call a function of a module with these arguments, as one object."""
     return CustomJS(args=dict(args), code=call(name, function, f"{{{', '.join(args)}}}"))
+
+
+def image_tag(svg: str, text: str, width: int) -> str:
+    """HTML that shows SVG, where JupyterLab shows it in a notebook that is not trusted, too.
+
+    It strips inline SVG, and outputs that are nothing but SVG.
+
+    Parameters
+    ----------
+    svg : str
+    text : str
+        What is read in place of the image.
+    width : int
+        Pixels, if the page has as many.
+    """
+    data = b64encode(svg.encode()).decode()
+    return (
+        f'<img alt="{escape(text)}" width="{width}" style="max-width: 100%" '
+        f'src="data:image/svg+xml;base64,{data}">'
+    )

@@ -13,28 +13,15 @@ from dask_diag.analysis.functions import functions_by_time
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
+from dask_diag.views.colors import FunctionColors
 from dask_diag.views.plots.cache import plot_cache
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.plots.flame.graph import plot_flame
+from dask_diag.views.plots.flame import plot_flame
 from dask_diag.views.plots.memory import plot_memory
 from dask_diag.views.plots.resources import plot_resources
-from dask_diag.views.plots.tasks.plot import plot_tasks
+from dask_diag.views.plots.tasks import plot_tasks
 from dask_diag.views.plots.time_axis import TimeAxis
 from dask_diag.views.sources import Source, has_recording
-from dask_diag.views.theme.colors import FunctionColors
-
-__all__ = [
-    "PLOTS",
-    "Drawing",
-    "drawings_of",
-    "figures_of",
-    "notices_of",
-    "over_time",
-    "plot_of",
-    "recordings_in",
-    "stacked",
-    "with_rows",
-]
 
 PLOTS: dict[str, Callable[[Recording, float, float, Options], LayoutDOM]] = {
     "tasks": plot_tasks,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["short_key", "shown"]
-
 _TOKEN = re.compile("[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from math import isnan
 
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings import ABOUT, AT_MOST, Finding
-from dask_diag.analysis.findings.advice import FIND_OUT
-from dask_diag.analysis.no_tasks import why_no_tasks
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings.rule import ABOUT, AT_MOST, FIND_OUT, Finding
+from dask_diag.analysis.headline import why_no_tasks
 from dask_diag.formatting import count, percent, seconds
+from dask_diag.model.codes import STATES, UNKNOWN_WORKER
 from dask_diag.model.recording import Recording
-from dask_diag.schema import STATES, UNKNOWN_WORKER
 from dask_diag.views.escaping import shown
-
-__all__ = ["address_of_page", "incomplete", "location", "lost", "no_findings", "page_of"]
 
 _ADDRESSES = ("https://", "http://", "file://")
 """Nothing else becomes a link: an address may not be a script."""

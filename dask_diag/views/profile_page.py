@@ -11,16 +11,22 @@ from bokeh.model import Model
 from bokeh.models import LayoutDOM, LegendItem, Plot, Range1d
 from bokeh.plotting import figure
 
-from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.facts import Analysis
 from dask_diag.formatting import count
 from dask_diag.model.recording import Recording
 from dask_diag.views.drawings import Drawing, over_time, recordings_in, with_rows
-from dask_diag.views.plots.activities.plot import plot_activities
+from dask_diag.views.plots.activities import plot_activities
 from dask_diag.views.plots.cache import measured
-from dask_diag.views.plots.cpu import layers_of_cpu, plot_cpu
 from dask_diag.views.plots.figures import Options, add_legend, legend_label
-from dask_diag.views.plots.layers import Layer
-from dask_diag.views.plots.process_memory import CACHED, CHILDREN, RESIDENT, plot_process_memory
+from dask_diag.views.plots.lines import Layer
+from dask_diag.views.plots.resources import (
+    CACHED,
+    CHILDREN,
+    RESIDENT,
+    layers_of_cpu,
+    plot_cpu,
+    plot_process_memory,
+)
 from dask_diag.views.plots.time_axis import TimeAxis, overview
 from dask_diag.views.plots.workers import layers_of, plot_workers
 from dask_diag.views.report.components import Figure, Part, Text, safe
@@ -30,8 +36,6 @@ from dask_diag.views.report.page import MadeSection, made_section
 from dask_diag.views.report.plots import allocated
 from dask_diag.views.report.sections import SECTIONS
 from dask_diag.views.sources import recording_of
-
-__all__ = ["ProfilePage", "activities_of"]
 
 _LINES = {RESIDENT: "resident", CHILDREN: "in children", CACHED: "cached results"}
 _MOST_TASKS = 100_000

@@ -10,17 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.bins import sums_of_rectangles
 from dask_diag.analysis.functions import by_function, positions_among
+from dask_diag.analysis.intervals import sums_of_rectangles
 from dask_diag.columns import IntArray
 from dask_diag.formatting import counted, seconds
 from dask_diag.model.recording import Recording
+from dask_diag.views.colors import OTHER
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.plots.tasks.columns import TasksInLanes, tasks_in_lanes
-from dask_diag.views.theme.colors import OTHER
-
-__all__ = ["MOST_BYTES", "SavedPicture", "saved_picture"]
+from dask_diag.views.plots.task_columns import TasksInLanes, tasks_in_lanes
 
 MOST_BYTES = 44_000
 """Of the SVG: in base64 it takes a third more."""

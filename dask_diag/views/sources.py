@@ -12,8 +12,6 @@ from dask_diag.model.recording import Recording
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-__all__ = ["HasRecording", "Source", "Sources", "has_recording", "listed", "recording_of"]
-
 
 class HasRecording(Protocol):
     """What views need of a profiler."""

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import html
+import json
 import os
+import shlex
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from tempfile import mkdtemp
+from typing import Any, NamedTuple
 
+from bokeh.embed.notebook import notebook_content
+from bokeh.io import show as bokeh_show
+from bokeh.io.state import curstate
 from bokeh.layouts import column
 from bokeh.models import LayoutDOM
+from bokeh.resources import Resources
+from bokeh.util.browser import view
 
-from dask_diag.atomic_files import as_path, check_target
 from dask_diag.errors import DiagnosticError
-from dask_diag.views import display
+from dask_diag.files import as_path, check_target, write_text
+from dask_diag.views.assets import image_tag, text_of
 from dask_diag.views.drawings import (
     PLOTS,
     Drawing,
@@ -24,13 +33,179 @@ from dask_diag.views.drawings import (
     recordings_in,
     stacked,
 )
+from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
+from dask_diag.views.page import page_of, policy_of, script
 from dask_diag.views.plots.figures import SIZES, Options, new_figure
 from dask_diag.views.profile_page import ProfilePage, activities_of
-from dask_diag.views.saved_picture import saved_picture
+from dask_diag.views.report.header import Head
+from dask_diag.views.report.page import MadeSection, rendered
+from dask_diag.views.saved_picture import SavedPicture, saved_picture
 from dask_diag.views.sources import Sources, listed, recording_of
 
-__all__ = ["visualize"]
+_FRAME = "theme/page.html"
+_TITLE = "dask_diag profile"
+_HTML, _JAVASCRIPT, _TEXT = "text/html", "application/javascript", "text/plain"
+_BOKEH = "application/vnd.bokehjs_exec.v0+json"
+
+
+class Page(NamedTuple):
+    """A picture, and what a page says above it.
+
+    Attributes
+    ----------
+    picture : bokeh layout
+    head : Head or None
+        What a template shows first.
+    notices : sequence of str
+    fitted : bool
+        Whether a picture that is wider than the window becomes as wide as that.
+    sections : sequence of MadeSection
+        What a page has in place of the picture.
+    """
+
+    picture: LayoutDOM
+    head: Head | None = None
+    notices: Sequence[str] = ()
+    fitted: bool = True
+    sections: Sequence[MadeSection] = ()
+
+
+class Saved(NamedTuple):
+    """What a notebook shows where scripts do not run.
+
+    Attributes
+    ----------
+    picture : SavedPicture or None
+        None if there is nothing to draw.
+    file : str
+        The file of the recording, if it is in one.
+    """
+
+    picture: SavedPicture | None
+    file: str = ""
+
+    def html(self) -> str:
+        """A sentence and the picture."""
+        sentence = html.escape(self._sentence())
+        if self.picture is None:
+            return f"<p>{sentence}</p>"
+        image = image_tag(self.picture.svg, self.picture.text, self.picture.width)
+        return f"<p>{sentence}</p>{image}"
+
+    def text(self) -> str:
+        """The same where there are no pictures."""
+        return "\n".join([self._sentence(), *([self.picture.text] if self.picture else [])])
+
+    def _sentence(self) -> str:
+        sentences = [
+            "The interactive plots are drawn by scripts, and none ran here.",
+            "To see them, trust the notebook or run the cell again.",
+        ]
+        if self.file:
+            page = f"dask-diag report {shown(shlex.quote(self.file), 200)}"
+            sentences.append(f"Or make a page of the recording: {page}.")
+        if self.picture is not None:
+            sentences.append(self.picture.caption)
+        return " ".join(sentences)
+
+
+def write_page(page: Page, path: Path, mode: str) -> None:
+    """Write a page; `mode` says where it finds bokeh's own code, as `Resources` has it."""
+    resources = Resources(mode=mode)
+    write_text(
+        path, _of_sections(page, resources) if page.sections else _of_picture(page, resources)
+    )
+
+
+def _of_sections(page: Page, resources: Resources) -> str:
+    said = page.head, list(page.notices)
+    return rendered(list(page.sections), resources, _TITLE, *said, fitted=page.fitted)
+
+
+def _of_picture(page: Page, resources: Resources) -> str:
+    return page_of(
+        page.picture,
+        resources,
+        _FRAME,
+        _TITLE,
+        fitted=page.fitted,
+        head=page.head,
+        notices=list(page.notices),
+        style=text_of("theme/head.css"),
+        policy=policy_of(resources),
+    )
+
+
+def in_notebook() -> bool:
+    """Whether a picture can be shown below the cell that is running."""
+    if curstate().notebook:
+        return True
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    return type(get_ipython()).__module__.startswith("ipykernel")
+
+
+def show_file(path: Path) -> None:
+    """Open a page in the browser."""
+    view(path.resolve().as_uri())
+
+
+def show_in_browser(page: Page, mode: str) -> None:
+    """Show what is not saved: the browser needs a file, but in no folder of the user's."""
+    if curstate().file is not None:
+        # The user chose bokeh's file.
+        bokeh_show(page.picture)
+        return
+    path = Path(mkdtemp(prefix="dask_diag-")) / "profile.html"
+    write_page(page, path, mode)
+    show_file(path)
+
+
+def show_in_notebook(page: Page, saved: Saved, fold: str = "") -> None:
+    """Show a picture below the cell that is running; with `fold`, below a line to open it.
+
+    What is `saved` is seen where scripts do not run, as in a notebook that is opened again and not
+    trusted: the script that draws the picture hides it.
+    """
+    picture = page.picture
+    _load_bokeh()
+    drawing, div, _ = notebook_content(picture)
+    title = html.escape(fold)
+    plots = f"<details><summary>{title}</summary>{div}</details>" if fold else div
+    # JupyterLab takes the attribute `hidden` from what is not trusted.
+    said = f'<div>{saved.html()}</div><div style="display: none">{plots}</div>'
+    said = f'<div class="dask-diag-cell">{said}</div>'
+    _publish({_HTML: said, _TEXT: saved.text()})
+    arguments = f"{json.dumps(picture.id)}, {json.dumps(page.fitted)}, () => {{\n{drawing}\n}}"
+    # As bokeh publishes it: with an extension of its own, and without one.
+    _publish(
+        {_JAVASCRIPT: script("theme/cell.js", "show_in_cell", arguments), _BOKEH: ""},
+        {_BOKEH: {"id": picture.id}},
+    )
+
+
+def _load_bokeh() -> None:
+    """Have the page load bokeh's script, once for all cells.
+
+    Bokeh's own `output_notebook` stores it twice in the notebook, and with it MathJax, which is as
+    large as all the rest and which no plot here needs.
+    """
+    if curstate().notebook:
+        return
+    curstate().output_notebook()
+    components = ["bokeh", "bokeh-gl", "bokeh-widgets", "bokeh-tables"]
+    scripts = "\n;".join(Resources(mode="inline", components=components).js_raw)
+    _publish({_JAVASCRIPT: f"(function () {{\n{scripts}\n}}).call(window)"})
+
+
+def _publish(data: dict[str, str], metadata: dict[str, dict[str, str]] | None = None) -> None:
+    from IPython.display import publish_display_data
+
+    publish_display_data(data, metadata=metadata)
+
 
 _ACTIVITIES = "activities"
 
@@ -111,29 +286,27 @@ def visualize(
     chosen = _checked(plots)
     options = Options(**kwargs)
     picture = _picture(drawings, chosen, options)
-    in_notebook = display.in_notebook()
+    notebook = in_notebook()
     if save is None:
-        save = not in_notebook
-    drawn = display.Page(picture, None, [*warning, *notices], not SIZES & options.figure.keys())
+        save = not notebook
+    drawn = Page(picture, None, [*warning, *notices], not SIZES & options.figure.keys())
     is_report = chosen is None and (save or show)
     with _in_a_report(drawn, drawings, options) if is_report else nullcontext(drawn) as page:
         if save:
-            display.write_page(page, path, mode or "inline")
-        if show and in_notebook:
-            display.show_in_notebook(page, _saved(drawings, options, file), fold)
+            write_page(page, path, mode or "inline")
+        if show and notebook:
+            show_in_notebook(page, _saved(drawings, options, file), fold)
         elif show and save:
-            display.show_file(path)
+            show_file(path)
         elif show:
-            display.show_in_browser(page, mode or "inline")
+            show_in_browser(page, mode or "inline")
     for notice in notices:
         warnings.warn(notice, RuntimeWarning, stacklevel=2)
     return picture
 
 
 @contextmanager
-def _in_a_report(
-    page: display.Page, drawings: Sequence[Drawing], options: Options
-) -> Iterator[display.Page]:
+def _in_a_report(page: Page, drawings: Sequence[Drawing], options: Options) -> Iterator[Page]:
     """The page of all that was drawn; meanwhile its figures look as they do in a report."""
     made = ProfilePage(drawings, page.picture, options)
     with made.in_a_report():
@@ -142,11 +315,11 @@ def _in_a_report(
         yield page._replace(picture=picture, head=made.head, sections=made.sections())
 
 
-def _saved(drawings: Sequence[Drawing], options: Options, file: str) -> display.Saved:
+def _saved(drawings: Sequence[Drawing], options: Options, file: str) -> Saved:
     """What a notebook shows of it without scripts."""
     recording = recording_of(recordings_in(drawings))
     duration = recording.stop - recording.start or 1.0
-    return display.Saved(saved_picture(recording, recording.start, duration, options), file)
+    return Saved(saved_picture(recording, recording.start, duration, options), file)
 
 
 def _path_of(filename: str | os.PathLike[str], kwargs: dict[str, Any]) -> Path:

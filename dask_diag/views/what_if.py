@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dask_diag.analysis.memory_headroom import workers_that_fit
+from dask_diag.analysis.memory import workers_that_fit
 from dask_diag.formatting import amount, counted, percent, seconds
+from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.schema import Activity
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Summary, table_summary
-
-__all__ = ["HEADINGS", "notes", "prediction_rows", "what_if_summary"]
 
 HEADINGS = ("what if", "predicted", "gain", "times as fast")
 _NEGLIGIBLE = 0.0005

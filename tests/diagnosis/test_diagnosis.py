@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from dask_diag.analysis.findings import CODES, Finding
+from dask_diag.analysis.findings.rule import Finding
+from dask_diag.analysis.findings.rules import CODES
 from tests.diagnosis.program import Program
 from tests.diagnosis.programs import PROGRAMS
 from tests.diagnosis.table import page, scores

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from dask_diag import findings, load
-from dask_diag.analysis.findings import Finding
+from dask_diag.analysis.findings.rule import Finding
 from tests.diagnosis.program import Program
 
 ROOT = Path(__file__).parent.parent.parent

@@ -6,21 +6,25 @@ from math import ceil, isinf
 
 import numpy as np
 
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.cpu_accounting import cpus_of_others
-from dask_diag.analysis.findings.advice import memory_not_recorded, together
-from dask_diag.analysis.findings.children import cpus_used, seconds_of_children
-from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
-from dask_diag.analysis.findings.function_names import in_words
+from dask_diag.analysis.cpu import cpus_of_others
+from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.locks import lock_bound, seconds_waited_for_threads
+from dask_diag.analysis.findings.rule import (
+    ABOUT,
+    AT_MOST,
+    Finding,
+    in_words,
+    memory_not_recorded,
+    severity_of_share,
+    together,
+    where_of_tasks,
+)
 from dask_diag.analysis.findings.scheduling import serial_chain
-from dask_diag.analysis.findings.where import where_of_tasks
+from dask_diag.analysis.findings.waiting import cpus_used, seconds_of_children
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.columns import BoolArray
 from dask_diag.formatting import amount, counted, percent, seconds
-from dask_diag.schema import Activity
-
-__all__ = ["chunks_too_large", "too_few_threads"]
+from dask_diag.model.codes import Activity
 
 WORTH_REPORTING = 0.15
 """Least share of the time of computations that is lost."""

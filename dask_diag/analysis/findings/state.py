@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings.finding import MEASURED, Finding, severity_of_share
-from dask_diag.analysis.findings.function_names import in_words, top_functions
-from dask_diag.analysis.findings.where import NOWHERE, during, where_of_tasks
-from dask_diag.analysis.source_paths import short_path
+from dask_diag.analysis.call_tree import short_path
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings.rule import (
+    MEASURED,
+    NOWHERE,
+    Finding,
+    during,
+    in_words,
+    severity_of_share,
+    top_functions,
+    where_of_tasks,
+)
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.formatting import count, counted, seconds
+from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Tasks
-from dask_diag.schema import Outcome
-
-__all__ = ["failed_tasks", "late_samples"]
 
 LATE = 0.25
 """Largest delay of a sample, in seconds, without a finding."""

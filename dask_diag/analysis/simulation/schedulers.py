@@ -13,19 +13,8 @@ import numpy as np
 from dask_diag.analysis.simulation.work import Work
 from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.formatting import BYTES
+from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording
-from dask_diag.schema import Outcome
-
-__all__ = [
-    "BYTES_A_SECOND",
-    "COSTS",
-    "POOL_START",
-    "bytes_moved",
-    "crowding",
-    "result_sizes",
-    "startups",
-    "under",
-]
 
 BYTES_A_SECOND = 0.25e9
 """What passes from a process to another: pickled, sent, unpickled. NumPy arrays of 8 to 32 MB were

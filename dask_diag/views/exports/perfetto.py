@@ -9,29 +9,211 @@ as can be.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import isnan
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from dask_diag._version import __version__
-from dask_diag.atomic_files import open_text
-from dask_diag.columns import Categorical
+from dask_diag.analysis.step_functions import ready_tasks, thinned
+from dask_diag.analysis.task_times import computation_stops, start_times
+from dask_diag.columns import Array, BoolArray, Categorical, FloatArray, IntArray
+from dask_diag.files import open_text
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Computations, Memory
 from dask_diag.views.escaping import shown
-from dask_diag.views.exports.cells import ROWS, chunks
-from dask_diag.views.exports.perfetto_context import computations, counters
-from dask_diag.views.exports.tracks import Tracks, bounds_of_tasks, distinct
+from dask_diag.views.exports.tables import ROWS, chunks
 
-__all__ = ["write_file"]
+
+class Track(NamedTuple):
+    """A line of a trace: the process and thread it is said to be, and its name."""
+
+    pid: int
+    tid: int
+    name: str
+
+
+class Tracks:
+    """A track for each thread of each process that ran tasks.
+
+    Threads are numbered, with numbers that are no process's: those of the operating system are
+    too large for some readers, and a thread of its process's number is taken for the main one.
+
+    Attributes
+    ----------
+    workers : list of Track
+    of_tasks : array of int, shape (tasks,)
+        The position in `workers` of each task's, if it has one.
+    placed : array of bool, shape (tasks,)
+        Which tasks have one; the others have no known start or no known worker, such as tasks in
+        flight when their computation stopped.
+    about : int
+        A number that no process has, for what belongs to no worker.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._origin = recording.start
+        tasks = recording.tasks
+        self.workers: list[Track] = []
+        self.of_tasks: IntArray = np.zeros(0, np.int64)
+        self.placed: BoolArray = np.zeros(0, bool)
+        self.about = 1
+        if not len(tasks):
+            return
+        names = ("worker", "pid", "thread")
+        pids = np.array(tasks["pid"].values, np.int64)
+        self.placed = ~np.isnan(tasks["start"]) & (pids[tasks["pid"].codes] > 0)
+        ran = np.flatnonzero(self.placed)
+        of_those, rows = distinct([tasks[name][ran] for name in names])
+        self.of_tasks = np.zeros(len(tasks), np.int64)
+        self.of_tasks[ran] = of_those
+        described = [tuple(tasks[name][int(row)] for name in names) for row in ran[rows]]
+        self.about = max((int(pid) for _, pid, _ in described), default=0) + 1
+        self.workers = [
+            Track(int(pid), self.about + 1 + number, str(worker))
+            for number, (worker, pid, _) in enumerate(described)
+        ]
+
+    def nanoseconds(self, times: FloatArray) -> IntArray:
+        """Whole nanoseconds from when recording began; of a time that is not known, the last."""
+        since = np.nan_to_num((times - self._origin) * 1e9, nan=2**53)
+        return np.asarray(np.rint(since).astype(np.int64))
+
+    def microseconds(self, times: FloatArray, since: FloatArray | None = None) -> FloatArray:
+        """Microseconds from when recording began, or from other times, to the nanosecond."""
+        nanoseconds = self.nanoseconds(times)
+        if since is not None:
+            nanoseconds = np.maximum(nanoseconds - self.nanoseconds(since), 0)
+        return np.asarray(nanoseconds / 1000)
+
+    def processes(self) -> Iterator[tuple[int, str]]:
+        """The number and name of each process."""
+        yield self.about, "dask_diag"
+        for pid in dict.fromkeys(track.pid for track in self.workers):
+            yield pid, f"process {pid}"
+
+
+def bounds_of_tasks(recording: Recording) -> tuple[FloatArray, FloatArray]:
+    """Start and stop of each task; else when it was submitted, and when its computation stopped."""
+    tasks = recording.tasks
+    stops = np.where(np.isnan(tasks["start"]), tasks["collected"], tasks["stop"])
+    unknown = np.isnan(stops)
+    return start_times(recording), np.where(unknown, computation_stops(recording), stops)
+
+
+def distinct(columns: Sequence[Categorical]) -> tuple[Array, Array]:
+    """A number for each row, the same for rows in which all columns are, and a row of each."""
+    codes = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        combined = codes * len(column.values) + column.codes
+        _, rows, codes = np.unique(combined, return_index=True, return_inverse=True)
+    return codes, rows
+
 
 _LONGEST = 400
+_MOST_STEPS = 100_000
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
 
 
-def write_file(recording: Recording, path: Path, compressed: bool) -> None:
+def computations(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
+    """Computations, and the spans in each from its first task to its last."""
+    intervals = (*_rows_of_computations(recording.computations), *_rows_of_spans(recording))
+    for identity, (name, category, start, stop, args) in enumerate(intervals, 1):
+        first, last = tracks.nanoseconds(np.array([start, stop])) / 1000
+        event = {
+            "name": name,
+            "cat": category,
+            "id2": {"local": f"{category} {identity}"},
+            "pid": tracks.about,
+            "tid": tracks.about,
+        }
+        yield [
+            _encode({"ph": "b", **event, "ts": float(first), "args": args}),
+            _encode({"ph": "e", **event, "ts": float(max(first, last))}),
+        ]
+
+
+Interval = tuple[str, str, float, float, dict[str, object]]
+"""A name, a category, start and stop in seconds, and arguments."""
+
+
+def _rows_of_computations(computations: Computations) -> Iterator[Interval]:
+    for row in computations.to_dicts():
+        args = {
+            name: shown(value, _LONGEST) if isinstance(value, str) else value
+            for name, value in row.items()
+            if name not in ("start", "stop") and not (isinstance(value, float) and isnan(value))
+        }
+        yield "computation", "computation", row["start"], row["stop"], args
+
+
+def _rows_of_spans(recording: Recording) -> Iterator[Interval]:
+    tasks = recording.tasks
+    if not len(tasks) or not any(tasks["span"].values):
+        return
+    starts, stops = bounds_of_tasks(recording)
+    spans, computations = tasks["span"], tasks["computation"]
+    both = spans.codes.astype(np.int64) * len(computations.values) + computations.codes
+    for code in np.unique(both).tolist():
+        span, computation = divmod(code, len(computations.values))
+        if spans.values[span]:
+            rows = both == code
+            args = {
+                "computation": shown(computations.values[computation]),
+                "tasks": int(rows.sum()),
+            }
+            name = shown(spans.values[span], _LONGEST)
+            yield name, "span", starts[rows].min(), stops[rows].max(), args
+
+
+def counters(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
+    """CPU and memory, and how many tasks were ready to run."""
+
+    def lines(name: str, times: FloatArray, **series: Array) -> Iterator[list[str]]:
+        head = f'{{"ph":"C","name":{_encode(shown(name))},"pid":{tracks.about},'
+        names = [_encode(label) for label in series]
+        for first in range(0, len(times), ROWS):
+            part = slice(first, first + ROWS)
+            yield [
+                f'{head}"tid":{tracks.about},"ts":{ts},"args":{{'
+                + ",".join(f"{label}:{value}" for label, value in zip(names, values, strict=True))
+                + "}}"
+                for ts, *values in zip(
+                    tracks.microseconds(times[part]).tolist(),
+                    *(values[part].tolist() for values in series.values()),
+                    strict=True,
+                )
+            ]
+
+    ready = thinned(ready_tasks(recording), _MOST_STEPS)
+    yield from lines("tasks", ready.times, ready=ready.amounts)
+    samples = recording.resources
+    if len(samples):
+        # A sample's share of CPU is that of the interval that it ends.
+        began = np.concatenate([[recording.start], samples["time"][:-1]])
+        yield from lines("CPU", began, **{"%": samples["cpu"]})
+        own, children = samples["memory"] / 1e6, samples["memory_children"] / 1e6
+        both = {"this process (MB)": own, "child processes (MB)": children}
+        yield from lines("memory", samples["time"], **both)
+    for label, series in _series(recording.memory):
+        for measure in ("rss", "pss", "uss"):
+            measured = series.rows(~np.isnan(series[measure]))
+            yield from lines(
+                f"memory in {label}",
+                measured["time"],
+                **{f"{measure} (MB)": measured[measure] / 1e6},
+            )
+
+
+def _series(memory: Memory) -> Iterable[tuple[str, Memory]]:
+    labels = memory.label
+    return [(label, memory.rows(labels.codes == code)) for code, label in enumerate(labels.values)]
+
+
+def write_perfetto_file(recording: Recording, path: Path, compressed: bool) -> None:
     """Write the trace."""
     with open_text(path, compressed=compressed) as stream:
         stream.write(f'{{"displayTimeUnit":"ms","otherData":{_encode(_about(recording))},')

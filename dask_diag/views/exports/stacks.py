@@ -9,17 +9,19 @@ from pathlib import Path
 
 import numpy as np
 
-from dask_diag.analysis.call_tree import are_functions, tree_and_nodes
-from dask_diag.analysis.grouping import distinct_pairs
-from dask_diag.analysis.selection import ALL_SAMPLES, Selection
-from dask_diag.analysis.source_paths import short_path
-from dask_diag.atomic_files import as_path, atomic_file, open_text
+from dask_diag.analysis.call_tree import (
+    ALL_SAMPLES,
+    Selection,
+    are_functions,
+    short_path,
+    tree_and_nodes,
+)
+from dask_diag.analysis.intervals import distinct_pairs
 from dask_diag.errors import DiagnosticError
+from dask_diag.files import as_path, atomic_file, open_text
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
-
-__all__ = ["export_stacks", "stacks_text"]
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _LONGEST = 400

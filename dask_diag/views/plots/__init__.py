@@ -1,1 +1,1 @@
-"""The plots, a file or a folder for each."""
+"""The plots, a file for each."""

@@ -1,4 +1,4 @@
-// Columns that travelled deflated are made columns again: the other side of binary_columns.py.
+// Columns that travelled deflated are made columns again: the other side of figures.py.
 
 // Base 85 as Python has it, but for the last letters, which nothing in a page escapes.
 const LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%,()*+-;.=:?@^_/{|}~"

@@ -24,8 +24,6 @@ from dask_diag.views.plots.figures import (
 )
 from dask_diag.views.plots.lines import Lines
 
-__all__ = ["measured", "plot_cache"]
-
 _TOTAL = "#444444"
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from bokeh.models import ColumnDataSource, GlyphRenderer, LegendItem, Range1d
 from bokeh.plotting import figure
 
-from dask_diag.analysis.allocations import peak_allocations, peak_snapshots
-from dask_diag.analysis.memory_series import series_of
+from dask_diag.analysis.memory import peak_allocations, peak_snapshots, series_of
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import size
 from dask_diag.model.recording import Recording
+from dask_diag.views.colors import FunctionColors
 from dask_diag.views.plots.figures import (
     SIZES,
     Options,
@@ -25,9 +25,6 @@ from dask_diag.views.plots.figures import (
     new_figure,
     set_hover,
 )
-from dask_diag.views.theme.colors import FunctionColors
-
-__all__ = ["figure_of_series", "plot_memory"]
 
 Series = tuple[str, FloatArray, FloatArray]
 """A label, times in seconds, and MB."""

@@ -8,17 +8,15 @@ import numpy as np
 from bokeh.models import Range1d
 from bokeh.plotting import figure
 
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.worker_layers import OTHER_FUNCTIONS, WorkerLayers, worker_layers
-from dask_diag.schema import Activity
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.over_time import OTHER_FUNCTIONS, WorkerLayers, worker_layers
+from dask_diag.model.codes import Activity
+from dask_diag.views.colors import OTHER, FunctionColors, color_of_activity
 from dask_diag.views.escaping import shown
-from dask_diag.views.part_names import name_of_part
+from dask_diag.views.names import name_of_part
 from dask_diag.views.plots.figures import Options, draw_nothing, new_figure
-from dask_diag.views.plots.layers import Layer, draw_layers, top_of
-from dask_diag.views.plots.phases import name_phases, shade_phases
-from dask_diag.views.theme.colors import OTHER, FunctionColors, color_of_activity
-
-__all__ = ["hatch_of", "layers_of", "layers_without_task", "plot_workers"]
+from dask_diag.views.plots.lines import Layer, draw_layers, top_of
+from dask_diag.views.plots.time_axis import name_phases, shade_phases
 
 _BINS = 600
 _LEAST = 0.001

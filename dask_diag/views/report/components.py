@@ -8,34 +8,10 @@ from typing import ClassVar, NamedTuple
 
 from bokeh.models import Column, GridPlot, LayoutDOM, Row
 
-from dask_diag.analysis.no_tasks import is_known_why_no_tasks, why_no_tasks
+from dask_diag.analysis.headline import is_known_why_no_tasks, why_no_tasks
 from dask_diag.formatting import count, percent
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
-
-__all__ = [
-    "Bars",
-    "Code",
-    "Figure",
-    "Findings",
-    "Fold",
-    "Grid",
-    "Key",
-    "Lanes",
-    "Part",
-    "Piece",
-    "Pinned",
-    "ShownFinding",
-    "Text",
-    "WallBar",
-    "WallPart",
-    "Wide",
-    "class_of_hatch",
-    "height_of",
-    "not_there",
-    "of_first",
-    "safe",
-]
 
 _LONGEST = 120
 _SWATCHES = {

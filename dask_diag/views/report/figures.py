@@ -10,27 +10,24 @@ import numpy as np
 from bokeh.models import ColumnDataSource, GlyphRenderer, Plot
 from bokeh.plotting import figure
 
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.cpu_layers import CpuLayers, cpu_layers
+from dask_diag.analysis.cpu import CpuLayers, cpu_layers
+from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.functions import functions_by_time
-from dask_diag.analysis.grouping import rows_by
+from dask_diag.analysis.intervals import rows_by
 from dask_diag.analysis.step_functions import Level
 from dask_diag.columns import IntArray
 from dask_diag.formatting import BYTES
+from dask_diag.views.colors import FunctionColors
 from dask_diag.views.drawings import plot_of
-from dask_diag.views.plots.cpu import plot_cpu
 from dask_diag.views.plots.figures import Options, draw_alike, time_range
-from dask_diag.views.plots.flame.timeline import TIMELINE
-from dask_diag.views.plots.layers import Layer
-from dask_diag.views.plots.process_memory import ProcessMemory, plot_process_memory
-from dask_diag.views.plots.tasks.columns import tasks_in_lanes
-from dask_diag.views.plots.tasks.plot import MOST_RECTANGLES
+from dask_diag.views.plots.flame import TIMELINE
+from dask_diag.views.plots.lines import Layer
+from dask_diag.views.plots.resources import ProcessMemory, plot_cpu, plot_process_memory
+from dask_diag.views.plots.task_columns import tasks_in_lanes
+from dask_diag.views.plots.tasks import MOST_RECTANGLES
 from dask_diag.views.plots.time_axis import BORDERS, TimeAxis, overview
 from dask_diag.views.plots.workers import layers_of, plot_workers
 from dask_diag.views.report.components import Figure
-from dask_diag.views.theme.colors import FunctionColors
-
-__all__ = ["SHADES", "WORKERS", "Figures", "add_shades", "with_one_axis"]
 
 WORKERS = "workers"
 """The name of the figure in which findings are shaded."""

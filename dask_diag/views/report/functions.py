@@ -6,25 +6,80 @@ The page has the same numbers in bins of time, and shows those of the part that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import floor, isnan, log10
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.activities_over_time import NO_TASK, activities_over_time
-from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.over_time import NO_TASK, activities_over_time
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import count, counted, percent, seconds
-from dask_diag.schema import Activity
-from dask_diag.views.part_names import name_of_part
-from dask_diag.views.plots.binary_columns import pack
+from dask_diag.model.codes import Activity
+from dask_diag.views.colors import OTHER, color_of_activity, stacking_order
+from dask_diag.views.names import name_of_part
+from dask_diag.views.plots.figures import pack
 from dask_diag.views.plots.workers import hatch_of
 from dask_diag.views.report.components import Part, Piece, class_of_hatch, not_there, safe
 from dask_diag.views.report.figures import Figures
-from dask_diag.views.report.function_table import FunctionRow, FunctionTable, NamedActivity
-from dask_diag.views.theme.colors import OTHER, color_of_activity, stacking_order
 
-__all__ = ["functions"]
+
+class FunctionRow(NamedTuple):
+    """A function in a table: its colour in the plots, cells, and bar; `row` is its number."""
+
+    row: int
+    name: str
+    color: str
+    cells: Sequence[str]
+    bar: Sequence[Piece]
+
+
+class NamedActivity(NamedTuple):
+    """What a key says of one activity; `number` is its place in the page."""
+
+    number: int
+    name: str
+    text: str
+    color: str
+    hatch: str
+
+
+@dataclass(frozen=True)
+class FunctionTable(Part):
+    """All functions with a bar each, which the page makes again for a part of the time.
+
+    Attributes
+    ----------
+    total : str
+        The seconds of all workers.
+    bar : list of Piece
+        Of them.
+    key : list of NamedActivity
+        What the colours of bars mean.
+    more : int
+        How many activities are not named.
+    columns : list of str
+        Names of the cells.
+    rows : list of FunctionRow
+        The longest first.
+    sums : list of str
+        The cells of all functions together.
+    over_time : dict
+        What ``functions.js`` takes.
+    """
+
+    total: str
+    bar: Sequence[Piece]
+    key: Sequence[NamedActivity]
+    more: int
+    columns: Sequence[str]
+    rows: Sequence[FunctionRow]
+    sums: Sequence[str]
+    over_time: Mapping[str, object] = field(repr=False)
+    kind: ClassVar[str] = "functions"
+
 
 _FUNCTIONS = 20
 _BINS = 600

@@ -8,26 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.allocations import peak_allocations, peak_snapshots
-from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.headline import headline
-from dask_diag.analysis.memory_series import series_of
+from dask_diag.analysis.memory import peak_allocations, peak_snapshots, series_of
 from dask_diag.formatting import count, counted, percent, seconds, size
+from dask_diag.model.codes import PHASES, Activity
 from dask_diag.model.recording import Recording
-from dask_diag.schema import PHASES, Activity
-from dask_diag.views.allocations import allocation_place, point_of
+from dask_diag.views.colors import color_of_activity, color_of_phase, stacking_order, text_color_on
 from dask_diag.views.escaping import shown
-from dask_diag.views.part_names import name_of_part
+from dask_diag.views.lines import allocation_place, point_of
+from dask_diag.views.names import name_of_part
 from dask_diag.views.report.components import WallBar, WallPart, safe
 from dask_diag.views.summary import outcome
-from dask_diag.views.theme.colors import (
-    color_of_activity,
-    color_of_phase,
-    stacking_order,
-    text_color_on,
-)
-
-__all__ = ["Head", "head", "head_of_memory", "wall_bar", "when"]
 
 _LEAST = 0.0005
 """Of the wall: a part that has less is not in the bar."""

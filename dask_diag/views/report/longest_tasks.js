@@ -1,5 +1,5 @@
 // The table of the longest tasks follows the time that the plots show: it has those that ran then, even
-// in part. tasks.py makes it of the whole run; the page has all tasks.
+// in part. sections.py makes it of the whole run; the page has all tasks.
 
 import {count, moment, percent, seconds} from "../formatting.js"
 import {short_key} from "../plots/tasks/lookups.js"
@@ -93,7 +93,7 @@ export function longest_in(tasks, start, end) {
     return {numbers, of}
 }
 
-// The cells of a task, as tasks.py has them, and the seconds that its button shows.
+// The cells of a task, as sections.py has them, and the seconds that its button shows.
 function facts_of({tasks, functions, workers, outcomes}, i, key_of) {
     const name = functions[tasks.function[i]]
     const start = tasks.start[i] * tasks.unit, stop = tasks.stop[i] * tasks.unit

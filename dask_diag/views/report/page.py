@@ -4,39 +4,88 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
-from typing import Protocol
+from pathlib import Path, PurePath
+from typing import NamedTuple, Protocol
 
 from bokeh.document import Document
 from bokeh.resources import Resources
 
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.atomic_files import as_path, check_target, write_text
+from dask_diag.analysis.facts import Analysis
+from dask_diag.files import as_path, check_target, write_text
+from dask_diag.model.recording import Recording
 from dask_diag.views.assets import text_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
-from dask_diag.views.plots.tasks.pins import (
-    CRITICAL_OUTLINES,
-    CRITICAL_PATH,
-    OUTLINES,
-    PATH,
-    RECTANGLES,
-)
+from dask_diag.views.page import page_of, page_without_figures, policy_of, script
+from dask_diag.views.plots.tasks import CRITICAL_OUTLINES, CRITICAL_PATH, OUTLINES, PATH, RECTANGLES
 from dask_diag.views.report.components import Figure, Fold, Grid, Lanes, Part, Pinned, Wide
-from dask_diag.views.report.critical_path import CriticalPath
-from dask_diag.views.report.exports import Exports, exports_of
 from dask_diag.views.report.figures import SHADES, WORKERS, Figures
-from dask_diag.views.report.function_table import FunctionTable
+from dask_diag.views.report.functions import FunctionTable
 from dask_diag.views.report.header import Head, head, when
-from dask_diag.views.report.sections import SECTIONS
-from dask_diag.views.report.tasks import LONGEST_TASKS
+from dask_diag.views.report.plots import CriticalPath
+from dask_diag.views.report.sections import LONGEST_TASKS, SECTIONS
 from dask_diag.views.sources import Sources, recording_of
-from dask_diag.views.theme.page import page_of, page_without_figures, policy_of, script
 
-__all__ = ["MadeSection", "made_section", "rendered", "report", "report_page", "write_report"]
+_UNSAVED = "recording.diag"
+_OF_TASKS = {
+    "perfetto": "tasks and dependencies, for ui.perfetto.dev",
+    "csv": "tasks, all columns as measured",
+    "parquet": "the same, for pandas and other readers",
+}
+_OF_SAMPLES = {
+    "speedscope": "sampled stacks, for speedscope.app",
+    "collapsed": "sampled stacks, one in a line",
+}
+_OF_EVERYTHING = {"json": "all tables and findings"}
+
+
+class Exports(NamedTuple):
+    """What the menu of a report offers.
+
+    Attributes
+    ----------
+    name : str
+        What files that are saved from the page begin with.
+    tasks : int
+        How many the recording has; the page may have less.
+    commands : list of (str, str, str)
+        A format, what it is for, and the command line that writes it.
+    is_saved : bool
+        Whether the name of the recording's file is known.
+    """
+
+    name: str
+    tasks: int
+    commands: list[tuple[str, str, str]]
+    is_saved: bool
+
+
+def exports_of(recording: Recording, file: str | os.PathLike[str] = "") -> Exports:
+    """The menu of a recording's report; `file` is the recording's, empty if it is not known."""
+    name = PurePath(file).name or _UNSAVED
+    # Not an option, and one word of a command line.
+    argument = shlex.quote(f"./{name}" if name.startswith("-") else name)
+    commands = [
+        (format_, purpose, f"dask-diag export {argument} --format {format_}")
+        for format_, purpose in _formats(recording)
+        # What cannot be printed cannot be copied as a command either.
+        if argument.isprintable()
+    ]
+    stem = shown(PurePath(name).stem, 80) if file else "dask-report"
+    return Exports(stem, len(recording.tasks), commands, bool(file))
+
+
+def _formats(recording: Recording) -> Iterator[tuple[str, str]]:
+    if len(recording.tasks):
+        yield from _OF_TASKS.items()
+    if len(recording.samples):
+        yield from _OF_SAMPLES.items()
+    yield from _OF_EVERYTHING.items()
+
 
 _FRAME = "report/report.html"
 _PINNED = {
@@ -57,7 +106,7 @@ _CRITICAL = {
 _MENU = "export"
 
 
-class AnySection(Protocol):
+class _AnySection(Protocol):
     """What a page needs to know of a section; `parts` makes what it shows."""
 
     @property
@@ -238,7 +287,7 @@ def _entries(sections: list[MadeSection]) -> list[tuple[str, list[str]]]:
     return [(title, [section.name for section in group]) for title, group in groups]
 
 
-def made_section(section: AnySection, *arguments: object) -> MadeSection:
+def made_section(section: _AnySection, *arguments: object) -> MadeSection:
     """A section of what it is made of; if it fails, the error in its place."""
     made = MadeSection(
         section.name, section.title, section.is_on_top, section.is_folded, section.entry

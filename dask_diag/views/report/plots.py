@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from math import isnan
+from typing import ClassVar
 
-from dask_diag.analysis.allocations import peak_allocations, peak_snapshots
-from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.source_paths import short_path
-from dask_diag.formatting import count, size
+from dask_diag.analysis.call_tree import short_path
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.memory import peak_allocations, peak_snapshots
+from dask_diag.formatting import amount, count, counted, percent, seconds, size
 from dask_diag.model.recording import Recording
-from dask_diag.views.allocations import TRACING_COST, nearness, point_of
+from dask_diag.views.colors import FunctionColors
+from dask_diag.views.hottest import flame_summary_parts
+from dask_diag.views.lines import TRACING_COST, memory_growth, nearness, point_of
+from dask_diag.views.names import names_of_computations
 from dask_diag.views.plots.cache import measured
-from dask_diag.views.plots.cpu import LIMIT, layers_of_cpu
-from dask_diag.views.plots.flame.summary import flame_summary_parts
-from dask_diag.views.plots.layers import Layer
-from dask_diag.views.plots.process_memory import (
+from dask_diag.views.plots.lines import Layer
+from dask_diag.views.plots.resources import (
     CACHED,
     CHILDREN,
+    LIMIT,
     RESIDENT,
     ProcessMemory,
+    layers_of_cpu,
     limit_in_view,
 )
-from dask_diag.views.plots.tasks.cluster_lanes import marks_in_lanes
-from dask_diag.views.plots.tasks.plot import MOST_RECTANGLES
+from dask_diag.views.plots.tasks import MOST_RECTANGLES, marks_in_lanes
 from dask_diag.views.report.components import (
     Fold,
     Grid,
@@ -37,13 +41,90 @@ from dask_diag.views.report.components import (
     of_first,
     safe,
 )
-from dask_diag.views.report.critical_path import path_switch
 from dask_diag.views.report.figures import Figures, with_one_axis
-from dask_diag.views.summary_lines import memory_growth
 from dask_diag.views.text import Record
-from dask_diag.views.theme.colors import FunctionColors
 
-__all__ = ["cache", "flame", "lines_of_memory", "memory", "timeline"]
+_CHAIN = 200
+
+
+@dataclass(frozen=True)
+class CriticalPath(Part):
+    """The switch that outlines the critical path among the tasks."""
+
+    text: str
+    paths: Sequence[Sequence[int]] = field(repr=False)
+    """Of each computation the numbers of its tasks in the page, in order."""
+    is_on: bool
+    """Whether it is outlined when the page opens."""
+    kind: ClassVar[str] = "critical-path"
+
+
+def path_switch(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """The switch that outlines it, if it is known and short enough to be in the page."""
+    if not len(analysis.recording.dependencies):
+        return
+    paths = figures.critical_paths()
+    tasks = sum(map(len, paths))
+    if 0 < tasks <= MOST_RECTANGLES:
+        text = f"{seconds(analysis.critical_path.length)} in {counted(tasks, 'task')}"
+        yield CriticalPath(text, paths, len(analysis.recording.tasks) <= MOST_RECTANGLES)
+
+
+def longest_chains(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """The critical path."""
+    if not len(analysis.recording.dependencies):
+        yield Text(["No dependencies between tasks were recorded."])
+        return
+    path, recording = analysis.critical_path, analysis.recording
+    computations = recording.computations.computation.tolist()
+    names = dict(zip(computations, names_of_computations(recording), strict=True))
+    yield Grid(
+        "Critical path of each computation",
+        (
+            *("computation", "wall", "critical path", "scheduler CPU", "all tasks", "workers"),
+            "max speedup",
+        ),
+        [
+            (
+                safe(names.get(row["computation"], "computation"), 40),
+                seconds(row["wall"]),
+                seconds(row["length"]),
+                seconds(row["scheduler_cpu"]),
+                seconds(row["work"]),
+                str(row["workers"]),
+                f"{amount(row['max_speedup'])}×",
+            )
+            for row in path.computations.to_dicts()
+        ],
+    )
+    yield Grid(
+        "Functions on it",
+        ("function", "tasks", "time", "share"),
+        [
+            (
+                safe(row["function"], 60),
+                count(row["tasks"]),
+                seconds(row["seconds"]),
+                percent(row["share"]),
+            )
+            for row in path.functions.to_dicts()
+        ],
+    )
+    yield Fold(
+        f"Task by task ({counted(len(path.tasks), 'task')})",
+        [
+            Grid(
+                "In order" + of_first(len(path.tasks), _CHAIN),
+                ("key", "function", "time"),
+                [
+                    (safe(row["key"]), safe(row["function"], 60), seconds(row["seconds"]))
+                    for row in path.tasks.rows(slice(_CHAIN)).to_dicts()
+                ],
+                texts=2,
+            )
+        ],
+    )
+
 
 _FUNCTIONS = 20
 _LANES = (
@@ -215,6 +296,7 @@ def _file(row: Record) -> str:
 
 
 def bounded(bound: str, growth: float) -> str:
+    """A growth of memory as text, marked where it is an upper bound."""
     return f"≤ {size(growth)}" if bound == "upper" and not isnan(growth) else size(growth)
 
 

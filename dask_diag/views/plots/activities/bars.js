@@ -1,6 +1,6 @@
 // Lays the bars of the activities out, for the functions and the unit that are chosen.
 //
-// Here are only functions of numbers; bars.py says what these are, activities.js draws the bars.
+// Here are only functions of numbers; activities.py says what these are, activities.js draws the bars.
 
 import {count, percent, quantity, seconds, short_quantity} from "../../formatting.js"
 

@@ -21,7 +21,7 @@ const MOST_NAMES = 4
 const LEAST_NAMED = 0.0005          // of the time: less is 0%
 
 // Of each lane its image from a time on, of so many pixels. `colors` are those of functions, `free` is
-// what free_time.py has of the time without a task.
+// what tasks.py has of the time without a task.
 export function images_of(tasks, spans, from, per_pixel, [width, height], models) {
     const {colors, off_cpu_color, free} = models
     const looks = {

@@ -1,0 +1,352 @@
+"""All that is known of a recording, each fact computed when it is first used, and once.
+
+A summary, a report and the findings use the same facts. The sweep over the workers' time, the
+critical path and the division of waits take most of the time of a report; each is done once.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dask_diag.analysis import step_functions
+from dask_diag.analysis.activities import cells, seconds_by_activity
+from dask_diag.analysis.cpu import (
+    ThreadGroup,
+    cpu_of_children,
+    cpu_of_scheduler,
+    cpu_outside_tasks,
+    thread_groups,
+)
+from dask_diag.analysis.critical_path import CriticalPath, critical_path
+from dask_diag.analysis.functions import by_function
+from dask_diag.analysis.intervals import counts_by, rows_by
+from dask_diag.analysis.memory import MemoryHeadroom, memory_headroom, memory_usage
+from dask_diag.analysis.occupancy import Occupancy, occupancies
+from dask_diag.analysis.phases import phases
+from dask_diag.analysis.simulation.change import Changes
+from dask_diag.analysis.simulation.simulate import Simulator
+from dask_diag.analysis.simulation.work import Simulation
+from dask_diag.analysis.waits import waits
+from dask_diag.analysis.wall_time import wall_time
+from dask_diag.columns import FloatArray
+from dask_diag.errors import DiagnosticError
+from dask_diag.formatting import count
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+REPLAYED_WITHIN = 0.1
+"""Share of the time of computations by which the replay of a cluster may differ from it."""
+_ROUNDING = 1e-9
+_BESIDE_TASKS = 5.0
+"""Times what was calibrated that hooks may take for real tasks: these empty the caches of a
+processor, and threads wait for each other. `benchmarks.switched` finds two to three times."""
+_WITH_EFFECTS = 1.5
+"""Times what was measured that profilers may cost: what runs next finds other things in the caches,
+and collects the garbage. An allowance: with both factors the bound holds in tests."""
+MOST_SIMULATED = 4_000_000
+"""Tasks of all simulations for findings together: ten seconds. Beyond them are upper bounds."""
+
+
+class Analysis:
+    """The facts of a recording."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+
+    @cached_property
+    def occupancies(self) -> list[Occupancy]:
+        """How many workers were busy, blocked or idle, of each computation."""
+        return occupancies(self.recording)
+
+    @cached_property
+    def activities(self) -> dict[str, float]:
+        """Worker-seconds of each activity, the largest first; `cells` has labels, too."""
+        return seconds_by_activity(self.recording, self.occupancies)
+
+    @cached_property
+    def wall_time(self) -> Table:
+        """The wall time, divided among phases and, while tasks ran, among activities."""
+        return wall_time(self.recording, self.activities, self.occupancies)
+
+    @cached_property
+    def phases(self) -> Table:
+        """The wall time of each phase."""
+        return phases(self.recording)
+
+    @cached_property
+    def cells(self) -> Table:
+        """All activities, by function and worker, in every unit."""
+        return cells(self.recording, self.occupancies)
+
+    @cached_property
+    def functions(self) -> Table:
+        """What the tasks of each function took, the longest first."""
+        return by_function(self.recording)
+
+    @cached_property
+    def waits(self) -> Table:
+        """What tasks waited for, by activity; no rows if waits were not recorded."""
+        return waits(self.recording, by="activity")
+
+    @cached_property
+    def seconds_waited(self) -> dict[str, float]:
+        """The seconds of `waits`."""
+        return {row["activity"]: row["seconds"] for row in self.waits.to_dicts()}
+
+    @cached_property
+    def critical_path(self) -> CriticalPath:
+        """The critical path of each computation."""
+        return critical_path(self.recording)
+
+    @cached_property
+    def simulator(self) -> Simulator:
+        """Predicts the wall time with changes."""
+        return Simulator(self.recording)
+
+    def seconds_saved(self, **changes: Unpack[Changes]) -> float:
+        """How many seconds shorter the program is with a change, by the simulator.
+
+        Both walls are simulated, so what the simulator misses is missing in both. Where
+        computations overlap it is a part of `computing`, not of `wall`. NaN if it is not simulated:
+        dependencies are damaged, `MOST_SIMULATED` tasks have been simulated, sizes of results are
+        not known for processes, a cluster's replay differs from what was measured, or its programs
+        and pools would be taken from its CPUs. The arguments are those of `simulate`.
+        """
+        of_cpus = changes.get("idle_machine") or changes.get("idle_pools")
+        if not self._may_simulate() or (self.on_cluster and of_cpus):
+            return math.nan
+        try:
+            recorded = self.simulator.simulate()
+            if not self._may_simulate(**changes) or not self._is_true(recorded):
+                return math.nan
+            return recorded.seconds - self.simulator.simulate(**changes).seconds
+        except DiagnosticError:
+            return math.nan
+
+    def _is_true(self, recorded: Simulation) -> bool:
+        # On a cluster memory may matter, other clients, or that only some workers may run a task.
+        return not self.on_cluster or abs(recorded.error) <= REPLAYED_WITHIN * self.computing
+
+    def _may_simulate(self, **changes: Unpack[Changes]) -> bool:
+        """Whether it takes no more than seconds. What was simulated before takes no time."""
+        tasks = self.simulator.facts.tasks_replayed + len(self.recording.tasks)
+        return tasks <= MOST_SIMULATED or self.simulator.is_simulated(**changes)
+
+    @cached_property
+    def chunks(self) -> tuple[int, int]:
+        """How many tasks of a function could be one, and for how many workers they are."""
+        if len(self.recording.tasks) <= MOST_SIMULATED:
+            return self.simulator.chunks()
+        tasks = int(counts_by(self.recording.tasks.function).max(initial=0))
+        return tasks, max(1, round(self.workers))
+
+    def waits_of_tasks(self, activity: str) -> FloatArray:
+        """The seconds of a wait, task by task; without recorded waits, all seconds off a CPU."""
+        if self.seconds_waited:
+            return self.simulator.by_task(activity)
+        return np.nan_to_num(self.recording.tasks.thread_noncpu)
+
+    @cached_property
+    def memory_usage(self) -> Table:
+        """What memory was sampled while the tasks of each function ran."""
+        return memory_usage(self.recording)
+
+    @cached_property
+    def memory_headroom(self) -> MemoryHeadroom:
+        """For how many times as many tasks at once there is memory."""
+        return memory_headroom(self.recording)
+
+    @cached_property
+    def cached_levels(self) -> tuple[dict[str, step_functions.Level], step_functions.Level]:
+        """The cached results of each function over time, and those of all."""
+        return step_functions.cached_levels(self.recording)
+
+    @cached_property
+    def task_seconds(self) -> FloatArray:
+        """How long each task took; 0 if that is not known."""
+        tasks = self.recording.tasks
+        return np.nan_to_num(tasks.stop - tasks.start)
+
+    @cached_property
+    def in_tasks(self) -> float:
+        """Worker-seconds of all tasks."""
+        return float(self.task_seconds.sum())
+
+    @cached_property
+    def cpu_in_tasks(self) -> float:
+        """CPU seconds of all tasks."""
+        return float(np.nansum(self.recording.tasks.thread_cpu))
+
+    @cached_property
+    def off_cpu_in_tasks(self) -> float:
+        """Seconds off the CPU of all tasks of which they are known."""
+        return float(np.nansum(self.recording.tasks.thread_noncpu))
+
+    @cached_property
+    def cpu_outside_tasks(self) -> float:
+        """CPU seconds of threads that are neither a task's nor the scheduler's; NaN if unknown."""
+        return cpu_outside_tasks(self.recording)
+
+    @cached_property
+    def thread_groups(self) -> list[ThreadGroup]:
+        """The CPU of groups of threads, those with most first; empty if it is not known."""
+        return thread_groups(self.recording)
+
+    @cached_property
+    def cpu_of_own_threads(self) -> float:
+        """CPU seconds of the profilers' threads; NaN if not known."""
+        own = [group for group in self.thread_groups if group.kind == "dask_diag"]
+        known = _known_sum(self.recording.computations.own_threads_cpu)
+        if not math.isnan(known):
+            # Those of worker processes are known by computation only.
+            return known + sum(group.cpu for group in own if group.processes)
+        return sum(group.cpu for group in own) if self.thread_groups else math.nan
+
+    @property
+    def cpu_of_task_hooks(self) -> float:
+        """CPU seconds of the profilers' hooks for tasks, about; NaN if not known of any."""
+        return _known_sum(self.recording.computations.hooks_cpu)
+
+    @property
+    def cpu_at_ends(self) -> float:
+        """CPU seconds of the profilers' hooks as computations started and ended; NaN if unknown."""
+        return _known_sum(self.recording.computations.ends_cpu)
+
+    @property
+    def cpu_of_hooks(self) -> float:
+        """CPU seconds of the profilers' hooks, about; NaN if not known of any computation."""
+        return _known_sum(np.array([self.cpu_of_task_hooks, self.cpu_at_ends]))
+
+    @property
+    def share_of_task_hooks(self) -> float:
+        """The share of the wall that hooks may have added while tasks ran; 0 if it is not known."""
+        hooks = float(np.nan_to_num(self.cpu_of_task_hooks))
+        return min(1.0, hooks / self.wall) if self.wall else 0.0
+
+    @property
+    def most_cpu_of_profilers(self) -> float:
+        """CPU seconds that profilers added, at most; 0 for unknown parts."""
+        measured = np.nansum([self.cpu_at_ends, self.cpu_of_own_threads])
+        calibrated = np.nan_to_num(self.cpu_of_task_hooks)
+        return float(_WITH_EFFECTS * measured + _BESIDE_TASKS * calibrated)
+
+    @property
+    def share_of_profilers(self) -> float:
+        """The share of the wall that profilers may have added, at most; 0 for unknown parts."""
+        # While computations overlap what is done for one keeps all from going on.
+        return min(1.0, self.most_cpu_of_profilers / self.called) if self.called else 0.0
+
+    @property
+    def known_cpu_outside_tasks(self) -> float:
+        """The same, never negative; 0 if it is not known."""
+        return max(float(np.nan_to_num(self.cpu_outside_tasks)), 0.0)
+
+    @cached_property
+    def cpu_of_scheduler(self) -> float:
+        """CPU seconds of the threads that called the scheduler."""
+        return cpu_of_scheduler(self.recording)
+
+    @cached_property
+    def cpu_of_children(self) -> float:
+        """CPU seconds of programs that tasks started; 0 if it is not known."""
+        return cpu_of_children(self.recording) / self.overlap
+
+    @cached_property
+    def computing(self) -> float:
+        """Seconds in which at least one computation ran."""
+        return step_functions.seconds_computing(self.recording.computations)
+
+    @cached_property
+    def called(self) -> float:
+        """Seconds in which at least one computation ran, or its graph was prepared."""
+        return step_functions.seconds_called(self.recording.computations)
+
+    @cached_property
+    def wall(self) -> float:
+        """Seconds of all computations, added up."""
+        return sum(occupancy.wall for occupancy in self.occupancies)
+
+    @cached_property
+    def overlap(self) -> float:
+        """Computations that ran at once, on average: what each lost passed for all of them."""
+        return self.wall / self.called if self.called > 0 else 1.0
+
+    @property
+    def added_up(self) -> str:
+        """What to say of seconds of computations that are more than passed, as these overlap."""
+        if self.wall <= self.called * (1 + _ROUNDING):
+            return ""
+        return f" of {count(len(self.recording.computations))} computations, added up"
+
+    @cached_property
+    def available(self) -> float:
+        """Worker-seconds of all computations: wall time times workers."""
+        return sum(occupancy.worker_seconds for occupancy in self.occupancies)
+
+    @cached_property
+    def occupied(self) -> float:
+        """Worker-seconds in which a task ran or was moved, or may have."""
+        return sum(o.seconds(o.busy) + o.seconds(o.unknown) for o in self.occupancies)
+
+    @property
+    def workers(self) -> float:
+        """Workers, on average over time."""
+        return self.available / self.wall if self.wall else 1.0
+
+    @cached_property
+    def busy_wall(self) -> float:
+        """Seconds in which at least one task ran."""
+        return self._seconds_with_more_than(0)
+
+    @property
+    def at_once(self) -> float:
+        """How many tasks ran at once, on average over the time in which any did."""
+        return self.in_tasks / self.busy_wall if self.busy_wall else 0.0
+
+    @cached_property
+    def share_at_once(self) -> float:
+        """In what share of the time in which any task ran, several did."""
+        return self._seconds_with_more_than(1) / self.busy_wall if self.busy_wall else 0.0
+
+    @cached_property
+    def cpus(self) -> int:
+        """CPUs that the computing process may use."""
+        return int(self.recording.computations.cpus.max(initial=1))
+
+    @cached_property
+    def schedulers(self) -> set[str]:
+        """The kinds of scheduler that ran computations."""
+        return set(self.recording.computations.scheduler.tolist())
+
+    @cached_property
+    def on_cluster(self) -> bool:
+        """Whether a cluster ran computations: all of them or some."""
+        return "distributed" in self.schedulers
+
+    @cached_property
+    def cpus_for_tasks(self) -> float:
+        """CPUs that tasks could use; infinite on a cluster of which they are not known."""
+        if not self.on_cluster:
+            return self.cpus
+        workers = self.recording.workers
+        workers = workers.rows(~workers.address.where(""))
+        # Workers of a host share its CPUs.
+        hosts = rows_by(workers.host)
+        cpus = [int(workers.cpus[rows].max()) for rows in hosts.values()]
+        return float(sum(cpus)) if cpus and min(cpus) > 0 else math.inf
+
+    def _seconds_with_more_than(self, tasks: int) -> float:
+        return sum(float(np.diff(o.times)[o.busy > tasks].sum()) for o in self.occupancies)
+
+
+def _known_sum(seconds: FloatArray) -> float:
+    """The sum of those that are known; NaN if none is."""
+    return math.nan if np.isnan(seconds).all() else float(np.nansum(seconds))

@@ -1,1 +1,0 @@
-"""From what was captured to the tables of a Recording: at the end, or incrementally."""

@@ -1,1 +1,0 @@
-"""Capture on a cluster of distributed: see ``ARCHITECTURE.rst``."""

@@ -1,0 +1,398 @@
+"""Sizes of results and of the data in a graph."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, islice
+from sys import getsizeof
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType
+from typing import Any, Protocol, TypeVar
+
+from dask_diag.hooks.stack import Graph, SchedulerState, contents_of_node, is_node, is_node_type
+
+UNKNOWN = float("nan")
+"""The size of a result that is not known: this object, and no other NaN."""
+
+_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, bytearray))
+_SAMPLE = 10
+"""Items of a long collection or column of objects that are measured in place of all."""
+_DEEPEST = 4
+"""Collections inside each other that are looked into."""
+_GC_HEADER = getsizeof({}) - {}.__sizeof__()
+"""What Python needs for a dict besides; plain values have none."""
+
+
+class _Dtype(Protocol):
+    """What the types of the items of arrays say of themselves."""
+
+    hasobject: bool
+
+
+class _Result(Protocol):
+    """What results say of themselves, each kind some of it: that it is there has been looked at."""
+
+    array: _Result
+    codes: Sequence[_Result]
+    dtype: _Dtype
+    flat: Sequence[object]
+    index: _Result
+    levels: Sequence[_Result]
+    nbytes: int
+    ndim: int
+    size: int
+
+    def __dask_graph__(self) -> object: ...
+    def __getitem__(self, items: slice) -> Sequence[object]: ...
+    def __iter__(self) -> Iterator[object]: ...
+    def __len__(self) -> int: ...
+    def items(self) -> Iterable[tuple[object, _Result]]: ...
+    def values(self) -> Iterable[_Result]: ...
+
+
+Measure = Callable[[_Result, int], float]
+
+
+class ResultSizes:
+    """Measures results in bytes, as they are in memory.
+
+    Numbers, texts, arrays and tables say how large they are; of long collections, and of columns of
+    objects, some items are measured. Of everything else the size is not known. No result is
+    pickled, copied or retained, and no iterator is advanced.
+
+    Attributes
+    ----------
+    unknown : dict
+        How many results had no known size, by the name of their type.
+    of_rows : array of float
+        The sizes of the results of a computation's rows, where they are added.
+    add : callable
+        Adds the size of the next row's result.
+    are_integers : bool
+        Whether all sizes that are known are whole numbers: they always are.
+    """
+
+    __name__ = "nbytes"
+    are_integers = True
+
+    def __init__(self) -> None:
+        self.unknown: dict[str, int] = {}
+        self.of_rows = array("d")
+        self.add = self.of_rows.append
+        # Each profiler has its own, so that the program's types are freed with it.
+        self._measures: dict[type, Measure] = {}
+
+    def __call__(self, result: object) -> float:
+        """The same as `size_of`, and counted if it is not known."""
+        size = self.size_of(result)
+        if size is UNKNOWN:
+            self.count_unknown(result)
+        return size
+
+    def measured_or_counted(self, size: float | None, result: object) -> float:
+        """The size of a result that was not measured yet; or, if it is not known, counted now."""
+        if size is None:
+            return self(result)
+        self.count_unknown(result)
+        return size
+
+    def size_of(self, result: object) -> float:
+        """The bytes of a result, or `UNKNOWN`. It may be called on any thread."""
+        kind = type(result)
+        if kind in _PLAIN:
+            return result.__sizeof__()
+        try:
+            measure = self._measures.get(kind)
+            if measure is None:
+                measure = self._measures[kind] = _measure_of(kind)
+            if measure is _size_of_numpy_array and not result.dtype.hasobject:  # type: ignore[attr-defined]
+                return result.nbytes  # type: ignore[attr-defined, no-any-return]
+            # A call of `cast` would be made for each result.
+            size = measure(result, 0)  # type: ignore[arg-type]
+            # No NaN is equal to itself.
+            if size == size:  # noqa: PLR0124
+                return size
+        except Exception:
+            # What it says of itself is no size, or it changes just now.
+            pass
+        return UNKNOWN
+
+    def count_unknown(self, result: object) -> None:
+        """Count a result of no known size, on the thread of the scheduler."""
+        kind = type(result).__qualname__
+        self.unknown[kind] = self.unknown.get(kind, 0) + 1
+
+
+def _measure_of(kind: type) -> Measure:
+    """How values of a type are measured."""
+    if kind in _SIZE_OF:
+        return _SIZE_OF[kind]
+    if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
+        # Results of reductions are dicts of arrays: to find out again what each of them is would
+        # take longer than to measure it.
+        return _SIZE_OF.setdefault(kind, _size_of_numpy_array)
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        # A namedtuple, as functions of numpy.linalg return.
+        return _size_of_sequence
+    if kind.__module__.partition(".")[0] == "pandas" and hasattr(kind, "memory_usage"):
+        return _size_of_table
+    if hasattr(kind, "__dask_graph__"):
+        return _size_unless_lazy
+    return _size_of_array if hasattr(kind, "nbytes") else _no_size
+
+
+def _no_size(value: _Result, depth: int) -> float:
+    return UNKNOWN
+
+
+def _size_of_plain(value: _Result, depth: int) -> int:
+    return getsizeof(value)
+
+
+def _size_of_numpy_array(value: _Result, depth: int) -> float:
+    """The same as `_size_of_array` in fewer steps: most results of tasks are such arrays."""
+    return _size_of_array(value, depth) if value.dtype.hasobject else value.nbytes
+
+
+def _size_of_array(value: _Result, depth: int) -> float:
+    size = int(value.nbytes)
+    if getattr(getattr(value, "dtype", None), "hasobject", False):
+        count = int(value.size)
+        return size + _size_of_items(value.flat[:: _step(count)], count, depth)
+    return size
+
+
+def _size_unless_lazy(value: _Result, depth: int) -> float:
+    """A collection of dask's says how large it is once computed; others may hold one, or not."""
+    return UNKNOWN if value.__dask_graph__() is not None else int(value.nbytes)
+
+
+def _size_of_sequence(value: _Result, depth: int) -> float:
+    count = len(value)
+    return getsizeof(value) + _size_of_items(value[:: _step(count)], count, depth)
+
+
+def _size_of_set(value: _Result, depth: int) -> float:
+    return getsizeof(value) + _size_of_items([*islice(value, _SAMPLE)], len(value), depth)
+
+
+def _size_of_dict(value: _Result, depth: int) -> float:
+    count = len(value)
+    if count > _SAMPLE or depth >= _DEEPEST:
+        items = [*chain.from_iterable(islice(value.items(), _SAMPLE))]
+        return getsizeof(value) + _size_of_items(items, 2 * count, depth)
+    # Results of reductions are such dicts. Between real tasks each call that is not made saves
+    # half a microsecond, and one of `getsizeof`, which says the same, a whole one.
+    total: float = value.__sizeof__() + _GC_HEADER
+    for name, item in value.items():
+        kind = type(item)
+        measure = _SIZE_OF.get(kind) or _measure_of(kind)
+        if measure is _size_of_numpy_array and not item.dtype.hasobject:
+            total += item.nbytes
+        else:
+            total += measure(item, depth + 1)
+        if type(name) in _PLAIN:
+            total += name.__sizeof__()
+        else:
+            total += _size_of_items([name], 1, depth)
+    return total
+
+
+def _size_of_table(value: _Result, depth: int) -> float:
+    """The columns of a pandas object, and its index."""
+    index = getattr(value, "index", None)
+    if index is None:
+        return _size_of_index(value, depth)
+    columns = [value] if value.ndim == 1 else [column for _, column in value.items()]
+    return _size_of_index(index, depth) + sum(_size_of_column(column, depth) for column in columns)
+
+
+def _size_of_index(index: _Result, depth: int) -> float:
+    levels = getattr(index, "levels", None)
+    if levels is None:
+        return _size_of_column(index, depth)
+    # Its own `nbytes` would first make a table of all its values.
+    return sum(_size_of_column(level, depth) for level in levels) + sum(
+        int(codes.nbytes) for codes in index.codes
+    )
+
+
+def _size_of_column(column: _Result, depth: int) -> float:
+    size = int(column.nbytes)
+    dtype = column.dtype
+    if getattr(dtype, "hasobject", False) or getattr(dtype, "storage", "") == "python":
+        count = len(column)
+        return size + _size_of_items(column.array[:: _step(count)], count, depth)
+    return size
+
+
+def _size_of_items(sample: Sequence[object], count: int, depth: int) -> float:
+    """The size of so many items, of which these are some."""
+    if not count:
+        return 0
+    if depth >= _DEEPEST:
+        return UNKNOWN
+    total: float = 0
+    for item in sample:
+        kind = type(item)
+        if kind in _PLAIN:
+            total += item.__sizeof__()
+        else:
+            measure = _SIZE_OF.get(kind) or _measure_of(kind)
+            total += measure(item, depth + 1)  # type: ignore[arg-type]
+    return total if len(sample) == count else round(total * count / len(sample))
+
+
+def _step(count: int) -> int:
+    """Which items of so many to take, for a sample from all over them."""
+    return max(1, -(-count // _SAMPLE))
+
+
+_SIZE_OF: dict[type, Measure] = {
+    **dict.fromkeys(_PLAIN, _size_of_plain),
+    **dict.fromkeys((list, tuple), _size_of_sequence),
+    **dict.fromkeys((set, frozenset), _size_of_set),
+    dict: _size_of_dict,
+}
+
+
+Item = TypeVar("Item")
+
+_MOST_DATA, _MOST_TASKS = 200, 50
+"""How many are looked at in place of all, from all over the graph: a task takes some 20 µs."""
+_DEEPEST_IN_GRAPH = 8
+"""Tasks, functions and collections inside each other that are looked into."""
+_IN_MEMORY = frozenset({"builtins", "collections", "numpy", "pandas", "pyarrow"})
+"""Packages whose objects hold the bytes that they say they have. Others may refer to a file."""
+
+
+def bytes_in_graph(dsk: Graph, state: SchedulerState) -> float:
+    """The bytes of the data that tasks are given, each time that one is.
+
+    What is of no known size is left out, such as objects of the program's own classes. Of a large
+    graph it is an estimate, from some of its data and tasks. Nothing is copied or pickled.
+
+    Parameters
+    ----------
+    dsk, state
+        The graph and the scheduler's state before the first task.
+    """
+    dependents, data = state.get("dependents", {}), state.get("cache", {})
+    sizes = _Sizes()
+
+    def of_data(key: object) -> float:
+        return sizes.of(data[key]) * len(dependents.get(key, ()))
+
+    def of_task(key: object) -> float:
+        # Data in the graph are counted with the tasks that depend on them.
+        return 0.0 if key in data else sizes.of(dsk[key])
+
+    in_tasks = _sum_over(dsk, len(dsk), _MOST_TASKS, of_task)
+    return in_tasks + _sum_over(data, len(data), _MOST_DATA, of_data)
+
+
+def _sum_over(
+    items: Iterable[Item], count: int, most: int, measure: Callable[[Item], float]
+) -> float:
+    """The sum over all items, from some of them."""
+    some = [*islice(items, 0, None, max(1, -(-count // most)))]
+    return sum(map(measure, some)) * count / max(len(some), 1)
+
+
+class _Sizes:
+    """Measures what is pickled with a task.
+
+    What many tasks have in common, such as their function, is looked into once: a graph holds it
+    while it is measured, so that no other object has its ``id()``.
+    """
+
+    def __init__(self) -> None:
+        self._size_of = ResultSizes().size_of
+        self._known: dict[int, float] = {}
+        # By type, as `isinstance` asks the value itself, which may be any object.
+        self._measures: dict[type, Callable[[Any, int], float]] = {
+            FunctionType: self._of_function,
+            dict: self._of_dict,
+            partial: self._of_partial,
+            MethodType: self._of_method,
+            BuiltinMethodType: self._of_method,
+        }
+
+    def of(self, value: object, depth: int = 0) -> float:
+        """Of a value, or of the data that a task or a function refers to."""
+        kind = type(value)
+        measure = self._measures.get(kind)
+        if measure is None:
+            measure = self._measures[kind] = self._measure_of(kind)
+        if measure is _of_others or depth > _DEEPEST_IN_GRAPH:
+            return 0.0
+        known = self._known.get(id(value))
+        if known is None:
+            # It may refer to itself.
+            self._known[id(value)] = 0.0
+            known = self._known[id(value)] = measure(value, depth)
+        return known
+
+    def _measure_of(self, kind: type) -> Callable[[Any, int], float]:
+        if kind.__module__.partition(".")[0] in _IN_MEMORY:
+            return self._of_data
+        return self._of_node if is_node_type(kind) else _of_others
+
+    def _of_data(self, value: object, depth: int) -> float:
+        size = self._size_of(value)
+        # NaN, which is not known, is not more.
+        return size if size > 0 else 0.0
+
+    def _of_dict(self, value: dict[object, object], depth: int) -> float:
+        first = next(iter(value.values()), None)
+        # The tasks of a fused one are such a dict.
+        return (
+            self._of_all(value.values(), depth) if is_node(first) else self._of_data(value, depth)
+        )
+
+    def _of_partial(self, value: partial[object], depth: int) -> float:
+        return self._of_all((value.func, *value.args, *value.keywords.values()), depth)
+
+    def _of_method(self, value: MethodType, depth: int) -> float:
+        return self.of(value.__self__, depth + 1)
+
+    def _of_node(self, value: object, depth: int) -> float:
+        return self._of_all(contents_of_node(value), depth)
+
+    def _of_function(self, function: FunctionType, depth: int) -> float:
+        return self._of_all(_contents_of_function(function), depth)
+
+    def _of_all(self, values: Iterable[object], depth: int) -> float:
+        total = 0.0
+        for value in values:
+            total += self.of(value, depth + 1)
+        return total
+
+
+def _of_others(value: object, depth: int) -> float:
+    """Objects of the program's own classes have no known size."""
+    return 0.0
+
+
+def _contents_of_function(function: FunctionType) -> Iterator[object]:
+    """What a function refers to, if it is pickled by value: of modules there is only the name."""
+    if function.__module__ != "__main__" and "<" not in function.__qualname__:
+        return
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            # It has no value yet.
+            continue
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+    for name in _names_in(function.__code__):
+        if name in function.__globals__:
+            yield function.__globals__[name]
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """The names that code may read from its module, that of functions inside it included."""
+    inside = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return {*code.co_names}.union(*map(_names_in, inside))

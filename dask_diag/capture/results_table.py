@@ -1,0 +1,331 @@
+"""The tables of cached results and of allocations."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_diag.capture.chunks import Increment
+from dask_diag.capture.computation import ComputationSnapshot
+from dask_diag.capture.tasks_table import keys_and_functions_of, numbers_of
+from dask_diag.capture.workers_table import constant
+from dask_diag.columns import Categorical, FloatArray, IntArray, PrefixStrings
+from dask_diag.formatting import counted
+from dask_diag.model import tables
+from dask_diag.model.table import NO_ROWS, Table, stack
+from dask_diag.model.tables import Allocations as AllocationsTable
+from dask_diag.system.allocations import Allocations
+from dask_diag.system.code import parsed
+from dask_diag.system.secrets import redacted_source
+
+_FEW_NAMES = 200
+"""Names of keys that need not be dropped: to have them costs less than to look for them."""
+_NONE: IntArray = np.zeros(0, np.int64)
+
+ResultsOfComputation = tuple[ComputationSnapshot, Sequence[float]]
+"""A computation, and the size of the result of each of its rows."""
+
+
+class NewResults(NamedTuple):
+    """Results that came one after the other, a row each.
+
+    Attributes
+    ----------
+    columns : Table
+        Sizes as ``metric``, when they came as ``start``, and what else there is of them.
+    dependents : array of int
+        How many tasks depend on each of them before it is released; 0 if it never is.
+    counts, depends_on : array of int
+        On how many results the task of each depended; and the rows, in the whole computation, of
+        these.
+    """
+
+    columns: Table
+    dependents: IntArray
+    counts: IntArray
+    depends_on: IntArray
+
+    @classmethod
+    def of(
+        cls,
+        columns: Table,
+        sizes: Sequence[float],
+        collected: FloatArray,
+        dependents: Sequence[int],
+        dependencies: tuple[Sequence[int], Sequence[int]],
+    ) -> NewResults:
+        """The first results of some rows, as many as have a size.
+
+        Parameters
+        ----------
+        columns : Table
+            What else there is of each result.
+        sizes, collected, dependents
+            Of each row; `dependents` as `TaskRows` has them.
+        dependencies : tuple of (sequence of int, sequence of int)
+            On how many rows each row depends, if one does, and on which.
+        """
+        count = len(sizes)
+        counts = np.zeros(count, np.int64)
+        counts[: len(dependencies[0])] = dependencies[0][:count]
+        others = {name: columns[name][:count] for name in columns.columns}
+        return cls(
+            Table({**others, "metric": np.array(sizes, float), "start": collected[:count]}),
+            np.array(dependents[:count], np.int64),
+            counts,
+            np.array(dependencies[1][: int(counts.sum())], np.int64),
+        )
+
+
+class CachedResults:
+    """The results of one computation that are cached while it runs.
+
+    Attributes
+    ----------
+    columns : Table
+        Those of the results that are cached now, in the order in which they came.
+    """
+
+    def __init__(self) -> None:
+        self.columns: Table = NO_ROWS
+        self._count = 0
+        # Of each that is cached: its row among all, and how many tasks are to come that depend on
+        # it.
+        self._rows, self._to_come = _NONE, _NONE
+
+    def add(self, new: NewResults) -> Table:
+        """Add those that came next; returns the ones released by then, with ``stop``, in order."""
+        count = len(new.columns)
+        if not count:
+            return NO_ROWS
+        columns = stack([self.columns, new.columns]) if len(self.columns) else new.columns
+        rows = np.concatenate([self._rows, np.arange(self._count, self._count + count)])
+        to_come = np.concatenate([self._to_come, new.dependents])
+        self._count += count
+        tasks = np.repeat(np.arange(count), new.counts)
+        # Rows are in order, and what a task depends on is cached until the task is done.
+        at = np.searchsorted(rows, new.depends_on)
+        came = np.bincount(at, minlength=len(rows))
+        last = np.zeros(len(rows), np.int64)
+        # Of several tasks the last one remains.
+        last[at] = tasks
+        is_released = (came > 0) & (came == to_come)
+        released = np.flatnonzero(is_released)
+        released = released[np.argsort(last[released], kind="stable")]
+        result = _stopped(columns.rows(released), new.columns["start"][last[released]])
+        stays = ~is_released
+        self._rows = rows[stays]
+        self._to_come = np.where(to_come, to_come - came, 0)[stays]
+        self.columns = columns.rows(stays)
+        return result
+
+    def until(self, now: float) -> Table:
+        """Those that are cached, as if they were released now."""
+        return _stopped(self.columns, np.full(len(self.columns), now))
+
+    def drop_names(self) -> None:
+        """Drop the names of keys, unless results that are cached have them."""
+        keys: PrefixStrings = self.columns["key"] if len(self.columns) else PrefixStrings.of([])
+        if len(keys.heads.values) > 2 * len(keys) + _FEW_NAMES:
+            texts, functions = keys.tolist(), self.columns["function"].tolist()
+            self.columns = Table(
+                {
+                    "key": PrefixStrings.of(texts),
+                    "function": Categorical.of(functions),
+                    "metric": self.columns["metric"],
+                    "start": self.columns["start"],
+                }
+            )
+
+
+def _stopped(columns: Table, stop: FloatArray) -> Table:
+    if not len(columns):
+        return NO_ROWS
+    return Table({**{name: columns[name] for name in columns.columns}, "stop": stop})
+
+
+def table_of(computation: str, results: Table) -> tables.CachedResults:
+    """`Recording.cached_results` of results of one computation."""
+    if not len(results):
+        return tables.CachedResults.empty()
+    return tables.CachedResults(
+        {
+            "key": results["key"],
+            "function": results["function"],
+            "computation": constant(computation, len(results)),
+            "metric": results["metric"],
+            "start": results["start"],
+            "stop": results["stop"],
+        }
+    )
+
+
+def cached_results_table(computations: Iterable[ResultsOfComputation]) -> tables.CachedResults:
+    """`Recording.cached_results` of computations, in the order of release."""
+    parts = [_table_of_all(computation, sizes) for computation, sizes in computations]
+    return stack([*parts, tables.CachedResults.empty()])
+
+
+def _table_of_all(computation: ComputationSnapshot, sizes: Sequence[float]) -> tables.CachedResults:
+    results = results_of(computation, sizes)
+    if not len(results):
+        return tables.CachedResults.empty()
+    keys, functions = keys_and_functions_of(computation.tasks)
+    rows = results["row"]
+    columns = {name: results[name] for name in ("metric", "start", "stop")}
+    return table_of(
+        computation.info.name,
+        Table({"key": keys[rows], "function": functions[rows], **columns}),
+    )
+
+
+def results_of(computation: ComputationSnapshot, sizes: Sequence[float]) -> Table:
+    """The results of a computation, as ``row``, ``metric``, ``start`` and ``stop``.
+
+    Those that were released come in that order, then those that were cached at the end, or are now.
+    """
+    tasks = computation.tasks
+    collected = numbers_of(tasks)[5]
+    # Tasks in flight come last.
+    count = min(len(sizes), int((~np.isnan(collected)).sum()))
+    if not count:
+        return NO_ROWS
+    new = NewResults.of(
+        Table({"row": np.arange(count)}),
+        sizes[:count],
+        collected,
+        tasks.dependents,
+        (tasks.dependencies.counts, tasks.dependencies.rows),
+    )
+    results, stop = CachedResults(), computation.info.stop
+    released = results.add(new)
+    cached = results.until(perf_counter() if stop is None else stop)
+    return stack([part for part in (released, cached) if len(part)])
+
+
+_MOST_LINES = 50
+_SMALLEST = 100e3
+"""Bytes: to read and mask the source of a line takes long, so it has to be worth it."""
+_LONGEST_LINE = 200
+
+
+class _Row(NamedTuple):
+    label: str
+    function: str
+    file: str
+    line: int
+    code: str
+    bytes: int
+    blocks: int
+    snapshot: Allocations
+
+
+def allocations_table(
+    snapshots: Mapping[str, Allocations | None], with_code: bool
+) -> AllocationsTable:
+    """The table, from the last snapshot of each block by its label."""
+    source = _Source(with_code)
+    rows = [
+        row
+        for label, snapshot in snapshots.items()
+        if snapshot is not None
+        for row in _rows(label, snapshot, source)
+    ]
+
+    def numbers(value: Callable[[_Row], float]) -> np.ndarray:
+        return np.array([value(row) for row in rows], dtype=float)
+
+    return AllocationsTable(
+        {
+            "label": Categorical.of(row.label for row in rows),
+            "time": numbers(lambda row: row.snapshot.time),
+            "function": Categorical.of(row.function for row in rows),
+            "file": Categorical.of(row.file for row in rows),
+            "line": np.array([row.line for row in rows], dtype=np.int64),
+            "code": Categorical.of(row.code for row in rows),
+            "bytes": numbers(lambda row: row.bytes),
+            "blocks": np.array([row.blocks for row in rows], dtype=np.int64),
+            "memory": numbers(lambda row: row.snapshot.memory),
+            "peak": numbers(lambda row: row.snapshot.peak),
+        }
+    )
+
+
+def _rows(label: str, snapshot: Allocations, source: _Source) -> Iterator[_Row]:
+    """The lines with most bytes, and one row for all others."""
+    lines = sorted(snapshot.lines.items(), key=lambda item: -item[1][0])
+    large = sum(size >= _SMALLEST for _, (size, _) in lines[:_MOST_LINES])
+    for (file, line, name), amounts in lines[:large]:
+        function, code = (name, "") if name else source.at(file, line)
+        yield _Row(label, function, file, line, code, *amounts, snapshot)
+    others = [amounts for _, amounts in lines[large:]]
+    if others:
+        size, blocks = map(sum, zip(*others, strict=True))
+        name = f"({counted(len(others), 'other line')})"
+        yield _Row(label, name, "", 0, "", size, blocks, snapshot)
+
+
+class IncrementalAllocations:
+    """The last snapshot so far, while a file is written: each chunk replaces the one before.
+
+    Parameters
+    ----------
+    last : callable
+        Returns the last snapshot.
+    with_code : bool
+    """
+
+    def __init__(self, last: Callable[[], Allocations | None], with_code: bool) -> None:
+        self._last = last
+        self._with_code = with_code
+        self._shown: Allocations | None = None
+        self._table = AllocationsTable.empty()
+
+    def take(self) -> Increment:
+        """All of it is provisional."""
+        last = self._last()
+        if last != self._shown:
+            self._table = allocations_table({"": last}, self._with_code)
+            self._shown = last
+        return {}, {"allocations": self._table}
+
+
+class _Source:
+    """The functions that lines belong to, and the lines, in which what looks secret is masked."""
+
+    def __init__(self, with_code: bool) -> None:
+        self._with_code = with_code
+        self._files: dict[str, tuple[list[tuple[int, int, str]], list[str]]] = {}
+
+    def at(self, file: str, line: int) -> tuple[str, str]:
+        """The function of a line, empty if it is not known, and its code."""
+        if file not in self._files:
+            text = "".join(linecache.getlines(file))
+            # All of the source is masked: what a part of it means depends on the rest.
+            code = redacted_source(text).split("\n") if self._with_code else []
+            self._files[file] = list(_functions(text)), code
+        functions, code = self._files[file]
+        around = [span for span in functions if span[0] <= line <= span[1]]
+        name = max(around)[2] if around else "<module>" if linecache.getlines(file) else ""
+        return name, code[line - 1].strip()[:_LONGEST_LINE] if 0 < line <= len(code) else ""
+
+
+def _functions(text: str) -> Iterator[tuple[int, int, str]]:
+    """First and last line of each function, and its qualified name."""
+    tree = parsed(text)
+    open_nodes: list[tuple[ast.AST, str]] = [] if tree is None else [(tree, "")]
+    while open_nodes:
+        node, before = open_nodes.pop()
+        for child in ast.iter_child_nodes(node):
+            inside = before
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield child.lineno, child.end_lineno or child.lineno, before + child.name
+                inside = f"{before}{child.name}.<locals>."
+            elif isinstance(child, ast.ClassDef):
+                inside = f"{before}{child.name}."
+            open_nodes.append((child, inside))

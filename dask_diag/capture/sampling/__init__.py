@@ -1,1 +1,0 @@
-"""Samples tasks while they run: what they wait for, and their stacks."""

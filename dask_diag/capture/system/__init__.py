@@ -1,1 +1,0 @@
-"""What processes use, and on what machine, from the operating system."""

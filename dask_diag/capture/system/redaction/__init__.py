@@ -1,1 +1,0 @@
-"""Code, configuration and text without what looks like a secret."""

@@ -1,0 +1,602 @@
+"""The wrapper around one task, which measures it in this process or in another one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache
+from math import inf
+from struct import Struct
+from threading import get_ident, get_native_id
+from time import perf_counter, thread_time
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from dask_diag.capture.failures import (
+    NO_FAILURE,
+    Failure,
+    failure_of,
+    passes_errors_on,
+    take_out_own_frames,
+)
+from dask_diag.capture.metrics import (
+    Metered,
+    Metric,
+    Wait,
+    ends_a_task,
+    hear_distributed,
+    hearing,
+    listening,
+    runs_a_task,
+)
+from dask_diag.errors import DiagnosticError
+from dask_diag.hooks.stack import GraphNode, bytes_of_result, bytes_of_task
+from dask_diag.system.code import current_frames
+from dask_diag.system.threads import ThreadCpu, WorkerThreads
+
+if TYPE_CHECKING:
+    from dask_diag.capture.results import ResultSizes
+    from dask_diag.system.periodic import TimeWithoutTicks
+
+
+class Line(NamedTuple):
+    """A line of code; `first` is where its function starts. Functions in C have only a name."""
+
+    name: str
+    file: str = ""
+    line: int = 0
+    first: int = 0
+
+
+StackSample = tuple[float, tuple[Line, ...], float, float, float]
+"""When, which lines (none: not sampled), seconds, CPU seconds, and the number of samples."""
+
+
+# Numbers are packed and keys are marshalled: an object per number would cost memory, and one that
+# holds others time in every later run of the garbage collector.
+ROW = Struct("6d")
+pack_row = ROW.pack
+"""A task's row: submitted, start, stop, thread CPU, what ran it, collected. NaN is not known.
+
+What ran it is a thread's ident, as the worker gave it to the scheduler, or the pid of a worker
+process (see `ComputationInfo.remote_workers`); 0 where the scheduler asks no worker who it is.
+"""
+
+
+def ran_on_of_first(rows: Sequence[bytes]) -> float:
+    """What ran the first task; 0 if there is none, or it is not known."""
+    ran_on: float = ROW.unpack(rows[0])[4] if rows else 0.0
+    return ran_on
+
+
+class Exceptional(NamedTuple):
+    """How a task ended that was not simply done."""
+
+    outcome: str
+    error: str
+    failure: Failure = NO_FAILURE
+
+
+# A failed task returns no result that could carry its measurement, so the exception carries it. It
+# is removed before the user's code sees the exception.
+_ON_EXCEPTION = "_dask_diag_measurement"
+_NAN = float("nan")
+
+T = TypeVar("T")
+
+
+class Receiver(Protocol):
+    """What a measurement is for: the computation whose task it is of."""
+
+    def receive(self, measurement: Measurement, landing: float, landed: float, size: float) -> None:
+        """Record what a worker process measured, as its result of so many bytes lands."""
+
+
+running: dict[int, Receiver] = {}
+"""The computations that are running in this process, by number: where results may land."""
+
+
+_worker_threads = WorkerThreads()
+_joined = perf_counter()
+"""When this process could first run tasks: when it was forked, or imported this module."""
+
+
+def _join() -> None:
+    global _joined
+    _joined = perf_counter()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_join)
+
+
+class RemoteWorker(NamedTuple):
+    """A worker process: its thread that ran tasks, when it joined, and what other threads used."""
+
+    thread: int
+    joined: float
+    threads: tuple[ThreadCpu, ...] = ()
+
+
+class Measurement(NamedTuple):
+    """What a worker in another process sends back with a result.
+
+    `thread` ran the task in the process `pid`, which `joined` when it could first run tasks.
+    `opened` is when it started to rebuild the task and its inputs, `closed` when it had pickled the
+    result; `bytes_in` is what it was sent. `threads` are other threads of the process, with all
+    that they used in this computation, if that is news.
+    """
+
+    computation: int
+    key: Hashable
+    pid: int
+    thread: int
+    joined: float
+    opened: float
+    start: float
+    stop: float
+    closed: float
+    cpu: float
+    bytes_in: float
+    metrics: tuple[Metric, ...]
+    waits: tuple[tuple[str, float, int, str], ...]
+    stacks: tuple[StackSample, ...]
+    fault: str = ""
+    """An error of what was to sample it."""
+    failure: tuple[str, ...] = ()
+    """The message and location of the exception that ended it."""
+    threads: tuple[ThreadCpu, ...] = ()
+
+
+class Transfer:
+    """When one task and its result were on their way between processes, and how large they were.
+
+    Attributes
+    ----------
+    packing, packed : float
+        When the scheduler started and stopped pickling the task with its inputs.
+    opened, start, stop, closed : float
+        When the worker started to rebuild them, started and stopped the task, and had pickled its
+        result.
+    landing, landed : float
+        When the scheduler started and stopped rebuilding the result.
+    bytes_in, bytes_out : float
+        Size of the task with its inputs, and of its result.
+    """
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "closed",
+        "landed",
+        "landing",
+        "opened",
+        "packed",
+        "packing",
+        "start",
+        "stop",
+    )
+
+    def __init__(self, packing: float) -> None:
+        self.packing = packing
+        self.packed = self.opened = self.start = self.stop = self.closed = _NAN
+        self.landing = self.landed = self.bytes_in = self.bytes_out = _NAN
+
+    def is_packed_by(self, time: float) -> None:
+        """Note that it was pickled by then: the earliest time that is noted is the one."""
+        if not self.packed <= time:
+            self.packed = time
+
+    def receive(self, measurement: Measurement) -> None:
+        """Record what the worker measured."""
+        self.opened, self.start = measurement.opened, measurement.start
+        self.stop, self.closed = measurement.stop, measurement.closed
+        self.bytes_in = measurement.bytes_in
+        self.is_packed_by(measurement.opened)
+
+
+class Departure:
+    """Pickled along with a task: notes when the scheduler has pickled it, and the worker starts.
+
+    A pickler keeps what it saves until it is done, and then drops it. In the other process it
+    becomes a reading of the clock.
+
+    Who samples the scheduler's thread holds the pickler for longer, if that thread goes on
+    meanwhile. The task was pickled before the next one, and before it was opened.
+    """
+
+    __slots__ = ("_transfer",)
+
+    def __init__(self, transfer: Transfer) -> None:
+        self._transfer = transfer
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return perf_counter, ()
+
+    def __del__(self) -> None:
+        self._transfer.is_packed_by(perf_counter())
+
+
+class _Opening:
+    """Unpickles to the time at which it is unpickled."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return perf_counter, ()
+
+
+class _Closing:
+    """Pickles as a measurement that ends when it is pickled."""
+
+    __slots__ = ("_measurement",)
+
+    def __init__(self, measurement: Measurement) -> None:
+        self._measurement = measurement
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return tuple, (list(self._measurement._replace(closed=perf_counter())),)
+
+
+class RemoteTask:
+    """A task in a worker process; it sends the measurement back with the result."""
+
+    __slots__ = (
+        "computation",
+        "cpu",
+        "cpu_before",
+        "fault",
+        "key",
+        "metered",
+        "opened",
+        "stacks",
+        "start",
+        "stop",
+        "task",
+    )
+
+    def __init__(self, opened: float, task: GraphNode, computation: int, key: Hashable) -> None:
+        self.opened = opened
+        self.task = task
+        self.computation = computation
+        self.key = key
+        self.metered: Metered | None = None
+        self.start: float | None = None
+        self.stop: float | None = None
+        self.cpu_before = self.cpu = _NAN
+        self.stacks: tuple[StackSample, ...] = ()
+        self.fault = ""
+
+    def __call__(self, values: Mapping[Hashable, object]) -> object:
+        """Run the task and read the clocks around it; returns a `Delivery`, or the result itself.
+
+        That is where it runs in the process that computes: an executor may pickle tasks, and hand
+        their results on as they are.
+        """
+        hear_distributed()
+        _worker_threads.start(self.computation)
+        hearing.add(self)
+        listening.add(self)
+        start = perf_counter()
+        self.cpu_before = cpu = thread_time()
+        # Last, for those that sample the task: it has started.
+        self.start = start
+        try:
+            result = self.task(values)
+        except BaseException as error:
+            measurement = self._measurement(start, thread_time() - cpu)
+            with contextlib.suppress(Exception):
+                measurement = measurement._replace(failure=tuple(failure_of(error)))
+                setattr(error, _ON_EXCEPTION, tuple(measurement))
+            take_out_own_frames(error)
+            raise
+        measurement = self._measurement(start, thread_time() - cpu)
+        computation = running.get(self.computation)
+        if computation is None:
+            return Delivery(result, measurement)
+        with contextlib.suppress(Exception):
+            computation.receive(measurement, _NAN, _NAN, _NAN)
+        return result
+
+    def _measurement(self, start: float, cpu: float) -> Measurement:
+        self.cpu = cpu
+        self.stop = perf_counter()
+        self.ended()
+        listening.discard(self)
+        hearing.discard(self)
+        metered = self.metered
+        return Measurement(
+            computation=self.computation,
+            key=self.key,
+            pid=os.getpid(),
+            thread=get_ident(),
+            joined=_joined,
+            opened=self.opened,
+            start=start,
+            stop=self.stop,
+            closed=_NAN,
+            cpu=cpu,
+            bytes_in=bytes_of_task(),
+            metrics=tuple(metered.metrics) if metered else (),
+            waits=tuple(metered.waits) if metered else (),
+            stacks=self.stacks,
+            threads=_worker_threads.threads(),
+            fault=self.fault or _worker_threads.fault,
+        )
+
+    def ended(self) -> None:
+        """Do what a subclass has to do when the task has ended."""
+
+
+runs_a_task.add(id(RemoteTask.__call__.__code__))
+passes_errors_on.add(id(RemoteTask.__call__.__code__))
+ends_a_task.add(id(RemoteTask._measurement.__code__))
+
+
+class Delivery:
+    """A result on its way back: it unpickles to the bare result, and delivers the measurement."""
+
+    __slots__ = ("measurement", "result")
+
+    def __init__(self, result: object, measurement: Measurement) -> None:
+        self.result = result
+        self.measurement = measurement
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return land, (_Opening(), self.result, _Closing(self.measurement))
+
+
+def land(landing: float, result: T, measurement: tuple[Any, ...]) -> T:
+    """Unpickle a delivery: hand the measurement to its computation, and return the bare result."""
+    landed = perf_counter()
+    received = Measurement(*measurement)
+    computation = running.get(received.computation)
+    if computation is not None:
+        computation.receive(received, landing, landed, bytes_of_result())
+    return result
+
+
+def take_measurement(error: BaseException | None) -> Measurement | None:
+    """Remove from an exception the measurement that a worker process attached to it."""
+    for carrier in (error, getattr(error, "exception", None)):
+        attached = getattr(carrier, "__dict__", {}).pop(_ON_EXCEPTION, None)
+        if attached is not None:
+            return Measurement(*attached)
+    return None
+
+
+class TaskThread:
+    """A thread that runs tasks.
+
+    Attributes
+    ----------
+    ident, native_id : int
+    tasks : int
+        How many it has started that are sampled.
+    due : float
+        The number of the next one before which something is to be read.
+    """
+
+    __slots__ = ("due", "ident", "native_id", "tasks")
+
+    def __init__(self, ident: int, native_id: int) -> None:
+        self.ident = ident
+        self.native_id = native_id
+        self.tasks = 0
+        self.due: float = inf
+
+
+NO_THREAD = TaskThread(0, 0)
+"""Of a task that has not started."""
+
+
+class ThisThread(threading.local):
+    """The thread that asks, as `now`: the system takes longer to say its ids than to look it up."""
+
+    def __init__(self) -> None:
+        self.now = TaskThread(get_ident(), get_native_id())
+
+
+this_thread = ThisThread()
+"""Where nothing is to be read before a task."""
+
+if hasattr(os, "register_at_fork"):
+    # The child of a fork has one thread, of another native id.
+    os.register_at_fork(after_in_child=this_thread.__init__)  # type: ignore[misc]
+
+
+class Owner(Protocol):
+    """The computation that a timed task belongs to, with what the task uses of it."""
+
+    before_tasks: tuple[Callable[..., None], ...]
+    number: int
+    probes: Mapping[type[Any], Any]
+    remote_workers: dict[int, RemoteWorker]
+    result_sizes: ResultSizes | None
+    stacks: tuple[Any, ...]
+    this_thread: ThisThread
+    without_ticks: TimeWithoutTicks
+
+    def set_aside(self, wrapper: TimedTask) -> None:
+        """Put the task itself back into the graph."""
+
+    def new_transfer(self) -> Transfer:
+        """What is noted of a task on its way to another process, as its pickling starts."""
+
+    def log_stacks(self, wrapper: TimedTask, samples: Sequence[StackSample]) -> None:
+        """Count the samples that a worker process took of the task's stacks."""
+
+    def report_sampling_failed(self, error: Exception) -> None:
+        """Pass an error on to those who have its tasks sampled."""
+
+
+class TimedTask(GraphNode):
+    """Wraps a task in the graph while it is submitted and run.
+
+    It is a graph node, since dask asks nodes for their dependencies. It is used again for another
+    task once the scheduler has collected its result: a new one for each would cost more than
+    everything else that is done for a task.
+
+    `size` is that of its result, if it was measured already.
+
+    The CPU clock is read inside the two readings of the wall clock, so that CPU seconds lie within
+    wall seconds.
+    """
+
+    __slots__ = (
+        "computation",
+        "cpu",
+        "error",
+        "failure",
+        "metered",
+        "size",
+        "start",
+        "stop",
+        "submitted",
+        "task",
+        "thread",
+        "transfer",
+    )
+
+    computation: Owner
+    task: Any
+    submitted: float
+    start: float | None
+    stop: float | None
+    cpu: float
+    thread: int
+    metered: Metered | None
+    size: float | None
+    error: str
+    failure: Failure
+    transfer: Transfer | None
+
+    def __init__(self, computation: Owner) -> None:
+        self.computation = computation
+        self.task = None
+        # The sampler may read it before its first task has come.
+        self.start = None
+        self.stop = None
+        self.error = ""
+        self.failure = NO_FAILURE
+        self.thread = 0
+        self.metered = None
+        self.size = None
+        self.transfer = None
+
+    def __call__(self, values: object = ()) -> Any:
+        """Run the task and read the clocks around it."""
+        self.start = perf_counter()
+        cpu = thread_time()
+        try:
+            # Its method, called as such, is found in fewer steps: 7% of what is added to a task.
+            result = self.task.__call__(values)
+        except BaseException as error:
+            self.fail(error, cpu)
+            raise
+        self.cpu = thread_time() - cpu
+        self.stop = perf_counter()
+        return result
+
+    def fail(self, error: BaseException, cpu: float) -> None:
+        """Note how the task failed, before its error is raised again.
+
+        `cpu` are its thread's CPU seconds as it began.
+        """
+        self.thread = get_ident()
+        self.cpu = thread_time() - cpu
+        self.stop = perf_counter()
+        self.failure = failure_of(error)
+        self.error = type(error).__name__
+        self.computation.set_aside(self)
+        take_out_own_frames(error)
+
+    @property
+    def dependencies(self) -> frozenset[Hashable]:
+        """The keys whose results the task takes."""
+        return self.task.dependencies  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return repr(self.task)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Pickled on its way to another process: from here on the graph needs no wrapper.
+        self.computation.set_aside(self)
+        self.transfer = transfer = self.computation.new_transfer()
+        return self.depart(transfer)
+
+    def depart(self, transfer: Transfer) -> tuple[object, ...]:
+        """What it pickles to."""
+        return RemoteTask, (Departure(transfer), self.task, self.computation.number, self.key)
+
+    def receive(self, measurement: Measurement) -> None:
+        """Record what was measured in another process."""
+        self.thread = self._worker_of(measurement)
+        self.cpu = measurement.cpu
+        self.start = measurement.start
+        self.stop = measurement.stop
+        if self.transfer is not None:
+            self.transfer.receive(measurement)
+        if measurement.metrics or measurement.waits:
+            self.metered = Metered()
+            self.metered.metrics = list(measurement.metrics)
+            self.metered.waits = [Wait(*wait) for wait in measurement.waits]
+        self.failure = Failure(*measurement.failure)
+        if measurement.stacks:
+            self.computation.log_stacks(self, measurement.stacks)
+        if measurement.fault:
+            self.computation.report_sampling_failed(
+                DiagnosticError(f"in a worker process, {measurement.fault}")
+            )
+
+    def _worker_of(self, measurement: Measurement) -> int:
+        """What ran it, as a `ROW` has it: a worker process, or a thread of this one."""
+        pid = measurement.pid
+        if pid == os.getpid():
+            # Pickled, as for worker processes, and handed to a pool of threads.
+            return measurement.thread
+        workers = self.computation.remote_workers
+        before = workers.get(pid)
+        threads = measurement.threads or (before.threads if before else ())
+        workers[pid] = RemoteWorker(measurement.thread, measurement.joined, threads)
+        return pid
+
+
+runs_a_task.add(id(TimedTask.__call__.__code__))
+passes_errors_on.add(id(TimedTask.__call__.__code__))
+ends_a_task.add(id(TimedTask.fail.__code__))
+
+
+@cache
+def noting_its_thread(kind: type[TimedTask]) -> type[TimedTask]:
+    """A kind of task that says which thread runs it, for schedulers that do not ask.
+
+    It is set aside as it starts: where the scheduler finds the task itself in the graph, the
+    wrapper says what ran it.
+    """
+
+    def call(self: TimedTask, values: object = ()) -> object:
+        self.thread = get_ident()
+        self.computation.set_aside(self)
+        try:
+            return kind.__call__(self, values)
+        except BaseException as error:
+            take_out_own_frames(error)
+            raise
+
+    passes_errors_on.add(id(call.__code__))
+    return type(kind.__name__, (kind,), {"__slots__": (), "__call__": call})
+
+
+def threads_of_tasks() -> dict[int, int]:
+    """The idents of the threads that run tasks now, by the ``id()`` of their wrappers."""
+    threads = {}
+    for thread, leaf in current_frames().items():
+        frame: FrameType | None = leaf
+        while frame is not None:
+            if id(frame.f_code) in runs_a_task:
+                threads[id(frame.f_locals.get("self"))] = thread
+            frame = frame.f_back
+    return threads

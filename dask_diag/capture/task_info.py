@@ -1,0 +1,45 @@
+"""What `results` show in place of a task: which function it called, without its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NoReturn
+
+from dask_diag.errors import TaskNotRetainedError
+from dask_diag.hooks.stack import Task
+
+
+class TaskInfo(Task):
+    """A task as it is remembered: its key and the name of its function.
+
+    Notes
+    -----
+    dask.diagnostics keeps the task itself, and with it every array among its arguments for as long
+    as the profiler lives. This keeps none; calling it raises `TaskNotRetainedError`.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, key: Hashable, function: str) -> None:
+        super().__init__(key, _NotRetained(function))
+
+    def __repr__(self) -> str:
+        return f"<Task {self.key!r} {self.func.__name__}(...)>"
+
+    def __call__(self, values: object = ()) -> object:
+        """Refuse: the arguments are gone."""
+        return self.func()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return TaskInfo, (self.key, self.func.__name__)
+
+
+class _NotRetained:
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+        raise TaskNotRetainedError(
+            f"expected a task that can be run, found the description of a call of {self.__name__}: "
+            "profilers do not keep arguments; take the task from the graph you computed"
+        )

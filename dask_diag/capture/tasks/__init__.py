@@ -1,1 +1,0 @@
-"""One task: how it is measured, wherever it runs, and what is kept of it."""

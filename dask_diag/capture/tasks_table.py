@@ -1,0 +1,456 @@
+"""From what was logged of tasks to the tables that refer to them by row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cache, partial
+from itertools import chain
+from operator import itemgetter
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dask_diag.capture.computation import ComputationInfo, ComputationSnapshot, TaskRows
+from dask_diag.capture.keys import function_of_key, text_of_key
+from dask_diag.capture.log import Dependencies, Metrics, Transfers, Waits
+from dask_diag.capture.task import ROW
+from dask_diag.capture.workers_table import (
+    Workers,
+    constant,
+    on_local_schedulers,
+    worker_codes,
+    worker_names,
+)
+from dask_diag.columns import Categorical, FloatArray, IntArray, PrefixStrings, concatenate
+from dask_diag.model.codes import Activity, Outcome
+from dask_diag.model.schema import REFERENCES
+from dask_diag.model.table import NO_ROWS, Table, stack
+
+H = TypeVar("H", bound=Hashable)
+
+_KEYS_AT_ONCE = 2048
+"""So that an odd one slows down few, and all are in the processor's cache while they are read."""
+_NO_NAME = ""
+_WORDS = re.compile(r"^(?:[^-\n]*-(?:[A-Za-z]+(?:-|$))*)?", re.MULTILINE)
+"""What `key_split` reads of a text with a dash: words of letters, and none after any other."""
+
+KeyColumns = tuple[PrefixStrings, Categorical]
+"""Keys as text, and the function of each."""
+NO_KEYS: KeyColumns = PrefixStrings.of([]), Categorical([], [])
+
+
+def keys_columns(keys: Sequence[Hashable], named: Mapping[int, str]) -> KeyColumns:
+    """Keys as text, as ``str`` gives it, and the function of each.
+
+    That is the one that `named` has by position, else the prefix of the key.
+    """
+    if not keys:
+        return NO_KEYS
+    batches = range(0, len(keys), _KEYS_AT_ONCE)
+    columns = [_columns_of_few(keys[start : start + _KEYS_AT_ONCE]) for start in batches]
+    texts, functions = (concatenate(column) for column in zip(*columns, strict=True))
+    nameless = np.flatnonzero(functions.where(_NO_NAME)).tolist()
+    names = {row: function_of_key(keys[row]) for row in nameless if row not in named}
+    return texts, _renamed(functions, {**names, **named})
+
+
+def _columns_of_few(keys: Sequence[Hashable]) -> KeyColumns:
+    if len(set(map(type, keys))) < 2:
+        return _columns_of_a_kind(keys)
+    kinds, distinct = _codes_of(list(map(type, keys)))
+    alike = [np.flatnonzero(kinds == kind) for kind in range(len(distinct))]
+    columns = [_columns_of_a_kind([keys[row] for row in rows.tolist()]) for rows in alike]
+    # Where each key came to lie when they were grouped by type: the inverse puts them in order
+    # again.
+    row_of = np.argsort(np.concatenate(alike))
+    texts, functions = (concatenate(column)[row_of] for column in zip(*columns, strict=True))
+    return texts, functions
+
+
+def _columns_of_a_kind(keys: Sequence[Hashable]) -> KeyColumns:
+    kind = type(keys[0])
+    if kind is str and (columns := _texts_of_texts(keys)):
+        texts, heads = columns
+        return texts, recoded(texts.heads.codes, [head and function_of_key(head) for head in heads])
+    if kind is tuple and (columns := _texts_of_tuples(keys)):
+        texts, names = columns
+        return texts, recoded(texts.heads.codes, [function_of_key(name) for name in names])
+    return PrefixStrings.of(map(text_of_key, keys)), _functions_one_by_one(keys)
+
+
+def _functions_one_by_one(keys: Sequence[Hashable]) -> Categorical:
+    function_of: dict[Hashable, str] = {}
+    names: list[str] = []
+    for key in keys:
+        head = key[0] if type(key) is tuple and key else key
+        try:
+            names.append(function_of[head])
+        except KeyError:
+            names.append(function_of.setdefault(head, function_of_key(key)))
+        except TypeError:
+            names.append(function_of_key(key))
+    return Categorical.of(names)
+
+
+def recoded(codes: IntArray, values: Sequence[str]) -> Categorical:
+    """A column of these values, each once, where several codes may mean one."""
+    position = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    code_of = np.array([position[value] for value in values], dtype=np.int64)
+    return Categorical(code_of[codes], list(position))
+
+
+def _renamed(column: Categorical, names: Mapping[int, str]) -> Categorical:
+    """The column with other values in some rows, and none that no row has."""
+    if not names:
+        return column
+    position = {value: code for code, value in enumerate(column.values)}
+    codes = column.codes.astype(np.int64)
+    codes[list(names)] = [position.setdefault(name, len(position)) for name in names.values()]
+    used, codes = np.unique(codes, return_inverse=True)
+    values = list(position)
+    return Categorical(codes.reshape(-1), [values[code] for code in used.tolist()])
+
+
+def _texts_of_tuples(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | None:
+    """Keys such as ``("x", 1, 2)`` as ``str`` writes them, and the heads' names.
+
+    None if not all are of that shape.
+    """
+    lengths, items = list(map(len, keys)), list(chain.from_iterable(keys))
+    if min(lengths) < 2 or set(map(type, items)) != {str, int}:
+        return None
+    # The name itself is left out: each head is there once.
+    patterns = {length: f"%.0s{', '.join(['%d'] * (length - 1))})" for length in set(lengths)}
+    pattern = "".join(map(patterns.__getitem__, lengths))
+    try:
+        tails = (pattern % tuple(items)).encode()
+        codes, names = _codes_of(list(map(itemgetter(0), keys)))
+        heads = Categorical(codes, [f"({name!r}, " for name in names])
+    except (TypeError, ValueError):
+        # A text where a number was expected, or one of more digits than Python writes.
+        return None
+    ends = np.flatnonzero(np.frombuffer(tails, np.uint8) == ord(")"))
+    return PrefixStrings.from_encoded(heads, np.diff(ends, prepend=-1), tails), names
+
+
+def _texts_of_texts(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | None:
+    """PrefixStrings such as ``"x-1"``, and their heads, of which ``""`` names no function.
+
+    None if they hold characters that would make it difficult.
+    """
+    text = "\n".join(keys)
+    if not text.isascii() or text.count("\n") != len(keys) - 1:
+        return None
+    codes, heads = _codes_of(_WORDS.findall(text))
+    # A head is one of few, a tail is of one key: only tails are stored for each.
+    cuts = np.array(list(map(len, heads)))[codes]
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys)) - cuts
+    tails = "".join([key[cut:] for key, cut in zip(keys, cuts.tolist(), strict=True)])
+    return PrefixStrings.from_encoded(Categorical(codes, heads), lengths, tails.encode()), heads
+
+
+def _codes_of(items: Sequence[H]) -> tuple[IntArray, list[H]]:
+    """For each item its position among the distinct ones, and those."""
+    distinct = list(dict.fromkeys(items))
+    position = {item: index for index, item in enumerate(distinct)}
+    return np.fromiter(map(position.__getitem__, items), np.int64, len(items)), distinct
+
+
+TASK_COLUMNS = (
+    "key",
+    "function",
+    "start",
+    "stop",
+    "thread_cpu",
+    "thread_noncpu",
+    "submitted",
+    "collected",
+    "worker",
+    "pid",
+    "thread",
+    "computation",
+    "span",
+    "outcome",
+    "error",
+    "error_message",
+    "error_location",
+    "attempt",
+    "host",
+    "nbytes",
+    "queued",
+    "stolen",
+    "client",
+    "seceded",
+    "seceded_cpu",
+)
+
+
+def tasks_tables(computations: Iterable[ComputationSnapshot]) -> dict[str, Table]:
+    """`Recording.tasks`, in the order in which they were submitted, and what refers to them."""
+    workers: Workers = {}
+    tables: list[Table] = []
+    references: dict[str, list[Table]] = {name: [] for name in REFERENCES}
+    before = 0
+    for computation in computations:
+        tasks = computation.tasks
+        table = tasks_of(computation.info, tasks, workers)
+        remember_functions(computation, table["function"])
+        tables.append(table)
+        dependencies = dependencies_table(tasks.dependencies)
+        for name, refers in {"dependencies": dependencies, **log_tables(tasks)}.items():
+            references[name].append(moved(refers, REFERENCES[name], partial(np.add, before)))
+        before += len(table)
+    table = stack([*tables, _no_tasks()])
+    # They come in the order of collection; all that refers to them by row moves with them.
+    order = np.argsort(table["submitted"], kind="stable")
+    position_of = np.empty(len(order), dtype=np.int64)
+    position_of[order] = np.arange(len(order))
+    return {
+        "tasks": with_workers_named(table.rows(order), workers),
+        **{
+            name: moved(stack(parts), REFERENCES[name], position_of.__getitem__)
+            for name, parts in references.items()
+            if parts
+        },
+    }
+
+
+_functions: WeakKeyDictionary[ComputationSnapshot, Categorical] = WeakKeyDictionary()
+"""The functions of the tasks of computations that have ended, for builders that need only these.
+
+A snapshot never changes, so what was made of it is valid as long as it exists.
+"""
+
+
+def remember_functions(computation: ComputationSnapshot, functions: Categorical) -> None:
+    """Keep the functions of all tasks of a computation, if it has ended."""
+    if computation.info.stop is not None:
+        _functions[computation] = functions
+
+
+def functions_of(computation: ComputationSnapshot) -> Categorical:
+    """The functions of the tasks of a computation that were submitted."""
+    functions = _functions.get(computation)
+    if functions is None:
+        functions = keys_and_functions_of(computation.tasks)[1]
+        remember_functions(computation, functions)
+    return functions
+
+
+def times_of_tasks(computations: Iterable[ComputationSnapshot]) -> Table:
+    """Of the columns of `Recording.tasks` those about time; computation by computation."""
+    return stack([*map(_times_of, computations), _no_tasks()])
+
+
+def _times_of(computation: ComputationSnapshot) -> Table:
+    _, start, stop, cpu, _, _ = numbers_of(computation.tasks)
+    if not len(start):
+        return _no_tasks()
+    return Table(
+        {
+            "function": functions_of(computation),
+            "start": start,
+            "stop": stop,
+            "thread_cpu": cpu,
+            "computation": constant(computation.info.name, len(start)),
+        }
+    )
+
+
+def moved(table: Table, columns: Sequence[str], to: Callable[[IntArray], IntArray]) -> Table:
+    """The table with other positions of tasks: those to which they have moved."""
+    if not len(table):
+        return table
+    return Table(
+        {name: to(table[name]) if name in columns else table[name] for name in table.columns}
+    )
+
+
+def with_workers_named(table: Table, workers: Workers) -> Table:
+    """The table, in which workers are numbers, with their names, processes and threads."""
+    lanes = table["worker"]
+    columns = {
+        **{name: table[name] for name in table.columns},
+        "worker": Categorical(lanes, worker_names(workers)),
+        "pid": Categorical(lanes, [pid for pid, _, _ in workers]),
+        "thread": Categorical(lanes, [thread for _, thread, _ in workers]),
+    }
+    return Table({name: columns[name] for name in TASK_COLUMNS})
+
+
+@cache
+def _no_tasks() -> Table:
+    numbers = {name: np.zeros(0) for name in TASK_COLUMNS[2:8]}
+    labels = {
+        name: Categorical([], [])
+        for name in (
+            *("function", "computation", "span", "outcome"),
+            *("error", "error_message", "error_location"),
+        )
+    }
+    key, worker = PrefixStrings.of([]), np.zeros(0, np.int64)
+    return Table({"key": key, "worker": worker, **numbers, **labels, **on_local_schedulers(0)})
+
+
+def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) -> Table:
+    """The tasks of a computation; their workers are numbers in `workers`, which grows."""
+    submitted, start, stop, cpu, ran_on, collected = numbers_of(tasks)
+    count = len(submitted)
+    if not count:
+        return _no_tasks()
+    outcomes = {row: how.outcome for row, how in tasks.exceptional.items()}
+    errors = {row: how.error for row, how in tasks.exceptional.items()}
+    messages = {row: how.failure.message for row, how in tasks.exceptional.items()}
+    locations = {row: how.failure.location for row, how in tasks.exceptional.items()}
+    texts, functions = keys_and_functions_of(tasks)
+    return Table(
+        {
+            "key": texts,
+            "function": functions,
+            "start": start,
+            "stop": stop,
+            "thread_cpu": cpu,
+            "thread_noncpu": stop - start - cpu,
+            "submitted": submitted,
+            "collected": collected,
+            "worker": worker_codes(computation, ran_on, start, workers),
+            "computation": constant(computation.name, count),
+            "span": _spans_of(computation, tasks, count),
+            "outcome": _mostly(Outcome.OK, outcomes, count),
+            "error": _mostly("", errors, count),
+            "error_message": _mostly("", messages, count),
+            "error_location": _mostly("", locations, count),
+            **on_local_schedulers(count),
+            **_sizes_of(tasks, count),
+        }
+    )
+
+
+def _sizes_of(tasks: TaskRows, count: int) -> dict[str, FloatArray]:
+    """The column of sizes, if results were measured."""
+    if not len(tasks.sizes):
+        return {}
+    sizes = np.full(count, np.nan)
+    # Sizes are measured as tasks are collected: tasks that never were have none, and come last.
+    sizes[: len(tasks.sizes)] = tasks.sizes
+    return {"nbytes": sizes}
+
+
+def numbers_of(tasks: TaskRows) -> FloatArray:
+    """The numbers of each `ROW`, an array each."""
+    return np.frombuffer(tasks.rows, dtype=float).reshape(-1, ROW.size // 8).T.copy()
+
+
+def keys_and_functions_of(tasks: TaskRows) -> tuple[PrefixStrings, Categorical]:
+    """The keys as text, and the function of each."""
+    return keys_columns(list(tasks.keys), dict(tasks.names))
+
+
+def _mostly(usual: str, others: dict[int, str], rows: int) -> Categorical:
+    """A column that holds `usual` in all rows but a few."""
+    if not others:
+        return constant(usual, rows)
+    values = list(dict.fromkeys([usual, *others.values()]))
+    # Nearly all rows are alike, and one byte each is enough for the few others.
+    codes = np.zeros(rows, dtype=np.min_scalar_type(len(values)))
+    for row, value in others.items():
+        codes[row] = values.index(value)
+    return Categorical(codes, values)
+
+
+def _spans_of(computation: ComputationInfo, tasks: TaskRows, count: int) -> Categorical:
+    """The span of each task: that of its computation, unless it was annotated with one."""
+    names, spans = list(tasks.spans.names), tasks.spans
+    others = {row: names[code] for row, code in zip(spans.rows, spans.codes, strict=True)}
+    return _mostly(computation.span, others, count)
+
+
+def in_order_of_submission(tasks: TaskRows) -> list[Hashable]:
+    """The keys, as `tasks_tables` orders the tasks of a computation."""
+    keys, submitted = list(tasks.keys), numbers_of(tasks)[0]
+    return [keys[row] for row in np.argsort(submitted, kind="stable").tolist()]
+
+
+def log_tables(tasks: TaskRows) -> dict[str, Table]:
+    """The tables of what was logged of tasks: metrics, transfers and waits."""
+    return {
+        "metrics": _metrics_table(tasks.metrics) if tasks.metrics.rows else NO_ROWS,
+        "transfers": _transfers_table(tasks.transfers) if tasks.transfers.rows else NO_ROWS,
+        "waits": _waits_table(tasks.waits) if tasks.waits.rows else NO_ROWS,
+    }
+
+
+def dependencies_table(dependencies: Dependencies) -> Table:
+    """`Recording.dependencies` of a computation."""
+    counts = np.array(dependencies.counts, dtype=np.int64)
+    return Table(
+        {
+            "task": np.repeat(np.arange(len(counts)), counts),
+            "depends_on": np.array(dependencies.rows, dtype=np.int64),
+        }
+    )
+
+
+def _metrics_table(metrics: Metrics) -> Table:
+    names = list(metrics.names)
+    codes = np.array(metrics.codes, dtype=np.int64)
+    return Table(
+        {
+            "task": np.array(metrics.rows, dtype=np.int64),
+            "activity": recoded(codes, [label for label, _ in names]),
+            "unit": recoded(codes, [unit for _, unit in names]),
+            "value": np.array(metrics.values, dtype=float),
+            "cpu": np.array(metrics.cpu, dtype=float),
+        }
+    )
+
+
+_STEPS_OF_A_TRANSFER = (
+    (Activity.SERIALIZE, "scheduler", "packing", "packed", "bytes_in"),
+    (Activity.DESERIALIZE, "worker", "opened", "start", "bytes_in"),
+    (Activity.SERIALIZE, "worker", "stop", "closed", "bytes_out"),
+    (Activity.DESERIALIZE, "scheduler", "landing", "landed", "bytes_out"),
+)
+"""Activity, side, and which of `Transfer`'s numbers are its start, its stop and its bytes."""
+
+
+def _transfers_table(transfers: Transfers) -> Table:
+    """Up to four rows for each task: a step is left out of which a time is not known."""
+    task = np.array(transfers.rows, dtype=np.int64)
+    numbers = np.array(transfers.values, dtype=float).reshape(-1, len(transfers.COLUMNS))
+    columns = dict(zip(transfers.COLUMNS, numbers.T, strict=True))
+    parts = []
+    for activity, side, start, stop, size in _STEPS_OF_A_TRANSFER:
+        is_known = ~np.isnan(columns[start]) & ~np.isnan(columns[stop])
+        count = int(is_known.sum())
+        parts.append(
+            Table(
+                {
+                    "task": task[is_known],
+                    "activity": Categorical(np.zeros(count, np.uint8), [activity]),
+                    "side": Categorical(np.zeros(count, np.uint8), [side]),
+                    "start": columns[start][is_known],
+                    "stop": columns[stop][is_known],
+                    "bytes": columns[size][is_known],
+                    "source": constant("", count),
+                    "destination": constant("", count),
+                }
+            )
+        )
+    return stack(parts)
+
+
+def _waits_table(waits: Waits) -> Table:
+    names = list(waits.names)
+    codes = np.array(waits.codes, dtype=np.int64)
+    return Table(
+        {
+            "task": np.array(waits.rows, dtype=np.int64),
+            "activity": recoded(codes, [activity for activity, _ in names]),
+            "seconds": np.array(waits.seconds, dtype=float),
+            "samples": np.array(waits.samples, dtype=np.int64),
+            "label": recoded(codes, [label for _, label in names]),
+        }
+    )

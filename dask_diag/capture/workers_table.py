@@ -1,0 +1,252 @@
+"""The tables of workers and of threads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from platform import node
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_diag._version import __version__
+from dask_diag.capture.computation import ComputationInfo
+from dask_diag.capture.task import ROW
+from dask_diag.columns import Array, Categorical, FloatArray, smallest_integers
+from dask_diag.model import tables
+from dask_diag.model.codes import THREAD_KINDS, UNKNOWN_WORKER
+from dask_diag.system.processes import memory_limit
+from dask_diag.system.threads import ThreadCpu
+from dask_diag.system.usage import processors
+
+
+def constant(value: str, count: int) -> Categorical:
+    """A text in each row."""
+    return Categorical(_repeated(np.uint8(0), count), [value])
+
+
+def constant_number(value: float, count: int) -> Array:
+    """A number in each row: an integer if it is one."""
+    number = np.uint8(value) if isinstance(value, int) else np.float64(value)
+    return _repeated(number, count)
+
+
+def _repeated(number: np.uint8 | np.float64, count: int) -> Array:
+    # As np.broadcast_to does in ten times the time; of bytes, so that nothing can be written to it.
+    return np.ndarray(count, number.dtype, number.tobytes(), strides=(0,))
+
+
+def without_nan(values: FloatArray, instead: float = 0.0) -> FloatArray:
+    """The numbers, and one in place of NaN: of few numbers in a tenth of `numpy.nan_to_num`'s time.
+
+    There is a call for each computation, and these may have one task each.
+    """
+    return np.where(np.isnan(values), instead, values)
+
+
+@cache
+def this_host() -> str:
+    """The name of this machine."""
+    return node()
+
+
+def on_local_schedulers(count: int) -> dict[str, Array | Categorical]:
+    """Those columns of tasks that only a cluster fills."""
+    unknown = constant_number(float("nan"), count)
+    return {
+        "attempt": constant_number(1, count),
+        "host": constant(this_host(), count),
+        "nbytes": unknown,
+        "queued": unknown,
+        "stolen": constant_number(0, count),
+        "client": constant("", count),
+        "seceded": unknown,
+        "seceded_cpu": unknown,
+    }
+
+
+Workers = dict[tuple[int, int, str], int]
+"""The number of each worker by its pid, its thread and its kind; it grows."""
+
+
+def worker_codes(
+    computation: ComputationInfo, ran_on: FloatArray, start: FloatArray, workers: Workers
+) -> Array:
+    """A number for each thread of each process, in the order in which they first ran a task.
+
+    `workers` grows by those not seen before.
+    """
+    idents, inverse = np.unique(without_nan(ran_on).astype(np.int64), return_inverse=True)
+    first = np.full(len(idents), np.inf)
+    np.minimum.at(first, inverse, without_nan(start, np.inf))
+    codes = np.zeros(len(idents), dtype=np.int64)
+    # Numbered by their first task, so that names do not depend on idents, which the system reuses.
+    for position in np.argsort(first, kind="stable").tolist():
+        worker = _worker_of(computation, int(idents[position]))
+        codes[position] = workers.setdefault(worker, len(workers))
+    return smallest_integers(codes[inverse], len(workers))
+
+
+def _worker_of(computation: ComputationInfo, ident: int) -> tuple[int, int, str]:
+    """The pid, the thread and the kind of what a row says ran its task."""
+    if ident in computation.remote_workers:
+        return ident, computation.remote_workers[ident].thread, "process"
+    synchronous = computation.scheduler == "synchronous"
+    if synchronous and (ident == computation.thread or (not ident and computation.workers <= 1)):
+        return computation.pid, computation.thread, "caller"
+    return (computation.pid, ident, "thread") if ident else (0, 0, UNKNOWN_WORKER)
+
+
+def workers_table(computations: Iterable[ComputationInfo]) -> tables.Workers:
+    """`Recording.workers`."""
+    rows = [
+        (computation.name, pid, worker.joined)
+        for computation in computations
+        for pid, worker in computation.remote_workers.items()
+    ]
+    if not rows:
+        return tables.Workers.empty()
+    names, pids, joined = zip(*rows, strict=True)
+    return tables.Workers(
+        {
+            "computation": Categorical.of(names),
+            "pid": Categorical.of(pids),
+            "joined": np.array(joined, dtype=float),
+            "worker": constant("", len(rows)),
+            "address": constant("", len(rows)),
+            "host": constant(this_host(), len(rows)),
+            "threads": np.ones(len(rows), np.int64),
+            "left": np.full(len(rows), np.nan),
+            "reason": constant("", len(rows)),
+            "clock_offset": np.zeros(len(rows)),
+            "clock_error": np.zeros(len(rows)),
+            "cpus": np.full(len(rows), processors(), np.int64),
+            "memory_limit": np.full(len(rows), memory_limit()),
+            "version": constant(__version__, len(rows)),
+            "measured": np.ones(len(rows), np.int64),
+        }
+    )
+
+
+def worker_names(workers: Iterable[tuple[int, int, str]]) -> list[str]:
+    """A short name for each: ``thread-0``, ``process-3``; ``caller`` for the computing thread."""
+    names: list[str] = []
+    counts: dict[str, int] = {}
+    for _, _, kind in workers:
+        count = counts[kind] = counts.get(kind, -1) + 1
+        names.append(f"{kind}-{count}" if kind in ("thread", "process") or count else kind)
+    return names
+
+
+_NANOSECONDS = 1_000_000_000
+"""In a second."""
+_NUMBER = re.compile(r"[-_]\d+(?=$| \()")
+"""What distinguishes threads of one name: ``zarr_io_3``, ``Thread-7 (work)``."""
+
+_Groups = dict[tuple[str, str], tuple[int, float]]
+"""By kind and name: how many threads, and their CPU seconds."""
+
+
+class TaskThreads(NamedTuple):
+    """The idents of the threads that ran tasks, and the tasks' CPU in nanoseconds.
+
+    Whole ones: their sum is the same however tasks were divided among the chunks of a file.
+    """
+
+    idents: frozenset[int]
+    nanoseconds: int
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds of the tasks."""
+        return self.nanoseconds / _NANOSECONDS
+
+    def plus(self, other: TaskThreads) -> TaskThreads:
+        """Of these and other tasks."""
+        nanoseconds = self.nanoseconds + other.nanoseconds
+        return TaskThreads(self.idents | other.idents, nanoseconds)
+
+
+_NO_TASKS = TaskThreads(frozenset(), 0)
+
+
+def threads_table(computations: Iterable[tuple[ComputationInfo, TaskThreads]]) -> tables.Threads:
+    """`Recording.threads` of computations, each with what its tasks used."""
+    rows = [
+        (computation.name, pid, is_child, kind, name, *values)
+        for computation, tasks in computations
+        for pid, is_child, groups in _processes_of(computation, tasks)
+        for (kind, name), values in sorted(groups.items(), key=_order)
+    ]
+    if not rows:
+        return tables.Threads.empty()
+    names, pids, are_children, kinds, labels, counts, cpu = zip(*rows, strict=True)
+    return tables.Threads(
+        {
+            "computation": Categorical.of(names),
+            "pid": np.array(pids, dtype=np.int64),
+            "is_child": np.array(are_children, dtype=np.int64),
+            "kind": Categorical.of(kinds),
+            "name": Categorical.of(labels),
+            "threads": np.array(counts, dtype=np.int64),
+            "cpu_seconds": np.array(cpu, dtype=float),
+        }
+    )
+
+
+def _order(group: tuple[tuple[str, str], object]) -> tuple[int, str]:
+    (kind, name), _ = group
+    return list(THREAD_KINDS).index(kind), name
+
+
+def _processes_of(
+    computation: ComputationInfo, tasks: TaskThreads
+) -> Iterator[tuple[int, int, _Groups]]:
+    """Of each process its pid, whether it is a worker process, and its threads."""
+    yield computation.pid, 0, _groups_of(computation, tasks)
+    for pid, worker in sorted(computation.remote_workers.items()):
+        groups: _Groups = {}
+        for thread in worker.threads:
+            _add(groups, thread.kind, thread, thread.cpu)
+        yield pid, 1, groups
+
+
+def _groups_of(computation: ComputationInfo, tasks: TaskThreads) -> _Groups:
+    """The threads of the computing process."""
+    groups: _Groups = {}
+    if not computation.threads:
+        return groups
+    # In worker processes idents mean other threads.
+    in_this_process = computation.scheduler != "processes"
+    ran_tasks, cpu_of_tasks = (tasks.idents, tasks.cpu) if in_this_process else (frozenset(), 0.0)
+    for thread in computation.threads:
+        kind = "tasks" if thread.ident in ran_tasks else thread.kind
+        if thread.ident == computation.thread:
+            kind = "scheduler"
+            if computation.scheduler == "synchronous":
+                in_tasks = min(cpu_of_tasks, thread.cpu)
+                _add(groups, "tasks", thread, in_tasks)
+                _add(groups, kind, thread, thread.cpu - in_tasks)
+                continue
+        _add(groups, kind, thread, thread.cpu)
+    return groups
+
+
+def _add(groups: _Groups, kind: str, thread: ThreadCpu, cpu: float) -> None:
+    group = kind, _NUMBER.sub("", thread.name)
+    count, cpu_before = groups.get(group, (0, 0.0))
+    # How many have ended is not known.
+    groups[group] = count + (kind != "ended"), cpu_before + cpu
+
+
+def task_threads(rows: bytes) -> TaskThreads:
+    """Of the tasks of these rows."""
+    if not rows:
+        return _NO_TASKS
+    numbers = np.frombuffer(rows, dtype=float).reshape(-1, ROW.size // 8)
+    idents = without_nan(numbers[:, 4]).astype(np.int64)
+    # A set: `numpy.unique` imports masked arrays. 0 is not known, or the thread that called the
+    # scheduler.
+    nanoseconds = np.rint(without_nan(numbers[:, 3]) * _NANOSECONDS).astype(np.int64)
+    return TaskThreads(frozenset(idents.tolist()) - {0}, int(nanoseconds.sum()))

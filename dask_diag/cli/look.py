@@ -1,0 +1,224 @@
+"""Commands that read a recording: summary, report, export, throughput, what-if, live, top."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dask_diag.cli.output import (
+    FilePath,
+    beside,
+    check_free,
+    check_page,
+    one_line,
+    print_message,
+    print_result,
+)
+
+if TYPE_CHECKING:
+    from dask_diag.analysis.findings.rule import Finding
+
+
+@click.command()
+@click.option("-v", "--verbose", is_flag=True, help="Show more of the profilers themselves.")
+@click.argument("file", type=FilePath())
+def summary(*, verbose: bool, file: str) -> None:
+    """Show what is in a recording, by function."""
+    from dask_diag.storage.read import load
+    from dask_diag.views.summary import summary as summary_of
+
+    print_result(summary_of(load(file), verbose=verbose))
+
+
+@click.command()
+@click.argument("file", type=FilePath())
+@click.option("-o", "--output", type=FilePath(), help="The page; by default FILE with .html.")
+@click.option("-f", "--force", is_flag=True, help="Replace the page if it is there.")
+def report(file: str, output: str | None, force: bool) -> None:
+    """Write a page about a recording, which needs no network, and print the largest finding."""
+    from dask_diag.analysis.facts import Analysis
+    from dask_diag.analysis.findings.rules import find
+    from dask_diag.storage.read import load
+    from dask_diag.views.findings import no_findings
+    from dask_diag.views.report.page import write_report
+    from dask_diag.views.text import SummaryParts, make_summary
+
+    page = output if output is not None else beside(file, ".html")
+    check_page(page, force, file)
+    analysis = Analysis(load(file))
+    print_result(f"report: {one_line(write_report(analysis, Path(page), file=file))}")
+    results = find(analysis)
+    text = in_short(results[0]) if results else no_findings(analysis)
+    print_result(make_summary(SummaryParts(text, (), ())))
+
+
+def in_short(finding: Finding) -> str:
+    """What, how bad, and what to do, in one sentence after the other."""
+    from dask_diag.views.findings import lost
+
+    parts = (lost(finding), f"To do: {finding.advice}")
+    return one_line(f"{finding.code}: {'. '.join(filter(None, parts))}.")
+
+
+_ENDINGS = {
+    "perfetto": ".perfetto.json",
+    "speedscope": ".speedscope.json",
+    "collapsed": ".collapsed",
+    "json": ".json",
+    "csv": ".csv",
+    "parquet": ".parquet",
+}
+
+
+@click.command()
+@click.argument("file", type=FilePath())
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(list(_ENDINGS)),
+    help="By default what the ending of --output says.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=FilePath(),
+    help="The file, or for csv and parquet a folder; by default FILE with the format's ending.",
+)
+@click.option("-f", "--force", is_flag=True, help="Replace what is there.")
+def export(file: str, format_: str | None, output: str | None, force: bool) -> None:
+    """Write a recording for another program to read.
+
+    perfetto opens at https://ui.perfetto.dev, speedscope at https://www.speedscope.app. csv and
+    parquet are the tasks alone, or all tables if --output is a folder's name.
+    """
+    from dask_diag.storage.read import load
+    from dask_diag.views.exports.export import export as write_export
+
+    if output is None and format_ is None:
+        raise click.UsageError("say what to write: --format, or --output with a known ending")
+    target = output if output is not None else beside(file, _ENDINGS[format_ or ""])
+    check_free(target, force, file, folder_too=format_ in (None, "csv", "parquet"))
+    recording = load(file)
+    written = write_export(recording, target, format_, overwrite=force)
+    empty = "" if len(recording.tasks) else " (there are no tasks)"
+    print_result(f"export: {one_line(written)}{empty}")
+
+
+_AMOUNT = "How many in all, or the label under which tasks metered them."
+
+
+@click.command("throughput")
+@click.argument("file", type=FilePath())
+@click.option("--events", metavar="N|LABEL", help=_AMOUNT)
+@click.option("--bytes", "read", metavar="N|LABEL", help=_AMOUNT)
+@click.option("--by", type=click.Choice(["function", "worker"]), default="function", help="Rows.")
+def throughput(file: str, events: str | None, read: str | None, by: str) -> None:
+    """Show events and bytes per second, per core and per second of CPU."""
+    from dask_diag.analysis.throughput import throughput as throughput_of
+    from dask_diag.storage.read import load
+    from dask_diag.views.lines import throughput_summary
+
+    recording = load(file)
+    amounts = _number_or_label(events), _number_or_label(read)
+    total = throughput_of(recording, *amounts)
+    parts = throughput_of(recording, *amounts, by=by)
+    print_result(throughput_summary(recording, total, parts, by))
+
+
+def _number_or_label(text: str | None) -> float | str | None:
+    try:
+        return text if text is None else float(text)
+    except ValueError:
+        return text
+
+
+@click.command("what-if")
+@click.argument("file", type=FilePath())
+@click.option(
+    "-w",
+    "--workers",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="A number of workers to try, beside twice and four times as many; may be repeated.",
+)
+def what_if(file: str, workers: tuple[int, ...]) -> None:
+    """Predict the wall time with more workers, quicker functions, or without waits."""
+    from dask_diag.analysis.what_if import what_if as predict
+    from dask_diag.storage.read import load
+    from dask_diag.views.what_if import what_if_summary
+
+    recording = load(file)
+    print_result(what_if_summary(predict(recording, workers), recording))
+
+
+@click.command()
+@click.argument("file", type=FilePath())
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Where to listen; by default any."
+)
+@click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
+@click.option("--child", is_flag=True, hidden=True)
+def live(file: str, port: int, no_browser: bool, child: bool) -> None:
+    """Show a recording while it is made, in a browser on this machine.
+
+    The file need not be there yet, and the run need not know. Only this machine can open the page,
+    by the address that is printed; Ctrl-C ends it, and the run goes on. It ends by itself when the
+    recording is complete and no page has been open for a minute.
+    """
+    if child:
+        _leave_parent()
+    from dask_diag.live.command import serve
+    from dask_diag.live.viewer import check_file
+
+    if not child:
+        check_file(file)
+    report = _report_to_parent if child else print_message
+    serve(file, port, opens_browser=not no_browser, waits=not child, report=report)
+
+
+def _leave_parent() -> None:
+    """Go on as a process that the program need not wait for, and that lets it go first."""
+    if hasattr(os, "fork"):
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+        os.nice(10)
+
+
+def _report_to_parent(text: str) -> None:
+    """Write to stdout, and close it: the parent reads up to its end."""
+    # The parent may be gone.
+    with contextlib.suppress(OSError):
+        os.write(1, text.encode())
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+
+
+@click.command()
+@click.argument("file", type=FilePath())
+def top(file: str) -> None:
+    """Show a recording while it is made: how far it is, and what runs longest.
+
+    The file need not be there yet. `q` or Ctrl-C leaves, and the run goes on. Without a terminal,
+    one frame is printed when the recording is over.
+    """
+    import io
+
+    from rich.console import Console
+
+    from dask_diag.live.screen import WIDTH, show_in_terminal, show_last_frame
+    from dask_diag.live.viewer import check_file
+
+    check_file(file)
+    console = Console(highlight=False)
+    if console.is_terminal and not console.is_dumb_terminal:
+        show_in_terminal(file, console)
+        return
+    text = io.StringIO()
+    show_last_frame(file, Console(file=text, width=WIDTH, highlight=False))
+    print_result(text.getvalue().rstrip("\n"))

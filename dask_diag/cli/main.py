@@ -1,0 +1,29 @@
+"""The command line: one file for each command, which imports what it needs when it is called."""
+
+from __future__ import annotations
+
+import click
+
+from dask_diag._version import __version__
+from dask_diag.cli.compare import compare
+from dask_diag.cli.look import export, live, report, summary, throughput, top, what_if
+from dask_diag.cli.output import OneLineErrors
+from dask_diag.cli.run import run
+from dask_diag.cli.tune import tune
+
+_STATUS = """\b
+Exit status:
+  0  all is well
+  1  compare --fail-above: something takes longer
+  2  dask-diag could not do what was asked; one line says why
+`dask-diag run` ends as the script does, once the script has started."""
+
+
+@click.group(cls=OneLineErrors, epilog=_STATUS)
+@click.version_option(__version__, prog_name="dask-diag")
+def main() -> None:
+    """Diagnose what programs compute with Dask."""
+
+
+for _command in (run, summary, report, throughput, what_if, compare, export, tune, live, top):
+    main.add_command(_command)

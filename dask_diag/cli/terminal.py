@@ -1,0 +1,229 @@
+"""The terminal of a program that runs: a line below its output, which leaves that as it is.
+
+The cursor stays where the program has left it. The line is on the row below, and is erased before
+the program writes, of which the buffers of ``sys.stdout`` and ``sys.stderr`` tell: `print`,
+`logging` and all that has kept one of the streams write through them. What child processes and code
+in C write is not known beforehand. It, too, begins where the output has ended, on a row of its own;
+of several lines the second meets what is left of the bar.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from mmap import mmap
+from time import perf_counter
+from typing import TYPE_CHECKING, BinaryIO, TextIO, TypeVar
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+R = TypeVar("R")
+_ERASED = b"\x1b[J"
+"""From the cursor on; the cursor stays."""
+_DRAWN = _ERASED + b"\x1bD\x1b[A\x1b7\x1b[B\r%b\x1b8"
+"""In the row below, for which the screen scrolls if there is none; the cursor stays."""
+_DRAWS_ITSELF = re.compile(rb"\r(?!\n)|\x08|\x1b(?!\[[\d;:]*(?:m|\Z)|\]|\Z)")
+"""What moves the cursor, and so draws over what is there: all but colours, titles and links."""
+_MOST_A_SECOND = 20
+"""Lines of output a second with which the bar is drawn again at once; with more it flickers."""
+
+
+class ProgramTerminal:
+    """Shows one line below what the program writes to the terminal of stderr, while it is entered.
+
+    Once the program draws there itself, with a bar of its own for one, nothing is shown any more.
+
+    Raises
+    ------
+    OSError
+        If stderr is no terminal on which that can be done.
+    """
+
+    def __init__(self) -> None:
+        moves_cursor = sys.platform != "win32" and os.environ.get("TERM", "dumb") != "dumb"
+        if not moves_cursor or not _is_terminal(sys.stderr):
+            raise OSError("stderr is no terminal that moves its cursor")
+        # The program may close its own, and open a file that has the number.
+        self._file = os.dup(sys.stderr.fileno())
+        self._process = os.getpid()
+        # A signal's handler may print while its thread does.
+        self._lock = threading.RLock()
+        # Processes that the program forks see it, too.
+        self._is_shown = mmap(-1, 1)
+        self._line = b""
+        self._lines, self._counted = 0.0, perf_counter()
+        self._ends_line = True
+        self._is_off = False
+        self._buffers: list[tuple[BinaryIO, dict[str, object]]] = []
+
+    def __enter__(self) -> Self:
+        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+            buffer = getattr(stream, "buffer", None)
+            hooked = [hooked for hooked, _ in self._buffers]
+            if buffer is not None and buffer not in hooked and self._is_of(stream):
+                self._hook(buffer)
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        for buffer, hooks in self._buffers:
+            for name, hook in hooks.items():
+                if vars(buffer).get(name) is hook:
+                    del vars(buffer)[name]
+        if os.getpid() == self._process:
+            with self._lock:
+                self.erase()
+                self._is_off = True
+                os.close(self._file)
+
+    def is_in_place(self) -> bool:
+        """Whether a line can be drawn over."""
+        return True
+
+    def columns(self) -> int | None:
+        """Of the terminal; None if its size is not known."""
+        with suppress(KeyError, ValueError):
+            return int(os.environ["COLUMNS"]) or None
+        with suppress(OSError):
+            return os.get_terminal_size(self._file).columns or None
+        return None
+
+    def write(self, line: str, final: bool = False) -> None:
+        """Show a line in place of the one before; the last one does not stay."""
+        with self._lock:
+            self._line = b"" if final else self._fitted(line)
+            if final:
+                self.erase()
+            elif self._recent_lines() < _MOST_A_SECOND:
+                self._draw()
+
+    def announce(self, line: str) -> None:
+        """Show a line until the next thing is written; the program has ended."""
+        with self._lock:
+            self._line, self._is_off = self._fitted(line), False
+            self._draw()
+            self._line = b""
+
+    def erase(self) -> None:
+        """Leave nothing but what the program has written."""
+        with self._lock:
+            if self._is_shown[0]:
+                self._is_shown[0] = 0
+                self._send(_ERASED)
+
+    def _fitted(self, line: str) -> bytes:
+        """On one row of the terminal."""
+        columns = self.columns()
+        line = line if columns is None else line[: max(1, columns - 1)]
+        return line.encode("ascii", "replace")
+
+    def _draw(self) -> None:
+        if self._line and not self._is_off and self._may_draw():
+            self._is_shown[0] = 1
+            self._send(_DRAWN % self._line)
+
+    def _may_draw(self) -> bool:
+        """Whether nothing else uses the terminal.
+
+        It does not edit lines itself while an editor, a pager or `input` reads keys from it, and
+        belongs to others while this program is in the background.
+        """
+        import termios
+
+        try:
+            if not termios.tcgetattr(self._file)[3] & termios.ICANON:
+                return False
+        except termios.error:
+            return False
+        with suppress(OSError):
+            return os.tcgetpgrp(self._file) == os.getpgrp()
+        # It controls no session: then it has no foreground.
+        return True
+
+    def _send(self, text: bytes) -> None:
+        # What a terminal that is gone does not show is no loss.
+        with suppress(OSError):
+            os.write(self._file, text)
+
+    def _is_of(self, stream: TextIO | None) -> bool:
+        """Whether a stream writes to this terminal."""
+        if stream is None or not _is_terminal(stream):
+            return False
+        return os.fstat(stream.fileno()).st_rdev == os.fstat(self._file).st_rdev
+
+    def _hook(self, buffer: BinaryIO) -> None:
+        """Know of all that is written: attributes of an object come before its class's methods.
+
+        Ctrl-C may be raised here, after the buffer has done its work: nothing is written twice
+        then, as it would be if the file below the buffer were hooked.
+        """
+        write, flush = buffer.write, buffer.flush
+        is_buffered = hasattr(buffer, "raw")
+        waits = False
+
+        def hooked_write(data: bytes) -> int:
+            nonlocal waits
+            waits = is_buffered
+            return self._around(partial(write, data), data, shows=not is_buffered)
+
+        def hooked_flush() -> None:
+            nonlocal waits
+            if not waits:
+                return flush()
+            waits = False
+            return self._around(flush)
+
+        hooks: dict[str, object] = {"write": hooked_write, "flush": hooked_flush}
+        vars(buffer).update(hooks)
+        self._buffers.append((buffer, hooks))
+
+    def _around(self, write: Callable[[], R], data: bytes = b"", shows: bool = True) -> R:
+        """Write for the program; with `shows` it is on the terminal then."""
+        if os.getpid() != self._process:
+            # The lock may have been taken when this process was forked.
+            if self._is_shown[0]:
+                self._send(_ERASED)
+            return write()
+        with self._lock:
+            self._note(data)
+            self.erase()
+            result = write()
+            if shows:
+                self._show_again()
+            return result
+
+    def _note(self, data: bytes) -> None:
+        """See how the program's output goes on."""
+        # What is no bytes the buffer refuses.
+        with suppress(Exception):
+            self._is_off = self._is_off or _DRAWS_ITSELF.search(data) is not None
+            if len(data):
+                self._ends_line = bytes(data[-1:]) == b"\n"
+
+    def _show_again(self) -> None:
+        """Show the line at once, unless the program writes much or goes on in this line."""
+        if self._ends_line:
+            self._lines = min(self._recent_lines() + 1, 2 * _MOST_A_SECOND)
+            if self._lines < _MOST_A_SECOND:
+                self._draw()
+
+    def _recent_lines(self) -> float:
+        """How many have been written of late; each second takes `_MOST_A_SECOND` of them off."""
+        now = perf_counter()
+        self._lines = max(0.0, self._lines - _MOST_A_SECOND * (now - self._counted))
+        self._counted = now
+        return self._lines
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and os.isatty(stream.fileno())
+    except Exception:
+        # It may be a stream of the program's.
+        return False

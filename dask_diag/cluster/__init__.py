@@ -1,0 +1,1 @@
+"""Recording on a cluster of distributed."""

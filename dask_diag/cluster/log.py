@@ -1,0 +1,312 @@
+"""What a client has pulled of one cluster: batches as they came, without the user's objects."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from math import inf
+from time import perf_counter
+from typing import TYPE_CHECKING, Literal
+
+from dask_diag.cluster.messages import Batch, ClusterComputation, ClusterWorker, batch_of
+from dask_diag.cluster.wire import COROUTINE
+
+if TYPE_CHECKING:
+    from dask_diag.cluster.messages import Reply, Wants
+
+
+class _Named:
+    """A worker that has a label; times are this process's.
+
+    Attributes
+    ----------
+    numbers : dict of str to int
+        What plugins number it, by plugin.
+    until : float
+        When it left, or when the last client that saw it was gone; infinite while it is there.
+    """
+
+    __slots__ = ("joined", "label", "numbers", "until")
+
+    def __init__(self, label: str, joined: float) -> None:
+        self.label, self.joined = label, joined
+        self.numbers: dict[str, int] = {}
+        self.until = inf
+
+
+class WorkerNames:
+    """Gives each worker a label of its own, as long as a diagnostic is active.
+
+    Each client numbers the workers that it knows, and two clusters may have workers of the same
+    name: an address is what they do not share. A worker that is restarted may come back at the
+    address of the one before.
+    """
+
+    def __init__(self) -> None:
+        self._named: dict[tuple[str, str], list[_Named]] = {}
+        self._counts: dict[str, int] = {}
+        # Clients may have event loops on several threads.
+        self._lock = threading.Lock()
+
+    def label(
+        self,
+        scheduler: str,
+        plugin: str,
+        *,
+        number: int,
+        address: str,
+        name: str,
+        joined: float,
+        left: float | None,
+    ) -> str:
+        """The label of a worker of a cluster: its name, and a number if that was taken."""
+        with self._lock:
+            at_address = self._named.setdefault((scheduler, address), [])
+            until = inf if left is None else left
+            named = _of(at_address, plugin, number, joined, until)
+            if named is None:
+                named = _Named(self._new_label(name), joined)
+                at_address.append(named)
+            if plugin:
+                named.numbers[plugin] = number
+            named.until = until
+            return named.label
+
+    def leave(self, labels: Collection[str], time: float) -> None:
+        """A client is gone: whether these workers are still there is not known any more."""
+        with self._lock:
+            for at_address in self._named.values():
+                for named in at_address:
+                    if named.label in labels:
+                        named.until = min(named.until, time)
+
+    def _new_label(self, name: str) -> str:
+        usual = f"worker-{name}" if name.isdigit() else name
+        count = self._counts[usual] = self._counts.get(usual, 0) + 1
+        return f"{usual} ({count})" if count > 1 else usual
+
+
+def _of(
+    at_address: list[_Named], plugin: str, number: int, joined: float, until: float
+) -> _Named | None:
+    """The one of the workers at an address that a plugin has by this number."""
+    for named in at_address:
+        if named.numbers.get(plugin) == number:
+            return named
+    for named in reversed(at_address):
+        # Another plugin starts to number at 0: two workers at one address are not there at once.
+        if plugin not in named.numbers and joined < named.until and named.joined < until:
+            return named
+    return None
+
+
+_CONTENT: tuple[Literal["ids", "transfers", "others", "processes", "results", "events"], ...] = (
+    *("ids", "transfers", "others"),
+    *("processes", "results", "events"),
+)
+"""What of a batch is to be looked at later: the remainder is taken at once."""
+
+
+class ClusterLog:
+    """Everything that was pulled for one client.
+
+    The client's event loop adds to it, and any thread reads it: what is there is never changed.
+
+    Attributes
+    ----------
+    wants : Wants
+        What is collected.
+    scheduler, address, pid : str, str, int
+        The id of the scheduler, where it is, and its process.
+    plugin : str
+        Which of the plugins that the scheduler has one after the other counts what is pulled.
+    below : set of int
+        The numbers of the workers whose process is this one or descends from it; the scheduler's
+        is `formats.SCHEDULER`.
+    offset, error : float
+        What to add to a time of this process to get the scheduler's, and how wrong that may be.
+    batches : list of Batch
+    computations, workers, labels : dict
+        By number; labels are what workers are called.
+    clients : list of str
+        The ids of the clients that runs refer to by position.
+    faults : dict of str to int
+        What failed in our hooks, and how often.
+    dropped, running : int
+        Runs that were left out, as too many waited to be pulled; and the tasks that still ran at
+        the end.
+    coroutines : int
+        How many runs had no stacks that could be sampled.
+    unmeasured : dict of str to int
+        How many tasks workers could not measure as others, by the kind of the task.
+    is_left, has_ended : bool
+        Whether nothing is recorded any more, and whether what was is here.
+    start, stop : float
+        When it was started, and when it ended, by the clock of this process.
+    """
+
+    def __init__(self, wants: Wants, names: WorkerNames | None = None) -> None:
+        self.wants = wants
+        self._names = names or WorkerNames()
+        self.labels: dict[int, str] = {}
+        self.start = perf_counter()
+        self.stop = inf
+        self.scheduler = self.address = self.plugin = ""
+        self.pid = 0
+        self.below: set[int] = set()
+        self.offset = self.error = 0.0
+        self.batches: list[Batch] = []
+        self.computations: dict[int, ClusterComputation] = {}
+        self.workers: dict[int, ClusterWorker] = {}
+        self.clients: list[str] = []
+        self.faults: dict[str, int] = {}
+        self.unmeasured: dict[str, int] = {}
+        self.dropped = self.running = 0
+        self.received = self.coroutines = 0
+        self.is_left = self.has_ended = False
+
+    def receive(self, reply: Reply) -> None:
+        """Add what a pull has brought; batches that came before are left out."""
+        for sent in reply.get("batches", ()):
+            if sent["number"] <= self.received:
+                continue
+            self.received = sent["number"]
+            for values in sent["computations"]:
+                self.computations[values[0]] = ClusterComputation(*values)
+            for facts in sent["workers"]:
+                self._add_worker(ClusterWorker(*facts))
+            if any(sent[name] for name in _CONTENT):
+                batch = batch_of(sent)
+                self.batches.append(batch)
+                details = batch.details.values()
+                self.coroutines += sum(detail.stacks == COROUTINE for detail in details)
+        self.clients = list(reply.get("clients", self.clients))
+        self.faults = dict(reply.get("faults", self.faults))
+        self.dropped = reply.get("dropped", self.dropped)
+        self.unmeasured = dict(reply.get("unmeasured", self.unmeasured))
+        self.running = reply.get("running", self.running)
+
+    def _add_worker(self, worker: ClusterWorker) -> None:
+        # Its label comes first: who finds a worker asks for it.
+        label = self._names.label(
+            self.scheduler,
+            self.plugin,
+            number=worker.number,
+            address=worker.address,
+            name=worker.name,
+            joined=worker.joined - self.offset,
+            left=None if worker.left is None else worker.left - self.offset,
+        )
+        self.labels[worker.number] = label
+        self.workers[worker.number] = worker
+
+    @property
+    def began(self) -> float:
+        """When the first graph arrived, by the clock of this process; infinity if none has."""
+        starts = [computation.start for computation in tuple(self.computations.values())]
+        return min(starts, default=inf) - self.offset
+
+    def end(self) -> None:
+        """Nothing more is pulled."""
+        self.has_ended, self.stop = True, perf_counter()
+        self._names.leave(set(self.labels.values()), self.stop)
+
+    def clear(self) -> None:
+        """Forget all but the computations that run now."""
+        self.batches = []
+        self.computations = {
+            number: computation
+            for number, computation in self.computations.items()
+            if computation.stop is None
+        }
+
+    def notices(self) -> list[str]:
+        """What a reader must know beside the numbers."""
+        notices = [
+            f"on the cluster, {text}" + (f" ({count:,} times)" if count > 1 else "")
+            for text, count in self.faults.items()
+        ]
+        if self.is_left and not self.has_ended:
+            notices.append(
+                "the last rows of a cluster are missing: nothing waited for them; with an "
+                "asynchronous client, use `async with`, or close the client in the block"
+            )
+        if self.dropped:
+            what = "runs of tasks" if self.wants.get("tasks") else "rows"
+            notices.append(f"{self.dropped:,} {what} are missing: more than were pulled")
+        counts = {**self.unmeasured, "coroutine": self.coroutines}
+        for kind, text in _UNMEASURED.items():
+            number = counts.get(kind, 0)
+            if number:
+                notices.append(text[number > 1].format(f"{number:,}"))
+        if self.running:
+            tasks = "1 task" if self.running == 1 else f"{self.running:,} tasks"
+            notices.append(f"{tasks} still running on the cluster when recording stopped")
+        return [*notices, *self._notices_on_workers()]
+
+    def _notices_on_workers(self) -> list[str]:
+        workers = tuple(self.workers.values())
+        reasons: dict[str, list[str]] = {}
+        for worker in workers:
+            if worker.facts and not worker.facts.get("measured"):
+                reasons.setdefault(str(worker.facts.get("reason")), []).append(worker.host)
+        what = _not_known(self.wants)
+        return [
+            f"{len(hosts):,} of {len(workers):,} workers (hosts {', '.join(sorted(set(hosts)))}) "
+            f"did not measure: {reason}; {what}"
+            for reason, hosts in reasons.items()
+            if what
+        ]
+
+
+_OWN_TIMES = "of which only distributed's own times are known, without CPU"
+_UNMEASURED = {
+    "shuffle": (
+        "what workers sent each other in {} shuffle (p2p) is not measured: its tasks are",
+        "what workers sent each other in {} shuffles (p2p) is not measured: their tasks are",
+    ),
+    "executor": (
+        f"{{}} task ran in an executor that is no pool of threads, {_OWN_TIMES}",
+        f"{{}} tasks ran in executors that are no pools of threads, {_OWN_TIMES}",
+    ),
+    "actor": (
+        "calls of the methods of {} actor are not measured: they are no tasks",
+        "calls of the methods of {} actors are not measured: they are no tasks",
+    ),
+    "coroutine": (
+        "{} run of a coroutine was not sampled: they share a thread with their worker",
+        "{} runs of coroutines were not sampled: they share a thread with their worker",
+    ),
+    "Client-worker-": (
+        "{} task that a task submitted is left out: of which program is not known",
+        "{} tasks that tasks submitted are left out: of which program is not known",
+    ),
+    "details": (
+        "of {} run of a task, what it metered, waited for and called is missing: "
+        "more than was pulled",
+        "of {} runs of tasks, what they metered, waited for and called is missing: "
+        "more than was pulled",
+    ),
+    "rows": (
+        "{} row of transfers, results, samples or others' tasks is missing: more than was pulled",
+        "{} rows of transfers, results, samples or others' tasks are missing: more than was pulled",
+    ),
+    "cancelled": (
+        "{} cancelled run has no times: its worker did not say in time how it ended",
+        "{} cancelled runs have no times: their workers did not say in time how they ended",
+    ),
+}
+"""What is said of one, and of several."""
+
+
+def _not_known(wants: Wants) -> str:
+    """What is not known of workers that do not measure."""
+    stacks = wants.get("stacks")
+    texts = {
+        # Who samples stacks alone, without what tasks waited for, shows no times.
+        "of their tasks only distributed's own times are known": wants.get("tasks")
+        and ("waits" in wants or not stacks),
+        "the stacks of their tasks are not known": stacks,
+        "their CPU and memory are not known": wants.get("processes"),
+    }
+    return "; ".join(text for text, is_wanted in texts.items() if is_wanted)

@@ -1,0 +1,308 @@
+"""One client of a cluster, from when a diagnostic joins it until one of the two ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from time import perf_counter
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from dask_diag._version import __version__
+from dask_diag.capture.computation import run_id
+from dask_diag.cluster.clocks import ClockReading, compare_clocks
+from dask_diag.cluster.log import ClusterLog, WorkerNames
+from dask_diag.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
+from dask_diag.cluster.wire import NAME, SCHEDULER, host_id, is_below_this_process
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from dask_diag.cluster.messages import Joined, Reply, Wants
+
+
+_SECONDS_WITHOUT_SCHEDULER = 0.5
+
+
+class ConnectionLostError(ConnectionError):
+    """The scheduler does not know a session: it took its client for gone."""
+
+
+async def unless_lost(
+    request: Coroutine[object, object, None], client: Client | None, seconds: float
+) -> None:
+    """Wait so long for what a client asks its scheduler for, but not for one that is gone."""
+    asked = asyncio.ensure_future(request)
+    start = perf_counter()
+    while not asked.done():
+        connection = getattr(client, "scheduler_comm", None)
+        is_lost = connection is None or connection.closed()
+        most = _SECONDS_WITHOUT_SCHEDULER if is_lost else seconds
+        if perf_counter() - start > most:
+            asked.cancel()
+            raise TimeoutError(f"no answer in {most:g} s")
+        await asyncio.wait([asked], timeout=_SECONDS_WITHOUT_SCHEDULER)
+    await asked
+
+
+T = TypeVar("T")
+
+_PINGS = 20
+_ATTEMPTS = 3
+_SECONDS_BETWEEN_PULLS = 0.1
+_SECONDS_BETWEEN_NEWS = 0.02
+_SECONDS_TO_WAIT_FOR_NEWS = 0.5
+_SECONDS_TO_ATTACH = 10.0
+_SECONDS_TO_REACH_WORKERS = 1.0
+_SECONDS_TO_FINISH = 10.0
+_SECONDS_TO_COMPARE = 1.0
+_ONCE = {"name": NAME, "idempotent": True}
+"""How plugins are registered that may be there already."""
+
+
+Fault = Callable[[str, BaseException], None]
+
+
+class ClusterSession:
+    """Collects what one client's tasks do.
+
+    Coroutines run on the client's event loop. None of them raises.
+
+    Parameters
+    ----------
+    client : Client
+    wants : Wants
+    fault : callable
+        Called with what was done and the error.
+    received : callable
+        Called with the log when something was added to it, and when it is complete.
+    names : WorkerNames
+        Shared with the other clients of the diagnostic.
+    rejoin : callable
+        Called with the client when the scheduler has forgotten it, and has it again.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        wants: Wants,
+        fault: Fault,
+        received: Callable[[ClusterLog], None],
+        names: WorkerNames,
+        *,
+        rejoin: Callable[[Client], Awaitable[None]],
+    ) -> None:
+        self.client: Client | None = client
+        self._client_id = str(client.id)
+        self._scheduler = client.scheduler
+        self._wants = wants
+        self.log = ClusterLog(wants, names)
+        self._placed: set[int] = set()
+        self._id = os.urandom(8).hex()
+        self._fault = fault
+        self._received = received
+        self._rejoin = rejoin
+        self._puller: asyncio.Task[None] | None = None
+        self._reaching: asyncio.Task[None] | None = None
+        self._attaching: asyncio.Task[None] | None = None
+        self._finishing: asyncio.Task[None] | None = None
+
+    async def attach(self) -> None:
+        """Bring the plugins to the cluster, unless they are there, and start to pull."""
+        if self._attaching is None:
+            self._attaching = asyncio.ensure_future(self._attach_or_report())
+        await asyncio.shield(self._attaching)
+
+    async def _attach_or_report(self) -> None:
+        try:
+            await asyncio.wait_for(self._attach(), _SECONDS_TO_ATTACH)
+        except Exception as error:
+            self._fault("to join a cluster", error)
+            with suppress(Exception):
+                # What has come there by now goes.
+                await asyncio.wait_for(self._withdraw(), _SECONDS_TO_FINISH)
+            return
+        try:
+            workers = asyncio.wait_for(self._attach_workers(), _SECONDS_TO_ATTACH)
+            self._reaching = asyncio.ensure_future(workers)
+            # One that does not answer, as its tasks hold the GIL, keeps no program waiting.
+            await asyncio.wait([self._reaching], timeout=_SECONDS_TO_REACH_WORKERS)
+            if self._reaching.done():
+                self._reach_no_more()
+        except Exception as error:
+            # What is known without them is recorded.
+            self._fault("to reach the workers of a cluster", error)
+        self._puller = asyncio.ensure_future(self._pull_regularly())
+
+    async def finish(self) -> None:
+        """Pull the last rows; the last session takes all of dask_diag off the cluster."""
+        # The block and the client may end at the same time: both wait for the same end.
+        if self._finishing is None:
+            self._finishing = asyncio.ensure_future(self._finish())
+        await asyncio.shield(self._finishing)
+
+    async def _attach(self) -> None:
+        scheduler = self._scheduler
+        plugin = Shipped(source_of_scheduler_plugin(), "DaskDiagSchedulerPlugin")
+        wants = {**self._wants, "program": run_id()}
+        for _ in range(_ATTEMPTS):
+            await scheduler.register_scheduler_plugin(plugin=pickle.dumps(plugin), **_ONCE)
+            reply: Joined | None = await scheduler.dask_diag_attach(
+                session=self._id, client=self._client_id, wants=wants
+            )
+            # None if the last session of another client has taken the plugin with it meanwhile.
+            if reply is not None:
+                break
+        else:
+            raise ConnectionLostError("other clients of the cluster came and went meanwhile")
+        log = self.log
+        log.scheduler, log.address, log.pid = reply["scheduler"], reply["address"], reply["pid"]
+        log.plugin = reply.get("plugin", "")
+        if is_below_this_process(reply["host"], reply["pid"]):
+            self.log.below.add(SCHEDULER)
+        if not reply["host"] or reply["host"] != host_id():
+            reading = await self._compare_clocks()
+            log.offset, log.error = reading.offset, reading.error
+
+    async def _attach_workers(self) -> None:
+        bootstrap = Shipped(BOOTSTRAP, "DaskDiagWorkerPlugin", __version__)
+        await self._scheduler.register_worker_plugin(plugin=pickle.dumps(bootstrap), **_ONCE)
+        # Where another client asked for them just before, that neither does anything nor waits.
+        await self._scheduler.dask_diag_ready()
+
+    async def _compare_clocks(self) -> ClockReading:
+        async def ask() -> float:
+            answer = await self._scheduler.dask_diag_clock()
+            return float(answer["time"])
+
+        return await compare_clocks(ask, perf_counter, _PINGS)
+
+    async def _pull_regularly(self) -> None:
+        # Who shows progress is to know at once that a computation has ended. That a scheduler
+        # closes all are to know.
+        progress = self._wants.get("progress", False)
+        pause = _SECONDS_BETWEEN_NEWS if progress else _SECONDS_BETWEEN_PULLS
+        while self._finishing is None:
+            await asyncio.sleep(pause)
+            if self._finishing is not None:
+                # The scheduler may have no plugin any more; leaving brings what is new.
+                return
+            try:
+                await self.pull(_SECONDS_TO_WAIT_FOR_NEWS)
+            except ConnectionLostError as error:
+                client = self.client
+                if client is not None and client.status == "running":
+                    self._finishing = asyncio.ensure_future(self._begin_again(client, error))
+            except Exception as error:
+                # The next one brings what this one did not, or leaving does.
+                if self._finishing is None:
+                    self._fault("to pull from a cluster", error)
+
+    async def pull(self, wait: float = 0.0) -> None:
+        """Get what is new; wait so many seconds for the end of a computation."""
+        reply = await self._scheduler.dask_diag_pull(
+            session=self._id, received=self.log.received, wait=wait
+        )
+        self._receive(reply)
+        if reply.get("closing") and self._finishing is None:
+            self._finishing = asyncio.ensure_future(self._finish())
+
+    def _receive(self, reply: Reply | None) -> None:
+        if reply is None or reply.get("status") != "OK":
+            raise ConnectionLostError("the connection broke: what ended just before is missing")
+        self.log.receive(reply)
+        for number, worker in self.log.workers.items():
+            if worker.facts and number not in self._placed:
+                # While it runs: what a process belongs to cannot be asked for when it has ended.
+                self._placed.add(number)
+                facts = worker.facts
+                if is_below_this_process(facts.get("clock_host", ""), facts.get("pid", 0)):
+                    self.log.below.add(number)
+        self._received(self.log)
+
+    async def _finish(self) -> None:
+        try:
+            if self._attaching is not None:
+                await self._attaching
+            if self._puller is not None:
+                if not self._wants.get("progress"):
+                    self._puller.cancel()
+                await unless_lost(self._detach(), self.client, _SECONDS_TO_FINISH)
+                await asyncio.wait([self._puller], timeout=_SECONDS_TO_FINISH)
+                self._reach_no_more()
+        except Exception as error:
+            self._fault("to pull the last rows from a cluster", error)
+        finally:
+            self.log.end()
+            self.client = self._scheduler = None
+            self._received(self.log)
+
+    async def _begin_again(self, client: Client, error: Exception) -> None:
+        """Distributed has connected the client again: its tasks are another session's."""
+        self._fault("to pull from a cluster", error)
+        self.log.end()
+        self.client = self._scheduler = None
+        self._received(self.log)
+        try:
+            await self._rejoin(client)
+        except Exception as fault:
+            self._fault("to join a cluster again", fault)
+
+    def _reach_no_more(self) -> None:
+        """Report if not all workers were reached: what is known without them is recorded."""
+        reaching, self._reaching = self._reaching, None
+        if reaching is None:
+            return
+        error: BaseException | None
+        if reaching.done():
+            error = reaching.exception()
+        else:
+            reaching.cancel()
+            error = TimeoutError("some had not answered when the block ended")
+        if error is not None:
+            self._fault("to reach the workers of a cluster", error)
+
+    async def _detach(self) -> None:
+        # Whether the request was lost or the reply, all is there still.
+        reply = await self._twice(self._ask_for_the_last)
+        try:
+            self._receive(reply)
+        finally:
+            if not (reply or {}).get("closing"):
+                await self._twice(self._say_that_it_left)
+
+    async def _withdraw(self) -> None:
+        """Leave without having recorded anything."""
+        try:
+            await self._ask_to_detach()
+        finally:
+            await self._say_that_it_left()
+
+    async def _twice(self, ask: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await ask()
+        except Exception as error:
+            self._fault("to leave a cluster", error)
+            return await ask()
+
+    async def _ask_for_the_last(self) -> Reply:
+        await self._compare_at_end()
+        return await self._ask_to_detach()
+
+    async def _compare_at_end(self) -> None:
+        """Where this host's clock is another one: by how much it has drifted meanwhile."""
+        if not self.log.error:
+            return
+        with suppress(Exception):
+            reading = await asyncio.wait_for(self._compare_clocks(), _SECONDS_TO_COMPARE)
+            self.log.error += abs(reading.offset - self.log.offset)
+
+    async def _ask_to_detach(self) -> Reply:
+        reply = await self._scheduler.dask_diag_detach(session=self._id, received=self.log.received)
+        return cast("Reply", reply)
+
+    async def _say_that_it_left(self) -> None:
+        """Have the scheduler forget what it has for this session."""
+        await self._scheduler.dask_diag_left(session=self._id)

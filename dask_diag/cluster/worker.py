@@ -1,0 +1,529 @@
+"""A worker's side of capture on a cluster: it wraps tasks, and reports what brings no result."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from array import array
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from dask_diag.capture.computation import start_listening, stop_listening
+from dask_diag.capture.metrics import runs_around_tasks
+from dask_diag.cluster.clocks import ClockReading, WorkerClock, clock_of
+from dask_diag.cluster.task import ClusterTask, ProbedClusterTask, codes_around_tasks
+from dask_diag.cluster.wire import NAME, SENT_OUTCOMES, forget_handlers
+from dask_diag.hooks.stack import GraphNode
+from dask_diag.model.codes import Activity, Outcome, WorkerEvent
+from dask_diag.sampling.linux import why_not_here
+from dask_diag.sampling.probes import Probe
+from dask_diag.sampling.sampler import Subscription, sampler
+from dask_diag.sampling.stacks import StackProbe, forget_code, keep_code
+from dask_diag.sampling.waits import WaitProbe
+from dask_diag.system.processes import memory_limit
+from dask_diag.system.samplers import ResourceRows, ResourceSampler
+from dask_diag.system.usage import processors
+
+if TYPE_CHECKING:
+    from distributed.worker import Worker
+
+    from dask_diag.cluster.messages import Facts, Settings, Welcome
+
+
+_LABELS = {
+    WorkerEvent.DISK_WRITE: (WorkerEvent.DISK_WRITE, Activity.SERIALIZE, "compress"),
+    WorkerEvent.DISK_READ: (WorkerEvent.DISK_READ, Activity.DESERIALIZE, "decompress"),
+}
+"""As distributed names what takes the time; the first also has the bytes."""
+WRITES, READS = ((label, "count") for label in _LABELS)
+"""Which of the worker's counters say how often."""
+
+Counters = Mapping[tuple[str, str], float]
+
+
+class Spill(NamedTuple):
+    """What went to disk or came back."""
+
+    event: str
+    start: float
+    stop: float
+    bytes: float
+
+
+class SpillCounters:
+    """Says what has changed since it was asked last.
+
+    Who asks compares `count` of `WRITES` and of `READS` with `writes` and `reads`: this is done
+    several times for each task, where a call is dear.
+
+    Parameters
+    ----------
+    data : mapping
+        A worker's results. If it does not count, as third-party buffers may not, nothing changes.
+    clock : callable
+    """
+
+    def __init__(self, data: object, clock: Callable[[], float]) -> None:
+        counters = getattr(data, "cumulative_metrics", None)
+        self._counters: Counters = counters if isinstance(counters, Mapping) else {}
+        self._clock = clock
+        self._asked_at = clock()
+        self._before = dict(self._counters)
+        self.count = self._counters.get
+        self.writes, self.reads = self.count(WRITES), self.count(READS)
+
+    def changes(self, read_until: float) -> list[Spill]:
+        """What went to disk or came back since the last time.
+
+        Parameters
+        ----------
+        read_until : float
+            When what was read was there at the latest, if that is since the last time: a task that
+            takes it started then.
+        """
+        now = self._clock()
+        spills = []
+        for event, labels in _LABELS.items():
+            moved = self._since((labels[0], "bytes"))
+            seconds = sum(self._since((label, "seconds")) for label in labels)
+            stop = now
+            if event == WorkerEvent.DISK_READ and read_until - seconds >= self._asked_at:
+                stop = min(now, read_until)
+            if moved:
+                start = max(stop - seconds, min(self._asked_at, stop))
+                spills.append(Spill(event, start, stop, moved))
+        self._asked_at, self._before = now, dict(self._counters)
+        self.writes, self.reads = self.count(WRITES), self.count(READS)
+        return spills
+
+    def _since(self, label: tuple[str, str]) -> float:
+        return self._counters.get(label, 0.0) - self._before.get(label, 0.0)
+
+
+_SECONDS_TO_SEND_SAMPLES = 0.25
+
+_lock = threading.Lock()
+_of_this_process: list[WorkerProcesses] = []
+"""Of the workers in this process the first samples it, as long as it is there."""
+
+
+def memory_limit_of(worker: Worker) -> float:
+    """Bytes that a worker may use: what distributed or the machine allows."""
+    own = getattr(worker.memory_manager, "memory_limit", None) or inf
+    return min(float(own), memory_limit())
+
+
+class WorkerProcesses:
+    """Samples the process of a worker, unless another worker of the same process does.
+
+    All but sampling runs on the worker's event loop.
+
+    Parameters
+    ----------
+    send : callable
+        Called with new samples.
+    fault : callable
+        Called with what was done and the error: nothing is raised.
+    """
+
+    def __init__(
+        self, send: Callable[[bytes], None], fault: Callable[[str, BaseException], None]
+    ) -> None:
+        self._send = send
+        self._fault = fault
+        self._rows = ResourceRows()
+        self._dt = 0.0
+        self._sampler: ResourceSampler | None = None
+        self._sending: asyncio.Task[None] | None = None
+
+    def sample_every(self, dt: float) -> None:
+        """From now on sample so often, or not if it is 0."""
+        if dt == self._dt:
+            return
+        self.stop()
+        self._dt = dt
+        if dt:
+            with _lock:
+                _of_this_process.append(self)
+            self._sending = asyncio.ensure_future(self._send_regularly())
+
+    def stop(self) -> None:
+        """Sample no more, and send what was sampled."""
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+        with _lock:
+            if self in _of_this_process:
+                _of_this_process.remove(self)
+        self.flush()
+        self._dt = 0.0
+
+    def flush(self) -> None:
+        """Take a last sample, send all, and go on if it is to."""
+        sampler, self._sampler = self._sampler, None
+        if sampler is not None:
+            sampler.stop()
+        self._send_new()
+        self._start_if_first()
+
+    async def _send_regularly(self) -> None:
+        while True:
+            # Another worker of this process may have left.
+            self._start_if_first()
+            await asyncio.sleep(max(self._dt, _SECONDS_TO_SEND_SAMPLES))
+            try:
+                self._send_new()
+            except Exception as error:
+                self._failed(error)
+
+    def _start_if_first(self) -> None:
+        with _lock:
+            is_first = bool(_of_this_process) and _of_this_process[0] is self
+        if not is_first or self._sampler is not None:
+            return
+        try:
+            self._sampler = ResourceSampler(self._dt, self._rows, self._failed)
+        except Exception as error:
+            self._failed(error)
+
+    def _send_new(self) -> None:
+        rows = self._rows.processes
+        count = len(rows)
+        if not count:
+            return
+        new: array[float] = rows[:count]
+        # Samples are added on another thread, at the end.
+        del rows[:count]
+        del self._rows.samples[:]
+        self._send(new.tobytes())
+
+    def _failed(self, error: BaseException) -> None:
+        self._fault("sampling processes", error)
+
+
+class WorkerSampling:
+    """The probes of the tasks of one worker.
+
+    Parameters
+    ----------
+    fault : callable
+        Called with what was done and the error: nothing is raised.
+
+    Attributes
+    ----------
+    probes : list
+        Empty if nothing is sampled.
+    """
+
+    def __init__(self, fault: Callable[[str, BaseException], None]) -> None:
+        self.probes: list[Probe] = []
+        self._fault = fault
+        self._subscriptions: list[Subscription] = []
+
+    def change(self, stacks: Sequence[float], waits: bool) -> None:
+        """From now on sample stacks, by interval and cycle if any, and waits, or none of them."""
+        self.stop()
+        probes: list[Probe] = []
+        if stacks:
+            probes.append(StackProbe(*stacks))
+            keep_code()
+        if waits:
+            why_not = why_not_here()
+            if why_not:
+                self._fault("recording waits", RuntimeError(why_not))
+            else:
+                probes.append(WaitProbe())
+        self._subscriptions = [
+            sampler.add(probe.sample, probe.interval, self._failed) for probe in probes
+        ]
+        self.probes = probes
+
+    def stop(self) -> None:
+        """Sample nothing."""
+        if any(isinstance(probe, StackProbe) for probe in self.probes):
+            forget_code()
+        self.probes = []
+        for subscription in self._subscriptions:
+            sampler.remove(subscription)
+        self._subscriptions = []
+
+    def _failed(self, error: BaseException) -> None:
+        self._fault("sampling tasks", error)
+
+
+_FLUSH, _SETTINGS = f"{NAME}_flush", f"{NAME}_settings"
+_GOES_ON = {"running", "paused"}
+"""Statuses of a worker that has not ended, so that it was asked to measure no more."""
+_SECONDS_TO_SEND = 0.05
+_MESSAGES_AT_ONCE = 500
+_DEFAULT: dict[str, str] = {}
+_BARRIER = "P2PBarrierTask"
+"""Of each shuffle, or rechunking, in which workers send each other data outside of tasks."""
+Message = tuple[object, ...]
+_WAITING = {"ready", "constrained", "waiting"}
+_RUNNING = frozenset(("executing", "long-running", "cancelled", "resumed"))
+_NO_NEWS = {*_WAITING, "forgotten"}
+"""What a task may become unnoticed, if it did not run: half of all transitions."""
+
+
+def _fault_message(doing: str, error: BaseException) -> Message:
+    return "fault", f"on a worker, {doing}: {type(error).__name__}: {error}"
+
+
+class WorkerSide:
+    """Measures the tasks of one worker.
+
+    Everything but the wrapper runs on the worker's event loop. A fault is reported and never
+    raised: the worker would go on, but log it where no one looks.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._clock = clock_of(worker)
+        self._tasks: dict[Hashable, ClusterTask] = {}
+        self._flights: dict[Hashable, tuple[float, str, int]] = {}
+        self._spills = SpillCounters(worker.data, self._clock)
+        self._messages: list[Message] = []
+        self._due: asyncio.TimerHandle | None = None
+        self._is_heard = True
+        self._is_of_threads: dict[type, bool] = {}
+        self._compared = WorkerClock(worker, self._clock, self._log_clock, self._fault)
+        self._settings: Settings = {"number": 0}
+        self._processes = WorkerProcesses(self._log_processes, self._fault)
+        self._sampling = WorkerSampling(self._fault)
+
+    async def start(self, version: str) -> None:
+        """Compare the clocks, say who this is, and start to measure; undone if that fails."""
+        try:
+            await self._start(version)
+        except BaseException:
+            self.stop()
+            raise
+
+    async def _start(self, version: str) -> None:
+        runs_around_tasks.update(codes_around_tasks(self._worker))
+        start_listening(self, everywhere=False)
+        self._worker.handlers[_FLUSH] = self.flush
+        self._worker.handlers[_SETTINGS] = self.change_settings
+        facts: Facts = {
+            "version": version,
+            "reason": "",
+            "measured": 1,
+            "pid": os.getpid(),
+            "clock_host": self._compared.host,
+            "cpus": processors(),
+            "memory_limit": memory_limit_of(self._worker),
+        }
+        welcome = await self._report(facts)
+        await self._compared.follow(welcome["host"])
+        await self.change_settings(welcome["settings"])
+
+    def stop(self) -> None:
+        """Leave the worker as it was; what runs goes on, unmeasured."""
+        stop_listening(self)
+        for name in (_FLUSH, _SETTINGS):
+            self._worker.handlers.pop(name, None)
+        forget_handlers()
+        for task in self._tasks.values():
+            task.discarded = True
+            if task.state.run_spec is task:
+                task.state.run_spec = task.task
+        for state in self._worker.state.tasks.values():
+            if state.metadata:
+                state.metadata.pop(NAME, None)
+        self._tasks = {}
+        # If the scheduler listens no more, what came now would make its topic there again.
+        self._is_heard = self._worker.status.name not in _GOES_ON
+        for step in (self._compared.stop, self._processes.stop, self._sampling.stop, self._send):
+            # What one cannot undo, the others do.
+            with suppress(Exception):
+                step()
+        if self._due is not None:
+            self._due.cancel()
+
+    def transition(self, key: Hashable, start: str, finish: str, **kwargs: object) -> None:
+        """What the worker reports of each change of a task's state: several times for each."""
+        if finish in _NO_NEWS and start not in _RUNNING:
+            return
+        try:
+            spills = self._spills
+            if spills.count(WRITES) != spills.writes or spills.count(READS) != spills.reads:
+                self._log_spills(key)
+            if key in self._flights:
+                self._flies(key, finish)
+            if start in _RUNNING:
+                try:
+                    if self._messages:
+                        # The scheduler may forget what was moved here as soon as this task is done.
+                        self._send()
+                finally:
+                    self._goes_on(key, finish)
+            elif finish == "executing":
+                self._wrap(key)
+            elif finish == "flight":
+                state = self._worker.state.tasks[key]
+                # What arrives when none needs it any more has no size.
+                self._flights[key] = self._clock(), state.coming_from, state.get_nbytes()
+            elif finish == "released" and start in _WAITING:
+                self._never_ran(key)
+        except Exception as error:
+            self._fault(f"{start} to {finish}", error)
+
+    def _goes_on(self, key: Hashable, finish: str) -> None:
+        """What runs was to be in another state: it may run on, as it does when it is cancelled."""
+        state = self._worker.state.tasks.get(key)
+        actual = finish if state is None else state.state
+        if actual not in _RUNNING:
+            self._unwrap(key, actual)
+        elif finish == "long-running" and key in self._tasks:
+            self._tasks[key].secede()
+
+    async def flush(self) -> list[Message]:
+        """What was not sent yet, and what runs; in a reply, it is there before anything else."""
+        await self._compared.compare_at_end()
+        for step in (self._processes.flush, self._log_spills, self._log_running):
+            try:
+                step()
+            except Exception as error:
+                self._messages.append(_fault_message("sending what was not sent yet", error))
+        messages, self._messages = self._messages, []
+        return messages
+
+    def _log_running(self) -> None:
+        self._messages += [
+            ("running", key, task.run_id, task.bounds(), task.thread, *task.so_far())
+            for key, task in self._tasks.items()
+            if task.thread
+        ]
+
+    async def change_settings(self, settings: Settings) -> None:
+        """Measure what the scheduler asks for from now on."""
+        if settings["number"] <= self._settings["number"]:
+            return
+        self._settings = settings
+        try:
+            self._processes.sample_every(settings.get("processes", 0))
+            self._sampling.change(settings.get("stacks", ()), settings.get("waits", False))
+        except Exception as error:
+            self._fault("changing what is measured", error)
+
+    def _log_spills(self, key: Hashable = None) -> None:
+        """What went to disk or came back since the last time; inputs came back before a task."""
+        task = self._tasks.get(key)
+        for event in self._spills.changes(task.start if task is not None else self._clock()):
+            self._log(("disk", self._worker.address, *event))
+
+    def _wrap(self, key: Hashable) -> None:
+        state = self._worker.state.tasks[key]
+        task = state.run_spec
+        name = (state.annotations or _DEFAULT).get("executor", "default")
+        executor = type(self._worker.executors.get(name))
+        runs_in_thread = self._is_of_threads.get(executor)
+        if runs_in_thread is None:
+            # As the worker itself decides.
+            runs_in_thread = self._is_of_threads[executor] = "ThreadPoolExecutor" in str(executor)
+        if type(task).__name__ == _BARRIER:
+            self._log(("unmeasured", key, "shuffle"))
+        if key in self._worker.state.actors:
+            self._log(("unmeasured", key, "actor"))
+        if not (runs_in_thread or getattr(task, "is_coro", False)):
+            self._log(("unmeasured", key, "executor"))
+        elif isinstance(task, GraphNode):
+            probes = self._sampling.probes
+            self._tasks[key] = state.run_spec = (
+                ProbedClusterTask(state, task, self._clock, probes)
+                if probes
+                else ClusterTask(state, task, self._clock)
+            )
+
+    def _unwrap(self, key: Hashable, finish: str) -> None:
+        """A run has ended; one whose result the scheduler does not get, or refuses, is reported."""
+        task = self._tasks.pop(key, None)
+        if task is None:
+            return
+        if task.state.run_spec is task:
+            task.state.run_spec = task.task
+        if task.fault:
+            self._log(("fault", f"on a worker, measuring a task: {task.fault}"))
+        if finish == "memory" and task.state.run_id == task.run_id:
+            return
+        if finish == "error":
+            outcome = Outcome.FAILED
+        elif task.rescheduled:
+            outcome = Outcome.RESCHEDULED
+        else:
+            outcome = Outcome.CANCELLED
+        measured = (task.row, task.error, task.metrics(), *task.sampled)
+        self._log_run(key, task.run_id, outcome, measured)
+
+    def _never_ran(self, key: Hashable) -> None:
+        """A task that waited here is not wanted any more, or will run elsewhere."""
+        state = self._worker.state.tasks.get(key)
+        if state is not None:
+            self._log_run(key, state.run_id, Outcome.CANCELLED, (b"", "", []))
+
+    def _log_run(
+        self, key: Hashable, run_id: int, outcome: str, measured: tuple[object, ...]
+    ) -> None:
+        code, address = SENT_OUTCOMES[outcome], self._worker.address
+        self._messages.append(("run", key, run_id, address, code, *measured))
+        # At once: the scheduler has to have it before it hears from the worker itself.
+        self._send()
+
+    def _flies(self, key: Hashable, finish: str) -> None:
+        """What is in flight was to be in another state: report it if it has arrived.
+
+        It flies on while more tasks ask for it, while none needs it any more, and while it is to be
+        computed here: where it comes from is forgotten when the other worker has answered. That may
+        have been busy, may have lost it, or be gone: what is asked for again is another flight.
+        """
+        if self._worker.state.tasks[key].coming_from is not None:
+            return
+        started, source, size = self._flights.pop(key)
+        if finish == "memory":
+            address = self._worker.address
+            self._log(("transfer", key, source, address, started, self._clock(), size))
+
+    def _log(self, message: Message) -> None:
+        self._messages.append(message)
+        if len(self._messages) >= _MESSAGES_AT_ONCE:
+            self._send()
+        elif self._due is None:
+            loop = asyncio.get_running_loop()
+            self._due = loop.call_later(_SECONDS_TO_SEND, self._send_due)
+
+    def _send_due(self) -> None:
+        self._due = None
+        try:
+            self._send()
+        except Exception as error:
+            self._fault("sending what was measured", error)
+
+    def _send(self) -> None:
+        messages, self._messages = self._messages, []
+        if messages and self._is_heard:
+            self._worker.log_event(NAME, messages)
+
+    def _fault(self, doing: str, error: BaseException) -> None:
+        if not self._is_heard:
+            return
+        try:
+            self._worker.log_event(NAME, [_fault_message(doing, error)])
+        except Exception:
+            # The worker goes on, whatever becomes of the report.
+            return
+
+    def _log_processes(self, samples: bytes) -> None:
+        self._log(("processes", self._worker.address, samples))
+
+    async def _log_clock(self, reading: ClockReading) -> None:
+        await self._report({"clock": [list(reading)]})
+
+    async def _report(self, facts: Facts) -> Welcome:
+        reply = await self._worker.scheduler.dask_diag_worker(
+            address=self._worker.address, facts=facts
+        )
+        return cast("Welcome", reply)

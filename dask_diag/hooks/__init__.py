@@ -1,0 +1,1 @@
+"""Everything of dask's internals that this package touches, in one folder."""

@@ -1,0 +1,167 @@
+"""Callbacks that see every computation, also those that overlap.
+
+``dask.local.local_callbacks`` empties the process-wide set of callbacks while a computation runs,
+so that a computation nested inside a task does not report. A computation that merely overlaps, in
+another thread, goes unseen too, and the callbacks can be lost for good. `shared_callbacks` takes
+its place while a diagnostic is active: nesting is read off the stack, nothing is swapped.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from time import thread_time
+
+import dask.local
+from dask.callbacks import Callback
+
+from dask_diag.capture.worker_starts import runs_main_again
+from dask_diag.hooks.calls import spend_on_noting, start_noting_calls, stop_noting_calls
+from dask_diag.hooks.stack import CallbackTuple, is_in_computation
+
+_NAME = "local_callbacks"
+_lock = threading.Lock()
+_dasks_own: Callable[..., object] | None = getattr(dask.local, _NAME, None)
+_activations: dict[CallbackTuple, set[CallbackTuple]] = {}
+_active_at_start: list[frozenset[CallbackTuple]] = []
+"""The callbacks that were active when they started, of the computations that run."""
+_in_use_elsewhere: set[CallbackTuple] = set()
+
+
+def sees_overlapping_computes() -> bool:
+    """Whether this dask lets computations that overlap in several threads all be seen."""
+    return _dasks_own is not None
+
+
+def hold(callback: CallbackTuple) -> bool:
+    """Make a diagnostic's callback active for every computation that starts from now on.
+
+    Returns whether none was held before. In a worker process that only runs the main module again,
+    it is not held.
+    """
+    if runs_main_again():
+        return False
+    with _lock:
+        is_first = not _activations
+        _install()
+        Callback.active.add(callback)
+        _activations[callback] = Callback.active
+        return is_first
+
+
+def release(callback: CallbackTuple) -> None:
+    """Undo `hold`; dask is as it was once nothing is held and no measured computation runs."""
+    with _lock:
+        Callback.active.discard(callback)
+        home = _activations.pop(callback, None)
+        if home is not None:
+            home.discard(callback)
+        _uninstall_if_unused()
+
+
+def _install() -> None:
+    if _dasks_own is not None:
+        setattr(dask.local, _NAME, shared_callbacks)
+    start_noting_calls()
+
+
+def _uninstall_if_unused() -> None:
+    if _activations or _active_at_start:
+        return
+    if _dasks_own is not None:
+        setattr(dask.local, _NAME, _dasks_own)
+    stop_noting_calls()
+
+
+@contextmanager
+def shared_callbacks(
+    callbacks: Iterable[CallbackTuple] | None = None,
+) -> Iterator[tuple[CallbackTuple, ...]]:
+    """The callbacks of the computation that starts here, for ``dask.local.local_callbacks``.
+
+    A callback that is not dask_diag's gets one computation at a time, as dask has it: many keep
+    state that a second computation would destroy. Those of dask_diag come last, so that the others
+    get the graph before it is touched.
+    """
+    if callbacks is not None:
+        given = tuple(sorted(callbacks, key=_is_dask_diags))
+        try:
+            yield given
+        finally:
+            _scheduler_returns(given)
+        return
+    began = thread_time()
+    own, others, active = _claim(is_in_computation())
+    spend_on_noting(began)
+    try:
+        yield (*others, *own)
+    finally:
+        try:
+            _scheduler_returns(own)
+        finally:
+            _disclaim(others, active)
+
+
+def _scheduler_returns(callbacks: Iterable[CallbackTuple]) -> None:
+    """Say so to the diagnostics among callbacks: they may not have heard of the end.
+
+    Dask calls one after the other, until one raises.
+    """
+    for callback in callbacks:
+        if _is_dask_diags(callback):
+            callback[0].__self__.scheduler_returns()  # type: ignore[union-attr]
+
+
+def _claim(
+    is_nested: bool,
+) -> tuple[list[CallbackTuple], list[CallbackTuple], frozenset[CallbackTuple]]:
+    """Our callbacks for a computation that starts, those of others, and all that are active.
+
+    One that is nested inside a task has those that were entered there: what was active before is
+    for the computation around it.
+    """
+    with _lock:
+        active = Callback.active
+        for callback, home in _activations.items():
+            # A computation that started before we were active puts back, at its end, a set without
+            # us.
+            if home is not active and callback not in active:
+                active.add(callback)
+                _activations[callback] = active
+        # Copied in one step: others add to it without our lock.
+        everyone = tuple(active)
+        now_active = frozenset(everyone)
+        if is_nested:
+            around = frozenset().union(*_active_at_start)
+            everyone = tuple(cb for cb in everyone if cb not in around)
+        _active_at_start.append(now_active)
+        own = [cb for cb in everyone if _is_dask_diags(cb)]
+        others = [cb for cb in everyone if not _is_dask_diags(cb) and cb not in _in_use_elsewhere]
+        _in_use_elsewhere.update(others)
+    return own, others, now_active
+
+
+def _disclaim(others: list[CallbackTuple], active: frozenset[CallbackTuple]) -> None:
+    with _lock:
+        _active_at_start.remove(active)
+        _in_use_elsewhere.difference_update(others)
+        _uninstall_if_unused()
+
+
+def _is_dask_diags(callback: CallbackTuple) -> bool:
+    start = callback[0] if isinstance(callback, tuple) and callback else None
+    return getattr(getattr(start, "__self__", None), "is_dask_diag", False) is True
+
+
+def distributed_client() -> str:
+    """What takes computations away from us, if a client of distributed is there or has been."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return ""
+    try:
+        return repr(distributed.default_client())
+    except (ValueError, AttributeError):
+        made = getattr(sys.modules.get("distributed.client"), "_global_client_index", [0])
+        return "a client of distributed that is closed by now" if made[0] else ""

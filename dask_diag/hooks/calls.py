@@ -1,0 +1,162 @@
+"""When and where dask was called: a computation begins, for its user, with ``dask.compute``.
+
+Callbacks hear of it when its graph is made. While a diagnostic is active, the function that dask's
+calls first notes the time.
+
+The place of the call needs no note: the caller is on the stack of the scheduler's thread when a
+computation starts. It is read once then, from the inside out up to the user's first line: some ten
+frames, of which the name of the file is read.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import update_wrapper
+from time import perf_counter, thread_time
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+import dask.base
+
+from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
+from dask_diag.hooks.stack import frames_from, is_in_task
+from dask_diag.system.code import LIBRARY, USER, owner_of_file
+
+
+class DaskCalls(NamedTuple):
+    """A thread that called dask: when, by the id of the frame of the function of dask."""
+
+    native_id: int
+    times: dict[int, float]
+
+
+calls_of_threads: dict[int, DaskCalls] = {}
+"""The threads that called dask to compute, outside tasks, by ident; calls may have ended since."""
+_called = threading.local()
+_CALLED_FIRST = {
+    "compute": "unpack_collections",
+    "persist": "unpack_collections",
+    "compute_as_if_collection": "get_scheduler",
+}
+"""Of the functions of ``dask.base`` that run computations, what each calls before all else."""
+
+
+def start_noting_calls() -> None:
+    """Note the time of calls of dask from now on."""
+    for name, (original, noting) in _replaced.items():
+        if getattr(dask.base, name) is original:
+            setattr(dask.base, name, noting)
+
+
+def stop_noting_calls() -> None:
+    """Undo `start_noting_calls`."""
+    calls_of_threads.clear()
+    for name, (original, noting) in _replaced.items():
+        if getattr(dask.base, name) is noting:
+            setattr(dask.base, name, original)
+
+
+def when_called() -> float | None:
+    """When the function of dask was called that runs this computation, ``perf_counter`` seconds.
+
+    None where the scheduler was called without one, as ``dask.get`` is, or before a diagnostic was
+    active.
+    """
+    times = _times_of_calls()
+    for frame in frames_from(sys._getframe(1)) if times else ():
+        if id(frame) in times and frame.f_code in _CALLERS:
+            return times[id(frame)]
+    return None
+
+
+def call_site() -> str:
+    """The line that calls dask on this thread, as ``file.py:12``; empty if there is none.
+
+    That is the innermost line of the user's, also if a library called dask for it; without one it
+    is the innermost line of a library. The folder of a file is left out, as it may name a person.
+    """
+    location = ""
+    for frame in frames_from(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        owner = owner_of_file(file)
+        if owner == USER:
+            return _location(file, frame)
+        if owner == LIBRARY and not location:
+            location = _location(file, frame)
+    return location
+
+
+def _location(file: str, frame: FrameType) -> str:
+    """A file's name, or that of a notebook's cell as IPython shows it, and a frame's line."""
+    name = os.path.basename(file)
+    ipython = sys.modules.get("IPython")
+    if ipython is not None:
+        # It need not be complete: it may be loaded just now, or be another one's.
+        with suppress(Exception):
+            _, name = ipython.get_ipython().compile.format_code_name(file)
+    return f"{name}:{frame.f_lineno}"
+
+
+def _times_of_calls() -> dict[int, float]:
+    """When functions of dask were called that this thread is in, by the ids of their frames."""
+    times: dict[int, float] = _called.__dict__.setdefault("times", {})
+    return times
+
+
+def _note_call(caller: FrameType) -> None:
+    """Note the time for a function of dask that has just been called.
+
+    It goes by the id of its frame: to hold the frame would keep the user's arrays. Ids of frames
+    that are not on the stack any more may be used again.
+    """
+    times = _times_of_calls()
+    for frame in set(times).difference(map(id, frames_from(caller))):
+        del times[frame]
+    times[id(caller)] = perf_counter()
+    if not is_in_task(caller):
+        calls_of_threads[threading.get_ident()] = DaskCalls(threading.get_native_id(), times)
+
+
+def spend_on_noting(began: float) -> None:
+    """Count what this thread used since its CPU clock showed `began`."""
+    _called.cpu = take_cpu_of_noting() + thread_time() - began
+
+
+def take_cpu_of_noting() -> float:
+    """CPU seconds in which this thread noted calls, since this was last asked."""
+    cpu: float = _called.__dict__.pop("cpu", 0.0)
+    return cpu
+
+
+def _noting(name: str) -> tuple[Callable[..., object], Callable[..., object]]:
+    """A function of ``dask.base``, and its like that notes when the function was called first."""
+    original: Callable[..., object] = getattr(dask.base, name)
+
+    def noting(*args: object, **kwargs: object) -> object:
+        caller = sys._getframe(1)
+        if _CALLERS.get(caller.f_code) == name:
+            began = thread_time()
+            _note_call(caller)
+            spend_on_noting(began)
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            take_out_own_frames(error)
+            raise
+
+    passes_errors_on.add(id(noting.__code__))
+    return original, update_wrapper(noting, original)
+
+
+_CALLERS: dict[CodeType, str] = {
+    getattr(dask.base, caller).__code__: first
+    for caller, first in _CALLED_FIRST.items()
+    if hasattr(dask.base, caller) and hasattr(dask.base, first)
+}
+codes_of_dask_calls = frozenset(map(id, _CALLERS))
+"""The ids of the code of functions of dask that run computations."""
+_replaced = {name: _noting(name) for name in set(_CALLERS.values())}

@@ -1,0 +1,285 @@
+"""Local variables of dask's functions, read from the stack, and what dask hands to callbacks."""
+
+from __future__ import annotations
+
+import multiprocessing.pool
+import sys
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import dropwhile, islice, takewhile
+from threading import get_ident
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple, TypedDict
+
+import dask._task_spec
+import dask.core
+import dask.local
+import dask.multiprocessing
+import dask.optimization
+import dask.threaded
+import dask.utils
+from dask._task_spec import DataNode
+from dask._task_spec import GraphNode as GraphNode
+from dask._task_spec import Task as Task
+from dask.highlevelgraph import HighLevelGraph
+
+from dask_diag.system.code import current_frames
+
+Graph = dict[Hashable, Any]
+"""A graph as the scheduler has it: nodes, data and, while tasks run, their wrappers, by key."""
+
+
+class SchedulerState(TypedDict, total=False):
+    """What the scheduler knows of a computation; see ``dask.local.start_state_from_dask``."""
+
+    cache: Mapping[Hashable, object]
+    dependencies: Mapping[Hashable, Collection[Hashable]]
+    dependents: Mapping[Hashable, Collection[Hashable]]
+    finished: Collection[Hashable]
+    ready: Collection[Hashable]
+    released: Collection[Hashable]
+    running: Collection[Hashable]
+    waiting: Collection[Hashable]
+    dask_diag: Any
+
+
+CallbackTuple = tuple[Callable[..., object] | None, ...]
+"""A callback as dask has it: the functions for the start, each task and the end."""
+
+
+def is_node(value: object) -> bool:
+    """Whether it is a task, or data, or a reference to them, as graphs have them."""
+    # An `isinstance` would ask the value itself, which may be any object.
+    return is_node_type(type(value))
+
+
+def is_node_type(kind: type) -> bool:
+    """Whether it is the type of such nodes."""
+    return issubclass(kind, GraphNode)
+
+
+def contents_of_node(node: object) -> tuple[object, ...]:
+    """What a task or data holds: a function and its arguments, or a value."""
+    if isinstance(node, Task):
+        return (node.func, *node.args, *node.kwargs.values())
+    return (node.value,) if isinstance(node, DataNode) else ()
+
+
+_SAY_WHO: Final = {
+    getattr(dask.threaded, "_thread_get_id", None): "threads",
+    getattr(dask.multiprocessing, "_process_get_id", None): "processes",
+}
+"""The functions by which a scheduler of dask asks a worker who it is, and what kind it then is."""
+_SYNCHRONOUS: type | tuple[()] = getattr(dask.local, "SynchronousExecutor", ())
+_OF_A_POOL: type | tuple[()] = getattr(dask.local, "MultiprocessingPoolExecutor", ())
+
+
+class SchedulerKind(NamedTuple):
+    """What is known of a scheduler before the first task has run.
+
+    Attributes
+    ----------
+    name : str
+        ``processes``, ``threads`` or ``synchronous``. Of an executor that is none of Python's or
+        dask's it is likely: where tasks run shows what it is.
+    workers : int
+        How many tasks may run at once; 0 if not known.
+    says_who : bool
+        Whether dask says to callbacks which thread ran a task, or it is the caller; if not,
+        tasks have to note it.
+    """
+
+    name: str
+    workers: int
+    says_who: bool
+
+
+def scheduler_kind(variables: Mapping[str, Any]) -> SchedulerKind:
+    """Of the local variables of dask's scheduler; a scheduler that is not dask's has none."""
+    executor = getattr(variables.get("submit"), "__self__", None)
+    if isinstance(executor, _OF_A_POOL):
+        executor = getattr(executor, "pool", None)
+    workers = 0
+    with suppress(TypeError, ValueError):
+        workers = int(variables.get("num_workers") or 0)
+    who = variables.get("get_id")
+    said = next((kind for asks, kind in _SAY_WHO.items() if asks is who), None) if who else None
+    name = _kind_of(executor) or said or ("threads" if variables else "synchronous")
+    is_called = isinstance(executor, _SYNCHRONOUS)
+    return SchedulerKind(name, workers, is_called or said == name == "threads")
+
+
+def _kind_of(executor: object) -> str | None:
+    """The kind of an executor, or pool, of Python's or of dask's; None of all others."""
+    if isinstance(executor, _SYNCHRONOUS):
+        return "synchronous"
+    if isinstance(executor, (ThreadPoolExecutor, multiprocessing.pool.ThreadPool)):
+        return "threads"
+    if isinstance(executor, (ProcessPoolExecutor, multiprocessing.pool.Pool)):
+        return "processes"
+    return None
+
+
+_Expression: Any = None
+"""What carries annotations in a dask that has it; in an older one high-level graphs do."""
+with suppress(ImportError):
+    from dask._expr import Expr
+
+    _Expression = Expr
+
+
+_GET_ASYNC = dask.local.get_async.__code__
+_EXECUTE_TASK = dask.local.execute_task.__code__
+_CALL_TASK = Task.__call__.__code__
+_MACHINERY_FILES = {
+    module.__file__ for module in (dask._task_spec, dask.core, dask.local, dask.optimization)
+}
+_MACHINERY = {dask.utils.apply.__code__}
+_NEAR = 12
+"""So many frames away, at most, is the function of dask that calls a callback or a task."""
+
+
+def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and its callers, from the inside out."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def is_in_task(frame: FrameType | None) -> bool:
+    """Whether a task called the function of this frame."""
+    return any(caller.f_code is _EXECUTE_TASK for caller in frames_from(frame))
+
+
+def is_in_computation() -> bool:
+    """Whether the computation that starts here was called from a task or a computation."""
+    computations = 0
+    for frame in frames_from(sys._getframe(1)):
+        if frame.f_code is _EXECUTE_TASK:
+            return True
+        # The scheduler that is starting is on the stack, too: only a second one means that it is
+        # nested.
+        computations += frame.f_code is _GET_ASYNC
+    return computations > 1
+
+
+def scheduler_locals() -> Mapping[str, Any]:
+    """The local variables of the scheduler that is calling, or nothing if it is not dask's.
+
+    Only to be called from a callback; what is returned must not be kept.
+    """
+    frame = _nearest(_GET_ASYNC, sys._getframe(1))
+    return {} if frame is None else frame.f_locals
+
+
+def scheduler_frame() -> int:
+    """The ``id()`` of the frame of the scheduler that is calling; 0 if it is not dask's.
+
+    It is the scheduler's as long as that is on the stack; then it may be another one's.
+    """
+    frame = _nearest(_GET_ASYNC, sys._getframe(1))
+    return 0 if frame is None else id(frame)
+
+
+def is_on_stack(frame: int, thread: int) -> bool:
+    """Whether a thread is in the call that has the frame of this ``id()``."""
+    if thread == get_ident():
+        return any(id(caller) == frame for caller in frames_from(sys._getframe(1)))
+    frames = current_frames()
+    try:
+        return any(id(caller) == frame for caller in frames_from(frames.get(thread)))
+    finally:
+        # The frame of this call is among them, and would keep all alive in a circle.
+        frames.clear()
+
+
+def requested_keys() -> Collection[Hashable]:
+    """The keys that the caller wants of the scheduler that is calling; none if it is not dask's."""
+    keys: Collection[Hashable] = scheduler_locals().get("results", ())
+    return keys
+
+
+def bytes_of_task() -> float:
+    """The size of the task, with its inputs, that this worker process was sent; NaN if not known.
+
+    Only to be called while that task runs.
+    """
+    return _size_of("task_info", _nearest(_EXECUTE_TASK, sys._getframe(1)))
+
+
+def bytes_of_result() -> float:
+    """The size of the result that the scheduler is unpickling; NaN if not known."""
+    return _size_of("res_info", _nearest(_GET_ASYNC, sys._getframe(1)))
+
+
+def _nearest(code: CodeType, frame: FrameType) -> FrameType | None:
+    """The innermost frame of a function; None if it is not near."""
+    return next((f for f in islice(frames_from(frame), _NEAR) if f.f_code is code), None)
+
+
+def _size_of(name: str, frame: FrameType | None) -> float:
+    if frame is None:
+        return float("nan")
+    variables = frame.f_locals
+    # The pickled task or result is a local variable of dask's function: its length costs nothing,
+    # where pickling it again would cost as much as sending it.
+    size = len(variables.get(name, ()))
+    _clear(variables)
+    return float(size) or float("nan")
+
+
+def _clear(variables: Mapping[str, Any]) -> None:
+    """Release what is a copy of a frame's local variables."""
+    if type(variables) is dict:
+        variables.clear()
+
+
+def annotations_of_graph(name: str) -> Mapping[Hashable, object]:
+    """What ``dask.annotate`` said under `name` of the computation that is starting, by key.
+
+    The scheduler itself has but a plain graph; what carried the annotations is a local variable of
+    the functions of dask that called it.
+    """
+    # Only dask's own frames, up to the user's: a graph in a variable of the user's may be another
+    # one.
+    frames = dropwhile(lambda frame: frame.f_code is not _GET_ASYNC, frames_from(sys._getframe(1)))
+    for frame in takewhile(_is_of_dask, frames):
+        for value in list(frame.f_locals.values()):
+            if isinstance(value, HighLevelGraph):
+                return _annotations_of_layers(value, name)
+            if _Expression is not None and isinstance(value, _Expression):
+                annotations: Mapping[str, Mapping[Hashable, object]]
+                annotations = getattr(value, "__dask_annotations__", dict)()
+                return dict(annotations.get(name, {}))
+    return {}
+
+
+def _is_of_dask(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith("dask.")
+
+
+def _annotations_of_layers(graph: HighLevelGraph, name: str) -> dict[Hashable, object]:
+    annotations: dict[Hashable, object] = {}
+    for layer in graph.layers.values():
+        value = (layer.annotations or {}).get(name)
+        if value is not None:
+            annotations.update({key: value(key) if callable(value) else value for key in layer})
+    return annotations
+
+
+def is_machinery(code: CodeType) -> bool:
+    """Whether it is a function of dask's that calls tasks, or what tasks are made of."""
+    return code.co_filename in _MACHINERY_FILES or code in _MACHINERY
+
+
+def called_from(frame: FrameType | None) -> object:
+    """The function that the innermost task among dask's own calls has called, or None."""
+    while frame is not None and is_machinery(frame.f_code):
+        if frame.f_code is _CALL_TASK:
+            variables = frame.f_locals
+            task = variables.get("self")
+            _clear(variables)
+            return getattr(task, "func", None)
+        frame = frame.f_back
+    return None

@@ -1,0 +1,223 @@
+"""The fixed words in tables, and what each means: activities, outcomes, phases, findings."""
+
+from __future__ import annotations
+
+THREAD_KINDS = {
+    "tasks": "Threads that ran tasks; of a thread that also ran the scheduler, the tasks' part.",
+    "scheduler": "The thread that called the scheduler, without tasks.",
+    "dask_diag": "The profilers' own threads.",
+    "python": "Other threads that Python code started.",
+    "native": "Threads that a native library started, such as BLAS.",
+    "ended": "Threads that ended meanwhile, of whatever kind.",
+}
+"""What a thread can be. The CPU of the computing process is divided into these; of worker processes
+it is that of the threads that run no tasks."""
+
+
+UNKNOWN_WORKER = "unknown"
+"""The worker of tasks of which it is not known who ran them."""
+
+
+class ProgressPhase:
+    """What a computation that runs does; `PROGRESS_PHASES` says what that means."""
+
+    GRAPH = "graph"
+    ORDERING = "ordering"
+    TASKS = "tasks"
+
+
+class State:
+    """What the data of a recording can be; `STATES` says what that means."""
+
+    COMPLETE = "complete"
+    TRUNCATED = "truncated"
+    DAMAGED = "damaged"
+
+
+class Outcome:
+    """How a task can end; `OUTCOMES` says what that means."""
+
+    OK = "ok"
+    FAILED = "failed"
+    UNFINISHED = "unfinished"
+    CANCELLED = "cancelled"
+    RESCHEDULED = "rescheduled"
+
+
+class Activity:
+    """The names of activities; `ACTIVITIES` says what they are."""
+
+    CPU = "thread-cpu"
+    NONCPU = "thread-noncpu"
+    CPU_WAIT = "cpu-wait"
+    GIL_WAIT = "gil-wait"
+    LOCK_WAIT = "lock-wait"
+    IO_WAIT = "io-wait"
+    CHILD_WAIT = "child-wait"
+    SLEEP = "sleep"
+    DEVICE_WAIT = "device-wait"
+    PAGE_FAULT = "page-fault"
+    UNEXPLAINED = "unexplained"
+    DESERIALIZE = "deserialize"
+    SERIALIZE = "serialize"
+    FAILED = "failed"
+    UNFINISHED = "unfinished"
+    CANCELLED = "cancelled"
+    RESCHEDULED = "rescheduled"
+    TRANSFER = "transfer"
+    SPILL = "spill"
+    GRAPH = "graph"
+    STARTUP = "startup"
+    PROFILERS = "profilers"
+    OVERHEAD = "overhead"
+    OTHER = "other"
+    IDLE = "idle"
+
+
+class WorkerEvent:
+    """What can happen to a worker of a cluster; `WORKER_EVENTS` says what that means."""
+
+    PAUSED = "paused"
+    DISK_WRITE = "disk-write"
+    DISK_READ = "disk-read"
+
+
+class Root:
+    """What the time of a stack sample belongs to; `ROOTS` says what that means."""
+
+    BEFORE = "before computations"
+    GRAPH = "graph"
+    SCHEDULER = "scheduler"
+    BETWEEN = "between computations"
+    TASKS = "tasks"
+
+
+STATES = {
+    State.COMPLETE: "The writing process closed the file, and it reads as it was written.",
+    State.TRUNCATED: "The writing process did not close the file, or its end is lost.",
+    State.DAMAGED: "The file is no longer as it was written.",
+}
+"""What `Recording.state` can be; the worst of its parts last."""
+
+OUTCOMES = {
+    Outcome.OK: "It returned a result.",
+    Outcome.FAILED: "It raised an exception.",
+    Outcome.UNFINISHED: "It was submitted and had no result when its computation stopped.",
+    Outcome.CANCELLED: "No one asked for its result any more.",
+    Outcome.RESCHEDULED: "It asked to be run again, perhaps on another worker.",
+}
+"""How a task can end."""
+
+PROGRESS_PHASES = {
+    ProgressPhase.GRAPH: "Dask was called, and makes and optimizes the graph.",
+    ProgressPhase.ORDERING: "The scheduler has the graph and puts its tasks in order.",
+    ProgressPhase.TASKS: "Tasks can run.",
+}
+"""What a computation that runs can do."""
+
+WAITS = {
+    Activity.CPU_WAIT: "The thread could run and had no CPU (read from the kernel).",
+    Activity.GIL_WAIT: "It waited for the GIL.",
+    Activity.LOCK_WAIT: "It waited for another lock.",
+    Activity.IO_WAIT: "It waited for files, sockets or pipes.",
+    Activity.CHILD_WAIT: "It waited for another program: for its end, or at a pipe of it.",
+    Activity.SLEEP: "It waited for the end of a sleep.",
+    Activity.DEVICE_WAIT: "It waited for a device.",
+    Activity.PAGE_FAULT: "It waited for memory from the kernel.",
+    Activity.UNEXPLAINED: "It was off the CPU, and no sample says why.",
+}
+"""What a task can wait for; `thread-noncpu` is divided into these where waits are recorded."""
+
+TASK_ACTIVITIES = {
+    Activity.CPU: "A task's thread had a CPU, outside metered code.",
+    Activity.NONCPU: "A task's thread had none, outside metered code.",
+    **WAITS,
+    Activity.DESERIALIZE: "A worker process rebuilt a task's inputs; or a free worker waited while "
+    "the scheduler rebuilt a result.",
+    Activity.SERIALIZE: "A worker process pickled a result; or a free worker waited while the "
+    "scheduler pickled a task.",
+    Activity.FAILED: "Tasks that raised an exception, whatever they did.",
+    Activity.UNFINISHED: "Tasks that had no result when their computation stopped.",
+    Activity.CANCELLED: "Tasks whose result no one asked for any more, whatever they did.",
+    Activity.RESCHEDULED: "Tasks that asked to be run again, whatever they did.",
+}
+"""What the seconds of a worker that has a task are divided into, beside what tasks metered."""
+
+ROOTS = {
+    Root.BEFORE: "The profiled thread before the first computation: imports, reading.",
+    Root.GRAPH: "A thread that called dask, until the graph was made, optimized and in order.",
+    Root.SCHEDULER: "Dask's scheduler on the thread that called it, without tasks.",
+    Root.BETWEEN: "The profiled thread between and after computations, and while futures are "
+    "computed.",
+    Root.TASKS: "Tasks, on the threads that ran them.",
+}
+"""What the seconds of stack samples are divided into, in the order of time."""
+
+PHASES = {
+    "before": "Before the first computation.",
+    "preparing": "A graph was made and put in order, with the imports that this needs; or its "
+    "first task waited for the workers.",
+    "tasks": "From the start of the first task of a computation to its stop.",
+    "between": "Between computations.",
+    "after": "After the last computation.",
+}
+"""What the wall time of a recording is divided into."""
+
+WORKER_ACTIVITIES = {
+    Activity.GRAPH: "A computation's graph was made, optimized and put in order; imports, too, "
+    "where stacks were not sampled.",
+    Activity.STARTUP: "Dask imported modules before it made the graph. Or a worker process had not "
+    "started its first task, though one could have run.",
+    Activity.PROFILERS: "Profilers had work to do as a computation started.",
+    Activity.TRANSFER: "A free worker of a cluster waited for results from other workers.",
+    Activity.SPILL: "A free worker of a cluster waited while it moved results to disk or back.",
+    Activity.OVERHEAD: "A worker was free while a task could have run or a result waited for the "
+    "scheduler.",
+    Activity.OTHER: "A worker may have been busy: a task was out and it is not known when it ran. "
+    "Or one of a cluster ran tasks of clients that are not of the computation.",
+    Activity.IDLE: "A worker was free and there was nothing to run.",
+}
+"""What the seconds of a worker without a task are divided into."""
+
+WORKER_EVENTS = {
+    WorkerEvent.PAUSED: "It started no tasks, as its process had nearly all the memory allowed.",
+    WorkerEvent.DISK_WRITE: "It wrote results to disk, to have memory (it spilled them).",
+    WorkerEvent.DISK_READ: "It read results back that it had written to disk.",
+}
+"""What can happen to a worker of a cluster, beside its tasks."""
+
+PROFILING = "profiling: "
+"""A notice that starts so is about how well the profilers did, and changes no number."""
+
+ACTIVITIES = {**TASK_ACTIVITIES, **WORKER_ACTIVITIES}
+"""What worker time is divided into; it sums to wall time times workers."""
+
+FINDINGS = {
+    "gil-bound": "Tasks waited for the GIL.",
+    "thread-oversubscription": "Native thread pools and workers competed for the CPUs.",
+    "tasks-too-small": "Handing tasks out took longer than running them.",
+    "serial-chain": "A chain of dependent tasks took most of the time.",
+    "straggler": "Workers were idle while one task ran.",
+    "imbalance": "Workers ran out of tasks at different times.",
+    "io-bound": "Tasks waited for files or sockets.",
+    "serialization-bound": "Moving tasks and results between processes took the time.",
+    "overlapping-computations": "Computations competed for the workers.",
+    "memory-growth": "Memory grew from computation to computation.",
+    "failed-tasks": "Tasks raised exceptions.",
+    "busy-machine": "Other programs took CPUs that tasks waited for.",
+    "slow-start": "Much time passed before the first computation.",
+    "graph-preparation": "Making, optimizing and ordering graphs took long.",
+    "pool-startup": "Worker processes took long to start.",
+    "scheduler-bound": "The scheduler's thread could not hand out tasks fast enough.",
+    "lock-bound": "Tasks waited for a lock.",
+    "too-few-threads": "Tasks slept or waited for I/O or programs while CPUs were idle.",
+    "chunks-too-large": "Fewer tasks than workers had the work.",
+    "cache-pressure": "Cached results came near the limit of memory.",
+    "transfer-bound": "Threads of a cluster waited for results of other workers.",
+    "unbalanced-workers": "Threads of a cluster were idle while tasks waited at other workers.",
+    "spilling": "Workers of a cluster moved results to disk and back.",
+    "memory-pressure": "Workers of a cluster paused, as their memory was nearly used up.",
+    "worker-lost": "Workers left a cluster with tasks or results that it needed.",
+    "late-samples": "Samples were taken too late to be relied on.",
+}
+"""The codes of findings; each has a page in the documentation."""

@@ -1,0 +1,1 @@
+"""Samples of running tasks: what they wait for, and their stacks."""

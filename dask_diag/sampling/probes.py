@@ -1,0 +1,405 @@
+"""Tasks that are sampled while they run."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Hashable, Mapping
+from time import perf_counter, thread_time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
+from dask_diag.capture.metrics import Metered, runs_a_task
+from dask_diag.capture.task import (
+    NO_THREAD,
+    Departure,
+    Owner,
+    RemoteTask,
+    TaskThread,
+    ThisThread,
+    TimedTask,
+    Transfer,
+    running,
+    this_thread,
+)
+from dask_diag.hooks.stack import GraphNode
+from dask_diag.sampling.sampler import (
+    Listener,
+    Subscription,
+    TaskProbe,
+    TaskProbes,
+    running_tasks,
+    sampler,
+)
+from dask_diag.system.periodic import ALWAYS
+
+if TYPE_CHECKING:
+    from dask_diag.capture.computation import Computation
+    from dask_diag.system.periodic import TimeWithoutTicks
+
+
+class SampledTask(Protocol):
+    """A task that runs, in whichever wrapper; it has no start until it has started."""
+
+    metered: Metered | None
+
+    @property
+    def key(self) -> Hashable:
+        """Its key."""
+
+    @property
+    def task(self) -> object:
+        """The task itself."""
+
+    @property
+    def start(self) -> float | None:
+        """When it started."""
+
+    @property
+    def stop(self) -> float | None:
+        """When it stopped."""
+
+    @property
+    def cpu_before(self) -> float:
+        """The CPU seconds of its thread as it started."""
+
+    @property
+    def cpu(self) -> float:
+        """Its CPU seconds, once it has stopped."""
+
+
+class TaskRun(Protocol):
+    """One run of a task, from the thread that runs it; it can be sampled from another.
+
+    Attributes
+    ----------
+    runs_on : TaskThread
+    task_probes : mapping
+        The task probe of each probe that has sampled it, by the probe's type.
+    waited : bytes
+        What the wait probe read of the thread as the task started; empty before, and if it was not
+        to be read.
+    """
+
+    runs_on: TaskThread
+    task_probes: TaskProbes
+    waited: bytes
+
+
+class Probe(Protocol):
+    """What samples the tasks of a computation, every `interval` seconds."""
+
+    @property
+    def interval(self) -> float:
+        """Seconds between samples."""
+
+    @property
+    def sample(self) -> Listener:
+        """What the sampler calls; all probes of a kind share it."""
+
+    @property
+    def this_thread(self) -> ThisThread | None:
+        """Where the threads of tasks say which of these are due; None if nothing is read before."""
+
+    @property
+    def before(self) -> Callable[[TaskRun], None] | None:
+        """Reads what cannot be read later, on the task's thread just before it starts, if due."""
+
+    @property
+    def without_ticks(self) -> TimeWithoutTicks | None:
+        """When no task misses a sample; None if this probe does not count what was missed."""
+
+    def stop(self, run: TaskRun, task: SampledTask) -> None:
+        """Hand the samples to the task; called on its thread when it has stopped.
+
+        It may be left out for a task that was not sampled, had nothing read before it, and ran
+        within `without_ticks`.
+        """
+
+    def task_probe(self, run: TaskRun, task: SampledTask, start: float) -> TaskProbe:
+        """The task probe of a task that has started then, made when it is sampled first."""
+
+
+NO_TASK_PROBES: TaskProbes = {}
+
+
+def this_thread_of(probes: Collection[Probe]) -> ThisThread:
+    """Where tasks that these probes sample find the thread that they run on."""
+    return next(filter(None, [probe.this_thread for probe in probes]), this_thread)
+
+
+class RunningTask:
+    """One run of a task in a worker; while it goes on `running_tasks` has it.
+
+    Attributes
+    ----------
+    task : RemoteTask or SampledTask
+    runs_on, task_probes, waited
+        See `TaskRun`.
+    """
+
+    __slots__ = ("_outer", "_probes", "runs_on", "task", "task_probes", "waited")
+
+    waited: bytes
+
+    def __init__(self, task: SampledTask, probes: Collection[Probe]) -> None:
+        self.task = task
+        self._probes = probes
+        self.runs_on = thread = this_thread_of(probes).now
+        self.task_probes: TaskProbes = NO_TASK_PROBES
+        self.waited = b""
+        thread.tasks += 1
+        if thread.tasks >= thread.due:
+            for probe in probes:
+                if probe.before is not None:
+                    probe.before(self)
+        ident = thread.ident
+        self._outer = running_tasks.get(ident)
+        running_tasks[ident] = self
+
+    def end(self) -> None:
+        """Be sampled no more, and hand the samples to the task."""
+        self.leave()
+        for probe in self._probes:
+            probe.stop(self, self.task)
+
+    def leave(self) -> None:
+        """Be sampled no more; nothing happens where it is not."""
+        ident = self.runs_on.ident
+        if running_tasks.get(ident) is not self:
+            return
+        if self._outer is None:
+            running_tasks.pop(ident, None)
+        else:
+            running_tasks[ident] = self._outer
+
+    @property
+    def start(self) -> float | None:
+        """When the task started."""
+        return self.task.start
+
+    def task_probe(self, kind: type) -> TaskProbe | None:
+        """The task probe of a kind of probe; None if there is none, or the task has not started."""
+        task_probe: TaskProbe | None = self.task_probes.get(kind)
+        start = self.task.start
+        if task_probe is None and start is not None:
+            for probe in self._probes:
+                if type(probe) is kind:
+                    task_probe = probe.task_probe(self, self.task, start)
+                    self.task_probes = {**self.task_probes, kind: task_probe}
+        return task_probe
+
+    def goes_on(self, task_probe: TaskProbe) -> bool:
+        """Whether the run that this task probe samples has not ended."""
+        return running_tasks.get(self.runs_on.ident) is self
+
+
+if hasattr(os, "register_at_fork"):
+    # The thread of a fork's child may have been in a task.
+    os.register_at_fork(after_in_child=running_tasks.clear)
+
+
+_IDLE = 1.0
+"""Seconds without a task after which a worker process's sampler ends."""
+
+
+def attach_probe(
+    computation: Computation, probe: Probe, failed: Callable[[Exception], None]
+) -> None:
+    """Have every task of a computation sampled, in whichever process it runs.
+
+    A probe takes the place of one of its type. `failed` is called with an error of it: the task's
+    result is what it would be without.
+    """
+    computation.probes = {**computation.probes, type(probe): probe}
+    befores = [probe.before for probe in computation.probes.values()]
+    computation.before_tasks = tuple(before for before in befores if before is not None)
+    computation.this_thread = this_thread_of(computation.probes.values())
+    without_ticks = [probe.without_ticks for probe in computation.probes.values()]
+    computation.without_ticks = next(filter(None, without_ticks), ALWAYS)
+    computation.sampling_failed = (*computation.sampling_failed, failed)
+    computation.wrapper_type = ProbedTask
+
+
+class ProbedTask(TimedTask):
+    """A timed task that is sampled while it runs: the sampler finds it among the wrappers.
+
+    To enter each task in a register of those that run took longer than to time it: tasks clear the
+    caches, so each step takes several times as long as in a loop.
+
+    Attributes
+    ----------
+    cpu_before : float
+        The CPU seconds of its thread as it started.
+    runs_on, task_probes, waited
+        See `TaskRun`. Task probes of the run before may be among them: each has its run's start.
+    """
+
+    __slots__ = ("cpu_before", "runs_on", "task_probes", "waited")
+
+    cpu_before: float
+    waited: bytes
+
+    def __init__(self, computation: Owner) -> None:
+        super().__init__(computation)
+        self.runs_on: TaskThread = NO_THREAD
+        self.task_probes: TaskProbes = NO_TASK_PROBES
+        self.waited = b""
+
+    def __call__(self, values: object = ()) -> Any:
+        """Run the task as a `TimedTask` does: a call of its method would cost each task more."""
+        computation = self.computation
+        self.runs_on = thread = computation.this_thread.now
+        thread.tasks = number = thread.tasks + 1
+        if number >= thread.due:
+            for before in computation.before_tasks:
+                before(self)
+        start = perf_counter()
+        self.cpu_before = cpu = thread_time()
+        # Last, for those that sample the task: it has started.
+        self.start = start
+        try:
+            result = self.task.__call__(values)
+        except BaseException as error:
+            self.fail(error, cpu)
+            self._stop_probes()
+            raise
+        self.cpu = thread_time() - cpu
+        self.stop = stop = perf_counter()
+        quiet_from, quiet_until = computation.without_ticks.span
+        # Of most tasks nothing was sampled, and nothing missed: no probe is asked.
+        if self.task_probes or self.waited or start < quiet_from or stop >= quiet_until:
+            self._stop_probes()
+        result_sizes = computation.result_sizes
+        if result_sizes is not None:
+            self.size = result_sizes.size_of(result)
+        return result
+
+    def _stop_probes(self) -> None:
+        try:
+            for probe in self.computation.probes.values():
+                probe.stop(self, self)
+        except Exception as error:
+            self.computation.report_sampling_failed(error)
+        self.task_probes = NO_TASK_PROBES
+        self.waited = b""
+
+    def task_probe(self, kind: type) -> TaskProbe | None:
+        """The task probe of a kind of probe; None if there is none, or no task runs."""
+        start = self.start
+        if start is None or self.stop is not None:
+            return None
+        task_probe: TaskProbe | None = self.task_probes.get(kind)
+        if task_probe is None or task_probe.start != start:
+            probe = self.computation.probes.get(kind)
+            if probe is None:
+                return None
+            task_probe = probe.task_probe(self, self, start)
+            self.task_probes = {**self.task_probes, kind: task_probe}
+        return task_probe
+
+    def goes_on(self, task_probe: TaskProbe) -> bool:
+        """Whether the run that this task probe samples has not ended."""
+        return self.stop is None and self.start == task_probe.start
+
+    def depart(self, transfer: Transfer) -> tuple[object, ...]:
+        """What it pickles to."""
+        return RemoteProbedTask, (
+            Departure(transfer),
+            self.task,
+            self.computation.number,
+            self.key,
+            tuple(self.computation.probes.values()),
+        )
+
+
+runs_a_task.add(id(ProbedTask.__call__.__code__))
+passes_errors_on.add(id(ProbedTask.__call__.__code__))
+
+
+class RemoteProbedTask(RemoteTask):
+    """A task in a worker process that is sampled while it runs."""
+
+    __slots__ = ("_probes", "_run")
+
+    def __init__(
+        self,
+        opened: float,
+        task: GraphNode,
+        computation: int,
+        key: Hashable,
+        probes: tuple[Probe, ...],
+    ) -> None:
+        super().__init__(opened, task, computation, key)
+        self._probes = probes
+        self._run: RunningTask | None = None
+
+    def __call__(self, values: Mapping[Hashable, object]) -> object:
+        """Run the task. A sampler that this starts ends when no task has come for a while."""
+        try:
+            if self.computation not in running:
+                _sample_for_a_while(self._probes)
+            # Else a pool of threads runs it in the computing process, whose sampler finds it.
+            self._run = RunningTask(self, self._probes)
+        except Exception as error:
+            self.fault = f"{type(error).__name__}: {error}"
+        try:
+            return RemoteTask.__call__(self, values)
+        except BaseException as error:
+            take_out_own_frames(error)
+            raise
+
+    def ended(self) -> None:
+        """Take the samples."""
+        if self._run is None:
+            return
+        try:
+            self._run.end()
+        except Exception as error:
+            self.fault = f"{type(error).__name__}: {error}"
+
+
+passes_errors_on.add(id(RemoteProbedTask.__call__.__code__))
+
+
+_lock = threading.Lock()
+_users: dict[tuple[Listener, float], Subscription] = {}
+"""Of a worker process: whom its sampler serves, by the probe and its interval."""
+_idle_for = 0.0
+
+
+def _sample_for_a_while(probes: tuple[Probe, ...]) -> None:
+    global _idle_for
+    with _lock:
+        _idle_for = 0.0
+        for listener, interval in (
+            (_end_if_idle, _IDLE / 4),
+            *((probe.sample, probe.interval) for probe in probes),
+        ):
+            if (listener, interval) not in _users:
+                _users[listener, interval] = sampler.add(listener, interval, _ignore)
+
+
+def _end_if_idle(passed: float) -> None:
+    global _idle_for
+    with _lock:
+        _idle_for = 0.0 if running_tasks else _idle_for + passed
+        if _idle_for > _IDLE:
+            for user in _users.values():
+                sampler.remove(user)
+            _users.clear()
+
+
+def _ignore(error: Exception) -> None:
+    """What was not sampled is counted as that."""
+
+
+def _forget() -> None:
+    """Start again in the child of a fork, which has no sampler."""
+    global _lock
+    _lock = threading.Lock()
+    _users.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,313 @@
+"""The one thread of a process that samples running tasks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from threading import get_ident
+from time import perf_counter
+from types import FrameType
+from typing import Any, NamedTuple, Protocol
+
+from dask_diag.capture.task import running
+from dask_diag.system.code import current_frames
+from dask_diag.system.periodic import OwnThread, ShareOfTime, ticks_until, time_of_tick
+
+
+class TaskProbe(Protocol):
+    """One run of a task, as one probe samples it.
+
+    Attributes
+    ----------
+    start : float
+        When the task started.
+    """
+
+    start: float
+
+
+TaskProbes = Mapping[type, Any]
+"""The task probe of each probe that has sampled a run, by the probe's type."""
+
+
+class RunNow(Protocol):
+    """One run of a task, with the task probe of each probe."""
+
+    @property
+    def start(self) -> float | None:
+        """When the task started; None if it has not."""
+
+    def task_probe(self, kind: type) -> Any:
+        """The task probe of a kind of probe; None if there is none, or the task has not started."""
+
+    def goes_on(self, task_probe: TaskProbe) -> bool:
+        """Whether the run that this task probe samples has not ended."""
+
+
+running_tasks: dict[int, RunNow] = {}
+"""The run of a worker's probed task on each thread, by the thread's ident.
+
+Tasks of this process's own computations are not in it: see `running_now`.
+"""
+
+
+class _Thread(Protocol):
+    """A thread that runs tasks."""
+
+    ident: int
+
+
+class _Wrapper(RunNow, Protocol):
+    """Of a task of this process's own computations: its thread's ident is 0 until it starts."""
+
+    @property
+    def runs_on(self) -> _Thread:
+        """The thread that runs it."""
+
+    stop: float | None
+
+
+class _Computation(Protocol):
+    """Who has not asked for samples has wrappers that do not say on which thread they are."""
+
+    probes: Mapping[type, object]
+    wrappers: list[_Wrapper]
+
+
+_computations: Mapping[int, _Computation] = running  # type: ignore[assignment]
+
+
+def running_now() -> dict[int, RunNow]:
+    """The run of a probed task on each thread, by the thread's ident: the innermost of several.
+
+    It is to be quick: tasks that wake up meanwhile would be seen to wait for the GIL.
+    """
+    runs = running_tasks.copy()
+    for computation in tuple(_computations.values()):
+        for wrapper in tuple(computation.wrappers) if computation.probes else ():
+            start, ident = wrapper.start, wrapper.runs_on.ident
+            if start is None or wrapper.stop is not None or not ident:
+                continue
+            other = runs.get(ident)
+            if other is None or (other.start or 0.0) < start:
+                runs[ident] = wrapper
+    return runs
+
+
+class ThreadFrames(NamedTuple):
+    """What all threads but the one that asks executed at one moment.
+
+    Attributes
+    ----------
+    tasks : dict
+        The tasks that ran just before, by the thread's ident.
+    frames : mapping
+        The innermost frame of each thread, by its ident. Not to be kept: it holds the user's data.
+    now : float
+        When they were read, in seconds of ``time.perf_counter()``.
+    """
+
+    tasks: dict[int, RunNow]
+    frames: Mapping[int, FrameType]
+    now: float
+
+
+_shared: dict[int, ThreadFrames | None] = {}
+"""Of a thread that shares its frames: what it has read, if it has."""
+
+
+def share_frames() -> None:
+    """From now on `thread_frames` reads once on this thread, until `forget_frames`."""
+    _shared[get_ident()] = None
+
+
+def forget_frames() -> None:
+    """Release what was read on this thread, and share no more."""
+    _shared.pop(get_ident(), None)
+
+
+def thread_frames() -> ThreadFrames:
+    """The frames of all other threads, as they are now; or as they were, if they are shared."""
+    ident = get_ident()
+    shared = _shared.get(ident)
+    if shared is not None:
+        return shared
+    tasks = running_now()
+    frames = current_frames()
+    # The frame of this call would keep all alive in a circle.
+    frames.pop(ident, None)
+    read = ThreadFrames(tasks, frames, perf_counter())
+    if ident in _shared:
+        _shared[ident] = read
+    return read
+
+
+if hasattr(os, "register_at_fork"):
+    # The child of a fork has none of these threads, and may have others of the same idents.
+    os.register_at_fork(after_in_child=_shared.clear)
+
+
+Listener = Callable[[float], None]
+"""What is called at each of its ticks, with the seconds that this tick represents."""
+
+BUSY_AT_MOST = 0.02
+"""Share of the time in which the sampler may compute; if samples take longer, there are fewer."""
+
+
+class Subscription(NamedTuple):
+    """One user of a listener: how often, in seconds, and what to call with an error."""
+
+    listener: Listener
+    interval: float
+    failed: Callable[[Exception], None]
+
+
+class Ticks:
+    """When to call one listener.
+
+    Attributes
+    ----------
+    due : float
+        When the next call is due.
+    """
+
+    __slots__ = ("_ticks", "due", "interval", "listener")
+
+    def __init__(self, listener: Listener, interval: float, now: float) -> None:
+        self.listener = listener
+        self.interval = interval
+        self._ticks = ticks_until(now, interval)
+        self.due = time_of_tick(self._ticks, interval)
+
+    def passed(self, now: float) -> float:
+        """Seconds that a call now represents: an interval for each tick since the call before."""
+        before, self._ticks = self._ticks, ticks_until(now, self.interval)
+        self.due = time_of_tick(self._ticks, self.interval)
+        return (self._ticks - before) * self.interval
+
+    def not_before(self, time: float) -> None:
+        """Leave out what is due before; the next call represents it too."""
+        self.due = time_of_tick(ticks_until(time, self.interval), self.interval)
+
+
+class Sampler:
+    """Calls its listeners while there are any, on a thread of its own.
+
+    Listeners run with the GIL and must be quick; one that raises is taken out, and
+    its users are notified. Users of one listener share its calls.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users: list[Subscription] = []
+        self._ticks: list[Ticks] = []
+        self._thread: threading.Thread | None = None
+        # Held while there is nothing to wake the thread for: it costs less than an Event.
+        self._asleep = threading.Lock()
+
+    def add(
+        self, listener: Listener, interval: float, failed: Callable[[Exception], None]
+    ) -> Subscription:
+        """Call `listener` once every `interval` seconds, or as often as another user of it wants.
+
+        What is returned is to be given to `remove`.
+        """
+        user = Subscription(listener, interval, failed)
+        with self._lock:
+            self._users.append(user)
+            self._set_ticks()
+            if self._thread is None:
+                self._asleep = threading.Lock()
+                self._asleep.acquire()
+                self._thread = OwnThread("sampler", self._run, (self._asleep,))
+                try:
+                    self._thread.start()
+                except BaseException:
+                    # As where the system has no more threads: the next user tries again.
+                    self._thread = None
+                    self._users.remove(user)
+                    self._set_ticks()
+                    raise
+        return user
+
+    def remove(self, user: Subscription) -> None:
+        """Forget a user; if it was the last one, the thread has ended on return."""
+        with self._lock:
+            self._users = [other for other in self._users if other is not user]
+            self._set_ticks()
+            thread = self._thread
+            if self._users or thread is None:
+                return
+            self._thread = None
+            self._wake()
+        if thread is not threading.current_thread():
+            thread.join()
+
+    def _set_ticks(self) -> None:
+        now = perf_counter()
+        intervals: dict[Listener, float] = {}
+        for listener, interval, _ in self._users:
+            intervals[listener] = min(interval, intervals.get(listener, interval))
+        ticks_of = {ticks.listener: ticks for ticks in self._ticks}
+        self._ticks = [
+            ticks_of[listener]
+            if listener in ticks_of and ticks_of[listener].interval == interval
+            else Ticks(listener, interval, now)
+            for listener, interval in intervals.items()
+        ]
+        if self._thread is not None:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._asleep.locked():
+            self._asleep.release()
+
+    def _run(self, asleep: threading.Lock) -> None:
+        # Each step costs several times as much as it would if tasks did not clear the caches.
+        this_thread, work = threading.current_thread(), ShareOfTime(BUSY_AT_MOST)
+        while self._thread is this_thread:
+            ticks = self._ticks
+            if not ticks:
+                self._end_if_unused()
+                continue
+            due = ticks[0].due if len(ticks) == 1 else min([tick.due for tick in ticks])
+            if asleep.acquire(timeout=max(0.0, due - perf_counter())):
+                continue
+            now = perf_counter()
+            with work:
+                self._call([tick for tick in ticks if tick.due <= now], now)
+            earliest = now + work.pause
+            for tick in ticks:
+                if earliest > tick.due:
+                    tick.not_before(earliest)
+
+    def _call(self, due: list[Ticks], now: float) -> None:
+        share_frames()
+        try:
+            for tick in due:
+                try:
+                    tick.listener(tick.passed(now))
+                except Exception as error:
+                    self._take_out(tick.listener, error)
+        finally:
+            forget_frames()
+
+    def _end_if_unused(self) -> None:
+        with self._lock:
+            if not self._ticks and self._thread is threading.current_thread():
+                self._thread = None
+
+    def _take_out(self, listener: Listener, error: Exception) -> None:
+        with self._lock:
+            users = [user for user in self._users if user.listener == listener]
+            self._users = [user for user in self._users if user.listener != listener]
+            self._set_ticks()
+        for user in users:
+            user.failed(error)
+
+
+sampler = Sampler()
+if hasattr(os, "register_at_fork"):
+    # The child of a fork has the object, but not the thread.
+    os.register_at_fork(after_in_child=sampler.__init__)  # type: ignore[misc]

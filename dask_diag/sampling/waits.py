@@ -1,0 +1,307 @@
+"""Samples what running tasks wait for, when they have no CPU time.
+
+How long a task's thread could have run and had no processor is read from the kernel, exactly: of
+about one task of each thread between two ticks, so of nearly each that is longer. To read it for
+each task of a fraction of a millisecond took a tenth of it. What a task was blocked in is sampled.
+The sampler needs the GIL itself, so a thread that was running Python code has just lost it whenever
+the sampler runs: that a thread waits for the GIL is sure only if it has not run at all since the
+sample before. Other samples of such waits are counted, and analysis gives them the part
+of the exact time that nothing else explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from random import Random
+
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.metrics import Metered, Wait
+from dask_diag.capture.task import TaskThread, ThisThread
+from dask_diag.model.codes import Activity
+from dask_diag.sampling.linux import LinuxThread, seconds_waited, why_not_here
+from dask_diag.sampling.probes import SampledTask, TaskRun, attach_probe
+from dask_diag.sampling.sampler import Listener, Subscription, running_now, sampler
+
+_TICKS = 4
+"""Over so many it is averaged how many tasks a thread starts between two."""
+_TASKS_AT_FIRST = 32
+"""And before the first one."""
+
+
+class ProbedThread(TaskThread):
+    """A thread that runs tasks, of some of which it is read how long they wait for a processor.
+
+    About one between two ticks is: of long tasks nearly each, of short ones one of so many as the
+    thread runs meanwhile. All have the same chance. Were it the first after a tick, tasks that wait
+    for long would be read too often: between their ticks there are fewer.
+
+    Attributes
+    ----------
+    linux : LinuxThread
+    """
+
+    __slots__ = ("_between_ticks", "_random", "_tasks_at_tick", "linux")
+
+    def __init__(self, ident: int, native_id: int) -> None:
+        super().__init__(ident, native_id)
+        self.linux = LinuxThread(native_id)
+        # The first one always is: so it is known that those of its computation were probed.
+        self.due = 1
+        self._tasks_at_tick = 0
+        # Its own generator: the program's draws are what they would be without it. Gaps of any
+        # pattern may keep step with tasks that alternate.
+        self._random = Random(native_id)
+        # Until a tick says better: of tasks of some microseconds not all are to be read.
+        self._between_ticks = 0.0
+
+    def was_read(self) -> None:
+        """Choose which task is read after this one."""
+        self.due = self.tasks + self._gap()
+
+    def tick(self) -> None:
+        """Note how many tasks it has started since the tick before."""
+        tasks = self.tasks
+        started, self._tasks_at_tick = tasks - self._tasks_at_tick, tasks
+        before = self._between_ticks or started
+        self._between_ticks = before + (started - before) / _TICKS
+        if self.due - tasks > max(1, 2 * self._between_ticks):
+            self.due = tasks + self._gap()
+
+    def _gap(self) -> int:
+        """How many tasks there are from one reading to the next, on average those of a tick."""
+        mean = self._between_ticks or _TASKS_AT_FIRST
+        return 1 + int(2 * (mean - 1) * self._random.random()) if mean > 1 else 1
+
+
+class ThisProbedThread(ThisThread):
+    """The thread that asks; a plain one if it cannot be read, which hinders no task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with suppress(Exception):
+            self.now = ProbedThread(self.now.ident, self.now.native_id)
+
+
+INTERVAL = 0.01
+"""Seconds between samples."""
+_NAN = float("nan")
+_AT_ONCE = 2
+"""Tasks that are sampled in one tick, so that many threads cost no more than two."""
+_ticks = 0
+_UNNOTICED = 10e-6
+"""Seconds off the CPU in which no task can have waited for one: to be switched takes as long."""
+_DID_NOT_RUN = 0.02
+"""The share of an interval that a thread may have had of CPU and still count as not having run."""
+
+
+class WaitProbe:
+    """Samples what tasks wait for."""
+
+    __slots__ = ("this_thread",)
+
+    interval = INTERVAL
+
+    def __init__(self) -> None:
+        # The files of a thread stay open as long as the probe: opening them is most of the cost.
+        self.this_thread = ThisProbedThread()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return WaitProbe, ()
+
+    @property
+    def sample(self) -> Listener:
+        """What the sampler calls."""
+        return sample_waits
+
+    @property
+    def without_ticks(self) -> None:
+        """What was missed is not counted."""
+
+    def before(self, run: TaskRun) -> None:
+        """Read how long the thread has waited for a processor so far."""
+        try:
+            thread = _probed_thread(run)
+            if thread is not None:
+                thread.was_read()
+                run.waited = thread.linux.read_schedstat()
+        except Exception:
+            # A task is never hindered by what cannot be read.
+            run.waited = b""
+
+    def stop(self, run: TaskRun, task: SampledTask) -> None:
+        """Hand the samples to the task, and the seconds without a processor, if they were read."""
+        start, stop = task.start, task.stop
+        if start is None or stop is None:
+            return
+        task_probe = run.task_probes.get(WaitProbe)
+        if task_probe is not None and task_probe.start != start:
+            task_probe = None
+        if task_probe is None and not run.waited:
+            return
+        waits = [] if task_probe is None else task_probe.waits()
+        if run.waited:
+            is_off = stop - start - task.cpu > _UNNOTICED
+            waited = _waited_since(run.waited, run) if is_off else 0.0
+            waits.append(Wait(Activity.CPU_WAIT, waited, 1))
+        elif task_probe is not None and stop - start >= INTERVAL:
+            # All but what passed before its first sample.
+            waits.append(Wait(Activity.CPU_WAIT, _waited_since(task_probe.waited, run), 0))
+        if task.metered is None:
+            task.metered = Metered()
+        task.metered.waits = waits
+
+    def task_probe(self, run: TaskRun, task: SampledTask, start: float) -> WaitTaskProbe:
+        """The task probe of a task that has started."""
+        return WaitTaskProbe(task, _probed_thread(run), start)
+
+
+class WaitTaskProbe:
+    """What one run of a task waits for, that started then on this thread.
+
+    Attributes
+    ----------
+    start : float
+        When the task started.
+    waited : bytes
+        How long its thread had waited for a processor when it was sampled first.
+    """
+
+    __slots__ = ("_cpu", "_labels", "_tally", "_task", "_thread", "start", "waited")
+
+    def __init__(self, task: SampledTask, thread: ProbedThread | None, start: float) -> None:
+        self.start = start
+        self._task = task
+        self._thread = thread
+        # Seconds and samples by activity and by the id of the label of the metered code: the
+        # sampler's thread must not call a label's own methods.
+        self._tally: dict[tuple[str, int], list[float]] = {}
+        self._labels: dict[int, Hashable] = {}
+        self._cpu = task.cpu_before
+        self.waited = b"" if thread is None else thread.linux.read_schedstat()
+
+    def tick(self) -> None:
+        """Note that the thread of the task was sampled."""
+        if self._thread is not None:
+            self._thread.tick()
+
+    def sample(self, passed: float) -> None:
+        """Note what the thread waits for; a sample represents so many seconds."""
+        if self._thread is None:
+            return
+        try:
+            linux = self._thread.linux
+            activity, cpu = linux.waits_for(), linux.cpu()
+        except OSError:
+            return
+        ran = cpu - self._cpu > _DID_NOT_RUN * passed
+        self._cpu = cpu
+        if not activity:
+            return
+        metered = self._task.metered
+        # A slice, in one step: the task may leave the block meanwhile.
+        opened = () if metered is None else metered.open[-1:]
+        label = opened[0].label if opened else ""
+        self._labels[id(label)] = label
+        seen = self._tally.setdefault((activity, id(label)), [0.0, 0])
+        seen[0] += 0.0 if activity == Activity.GIL_WAIT and ran else passed
+        seen[1] += 1
+
+    def waits(self) -> list[Wait]:
+        """What was sampled."""
+        # A copy in one step: the sampler may be at work.
+        return [
+            Wait(activity, seen[0], int(seen[1]), _text(self._labels[label]))
+            for (activity, label), seen in tuple(self._tally.items())
+        ]
+
+
+def _text(label: Hashable) -> str:
+    """The text of a label; empty if it has none, as then its block is left out, too."""
+    try:
+        return str(label)
+    except Exception:
+        return ""
+
+
+def _probed_thread(run: TaskRun) -> ProbedThread | None:
+    """The thread of a task, if it can be read."""
+    thread = run.runs_on
+    return thread if isinstance(thread, ProbedThread) else None
+
+
+def _waited_since(reading: bytes, run: TaskRun) -> float:
+    """Seconds without a processor since that was read; NaN if they cannot be read."""
+    try:
+        thread = _probed_thread(run)
+        return _NAN if thread is None else thread.linux.waited_for_cpu() - seconds_waited(reading)
+    except Exception:
+        return _NAN
+
+
+def first_of(count: int, tick: int) -> int:
+    """Which of so many tasks is sampled first in a tick.
+
+    The root of two has nothing in common with the golden ratio, by which ticks are spread over
+    their intervals: so each task is sampled in all parts of an interval.
+    """
+    return int(tick * 2**0.5 % 1.0 * count)
+
+
+def sample_waits(passed: float) -> None:
+    """Sample the tasks that run: some of many, in no order, which represent all."""
+    global _ticks
+    running = [run.task_probe(WaitProbe) for run in running_now().values()]
+    task_probes = [task_probe for task_probe in running if task_probe is not None]
+    for task_probe in task_probes:
+        task_probe.tick()
+    count = len(task_probes)
+    if count > _AT_ONCE:
+        _ticks += 1
+        first = first_of(count, _ticks)
+        task_probes = [task_probes[(first + n) % count] for n in range(_AT_ONCE)]
+        passed *= count / _AT_ONCE
+    for task_probe in task_probes:
+        task_probe.sample(passed)
+
+
+class WaitRecorder:
+    """Has the tasks of computations sampled by a `WaitProbe`.
+
+    Parameters
+    ----------
+    failed : callable
+        Called with an error of the sampler.
+
+    Attributes
+    ----------
+    why_not : str
+        Why waits are not recorded here, as of the last computation; empty if they are.
+    """
+
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        self.why_not = ""
+        self._failed = failed
+        self._subscriptions: dict[int, Subscription] = {}
+
+    def probe(self) -> WaitProbe | None:
+        """A probe, to measure what it costs; None where it cannot be used."""
+        return None if why_not_here() else WaitProbe()
+
+    def begin(self, computation: Computation) -> None:
+        """Sample the tasks of a computation that starts."""
+        self.why_not = why_not_here()
+        if self.why_not:
+            return
+        probe = WaitProbe()
+        attach_probe(computation, probe, self._failed)
+        self._subscriptions[computation.number] = sampler.add(
+            probe.sample, probe.interval, self._failed
+        )
+
+    def end(self, computation: Computation) -> None:
+        """Stop; the computation has ended."""
+        subscription = self._subscriptions.get(computation.number)
+        if subscription is not None:
+            sampler.remove(subscription)
+            del self._subscriptions[computation.number]

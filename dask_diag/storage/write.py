@@ -1,0 +1,369 @@
+"""Recordings into files: at once, or chunk by chunk while they are made."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dask_diag.errors import RecordingFileError
+from dask_diag.files import already_there, atomic_file, check_target, os_errors_as
+from dask_diag.storage import container
+from dask_diag.storage.chunks import encode_chunk
+from dask_diag.storage.codec import NotStorableError, Preceding
+from dask_diag.storage.container import ABOUT, CHUNK, PROVISIONAL, Entry
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from dask_diag.model.recording import Recording
+
+
+_locked_files: set[int] = set()
+"""Descriptors of the files that this process has locked."""
+
+if sys.platform == "win32":
+    import msvcrt
+
+    # Windows keeps others from reading what is locked: a byte where files hardly ever reach.
+    _FAR = 2**31 - 2
+
+    def _lock(file: int) -> None:
+        os.lseek(file, _FAR, os.SEEK_SET)
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+
+    def _unlock(file: int) -> None:
+        os.lseek(file, _FAR, os.SEEK_SET)
+        msvcrt.locking(file, msvcrt.LK_UNLCK, 1)
+
+    def is_locked_by_any(file: int) -> bool | None:
+        """Whether any process has locked an open file; None, as it is not known here."""
+        return None
+
+    _IS_LOCKED: type[OSError] = PermissionError
+else:
+    import fcntl
+
+    # Not lockf: its locks do not keep two writers in one process apart, and end when anyone in the
+    # process closes the file, as a reader does.
+    def _lock(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _set_visible_lock(file, fcntl.F_WRLCK)
+
+    def _unlock(file: int) -> None:
+        _set_visible_lock(file, fcntl.F_UNLCK)
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+    # A writer holds a second lock, of its open file, too: Linux says whether there is one without
+    # taking it, to any process of this machine. Its list of flocks leaves out those of containers.
+    _FIELDS = struct.Struct("hhqqi")
+    """Kind, whence, start, length and process of ``struct flock`` on Linux."""
+    _GET, _SET = (
+        getattr(fcntl, name, None) if sys.platform == "linux" else None
+        for name in ("F_OFD_GETLK", "F_OFD_SETLK")
+    )
+
+    def _whole_file(kind: int) -> bytes:
+        return _FIELDS.pack(kind, os.SEEK_SET, 0, 0, 0)
+
+    def _set_visible_lock(file: int, kind: int) -> None:
+        # Who only reads cannot have one; without it a view says less, and nothing else is lost.
+        if _SET is not None:
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(file, _SET, _whole_file(kind))
+
+    def is_locked_by_any(file: int) -> bool | None:
+        """Whether any writer has locked an open file, but by this; None if it is not known.
+
+        To try the lock would say it, too, but a writer that comes just then would be refused.
+        """
+        if _GET is None:
+            return None
+        try:
+            answer = fcntl.fcntl(file, _GET, _whole_file(fcntl.F_WRLCK))
+        except OSError:
+            return None
+        return bool(_FIELDS.unpack(answer)[0] != fcntl.F_UNLCK)
+
+    _IS_LOCKED = BlockingIOError
+
+
+def lock(file: int, path: Path) -> None:
+    """Keep other writers out of an open file until `close`.
+
+    Raises
+    ------
+    RecordingFileError
+        If another writer has locked it.
+    """
+    try:
+        _lock(file)
+    except _IS_LOCKED:
+        who = "this process" if _is_locked_here(file) else "another process"
+        raise RecordingFileError(
+            f"cannot write {path}: {who} is writing it; choose another name, or wait for its end"
+        ) from None
+    except OSError:
+        # A file system without locks: better a recording that is not guarded than none.
+        return
+    _locked_files.add(file)
+
+
+def create_locked(path: Path, overwrite: bool) -> int:
+    """The descriptor of a file that is empty and locked; OSError if it cannot be made."""
+    flags = os.O_RDWR | os.O_CREAT | (0 if overwrite else os.O_EXCL) | getattr(os, "O_BINARY", 0)
+    while True:
+        try:
+            file = os.open(path, flags, 0o666)
+        except FileExistsError:
+            raise already_there(path, RecordingFileError) from None
+        try:
+            lock(file, path)
+            if _is_at(file, path):
+                # Not earlier: it may have held what another writer writes.
+                os.ftruncate(file, 0)
+                return file
+        except BaseException:
+            close(file)
+            raise
+        close(file)
+
+
+def close(file: int) -> None:
+    """Unlock a file and close it."""
+    if file in _locked_files:
+        _locked_files.discard(file)
+        # Not left to the closing: a process that is just being started may have the file, too.
+        with contextlib.suppress(OSError):
+            _unlock(file)
+    os.close(file)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep writers out of a file, if there is one, while another takes its place."""
+    if sys.platform == "win32":
+        # An open file cannot be replaced, neither by this process nor while another writes it.
+        yield
+        return
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        # There is none, or it must not be read; replacing it shows whether it may be replaced.
+        yield
+        return
+    try:
+        lock(file, path)
+        yield
+    finally:
+        close(file)
+
+
+def _is_at(file: int, path: Path) -> bool:
+    """Whether an open file was not replaced or removed before it was locked."""
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _is_locked_here(file: int) -> bool:
+    status = os.fstat(file)
+    for locked_file in tuple(_locked_files):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(locked_file), status):
+                return True
+    return False
+
+
+def _release_in_child() -> None:
+    """In a forked child: a lock lasts until every process has closed the file, this child included.
+
+    The descriptor stays in use, so that no other file gets it, and with it what is still written.
+    """
+    for file in tuple(_locked_files):
+        with contextlib.suppress(OSError):
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, file, inheritable=False)
+            os.close(null)
+    _locked_files.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_in_child)
+
+
+_FAST, _SMALL = 1, 4
+"""Levels of zlib; from 5 on, it takes twice as long for two hundredths."""
+
+
+def save(recording: Recording, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write a recording to a file: all of it, or nothing.
+
+    Parameters
+    ----------
+    recording : Recording
+    path : str or os.PathLike
+    overwrite : bool, optional
+        Whether a file that is there may be replaced.
+
+    Raises
+    ------
+    RecordingFileError
+        If it cannot be written; a file that is there stays as it is.
+    """
+    with (
+        atomic_file(
+            path, overwrite=overwrite, error=RecordingFileError, while_replacing=locked
+        ) as temporary,
+        Writer(temporary, shown_as=path, level=_SMALL) as writer,
+    ):
+        writer.append(recording)
+
+
+class Writer:
+    """Writes a recording to a file chunk by chunk.
+
+    What has been appended can be loaded even if this process is killed; a file that was not closed
+    is found to be truncated.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    overwrite : bool, optional
+        Whether a file that is there may be replaced.
+    shown_as : str or os.PathLike, optional
+        What errors call the file, if not by its path.
+    level : int, optional
+        How hard to compress, from 1 to 9. By default fast, so as not to slow the computation down.
+
+    Raises
+    ------
+    RecordingFileError
+        If it cannot be written, as when another writer has it open; so does every other method.
+
+    Notes
+    -----
+    Not thread-safe. There is no buffer: what is appended is handed to the operating system at once,
+    but may be lost with power before the file is closed. After an error nothing more can be
+    appended; the chunks before stay.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        shown_as: str | os.PathLike[str] | None = None,
+        level: int = _FAST,
+    ) -> None:
+        self._path = check_target(path, overwrite, RecordingFileError)
+        self._shown_as = Path(os.fsdecode(shown_as or self._path))
+        self._level = level
+        self._preceding = Preceding()
+        self._entries: list[Entry] = []
+        self._end = 0
+        with os_errors_as("write", self._shown_as, RecordingFileError):
+            self._file: int | None = create_locked(self._path, overwrite)
+        try:
+            with self._closed_on_error():
+                self._put([(ABOUT, container.about())])
+        except RecordingFileError:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+    def append(self, chunk: Recording, provisional: Recording | None = None) -> None:
+        """Add the rows that follow on the chunks before.
+
+        Parameters
+        ----------
+        chunk : Recording
+            The new rows. Indices of tasks count from the first chunk on. What is not a table takes
+            the place of what the chunks before had.
+        provisional : Recording, optional
+            Rows that are true for now: running tasks, computations that have not ended. The next
+            chunk takes their place.
+        """
+        if self._file is None:
+            raise RecordingFileError(f"cannot write {self._shown_as}: it has been closed")
+        number = len(self._entries) - 1
+        with self._closed_on_error():
+            payload = encode_chunk(chunk, self._level, self._preceding)
+            new = [(f"{CHUNK}{number:08}", payload)]
+            if provisional is not None:
+                content = encode_chunk(provisional, self._level)
+                new.append((f"{PROVISIONAL}{number:08}", content))
+            self._put(new)
+
+    def close(self) -> None:
+        """Mark the file as complete, and close it. It may be called again."""
+        if self._file is None:
+            return
+        with self._closed_on_error():
+            self._write(container.directory(self._entries, self._end))
+            os.fsync(self._file)
+            file, self._file = self._file, None
+            close(file)
+
+    def abandon(self) -> None:
+        """Close it as it is; when it is loaded, it is truncated."""
+        self._close_after_last_chunk()
+
+    def _put(self, named: list[tuple[str, bytes]]) -> None:
+        """Write entries, of which only the first stays when the next are written."""
+        data, start = [], self._end
+        entries = []
+        for name, payload in named:
+            content, entry = container.entry(name, payload, start)
+            data.append(content)
+            entries.append(entry)
+            start = entry.stop
+        if start > container.MAX_SIZE:
+            raise RecordingFileError(
+                f"cannot write {self._shown_as}: a file holds at most {container.MAX_SIZE:,} "
+                "bytes; record less in one"
+            )
+        self._write(b"".join(data))
+        self._entries.append(entries[0])
+        self._end = entries[0].stop
+
+    def _write(self, data: bytes) -> None:
+        """Let the file end with this, in place of what followed on the chunks."""
+        assert self._file is not None
+        os.lseek(self._file, self._end, os.SEEK_SET)
+        unwritten = memoryview(data)
+        while unwritten:
+            unwritten = unwritten[os.write(self._file, unwritten) :]
+        os.ftruncate(self._file, self._end + len(data))
+
+    @contextlib.contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        try:
+            with os_errors_as("write", self._shown_as, RecordingFileError):
+                yield
+        except (NotStorableError, ValueError) as error:
+            # A ValueError is json's, of a whole number with too many digits.
+            self._close_after_last_chunk()
+            raise RecordingFileError(f"cannot write {self._shown_as}: {error}") from None
+        except BaseException:
+            self._close_after_last_chunk()
+            raise
+
+    def _close_after_last_chunk(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(file, self._end)
+            with contextlib.suppress(OSError):
+                close(file)

@@ -1,0 +1,1 @@
+"""CPU, memory and I/O of processes and threads, from the operating system."""

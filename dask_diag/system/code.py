@@ -1,0 +1,106 @@
+"""Frames of threads, source files and syntax trees."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import operator
+import os
+import sys
+import sysconfig
+from collections.abc import Callable
+from functools import lru_cache, partial
+from itertools import takewhile
+from types import FrameType
+from typing import TypeVar, cast
+
+import dask
+
+_COLLECTS_WHILE_IT_READS = sys.version_info[:2] == (3, 11)
+"""
+Whether Python may collect garbage while it reads frames. Python 3.11 makes an object of each frame
+when it is first asked for, also by ``f_back``, and may collect before it does. What is collected
+may wait for the lock of the list of threads, as a `threading.local` does, which is held meanwhile:
+the program stands still. Or it lets other threads run, and the frame that was to be made is gone.
+"""
+
+T = TypeVar("T")
+
+_MOST_CALLS = 10_000
+_is_not_false = partial(operator.is_not, False)
+_make_callers = operator.attrgetter(".".join(["f_back"] * _MOST_CALLS))
+"""Asks for a frame's caller, for that one's, and so on; the outermost frame's has none."""
+
+
+def current_frames() -> dict[int, FrameType]:
+    """The innermost frame of each thread, by its ident, as `sys._current_frames` has it.
+
+    That of each caller can be read from it at any time.
+    """
+    if not _COLLECTS_WHILE_IT_READS:
+        return sys._current_frames()
+    read = _without_collecting(sys._current_frames)
+    frames = read[0] if read else sys._current_frames()
+    for frame in frames.values():
+        try:
+            _without_collecting(partial(_make_callers, frame))
+        except AttributeError:
+            # This is how the outermost frame is reached.
+            continue
+    return frames
+
+
+def _without_collecting(read: Callable[[], T]) -> list[T]:
+    """What a function returns, alone in a list; an empty one if nothing is ever collected."""
+    # Four calls with no step of Python between them: no other thread can run and find the
+    # collector off, or switch it off itself and have it on again. The first says whether it is on.
+    steps: tuple[Callable[[], object], ...] = (gc.isenabled, gc.disable, read, gc.enable)
+    try:
+        results = list(takewhile(_is_not_false, map(operator.call, steps)))
+    except BaseException:
+        gc.enable()
+        raise
+    return cast("list[T]", results[2:3])
+
+
+USER, LIBRARY, STANDARD_LIBRARY, OF_DASK, OWN = range(5)
+"""Owners, the one first whose line says most to the user."""
+
+_PACKAGE = os.path.dirname(os.path.abspath(sys.modules["dask_diag"].__file__ or "")) + os.sep
+_DASK = os.path.dirname(os.path.abspath(dask.__file__)) + os.sep
+_PACKAGES = ("/site-packages/", "/dist-packages/")
+_STANDARD = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
+
+
+@lru_cache(4096)
+def owner_of_file(file: str) -> int:
+    """The owner of a source file, by its path alone."""
+    if file.startswith(_PACKAGE):
+        return OWN
+    path = file.replace("\\", "/")
+    if file.startswith(_DASK) or any(f"{part}distributed/" in path for part in _PACKAGES):
+        return OF_DASK
+    if any(part in path for part in _PACKAGES):
+        return LIBRARY
+    if file.startswith((*_STANDARD, "<frozen ", "<unknown>")):
+        return STANDARD_LIBRARY
+    return USER
+
+
+_ATTEMPTS = 5
+
+
+def parsed(code: str) -> ast.Module | None:
+    """The syntax tree of some code; None if it is none.
+
+    Up to Python 3.11.7 the parser fails where another thread parses, too, or what is collected
+    meanwhile does, as tracebacks that are logged do: then it is asked again.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            return ast.parse(code)
+        except SystemError:
+            continue
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+    return None

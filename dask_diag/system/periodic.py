@@ -1,0 +1,272 @@
+"""Threads of this package, the times of their work, and the share of time that it may take."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterable
+from math import ceil, inf
+from time import perf_counter, thread_time
+from typing import NamedTuple
+
+OWN_THREADS = "dask_diag-"
+"""How the names of all threads of this package start."""
+
+_live: dict[int, str] = {}
+_ended: dict[str, float] = {}
+_lock = threading.Lock()
+
+
+class OwnThread(threading.Thread):
+    """A daemon thread of this package.
+
+    Parameters
+    ----------
+    purpose : str
+        What it is for, in one word: its name ends with it.
+    target : callable
+    args : iterable
+        Passed to `target`.
+    """
+
+    def __init__(
+        self, purpose: str, target: Callable[..., object], args: Iterable[object] = ()
+    ) -> None:
+        super().__init__(target=target, args=args, name=OWN_THREADS + purpose, daemon=True)
+
+    def run(self) -> None:
+        """Run the target, and note what it used."""
+        native_id = threading.get_native_id()
+        with _lock:
+            _live[native_id] = self.name
+        try:
+            super().run()
+        finally:
+            with _lock:
+                _ended[self.name] = _ended.get(self.name, 0.0) + thread_time()
+                _live.pop(native_id, None)
+
+
+class OwnThreads(NamedTuple):
+    """Names of the live threads of this package by native id; CPU seconds of ended ones by name."""
+
+    live: dict[int, str]
+    ended: dict[str, float]
+
+    @classmethod
+    def now(cls) -> OwnThreads:
+        """As it is now."""
+        with _lock:
+            return cls(dict(_live), dict(_ended))
+
+
+def _after_fork() -> None:
+    """The child of a fork has none of these threads; the lock may have been held."""
+    global _lock
+    _lock = threading.Lock()
+    _live.clear()
+    _ended.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class ShareOfTime:
+    """Measures what is done in its block, and how long to pause for that.
+
+    What counts is the CPU time of the thread: the rest of the time others had the CPU or the GIL.
+    It may happen that in the block all objects of a large program are looked at for garbage. That
+    takes a second, and is no reason for a pause of minutes: such a block says nothing of the next.
+
+    Parameters
+    ----------
+    share : float
+        Of the time, such as 0.02.
+    seconds : float
+        What it is expected to take at first.
+
+    Attributes
+    ----------
+    seconds : float
+        CPU seconds that it took when it was last known.
+    """
+
+    __slots__ = ("_cpu", "_share", "_younger", "seconds")
+
+    def __init__(self, share: float, seconds: float = 0.0) -> None:
+        self._share = share
+        self.seconds = seconds
+        self._cpu = 0.0
+        self._younger = 0
+
+    @property
+    def pause(self) -> float:
+        """Seconds from the start of a block to that of the next."""
+        return self.seconds / self._share
+
+    def __enter__(self) -> None:
+        # A full collection sets the count of those of younger objects back to 0.
+        self._younger, self._cpu = gc.get_count()[2], thread_time()
+
+    def __exit__(self, *_: object) -> None:
+        took = thread_time() - self._cpu
+        if gc.get_count()[2] >= self._younger:
+            self.seconds = took
+
+
+_SHORTEST_INTERVAL = 0.005
+
+
+class PeriodicThread:
+    """Calls `work` with the time at which it was due, every `interval` seconds, on its own thread.
+
+    Parameters
+    ----------
+    name : str
+        What the thread is for.
+    interval : float
+        Seconds.
+    work : callable
+        What it returns is not looked at.
+    failed : callable
+        Called with the error that ended it, if one did.
+    first : float
+        Seconds until the first call, if `interval` is longer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        interval: float,
+        work: Callable[[float], object],
+        failed: Callable[[Exception], object],
+        first: float,
+    ) -> None:
+        self._interval = interval
+        self._work = work
+        self._failed = failed
+        self._start = self._last = perf_counter()
+        self._first = min(interval, first)
+        self._stopping = threading.Event()
+        self._thread = OwnThread(name, self._run)
+        try:
+            self._thread.start()
+        except BaseException:
+            # Interrupted, it may have started.
+            self._stopping.set()
+            raise
+
+    def stop(self) -> None:
+        """Work a last time and end the thread, at once."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            due = self._start + self._first
+            while not self._stopping.wait(max(0.0, due - perf_counter())):
+                self._call(due)
+                periods = ceil((perf_counter() - self._start) / self._interval)
+                due = self._start + max(periods, 1) * self._interval
+            none_yet = self._last == self._start
+            if none_yet or perf_counter() - self._last >= _SHORTEST_INTERVAL:
+                # What was due before did not get the GIL in time.
+                self._call(min(due, perf_counter()))
+        except Exception as error:
+            self._failed(error)
+
+    def _call(self, due: float) -> None:
+        self._work(due)
+        self._last = perf_counter()
+
+
+class Timer:
+    """Calls `work` every `dt` seconds on a thread of its own, until it is stopped.
+
+    Thread and event belong together: to stop a timer stops that one, and none that was started
+    meanwhile.
+    """
+
+    def __init__(self, dt: float, work: Callable[[], object]) -> None:
+        self._dt = dt
+        self._work = work
+        self._stopping = threading.Event()
+        self._thread = OwnThread("progress", self._run)
+        try:
+            self._thread.start()
+        except BaseException:
+            # Interrupted, it may have started.
+            self._stopping.set()
+            raise
+
+    def is_alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End the thread; not to be called with a lock that `work` takes."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._dt):
+            self._work()
+
+
+_GOLDEN = 0.6180339887498949
+
+
+def time_of_tick(number: int, interval: float) -> float:
+    """When to sample, on the scale of ``time.perf_counter()``: once in each interval, never evenly.
+
+    Multiples of the golden ratio, without their whole part, are spread as evenly as can be, and
+    keep step with nothing: a task that repeats itself is sampled in each part for its share.
+
+    The times are the same on every thread and in every process, without communication: a task
+    computes which ticks fell into it, and so which were missed.
+    """
+    return interval * (number + number * _GOLDEN % 1.0)
+
+
+def ticks_until(time: float, interval: float) -> int:
+    """How many ticks there were up to a time; only differences have a meaning."""
+    number = int(time / interval)
+    return number + (time_of_tick(number, interval) <= time)
+
+
+class TimeWithoutTicks:
+    """A tick and the next one, between which most tasks start and stop.
+
+    Attributes
+    ----------
+    span : tuple of float
+        From the one up to the other: replaced in one step, as many threads read it.
+    """
+
+    __slots__ = ("span",)
+
+    def __init__(self, start: float, stop: float) -> None:
+        self.span = start, stop
+
+
+ALWAYS = TimeWithoutTicks(-inf, inf)
+"""Where nobody counts ticks."""
+_without_ticks: dict[float, TimeWithoutTicks] = {}
+
+
+def time_without_ticks(interval: float) -> TimeWithoutTicks:
+    """The one of an interval that `ticks_between` has found last."""
+    return _without_ticks.setdefault(interval, TimeWithoutTicks(inf, -inf))
+
+
+def ticks_between(start: float, stop: float, interval: float) -> int:
+    """How many ticks there were from one time up to another; quick where there were none."""
+    without = time_without_ticks(interval)
+    before, after = without.span
+    if before <= start and stop < after:
+        return 0
+    number = ticks_until(stop, interval)
+    without.span = time_of_tick(number - 1, interval), time_of_tick(number, interval)
+    return number - ticks_until(start, interval)

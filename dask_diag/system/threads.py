@@ -1,0 +1,499 @@
+"""CPU seconds of threads, by thread and by library."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import PurePosixPath
+from struct import calcsize, pack
+from threading import get_ident, get_native_id
+from time import perf_counter, process_time, thread_time
+from typing import TYPE_CHECKING, NamedTuple
+
+from dask_diag.system.periodic import OwnThreads, ShareOfTime
+
+if TYPE_CHECKING:
+    from dask_diag.system.processes import LinuxReader
+
+
+PYTHON = "python"
+"""In place of a library: Python code started it, by ``_thread`` and not by ``threading``."""
+
+_SHARE_OF_TIME = 0.01
+"""To name the threads that were read takes about as long again: together a fiftieth."""
+
+
+class ThreadReading(NamedTuple):
+    """CPU seconds so far of the process and of its live threads, by native id, at `time`."""
+
+    time: float
+    process_cpu: float
+    threads: dict[int, float]
+    own: OwnThreads
+
+
+class _LastReading:
+    """The last reading serves again while a new one would cost too much of the time since."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self.reading = ThreadReading(0.0, 0.0, {}, OwnThreads({}, {}))
+        self.work = ShareOfTime(_SHARE_OF_TIME)
+
+    def is_recent(self, now: float) -> bool:
+        """Whether it is of this process and not yet worth replacing."""
+        return os.getpid() == self.pid and now - self.reading.time < self.work.pause
+
+
+_last = _LastReading()
+
+
+def read_threads() -> ThreadReading | None:
+    """CPU seconds up to now, or to a moment ago; None if they are not known by thread."""
+    start = perf_counter()
+    if _last.is_recent(start):
+        return _last.reading
+    cpu_by_thread = _source()
+    if isinstance(cpu_by_thread, str):
+        return None
+    with _last.work:
+        # The process first: a thread that ends in between is then not lost.
+        reading = ThreadReading(start, process_time(), cpu_by_thread(), OwnThreads.now())
+    _last.pid, _last.reading = os.getpid(), reading
+    return reading
+
+
+def live_threads() -> set[int]:
+    """The native ids of the threads that live now; none if threads are not known."""
+    cpu_by_thread = _source()
+    return set() if isinstance(cpu_by_thread, str) else set(cpu_by_thread())
+
+
+def why_not_by_thread() -> str:
+    """Why CPU is not known by thread on this machine; empty if it is."""
+    source = _source()
+    return source if isinstance(source, str) else ""
+
+
+@cache
+def _source() -> Callable[[], dict[int, float]] | str:
+    """The best way to read CPU by thread, or why there is none."""
+    reason = ""
+    for read in (linux_clocks, psutil_clocks) if sys.platform == "linux" else (psutil_clocks,):
+        try:
+            if get_native_id() in read():
+                return read
+            reason = f"on {sys.platform}, threads have other numbers than Python gives them"
+        except (OSError, AttributeError, NotImplementedError) as error:
+            reason = f"{type(error).__name__}: {error}"
+    return reason
+
+
+def psutil_clocks() -> dict[int, float]:
+    """CPU seconds of each thread, as fine as the platform counts them.
+
+    Raises
+    ------
+    OSError
+        If psutil cannot read them.
+    """
+    # It takes 15 ms to import, which worker processes need not where there are better clocks.
+    import psutil
+
+    try:
+        threads = psutil.Process().threads()
+    except psutil.Error as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
+    return {thread.id: thread.user_time + thread.system_time for thread in threads}
+
+
+def linux_clocks() -> dict[int, float]:
+    """CPU seconds of each thread, to the nanosecond."""
+    clock = time.clock_gettime
+    cpu = {}
+    for thread in _reader().own_threads():
+        try:
+            cpu[thread] = clock(_clock_of(thread))
+        except OSError:
+            # It has ended since it was listed.
+            continue
+    return cpu
+
+
+def _clock_of(thread: int) -> int:
+    """The kernel's clock of a thread: see pthread_getcpuclockid(3)."""
+    return (~thread << 3) | 6
+
+
+class _Taken:
+    """The CPU seconds of this package's own threads that have been taken."""
+
+    def __init__(self) -> None:
+        # A signal may interrupt who holds it, and register a profiler.
+        self.lock = threading.RLock()
+        self.cpu = 0.0
+
+
+_taken = _Taken()
+
+
+def take_cpu_of_own_threads() -> float:
+    """CPU seconds of this package's own threads since this was last asked; NaN if not known.
+
+    It is read of each by its own clock, however short the time: there are few of them.
+    """
+    with _taken.lock:
+        own = OwnThreads.now()
+        cpu = sum(own.ended.values())
+        for thread in own.live:
+            if sys.platform != "linux":
+                return float("nan")
+            # One that has ended just now is among the ended ones next time.
+            with suppress(OSError):
+                cpu += time.clock_gettime(_clock_of(thread))
+        # Never less than none, as where one had just ended.
+        new, _taken.cpu = max(0.0, cpu - _taken.cpu), max(cpu, _taken.cpu)
+        return new
+
+
+def _after_fork() -> None:
+    """The child of a fork has no such threads; the lock may have been held."""
+    _taken.__init__()  # type: ignore[misc]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@cache
+def _reader() -> LinuxReader:
+    # ctypes takes milliseconds to import.
+    from dask_diag.system.processes import LinuxReader
+
+    return LinuxReader()
+
+
+_WORTH_A_LIBRARY = 0.05
+"""CPU seconds of native threads of a computation from which on their library is looked up: that
+takes some milliseconds, once for each thread."""
+
+_CLOCKS_DIFFER = 1e-4
+"""Seconds: threads go on while one after the other is read."""
+
+_libraries: dict[int, str] = {}
+"""The library of each live native thread that was looked up; empty if it is not known."""
+
+
+class ThreadCpu(NamedTuple):
+    """CPU seconds of one thread, or of all that have ended.
+
+    `ident` is Python's, 0 if Python does not know the thread; `kind` is one of
+    `dask_diag.model.codes.THREAD_KINDS`, before it is known which threads ran tasks.
+    """
+
+    kind: str
+    name: str
+    ident: int
+    cpu: float
+
+
+class ThreadUsage:
+    """What threads use from when it is made until it is stopped.
+
+    A thread that starts meanwhile counts from its start. One that ends is not lost: the process's
+    clock has it, and so `ended` has what all live threads together do not.
+    """
+
+    __slots__ = ("_after", "_before")
+
+    def __init__(self) -> None:
+        self._before = read_threads()
+        self._after: ThreadReading | None = None
+
+    def stop(self) -> None:
+        """Read the clocks for the last time."""
+        self._after = read_threads()
+
+    def threads(self) -> list[ThreadCpu]:
+        """What each thread used until now, or until it was stopped.
+
+        Ask while the threads live: what they are is read now. Empty if it is not known, or if the
+        time was too short to read the clocks twice.
+        """
+        before, after = self._before, self._after or read_threads()
+        if before is None or after is None or after is before:
+            return []
+        threads = [*_of_live_threads(before, after), *_of_ended_own_threads(before, after)]
+        process_cpu = after.process_cpu - before.process_cpu
+        ended = process_cpu - sum(thread.cpu for thread in threads)
+        return [*threads, ThreadCpu("ended", "", 0, ended)] if ended > _CLOCKS_DIFFER else threads
+
+
+def _of_live_threads(before: ThreadReading, after: ThreadReading) -> list[ThreadCpu]:
+    used = _used(before, after)
+    thread_of = {thread.native_id: thread for thread in threading.enumerate()}
+    unknown = {thread: cpu for thread, cpu in used.items() if thread not in thread_of}
+    libraries = _libraries_of(unknown, after)
+    threads = []
+    for native_id, cpu in used.items():
+        thread = thread_of.get(native_id)
+        if thread is not None:
+            kind = "dask_diag" if native_id in after.own.live else "python"
+            threads.append(ThreadCpu(kind, thread.name, thread.ident or 0, cpu))
+        elif native_id in libraries:
+            library = libraries[native_id]
+            is_python = library == PYTHON
+            kind, name = ("python", "") if is_python else ("native", library)
+            threads.append(ThreadCpu(kind, name, 0, cpu))
+    return threads
+
+
+def _used(before: ThreadReading, after: ThreadReading) -> dict[int, float]:
+    """CPU seconds of each live thread that used some, by native id."""
+    used = {}
+    for thread, cpu in after.threads.items():
+        used[thread] = cpu - before.threads.get(thread, 0.0)
+        if used[thread] < 0:
+            # Another thread had that id before.
+            used[thread] = cpu
+    return {thread: cpu for thread, cpu in used.items() if cpu > 0}
+
+
+def _libraries_of(unknown: dict[int, float], after: ThreadReading) -> dict[int, str]:
+    """The library of each of these threads, empty if not known; not of those that have ended."""
+    for thread in set(_libraries).difference(after.threads):
+        _libraries.pop(thread, None)
+    new = set(unknown).difference(_libraries)
+    if sum(unknown[thread] for thread in new) >= _WORTH_A_LIBRARY:
+        # ctypes, which it needs, takes milliseconds to import.
+
+        library_of = libraries_of_threads(new)
+        # A thread that ended just now was still listed, and has no library any more.
+        live = live_threads()
+        new.intersection_update(live)
+        _libraries.update({thread: library_of.get(thread, "") for thread in new})
+        return {thread: _libraries[thread] for thread in unknown if thread in _libraries}
+    return {thread: _libraries.get(thread, "") for thread in unknown}
+
+
+def _of_ended_own_threads(before: ThreadReading, after: ThreadReading) -> list[ThreadCpu]:
+    """Threads of this package say themselves what they used when they end."""
+    used = {name: cpu - before.own.ended.get(name, 0.0) for name, cpu in after.own.ended.items()}
+    for thread, name in before.own.live.items():
+        if thread not in after.own.live and name in used:
+            used[name] -= before.threads.get(thread, 0.0)
+    return [ThreadCpu("dask_diag", name, 0, cpu) for name, cpu in used.items() if cpu > 0]
+
+
+_LIBRARIES = {
+    "openblas": "openblas",
+    "mkl": "mkl",
+    "blis": "blis",
+    "flexiblas": "flexiblas",
+    "iomp": "openmp",
+    "gomp": "openmp",
+    "libomp": "openmp",
+}
+"""What is in a file's name, and what threadpoolctl calls the library."""
+_SYSTEM = re.compile(r"(ld-|ld64|libc[.-]|libc\+\+|libpthread|libstdc\+\+|libgcc|libm[.-]|\[)")
+"""Files whose code is around that of a thread's library."""
+_PYTHON = re.compile(r"(lib)?python[\d.]*\w*(\.so.*)?$")
+_DESCRIPTOR = 4096
+"""Bytes at the top of a stack in which the C library describes the thread."""
+_TOP = 65536
+"""Bytes at the top of a stack in which the code is looked for that the thread was started with."""
+_LONGEST_READ = 1 << 16
+_WORD = calcsize("P")
+_PAGE = 4096
+"""Bytes of which the sizes of stacks, and of what guards them, are multiples."""
+
+
+class _Mapping(NamedTuple):
+    start: int
+    stop: int
+    access: str
+    file: str
+
+
+def libraries_of_threads(threads: Iterable[int]) -> dict[int, str]:
+    """The library of each of these threads of this process for which it can be known."""
+    wanted = set(threads)
+    if sys.platform != "linux" or not wanted:
+        return {}
+    try:
+        with _Files() as files:
+            return dict(_libraries_in_files(wanted, files))
+    except OSError:
+        return {}
+
+
+def library_of_file(path: str) -> str:
+    """What the library is called whose code is in a file; empty if the file says nothing of it."""
+    name = PurePosixPath(path).name
+    if not name or _SYSTEM.match(name):
+        return ""
+    if _PYTHON.match(name):
+        return PYTHON
+    for part, library in _LIBRARIES.items():
+        if part in name:
+            return library
+    stem = re.match(r"(?:lib)?([^.]*?)(?:-[0-9a-f]{8})?(?:\.|$)", name)
+    return stem[1] if stem else ""
+
+
+def _libraries_in_files(wanted: set[int], files: _Files) -> Iterator[tuple[int, str]]:
+    mappings = list(files.mappings())
+    code = [mapping for mapping in mappings if "x" in mapping.access]
+    for mapping in mappings:
+        if not wanted:
+            break
+        if not mapping.access.startswith("rw") or mapping.file:
+            continue
+        top = files.memory(max(mapping.start, mapping.stop - _DESCRIPTOR), mapping.stop)
+        for thread in [thread for thread in wanted if _has_number(top, thread)]:
+            top = files.memory(max(mapping.start, mapping.stop - _TOP), mapping.stop)
+            library = _outermost_library(top, code)
+            if library:
+                yield thread, library
+                wanted.discard(thread)
+
+
+def _has_number(memory: bytes, number: int) -> bool:
+    """Whether there is such an ``int``."""
+    packed = pack("i", number)
+    index = memory.find(packed)
+    while index >= 0 and index % len(packed):
+        index = memory.find(packed, index + 1)
+    return index >= 0
+
+
+def _outermost_library(stack: bytes, code: list[_Mapping]) -> str:
+    """Of what is nearest to the top, which has the highest addresses."""
+    starts = [mapping.start for mapping in code]
+    first, last = starts[0], code[-1].stop
+    words = memoryview(stack[len(stack) % _WORD :]).cast("P")
+    for word in reversed(words):
+        # The size of the stack is there, too: it would be code of an interpreter that is at low
+        # addresses, as Debian's are.
+        if first <= word < last and word % _PAGE:
+            mapping = code[bisect_right(starts, word) - 1]
+            library = library_of_file(mapping.file) if word < mapping.stop else ""
+            if library:
+                return library
+    return ""
+
+
+class _Files:
+    """The memory of this process. Read as a file, it may be unmapped meanwhile by its thread."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        self._libc = ctypes.PyDLL(None, use_errno=True)
+        self._libc.pread.restype = ctypes.c_ssize_t
+        self._libc.pread.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64]
+        self._buffer = ctypes.create_string_buffer(_LONGEST_READ)
+
+    def __enter__(self) -> _Files:
+        self._memory = self._open(b"/proc/self/mem")
+        try:
+            self._maps = self._open(b"/proc/self/maps")
+        except OSError:
+            self._libc.close(self._memory)
+            raise
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._libc.close(self._memory)
+        self._libc.close(self._maps)
+
+    def _open(self, path: bytes) -> int:
+        import ctypes
+
+        descriptor: int = self._libc.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if descriptor < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return descriptor
+
+    def memory(self, start: int, stop: int) -> bytes:
+        """What is there; nothing if it is not there any more."""
+        return self._read(self._memory, stop - start, start)
+
+    def mappings(self) -> Iterator[_Mapping]:
+        """What is mapped, in order of addresses."""
+        parts = []
+        offset = 0
+        while part := self._read(self._maps, _LONGEST_READ, offset):
+            parts.append(part)
+            offset += len(part)
+        for line in b"".join(parts).decode(errors="replace").splitlines():
+            addresses, access, _, _, _, *file = line.split(None, 5)
+            start, stop = (int(address, 16) for address in addresses.split("-"))
+            yield _Mapping(start, stop, access, file[0] if file else "")
+
+    def _read(self, descriptor: int, length: int, offset: int) -> bytes:
+        import ctypes
+
+        got = self._libc.pread(descriptor, self._buffer, length, offset)
+        return ctypes.string_at(self._buffer, max(got, 0))
+
+
+_WORTH_READING = 0.05
+"""CPU seconds of other threads after which each of them is read: as many are needed to look up the
+library of native ones."""
+
+
+class WorkerThreads:
+    """What threads of this process use, besides the one that runs tasks, in one computation.
+
+    Nothing is raised: an error is for `fault`, and nothing is known then.
+
+    Attributes
+    ----------
+    fault : str
+        An error of reading clocks, of any computation; empty if there was none.
+    """
+
+    __slots__ = ("_computation", "_others", "_usage", "fault")
+
+    def __init__(self) -> None:
+        self._computation = 0
+        self._others = 0.0
+        self._usage: ThreadUsage | None = None
+        self.fault = ""
+
+    def start(self, computation: int) -> None:
+        """Count from now on, if this is the first task here of that computation."""
+        if computation == self._computation:
+            return
+        self._computation, self._usage = computation, None
+        try:
+            self._usage, self._others = ThreadUsage(), _cpu_of_others()
+        except Exception as error:
+            self.fault = f"{type(error).__name__}: {error}"
+
+    def threads(self) -> tuple[ThreadCpu, ...]:
+        """What each has used since then; nothing if it is hardly more than was last returned."""
+        others = _cpu_of_others()
+        if self._usage is None or others - self._others < _WORTH_READING:
+            return ()
+        this, threads = get_ident(), []
+        try:
+            threads = [thread for thread in self._usage.threads() if thread.ident != this]
+        except Exception as error:
+            self.fault = f"{type(error).__name__}: {error}"
+        if threads:
+            self._others = others
+        return tuple(threads)
+
+
+def _cpu_of_others() -> float:
+    """CPU seconds so far of all threads of this process but the one that asks."""
+    return process_time() - thread_time()

@@ -1,0 +1,234 @@
+"""CPU of the process, of its descendants and of other programs while a computation runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from time import perf_counter, process_time, thread_time
+from typing import TYPE_CHECKING, NamedTuple
+
+from dask_diag.system.periodic import ShareOfTime
+
+if TYPE_CHECKING:
+    from dask_diag.system.processes import ProcessReader
+
+
+_NAN = float("nan")
+_SHARE_OF_TIME = 0.01
+_SHORTEST = 0.05
+"""Seconds between two readings, at least: the kernel counts in steps of ten milliseconds."""
+
+
+class Reading(NamedTuple):
+    """CPU seconds of descendants and of other programs up to a moment; NaN if not known."""
+
+    time: float
+    children: float
+    others: float
+
+
+class MachineCpu:
+    """Reads CPU seconds of other processes, at most for a hundredth of the time.
+
+    Only the difference of two readings means something: see `used_since`.
+    """
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._work = ShareOfTime(_SHARE_OF_TIME)
+        self._last = Reading(0.0, _NAN, _NAN)
+
+    def read(self) -> Reading:
+        """CPU seconds up to now; or up to a moment ago, if they were read then."""
+        start, pid = perf_counter(), os.getpid()
+        pause = max(_SHORTEST, self._work.pause)
+        if pid == self._pid and start - self._last.time < pause:
+            return self._last
+        with self._work:
+            try:
+                cpus, idle = idle_seconds()
+                busy, children = cpus * perf_counter() - idle, children_seconds()
+                self._last = Reading(start, children, busy - process_time() - children)
+            except Exception:
+                # A /proc that has no such files, or that this process may not read.
+                self._last = Reading(start, _NAN, _NAN)
+        self._pid = pid
+        return self._last
+
+
+_machine = MachineCpu()
+
+
+def machine_cpu() -> Reading:
+    """CPU seconds of descendants and of other programs; see `MachineCpu`."""
+    return _machine.read()
+
+
+def used_since(before: Reading, now: Reading) -> tuple[float, float]:
+    """How many CPUs descendants, and other programs, used on average between two readings.
+
+    NaN if they are one reading.
+    """
+    lasted = now.time - before.time
+    if not lasted:
+        return _NAN, _NAN
+    children, others = now.children - before.children, now.others - before.others
+    # The kernel counts in steps: what others used can seem to be less than nothing.
+    return (
+        0.0 if children < 0 else children / lasted,
+        0.0 if others < 0 else others / lasted,
+    )
+
+
+def idle_seconds() -> tuple[int, float]:
+    """How many CPUs this process may use, and for how long all of these had nothing to do."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    idle = _linux_idle() if sys.platform == "linux" else _psutil_idle()
+    chosen = [seconds for cpu, seconds in idle.items() if allowed is None or cpu in allowed]
+    return len(chosen), sum(chosen)
+
+
+def _linux_idle() -> dict[int, float]:
+    # ctypes takes milliseconds to import.
+    from dask_diag.system.processes import LinuxReader
+
+    return LinuxReader().idle()
+
+
+def _psutil_idle() -> dict[int, float]:
+    import psutil
+
+    times = psutil.cpu_times(percpu=True)
+    return {
+        cpu: seconds.idle + getattr(seconds, "iowait", 0.0) for cpu, seconds in enumerate(times)
+    }
+
+
+def children_seconds() -> float:
+    """CPU seconds of the descendants of this process: the live ones and those waited for."""
+    ended = os.times()
+    return ended.children_user + ended.children_system + _below(os.getpid())
+
+
+def _below(pid: int) -> float:
+    from dask_diag.system.processes import NoSuchProcess
+
+    reader = _reader()
+    total = 0.0
+    try:
+        children = reader.children(pid)
+    except NoSuchProcess:
+        return 0.0
+    for child in children:
+        try:
+            total += reader.cpu(child)
+        except NoSuchProcess:
+            continue
+        total += _below(child)
+    return total
+
+
+@cache
+def _reader() -> ProcessReader:
+    from dask_diag.system.processes import process_reader
+
+    return process_reader()
+
+
+try:
+    import resource
+except ImportError:
+    resource = None  # type: ignore[assignment]
+
+
+class Usage(NamedTuple):
+    """CPU seconds of the process, of the calling thread and of other processes; context switches.
+
+    `children_cpu` is that of all descendants, `others_cpu` that of other programs, on the CPUs that
+    the process may use. A switch is
+    voluntary if the thread had to wait for something, and involuntary if it could have gone on.
+    """
+
+    process_cpu: float
+    thread_cpu: float
+    voluntary: float
+    involuntary: float
+    children_cpu: float
+    others_cpu: float
+
+
+class UsageSoFar(NamedTuple):
+    """What had been used at a moment."""
+
+    time: float
+    process_cpu: float
+    thread_cpu: float
+    voluntary: float
+    involuntary: float
+    machine: Reading
+
+    @classmethod
+    def now(cls) -> UsageSoFar:
+        """What has been used so far."""
+        used = resource.getrusage(resource.RUSAGE_SELF) if resource else None
+        voluntary, involuntary = (used.ru_nvcsw, used.ru_nivcsw) if used else (_NAN, _NAN)
+        return cls(
+            perf_counter(),
+            process_time(),
+            thread_time(),
+            voluntary,
+            involuntary,
+            machine_cpu(),
+        )
+
+    def until_now(self) -> Usage:
+        """What has been used since; to be called on the same thread."""
+        now = UsageSoFar.now()
+        children, others = used_since(self.machine, now.machine)
+        lasted = now.time - self.time
+        return Usage(
+            now.process_cpu - self.process_cpu,
+            now.thread_cpu - self.thread_cpu,
+            now.voluntary - self.voluntary,
+            now.involuntary - self.involuntary,
+            # These are not read at the same moments as the time.
+            children * lasted,
+            others * lasted,
+        )
+
+
+class NativePool(NamedTuple):
+    """A native library's pool of threads: ``openblas``, ``mkl``, ``openmp``; and its size."""
+
+    library: str
+    threads: int
+
+
+NOT_LISTED = NativePool("", 0)
+"""In place of pools where it is not known which there are."""
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def thread_pools() -> list[NativePool]:
+    """The pools of the native libraries that are loaded; `NOT_LISTED` without threadpoolctl."""
+    if "numpy" not in sys.modules:
+        return []
+    try:
+        from threadpoolctl import threadpool_info
+    except ImportError:
+        return [NOT_LISTED]
+    try:
+        pools = threadpool_info()
+        listed = [NativePool(str(pool["internal_api"]), int(pool["num_threads"])) for pool in pools]
+    except Exception:
+        # It asks libraries that it may not know.
+        return [NOT_LISTED]
+    return listed

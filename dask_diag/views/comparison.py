@@ -1,0 +1,287 @@
+"""The page of a comparison of two recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from math import isnan
+from typing import NamedTuple
+
+from bokeh.resources import Resources
+from toolz import curry, groupby, reduceby, valmap
+
+from dask_diag.analysis.compare import Comparison, compare
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.functions import functions_by_time
+from dask_diag.formatting import seconds
+from dask_diag.model.codes import Activity
+from dask_diag.model.recording import Recording
+from dask_diag.views.colors import FunctionColors, color_of_activity, stacking_order
+from dask_diag.views.compare import HEADINGS, comparison_notes, comparison_rows
+from dask_diag.views.escaping import shown
+from dask_diag.views.findings import incomplete
+from dask_diag.views.names import name_of_part
+from dask_diag.views.plots.figures import Options, time_range
+from dask_diag.views.plots.flame_difference import differential_panel
+from dask_diag.views.plots.time_axis import TimeAxis
+from dask_diag.views.report.components import (
+    Bars,
+    Figure,
+    Grid,
+    Key,
+    Part,
+    Piece,
+    Text,
+    not_there,
+    safe,
+)
+from dask_diag.views.report.figures import Figures
+from dask_diag.views.report.header import Head, wall_bar
+from dask_diag.views.report.page import made_section, rendered
+from dask_diag.views.text import unbroken
+
+_BARS = 12
+_SMALLEST = 0.01
+"""Of the longest bar: what is shorter cannot be seen."""
+
+
+class Sides(NamedTuple):
+    """Both recordings and what changed between them."""
+
+    comparison: Comparison
+    analyses: tuple[Analysis, Analysis]
+    names: tuple[str, str]
+
+
+def wall(sides: Sides) -> Iterator[Part]:
+    """The wall time of both, on one scale, and what each part of it changed by."""
+    bars = [wall_bar(analysis) for analysis in sides.analyses]
+    walls = [duration(analysis) for analysis in sides.analyses]
+    longest = max(walls) or 1.0
+    for bar, wall, name in zip(bars, walls, sides.names, strict=True):
+        if bar is not None:
+            yield replace(bar, caption=f"{name}: {seconds(wall)}", scale=wall / longest)
+    rows = [
+        (safe(name_of_part(name), 40), *_before_after(*both))
+        for name, *both in changes_of_parts(sides)
+    ]
+    if rows:
+        yield Grid("Parts of the wall time", ("part", "before", "after", "change"), rows)
+
+
+def changes_of_parts(sides: Sides) -> list[tuple[str, float, float]]:
+    """Each part of the wall time with its seconds before and after, the largest change first."""
+    before, after = (
+        dict(zip(table["part"].tolist(), table["seconds"].tolist(), strict=True))
+        for table in (analysis.wall_time for analysis in sides.analyses)
+    )
+    both = [(name, before.get(name, 0.0), after.get(name, 0.0)) for name in {**before, **after}]
+    changed = [row for row in both if row[1] or row[2]]
+    return sorted(changed, key=lambda row: -abs(row[2] - row[1]))
+
+
+def duration(analysis: Analysis) -> float:
+    """The seconds of a recording, which its bar divides."""
+    return analysis.recording.stop - analysis.recording.start
+
+
+def _before_after(before: float, after: float) -> tuple[str, str, str]:
+    sign = "+" if after > before else "-" if after < before else ""
+    return seconds(before), seconds(after), f"{sign}{seconds(abs(after - before))}"
+
+
+def functions(sides: Sides) -> Iterator[Part]:
+    """A pair of bars for each function that changed most, and all numbers."""
+    rows = list(comparison_rows(sides.comparison))
+    if not rows:
+        yield not_there("tasks", "Profiler", sides.analyses[0].recording)
+        return
+    both = [_parts_by_function(sides, side) for side in range(2)]
+    longest = max(sum(parts.values()) for of in both for parts in of.values()) or 1.0
+    changed_most = [row["function"] for row in sides.comparison.functions.to_dicts()]
+    names = [
+        name
+        for name in changed_most
+        if max(sum(of.get(name, {}).values()) for of in both) >= _SMALLEST * longest
+    ][:_BARS]
+    yield Bars(
+        "Time of tasks by function: above before, below after", list(_pairs(names, both, longest))
+    )
+    drawn = {kind for of in both for name in names for kind in of.get(name, {})}
+    yield Key(
+        "Activities",
+        [
+            (color_of_activity(kind), safe(name_of_part(kind), 40))
+            for kind in sorted(drawn, key=stacking_order)
+            if any(
+                of.get(name, {}).get(kind, 0.0) >= _SMALLEST * longest
+                for of in both
+                for name in names
+            )
+        ],
+    )
+    # On a phone a line of a cell may end after an arrow.
+    cells = [
+        (name, *(unbroken(text).replace("→", "→\u200b") for text in numbers))
+        for name, *numbers in rows
+    ]
+    yield Grid("All functions", (*HEADINGS[:-1], "verdict"), cells, marks=[row[-1] for row in rows])
+    yield Text([safe(note, 400) for note in comparison_notes(sides.comparison)], listed=True)
+
+
+def _parts_by_function(sides: Sides, side: int) -> dict[str, dict[str, float]]:
+    """The seconds of each activity of each function; of tasks whose workers are not known, CPU."""
+    parts = _activities_by_function(sides.analyses[side])
+    when = ("before", "after")[side]
+    for row in sides.comparison.functions.to_dicts():
+        took, share = row[f"seconds_{when}"], row[f"cpu_{when}"]
+        if took and not parts.get(row["function"]):
+            cpu = 0.0 if isnan(share) else share * took
+            parts[row["function"]] = {Activity.CPU: cpu, Activity.NONCPU: took - cpu}
+    return parts
+
+
+def _activities_by_function(analysis: Analysis) -> dict[str, dict[str, float]]:
+    """The seconds of each activity of each function."""
+    rows = analysis.cells.to_dicts()
+    of_tasks = [row for row in rows if row["function"] is not None and row["unit"] == "seconds"]
+    activities = curry(reduceby, "activity", lambda total, row: total + row["value"], init=0.0)
+    functions: dict[str, dict[str, float]] = valmap(activities, groupby("function", of_tasks))
+    return functions
+
+
+Bar = tuple[str, str, list[Piece]]
+
+
+def _pairs(
+    names: list[str], both: list[dict[str, dict[str, float]]], longest: float
+) -> Iterator[Bar]:
+    for name in names:
+        for of, label in zip(both, (safe(name, 40), ""), strict=True):
+            parts = of.get(name, {})
+            yield label, seconds(sum(parts.values())), _pieces(parts, longest)
+
+
+def _pieces(parts: dict[str, float], longest: float) -> list[Piece]:
+    return [
+        Piece(
+            color_of_activity(name),
+            100 * parts[name] / longest,
+            f"{safe(name_of_part(name), 40)}: {seconds(parts[name])}",
+        )
+        for name in sorted(parts, key=stacking_order)
+    ]
+
+
+def timelines(sides: Sides) -> Iterator[Part]:
+    """What the workers did in both, over one time axis."""
+    recordings = [analysis.recording for analysis in sides.analyses]
+    if not any(len(recording.tasks) for recording in recordings):
+        yield not_there("tasks", "Profiler", recordings[0])
+        return
+    axis = TimeAxis(time_range(max(map(duration, sides.analyses)) or 1.0))
+    colors = FunctionColors(functions_by_time(recordings))
+    figures = [Figures(analysis, axis, colors) for analysis in sides.analyses]
+    top = max(part.workers().model.y_range.end for part in figures)
+    key: dict[str, str] = {}
+    hatches: dict[str, str] = {}
+    for part, name, when in zip(figures, sides.names, ("before", "after"), strict=True):
+        plot = part.workers()
+        plot.model.y_range.end = top
+        yield Text([f"{name}:"])
+        yield Figure(f"workers-{when}", plot.model, f"Plot of what the workers did {when}")
+        key |= {layer.name: layer.color for layer in part.layers}
+        hatches |= {layer.name: layer.hatch for layer in part.layers}
+    yield Key("Workers", [(color, name) for name, color in key.items()], hatches=hatches)
+
+
+def flame(sides: Sides) -> Iterator[Part]:
+    """Stacks of both in one flame graph, coloured by what changed."""
+    recordings = [analysis.recording for analysis in sides.analyses]
+    if not all(len(recording.samples) for recording in recordings):
+        yield not_there("stack samples of both", "SamplingProfiler", recordings[0])
+        return
+    yield Text(
+        [
+            "Each call is as wide as its time before and after together; red took longer after, "
+            "blue took longer before, grey did not change."
+        ]
+    )
+    panel = differential_panel(recordings[0], recordings[1], Options(sizing_mode="stretch_width"))
+    yield Figure("flame", panel, "Calls, coloured by what changed")
+
+
+_NAME = 40
+_NOTEWORTHY = 0.05
+"""Of the wall: a smaller change is not worth a place in the heading."""
+
+
+class _Section(NamedTuple):
+    name: str
+    title: str
+    parts: Callable[[Sides], Iterator[Part]]
+    is_on_top: bool = False
+    is_folded: bool = False
+    entry: str = ""
+
+
+_SECTIONS = (
+    _Section("wall", "Wall time", wall, is_on_top=True),
+    _Section("functions", "Functions", functions),
+    _Section("timeline", "Timeline", timelines),
+    _Section("flame", "Flame graph", flame),
+)
+
+
+def comparison_page(before: Recording, after: Recording, names: tuple[str, str]) -> str:
+    """A page on what changed between two recordings of these names; it needs no network.
+
+    Parameters
+    ----------
+    before, after : Recording
+    names : tuple of str
+        What the page calls them.
+    """
+    labels = shown(names[0], _NAME), shown(names[1], _NAME)
+    sides = Sides(compare(before, after), (Analysis(before), Analysis(after)), labels)
+    sections = [made_section(section, sides) for section in _SECTIONS]
+    title = f"{labels[0]} → {labels[1]}"
+    head = _head(sides, title)
+    warnings = [
+        f"{label}: {text}"
+        for label, recording in zip(labels, (before, after), strict=True)
+        if (text := incomplete(recording))
+    ]
+    return rendered(sections, Resources(mode="inline"), title, head, warnings)
+
+
+def _head(sides: Sides, title: str) -> Head:
+    """The wall before and after with the largest change, and below it the others."""
+    before, after = map(duration, sides.analyses)
+    first, *others = _changes(sides, before, after)
+    return Head(f"{seconds(before)} → {seconds(after)}; {first}.", " · ".join([*others, title]))
+
+
+def _changes(sides: Sides, before: float, after: float) -> Iterator[str]:
+    """The part of the wall that changed most, then the time of tasks, and of which function."""
+    changes = changes_of_parts(sides)
+    if changes and abs(after - before) >= _NOTEWORTHY * before:
+        part, was, now = changes[0]
+        more = "more" if now > was else "less"
+        yield f"largest change: {seconds(abs(now - was))} {more} ({name_of_part(part)})"
+    total = sides.comparison.total
+    if total["verdict"] == "too few tasks":
+        yield "too few tasks to judge their time"
+    elif total["verdict"] == "unchanged":
+        yield "no change of the tasks' time beyond chance"
+    else:
+        longer = "longer" if total["change"] > 0 else "less"
+        yield f"tasks took {seconds(abs(total['change']))} {longer}"
+    judged = (row for row in sides.comparison.functions.to_dicts() if row["verdict"] in _JUDGED)
+    for row in islice(judged, 1):
+        verdict = _JUDGED[row["verdict"]]
+        yield f"{shown(row['function'], _NAME)} {verdict} by {seconds(abs(row['change']))}"
+
+
+_JUDGED = {"slower": "is slower", "faster": "is faster"}

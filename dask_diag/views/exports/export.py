@@ -1,0 +1,130 @@
+"""Recordings in the formats of other programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from dask_diag.errors import DiagnosticError
+from dask_diag.files import as_path, atomic_file, atomic_folder, open_text
+from dask_diag.model.recording import Recording
+from dask_diag.views.exports import perfetto, tables
+from dask_diag.views.exports.stacks import stacks_text
+from dask_diag.views.sources import Sources, recording_of
+
+_PACKED = ".gz"
+
+
+class Format(NamedTuple):
+    """A format: the endings of its files, and the functions that write a file or a folder.
+
+    The third argument of ``file`` is whether to compress, if `may_be_packed`.
+    """
+
+    endings: tuple[str, ...]
+    file: Callable[..., None]
+    folder: Callable[[Recording, Path], None] | None = None
+    may_be_packed: bool = True
+
+
+def _stacks(kind: str) -> Callable[[Recording, Path, bool], None]:
+    def write(recording: Recording, path: Path, compressed: bool) -> None:
+        with open_text(path, compressed=compressed) as stream:
+            stream.write(stacks_text(recording, kind))
+
+    return write
+
+
+FORMATS = {
+    "perfetto": Format((".perfetto.json", ".trace.json"), perfetto.write_perfetto_file),
+    "speedscope": Format((".speedscope.json",), _stacks("speedscope")),
+    "collapsed": Format((".collapsed", ".folded"), _stacks("collapsed")),
+    "json": Format((".json",), tables.write_json_file),
+    "csv": Format((".csv",), tables.write_csv_file, tables.write_csv_folder),
+    "parquet": Format((".parquet",), tables.write_parquet_file, tables.write_parquet_folder, False),
+}
+
+
+def export(
+    source: Sources,
+    path: str | os.PathLike[str],
+    format: str | None = None,  # noqa: A002
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """Write what was measured for another program to read.
+
+    Parameters
+    ----------
+    source : Recording, diagnostic, or a list of them
+    path : str or path
+        The file to write. If its name ends in ``.gz`` it is compressed. For csv and parquet a path
+        without the format's ending is a folder, with a file for each table; with it, it is a file
+        of the tasks alone.
+    format : {"perfetto", "speedscope", "collapsed", "json", "csv", "parquet"}, optional
+        By default it follows from the path's ending: ``.perfetto.json`` or ``.trace.json``,
+        ``.speedscope.json``, ``.collapsed`` or ``.folded``, any other ``.json``, ``.csv``,
+        ``.parquet``.
+    overwrite : bool, optional
+        Whether to replace an existing file; or in a folder the files of an earlier export, also
+        those that this one does not write. Other files in the folder stay.
+
+    Returns
+    -------
+    Path
+        The file or folder. It appears when it is complete, or not at all.
+
+    Raises
+    ------
+    DiagnosticError
+        If the format is not known, if the file exists and may not be replaced, if what the format
+        needs was not measured, or if it cannot be written.
+    MissingDependencyError
+        If pyarrow, which writes parquet, is not installed.
+
+    Notes
+    -----
+    The columns are described in the documentation, under *Exports*.
+    """
+    recording = recording_of(source)
+    target = as_path(path)
+    name = format if format is not None else _format_of(target)
+    if name not in FORMATS:
+        raise DiagnosticError(
+            f"format: expected one of {', '.join(map(repr, FORMATS))}, found {name!r}"
+        )
+    chosen = FORMATS[name]
+    packed = target.name.endswith(_PACKED)
+    if packed and not chosen.may_be_packed:
+        raise DiagnosticError(f"path: {name} is compressed by itself; leave {_PACKED!r} off")
+    if chosen.folder is not None and _ending(target) not in chosen.endings:
+        with atomic_folder(target, overwrite=overwrite) as folder:
+            chosen.folder(recording, folder)
+        return target
+    with atomic_file(target, overwrite=overwrite) as temporary:
+        arguments = (packed,) if chosen.may_be_packed else ()
+        chosen.file(recording, temporary, *arguments)
+    return target
+
+
+def _ending(path: Path) -> str:
+    """The longest known ending of a path's name, without that of compression; or nothing."""
+    name = path.name.removesuffix(_PACKED).lower()
+    endings = [ending for written in FORMATS.values() for ending in written.endings]
+    return max((ending for ending in endings if name.endswith(ending)), key=len, default="")
+
+
+def _format_of(path: Path) -> str:
+    ending = _ending(path)
+    for name, written in FORMATS.items():
+        if ending in written.endings:
+            return name
+    endings = "; ".join(
+        f"{name}: {' or '.join(written.endings)}" for name, written in FORMATS.items()
+    )
+    raise DiagnosticError(
+        f"path: expected an ending that says the format ({endings}), found {str(path)!r}; or name "
+        f"the format: {', '.join(map(repr, FORMATS))}"
+    )

@@ -1,0 +1,119 @@
+"""The hottest lines of code, for a terminal at 80 columns or for a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from dask_diag.analysis.call_tree import ALL_SAMPLES, Selection, not_sampled, short_path, totals
+from dask_diag.analysis.lines import computing_lines, waiting_lines
+from dask_diag.formatting import counted, percent, seconds
+from dask_diag.model.codes import Root
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import shown
+from dask_diag.views.sources import Sources, recording_of
+from dask_diag.views.text import Record, Summary, table_summary
+
+_COLUMNS = ("line", "self", "%", "total", "%")
+_PATH = 26
+_ROUNDING = 1e-9
+_WAITS = 3
+
+
+def flame_summary(
+    profilers: Sources, count: int = 10, selection: Selection = ALL_SAMPLES
+) -> Summary:
+    """The lines of code in which most of the tasks' time was spent, or that of another root.
+
+    Parameters
+    ----------
+    profilers : diagnostic, Recording, or a list of them
+        Several are combined, as recordings of the same block.
+    count : int
+        How many lines at most.
+    selection : Selection, optional
+
+    Returns
+    -------
+    Summary
+        A string of at most 80 columns; in a notebook it shows as an HTML table.
+
+    Raises
+    ------
+    DiagnosticError
+        If no sample has the key or is of the function that is selected.
+    """
+    return table_summary(*flame_summary_parts(recording_of(profilers), count, selection))
+
+
+def flame_summary_parts(
+    recording: Recording, count: int = 10, selection: Selection = ALL_SAMPLES
+) -> tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]:
+    """Heading, columns, rows and notes of the summary of stacks."""
+    if selection.root is None:
+        selection = replace(selection, root=Root.TASKS)
+    total = totals(recording, selection)
+    lines = computing_lines(recording, count, selection)
+    lost = not_sampled(recording, selection)
+    waits = waiting_lines(recording, _WAITS, selection)
+    notes = [*_notes(total, lost), *_waits(waits, total), *map(_note, recording.notices)]
+    return _heading(total, selection.root), _COLUMNS, list(_rows(lines, total)), notes
+
+
+def _heading(total: Mapping[str, float], root: str | None) -> str:
+    return (
+        f"{seconds(total['wall'])} of {root}, "
+        f"{counted(round(total['count']), 'sample')} of their stacks"
+    )
+
+
+def _rows(lines: Table, total: Mapping[str, float]) -> Iterator[tuple[str, ...]]:
+    """Cells for each line that did not wait, for all else, for waiting, and for all."""
+    wall, waiting = total["wall"], total["waiting"]
+    listed = waiting
+    for line in lines.to_dicts():
+        hot = line["wall"] - line["waiting"]
+        listed += hot
+        yield _name_of(line), *_cells(hot, wall), *_cells(line["total_wall"], wall)
+    if wall - listed > _ROUNDING * wall:
+        yield ("(all else)", *_cells(wall - listed, wall), "", "")
+    if waiting > _ROUNDING * wall:
+        yield ("(waiting)", *_cells(waiting, wall), "", "")
+    if wall:
+        yield ("total", *_cells(wall, wall), "", "")
+
+
+def _name_of(line: Record) -> str:
+    path = short_path(line["file"])
+    location = f"{shown(path, _PATH)}:{line['line']} " if path else ""
+    return f"{location}{shown(line['name'])}"
+
+
+def _waits(lines: Table, total: Mapping[str, float]) -> Iterator[str]:
+    """The lines that waited longest, in a note each."""
+    for line in lines.to_dicts():
+        inner = "" if line["inner"] == line["name"] else f" in {shown(line['inner'], 40)}"
+        time, share = _cells(line["waiting"], total["wall"])
+        yield f"waited {time} ({share}): {_name_of(line)}{inner}"
+
+
+def _cells(part: float, total: float) -> tuple[str, str]:
+    return seconds(part), percent(part / total)
+
+
+def _notes(total: Mapping[str, float], lost: float) -> Iterator[str]:
+    """How it divides into CPU time and waiting, and what could not be seen."""
+    wall, cpu, waiting = (total[name] for name in ("wall", "cpu", "waiting"))
+    if not wall:
+        return
+    kinds = {"CPU": cpu, "waiting": waiting, "not known to be either": wall - cpu - waiting}
+    yield ", ".join(
+        f"{name} {percent(part / wall)}" for name, part in kinds.items() if part > _ROUNDING * wall
+    )
+    if lost:
+        yield f"could not be sampled: {seconds(lost)}, {percent(lost / wall)}"
+
+
+def _note(notice: str) -> str:
+    return shown(notice, 400)

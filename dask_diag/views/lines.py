@@ -1,0 +1,487 @@
+"""Labelled lines of a summary on allocations, threads, throughput and profiling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isnan
+
+import numpy as np
+
+from dask_diag.analysis.call_tree import SAMPLES_OF_TASKS, short_path
+from dask_diag.analysis.cpu import ThreadGroup
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.lines import computing_lines, waiting_lines
+from dask_diag.analysis.memory import PeakSnapshot, peak_allocations, peak_snapshots, series_of
+from dask_diag.analysis.phases import is_known_what_was_imported, not_of_graphs_while_preparing
+from dask_diag.analysis.step_functions import overlap, seconds_computing
+from dask_diag.analysis.throughput import throughput
+from dask_diag.analysis.waits import metered_amounts, metered_cpu
+from dask_diag.formatting import amount, count, counted, percent, quantity, seconds, size
+from dask_diag.model.codes import Outcome, Root
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import shown
+from dask_diag.views.text import Record, Summary, SummaryParts, make_summary
+
+TRACING_COST = "tracemalloc was on: code that makes many small objects ran 2 to 12 times slower"
+_SHOWN = 3
+_SMALLEST_SHARE = 0.01
+_AT_PEAK = 0.9
+"""Share of the peak from which on a snapshot is said to be of it."""
+
+
+def allocation_lines(recording: Recording) -> Iterator[tuple[str, str]]:
+    """A labelled line for each block, and one that says what tracing costs."""
+    rows = peak_allocations(recording, by="line").to_dicts()
+    snapshots = list(peak_snapshots(recording))
+    for snapshot in snapshots:
+        largest = [
+            f"{size(row['bytes'])} {allocation_place(row)}"
+            for row in rows
+            if row["label"] == snapshot.label and row["bytes"] >= _SMALLEST_SHARE * snapshot.traced
+        ]
+        block = f" in {shown(snapshot.label, 24)}" if snapshot.label else ""
+        more = ", …" if len(largest) > _SHOWN else ""
+        yield (
+            f"Allocated at {point_of(snapshot)}{block}",
+            f"{', '.join(largest[:_SHOWN])}{more}; {nearness(snapshot)}",
+        )
+    if snapshots:
+        yield "Tracing", TRACING_COST
+
+
+def point_of(snapshot: PeakSnapshot) -> str:
+    """The peak, or what share of it a snapshot was taken at, at least."""
+    return "peak" if snapshot.near >= _AT_PEAK else f"{percent(snapshot.near)} of peak"
+
+
+def allocation_place(row: Record) -> str:
+    """The function and line of a row of `peak_allocations`."""
+    name = shown(row["function"] or "unknown function", 40)
+    path = shown(short_path(row["file"]), 40)
+    return f"{name} ({path}:{row['line']})" if path else name
+
+
+def nearness(snapshot: PeakSnapshot) -> str:
+    """How near the peak a snapshot was taken, and how much of the memory was traced."""
+    return (
+        f"{size(snapshot.traced)} traced, at least {percent(snapshot.near)} of the peak of what is "
+        "traced"
+    )
+
+
+_OTHER_THREADS = ("python", "native", "ended")
+_LARGE_SHARE = 0.1
+"""The share of the CPU from which on CPU outside tasks is shown."""
+_SMALLEST_SHOWN = 1e-3
+"""Seconds of CPU between tasks, on the workers' threads."""
+_GROUPS_SHOWN = 6
+
+
+def thread_lines(analysis: Analysis) -> Iterator[tuple[str, str]]:
+    """A label and a text for other threads and for the scheduler, if they used much."""
+    if not len(analysis.recording.computations):
+        return
+    in_tasks, outside = analysis.cpu_in_tasks, analysis.known_cpu_outside_tasks
+    groups = [group for group in analysis.thread_groups if group.kind in _OTHER_THREADS]
+    between = 0.0
+    if analysis.thread_groups:
+        outside = sum(group.cpu for group in groups)
+        on_workers = sum(g.cpu for g in analysis.thread_groups if g.kind == "tasks")
+        between = max(0.0, on_workers - in_tasks)
+    if outside > _LARGE_SHARE * (outside + in_tasks):
+        yield "Other threads", _by_group(groups) or f"{seconds(outside)} of CPU"
+    scheduling = analysis.cpu_of_scheduler
+    if scheduling + between > _LARGE_SHARE * (outside + in_tasks + scheduling + between):
+        workers = (
+            f", and {seconds(between)} on the workers' threads"
+            if between >= _SMALLEST_SHOWN
+            else ""
+        )
+        yield "Scheduler", f"{seconds(scheduling)} of CPU{workers}"
+
+
+def _by_group(groups: list[ThreadGroup]) -> str:
+    """CPU of each group, those with most first."""
+    total = sum(group.cpu for group in groups)
+    large = [group for group in groups if group.cpu >= _SMALLEST_SHARE * total]
+    parts = [f"{_name(group)} {seconds(group.cpu)}" for group in large[:_GROUPS_SHOWN]]
+    others = total - sum(group.cpu for group in large[:_GROUPS_SHOWN])
+    if len(large) > _GROUPS_SHOWN:
+        parts.append(f"others {seconds(others)}")
+    return f"{seconds(total)} of CPU: {', '.join(parts)}" if parts else ""
+
+
+def _name(group: ThreadGroup) -> str:
+    if group.kind == "ended":
+        return "ended threads"
+    name = shown(group.name, 32) or "unnamed"
+    kind = "Python" if group.kind == "python" else "native"
+    where = f" in each of {group.processes} worker processes" if group.processes > 1 else ""
+    return f"{counted(group.threads, f'{kind} thread')} {name}{where}"
+
+
+_HEADINGS = ("", "tasks", "threads", "CPU", "efficiency", "events/s", "bytes/s")
+_ROWS_SHOWN = 20
+
+
+def throughput_summary(recording: Recording, total: Table, parts: Table, by: str) -> Summary:
+    """What `dask_diag.throughput` says of all tasks of a recording, and by function or worker."""
+    (all_tasks,) = total.to_dicts()
+    rows = [_row(shown(row[by]), row) for row in parts.to_dicts()[:_ROWS_SHOWN]]
+    more = len(parts) - len(rows)
+    return make_summary(
+        SummaryParts(
+            headline=f"{counted(all_tasks['tasks'], 'task')} done in {seconds(all_tasks['wall'])}",
+            columns=(by, *_HEADINGS[1:]),
+            rows=[*rows, _row("total", all_tasks)],
+            lines=[("Wall", _wall(recording, all_tasks)), *_lines(all_tasks)],
+            notices=[f"{counted(more, f'more {by}')} not shown"] if more else [],
+        )
+    )
+
+
+def throughput_line(recording: Recording) -> Iterator[tuple[str, str]]:
+    """The rates of events and bytes, where tasks metered them."""
+    if not {"events", "bytes"} & set(recording.metrics.unit.tolist()):
+        return
+    (row,) = throughput(recording).to_dicts()
+    rates = [text for unit in ("events", "bytes") for text in _rates(row, unit)]
+    if rates:
+        yield (
+            "Throughput",
+            "; ".join([*rates, f"core efficiency {percent(row['core_efficiency'])}"]),
+        )
+
+
+def _wall(recording: Recording, row: Record) -> str:
+    """What the rates are of, beside the times that a summary has."""
+    computing = seconds_computing(recording.computations)
+    return (
+        f"{seconds(row['wall'])} of computations and the preparation of their graphs, "
+        f"{seconds(computing)} without it; the recording is of "
+        f"{seconds(recording.stop - recording.start)}"
+    )
+
+
+def _lines(row: Record) -> Iterator[tuple[str, str]]:
+    yield "Workers", f"{_mean(row['workers'])} on average, peak {count(row['peak_workers'])}"
+    yield "Threads", f"{_mean(row['threads'])} on average, peak {count(row['peak_threads'])}"
+    efficiency = percent(row["core_efficiency"])
+    yield "Core efficiency", f"{efficiency}: {seconds(row['cpu'])} of CPU / (threads × wall)"
+    if row["cpu_unknown"]:
+        yield "CPU not known", f"of {seconds(row['cpu_unknown'])} of tasks, which are not in it"
+    for unit in ("events", "bytes"):
+        for text in _rates(row, unit):
+            yield unit.capitalize(), f"{_quantity(row[unit], unit)}: {text}"
+
+
+def _rates(row: Record, unit: str) -> Iterator[str]:
+    if isnan(row[unit]):
+        return
+    rates = {
+        "/s": f"{unit}_per_second",
+        "/s per core": f"{unit}_per_core",
+        " per CPU second": f"{unit}_per_cpu_second",
+    }
+    yield ", ".join(f"{_quantity(row[name], unit)}{text}" for text, name in rates.items())
+
+
+def _quantity(value: float, unit: str) -> str:
+    return size(value) if unit == "bytes" else f"{amount(value)} {unit}"
+
+
+def _mean(value: float) -> str:
+    return "unknown" if isnan(value) else amount(value)
+
+
+def _row(name: str, row: Record) -> tuple[str, ...]:
+    return (
+        name,
+        count(row["tasks"]),
+        _mean(row["threads"]),
+        seconds(row["cpu"]),
+        percent(row["core_efficiency"]),
+        "" if isnan(row["events_per_second"]) else amount(row["events_per_second"]),
+        "" if isnan(row["bytes_per_second"]) else size(row["bytes_per_second"]),
+    )
+
+
+Line = tuple[str, str]
+"""A label and a text."""
+
+_LONG_WAIT = 0.05
+"""Of what was sampled: the longest wait is named if it is longer."""
+_LARGE_GROWTH = 1e6
+_ALIKE = 0.1
+"""Of the largest: upper bounds that differ by less are all of the same memory."""
+_ENOUGH_SAMPLED = 5
+"""Tasks of a function that samples fell into."""
+_SERIES_SHOWN = 8
+_METERED_SHOWN = 8
+_SHORTEST_FOR_CPU = 0.05
+"""Seconds: the kernel counts what other processors do when its clock ticks, each 4 or 10 ms."""
+
+_OWN = "in dask's scheduler: no task failed"
+_ENDS_FROM_OUTSIDE = {"BrokenProcessPool", "KeyboardInterrupt", "SystemExit"}
+"""Errors that are no task's, and not the scheduler's either."""
+
+
+def labelled_lines(analysis: Analysis) -> Iterator[Line]:
+    """What is worth knowing of a recording besides its findings and its table."""
+    recording = analysis.recording
+    yield from _phases(analysis)
+    yield from _critical_path(analysis)
+    yield from _off_cpu(analysis)
+    yield from _resources(recording)
+    yield from _memory(analysis)
+    yield from allocation_lines(recording)
+    yield from _cached_results(analysis)
+    yield from _hottest_line(recording)
+    yield from _metered(recording)
+    yield from throughput_line(recording)
+    yield from thread_lines(analysis)
+    yield from _outcomes(recording.tasks)
+    yield from _computations(recording)
+
+
+def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, float]]]:
+    """The worker-seconds, and the share of each activity that has a hundredth or more.
+
+    Metered code is divided by what tasks did in it; the line "Metered" has its labels.
+    """
+    if not len(analysis.recording.tasks):
+        return 0.0, []
+    total = sum(analysis.activities.values())
+    return total, [
+        (shown(activity, 24), amount / total)
+        for activity, amount in analysis.activities.items()
+        if amount >= _SMALLEST_SHARE * total > 0
+    ]
+
+
+def _phases(analysis: Analysis) -> Iterator[Line]:
+    """What there was beside tasks."""
+    recording = analysis.recording
+    if not len(recording.computations):
+        return
+    rows = analysis.phases.to_dicts()
+    wall = recording.stop - recording.start
+    parts = [
+        f"{row['phase']} {seconds(row['seconds'])}"
+        + (_imports(analysis) if row["phase"] == "preparing" else "")
+        for row in rows
+        if row["phase"] == "tasks" or row["seconds"] >= _SMALLEST_SHARE * wall
+    ]
+    if len(parts) > 1:
+        yield "Phases", f"{', '.join(parts)}; in all {seconds(wall)}"
+
+
+def _imports(analysis: Analysis) -> str:
+    """How much of the time of preparing was that of imports, if that is known."""
+    if not is_known_what_was_imported(analysis.recording):
+        return " (with imports)"
+    imported = not_of_graphs_while_preparing(analysis.recording)
+    return f" ({seconds(imported)} of it imports and profilers)" if imported else ""
+
+
+def _metered(recording: Recording) -> Iterator[Line]:
+    """What tasks metered: seconds, with the share of them on a CPU, and other amounts."""
+    amounts = metered_amounts(recording)
+    cpu = metered_cpu(recording)
+    parts = [
+        f"{shown(activity, 24)} {seconds(value)} ({percent(cpu[activity] / value)} on a CPU)"
+        if unit == "seconds" and value and activity in cpu
+        else f"{shown(activity, 24)} {quantity(value, shown(unit, 24))}"
+        for (activity, unit), value in list(amounts.items())[:_METERED_SHOWN]
+    ]
+    if len(amounts) > len(parts):
+        parts.append(f"and {count(len(amounts) - len(parts))} more")
+    if parts:
+        yield "Metered", ", ".join(parts)
+
+
+def _off_cpu(analysis: Analysis) -> Iterator[Line]:
+    """What tasks waited for, with the standard error of what was sampled."""
+    rows = analysis.waits.to_dicts()
+    total = sum(row["seconds"] for row in rows)
+    if total <= 0:
+        return
+    parts = [
+        f"{row['activity']} {seconds(row['seconds'])}"
+        + (f" ± {seconds(row['error'])}" if row["error"] else "")
+        + (f" ({counted(row['samples'], 'sample')})" if row["samples"] else "")
+        for row in rows
+        if row["seconds"] >= 0.01 * total
+    ]
+    yield "Off-CPU", f"{seconds(total)} of tasks: {', '.join(parts)}"
+
+
+def _critical_path(analysis: Analysis) -> Iterator[Line]:
+    if not len(analysis.recording.dependencies):
+        return
+    path = analysis.critical_path
+    wall = float(path.computations["wall"].sum())
+    if path.length:
+        names = [shown(name, 24) for name in path.functions["function"].tolist()[:3]]
+        more = ", …" if len(path.functions) > len(names) else ""
+        is_serial = path.scheduler_cpu > path.length
+        cause = f" (bound by {seconds(path.scheduler_cpu)} of scheduler CPU)" if is_serial else ""
+        yield (
+            "Critical path",
+            f"{seconds(path.length)} of {seconds(wall)}{analysis.added_up} "
+            f"({', '.join(names)}{more}); at most "
+            f"{amount(path.max_speedup)}× faster with unlimited workers{cause}",
+        )
+
+
+def _outcomes(tasks: Table) -> Iterator[Line]:
+    if not len(tasks):
+        return
+    failed = tasks.rows(tasks["outcome"].where(Outcome.FAILED))
+    if len(failed):
+        first = failed.rows(slice(1)).to_dicts()[0]
+        message = first["error_message"]
+        yield (
+            "Failed",
+            f"{counted(len(failed), 'task')}, first {shown(first['key'])} with "
+            f"{shown(first['error'])}" + (f": {shown(message, 200)}" if message else ""),
+        )
+    unfinished = tasks.rows(tasks["outcome"].where(Outcome.UNFINISHED))
+    if len(unfinished):
+        started = int((~np.isnan(unfinished["start"])).sum())
+        yield (
+            "Unfinished",
+            f"{counted(len(unfinished), 'task')}, of which {started} "
+            f"{'is' if started == 1 else 'are'} known to have started",
+        )
+
+
+def _computations(recording: Recording) -> Iterator[Line]:
+    computations, tasks = recording.computations, recording.tasks
+    if not len(computations):
+        return
+    failed = set(tasks.computation[tasks.outcome.where(Outcome.FAILED)].tolist())
+    # Of a computation without tasks it is not known whether one failed.
+    without_failure = set(tasks.computation.tolist()) - failed
+    rows = zip(computations.computation.tolist(), computations.error.tolist(), strict=True)
+    errors = [
+        f"{shown(error)} {_OWN}"
+        if name in without_failure and error not in _ENDS_FROM_OUTSIDE
+        else shown(error)
+        for name, error in rows
+        if error
+    ]
+    if errors:
+        names = ", ".join(dict.fromkeys(errors))
+        yield "Ended by an error", f"{counted(len(errors), 'computation')} ({names})"
+    if overlapping := int(overlap(computations).sum()):
+        yield "Overlapping", f"{counted(overlapping, 'computation')} started before another stopped"
+
+
+def _hottest_line(recording: Recording) -> Iterator[Line]:
+    """The line that computed longest, and the one that waited longest."""
+    samples = recording.samples
+    sampled = float(samples.seconds[samples.root.where(Root.TASKS)].sum())
+
+    def share(part: float, of: str) -> str:
+        return f"{seconds(part)} {of} ({percent(part / sampled)} of {seconds(sampled)} sampled)"
+
+    waits = {
+        _location(line): share(line["waiting"], "waiting")
+        for line in waiting_lines(recording, 1, SAMPLES_OF_TASKS).to_dicts()
+        if line["waiting"] > _LONG_WAIT * sampled
+    }
+    for line in computing_lines(recording, 1, SAMPLES_OF_TASKS).to_dicts():
+        location = _location(line)
+        hot = share(line["wall"] - line["waiting"], "self time")
+        # One line may be both.
+        wait = waits.pop(location, "")
+        yield (
+            "Hottest line",
+            f"{location}, {hot}" + (f"; longest wait, too: {wait}" if wait else ""),
+        )
+    for location, wait in waits.items():
+        yield "Longest wait", f"{location}, {wait}"
+
+
+def _location(line: Record) -> str:
+    path = short_path(line["file"])
+    location = f"{shown(path, 40)}:{line['line']} in " if path else ""
+    return f"{location}{shown(line['name'], 40)}"
+
+
+def _cpu_of_resources(recording: Recording) -> str:
+    """Per cent of a core; a sample represents the time since the one before."""
+    cpu = recording.resources["cpu"]
+    lasted = np.diff(recording.resources["time"], prepend=recording.start)
+    # Between computations nothing is sampled.
+    lasted = np.clip(lasted, 0.0, 2 * float(np.median(lasted[1:])) if len(cpu) > 1 else None)
+    if lasted.sum() < _SHORTEST_FOR_CPU:
+        return "unknown (too short a time)"
+    average = float(np.average(cpu, weights=lasted))
+    text = f"{percent(average / 100)} on average"
+    peak = float(cpu[lasted >= _SHORTEST_FOR_CPU].max(initial=0.0))
+    # Where all but a few samples are too short, the peak of those few is no peak.
+    return f"{text}, peak {percent(peak / 100)}" if peak >= average else text
+
+
+def _resources(recording: Recording) -> Iterator[Line]:
+    resources = recording.resources
+    if not len(resources):
+        return
+    memory = resources["memory"] + resources["memory_children"]
+    yield (
+        "Peak memory",
+        f"{size(memory.max())} (child processes "
+        f"{size(resources.memory_children[memory.argmax()])}; "
+        f"{counted(len(resources), 'sample')})",
+    )
+    yield "CPU", _cpu_of_resources(recording)
+
+
+def _memory(analysis: Analysis) -> Iterator[Line]:
+    """What functions took while they ran, and the series of memory samplers."""
+    grown = [row for row in memory_growth(analysis) if row["peak_growth"] >= _LARGE_GROWTH]
+    if grown:
+        largest = ", ".join(
+            f"{shown(row['function'], 24)}{' ' if row['bound'] == 'exact' else ' ≤ '}"
+            f"{size(row['peak_growth'])}"
+            for row in grown[:3]
+        )
+        yield "Memory growth", f"{largest} (largest during a task, sampled)"
+    series = [(label, sizes) for label, _, sizes in series_of(analysis.recording) if len(sizes)]
+    for label, sizes in series[:_SERIES_SHOWN]:
+        yield (
+            f"Memory in {shown(label, 24)}",
+            f"{size(sizes[0])} at first, peak {size(sizes.max())}, {size(sizes[-1])} at last",
+        )
+    if len(series) > _SERIES_SHOWN:
+        yield "Memory", f"{count(len(series) - _SERIES_SHOWN)} more series"
+
+
+def memory_growth(analysis: Analysis) -> list[Record]:
+    """By how much memory grew during tasks, by function, where that differs.
+
+    An upper bound of few samples, or one like those of all others, is little but the memory of the
+    process, which is the same for all functions.
+    """
+    rows: list[Record] = [row for row in analysis.memory_usage.to_dicts() if row["sampled"]]
+    rows = [row for row in rows if row["bound"] == "exact" or row["sampled"] >= _ENOUGH_SAMPLED]
+    bounds = [row["peak_growth"] for row in rows if row["bound"] != "exact"]
+    if len(bounds) > 1 and min(bounds) > (1 - _ALIKE) * max(bounds):
+        return [row for row in rows if row["bound"] == "exact"]
+    return rows
+
+
+def _cached_results(analysis: Analysis) -> Iterator[Line]:
+    recording = analysis.recording
+    levels, total = analysis.cached_levels
+    if not levels:
+        return
+    unit = shown(recording.metric_unit, 24)
+    largest = list(levels.items())[:3]
+    top = ", ".join(f"{shown(name, 24)} {quantity(level.peak, unit)}" for name, level in largest)
+    metric = shown(recording.metric, 24)
+    measured = "" if (metric, unit) == ("nbytes", "bytes") else f" ({metric})"
+    yield "Cached results", f"peak {quantity(total.peak, unit)}{measured}: {top}"

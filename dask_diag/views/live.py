@@ -1,0 +1,194 @@
+"""The page of a live view: empty figures, which its script fills with what the server answers."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from bokeh.models import (
+    BoxZoomTool,
+    ColumnDataSource,
+    CrosshairTool,
+    FixedTicker,
+    HoverTool,
+    PanTool,
+    Range1d,
+    RangeTool,
+    ResetTool,
+    Span,
+    WheelZoomTool,
+)
+from bokeh.plotting import figure
+from bokeh.resources import Resources
+
+from dask_diag.views.assets import call, text_of
+from dask_diag.views.escaping import shown
+from dask_diag.views.page import page_of
+from dask_diag.views.plots.figures import number_ticks
+from dask_diag.views.plots.lines import STRIPES
+from dask_diag.views.plots.resources import CPU, MEMORY
+
+_WIDTH, _BORDER = 1200, 104
+_OTHERS = "#b07aa1"
+_LIMIT = "#d1495b"
+_STRIPES = "repeating-linear-gradient({angle}deg, #8a8f96 0 2px, transparent 2px 5px)"
+_LINE = "width: 22px; height: 2px; background: "
+_PARTS = "repeating-linear-gradient(90deg, {color} 0 {part}px, transparent {part}px {both}px)"
+_SIGNS = (
+    ("CPU", _LINE + CPU),
+    ("other programs' CPU", _LINE + _PARTS.format(color=_OTHERS, part=2, both=5)),
+    ("the machine's limit", _LINE + _PARTS.format(color=_LIMIT, part=6, both=8)),
+    ("task off the CPU", f"background: {_STRIPES.format(angle=45)}"),
+    ("task that runs", f"background: {_STRIPES.format(angle=-45)}"),
+)
+"""What lines and stripes are, and how each looks."""
+
+
+@cache
+def live_page(name: str) -> str:
+    """The page about a file of that name; it holds nothing of a recording."""
+    return page_of(
+        _figures(),
+        Resources(mode="inline"),
+        "live/live.html",
+        f"{shown(name)}: live",
+        fitted=True,
+        style=text_of("live/live.css"),
+        name=shown(name),
+        signs=_SIGNS,
+        start=call("live/live.js", "start", ""),
+    )
+
+
+def _figures() -> list[figure]:
+    """The task stream, CPU, memory, and all time in a strip; of one range of time."""
+    view = Range1d(0, 60, name="live_view", min_interval=1e-6, bounds=(0, None))
+    shared = CrosshairTool(overlay=Span(dimension="height", line_color="#8a8f96", line_alpha=0.6))
+    figures = [_overview(view)]
+    figures += [_stream(view, shared), _cpu(view, shared), _memory(view, shared)]
+    for plot in figures:
+        for renderer in plot.renderers:
+            # Nothing is selected or muted here. Bokeh would work out how each glyph looked then at
+            # each change of its data, which takes longer than the glyph itself.
+            renderer.selection_glyph = renderer.nonselection_glyph = renderer.muted_glyph = None
+    return figures
+
+
+def _figure(name: str, view: Range1d, shared: CrosshairTool, **settings: object) -> figure:
+    plot = figure(
+        name=name,
+        width=_WIDTH,
+        x_range=view,
+        tools=[
+            PanTool(dimensions="width"),
+            BoxZoomTool(dimensions="width"),
+            *_wheel_zoom(),
+            ResetTool(),
+            shared,
+        ],
+        toolbar_location=None,
+        min_border_left=_BORDER,
+        min_border_right=12,
+        **settings,
+    )
+    plot.outline_line_color = None
+    plot.xgrid.grid_line_alpha = 0.4
+    plot.ygrid.grid_line_alpha = 0.4
+    return plot
+
+
+def _wheel_zoom() -> list[WheelZoomTool]:
+    """With Ctrl; an older bokeh, in which the page could not be scrolled, has none."""
+    if "modifiers" not in WheelZoomTool.properties():
+        return []
+    return [WheelZoomTool(dimensions="width", modifiers="ctrl")]
+
+
+def _stream(view: Range1d, shared: CrosshairTool) -> figure:
+    plot = _figure("live_stream", view, shared, height=160, y_range=Range1d(0, 2))
+    images = ColumnDataSource({n: [] for n in ("image", "x", "y", "dw", "dh")}, name="live_images")
+    plot.image_rgba("image", "x", "y", "dw", "dh", source=images)
+    columns = ("left", "right", "bottom", "top", "color", "function", "lasted", "share")
+    tasks = ColumnDataSource({n: [] for n in columns}, name="live_tasks")
+    look = {"source": tasks, "fill_color": "color", "line_color": None}
+    drawn = plot.quad("left", "right", "top", "bottom", **look)
+    striped = ("left", "right", "filled", "top")
+    stripes = ColumnDataSource({n: [] for n in striped}, name="live_stripes")
+    plot.quad("left", "right", "top", "filled", source=stripes, **STRIPES)
+    running = ColumnDataSource({n: [] for n in columns}, name="live_running")
+    also_drawn = plot.quad(
+        "left",
+        "right",
+        "top",
+        "bottom",
+        source=running,
+        fill_color="color",
+        fill_alpha=0.45,
+        hatch_pattern="/",
+        hatch_color="color",
+        line_color="color",
+    )
+    tooltips = [("task", "@function"), ("took", "@lasted"), ("CPU", "@share")]
+    plot.add_tools(HoverTool(renderers=[drawn, also_drawn], tooltips=tooltips))
+    plot.yaxis.ticker = FixedTicker(ticks=[], name="live_lanes")
+    plot.yaxis.axis_label = "Worker"
+    plot.yaxis.major_tick_line_color = None
+    plot.ygrid.grid_line_color = None
+    plot.xaxis.visible = False
+    return plot
+
+
+def _cpu(view: Range1d, shared: CrosshairTool) -> figure:
+    plot = _figure("live_cpu", view, shared, height=70, y_range=Range1d(0, 100))
+    lines = ColumnDataSource(
+        {name: [] for name in ("time", "cpu", "others", "memory")}, name="live_lines"
+    )
+    plot.step("time", "others", source=lines, mode="before", color=_OTHERS, line_dash="dotted")
+    plot.step("time", "cpu", source=lines, mode="before", color=CPU, line_width=2)
+    plot.add_layout(_limit("live_cpu_limit"))
+    plot.yaxis.axis_label = "CPU %"
+    plot.yaxis.ticker.desired_num_ticks = 3
+    plot.xaxis.visible = False
+    return plot
+
+
+def _memory(view: Range1d, shared: CrosshairTool) -> figure:
+    plot = _figure("live_memory", view, shared, height=86, y_range=Range1d(0, 1e9))
+    lines = ColumnDataSource({"time": [], "memory": []}, name="live_memory_lines")
+    plot.line("time", "memory", source=lines, color=MEMORY, line_width=2)
+    plot.add_layout(_limit("live_memory_limit"))
+    plot.yaxis.axis_label = "Memory"
+    plot.yaxis.formatter = number_ticks("B")
+    plot.yaxis.ticker.desired_num_ticks = 3
+    # Above the plots it is said of what: a label would take as much height as half of the plot.
+    plot.xaxis.formatter = number_ticks()
+    return plot
+
+
+def _limit(name: str) -> Span:
+    """What the machine has."""
+    return Span(location=0, dimension="width", line_color=_LIMIT, line_dash="dashed", name=name)
+
+
+def _overview(view: Range1d) -> figure:
+    """CPU over all time; what is in view is a box that can be moved."""
+    plot = figure(
+        name="live_overview",
+        width=_WIDTH,
+        height=46,
+        x_range=Range1d(0, 60, name="live_all"),
+        y_range=Range1d(0, 100, name="live_overview_height"),
+        tools=[],
+        toolbar_location=None,
+        min_border_left=_BORDER,
+        min_border_right=12,
+    )
+    lines = ColumnDataSource({"time": [], "cpu": []}, name="live_overview_lines")
+    plot.varea("time", y1=0, y2="cpu", source=lines, fill_color=CPU, fill_alpha=0.5)
+    tool = RangeTool(x_range=view)
+    tool.overlay.fill_alpha = 0.15
+    plot.add_tools(tool)
+    plot.yaxis.visible = False
+    plot.ygrid.grid_line_color = None
+    plot.xgrid.grid_line_color = None
+    plot.outline_line_color = None
+    return plot

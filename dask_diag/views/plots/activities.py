@@ -1,0 +1,444 @@
+"""The pictures of activities: where worker time went by function, activity and worker."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from bokeh.layouts import column, row
+from bokeh.models import (
+    Button,
+    CheckboxGroup,
+    ColumnDataSource,
+    CustomJS,
+    CustomJSTickFormatter,
+    Div,
+    FixedTicker,
+    GlyphRenderer,
+    LabelSet,
+    LayoutDOM,
+    LinearColorMapper,
+    Range1d,
+    Select,
+    TextInput,
+)
+from bokeh.plotting import figure
+from bokeh.transform import transform
+
+from dask_diag.analysis.activities import UNUSED
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.intervals import worker_order
+from dask_diag.columns import Array
+from dask_diag.formatting import count
+from dask_diag.model.codes import Activity
+from dask_diag.model.table import Table
+from dask_diag.views.assets import call, callback
+from dask_diag.views.colors import color_of_activity, stacking_order
+from dask_diag.views.plots.figures import Options, label, number_ticks, set_hover
+
+MOST_BARS = 30
+"""As many as can be read; those beyond are one bar."""
+UNUSED_WORKERS = "unused workers"
+"""All that ran no task, as one."""
+_MOST_FUNCTIONS = 300
+"""As many as a reader can choose from; the rest counts as one function."""
+
+Columns = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What was measured, by function, worker, activity and unit.
+
+    Attributes
+    ----------
+    functions : list of str
+        The longest first; those beyond `_MOST_FUNCTIONS` are one, the last.
+    unlisted : int
+        How many functions that last one is of, beside one.
+    workers, units : list of str
+        Workers that ran no task at all are one, the last.
+    activities : list of (str, bool)
+        In stacking order; whether it is one of free workers.
+    cells : dict of str to array
+        ``function``, ``worker``, ``activity`` and ``unit`` are positions in the lists, the function
+        of free workers the one after the last; ``value`` is the sum.
+    cpu : dict of str to array
+        ``cpu`` and ``noncpu``: seconds of each function, what it metered included.
+    """
+
+    functions: list[str]
+    unlisted: int
+    workers: list[str]
+    units: list[str]
+    activities: list[tuple[str, bool]]
+    cells: Columns
+    cpu: Columns
+
+    def in_the_page(self) -> dict[str, object]:
+        """What ``bars.js`` takes for its numbers."""
+        return {**vars(self), "most_bars": MOST_BARS, "unused_workers": UNUSED_WORKERS}
+
+
+def numbers_of(analysis: Analysis) -> Numbers:
+    """Add up a recording for the page."""
+    table, of_functions = analysis.cells, analysis.functions
+    names = of_functions["function"].tolist()
+    unlisted = max(len(names) - _MOST_FUNCTIONS, 0)
+    functions = names[:_MOST_FUNCTIONS]
+    if unlisted:
+        functions[-1] = f"({count(unlisted + 1)} more functions)"
+    of_workers = [UNUSED_WORKERS if w == UNUSED else w for w in table["worker"].tolist()]
+    workers = sorted(
+        set(of_workers),
+        key=lambda name: (name == UNUSED_WORKERS, worker_order(name)),
+    )
+    free = [function is None for function in table["function"].tolist()]
+    pairs = list(zip(table["activity"].tolist(), free, strict=True))
+    activities = sorted(set(pairs), key=lambda pair: (*stacking_order(pair[0]), pair[1]))
+    units = list(dict.fromkeys(["seconds", *table["unit"].tolist()]))
+    code = {name: min(n, _MOST_FUNCTIONS - 1) for n, name in enumerate(names)}
+    return Numbers(
+        functions=functions,
+        unlisted=unlisted,
+        workers=workers,
+        units=units,
+        activities=activities,
+        cells={
+            "function": _codes(table["function"].tolist(), {**code, None: len(functions)}),
+            "worker": _codes(of_workers, _index_of(workers)),
+            "activity": _codes(pairs, _index_of(activities)),
+            "unit": _codes(table["unit"].tolist(), _index_of(units)),
+            "value": np.nan_to_num(table["value"], posinf=0.0, neginf=0.0),
+        },
+        cpu={
+            name: _added_up(of_functions, column, list(code.values()), len(functions))
+            for name, column in (("cpu", "thread_cpu"), ("noncpu", "thread_noncpu"))
+        },
+    )
+
+
+def _index_of(values: Sequence[Hashable]) -> dict[Hashable, int]:
+    return {value: index for index, value in enumerate(values)}
+
+
+def _codes(values: Sequence[Hashable], index: Mapping[Hashable, int]) -> Array:
+    return np.array([index[value] for value in values], dtype=np.int32)
+
+
+def _added_up(table: Table, column: str, codes: Sequence[int], length: int) -> Array:
+    values = np.nan_to_num(table[column]) if len(table) else np.zeros(0)
+    return np.bincount(np.array(codes, dtype=np.int64), values, minlength=length)
+
+
+_ENTRY = 22
+_MOST_LINES = 5
+_ENTRIES_A_LINE = 4
+_NARROWEST_CONTROL = 150
+"""Pixels of an entry: a line has fewer entries where it is too narrow for so many."""
+_LIST_STYLE = """
+:host { overflow-y: auto; border: 1px solid #d5d5d5; border-radius: 3px; padding: 3px 6px;
+        box-sizing: border-box; }
+.bk-input-group { display: grid;
+                  grid-template-columns: repeat(auto-fill, minmax(max(%dpx, %d%%), 1fr));
+                  column-gap: 10px; row-gap: 0;
+                  align-content: start; }
+.bk-input-group > label { display: block; margin: 0; height: %dpx; overflow: hidden;
+                          text-overflow: ellipsis; white-space: nowrap; font-size: 12px; }
+"""
+
+
+class Choice:
+    """The widgets, in a layout; all functions are chosen, and seconds.
+
+    Parameters
+    ----------
+    numbers : Numbers
+    width : int
+        Pixels.
+    """
+
+    def __init__(self, numbers: Numbers, width: int) -> None:
+        functions = numbers.functions
+        self.unit = Select(
+            title="Unit",
+            value="0",
+            options=[(str(index), unit) for index, unit in enumerate(numbers.units)],
+            width=150,
+        )
+        lines = -(-len(functions) // _ENTRIES_A_LINE)
+        self.functions = CheckboxGroup(
+            labels=functions,
+            active=list(range(len(functions))),
+            width=width - 10,
+            height=_ENTRY * min(max(lines, 1), _MOST_LINES) + 8,
+            stylesheets=[_LIST_STYLE % (_NARROWEST_CONTROL, 88 // _ENTRIES_A_LINE, _ENTRY)],
+        )
+        self._search = TextInput(
+            title=f"Functions ({count(len(functions))}), the longest first",
+            placeholder="search; the buttons choose what matches",
+            width=300,
+        )
+        self._search.js_on_change("value_input", self._callback("show_matches"))
+        buttons = [self._button("Choose all", True), self._button("Choose none", False)]
+        self.layout = [row(self.unit, self._search, *buttons, width=width), self.functions]
+
+    def _button(self, text: str, choose: bool) -> Button:
+        # As low as the fields beside it, which have titles.
+        button = Button(label=text, width=110, margin=(24, 5, 5, 5))
+        button.js_on_event("button_click", self._callback("choose_matches", choose=choose))
+        return button
+
+    def _callback(self, function: str, **args: object) -> CustomJS:
+        args = {"search": self._search, "function_list": self.functions, **args}
+        return callback("plots/activities/controls.js", function, args)
+
+    def when_changed(self, reaction: CustomJS) -> None:
+        """Call a script when the reader has chosen otherwise."""
+        self.functions.js_on_change("active", reaction)
+        self.unit.js_on_change("value", reaction)
+
+
+_ROW = 18
+_AROUND = 74
+"""Height of what is above and below the bars."""
+_NAMES = 220
+"""Width of the names left of the bars."""
+_CPU = (color_of_activity(Activity.CPU), color_of_activity(Activity.NONCPU))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of bars, and the sources that the page fills."""
+
+    plot: figure
+    pieces: ColumnDataSource
+    rows: ColumnDataSource
+    space_for_text: float
+    """What the axis has beyond the longest bar, for the text beside it, in lengths of bars."""
+
+    def in_the_page(self) -> dict[str, object]:
+        """What ``activities.js`` needs of it."""
+        return {**vars(self), "height_of_row": _ROW, "height_around": _AROUND}
+
+
+def stacked_picture(
+    most_rows: int,
+    colors: list[str],
+    space_for_text: float,
+    names_width: int = _NAMES,
+    **settings: object,
+) -> Picture:
+    """A bar of pieces for each row, with its total beside it.
+
+    Parameters
+    ----------
+    most_rows : int
+        How many rows there can be: the figure opens as high as it is likely to stay.
+    colors : list of str
+        Of the activities, by their index.
+    space_for_text : float
+    names_width : int, optional
+    **settings
+        Of the figure.
+    """
+    picture = _picture(
+        most_rows,
+        space_for_text,
+        "y left right activity name value activity_name text share",
+        min_border_left=names_width,
+        **settings,
+    )
+    picture.plot.xaxis.formatter = number_ticks()
+    pieces = _draw_pieces(picture, "activity", colors)
+    _write_beside(picture, "right")
+    set_hover(
+        picture.plot,
+        [pieces],
+        [("", "@name"), ("activity", "@activity_name"), ("value", "@text"), ("share", "@share")],
+        point_policy="follow_mouse",
+    )
+    return picture
+
+
+def cpu_picture(most_rows: int, width: int) -> Picture:
+    """For each row of the functions, how its seconds divide into CPU and non-CPU."""
+    picture = _picture(
+        most_rows,
+        0.3,
+        "y left right kind name text",
+        x_range=Range1d(0, 1.3),
+        title="CPU and non-CPU",
+        width=width,
+        min_border_left=12,
+    )
+    plot = picture.plot
+    plot.yaxis.visible = False
+    plot.xaxis.axis_label = "% of the tasks' seconds"
+    plot.xaxis.ticker = FixedTicker(ticks=[0, 0.5, 1])
+    plot.xaxis.major_label_overrides = {0: "0", 0.5: "50", 1: "100"}
+    pieces = _draw_pieces(picture, "kind", list(_CPU))
+    _write_beside(picture, 1)
+    set_hover(plot, [pieces], [("", "@name"), ("", "@text")], point_policy="follow_mouse")
+    return picture
+
+
+def _picture(
+    most_rows: int,
+    space_for_text: float,
+    columns_of_pieces: str,
+    x_range: Range1d | None = None,
+    **settings: object,
+) -> Picture:
+    height = min(max(most_rows, 1), MOST_BARS)
+    rows = _empty("y name label right share text")
+    plot = figure(
+        height=_AROUND + _ROW * height,
+        tools="hover",
+        toolbar_location=None,
+        x_range=x_range or Range1d(0, 1),
+        y_range=Range1d(height - 0.4, -0.6),
+        min_border_right=8,
+        **settings,
+    )
+    plot.yaxis.ticker = FixedTicker(ticks=[])
+    plot.yaxis.formatter = CustomJSTickFormatter(
+        args={"rows": rows},
+        code=call("plots/activities/labels.js", "label_of_row", "rows, tick"),
+    )
+    plot.yaxis.major_tick_line_color = plot.yaxis.minor_tick_line_color = None
+    plot.yaxis.axis_line_color = plot.outline_line_color = None
+    plot.ygrid.grid_line_color = None
+    plot.xgrid.grid_line_alpha = 0.4
+    # The axes of figures side by side are at one height only if all have the same ticks.
+    plot.xaxis.minor_tick_line_color = None
+    plot.xaxis.minor_tick_out = 0
+    return Picture(plot, _empty(columns_of_pieces), rows, space_for_text)
+
+
+def _empty(columns: str) -> ColumnDataSource:
+    return ColumnDataSource({name: [] for name in columns.split()})
+
+
+def _draw_pieces(picture: Picture, code: str, colors: list[str]) -> GlyphRenderer:
+    palette = colors or ["white"]
+    mapper = LinearColorMapper(palette=palette, low=-0.5, high=len(palette) - 0.5)
+    return picture.plot.hbar(
+        y="y",
+        left="left",
+        right="right",
+        height=0.8,
+        source=picture.pieces,
+        fill_color=transform(code, mapper),
+        line_color="white",
+        line_width=0.5,
+    )
+
+
+def _write_beside(picture: Picture, x: str | float) -> None:
+    # Not a glyph: those of older bokeh fail where they are drawn before new texts are ready.
+    labels = LabelSet(
+        x=x,
+        y="y",
+        text="text",
+        source=picture.rows,
+        x_offset=5,
+        text_baseline="middle",
+        text_font_size="11px",
+        text_color="#333333",
+    )
+    picture.plot.add_layout(labels)
+
+
+_WIDTH = 1000
+_NARROWEST = 800
+_NOTHING = "<i>nothing was measured</i>"
+_HEADING = "Where worker time went"
+
+
+def plot_activities(analysis: Analysis, options: Options) -> LayoutDOM:
+    """Draw where worker time went, with a choice of functions and of the unit."""
+    measured = numbers_of(analysis)
+    numbers = _as_shown(measured, options)
+    colors = [color_of_activity(name, options.palette) for name, _ in measured.activities]
+    width = max(int(options.figure.get("width") or _WIDTH), _NARROWEST)
+    choice = Choice(numbers, width)
+    pictures = _pictures(numbers, colors, width)
+    heading = Div(text=_HEADING, styles={"font-size": "15px", "font-weight": "bold"})
+    legend_items = [
+        _legend_item(name, color)
+        for (name, _), color in zip(numbers.activities, colors, strict=True)
+    ]
+    # As it will be, most likely: what is below it stays where it is when the script writes it.
+    legend = Div(text="".join(legend_items) or _NOTHING, width=width - 10, disable_math=True)
+    arguments = {
+        "numbers": numbers.in_the_page(),
+        "function_list": choice.functions,
+        "unit_select": choice.unit,
+        "pictures": {name: picture.in_the_page() for name, picture in pictures.items()},
+        "heading": heading,
+        "legend": legend,
+        "texts": {"heading": _HEADING, "legend_items": legend_items, "nothing": _NOTHING},
+    }
+    by_function, of_cpu, by_activity, by_worker = (picture.plot for picture in pictures.values())
+    draw = callback("plots/activities/activities.js", "draw", arguments)
+    by_function.js_on_change("inner_width", draw)
+    choice.when_changed(draw)
+    return column(
+        heading,
+        *choice.layout,
+        legend,
+        row(by_function, of_cpu, spacing=0),
+        row(by_activity, by_worker, spacing=0),
+    )
+
+
+def _pictures(numbers: Numbers, colors: list[str], width: int) -> dict[str, Picture]:
+    functions = len(numbers.functions)
+    width_of_functions, half = int(0.7 * width), width // 2
+    return {
+        "by_function": stacked_picture(
+            functions, colors, 0.15, title="Tasks by function", width=width_of_functions
+        ),
+        "of_cpu": cpu_picture(functions, width - width_of_functions),
+        "by_activity": stacked_picture(
+            len(numbers.activities), colors, 0.55, title="By activity", width=half
+        ),
+        "by_worker": stacked_picture(
+            len(numbers.workers), colors, 0.25, 160, title="By worker", width=width - half
+        ),
+    }
+
+
+def _as_shown(numbers: Numbers, options: Options) -> Numbers:
+    """With the user's text made safe."""
+
+    def safe(names: list[str]) -> list[str]:
+        return [
+            name if name == UNUSED_WORKERS else label(name, options.label_size) or "(unnamed)"
+            for name in names
+        ]
+
+    of_free_workers = {name for name, free in numbers.activities if free}
+    activities = [
+        (safe([name])[0] + (" (metered)" if name in of_free_workers and not free else ""), free)
+        for name, free in numbers.activities
+    ]
+    return replace(
+        numbers,
+        functions=safe(numbers.functions),
+        workers=safe(numbers.workers),
+        units=safe(numbers.units),
+        activities=activities,
+    )
+
+
+def _legend_item(name: str, color: str) -> str:
+    return (
+        '<span style="display: inline-block; margin: 0 14px 2px 0; white-space: nowrap">'
+        f'<span style="display: inline-block; width: 13px; height: 11px; background: {color}; '
+        'border: 1px solid #bbb; margin-right: 5px; box-sizing: border-box"></span>'
+        f"{html.escape(name)}</span>"
+    )

@@ -1,1 +1,0 @@
-"""The pictures of activities: where the time of workers went."""

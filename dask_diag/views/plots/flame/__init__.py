@@ -1,1 +1,0 @@
-"""The flame graph: stacks, in a page and in words."""

@@ -1,1 +1,0 @@
-"""What pages share: a light and a dark theme, and figures that fit the window."""
