@@ -72,7 +72,7 @@ __all__ = [
     "what_if",
 ]
 
-_WHEN_FIRST_USED = {
+_MODULES = {
     "CacheProfiler": "dask_diag.profilers.cache",
     "Finding": "dask_diag.analysis.findings.rule",
     "MemorySampler": "dask_diag.profilers.memory",
@@ -106,9 +106,11 @@ _WHEN_FIRST_USED = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _WHEN_FIRST_USED:
-        return getattr(importlib.import_module(_WHEN_FIRST_USED[name]), name)
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        value = getattr(importlib.import_module(_MODULES[name]), name)
+        globals()[name] = value
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -124,6 +126,7 @@ def __dir__() -> list[str]:
 
 
 if "dask" in sys.modules:
-    # A program that computes is ready to record. What reads a recording does without dask, whose
-    # import takes a third of the time of `dask-diag summary`.
-    globals().update({name: __getattr__(name) for name in ("Profiler", "context_meter", "span")})
+    # A program may look at these settings, or change some, before its first profiler.
+    from dask_diag.config import load_defaults
+
+    load_defaults()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import isnan
@@ -115,160 +115,163 @@ def _time_left(bar: Bar) -> str:
     return f", about {seconds(bar.elapsed * (bar.total - bar.done) / bar.done)} left"
 
 
-_DESCRIPTION = "Computing"
+class BarState(NamedTuple):
+    """One computation as a display shows it.
+
+    Attributes
+    ----------
+    key : hashable
+        Identifies the computation.
+    name : str
+        Name of the computation where several are shown, else empty.
+    bar : Bar
+    ending : str or None
+        How the computation ended, empty if all is well; None while it runs.
+    """
+
+    key: Hashable
+    name: str
+    bar: Bar
+    ending: str | None = None
 
 
 class UsersBar:
-    """Shows how far computations are in a bar that belongs to the user, who closes it.
+    """Shows computations in a bar that belongs to the user, who closes it.
 
-    The bar starts again with each computation. Computations that overlap are one in it: their tasks
-    are added up.
+    The bar starts again with each computation. Computations that overlap are added up in it.
 
     Parameters
     ----------
-    bar : tqdm or rich.progress.Progress
     label : str
         The description, if any.
+    minimum : float
+        Seconds that a computation must take before it is shown.
     fault : callable
         Called with the error if the bar raises one.
-
-    Raises
-    ------
-    TypeError
-        If it is neither.
     """
 
-    def __init__(self, bar: object, label: str, fault: Callable[[Exception], None]) -> None:
-        self._bar = _drawn_on(bar, label)
+    def __init__(self, label: str, minimum: float, fault: Callable[[Exception], None]) -> None:
+        self.label = label
+        self._minimum = minimum
         self._fault = fault
         # Computations of clusters are shown by the threads of their clients.
         self._lock = threading.Lock()
-        self._counts: dict[Hashable, Bar] = {}
+        self._bars: dict[Hashable, Bar] = {}
         self._running: set[Hashable] = set()
-        self._faults: list[str] = []
+        self._failures: list[str] = []
 
-    def show(self, computation: Hashable, bar: Bar, ending: str | None = None) -> None:
-        """Show how far a computation is; with an `ending`, empty if all is well, the last time."""
-        with self._lock:
-            try:
-                self._show(computation, bar, ending)
-            except Exception as error:
-                self._fault(error)
+    def show(self, states: Sequence[BarState]) -> None:
+        """Show computations; each that has ended for the last time."""
+        for state in states:
+            if state.bar.elapsed >= self._minimum:
+                with self._lock:
+                    try:
+                        self._show(state)
+                    except Exception as error:
+                        self._fault(error)
 
-    def _show(self, computation: Hashable, bar: Bar, ending: str | None) -> None:
+    def _show(self, state: BarState) -> None:
         if not self._running:
-            self._counts, self._faults = {}, []
-            self._bar.restart(bar.total, bar.elapsed)
-        self._counts[computation] = bar
-        self._running.add(computation)
-        bars = self._counts.values()
-        share = bar.share if len(bars) == 1 else None
+            self._bars, self._failures = {}, []
+            self.restart(state.bar.total, state.bar.elapsed)
+        self._bars[state.key] = state.bar
+        self._running.add(state.key)
+        bars = self._bars.values()
+        share = state.bar.share if len(bars) == 1 else None
         cpu = "" if share is None else f"{share:.0%} CPU"
-        self._bar.show(sum(bar.done for bar in bars), sum(bar.total for bar in bars), cpu)
-        if ending is None:
+        self.draw(sum(bar.done for bar in bars), sum(bar.total for bar in bars), cpu)
+        if state.ending is None:
             return
-        self._running.discard(computation)
-        self._faults += [ending] if ending else []
+        self._running.discard(state.key)
+        self._failures += [state.ending] if state.ending else []
         if not self._running:
-            self._bar.end(cpu, ", ".join(dict.fromkeys(self._faults)))
-
-
-class _Drawn(Protocol):
-    """What draws on a bar."""
+            self.end(cpu, ", ".join(dict.fromkeys(self._failures)))
 
     def restart(self, total: int, elapsed: float) -> None:
         """Begin with a computation that started `elapsed` seconds ago."""
+        raise NotImplementedError
 
-    def show(self, done: int, total: int, cpu: str) -> None:
-        """Show how many tasks are done."""
+    def draw(self, done: int, total: int, cpu: str) -> None:
+        """Draw the number of tasks that are done."""
+        raise NotImplementedError
 
     def end(self, cpu: str, failure: str) -> None:
-        """Show what was shown last, and what failed, if anything did."""
+        """Draw the last state, and what failed, if anything did."""
+        raise NotImplementedError
 
 
-class _TqdmBar(Protocol):
-    """What is used of a bar of tqdm."""
-
-    n: float
-    total: float | None
-    initial: float
-    disable: bool
-    start_t: float
-    last_print_t: float
-
-    def reset(self, total: float) -> None: ...
-
-    def update(self, n: float) -> object: ...
-
-    def refresh(self) -> object: ...
-
-    def set_description_str(self, desc: str, refresh: bool) -> None: ...
-
-    def set_postfix_str(self, s: str, refresh: bool) -> None: ...
-
-
-class _Tqdm:
+class TqdmBar(UsersBar):
     """Draws on a bar of tqdm."""
 
-    def __init__(self, bar: _TqdmBar, label: str) -> None:
+    def __init__(self, bar: Any, label: str, minimum: float, fault: Callable[..., None]) -> None:
+        super().__init__(label, minimum, fault)
         self._bar = bar
-        self._label = label
 
     def restart(self, total: int, elapsed: float) -> None:
-        if self._label:
-            self._bar.set_description_str(self._label, refresh=False)
+        """Reset the bar."""
+        if self.label:
+            self._bar.set_description_str(self.label, refresh=False)
         self._bar.set_postfix_str("", refresh=False)
         self._bar.initial = 0
         self._bar.reset(total=total)
         if not self._bar.disable:
-            # Its rate is of the time from here on.
+            # tqdm computes its rate from here on.
             self._bar.start_t -= elapsed
             self._bar.last_print_t -= elapsed
 
-    def show(self, done: int, total: int, cpu: str) -> None:
+    def draw(self, done: int, total: int, cpu: str) -> None:
+        """Update the bar."""
         self._bar.total = total
         self._bar.set_postfix_str(cpu, refresh=False)
         self._bar.update(done - self._bar.n)
 
     def end(self, cpu: str, failure: str) -> None:
+        """Write the failure into the postfix."""
         self._bar.set_postfix_str(", ".join(filter(None, (cpu, failure))), refresh=False)
         self._bar.refresh()
 
 
-class _Rich:
-    """Draws a task of a Progress of rich; that of a computation that failed stays."""
+class RichBar(UsersBar):
+    """Draws a task of a Progress of rich; the task of a computation that failed stays."""
 
-    def __init__(self, progress: Progress, label: str) -> None:
+    def __init__(
+        self, progress: Progress, label: str, minimum: float, fault: Callable[..., None]
+    ) -> None:
+        super().__init__(label or "Computing", minimum, fault)
         self._progress = progress
-        self._label = label or _DESCRIPTION
         self._task: TaskID | None = None
 
     def restart(self, total: int, elapsed: float) -> None:
+        """Add a task, or reset the one of the computation before."""
         if self._task is None or self._task not in self._progress.task_ids:
-            self._task = self._progress.add_task(self._label, total=total, cpu="")
+            self._task = self._progress.add_task(self.label, total=total, cpu="")
         else:
-            self._progress.reset(self._task, total=total, description=self._label, cpu="")
+            self._progress.reset(self._task, total=total, description=self.label, cpu="")
         for task in self._progress.tasks:
             if task.id == self._task and task.start_time is not None:
                 task.start_time -= elapsed
 
-    def show(self, done: int, total: int, cpu: str) -> None:
+    def draw(self, done: int, total: int, cpu: str) -> None:
+        """Update the task."""
         assert self._task is not None
         self._progress.update(self._task, total=total, completed=done, cpu=cpu)
 
     def end(self, cpu: str, failure: str) -> None:
+        """Leave a task that failed as it is, with the failure in its description."""
         if failure and self._task is not None:
-            self._progress.update(self._task, description=f"{self._label}: {failure}")
+            self._progress.update(self._task, description=f"{self.label}: {failure}")
             self._progress.stop_task(self._task)
             self._task = None
         self._progress.refresh()
 
 
-def _drawn_on(bar: object, label: str) -> _Drawn:
+def _users_bar(
+    bar: object, label: str, minimum: float, fault: Callable[[Exception], None]
+) -> UsersBar:
     if all(hasattr(bar, name) for name in ("add_task", "update", "reset", "stop_task")):
-        return _Rich(cast("Progress", bar), label)
+        return RichBar(cast("Progress", bar), label, minimum, fault)
     if all(hasattr(bar, name) for name in ("reset", "update", "refresh", "set_postfix_str")):
-        return _Tqdm(cast("_TqdmBar", bar), label)
+        return TqdmBar(bar, label, minimum, fault)
     raise ArgumentTypeError(f"bar: expected a bar of tqdm or a Progress of rich, found {bar!r}")
 
 
@@ -280,14 +283,14 @@ class Place(Protocol):
         """Whether a line can be drawn over."""
 
     def columns(self) -> int | None:
-        """How many there are; None if it is not known."""
+        """Number of columns; None if it is not known."""
 
     def write(self, line: str, final: bool = False) -> None:
         """Write a line; a final one is the last of its bar."""
 
 
 class ProgressOutput:
-    """Writes lines, over and over in one place where that can be done.
+    """Writes lines to a file, a terminal or a notebook's cell.
 
     Parameters
     ----------
@@ -299,7 +302,7 @@ class ProgressOutput:
     Raises
     ------
     TypeError
-        If it is no file open for writing text.
+        If `out` is no file open for writing text.
     """
 
     def __init__(self, out: TextIO | None, fault: Callable[[Exception], None]) -> None:
@@ -307,7 +310,7 @@ class ProgressOutput:
             raise ArgumentTypeError(f"out: expected a file open for writing text, found {out!r}")
         self._out = out
         self._fault = fault
-        # Of what is written last: no lock is taken, and nothing is waited for, while it is held.
+        # Guards `_drawn`: no other lock is taken, and nothing is waited for, while it is held.
         self._writing = threading.RLock()
         self._drawn = 0
         self._displayed: Any = None
@@ -323,7 +326,7 @@ class ProgressOutput:
             return False
 
     def columns(self) -> int | None:
-        """Of the terminal; None if it is none, or has no known size."""
+        """Number of columns of the terminal; None without one, or if it is not known."""
         stream = self._stream()
         if stream is None or self._in_notebook() or not self.is_in_place():
             return None
@@ -345,7 +348,7 @@ class ProgressOutput:
                     return
                 if self.is_in_place():
                     columns = None if final else self.columns()
-                    # What is drawn over must not take two lines of the terminal.
+                    # A line that is drawn over must not take two lines of the terminal.
                     line = line if columns is None else line[: max(1, columns - 1)]
                     line, self._drawn = f"\r{line:<{self._drawn}}", len(line)
                 if final:
@@ -362,7 +365,7 @@ class ProgressOutput:
         return type(self._stream()).__module__.startswith("ipykernel")
 
     def _display(self, line: str, final: bool) -> None:
-        """Show the line as a cell's output, and replace it from then on: also in the saved file."""
+        # One output of the cell is replaced each time: also in the saved file.
         from IPython.display import display
 
         data = {"text/plain": line}
@@ -374,51 +377,74 @@ class ProgressOutput:
             self._displayed = None
 
 
-class ClusterProgress(NamedTuple):
-    """How far one computation is.
+_LINES_IN_A_FILE = 10
+_SECONDS_WITHOUT_LINES = 1.0
+_SHORTEST_UPDATE = 0.001
 
-    Attributes
+
+class Lines:
+    """Shows computations as lines: one drawn over and over where possible, else whole lines.
+
+    Parameters
     ----------
-    number : int
-        Which of all computations that were shown.
-    bar : Bar
-    ending : str or None
-        How it ended, empty if all is well; None while it runs.
+    place : Place
+    label : str
+    width : int
+        Characters of the bar.
+    minimum : float
+        Seconds that a computation must take before it is shown.
+    dt : float
+        Least seconds between two whole lines of a computation.
     """
 
-    number: int
-    bar: Bar
-    ending: str | None
+    def __init__(self, place: Place, label: str, width: int, minimum: float, dt: float) -> None:
+        self._place = place
+        self._label = label
+        self._width = width
+        self._minimum = minimum
+        self._dt = dt
+        self._written: dict[Hashable, tuple[int, float]] = {}
+        """Tenths done and time of the last whole line, by computation."""
 
+    def show(self, states: Sequence[BarState]) -> None:
+        """Show computations; each that has ended for the last time."""
+        running = [state for state in states if state.ending is None]
+        for state in states:
+            if state.ending is not None:
+                self._written.pop(state.key, None)
+                if state.bar.elapsed >= self._minimum:
+                    self._place.write(self._line(state, state.ending), final=True)
+        if self._place.is_in_place():
+            if running and running[0].bar.elapsed > self._minimum:
+                more = f"+{len(running) - 1} more" if len(running) > 1 else ""
+                self._place.write(self._line(running[0], more))
+            return
+        for state in running:
+            if self._is_due(state):
+                self._place.write(self._line(state), final=True)
 
-class ClusterBars:
-    """Which computations of clusters have a bar, and which have been shown for the last time."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._numbers: dict[tuple[str, str], int] = {}
-        self._ended: set[tuple[str, str]] = set()
-
-    def update(self, log: ClusterLog, count: int) -> list[ClusterProgress]:
-        """What is to be shown of a log, what has ended first.
-
-        `count` is how many computations were seen before those of clusters.
-        """
-        now = perf_counter() + log.offset
-        progress = []
-        with self._lock:
-            for computation in list(log.computations.values()):
-                name = log.scheduler, computation.name
-                if name in self._ended:
-                    continue
-                number = self._numbers.setdefault(name, count + len(self._numbers) + 1)
-                ending = _ending_of(computation, log.has_ended)
-                if ending is not None:
-                    self._ended.add(name)
-                progress.append(_progress_of(computation, number, now, ending))
-        return sorted(
-            progress, key=lambda computation: (computation.ending is None, computation.number)
+    def _is_due(self, state: BarState) -> bool:
+        """Whether another whole line is to be written."""
+        now, bar = perf_counter(), state.bar
+        tenths, written = self._written.setdefault(state.key, (0, now - bar.elapsed))
+        done = int(bar.part * _LINES_IN_A_FILE)
+        is_due = (
+            done > tenths
+            and now - written >= self._dt
+            and bar.part < 1
+            and bar.elapsed > max(self._minimum, _SECONDS_WITHOUT_LINES)
         )
+        if is_due:
+            self._written[state.key] = done, now
+        return is_due
+
+    def _line(self, state: BarState, ending: str = "") -> str:
+        def line(width: int) -> str:
+            drawn = bar_line(state.bar, width, state.ending is not None)
+            return " ".join(filter(None, (self._label, drawn, state.name, ending)))
+
+        columns = self._place.columns()
+        return line(self._width) if columns is None else fitted(line, self._width, columns)
 
 
 def _ending_of(computation: ClusterComputation, is_last: bool) -> str | None:
@@ -429,57 +455,21 @@ def _ending_of(computation: ClusterComputation, is_last: bool) -> str | None:
     return "" if computation.done >= computation.total else "cancelled"
 
 
-def _progress_of(
-    computation: ClusterComputation, number: int, now: float, ending: str | None
-) -> ClusterProgress:
-    total, took = computation.total, computation.seconds
-    stop = now if computation.stop is None else computation.stop
-    return ClusterProgress(
-        number,
-        Bar(
-            min(computation.done, total),
-            total,
-            max(stop - computation.start, 0.0),
-            computation.cpu / took if took > 0 else None,
-        ),
-        ending,
-    )
-
-
-_LINES_IN_A_FILE = 10
-_SECONDS_WITHOUT_LINES = 1.0
-_SHORTEST_UPDATE = 0.001
-
-
-class _Shown:
-    """What was shown last in a file, where whole lines are written.
-
-    Attributes
-    ----------
-    tenths : int
-    at : float
-    """
-
-    __slots__ = ("at", "tenths")
-
-    def __init__(self, at: float) -> None:
-        self.tenths = 0
-        self.at = at
-
-
-class _Running:
+class _Running(NamedTuple):
     """A computation of this process that has a bar."""
 
-    def __init__(self, computation: Computation, name: str) -> None:
-        self.computation = computation
-        self.name = name
-        self.share = CpuShare(computation)
-        self.shown = _Shown(computation.start)
+    computation: Computation
+    name: str
+    share: CpuShare
 
-    def state(self, now: float) -> Bar:
-        """How far it is."""
-        elapsed = now - self.computation.start
-        return Bar(*self.computation.tasks_done(), elapsed, self.share.read())
+    def state(self, elapsed: float, ending: str | None = None) -> BarState:
+        """Return the state after so many seconds."""
+        done, total = self.computation.tasks_done()
+        if ending == "":
+            # dask's own bar is full at the end, also of a graph without tasks.
+            done, total = total or 1, total or 1
+        bar = Bar(done, total, elapsed, self.share.read())
+        return BarState(self.computation.number, self.name, bar, ending)
 
 
 class ProgressBar(OnClusters, TaskDiagnostic):
@@ -545,18 +535,23 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         bar: object = None,
     ) -> None:
         super().__init__()
-        self._minimum = number("minimum", minimum, "seconds", above=0, or_equal=True)
-        self._width = int(number("width", width, "characters", above=1, or_equal=True))
-        least = number("dt", dt, "seconds between updates", above=0, or_equal=True)
-        self._dt = max(least, _SHORTEST_UPDATE)
+        least = number("minimum", minimum, "seconds", above=0, or_equal=True)
+        columns = int(number("width", width, "characters", above=1, or_equal=True))
+        between = number("dt", dt, "seconds between updates", above=0, or_equal=True)
+        self._dt = max(between, _SHORTEST_UPDATE)
         fault = partial(self._fault, "to write the bar")
-        self._output: Place = out if isinstance(out, Place) else ProgressOutput(out, fault)
-        self._label = " ".join(str(label or "").split())
-        self._users_bar = None if bar is None else UsersBar(bar, self._label, fault)
+        text = " ".join(str(label or "").split())
+        place = out if isinstance(out, Place) else ProgressOutput(out, fault)
+        self._display: Lines | UsersBar
+        if bar is None:
+            self._display = Lines(place, text, columns, least, self._dt)
+        else:
+            self._display = _users_bar(bar, text, least, fault)
         self._bars: dict[int, _Running] = {}
         self._count = 0
-        self._cluster_bars = ClusterBars()
-        self._shown: dict[int, _Shown] = {}
+        self._cluster_lock = threading.Lock()
+        self._cluster_numbers: dict[tuple[str, str], int] = {}
+        self._cluster_ended: set[tuple[str, str]] = set()
         self._timer: Timer | None = None
         self.last_duration: float = 0
 
@@ -585,123 +580,72 @@ class ProgressBar(OnClusters, TaskDiagnostic):
                 if computation.finished is None
             ]
             self._count += 1
-            self._bars[computation.number] = _Running(computation, self._name_of_next())
+            name = self._name(self._count)
+            self._bars[computation.number] = _Running(computation, name, CpuShare(computation))
             if len(self._bars) == 1:
                 self._timer = Timer(self._dt, self._redraw)
 
-    def _name_of_next(self) -> str:
-        """Which compute it is, where there may be several."""
-        if self._count == 1 and not self._registered:
-            return ""
-        return f"computation {self._count}"
+    def _name(self, number: int) -> str:
+        """Name of a computation; empty if there is only one."""
+        return "" if number == 1 and not self._registered else f"computation {number}"
 
     def _ended(self, computation: Computation, failed: bool) -> None:
         with self._lock:
-            bar = self._bars.pop(computation.number, None)
+            running = self._bars.pop(computation.number, None)
             # A computation that starts from here on gets a timer of its own.
             timer = None if self._bars else self._timer
         if timer is not None:
             timer.stop()
-        if bar is None:
+        if running is None:
             return
-        now = computation.stop or perf_counter()
-        self.last_duration = now - computation.start
-        if self.last_duration >= self._minimum:
-            with self._lock:
-                done, total = bar.computation.tasks_done()
-                done, total = (done, total) if failed else (total or 1, total or 1)
-                state = Bar(done, total, self.last_duration, bar.share.read())
-                if self._users_bar is not None:
-                    self._users_bar.show(computation.number, state, "failed" if failed else "")
-                    return
-                name = f"{bar.name} failed".strip() if failed else bar.name
-                self._output.write(self._line(name, state, has_ended=True), final=True)
+        self.last_duration = (computation.stop or perf_counter()) - computation.start
+        with self._lock:
+            state = running.state(self.last_duration, "failed" if failed else "")
+            self._display.show([state])
 
     def _redraw(self) -> None:
         with self._lock:
-            self._guarded("to draw", self._update)
+            self._guarded("to draw", self._draw)
 
-    def _update(self) -> None:
-        bars = list(self._bars.values())
-        if not bars:
-            return
-        bar, now = bars[0], perf_counter()
-        if self._users_bar is not None:
-            for bar in bars:
-                if now - bar.computation.start > self._minimum:
-                    self._users_bar.show(bar.computation.number, bar.state(now))
-            return
-        if self._output.is_in_place():
-            if now - bar.computation.start > self._minimum:
-                more = f"+{len(bars) - 1} more" if len(bars) > 1 else ""
-                name = " ".join(filter(None, (bar.name, more)))
-                self._output.write(self._line(name, bar.state(now)))
-            return
-        for bar in bars:
-            state = bar.state(now)
-            if self._is_due(bar.shown, state):
-                self._output.write(self._line(bar.name, state), final=True)
-
-    def _is_due(self, shown: _Shown, bar: Bar) -> bool:
-        """Whether another whole line is to be written."""
-        tenths, now = int(bar.part * _LINES_IN_A_FILE), perf_counter()
-        is_due = (
-            tenths > shown.tenths
-            and now - shown.at >= self._dt
-            and bar.part < 1
-            and bar.elapsed > max(self._minimum, _SECONDS_WITHOUT_LINES)
-        )
-        if is_due:
-            shown.tenths, shown.at = tenths, now
-        return is_due
+    def _draw(self) -> None:
+        now = perf_counter()
+        running = [
+            running.state(now - running.computation.start) for running in self._bars.values()
+        ]
+        self._display.show(running)
 
     def _wants(self) -> Wants:
         return {"progress": True}
 
     def _received(self, log: ClusterLog) -> None:
-        # Who waits for this event loop may hold the lock of this profiler: it is not taken here.
-        progress = self._cluster_bars.update(log, self._count)
-        if self._users_bar is not None:
-            self._show_in_users_bar(self._users_bar, log.scheduler, progress)
-            return
-        running = [computation for computation in progress if computation.ending is None]
-        for computation in progress:
-            if computation.ending is not None:
-                self._shown.pop(computation.number, None)
-                self.last_duration = computation.bar.elapsed
-                if computation.bar.elapsed >= self._minimum:
-                    line = f"{self._cluster_line(computation)} {computation.ending}".rstrip()
-                    self._output.write(line, final=True)
-        if self._output.is_in_place():
-            more = f" +{len(running) - 1} more" if len(running) > 1 else ""
-            if running and running[0].bar.elapsed > self._minimum:
-                self._output.write(self._cluster_line(running[0]) + more)
-            return
-        for computation in running:
-            shown = self._shown.setdefault(
-                computation.number, _Shown(perf_counter() - computation.bar.elapsed)
-            )
-            if self._is_due(shown, computation.bar):
-                self._output.write(self._cluster_line(computation), final=True)
+        # A thread that waits for this event loop may hold the lock of this profiler: it is not
+        # taken here.
+        states = self._cluster_states(log, perf_counter() + log.offset)
+        for state in states:
+            if state.ending is not None:
+                self.last_duration = state.bar.elapsed
+        self._display.show(states)
 
-    def _show_in_users_bar(
-        self, users_bar: UsersBar, cluster: str, progress: list[ClusterProgress]
-    ) -> None:
-        for computation in progress:
-            if computation.ending is not None:
-                self.last_duration = computation.bar.elapsed
-            if computation.bar.elapsed >= self._minimum:
-                users_bar.show((cluster, computation.number), computation.bar, computation.ending)
-
-    def _cluster_line(self, progress: ClusterProgress) -> str:
-        is_one = progress.number == 1 and not self._registered
-        name = "" if is_one else f"computation {progress.number}"
-        return self._line(name, progress.bar, progress.ending is not None)
-
-    def _line(self, name: str, bar: Bar, has_ended: bool = False) -> str:
-        def line(width: int) -> str:
-            parts = self._label, bar_line(bar, width, has_ended), name
-            return " ".join(filter(None, parts))
-
-        columns = self._output.columns()
-        return line(self._width) if columns is None else fitted(line, self._width, columns)
+    def _cluster_states(self, log: ClusterLog, now: float) -> list[BarState]:
+        """States of the computations of a cluster, those that have ended first, each once."""
+        states = []
+        with self._cluster_lock:
+            for computation in list(log.computations.values()):
+                key = log.scheduler, computation.name
+                if key in self._cluster_ended:
+                    continue
+                number = self._count + len(self._cluster_numbers) + 1
+                number = self._cluster_numbers.setdefault(key, number)
+                ending = _ending_of(computation, log.has_ended)
+                if ending is not None:
+                    self._cluster_ended.add(key)
+                total, took = computation.total, computation.seconds
+                bar = Bar(
+                    min(computation.done, total),
+                    total,
+                    max((computation.stop or now) - computation.start, 0.0),
+                    computation.cpu / took if took > 0 else None,
+                )
+                state = BarState(key, self._name(number), bar, ending)
+                states.append((ending is None, number, state))
+        return [state for *_, state in sorted(states, key=lambda state: state[:2])]
