@@ -25,7 +25,7 @@ from dask_diag.profilers import task_profiler
 from dask_diag.sampling import linux
 from dask_diag.sampling import waits as waits_module
 from dask_diag.sampling.sampler import Sampler, running_now
-from dask_diag.sampling.waits import ProbedThread, first_of
+from dask_diag.sampling.waits import ProbedThread, first_position
 from dask_diag.system.periodic import time_of_tick
 
 from .tables import filled_table
@@ -679,7 +679,7 @@ def test_of_many_tasks_each_is_looked_at_in_all_parts_of_an_interval():
     seen = np.zeros((4, 4))
     for tick in range(1, 4001):
         part = int(4 * (time_of_tick(tick, 1.0) - tick))
-        seen[first_of(4, tick), part] += 1
+        seen[first_position(4, tick), part] += 1
     assert seen.min() > 200
     assert seen.max() < 300
 

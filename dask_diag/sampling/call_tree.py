@@ -1,4 +1,4 @@
-"""The stacks of tasks as one tree, and for how long each was seen, cycle by cycle.
+"""Stacks of tasks as one tree, with the seconds sampled in each cycle.
 
 Memory grows with the distinct stacks and with the cycles in which they were sampled, not with the
 samples or the tasks: only tasks that last for a good part of a cycle are tracked individually.
@@ -37,7 +37,7 @@ _NOTHING = 1e-9
 
 
 class Group(NamedTuple):
-    """The tasks whose samples go together; the key is text, and empty of several short ones.
+    """Tasks whose samples are summed together; the key is empty for several short tasks.
 
     Samples of a thread outside tasks have a root of their own, and neither function nor key.
     """
@@ -48,7 +48,7 @@ class Group(NamedTuple):
 
 
 @lru_cache(maxsize=1000)
-def _of_function(function: str) -> Group:
+def _function_group(function: str) -> Group:
     return Group(function, "")
 
 
@@ -57,7 +57,7 @@ Cells = dict[tuple[Group, int], list[float]]
 
 
 class Run:
-    """One run of a task: its samples count to its function, and to its key once it is long.
+    """A run of a task: its samples count to its function, and to its key once it is long.
 
     What was counted to the function is moved to the key when the task becomes long. So all samples
     of a long task are under its key at any time, in a live snapshot too.
@@ -68,34 +68,34 @@ class Run:
         To which its samples are counted now.
     seconds : float
         For how long it was sampled.
-    so_far : dict or None
+    counted : dict or None
         What was counted to the group of its function, by the number of a cycle and a node. None
         once it is long.
     """
 
-    __slots__ = ("_key", "group", "seconds", "so_far")
+    __slots__ = ("_key", "counted", "group", "seconds")
 
     def __init__(self, function: str, key: Hashable) -> None:
-        self.group = _of_function(function)
+        self.group = _function_group(function)
         self._key = key
         self.seconds = 0.0
-        self.so_far: dict[tuple[int, int], list[float]] | None = {}
+        self.counted: dict[tuple[int, int], list[float]] | None = {}
 
     @classmethod
     def outside_tasks(cls, root: str) -> Run:
-        """In place of a task, for samples of a thread that runs none."""
+        """Return a run for samples of a thread outside tasks."""
         run = cls("", "")
-        run.group, run.so_far = Group("", "", root), None
+        run.group, run.counted = Group("", "", root), None
         return run
 
     def track_individually(self) -> None:
-        """Be a group of its own."""
+        """Count further samples to the key."""
         self.group = Group(self.group.function, text_of_key(self._key))
-        self.so_far = None
+        self.counted = None
 
 
 def spread(time: float, seconds: float, cycle: float) -> list[tuple[float, float]]:
-    """A time in each cycle among which the `seconds` up to `time` are, and the share of each.
+    """Divide the `seconds` up to `time` among cycles: a time in each cycle, and its share.
 
     The last comes first; a small part of a cycle is not divided.
     """
@@ -107,7 +107,7 @@ def spread(time: float, seconds: float, cycle: float) -> list[tuple[float, float
 
 
 def add_to(cells: dict[Location, list[float]], location: Location, values: Sequence[float]) -> None:
-    """Add seconds, CPU seconds and a number of samples to those at a location."""
+    """Add seconds, CPU seconds and a number of samples to the cell at a location."""
     cell = cells.get(location)
     if cell is None:
         cells[location] = list(values)
@@ -120,7 +120,7 @@ def add_to(cells: dict[Location, list[float]], location: Location, values: Seque
 def take_from(
     cells: dict[Location, list[float]], location: Location, values: Sequence[float]
 ) -> bool:
-    """Undo `add_to`; False if there is nothing, as it was forgotten."""
+    """Undo `add_to`; False if the cell was forgotten."""
     cell = cells.get(location)
     if cell is None:
         return False
@@ -134,7 +134,7 @@ def take_from(
 
 
 class Packed:
-    """The cells of a cycle that is over, in little memory; `groups` are positions in `distinct`."""
+    """Cells of a closed cycle, packed into arrays; `groups` are positions in `distinct`."""
 
     __slots__ = ("counts", "cpu", "distinct", "groups", "nodes", "seconds")
 
@@ -151,20 +151,20 @@ class Packed:
         return len(self.nodes)
 
     def cells(self) -> Cells:
-        """What it was made of."""
+        """Return the cells as a dict."""
         locations = zip(map(self.distinct.__getitem__, self.groups), self.nodes, strict=True)
         values = map(list, zip(self.seconds, self.cpu, self.counts, strict=True))
         return dict(zip(locations, values, strict=True))
 
     def seconds_by_key(self) -> dict[Group, float]:
-        """The seconds of each group that is a task."""
+        """Seconds of each group with a key."""
         sums = [0.0] * len(self.distinct)
         for group, seconds in zip(self.groups, self.seconds, strict=True):
             sums[group] += seconds
         return {group: total for group, total in zip(self.distinct, sums, strict=True) if group.key}
 
     def without_keys(self, groups: Container[Group]) -> Packed:
-        """The same, where what these groups have goes to that of their function."""
+        """Merge the cells of these groups into the groups of their functions."""
         cells: Cells = {}
         for (group, node), values in self.cells().items():
             add_to(cells, (group._replace(key="") if group in groups else group, node), values)
@@ -182,7 +182,7 @@ _OPEN_CYCLES = 4
 
 
 class Snapshot(NamedTuple):
-    """All that was sampled: `cycles` are numbers, which times `cycle` are when they start."""
+    """A copy of all samples; a cycle starts at its number times `cycle`."""
 
     lines: list[Line]
     parents: array[int]
@@ -229,11 +229,11 @@ class Stacks:
         _all.add(self)
 
     def renew_lock(self) -> None:
-        """Free it in the child of a fork, which lacks the thread that may have had it."""
+        """Replace the lock in the child of a fork, where its owner may be missing."""
         self._lock = threading.Lock()
 
     def see(self, time: float, run: Run, stack: Stack, seconds: float, cpu: float) -> None:
-        """Count a sample of a task that represents so many seconds, `cpu` of them CPU seconds."""
+        """Count a sample of a task: its seconds, and how many of them are CPU seconds."""
         with self._lock:
             node = stack.nodes.get(self)
             if node is None:
@@ -246,7 +246,7 @@ class Stacks:
             self._count(time, run, NO_NODE, (seconds, 0.0, 0))
 
     def take(self, function: str, key: Hashable, samples: Sequence[StackSample]) -> None:
-        """Count the samples that a worker process took of a task, from its start to its stop.
+        """Count the samples that a worker process took of a task.
 
         It has divided them among cycles: each is of the cycle that its time is in.
         """
@@ -258,7 +258,7 @@ class Stacks:
                 add_to(self._cells_at(time), location, (seconds, cpu, count))
 
     def note_late(self, time: float, seconds: float) -> None:
-        """Count a sample taken so long after the one before; at one time there is only one."""
+        """Count a late sample, `seconds` after the one before; once for each time."""
         with self._lock:
             self.late += time != self._late_at
             self._late_at = time
@@ -306,10 +306,10 @@ class Stacks:
     def _count(self, time: float, run: Run, node: int, values: Sequence[float]) -> None:
         seconds = values[0]
         run.seconds += seconds
-        if run.so_far is not None:
+        if run.counted is not None:
             if run.seconds < LONG * self.cycle:
                 # Cycles may merge meanwhile: the finest are parts of whatever they are by then.
-                add_to(run.so_far, (int(time // self.finest), node), values)
+                add_to(run.counted, (int(time // self.finest), node), values)
             else:
                 self._track_individually(run)
         group = run.group
@@ -323,12 +323,12 @@ class Stacks:
             cell[2] += values[2]
 
     def _track_individually(self, run: Run) -> None:
-        """Move what was seen of a task, in parts too small to be spread, to a group of its own."""
+        """Move the samples of a run from its function to its key."""
         # What was counted before to the function has to follow: else a long task's first quarter of
         # a cycle would look like that of many short ones.
-        before, so_far = run.group, run.so_far or {}
+        before, counted = run.group, run.counted or {}
         run.track_individually()
-        for (number, node), values in so_far.items():
+        for (number, node), values in counted.items():
             cells = self._cells_at((number + 0.5) * self.finest)
             if take_from(cells, (before, node), values):
                 add_to(cells, (run.group, node), values)
@@ -388,7 +388,7 @@ class Stacks:
         self._packed_cells = sum(map(len, self._closed.values()))
 
     def _without_short_tasks(self, cycles: dict[int, Packed]) -> dict[int, Packed]:
-        """The cycles, in which tasks that have become short are no longer tracked individually.
+        """Count tasks that are short in longer cycles to their functions.
 
         A task that goes on in the cycle before or after has what it was seen there as well. The
         last two cycles stay, as their tasks may still run.

@@ -1,4 +1,4 @@
-"""Samples the threads that compute while they run no task: what comes before, graphs, dask's loop.
+"""Samples of threads that compute while they run no task: imports, graphs, dask's scheduler.
 
 The thread that entered or registered the profiler is sampled all the time; another one while it
 computes. Each tick belongs to what the thread did when it was due. The times at which computations
@@ -47,7 +47,7 @@ _WRAPPERS = (
 
 
 class CallerStack(NamedTuple):
-    """A stack, and the ids of the frames on it in which dask was called, from the inside out."""
+    """A stack, and the ids of its frames in which dask was called, innermost first."""
 
     stack: Stack
     dask_calls: list[int]
@@ -60,7 +60,7 @@ class CallerWalker(Walker):
         super().__init__(frozenset())
 
     def stack_of_thread(self, innermost: FrameType) -> CallerStack | None:
-        """The stack of a thread; None if it went on meanwhile."""
+        """Return the stack of a thread; None if the thread went on meanwhile."""
         instructions: list[int] = []
         dask_calls: list[int] = []
         add = instructions.append
@@ -107,7 +107,7 @@ _CPU_OF_OTHERS = sys.platform == "linux" and hasattr(time, "clock_gettime")
 
 
 class CallingThread:
-    """A thread that computes, and up to when it has been counted.
+    """A thread that computes, and the time up to which its ticks are counted.
 
     Parameters
     ----------
@@ -153,14 +153,14 @@ class CallingThread:
         self.noted: DaskCalls | None = None
 
     def _cpu_now(self) -> float:
-        """CPU seconds of the thread; NaN if it has ended or the system does not say."""
+        """CPU seconds of the thread; NaN if the system does not say."""
         try:
             return time.clock_gettime(self._clock) if _CPU_OF_OTHERS else _NAN
         except OSError:
             return _NAN
 
     def stack(self, innermost: FrameType, walker: CallerWalker) -> CallerStack | None:
-        """Its stack: the one before if it has had no CPU since that was read, as while it waits."""
+        """Return the stack; the previous one if the thread used no CPU since."""
         # Read before the stack, so that whatever it runs while that is read counts as new. The
         # place is for systems whose clocks are coarse.
         state = self._cpu_now(), id(innermost.f_code), innermost.f_lasti
@@ -170,7 +170,7 @@ class CallingThread:
         return self._stack
 
     def miss_until(self, time: float, root: str, stacks: Stacks) -> None:
-        """Count the ticks up to a time that were not sampled; none without a root."""
+        """Count ticks up to a time as not sampled; none without a root."""
         ticks = ticks_until(time, self._interval)
         if ticks <= self._ticks:
             return
@@ -178,8 +178,8 @@ class CallingThread:
             stacks.miss(time, Run.outside_tasks(root), (ticks - self._ticks) * self._interval)
         self._ticks = ticks
 
-    def settle(self, root_at: Callable[[float], str], stacks: Stacks) -> Computation | None:
-        """Count what was missed up to the last computation's latest event; it, if it runs."""
+    def count_missed(self, root_at: Callable[[float], str], stacks: Stacks) -> Computation | None:
+        """Count missed ticks up to the last event of each computation; return a running one."""
         while self.computations:
             computation = self.computations[0]
             self.miss_until(computation.called, root_at(computation.called), stacks)
@@ -196,7 +196,7 @@ class CallingThread:
         return None
 
     def see(self, now: float, root: str, stack: Stack, stacks: Stacks) -> None:
-        """Count the stack that was read now for all ticks since the last one."""
+        """Count a stack that was read now for all ticks since the last sample."""
         seconds = (ticks_until(now, self._interval) - self._ticks) * self._interval
         if seconds > 0 and root:
             cpu = seconds * self._cpu_share(now)
@@ -208,17 +208,17 @@ class CallingThread:
         return min(max((self._cpu_now() - self._cpu) / since, 0.0), 1.0) if since > 0 else _NAN
 
     def skip_until(self, now: float) -> None:
-        """Count from now on: what was up to here is counted elsewhere."""
+        """Count ticks from now on: earlier ones are counted elsewhere."""
         self._last, self._cpu = now, self._cpu_now()
         self._ticks = ticks_until(now, self._interval)
 
     def is_due(self, now: float) -> bool:
-        """Whether there was a tick since it was counted last."""
+        """Whether there was a tick since the last sample."""
         return ticks_until(now, self._interval) > self._ticks
 
 
 class CallerProbe:
-    """Samples the threads that compute, for one profiler, from its creation to `stop`.
+    """Samples calling threads for one profiler, from its creation to `stop`.
 
     Only the sampler's thread changes what is known of threads.
 
@@ -253,12 +253,12 @@ class CallerProbe:
         self._subscription = sampler.add(self.sample, interval, failed)
 
     def restart(self, stacks: Stacks) -> None:
-        """Count samples there from now on, and as if nothing had been computed before."""
+        """Count samples into `stacks` from now on, as if nothing had been computed before."""
         self._stacks = stacks
         self._first_call = inf
 
     def begin(self, computation: Computation) -> None:
-        """Sample this thread, which starts a computation, until it stops."""
+        """Sample the current thread until its computation stops."""
         self._started.append((get_ident(), get_native_id(), computation))
 
     def stop(self) -> None:
@@ -269,14 +269,14 @@ class CallerProbe:
             try:
                 self._take_started()
                 for ident, thread in self._threads.items():
-                    thread.settle(self._root_at(ident), self._stacks)
+                    thread.count_missed(self._root_at(ident), self._stacks)
                 self._threads = {}
                 self._walker.forget()
             finally:
                 self._sampling.release()
 
     def sample(self, passed: float) -> None:
-        """Sample every thread that is due."""
+        """Sample every due thread."""
         with self._sampling:
             self._take_started()
             self._take_callers()
@@ -293,7 +293,7 @@ class CallerProbe:
             self._first_call = min(self._first_call, computation.called)
 
     def _take_callers(self) -> None:
-        """The threads that are in a call of dask whose computation has not started yet."""
+        """Add threads inside a call of dask before their computation starts."""
         callers = tuple(calls_of_threads.items())
         in_tasks = running_now() if callers else {}
         for ident, calls in callers:
@@ -313,10 +313,10 @@ class CallerProbe:
     ) -> None:
         thread = self._threads[ident]
         if innermost is None or (ident == self._own_ident and not self._own_thread_lives()):
-            thread.settle(self._root_at(ident), self._stacks)
+            thread.count_missed(self._root_at(ident), self._stacks)
             del self._threads[ident]
         elif is_in_task:
-            thread.settle(self._root_at(ident), self._stacks)
+            thread.count_missed(self._root_at(ident), self._stacks)
             thread.skip_until(now)
         elif thread.is_due(now):
             stack = thread.stack(innermost, self._walker)
@@ -329,7 +329,7 @@ class CallerProbe:
 
     def _count(self, ident: int, thread: CallingThread, stack: CallerStack, now: float) -> None:
         root_at = self._root_at(ident)
-        computation = thread.settle(root_at, self._stacks)
+        computation = thread.count_missed(root_at, self._stacks)
         noted = calls_of_threads.get(ident)
         calls = _times_of(noted, stack)
         open_calls = calls - thread.ended_calls
@@ -350,14 +350,14 @@ class CallerProbe:
         thread.noted = noted
 
     def _end_calls(self, ident: int, noted: DaskCalls | None) -> None:
-        """Sample a thread no more that is in no call of dask, unless it is the profiler's."""
+        """Stop sampling a thread outside calls of dask, unless the profiler was entered on it."""
         if calls_of_threads.get(ident) is noted:
             calls_of_threads.pop(ident, None)
         if ident != self._own_ident:
             del self._threads[ident]
 
     def _root_at(self, ident: int) -> Callable[[float], str]:
-        """What the time of a thread belongs to, at a time outside computations."""
+        """Return a function from a time outside computations to its root."""
 
         def root_at(time: float) -> str:
             if ident != self._own_ident:
@@ -368,7 +368,7 @@ class CallerProbe:
 
 
 def _times_of(calls: DaskCalls | None, stack: CallerStack) -> set[float]:
-    """When the functions of dask on a stack were called."""
+    """Times at which the functions of dask on a stack were called."""
     if calls is None:
         return set()
     times = (calls.times.get(frame) for frame in stack.dask_calls)

@@ -1,4 +1,4 @@
-"""What a thread waits for, from Linux, with the GIL held."""
+"""State of waiting threads, read from Linux with the GIL held."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_KNOWN = 1_000
 
 
 class Pipes:
-    """The pipes of this process, asked for with the GIL held."""
+    """Pipes of this process, read with the GIL held."""
 
     def __init__(self) -> None:
         self._reader = LinuxReader()
@@ -33,12 +33,12 @@ class Pipes:
         self._is_elsewhere: dict[bytes, bool] = {}
 
     def end_elsewhere(self, files: Iterable[int]) -> bool:
-        """Whether these are pipes, each with its other end in another process."""
+        """Whether all files are pipes, each with its other end in another process."""
         names = [self._reader.own_file(file) for file in files]
         return bool(names) and all(map(self._ends_elsewhere, names))
 
     def polled(self, address: int, count: int) -> list[int]:
-        """The files in a thread's array for ``poll``; none if they are many or cannot be read."""
+        """Files in a thread's array for ``poll``; empty if there are many or it is unreadable."""
         if not 0 < count <= _MOST_POLLED:
             return []
         # Read as a file: the thread may go on meanwhile, and its memory be gone. It is opened each
@@ -111,15 +111,15 @@ _NUMBERS = {
         "io_uring_enter=426 openat2=437 epoll_pwait2=441 futex_waitv=449"
     ),
 }
-_WITHOUT_FILES_A_SLEEP = {"select": 0, "pselect6": 0, "poll": 1, "ppoll": 1}
+_FILE_COUNT = {"select": 0, "pselect6": 0, "poll": 1, "ppoll": 1}
 """Calls that wait for files, and which argument says how many: for none, they sleep."""
-_OF_A_FILE = ("read", "write", "readv", "writev")
-_OF_POLLED_FILES = ("poll", "ppoll")
+_FILE_CALLS = ("read", "write", "readv", "writev")
+_POLL_CALLS = ("poll", "ppoll")
 """Calls that may wait for the program at the other end of a pipe."""
 
 
 def why_not_here() -> str:
-    """Why waits cannot be classified on this machine; empty if they can."""
+    """Reason why waits cannot be classified on this machine; empty if they can."""
     if sys.platform != "linux":
         return f"it reads Linux's /proc, and this is {sys.platform}"
     if sys.implementation.name != "cpython":
@@ -137,7 +137,7 @@ def why_not_here() -> str:
 
 
 class LinuxThread:
-    """A thread of this process, as another one can read its state.
+    """A thread of this process, whose state another thread reads.
 
     Its files in ``/proc`` are opened when first read and closed when this object goes: to open one
     takes three times as long as to read it. Not all of them can be read at once.
@@ -165,7 +165,7 @@ class LinuxThread:
         self.read_schedstat = self._schedstat.read
 
     def waits_for(self) -> str | None:
-        """What it waits for; empty if it runs, None if it has ended.
+        """Activity of the thread; empty if it runs, None if it has ended.
 
         ``gil-wait``, ``lock-wait``, ``io-wait``, ``child-wait``, ``sleep``, ``device-wait``,
         ``page-fault``, or ``unexplained`` for anything else.
@@ -174,11 +174,11 @@ class LinuxThread:
         return self._kernel.activity_of(call) if call else None
 
     def waited_for_cpu(self) -> float:
-        """Seconds that it could have run and had no processor, since it began; NaN if unknown."""
+        """Seconds in which the thread was runnable without a processor; NaN if unknown."""
         return seconds_waited(self.read_schedstat())
 
     def cpu(self) -> float:
-        """Its CPU seconds, exactly.
+        """CPU seconds of the thread, exactly.
 
         Raises
         ------
@@ -189,13 +189,13 @@ class LinuxThread:
 
 
 def seconds_waited(schedstat: bytes) -> float:
-    """Seconds that a thread could have run and had no processor, as its ``schedstat`` says them."""
+    """Seconds in which a thread was runnable without a processor, from its ``schedstat``."""
     numbers = schedstat.split()
     return int(numbers[1]) / 1e9 if len(numbers) > 1 else float("nan")
 
 
 class _File:
-    """A small file that is read again and again, without the GIL given up.
+    """A small file, read repeatedly without releasing the GIL.
 
     What is passed to the system is made once, in C's types: to convert it took as long as to read.
     """
@@ -211,7 +211,7 @@ class _File:
         self._read: Callable[[], int] | None = None
 
     def read(self) -> bytes:
-        """What is in it; nothing if it cannot be read."""
+        """Return the content; empty if the file cannot be read."""
         length = (self._read or self._open())()
         # All that read at the same time read the same file.
         return self._buffer[:length] if length > 0 else b""  # type: ignore[return-value]
@@ -236,19 +236,19 @@ class _File:
 
 
 class _Kernel:
-    """What it takes to read the state of threads: calls of the C library, what numbers mean."""
+    """Calls of the C library, and the meaning of system calls' numbers."""
 
     def __init__(self) -> None:
         libc = ctypes.PyDLL(None)
         self.open, self.pread, self.close = libc.open, libc.pread, libc.close
         self.pread.restype = ctypes.c_ssize_t
         self._lock_begins, self._lock_ends = _python_runtime()
-        self._activity, self._sleeps_without, self._futex = _system_calls()
-        self._of_a_file, self._of_polled = map(_numbers_of, (_OF_A_FILE, _OF_POLLED_FILES))
+        self._activity, self._file_count, self._futex = _system_calls()
+        self._file_calls, self._poll_calls = map(_numbers_of, (_FILE_CALLS, _POLL_CALLS))
         self._pipes = Pipes()
 
     def activity_of(self, call: list[bytes]) -> str:
-        """The activity of a system call: its number, and its arguments."""
+        """Activity of a system call, given as its number and arguments."""
         number = call[0]
         if number == b"running":
             return ""
@@ -256,7 +256,7 @@ class _Kernel:
             return Activity.GIL_WAIT if self._is_pythons(int(call[1], 16)) else Activity.LOCK_WAIT
         if number == b"-1":
             return Activity.PAGE_FAULT
-        files = self._sleeps_without.get(number)
+        files = self._file_count.get(number)
         if files is not None and int(call[1 + files], 16) == 0:
             return Activity.SLEEP
         if self._pipes.end_elsewhere(self._files_of(call)):
@@ -264,11 +264,11 @@ class _Kernel:
         return self._activity.get(number, Activity.UNEXPLAINED)
 
     def _files_of(self, call: list[bytes]) -> list[int]:
-        """The files of a call, if it may wait for the program at the other end of a pipe."""
-        if call[0] in self._of_a_file:
+        """Files of a call that may wait for a program at the other end of a pipe."""
+        if call[0] in self._file_calls:
             # The other half of the register may hold anything.
             return [int(call[1], 16) & 0x7FFFFFFF]
-        if call[0] in self._of_polled:
+        if call[0] in self._poll_calls:
             return self._pipes.polled(int(call[1], 16), int(call[2], 16))
         return []
 
@@ -282,7 +282,7 @@ def _kernel() -> _Kernel:
 
 
 class _Symbol(ctypes.Structure):
-    """What the dynamic linker knows of a symbol: ``Elf64_Sym``."""
+    """A symbol of the dynamic linker: ``Elf64_Sym``."""
 
     _fields_ = (
         ("name", ctypes.c_uint32),
@@ -295,7 +295,7 @@ class _Symbol(ctypes.Structure):
 
 
 def _python_runtime() -> tuple[int, int]:
-    """Where the interpreter's own state lies, in which the words are that its lock waits on."""
+    """Address range of the interpreter's state, where the words of the GIL lie."""
     begins = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
     information = (ctypes.c_void_p * 4)()
     symbol = ctypes.POINTER(_Symbol)()
@@ -316,13 +316,13 @@ def _numbers() -> dict[str, bytes]:
 
 
 def _numbers_of(names: Iterable[str]) -> frozenset[bytes]:
-    """Of those calls that this machine has."""
+    """Numbers of the named system calls that exist on this machine."""
     numbers = _numbers()
     return frozenset(numbers[name] for name in names if name in numbers)
 
 
 def _system_calls() -> tuple[dict[bytes, str], dict[bytes, int], bytes]:
-    """By a call's number as text: its activity, and of some the argument that counts files."""
+    """Activity by system call, the argument that counts files, and the number of futex."""
     numbers = _numbers()
     activity = {
         numbers[name]: activity
@@ -330,5 +330,5 @@ def _system_calls() -> tuple[dict[bytes, str], dict[bytes, int], bytes]:
         for name in names.split()
         if name in numbers
     }
-    files = {numbers[n]: at for n, at in _WITHOUT_FILES_A_SLEEP.items() if n in numbers}
+    files = {numbers[n]: at for n, at in _FILE_COUNT.items() if n in numbers}
     return activity, files, numbers[_FUTEX]

@@ -1,4 +1,4 @@
-"""The one thread of a process that samples running tasks."""
+"""The thread of a process that samples running tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dask_diag.system.periodic import OwnThread, ShareOfTime, ticks_until, time_
 
 
 class TaskProbe(Protocol):
-    """One run of a task, as one probe samples it.
+    """Samples one run of a task.
 
     Attributes
     ----------
@@ -32,17 +32,17 @@ TaskProbes = Mapping[type, Any]
 
 
 class RunNow(Protocol):
-    """One run of a task, with the task probe of each probe."""
+    """A run of a task, and its task probes."""
 
     @property
     def start(self) -> float | None:
-        """When the task started; None if it has not."""
+        """Start of the task; None before."""
 
     def task_probe(self, kind: type) -> Any:
-        """The task probe of a kind of probe; None if there is none, or the task has not started."""
+        """Task probe of a kind of probe; None before the task has started."""
 
     def goes_on(self, task_probe: TaskProbe) -> bool:
-        """Whether the run that this task probe samples has not ended."""
+        """Whether the run sampled by this task probe has not ended."""
 
 
 running_tasks: dict[int, RunNow] = {}
@@ -59,17 +59,17 @@ class _Thread(Protocol):
 
 
 class _Wrapper(RunNow, Protocol):
-    """Of a task of this process's own computations: its thread's ident is 0 until it starts."""
+    """A wrapper of a local task: the ident of its thread is 0 until the task starts."""
 
     @property
     def runs_on(self) -> _Thread:
-        """The thread that runs it."""
+        """Thread of the task."""
 
     stop: float | None
 
 
 class _Computation(Protocol):
-    """Who has not asked for samples has wrappers that do not say on which thread they are."""
+    """A computation: its wrappers record their thread only if samples were requested."""
 
     probes: Mapping[type, object]
     wrappers: list[_Wrapper]
@@ -96,7 +96,7 @@ def running_now() -> dict[int, RunNow]:
 
 
 class ThreadFrames(NamedTuple):
-    """What all threads but the one that asks executed at one moment.
+    """Frames of all other threads at one moment.
 
     Attributes
     ----------
@@ -118,17 +118,17 @@ _shared: dict[int, ThreadFrames | None] = {}
 
 
 def share_frames() -> None:
-    """From now on `thread_frames` reads once on this thread, until `forget_frames`."""
+    """Make `thread_frames` read once on this thread, until `forget_frames`."""
     _shared[get_ident()] = None
 
 
 def forget_frames() -> None:
-    """Release what was read on this thread, and share no more."""
+    """Release the frames read on this thread."""
     _shared.pop(get_ident(), None)
 
 
 def thread_frames() -> ThreadFrames:
-    """The frames of all other threads, as they are now; or as they were, if they are shared."""
+    """Frames of all other threads now, or as first read while they are shared."""
     ident = get_ident()
     shared = _shared.get(ident)
     if shared is not None:
@@ -156,7 +156,7 @@ BUSY_AT_MOST = 0.02
 
 
 class Subscription(NamedTuple):
-    """One user of a listener: how often, in seconds, and what to call with an error."""
+    """A user of a listener: its interval in seconds, and the function to call with an error."""
 
     listener: Listener
     interval: float
@@ -164,7 +164,7 @@ class Subscription(NamedTuple):
 
 
 class Ticks:
-    """When to call one listener.
+    """Times at which to call one listener.
 
     Attributes
     ----------
@@ -181,18 +181,18 @@ class Ticks:
         self.due = time_of_tick(self._ticks, interval)
 
     def passed(self, now: float) -> float:
-        """Seconds that a call now represents: an interval for each tick since the call before."""
+        """Seconds that a call now represents: an interval for each tick since the previous call."""
         before, self._ticks = self._ticks, ticks_until(now, self.interval)
         self.due = time_of_tick(self._ticks, self.interval)
         return (self._ticks - before) * self.interval
 
     def not_before(self, time: float) -> None:
-        """Leave out what is due before; the next call represents it too."""
+        """Skip ticks before a time; the next call represents them."""
         self.due = time_of_tick(ticks_until(time, self.interval), self.interval)
 
 
 class Sampler:
-    """Calls its listeners while there are any, on a thread of its own.
+    """Calls its listeners on a thread of its own, while there are any.
 
     Listeners run with the GIL and must be quick; one that raises is taken out, and
     its users are notified. Users of one listener share its calls.
@@ -209,7 +209,7 @@ class Sampler:
     def add(
         self, listener: Listener, interval: float, failed: Callable[[Exception], None]
     ) -> Subscription:
-        """Call `listener` once every `interval` seconds, or as often as another user of it wants.
+        """Call `listener` every `interval` seconds, or as often as another user of it wants.
 
         What is returned is to be given to `remove`.
         """
@@ -232,7 +232,7 @@ class Sampler:
         return user
 
     def remove(self, user: Subscription) -> None:
-        """Forget a user; if it was the last one, the thread has ended on return."""
+        """Forget a user; after the last one the thread has ended on return."""
         with self._lock:
             self._users = [other for other in self._users if other is not user]
             self._set_ticks()

@@ -41,36 +41,36 @@ _users = 0
 
 
 class StackProbe(NamedTuple):
-    """Samples stacks, every `interval` seconds; a worker process sums them up by `cycle`."""
+    """Samples stacks every `interval` seconds; worker processes sum them up by `cycle`."""
 
     interval: float
     cycle: float
 
     @property
     def sample(self) -> Listener:
-        """What the sampler calls."""
+        """Listener for the sampler."""
         return sample_stacks
 
     @property
     def late(self) -> float:
-        """Seconds between two samples from which on the later one is far too late."""
+        """Seconds between two samples from which on the later one counts as late."""
         return max(_LATE, _LATE_INTERVALS * self.interval)
 
     @property
     def this_thread(self) -> None:
-        """Nothing is due before a task."""
+        """None: no task is chosen beforehand."""
 
     @property
     def before(self) -> None:
-        """There is nothing to read."""
+        """None: nothing is read before a task."""
 
     @property
     def without_ticks(self) -> TimeWithoutTicks:
-        """When no task misses a sample."""
+        """Span in which no task misses a sample."""
         return time_without_ticks(self.interval)
 
     def stop(self, run: TaskRun, task: SampledTask) -> None:
-        """Count what was missed since the last sample, or since the task started."""
+        """Count ticks missed since the last sample, or since the start of the task."""
         start, stop = task.start, task.stop
         if start is None or stop is None:
             return
@@ -82,13 +82,13 @@ class StackProbe(NamedTuple):
         task_probe.end()
 
     def task_probe(self, run: TaskRun, task: SampledTask, start: float) -> StackTaskProbe:
-        """The task probe of a task that has started."""
+        """Return a task probe for a task that has started."""
         kind = LocalStackTaskProbe if isinstance(task, TimedTask) else RemoteStackTaskProbe
         return kind(task, self, run.runs_on.native_id, start)
 
 
 class StackTaskProbe:
-    """The stacks of one run of a task.
+    """Stacks of one run of a task.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class StackTaskProbe:
         self._turn = [True]
 
     def sample(self, stack: Stack, now: float, ticks: int) -> None:
-        """Count a stack that was read `now`, after so many ticks."""
+        """Count a stack that was read `now`, at tick number `ticks`."""
         if not self._has_turn():
             return
         try:
@@ -127,7 +127,7 @@ class StackTaskProbe:
         return ticks > self._ticks
 
     def end(self) -> None:
-        """Count what was missed since the last sample; the sampler does if it counts just now."""
+        """Count ticks missed since the last sample; the sampler does so if it is counting now."""
         stop = self.task.stop
         if stop is not None:
             self._stop = stop
@@ -155,7 +155,7 @@ class StackTaskProbe:
             self._note_late(now, since)
 
     def _count_rest(self, stop: float) -> None:
-        """It counts once: the turn is not given back."""
+        """Count missed ticks once: the turn is not returned."""
         if not self._has_turn():
             return
         ticks = ticks_until(stop, self.probe.interval) - self._ticks
@@ -171,11 +171,11 @@ class StackTaskProbe:
         raise NotImplementedError
 
     def _note_late(self, now: float, since: float) -> None:
-        """Note it where that is of use."""
+        """Record a late sample."""
 
 
 class LocalStackTaskProbe(StackTaskProbe):
-    """Of a task of this process: samples are counted at once."""
+    """Stacks of a task of this process: samples are counted at once."""
 
     __slots__ = ("_key", "_runs", "_task")
 
@@ -186,7 +186,7 @@ class LocalStackTaskProbe(StackTaskProbe):
         self._runs: dict[Stacks, Run] = {}
 
     def _run(self, stacks: Stacks) -> Run:
-        """The run of the task as these stacks have it, by their own cycles."""
+        """Run of the task in these stacks, by their cycles."""
         run = self._runs.get(stacks)
         if run is None:
             function = function_of(self._key, self._task)
@@ -207,7 +207,7 @@ class LocalStackTaskProbe(StackTaskProbe):
 
 
 class RemoteStackTaskProbe(StackTaskProbe):
-    """Of a task in a worker process: samples are sent back with its result."""
+    """Stacks of a task in a worker process: samples are sent with its result."""
 
     __slots__ = ("_seen",)
 
@@ -221,7 +221,7 @@ class RemoteStackTaskProbe(StackTaskProbe):
         self.task.stacks = self.samples()
 
     def samples(self) -> tuple[StackSample, ...]:
-        """What was sampled so far."""
+        """Samples so far."""
         cycle = self.probe.cycle
         # A copy in one step: the sampler may be at work.
         return tuple(
@@ -243,7 +243,7 @@ class RemoteStackTaskProbe(StackTaskProbe):
 
 
 def sample_stacks(passed: float) -> None:
-    """Sample every task that runs and is due."""
+    """Sample every running task that is due."""
     tasks, frames, now = thread_frames()
     ticks, interval = 0, 0.0
     for ident, run in tasks.items():
@@ -263,14 +263,14 @@ def sample_stacks(passed: float) -> None:
 
 
 def keep_code() -> None:
-    """Announce that stacks will be sampled, until `forget_code`."""
+    """Keep code objects until `forget_code`."""
     global _users
     with _lock:
         _users += 1
 
 
 def forget_code() -> None:
-    """Release all code, once it was called for each `keep_code`."""
+    """Release all code objects after one call for each `keep_code`."""
     global _users
     with _lock:
         _users -= 1

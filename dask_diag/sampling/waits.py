@@ -1,4 +1,4 @@
-"""Samples what running tasks wait for, when they have no CPU time.
+"""Samples of the waits of running tasks.
 
 How long a task's thread could have run and had no processor is read from the kernel, exactly: of
 about one task of each thread between two ticks, so of nearly each that is longer. To read it for
@@ -30,7 +30,7 @@ _TASKS_AT_FIRST = 32
 
 
 class ProbedThread(TaskThread):
-    """A thread that runs tasks, of some of which it is read how long they wait for a processor.
+    """A thread that runs tasks; for some of them its wait for a processor is read.
 
     About one between two ticks is: of long tasks nearly each, of short ones one of so many as the
     thread runs meanwhile. All have the same chance. Were it the first after a tick, tasks that wait
@@ -56,11 +56,11 @@ class ProbedThread(TaskThread):
         self._between_ticks = 0.0
 
     def was_read(self) -> None:
-        """Choose which task is read after this one."""
+        """Choose the next task to read."""
         self.due = self.tasks + self._gap()
 
     def tick(self) -> None:
-        """Note how many tasks it has started since the tick before."""
+        """Count the tasks started since the previous tick."""
         tasks = self.tasks
         started, self._tasks_at_tick = tasks - self._tasks_at_tick, tasks
         before = self._between_ticks or started
@@ -69,13 +69,13 @@ class ProbedThread(TaskThread):
             self.due = tasks + self._gap()
 
     def _gap(self) -> int:
-        """How many tasks there are from one reading to the next, on average those of a tick."""
+        """Random number of tasks between two readings, on average those of a tick."""
         mean = self._between_ticks or _TASKS_AT_FIRST
         return 1 + int(2 * (mean - 1) * self._random.random()) if mean > 1 else 1
 
 
 class ThisProbedThread(ThisThread):
-    """The thread that asks; a plain one if it cannot be read, which hinders no task."""
+    """The current thread; a plain one if its state cannot be read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ _DID_NOT_RUN = 0.02
 
 
 class WaitProbe:
-    """Samples what tasks wait for."""
+    """Samples the waits of tasks."""
 
     __slots__ = ("this_thread",)
 
@@ -111,15 +111,15 @@ class WaitProbe:
 
     @property
     def sample(self) -> Listener:
-        """What the sampler calls."""
+        """Listener for the sampler."""
         return sample_waits
 
     @property
     def without_ticks(self) -> None:
-        """What was missed is not counted."""
+        """None: missed ticks are not counted."""
 
     def before(self, run: TaskRun) -> None:
-        """Read how long the thread has waited for a processor so far."""
+        """Read the seconds in which the thread has waited for a processor."""
         try:
             thread = _probed_thread(run)
             if thread is not None:
@@ -130,7 +130,7 @@ class WaitProbe:
             run.waited = b""
 
     def stop(self, run: TaskRun, task: SampledTask) -> None:
-        """Hand the samples to the task, and the seconds without a processor, if they were read."""
+        """Hand samples and, if they were read, seconds without a processor to the task."""
         start, stop = task.start, task.stop
         if start is None or stop is None:
             return
@@ -152,12 +152,12 @@ class WaitProbe:
         task.metered.waits = waits
 
     def task_probe(self, run: TaskRun, task: SampledTask, start: float) -> WaitTaskProbe:
-        """The task probe of a task that has started."""
+        """Return a task probe for a task that has started."""
         return WaitTaskProbe(task, _probed_thread(run), start)
 
 
 class WaitTaskProbe:
-    """What one run of a task waits for, that started then on this thread.
+    """Waits of one run of a task.
 
     Attributes
     ----------
@@ -181,12 +181,12 @@ class WaitTaskProbe:
         self.waited = b"" if thread is None else thread.linux.read_schedstat()
 
     def tick(self) -> None:
-        """Note that the thread of the task was sampled."""
+        """Count a sample of the task's thread."""
         if self._thread is not None:
             self._thread.tick()
 
     def sample(self, passed: float) -> None:
-        """Note what the thread waits for; a sample represents so many seconds."""
+        """Record the wait of the thread, for the seconds that passed since the previous tick."""
         if self._thread is None:
             return
         try:
@@ -208,7 +208,7 @@ class WaitTaskProbe:
         seen[1] += 1
 
     def waits(self) -> list[Wait]:
-        """What was sampled."""
+        """Waits sampled so far."""
         # A copy in one step: the sampler may be at work.
         return [
             Wait(activity, seen[0], int(seen[1]), _text(self._labels[label]))
@@ -217,7 +217,7 @@ class WaitTaskProbe:
 
 
 def _text(label: Hashable) -> str:
-    """The text of a label; empty if it has none, as then its block is left out, too."""
+    """Text of a label; empty if it has none, as its block is then left out, too."""
     try:
         return str(label)
     except Exception:
@@ -225,13 +225,13 @@ def _text(label: Hashable) -> str:
 
 
 def _probed_thread(run: TaskRun) -> ProbedThread | None:
-    """The thread of a task, if it can be read."""
+    """Thread of a task; None if its state cannot be read."""
     thread = run.runs_on
     return thread if isinstance(thread, ProbedThread) else None
 
 
 def _waited_since(reading: bytes, run: TaskRun) -> float:
-    """Seconds without a processor since that was read; NaN if they cannot be read."""
+    """Seconds without a processor since a reading; NaN if unknown."""
     try:
         thread = _probed_thread(run)
         return _NAN if thread is None else thread.linux.waited_for_cpu() - seconds_waited(reading)
@@ -239,8 +239,8 @@ def _waited_since(reading: bytes, run: TaskRun) -> float:
         return _NAN
 
 
-def first_of(count: int, tick: int) -> int:
-    """Which of so many tasks is sampled first in a tick.
+def first_position(count: int, tick: int) -> int:
+    """Position of the first task to sample in a tick.
 
     The root of two has nothing in common with the golden ratio, by which ticks are spread over
     their intervals: so each task is sampled in all parts of an interval.
@@ -249,7 +249,7 @@ def first_of(count: int, tick: int) -> int:
 
 
 def sample_waits(passed: float) -> None:
-    """Sample the tasks that run: some of many, in no order, which represent all."""
+    """Sample running tasks; of many only some, which represent all."""
     global _ticks
     running = [run.task_probe(WaitProbe) for run in running_now().values()]
     task_probes = [task_probe for task_probe in running if task_probe is not None]
@@ -258,7 +258,7 @@ def sample_waits(passed: float) -> None:
     count = len(task_probes)
     if count > _AT_ONCE:
         _ticks += 1
-        first = first_of(count, _ticks)
+        first = first_position(count, _ticks)
         task_probes = [task_probes[(first + n) % count] for n in range(_AT_ONCE)]
         passed *= count / _AT_ONCE
     for task_probe in task_probes:
@@ -266,7 +266,7 @@ def sample_waits(passed: float) -> None:
 
 
 class WaitRecorder:
-    """Has the tasks of computations sampled by a `WaitProbe`.
+    """Samples the tasks of computations with a `WaitProbe`.
 
     Parameters
     ----------
@@ -285,11 +285,11 @@ class WaitRecorder:
         self._subscriptions: dict[int, Subscription] = {}
 
     def probe(self) -> WaitProbe | None:
-        """A probe, to measure what it costs; None where it cannot be used."""
+        """A probe whose cost can be measured; None where waits cannot be recorded."""
         return None if why_not_here() else WaitProbe()
 
     def begin(self, computation: Computation) -> None:
-        """Sample the tasks of a computation that starts."""
+        """Sample the tasks of a computation."""
         self.why_not = why_not_here()
         if self.why_not:
             return
@@ -300,7 +300,7 @@ class WaitRecorder:
         )
 
     def end(self, computation: Computation) -> None:
-        """Stop; the computation has ended."""
+        """Stop sampling a computation that has ended."""
         subscription = self._subscriptions.get(computation.number)
         if subscription is not None:
             sampler.remove(subscription)

@@ -1,4 +1,4 @@
-"""From a running frame to the lines of code on its stack, as text, in as few steps as possible.
+"""Lines of code on the stack of a running frame, as text, in few steps.
 
 No frame is retained, as that would keep the user's arrays. Code objects are, until `Walker.forget`,
 so that each distinct stack is made into text only once.
@@ -54,7 +54,7 @@ class Walker:
         self.forget()
 
     def forget(self) -> None:
-        """Release all code."""
+        """Release all code objects."""
         self._codes: dict[int, CodeType] = {}
         self._machinery: set[int] = set()
         self._lines: dict[tuple[int, int], Line] = {}
@@ -62,7 +62,7 @@ class Walker:
         self._size = 0
 
     def stack_of(self, innermost: FrameType, task: object) -> Stack | None:
-        """The stack from where the task begins to this frame; None if no task runs in it."""
+        """Stack from the beginning of a task to a frame; None if no task runs there."""
         # Nothing is retained of a stack by which the next sample could stop halfway down. So a
         # recursion 1,000 calls deep takes 0.2 ms each time; the sampler's share of time is limited,
         # so such stacks are sampled less often.
@@ -145,7 +145,7 @@ def _line_of_code(code: CodeType, line: int) -> Line:
 
 
 def _called_without_frame(innermost: FrameType, beginnings: Set[int], task: object) -> Line | None:
-    """The function that dask has called and that has no frame; None if the user's code has one.
+    """The function called by dask that has no frame; None if the user's code has one.
 
     It is not written in Python; or it has not started, or has stopped, and held the GIL
     up to there.
