@@ -1,4 +1,4 @@
-"""What diagnostics have in common that record clusters of distributed, too."""
+"""The base of all profilers: when they are active, their computations, and clusters."""
 
 from __future__ import annotations
 
@@ -82,8 +82,11 @@ P = ParamSpec("P")
 class Diagnostic(Callback):
     """A callback that may be entered, registered, or both, any number of times over.
 
+    While it is active, it joins every client of distributed in this process.
+
     Attributes
     ----------
+    clusters : ClusterRecorder
     start_time, end_time : float or None
         When it became active and when it last ended, in seconds of ``time.perf_counter()``.
     """
@@ -93,6 +96,9 @@ class Diagnostic(Callback):
 
     def __init__(self) -> None:
         self.session = Session()
+        self.clusters = ClusterRecorder(self._fault, self._received)
+        self._joins = True
+        self._sharing: Sequence[Diagnostic] = ()
         self._results: list[Any] = []
         self._numbers_in_results: set[int] = set()
         self._entered = 0
@@ -102,7 +108,6 @@ class Diagnostic(Callback):
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
-
         return short_text(self, self.session, is_active=self.is_active)
 
     @property
@@ -141,6 +146,17 @@ class Diagnostic(Callback):
                     self._deactivate()
                 self.session.stop = perf_counter()
 
+    async def __aenter__(self) -> Self:
+        """Enter on the event loop of an asynchronous client."""
+        self.__enter__()
+        await self.clusters.joined()
+        return self
+
+    async def __aexit__(self, *args: object) -> None:
+        """Leave, and wait until all is pulled from clusters."""
+        self.__exit__(*args)
+        await self.clusters.finish()
+
     def register(self) -> None:
         """Profile every computation of this process until `unregister`."""
         with self._lock:
@@ -172,6 +188,8 @@ class Diagnostic(Callback):
             self.session.clear(perf_counter() if self.is_active else None)
             self._results = []
             self._numbers_in_results = set()
+        if self._joins:
+            self.clusters.clear()
 
     @property
     def results(self) -> list[Any]:
@@ -216,10 +234,6 @@ class Diagnostic(Callback):
 
         return visualize(self, **kwargs)
 
-    def _is_on_a_cluster(self) -> bool:
-        """Whether it records what runs on a cluster."""
-        return False
-
     @property
     def is_active(self) -> bool:
         """Whether it is entered or registered now."""
@@ -233,8 +247,12 @@ class Diagnostic(Callback):
         if hold(self._callback):
             # What they used before is no cost of what is measured from now on.
             take_cpu_of_own_threads()
+        if self._joins:
+            self._guarded("to join clusters", self._join_clusters)
 
     def _deactivate(self) -> None:
+        if self._joins:
+            self.leave_clusters()
         release(self._callback)
 
     def _fault(self, doing: str, error: BaseException) -> None:
@@ -246,7 +264,7 @@ class Diagnostic(Callback):
         """What a reader must know besides the numbers."""
         notices = list(self.session.faults)
         client = distributed_client()
-        if not self.session.computations and client and not self._is_on_a_cluster():
+        if not self.session.computations and client and not self.clusters.logs:
             notices.append(
                 f"no computation was seen on this process's schedulers: they ran on {client}, "
                 "which was not recorded"
@@ -256,7 +274,8 @@ class Diagnostic(Callback):
                 "this dask lets only the first of several overlapping computations be seen: use a "
                 "version that dask_diag supports to see all"
             )
-        return notices
+        logs = self.clusters.logs if self._joins else ()
+        return notices + [text for log in logs for text in log.notices()]
 
     def _guarded(
         self, doing: str, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs
@@ -354,6 +373,46 @@ class Diagnostic(Callback):
         Where it was interrupted, as by Ctrl-C, it is called again.
         """
 
+    def share_clusters(self, others: Sequence[Diagnostic]) -> None:
+        """Join clusters for others, too, which are active while this diagnostic is.
+
+        They read what it pulls: all that any of them wants, and each row of it once.
+        """
+        self._sharing = others
+        for other in others:
+            other.clusters, other._joins = self.clusters, False
+
+    def _wants(self) -> Wants:
+        """What it collects on clusters."""
+        return {}
+
+    def _received(self, log: ClusterLog) -> None:
+        """Something was pulled; this is called on the event loop of a client."""
+
+    def _join_clusters(self) -> None:
+        wants = self._wants()
+        for other in self._sharing:
+            wants.update(other._wants())
+        self.clusters.start(wants)
+
+    def leave_clusters(self) -> None:
+        """Pull what is new, and leave, as it does when it is not active any more."""
+        self._guarded("to leave clusters", self.clusters.stop)
+
+    def _with_clusters(self, recording: Recording) -> Recording:
+        """A recording of this process, with what was recorded of clusters."""
+        if not self.clusters.logs:
+            return recording
+        from dask_diag.cluster.tables import with_clusters
+
+        self.clusters.pull()
+        logs = self.clusters.logs
+        return with_clusters(recording, logs, self._sampled_on_clusters(logs))
+
+    def _sampled_on_clusters(self, logs: Sequence[ClusterLog]) -> dict[str, Table] | None:
+        """The tables of what it sampled on clusters; None if it records the tasks there."""
+        return None
+
 
 def _is_of_caller(computation: Computation) -> bool:
     """Whether it is of the scheduler of dask that called."""
@@ -375,93 +434,3 @@ def _is_over(computation: Computation) -> bool:
         return False
     frame, thread = computation.frame, computation.thread
     return frame != 0 and not is_on_stack(frame, thread)
-
-
-class OnClusters(Diagnostic):
-    """A diagnostic that joins every client of this process while it is active.
-
-    Attributes
-    ----------
-    clusters : ClusterRecorder
-    """
-
-    def __init__(self) -> None:
-        self.clusters = ClusterRecorder(self._fault, self._received)
-        self._joins = True
-        self._sharing: Sequence[OnClusters] = ()
-        super().__init__()
-
-    def share_clusters(self, others: Sequence[OnClusters]) -> None:
-        """Join clusters for others, too, which are active while this diagnostic is.
-
-        They read what it pulls: all that any of them wants, and each row of it once.
-        """
-        self._sharing = others
-        for other in others:
-            other.clusters, other._joins = self.clusters, False
-
-    def _wants(self) -> Wants:
-        """What it collects on clusters."""
-        raise NotImplementedError
-
-    def _received(self, log: ClusterLog) -> None:
-        """Something was pulled; this is called on the event loop of a client."""
-
-    async def __aenter__(self) -> Self:
-        """Enter on the event loop of an asynchronous client."""
-        self.__enter__()
-        await self.clusters.joined()
-        return self
-
-    async def __aexit__(self, *args: object) -> None:
-        """Leave, and wait until all is pulled from clusters."""
-        self.__exit__(*args)
-        await self.clusters.finish()
-
-    def clear(self) -> None:
-        """Forget what was recorded, except of computations that are running now."""
-        super().clear()
-        if self._joins:
-            self.clusters.clear()
-
-    def notices(self) -> list[str]:
-        """What a reader must know besides the numbers."""
-        logs = self.clusters.logs if self._joins else ()
-        return super().notices() + [text for log in logs for text in log.notices()]
-
-    def _is_on_a_cluster(self) -> bool:
-        return bool(self.clusters.logs)
-
-    def _activate(self) -> None:
-        super()._activate()
-        if self._joins:
-            self._guarded("to join clusters", self._join_clusters)
-
-    def _join_clusters(self) -> None:
-        wants = self._wants()
-        for other in self._sharing:
-            wants.update(other._wants())
-        self.clusters.start(wants)
-
-    def leave_clusters(self) -> None:
-        """Pull what is new, and leave, as it does when it is not active any more."""
-        self._guarded("to leave clusters", self.clusters.stop)
-
-    def _deactivate(self) -> None:
-        if self._joins:
-            self.leave_clusters()
-        super()._deactivate()
-
-    def _with_clusters(self, recording: Recording) -> Recording:
-        """A recording of this process, with what was recorded of clusters."""
-        if not self.clusters.logs:
-            return recording
-        from dask_diag.cluster.tables import with_clusters
-
-        self.clusters.pull()
-        logs = self.clusters.logs
-        return with_clusters(recording, logs, self._sampled_on_clusters(logs))
-
-    def _sampled_on_clusters(self, logs: Sequence[ClusterLog]) -> dict[str, Table] | None:
-        """The tables of what it sampled on clusters; None if it records the tasks there."""
-        return None

@@ -21,7 +21,7 @@ from dask_diag.capture.task_info import TaskInfo
 from dask_diag.errors import ArgumentTypeError, text
 from dask_diag.formatting import BYTES, counted, percent
 from dask_diag.hooks.stack import Graph, SchedulerState, requested_keys
-from dask_diag.profilers.base import OnClusters
+from dask_diag.profilers.base import Diagnostic
 from dask_diag.profilers.task_profiler import rehearse_results, seconds_per_task
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ CacheData = namedtuple("CacheData", ("key", "task", "metric", "cache_time", "fre
 """A result that the scheduler cached, as `CacheProfiler.results` hold it."""
 
 
-class CacheProfiler(OnClusters):
+class CacheProfiler(Diagnostic):
     """Profile the results that the scheduler caches in memory between tasks.
 
     On a client of distributed: the results that are in the memory of its workers.

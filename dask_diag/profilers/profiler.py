@@ -12,7 +12,6 @@ from dask_diag.capture.computation import Computation, ComputationSnapshot
 from dask_diag.capture.task_info import TaskInfo
 from dask_diag.errors import ArgumentTypeError
 from dask_diag.model.codes import Outcome
-from dask_diag.profilers.base import OnClusters
 from dask_diag.profilers.task_profiler import TaskDiagnostic
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ TaskData = namedtuple("TaskData", ("key", "task", "start_time", "end_time", "wor
 """A task that was done, as `Profiler.results` hold it."""
 
 
-class Profiler(OnClusters, TaskDiagnostic):
+class Profiler(TaskDiagnostic):
     """Profile computations task by task, on dask's local schedulers and on clusters.
 
     Each task's start, stop and CPU time are read on the thread that runs it, in whichever process

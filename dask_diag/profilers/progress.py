@@ -20,7 +20,6 @@ from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.messages import ClusterComputation
 from dask_diag.errors import ArgumentTypeError, number
 from dask_diag.formatting import seconds
-from dask_diag.profilers.base import OnClusters
 from dask_diag.profilers.task_profiler import TaskDiagnostic
 from dask_diag.system.periodic import Timer
 
@@ -472,7 +471,7 @@ class _Running(NamedTuple):
         return BarState(self.computation.number, self.name, bar, ending)
 
 
-class ProgressBar(OnClusters, TaskDiagnostic):
+class ProgressBar(TaskDiagnostic):
     """Show how far each computation is, and how much of its tasks' time is CPU time.
 
     Parameters

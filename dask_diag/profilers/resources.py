@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dask_diag.capture.computation import Computation
 from dask_diag.errors import number
 from dask_diag.hooks.stack import Graph, SchedulerState
-from dask_diag.profilers.base import OnClusters
+from dask_diag.profilers.base import Diagnostic
 from dask_diag.system.samplers import SAMPLE_COLUMNS, ResourceRows, ResourceSampler
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ ResourceData = namedtuple("ResourceData", ("time", "mem", "cpu"))
 _NAN = float("nan")
 
 
-class ResourceProfiler(OnClusters):
+class ResourceProfiler(Diagnostic):
     """Profile the CPU, the memory and the bytes moved by this process and all its descendants.
 
     On a client of distributed: the CPU and the memory of the workers and the scheduler, too.

@@ -16,7 +16,6 @@ from dask_diag.config import setting
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import seconds
 from dask_diag.model.codes import PROFILING
-from dask_diag.profilers.base import Diagnostic, OnClusters
 from dask_diag.profilers.task_profiler import TaskDiagnostic
 from dask_diag.sampling.sampler import Subscription, sampler
 
@@ -70,8 +69,89 @@ def _seconds(name: str, value: str | float | None) -> float:
     return seconds
 
 
-class StackQueries(Diagnostic):
-    """A diagnostic whose recording has samples of stacks."""
+class SamplingProfiler(TaskDiagnostic):
+    """Profile the lines of code in which tasks spend their time, on local schedulers and clusters.
+
+    Every `interval` one thread of each process samples the stacks of the threads that run a task,
+    and of the threads that compute: the one that entered or registered the profiler all the time,
+    others while they compute. So imports, the making of graphs and dask's scheduler show as lines,
+    each under its root: see `dask_diag.model.codes.ROOTS`.
+    Samples are summed up in cycles, so that a long computation needs no more memory than a short
+    one. Seconds sum to those that the tasks took; time without samples is labelled. Tasks longer
+    than a quarter of the cycle are tracked individually, by key; shorter ones by function.
+
+    Parameters
+    ----------
+    interval : str or float, optional
+        Between two samples: a time such as ``"10ms"``, or seconds. By default what dask's
+        configuration has under ``diag.profile.interval``, which is 10 ms.
+    cycle : str or float, optional
+        The time of which samples are summed up. By default what dask's configuration has under
+        ``diag.profile.cycle``, which is 100 ms. When there are 300 cycles, every two become
+        one, and tasks must be twice as long to be tracked individually.
+
+    Attributes
+    ----------
+    recording : Recording
+        What was sampled: ``frames``, ``call_tree`` and ``samples``.
+
+    Raises
+    ------
+    DiagnosticError
+        If a time cannot be understood, is shorter than 0.1 ms, or a cycle is shorter than the
+        interval.
+
+    Notes
+    -----
+    On a cluster the tasks are sampled by their workers; coroutines are not, as they share a thread
+    with their worker: their time counts as not sampled.
+
+    Threads that a task starts are not sampled. Calls of dask_diag, with what they call, are one
+    line: ``(dask_diag)``. Functions that are not written in Python show as the
+    line that calls them, or by name if dask calls them itself. Sampling needs the GIL: code that
+    releases it often is sampled somewhat more often than it should be. While a call keeps the GIL
+    nothing is sampled; its end is, and represents all that time, unless the task ends with it: then
+    the time counts as not sampled.
+
+    Examples
+    --------
+    >>> from dask.threaded import get
+    >>> from dask_diag import SamplingProfiler
+    >>> with SamplingProfiler(interval="1ms") as sprof:
+    ...     get({"total": (sum, range(2_000_000))}, "total")
+    1999999000000
+    >>> [row["name"] for row in sprof.tree(root="tasks").to_dicts()]
+    ['all', 'tasks', 'sum', 'sum']
+    """
+
+    draws = "flame"
+
+    def __init__(
+        self, interval: str | float | None = None, cycle: str | float | None = None
+    ) -> None:
+        self._interval, self._cycle = sample_times(interval, cycle)
+        self._subscriptions: dict[int, Subscription] = {}
+        self._callers: CallerProbe | None = None
+        self.stacks = self._no_stacks()
+        super().__init__()
+
+    @property
+    def recording(self) -> Recording:
+        """All samples so far, with the computations in which they were taken."""
+        from dask_diag.capture.build import build_recording
+        from dask_diag.capture.stacks_table import stacks_tables
+
+        self.clusters.pull()
+        began = min((log.began for log in self.clusters.logs), default=inf)
+        computations = self.session.snapshots()
+        block = self.session.start, None if self.is_active else self.session.stop
+        recording = build_recording(
+            self.session,
+            computations,
+            self.notices(),
+            **stacks_tables(self.stacks, computations, *block, began),
+        )
+        return self._with_clusters(recording)
 
     def tree(
         self,
@@ -166,91 +246,6 @@ class StackQueries(Diagnostic):
 
         selection = Selection(start, stop, function, key, root)
         export_stacks(self.recording, path, selection, overwrite=overwrite)
-
-
-class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
-    """Profile the lines of code in which tasks spend their time, on local schedulers and clusters.
-
-    Every `interval` one thread of each process samples the stacks of the threads that run a task,
-    and of the threads that compute: the one that entered or registered the profiler all the time,
-    others while they compute. So imports, the making of graphs and dask's scheduler show as lines,
-    each under its root: see `dask_diag.model.codes.ROOTS`.
-    Samples are summed up in cycles, so that a long computation needs no more memory than a short
-    one. Seconds sum to those that the tasks took; time without samples is labelled. Tasks longer
-    than a quarter of the cycle are tracked individually, by key; shorter ones by function.
-
-    Parameters
-    ----------
-    interval : str or float, optional
-        Between two samples: a time such as ``"10ms"``, or seconds. By default what dask's
-        configuration has under ``diag.profile.interval``, which is 10 ms.
-    cycle : str or float, optional
-        The time of which samples are summed up. By default what dask's configuration has under
-        ``diag.profile.cycle``, which is 100 ms. When there are 300 cycles, every two become
-        one, and tasks must be twice as long to be tracked individually.
-
-    Attributes
-    ----------
-    recording : Recording
-        What was sampled: ``frames``, ``call_tree`` and ``samples``.
-
-    Raises
-    ------
-    DiagnosticError
-        If a time cannot be understood, is shorter than 0.1 ms, or a cycle is shorter than the
-        interval.
-
-    Notes
-    -----
-    On a cluster the tasks are sampled by their workers; coroutines are not, as they share a thread
-    with their worker: their time counts as not sampled.
-
-    Threads that a task starts are not sampled. Calls of dask_diag, with what they call, are one
-    line: ``(dask_diag)``. Functions that are not written in Python show as the
-    line that calls them, or by name if dask calls them itself. Sampling needs the GIL: code that
-    releases it often is sampled somewhat more often than it should be. While a call keeps the GIL
-    nothing is sampled; its end is, and represents all that time, unless the task ends with it: then
-    the time counts as not sampled.
-
-    Examples
-    --------
-    >>> from dask.threaded import get
-    >>> from dask_diag import SamplingProfiler
-    >>> with SamplingProfiler(interval="1ms") as sprof:
-    ...     get({"total": (sum, range(2_000_000))}, "total")
-    1999999000000
-    >>> [row["name"] for row in sprof.tree(root="tasks").to_dicts()]
-    ['all', 'tasks', 'sum', 'sum']
-    """
-
-    draws = "flame"
-
-    def __init__(
-        self, interval: str | float | None = None, cycle: str | float | None = None
-    ) -> None:
-        self._interval, self._cycle = sample_times(interval, cycle)
-        self._subscriptions: dict[int, Subscription] = {}
-        self._callers: CallerProbe | None = None
-        self.stacks = self._no_stacks()
-        super().__init__()
-
-    @property
-    def recording(self) -> Recording:
-        """All samples so far, with the computations in which they were taken."""
-        from dask_diag.capture.build import build_recording
-        from dask_diag.capture.stacks_table import stacks_tables
-
-        self.clusters.pull()
-        began = min((log.began for log in self.clusters.logs), default=inf)
-        computations = self.session.snapshots()
-        block = self.session.start, None if self.is_active else self.session.stop
-        recording = build_recording(
-            self.session,
-            computations,
-            self.notices(),
-            **stacks_tables(self.stacks, computations, *block, began),
-        )
-        return self._with_clusters(recording)
 
     def _wants(self) -> Wants:
         return {"tasks": True, "stacks": [self._interval, self._cycle]}
