@@ -1,4 +1,4 @@
-"""The defaults that users can change with dask's configuration, in files, variables or code."""
+"""Defaults of this package in dask's configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def load_defaults() -> None:
 
 
 def setting(name: str) -> Any:
-    """What the configuration has, also where a block that set it has taken the defaults with it.
+    """Value of the configuration; loads the defaults again if a block has taken them with it.
 
     It has where they were loaded inside of it.
     """

@@ -1,4 +1,4 @@
-"""The public classes: what users enter or register around a computation."""
+"""Profilers: the public classes that users enter or register around a computation."""
 
 from dask_diag.config import load_defaults
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def short_text(
     owner: object, session: Session, *, is_active: bool = False, series: int | None = None
 ) -> str:
-    """The class, what was recorded, and for how long; it never raises, and no table is built.
+    """Class, amount and duration of a recording, in a line; never raises, and builds no table.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class Diagnostic(Callback):
 
     @property
     def start_time(self) -> float | None:
-        """When it became active, in seconds of ``time.perf_counter()``."""
+        """Start of profiling, in seconds of ``time.perf_counter()``."""
         return self.session.start
 
     @start_time.setter
@@ -121,7 +121,7 @@ class Diagnostic(Callback):
 
     @property
     def end_time(self) -> float | None:
-        """When it last ended, in seconds of ``time.perf_counter()``."""
+        """Last end of profiling, in seconds of ``time.perf_counter()``."""
         return self.session.stop
 
     @end_time.setter
@@ -183,7 +183,7 @@ class Diagnostic(Callback):
                 self.session.stop = perf_counter()
 
     def clear(self) -> None:
-        """Forget what was recorded, except of computations that are running now."""
+        """Forget all records except those of running computations."""
         with self._lock:
             self.session.clear(perf_counter() if self.is_active else None)
             self._results = []
@@ -193,7 +193,7 @@ class Diagnostic(Callback):
 
     @property
     def results(self) -> list[Any]:
-        """A namedtuple for each thing recorded, computations that have ended included.
+        """List of a namedtuple for each record, including computations that have ended.
 
         It is made when asked for, from the recorded columns.
         """
@@ -209,16 +209,16 @@ class Diagnostic(Callback):
             return self._results
 
     def _results_of(self, computation: ComputationSnapshot) -> list[Any] | None:
-        """The results of a computation that has ended; None if they are not complete yet."""
+        """Results of a computation that has ended; None if they are incomplete."""
         return None
 
     @property
     def recording(self) -> Recording:
-        """What has been measured so far, as a frozen `Recording`."""
+        """All measurements so far, as a frozen `Recording`."""
         raise NotImplementedError
 
     def summary(self) -> Summary:
-        """A table of what was measured, by function, for a terminal or a notebook.
+        """Table of the measurements, by function, for a terminal or a notebook.
 
         See Also
         --------
@@ -229,14 +229,14 @@ class Diagnostic(Callback):
         return summary(self)
 
     def visualize(self, **kwargs: Any) -> Any:
-        """Draw what was measured with bokeh; the arguments are those of `dask_diag.visualize`."""
+        """Draw the measurements with bokeh; the arguments are those of `dask_diag.visualize`."""
         from dask_diag.views.visualize import visualize
 
         return visualize(self, **kwargs)
 
     @property
     def is_active(self) -> bool:
-        """Whether it is entered or registered now."""
+        """Whether the profiler is entered or registered now."""
         return self._registered or self._entered > 0
 
     def _activate(self) -> None:
@@ -261,7 +261,7 @@ class Diagnostic(Callback):
         self.session.fault(text)
 
     def notices(self) -> list[str]:
-        """What a reader must know besides the numbers."""
+        """Remarks for a reader of the numbers."""
         notices = list(self.session.faults)
         client = distributed_client()
         if not self.session.computations and client and not self.clusters.logs:
@@ -339,7 +339,7 @@ class Diagnostic(Callback):
     def _end_of(
         self, computation: Computation, failed: bool, began: Readings | None = None
     ) -> None:
-        """End a computation for this diagnostic; where that is interrupted it stays open."""
+        """End a computation for this profiler; if interrupted, it stays open."""
         doing = "at the end of a computation"
         computation.own.begin(began or Readings.now())
         if computation.number in self._open:
@@ -349,32 +349,32 @@ class Diagnostic(Callback):
         self._open.pop(computation.number, None)
 
     def scheduler_returns(self) -> None:
-        """End the computation of dask's scheduler that returns on this thread, if it is open.
+        """End the open computation of dask's scheduler that returns on this thread.
 
         That is where another callback, of which dask calls all in turn, raised before `_finish`.
         """
         self._end_those_left(_is_of_caller)
 
     def _end_those_left(self, is_left: Callable[[Computation], bool]) -> None:
-        """End the open computations whose schedulers have returned, or do so now: they failed."""
+        """End, as failed, the open computations whose schedulers have returned."""
         for computation in tuple(self._open.values()):
             if is_left(computation):
                 self._end_of(computation, failed=True)
 
     def _calibrate(self) -> None:
-        """Measure what the hooks of a subclass cost per task, by name, as `_hooks`."""
+        """Measure the cost of a subclass's hooks for a task, by name, into `_hooks`."""
 
     def _began(self, computation: Computation) -> None:
-        """Do what a subclass has to do when a computation starts; the lock is held."""
+        """Start measuring a computation; the lock is held."""
 
     def _ended(self, computation: Computation, failed: bool) -> None:
-        """Do what a subclass has to do when a computation has ended.
+        """Stop measuring a computation.
 
         Where it was interrupted, as by Ctrl-C, it is called again.
         """
 
     def share_clusters(self, others: Sequence[Diagnostic]) -> None:
-        """Join clusters for others, too, which are active while this diagnostic is.
+        """Join clusters for other profilers, too, which are active while this one is.
 
         They read what it pulls: all that any of them wants, and each row of it once.
         """
@@ -383,11 +383,11 @@ class Diagnostic(Callback):
             other.clusters, other._joins = self.clusters, False
 
     def _wants(self) -> Wants:
-        """What it collects on clusters."""
+        """Return the measurements to make on clusters."""
         return {}
 
     def _received(self, log: ClusterLog) -> None:
-        """Something was pulled; this is called on the event loop of a client."""
+        """Handle pulled rows, on the event loop of a client."""
 
     def _join_clusters(self) -> None:
         wants = self._wants()
@@ -396,11 +396,11 @@ class Diagnostic(Callback):
         self.clusters.start(wants)
 
     def leave_clusters(self) -> None:
-        """Pull what is new, and leave, as it does when it is not active any more."""
+        """Pull new rows and leave all clusters."""
         self._guarded("to leave clusters", self.clusters.stop)
 
     def _with_clusters(self, recording: Recording) -> Recording:
-        """A recording of this process, with what was recorded of clusters."""
+        """Add the rows of clusters to a recording of this process."""
         if not self.clusters.logs:
             return recording
         from dask_diag.cluster.tables import with_clusters
@@ -410,17 +410,17 @@ class Diagnostic(Callback):
         return with_clusters(recording, logs, self._sampled_on_clusters(logs))
 
     def _sampled_on_clusters(self, logs: Sequence[ClusterLog]) -> dict[str, Table] | None:
-        """The tables of what it sampled on clusters; None if it records the tasks there."""
+        """Tables of samples from clusters; None if tasks are recorded there."""
         return None
 
 
 def _is_of_caller(computation: Computation) -> bool:
-    """Whether it is of the scheduler of dask that called."""
+    """Whether a computation belongs to the calling scheduler of dask."""
     return computation.thread == get_ident() and computation.frame == scheduler_frame() != 0
 
 
 def _is_before(dsk: Graph, computation: Computation) -> bool:
-    """Whether it is of a scheduler before the one of `dsk`, which called, on this thread."""
+    """Whether a computation on this thread belongs to an earlier scheduler than that of `dsk`."""
     if computation.thread != get_ident() or computation.dsk is dsk:
         return False
     # Frames have no other names than addresses, which are used again.
@@ -429,7 +429,7 @@ def _is_before(dsk: Graph, computation: Computation) -> bool:
 
 
 def _is_over(computation: Computation) -> bool:
-    """Whether its scheduler is on the stack of its thread no more."""
+    """Whether the scheduler of a computation has left the stack of its thread."""
     if computation.pid != os.getpid():
         return False
     frame, thread = computation.frame, computation.thread

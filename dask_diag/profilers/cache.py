@@ -1,4 +1,4 @@
-"""The profiler of results that the scheduler caches, as other tasks depend on them."""
+"""The profiler of results that the scheduler caches for dependent tasks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class CheckedMetric:
         self.errors: dict[str, int] = {}
 
     def size_of(self, value: object) -> float:
-        """The size of a result; NaN if the metric fails on it."""
+        """Size of a result; NaN if the metric fails."""
         try:
             metric = self._metric(value)
             if not isfinite(metric):
@@ -76,7 +76,7 @@ class CheckedMetric:
 
 
 def _quick_metric(metric: ResultMetric) -> ResultMetric:
-    """The same metric; ``cachey.nbytes`` of an array takes longer than all else done for a task."""
+    """Replace ``cachey.nbytes``, which takes long for an array, by an equal function."""
     nbytes: ResultMetric | None = getattr(sys.modules.get("cachey"), "nbytes", None)
     return metric if nbytes is None or metric is not nbytes else partial(_nbytes, nbytes)
 
@@ -95,7 +95,7 @@ _MEASURE_BYTES = (("sys", "getsizeof"), ("dask.sizeof", "sizeof"), ("cachey", "n
 
 
 def unit_of(metric: ResultMetric | None) -> str:
-    """The unit of a metric that is known; a name like ``megabytes`` says nothing for sure."""
+    """Unit of a known metric; empty for others, whatever their name."""
     if isinstance(metric, ResultSizes):
         return BYTES
     for module, name in _MEASURE_BYTES:
@@ -106,7 +106,7 @@ def unit_of(metric: ResultMetric | None) -> str:
 
 
 def notices_of_unknown(counts: Iterable[Mapping[str, int]], total: int) -> list[str]:
-    """What to say of results whose size is not known, counted by type, of so many in all."""
+    """Notice on results of unknown size, from counts by type and the number of all results."""
     unknown = sum(map(Counter, counts), Counter[str]())
     if not unknown:
         return []
@@ -183,11 +183,11 @@ class CacheProfiler(Diagnostic):
 
     @property
     def _metric_name(self) -> str:
-        """The name that dask.diagnostics has for `metric_name`."""
+        """Name of `metric_name` in dask.diagnostics."""
         return self.metric_name
 
     def clear(self) -> None:
-        """Forget what was recorded, except of computations that are running now."""
+        """Forget all records except those of running computations."""
         with self._lock:
             super().clear()
             self._released = None
@@ -202,7 +202,7 @@ class CacheProfiler(Diagnostic):
 
     @property
     def results(self) -> list[CacheData]:
-        """A namedtuple for each result, those of clusters after those of this process.
+        """List of a namedtuple for each result; those of clusters come last.
 
         It is made when asked for, from the recorded columns.
         """
@@ -221,7 +221,7 @@ class CacheProfiler(Diagnostic):
 
     @property
     def recording(self) -> Recording:
-        """The results of all computations so far, those that are cached now included."""
+        """Results of all computations so far, cached ones included."""
         from dask_diag.capture.build import build_recording
         from dask_diag.capture.results_table import cached_results_table
 
@@ -250,7 +250,7 @@ class CacheProfiler(Diagnostic):
         return {"cached_results": self._cluster_results().take(logs)}
 
     def results_on_clusters(self) -> Callable[[], Table]:
-        """Returns, each time it is called, the results on clusters that are new."""
+        """Return a function whose calls each return the new results on clusters."""
         results = self._cluster_results()
         return lambda: results.take(self.clusters.logs)
 
@@ -260,7 +260,7 @@ class CacheProfiler(Diagnostic):
         return ClusterResults(self.metric_unit == BYTES)
 
     def sizes_of(self, computation: Computation) -> Sequence[float] | None:
-        """The sizes of results so far, one for each row of a computation; None if it was not seen.
+        """Sizes of results, one for each row of a computation; None if it was not seen.
 
         It grows: the last one may be there just before its row, or just after.
         """
@@ -286,7 +286,7 @@ class CacheProfiler(Diagnostic):
         ]
 
     def notices(self) -> list[str]:
-        """What a reader must know besides the numbers."""
+        """Remarks for a reader of the numbers."""
         notices = [*super().notices(), *self._notices_of_unknown_sizes()]
         if self.clusters.logs and not self._is_known_on_clusters:
             notices.append(
@@ -358,13 +358,13 @@ class CacheProfiler(Diagnostic):
 
 
 def _rehearse_results(metric: ResultMetric | None) -> Callable[[int], None]:
-    """What is done for each result, except for a metric of the user's."""
+    """Return a function that does the work of the hooks for a result."""
     profiler = CacheProfiler(metric)
     return rehearse_results(profiler._began, profiler._meet_state, profiler._posttask)
 
 
 def _begin_at(row: int, sizes: array[float]) -> None:
-    """Have the next size be that of a row: the task before got no row, or its result no size."""
+    """Make the next size that of a row: an earlier task has no row, or its result no size."""
     del sizes[row:]
     sizes.extend([_NAN] * (row - len(sizes)))
 

@@ -1,4 +1,4 @@
-"""Ctrl-C deferred while something closes that must not be left half closed."""
+"""Ctrl-C deferred until files are closed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DeferredInterrupts:
-    """Notes each Ctrl-C in a block, and delivers one when the block ends, however it ends.
+    """Records each Ctrl-C in a block, and delivers one at its end.
 
     It is delivered by a call of the program's own handler, as the interpreter calls it. What that
     raises is chained to the exception by which the block ends, if it ends by one; if it raises
@@ -62,7 +62,7 @@ class DeferredInterrupts:
         return error is not None and error is self._insisted
 
     def hold(self) -> None:
-        """Note them from here on; it may be called again."""
+        """Defer Ctrl-C from now on."""
         if threading.current_thread() is not threading.main_thread():
             return
         handler = signal.getsignal(signal.SIGINT)
@@ -71,7 +71,7 @@ class DeferredInterrupts:
             signal.signal(signal.SIGINT, self._note)
 
     def let_through(self) -> None:
-        """Hold none back until `hold` is called, and deliver what was noted so far."""
+        """Deliver Ctrl-C until `hold` is called, and those recorded so far."""
         # The program's own handler is restored while the program runs: asyncio and others check
         # which handler is installed.
         self._give_back()

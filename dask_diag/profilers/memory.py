@@ -27,19 +27,19 @@ Fault = Callable[[str, BaseException], None]
 
 
 class SampledSeries(NamedTuple):
-    """The samples of this process and its descendants, and what samples those of clusters."""
+    """Samples of this process and its descendants, and the recorder of clusters."""
 
     rows: array[float]
     clusters: ClusterRecorder
 
     def logs(self) -> Sequence[ClusterLog]:
-        """What was pulled of clusters, up to now."""
+        """Rows pulled from clusters so far."""
         self.clusters.pull()
         return self.clusters.logs
 
 
 class MemoryBlock:
-    """Samples from when it is entered until it is left; it may be entered again.
+    """Samples memory while the block is entered, also several times.
 
     With a client whose event loop runs the program, use ``async with``.
 
@@ -255,7 +255,7 @@ class MemorySampler:
 
     @property
     def recording(self) -> Recording:
-        """All samples so far, in its tables ``memory`` and ``allocations``."""
+        """All samples so far, in the tables ``memory`` and ``allocations``."""
         from dask_diag.capture.build import build_recording, memory_table
         from dask_diag.capture.results_table import allocations_table
 
@@ -313,7 +313,7 @@ class MemorySampler:
         return figure_of_series(self.recording, self._measures, align, **kwargs)
 
     def summary(self) -> Summary:
-        """What was sampled, for a terminal or a notebook."""
+        """Table of the samples, for a terminal or a notebook."""
         from dask_diag.views.summary import summary
 
         return summary(self)
@@ -330,7 +330,7 @@ class MemorySampler:
         self.session.fault(text)
 
     def notices(self) -> list[str]:
-        """What a reader must know besides the numbers."""
+        """Remarks for a reader of the numbers."""
         with self._lock:
             recorders = [series.clusters for series in self._series.values()]
         texts = [text for recorder in recorders for log in recorder.logs for text in log.notices()]

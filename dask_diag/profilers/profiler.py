@@ -66,7 +66,7 @@ class Profiler(TaskDiagnostic):
         self._cluster_results: dict[int, int] = {}
 
     def clear(self) -> None:
-        """Forget what was recorded, except of computations that are running now."""
+        """Forget all records except those of running computations."""
         super().clear()
         self._cluster_results = {}
 
@@ -75,7 +75,7 @@ class Profiler(TaskDiagnostic):
 
     @property
     def results(self) -> list[TaskData]:
-        """A namedtuple for each task that was done, those of clusters after those of this process.
+        """List of a namedtuple for each finished task; those of clusters come last.
 
         It is made when asked for, from the recorded columns.
         """
@@ -97,7 +97,7 @@ class Profiler(TaskDiagnostic):
 
     @property
     def recording(self) -> Recording:
-        """The tasks of all computations so far, those in flight included."""
+        """Tasks of all computations so far, those in flight included."""
         from dask_diag.capture.build import build_recording
         from dask_diag.capture.chunks import progress_tables
         from dask_diag.capture.tasks_table import tasks_tables
@@ -114,7 +114,7 @@ class Profiler(TaskDiagnostic):
 
     @property
     def metrics(self) -> dict[tuple[str, str, str, str], float]:
-        """What tasks did: ``("execute", prefix, activity, unit)`` to a value, as in distributed."""
+        """Values by ``("execute", prefix, activity, unit)``, as in distributed."""
         from dask_diag.analysis.activities import execute_metrics
 
         return execute_metrics(self.recording)
@@ -139,7 +139,7 @@ class Profiler(TaskDiagnostic):
         return WaitRecorder(partial(self._fault, "to record waits"))
 
     def notices(self) -> list[str]:
-        """What a reader must know besides the numbers."""
+        """Remarks for a reader of the numbers."""
         from dask_diag.system.threads import why_not_by_thread
 
         notices = super().notices()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class CpuShare:
-    """The share of the tasks' seconds that they spent on a processor, kept up to date."""
+    """CPU share of tasks, updated from new rows."""
 
     def __init__(self, computation: Computation) -> None:
         self._compute = computation
@@ -39,7 +39,7 @@ class CpuShare:
         self._wall = self._cpu = 0.0
 
     def read(self) -> float | None:
-        """A number from 0 to 1; None while no task has been done."""
+        """CPU share from 0 to 1; None before the first finished task."""
         numbers = memoryview(self._new_rows()).cast("d")
         width = ROW.size // numbers.itemsize
         self._position += len(numbers) // width
@@ -64,7 +64,7 @@ _LEAST_PASSED = 1.0
 
 
 class Bar(NamedTuple):
-    """How far a computation is.
+    """Progress of a computation.
 
     Attributes
     ----------
@@ -83,12 +83,12 @@ class Bar(NamedTuple):
 
     @property
     def part(self) -> float:
-        """How much is done, from 0 to 1."""
+        """Finished part, from 0 to 1."""
         return min(self.done / self.total, 1.0) if self.total else 0.0
 
 
 def bar_line(bar: Bar, width: int, has_ended: bool) -> str:
-    """The line; of what has ended as dask's own progress bar writes it."""
+    """Line of a bar; at the end it is that of dask's own progress bar."""
     drawn = f"[{'#' * int(width * bar.part):<{width}}]"
     percent = f"{int(100 * bar.part)}%"
     if has_ended:
@@ -102,20 +102,20 @@ def bar_line(bar: Bar, width: int, has_ended: bool) -> str:
 
 
 def fitted(line: Callable[[int], str], width: int, columns: int) -> str:
-    """The line with a bar of this width, or of less where a terminal has too few columns for it."""
+    """Line with a bar of this width, or a narrower one where columns are too few."""
     surplus = len(line(width)) - columns + 1
     return line(max(0, width - max(0, surplus)))
 
 
 def _time_left(bar: Bar) -> str:
-    """As long again for each task as for those that are done; nothing while these are too few."""
+    """Estimate from the finished tasks; empty while they are too few."""
     if bar.part < _LEAST_DONE or bar.elapsed < _LEAST_PASSED or bar.done >= bar.total:
         return ""
     return f", about {seconds(bar.elapsed * (bar.total - bar.done) / bar.done)} left"
 
 
 class BarState(NamedTuple):
-    """One computation as a display shows it.
+    """A computation as a display shows it.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class UsersBar:
         self._failures: list[str] = []
 
     def show(self, states: Sequence[BarState]) -> None:
-        """Show computations; each that has ended for the last time."""
+        """Show computations; ended ones for the last time."""
         for state in states:
             if state.bar.elapsed >= self._minimum:
                 with self._lock:
@@ -276,7 +276,7 @@ def _users_bar(
 
 @runtime_checkable
 class Place(Protocol):
-    """Where lines are written, over and over."""
+    """A place where lines are written over and over."""
 
     def is_in_place(self) -> bool:
         """Whether a line can be drawn over."""
@@ -406,7 +406,7 @@ class Lines:
         """Tenths done and time of the last whole line, by computation."""
 
     def show(self, states: Sequence[BarState]) -> None:
-        """Show computations; each that has ended for the last time."""
+        """Show computations; ended ones for the last time."""
         running = [state for state in states if state.ending is None]
         for state in states:
             if state.ending is not None:
@@ -556,7 +556,7 @@ class ProgressBar(TaskDiagnostic):
 
     @property
     def recording(self) -> Recording:
-        """The computations that run now and the one that ended last, with their tasks."""
+        """Running computations and the one that ended last, with their tasks."""
         from dask_diag.capture.build import build_recording
         from dask_diag.capture.tasks_table import tasks_tables
 
@@ -626,7 +626,7 @@ class ProgressBar(TaskDiagnostic):
         self._display.show(states)
 
     def _cluster_states(self, log: ClusterLog, now: float) -> list[BarState]:
-        """States of the computations of a cluster, those that have ended first, each once."""
+        """States of the computations of a cluster, ended ones first and only once."""
         states = []
         with self._cluster_lock:
             for computation in list(log.computations.values()):

@@ -1,4 +1,4 @@
-"""A page about a block, as distributed makes one of its clusters."""
+"""All profilers over one block: written to a file, or to a page."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class ProfilerGroup:
             self._guarded(profiler.__exit__, *args)
 
     def _start_tracing(self) -> None:
-        """Trace allocations, last of all: what is imported before need not be traced."""
+        """Trace allocations, after all imports of the profilers."""
         if self._trace_memory:
             self._guarded(self._start_tracer)
 
@@ -133,7 +133,7 @@ class ProfilerGroup:
         self._faults.append(f"{type(self).__name__} failed to trace allocations: {error}")
 
     def _allocated(self) -> Allocations | None:
-        """The last snapshot of allocations, if they are traced."""
+        """Last snapshot of allocations; None if they are not traced."""
         return None if self._tracer is None else self._tracer.last
 
     async def __aenter__(self) -> Self:
@@ -154,7 +154,7 @@ class ProfilerGroup:
         self._entered.append(profiler)
 
     def _is_left_to_parent(self) -> bool:
-        """Whether the block is left by a process whose parent has entered it, too, and records it.
+        """Whether the parent process has entered the block, too, and records it.
 
         It was forked in the block, or is a worker that runs the main module again as it starts.
         """
@@ -162,12 +162,12 @@ class ProfilerGroup:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What kept it from being complete; also among the notices of `recording`."""
+        """Errors of profilers; also among the notices of `recording`."""
         return tuple(self._faults)
 
     @property
     def recording(self) -> Recording:
-        """What has been measured so far."""
+        """All measurements so far."""
         from dask_diag.capture.build import environment_table
         from dask_diag.capture.results_table import allocations_table
         from dask_diag.model.recording import Recording
@@ -181,7 +181,7 @@ class ProfilerGroup:
         )
 
     def summary(self, *, verbose: bool = False) -> Summary:
-        """A table of what was measured, by function, for a terminal or a notebook.
+        """Table of the measurements, by function, for a terminal or a notebook.
 
         With `verbose` it has remarks on the profilers themselves, too.
         """
@@ -199,7 +199,7 @@ class ProfilerGroup:
             self._environment += calling_code(sys._getframe())
 
     def _guarded(self, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Do it, and note an error to show later: the user's computation comes first."""
+        """Call, and record an error to show later: the user's computation comes first."""
         try:
             work(*args, **kwargs)
         except Exception as error:
@@ -215,7 +215,7 @@ _NOT_STARTED = "dask-diag: the live view could not be started"
 
 
 class LiveViewer:
-    """A viewer, started now; its address is printed on stderr once it listens.
+    """A process that shows a recording; its address is printed once it listens.
 
     It has its own session, so that Ctrl-C in the terminal and the program's end do not end it, and
     reads the file alone: nothing connects it with the program.
@@ -400,7 +400,7 @@ class record(ProfilerGroup):  # noqa: N801
             self._guarded(self._wait_for_viewer)
 
     def _start_tracing(self) -> None:
-        """Not yet: first all that writes is imported."""
+        """Do nothing yet: first the writer is imported."""
 
     def _start_viewer(self) -> None:
 
@@ -460,7 +460,7 @@ class record(ProfilerGroup):  # noqa: N801
             pause = max(_PERIOD - (perf_counter() - start), _SHORTEST_PAUSE)
 
     def _flush(self) -> None:
-        """Write what is new."""
+        """Write new rows."""
         self._writer.append(*self._chunks.take(self._notices_so_far()))
 
     def _flush_last(self) -> None:
@@ -482,7 +482,7 @@ class record(ProfilerGroup):  # noqa: N801
             save(self.recording, self._target, overwrite=True)
 
     def _write(self, work: Callable[[], None]) -> None:
-        """Do it, unless writing failed before; other faults do not keep the file from growing."""
+        """Call, unless writing failed before; other faults do not stop the file from growing."""
         if self._writing_failed:
             return
         try:

@@ -1,4 +1,4 @@
-"""The profiler of what the machine gives: CPU, memory, bytes read and written, over time."""
+"""The profiler of CPU, memory, and bytes read and written, over time."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class ResourceProfiler(Diagnostic):
         return {}
 
     def close(self) -> None:
-        """Stop sampling, whatever it was started for. It may be called at any time."""
+        """Stop sampling at any time."""
         with self._lock:
             self._blocks = 0
             self._sampled_computations.clear()
@@ -164,7 +164,7 @@ class ResourceProfiler(Diagnostic):
             self._between_tasks()
 
     def _between_tasks(self) -> None:
-        """Note memory while no task runs: by how much it grows in the next one is then known."""
+        """Sample memory while no task runs, to know the growth in the next task."""
         if perf_counter() >= self._next_note:
             self._guarded("to sample between tasks", self._note)
 

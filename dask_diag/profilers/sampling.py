@@ -1,4 +1,4 @@
-"""The statistical profiler: in which lines of code time is spent, in tasks and between them."""
+"""The statistical profiler: time by line of code, in tasks and between them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHORTEST = 1e-4
 
 
 def sample_times(interval: str | float | None, cycle: str | float | None) -> tuple[float, float]:
-    """The seconds between two samples, and of a cycle; one that is not given is no shorter.
+    """Seconds between two samples, and of a cycle, which is no shorter by default.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def sample_times(interval: str | float | None, cycle: str | float | None) -> tup
 
 
 def _seconds(name: str, value: str | float | None) -> float:
-    """A time that the user gave, or else what dask's configuration has."""
+    """Seconds of a time given by the user or by dask's configuration."""
     where = name
     if value is None:
         where = f"diag.profile.{name} of dask's configuration"
@@ -137,7 +137,7 @@ class SamplingProfiler(TaskDiagnostic):
 
     @property
     def recording(self) -> Recording:
-        """All samples so far, with the computations in which they were taken."""
+        """All samples so far, with their computations."""
         from dask_diag.capture.build import build_recording
         from dask_diag.capture.stacks_table import stacks_tables
 
@@ -161,7 +161,7 @@ class SamplingProfiler(TaskDiagnostic):
         key: object = None,
         root: str | None = None,
     ) -> Table:
-        """The calls that were sampled, as a tree.
+        """Sampled calls as a tree.
 
         Parameters
         ----------
@@ -258,7 +258,7 @@ class SamplingProfiler(TaskDiagnostic):
         return stacks.tables(self.start_time or now, self.end_time or now)
 
     def clear(self) -> None:
-        """Forget what was recorded, except of computations that are running now."""
+        """Forget all records except those of running computations."""
         with self._lock:
             super().clear()
             if self.session.computations:
@@ -325,7 +325,7 @@ class SamplingProfiler(TaskDiagnostic):
             forget_code()
 
     def notices(self) -> list[str]:
-        """What a reader must know besides the numbers."""
+        """Remarks for a reader of the numbers."""
         notices = super().notices()
         stacks = self.stacks
         if stacks.late:

@@ -1,4 +1,4 @@
-"""What diagnostics have in common that want each task measured: the hot path.
+"""The hooks that measure tasks: the hot path.
 
 What is done here is done for every task: it is counted in instructions (``make bench``).
 """
@@ -32,7 +32,7 @@ _measured: dict[str, float] = {}
 
 
 def seconds_per_task(name: str, rehearse: Callable[[], Callable[[int], object]]) -> float:
-    """The CPU seconds of the hooks of that name for one task.
+    """CPU seconds of the hooks of a name for one task.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def _repeat(work: Callable[[int], object]) -> float:
 def rehearse_tasks(
     measured_key: str, pretask: Hook, posttask: Hook, probe: Probe | None = None
 ) -> Callable[[int], None]:
-    """What hooks of a `TaskDiagnostic` do for each task, sampled by a probe or not."""
+    """Return a function that does the work of a `TaskDiagnostic` for a task."""
     dsk: Graph = {}
     computation = Computation(dsk)
     state = {STATE_KEY: computation, measured_key: computation}
@@ -80,7 +80,7 @@ def rehearse_tasks(
 
 
 def rehearse_results(began: Hook, meet_state: Hook, posttask: Hook) -> Callable[[int], None]:
-    """What hooks of a profiler of results do for each task, and what is found of it later."""
+    """Return a function that does the work of a profiler of results for a task."""
     computation = Computation({})
     computation.requested = frozenset()
     tasks = range(_TASKS)
@@ -105,11 +105,11 @@ def _ignore(error: Exception) -> None:
 
 
 def _no_task(values: object) -> None:
-    """Do nothing: what takes time is around it."""
+    """Do nothing: only the hooks around a task are measured."""
 
 
 class TaskDiagnostic(Diagnostic):
-    """A diagnostic that wants each task measured on the thread that runs it.
+    """A profiler that measures each task on the thread that runs it.
 
     If several are active in one computation, the first measures for all.
 
@@ -125,7 +125,7 @@ class TaskDiagnostic(Diagnostic):
         self.measured_key = f"{STATE_KEY} {id(self)}"
 
     def measure_for(self, other: Diagnostic) -> None:
-        """Measure tasks, or what is between them, for one that is active only while this one is.
+        """Measure for a profiler that is active only while this one is.
 
         It needs no hooks of its own, which dask would call for each task.
         """
@@ -136,7 +136,7 @@ class TaskDiagnostic(Diagnostic):
         self._hooks["tasks"] = seconds_per_task("tasks", rehearsal)
 
     def _calibrate_probe(self, name: str, probe: Probe) -> None:
-        """Measure what a probe adds to each task."""
+        """Measure the cost of a probe for each task."""
         probed = seconds_per_task(name, lambda: rehearsal(probe))
         self._hooks[name] = max(0.0, probed - self._hooks["tasks"])
 
@@ -235,6 +235,6 @@ def _call_each(functions: Iterable[Callable[[], None]]) -> None:
 
 
 def rehearsal(probe: Probe | None = None) -> Callable[[int], None]:
-    """What is done for each task, as a function of a number."""
+    """Return a function of a number that does the work for a task."""
     diagnostic = TaskDiagnostic()
     return rehearse_tasks(diagnostic.measured_key, diagnostic._pretask, diagnostic._posttask, probe)
