@@ -203,7 +203,7 @@ def test_children_that_vanish_do_no_harm():
 
     with ResourceProfiler(dt=0.002) as rprof:
         churn()
-    assert rprof.recording.notices == ()
+    assert not any("failed" in notice for notice in rprof.recording.notices)
     assert (samples(rprof)["cpu"] >= 0).all()
 
 
@@ -277,7 +277,9 @@ def reported_of(start, *samples):
     )
     recording = ResourceProfiler().recording
     table = Table({"time": times, "cpu": cpu, **columns})
-    text = str(summary(replace(recording, start=start, stop=float(times[-1]), resources=table)))
+    # A client that was open before, in this process, would be in the notices.
+    fields = {"start": start, "stop": float(times[-1]), "resources": table, "notices": ()}
+    text = str(summary(replace(recording, **fields)))
     return " ".join(text.split()).partition(" CPU ")[2]
 
 
