@@ -97,8 +97,8 @@ class Diagnostic(Callback):
     def __init__(self) -> None:
         self.session = Session()
         self.clusters = ClusterRecorder(self._fault, self._received)
-        self._joins = True
-        self._sharing: Sequence[Diagnostic] = ()
+        self.followers: list[Diagnostic] = []
+        self._leader: Diagnostic | None = None
         self._results: list[Any] = []
         self._numbers_in_results: set[int] = set()
         self._entered = 0
@@ -188,7 +188,7 @@ class Diagnostic(Callback):
             self.session.clear(perf_counter() if self.is_active else None)
             self._results = []
             self._numbers_in_results = set()
-        if self._joins:
+        if self._leader is None:
             self.clusters.clear()
 
     @property
@@ -247,11 +247,11 @@ class Diagnostic(Callback):
         if hold(self._callback):
             # What they used before is no cost of what is measured from now on.
             take_cpu_of_own_threads()
-        if self._joins:
+        if self._leader is None:
             self._guarded("to join clusters", self._join_clusters)
 
     def _deactivate(self) -> None:
-        if self._joins:
+        if self._leader is None:
             self.leave_clusters()
         release(self._callback)
 
@@ -274,7 +274,7 @@ class Diagnostic(Callback):
                 "this dask lets only the first of several overlapping computations be seen: use a "
                 "version that dask_diag supports to see all"
             )
-        logs = self.clusters.logs if self._joins else ()
+        logs = self.clusters.logs if self._leader is None else ()
         return notices + [text for log in logs for text in log.notices()]
 
     def _guarded(
@@ -373,14 +373,24 @@ class Diagnostic(Callback):
         Where it was interrupted, as by Ctrl-C, it is called again.
         """
 
-    def share_clusters(self, others: Sequence[Diagnostic]) -> None:
-        """Join clusters for other profilers, too, which are active while this one is.
+    def follow(self, leader: Diagnostic, hooks: bool = False) -> None:
+        """Leave clusters, and hooks that are called for each task, to a leader.
 
-        They read what it pulls: all that any of them wants, and each row of it once.
+        The leader is active whenever this profiler is. It pulls each row of a cluster once for all,
+        and does for each task what its followers need, without a call of each.
+
+        Parameters
+        ----------
+        leader : Diagnostic
+        hooks : bool, optional
+            Whether dask still calls the hooks of this profiler for each task.
         """
-        self._sharing = others
-        for other in others:
-            other.clusters, other._joins = self.clusters, False
+        self.clusters = leader.clusters
+        leader.followers.append(self)
+        self._leader = leader
+        if not hooks:
+            # Of each callback dask calls what is not None.
+            self._pretask = self._posttask = None
 
     def _wants(self) -> Wants:
         """Return the measurements to make on clusters."""
@@ -391,8 +401,8 @@ class Diagnostic(Callback):
 
     def _join_clusters(self) -> None:
         wants = self._wants()
-        for other in self._sharing:
-            wants.update(other._wants())
+        for follower in self.followers:
+            wants.update(follower._wants())
         self.clusters.start(wants)
 
     def leave_clusters(self) -> None:

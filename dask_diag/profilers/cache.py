@@ -329,7 +329,7 @@ class CacheProfiler(Diagnostic):
 
     def _began(self, computation: Computation) -> None:
         sizes = array("d")
-        if self._posttask is None:  # Another one measures for it: see `measure_for`.
+        if self._posttask is None:  # Its leader measures for it.
             result_sizes = computation.result_sizes = computation.result_sizes or ResultSizes()
             self._measured_by_others[computation.number] = result_sizes
             sizes = result_sizes.of_rows

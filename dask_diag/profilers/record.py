@@ -73,13 +73,11 @@ class ProfilerGroup:
         self.cache = CacheProfiler(ResultSizes() if metric is None else metric, metric_name, unit)
         self.resources = ResourceProfiler(interval)
         self.stacks = SamplingProfiler()
-        self.tasks.share_clusters([self.cache, self.resources, self.stacks])
-        self.tasks.measure_for(self.stacks)
-        self.tasks.measure_for(self.resources)
-        if metric is None:
-            # Where a result was made it is in the processor's cache; and to measure it elsewhere
-            # would keep the scheduler from its work.
-            self.tasks.measure_for(self.cache)
+        self.resources.follow(self.tasks)
+        self.stacks.follow(self.tasks)
+        # Bytes are measured where a result was made: it is in the processor's cache there, and the
+        # scheduler is not kept from its work. A metric of the user's is called by the scheduler.
+        self.cache.follow(self.tasks, hooks=metric is not None)
         self.profilers: tuple[Diagnostic, ...] = (
             self.tasks,
             self.cache,

@@ -149,7 +149,7 @@ class ResourceProfiler(Diagnostic):
     def _began(self, computation: Computation) -> None:
         self._sampled_computations.add(computation.number)
         self._start_sampling()
-        if self._posttask is None:  # Another one calls it: see `measure_for`.
+        if self._posttask is None:  # Its leader calls it.
             computation.between_tasks = (*computation.between_tasks, self._between_tasks)
 
     def _ended(self, computation: Computation, failed: bool) -> None:

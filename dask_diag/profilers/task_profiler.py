@@ -124,14 +124,6 @@ class TaskDiagnostic(Diagnostic):
         super().__init__()
         self.measured_key = f"{STATE_KEY} {id(self)}"
 
-    def measure_for(self, other: Diagnostic) -> None:
-        """Measure for a profiler that is active only while this one is.
-
-        It needs no hooks of its own, which dask would call for each task.
-        """
-        # Of each callback dask calls what is not None.
-        other._pretask = other._posttask = None
-
     def _calibrate(self) -> None:
         self._hooks["tasks"] = seconds_per_task("tasks", rehearsal)
 
