@@ -16,9 +16,8 @@ from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray, Valu
 from dask_diag.formatting import counted
 from dask_diag.model.codes import STATES
 from dask_diag.model.measurements import Measurements
-from dask_diag.model.schema import REFERENCES
 from dask_diag.model.table import NO_ROWS, Table, stack
-from dask_diag.model.tables import TABLES
+from dask_diag.model.tables import REFERENCES, TABLES
 
 Mask = BoolArray
 Repeats = dict[str, set[int]]

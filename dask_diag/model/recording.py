@@ -18,7 +18,7 @@ class Recording(Measurements):
     be known is NaN.
 
     Each table is empty if nothing that was recorded fills it. Their columns, with units and
-    meanings, are in ``dask_diag.schema`` and on the documentation's page of columns.
+    meanings, are in ``dask_diag/model/tables.py`` and on the documentation's page of columns.
 
     Attributes
     ----------

@@ -37,7 +37,6 @@ class Table:
     __slots__ = ("_columns",)
 
     def __init__(self, columns: Mapping[str, Values]) -> None:
-        self._check(columns)
         if len(set(map(len, columns.values()))) > 1:
             lengths = {name: len(column) for name, column in columns.items()}
             raise DiagnosticError(f"expected columns of one length, found {lengths}")
@@ -45,9 +44,6 @@ class Table:
             name: read_only(column) if isinstance(column, np.ndarray) else column
             for name, column in columns.items()
         }
-
-    def _check(self, columns: Mapping[str, Values]) -> None:
-        """Refuse what is no such table; any columns make a plain one."""
 
     @property
     def columns(self) -> tuple[str, ...]:
