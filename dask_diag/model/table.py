@@ -64,6 +64,10 @@ class Table:
         """The rows that a slice, a mask or positions select."""
         return type(self)({name: column[selection] for name, column in self._columns.items()})
 
+    def replacing(self, columns: Mapping[str, Values]) -> Self:
+        """The table with other values in some of its columns."""
+        return type(self)(self._columns | dict(columns))
+
     def to_dicts(self) -> list[dict[str, Any]]:
         """A plain dict for every row."""
         names = self.columns

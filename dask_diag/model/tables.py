@@ -38,7 +38,7 @@ class Column(Generic[ColumnValues]):
     is_time : bool
         Whether its values are times, in seconds of a clock that started at any time.
     refers_to : str
-        The table of which its values are rows; empty if they are not. A value of -1 is no row.
+        The table of which its values are rows (-1 is none) or whose workers it names; or empty.
     """
 
     def __init__(
@@ -115,6 +115,11 @@ def row_of(table: str, meaning: str) -> Column[IntArray]:
 def category(meaning: str) -> Column[Categorical]:
     """A column of texts, few of which are distinct."""
     return Column("category", "", meaning)
+
+
+def worker_name(meaning: str) -> Column[Categorical]:
+    """A column of names of workers, as the table `workers` has them."""
+    return Column("category", "", meaning, refers_to="workers")
 
 
 def text(meaning: str) -> Column[PrefixStrings]:
@@ -300,7 +305,7 @@ class Tasks(RecordingTable):
     thread_noncpu = duration("The rest of the time between the two.")
     submitted = time("When the scheduler submitted it.")
     collected = time("When the scheduler collected its result; NaN if it did not.")
-    worker = category("The thread or process that ran it: `thread-0`, `process-3`, `caller`.")
+    worker = worker_name("The thread or process that ran it: `thread-0`, `process-3`, `caller`.")
     pid = category("The process that ran it; 0 if not known.")
     thread = category("The ident of the thread that ran it; 0 if not known.")
     computation = category("The computation it belongs to.")
@@ -376,7 +381,7 @@ class Processes(RecordingTable):
     memory = number("bytes", "Its resident memory.")
     cpu = number("%", "CPU since the sample before, of one core; NaN between samples.")
     host = category("The host it runs on, as in `tasks`.")
-    worker = category(
+    worker = worker_name(
         "What it is of a cluster: `client`, `scheduler`, a worker as in `workers`, or several."
     )
 
@@ -443,8 +448,8 @@ class Transfers(RecordingTable):
     start = time("When it started.")
     stop = time("When it stopped.")
     bytes = number("bytes", "Size of what was pickled or sent.")
-    source = category("The worker of a cluster that it was sent from; else empty.")
-    destination = category("The worker that it was sent to; else empty.")
+    source = worker_name("The worker of a cluster that it was sent from; else empty.")
+    destination = worker_name("The worker that it was sent to; else empty.")
 
 
 class Waits(RecordingTable):
@@ -480,7 +485,7 @@ class Workers(RecordingTable):
     computation = category("The computation; of a worker of a cluster, the cluster.")
     pid = category("The process; 0 if not known.")
     joined = time("When it could first run tasks: before its computation or in it.")
-    worker = category("Its name, with which `tasks.worker` starts; empty elsewhere.")
+    worker = worker_name("Its name, with which `tasks.worker` starts; empty elsewhere.")
     address = category("Its address; empty if it is no worker of a cluster.")
     host = category("The host it runs on.")
     threads = integer("How many tasks it can run at once.")
@@ -499,7 +504,7 @@ class OtherTasks(RecordingTable):
 
     __slots__ = ()
     computation = category("The cluster.")
-    worker = category("The worker, as in `workers`.")
+    worker = worker_name("The worker, as in `workers`.")
     start = time("When it started.")
     stop = time("When it stopped or seceded.")
 
@@ -509,7 +514,7 @@ class WorkerEvents(RecordingTable):
 
     __slots__ = ()
     computation = category("The cluster.")
-    worker = category("The worker, as in `workers`.")
+    worker = worker_name("The worker, as in `workers`.")
     event = category("`paused`, `disk-write` or `disk-read`.")
     start = time("When it started.")
     stop = time("When it stopped; of a pause that lasted, when recording stopped.")
@@ -566,7 +571,7 @@ class Samples(RecordingTable):
     root = category("What the time belongs to, such as `tasks` or `scheduler`.")
     function = category("The function of the tasks that were sampled; empty outside tasks.")
     key = category("The task's key, of tasks longer than a quarter of a cycle; else empty.")
-    worker = category("The worker of a cluster that ran the tasks; empty elsewhere.")
+    worker = worker_name("The worker of a cluster that ran the tasks; empty elsewhere.")
     node = row_of("call_tree", "Row of the innermost call in `call_tree`; -1 for time not sampled.")
     seconds = duration("Self time: the seconds that the samples represent.")
     cpu_seconds = duration("How many of these were CPU seconds.")

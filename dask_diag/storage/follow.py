@@ -19,10 +19,9 @@ from typing import NamedTuple
 from dask_diag.errors import RecordingFileError
 from dask_diag.files import as_path
 from dask_diag.storage import container
-from dask_diag.storage.chunks import Chunk, Columns, decode_chunk
-from dask_diag.storage.codec import Preceding
-from dask_diag.storage.container import CHUNK, PROVISIONAL, Entry
-from dask_diag.storage.read import check_first_entry, open_without_blocking
+from dask_diag.storage.chunks import Chunk, Columns
+from dask_diag.storage.container import Entry
+from dask_diag.storage.read import ChunkScan, check_first_entry, open_without_blocking
 from dask_diag.storage.write import is_locked_by_any
 
 
@@ -59,8 +58,7 @@ def is_intact(file: int, entries: Sequence[Entry]) -> bool:
     """Whether these entries are there as they were read."""
     for entry in entries:
         data = memoryview(read(file, entry.start, entry.stop - entry.start))
-        entry_read = next(container.read_entries(data), None)
-        if entry_read is None or entry_read[0]._replace(start=entry.start) != entry:
+        if next((found for found, _ in container.read_entries(data, entry.start)), None) != entry:
             return False
     return True
 
@@ -245,12 +243,7 @@ class Follower:
     def _forget(self) -> None:
         """Begin with the file's first byte again."""
         self._head = b""
-        self._entries: list[Entry] = []
-        self._end = 0
-        self._preceding = Preceding()
-        self._provisional: Chunk | None = None
-        self._decoded_before: tuple[bytes, Chunk] | None = None
-        self._last_entry: Entry | None = None
+        self._scan: ChunkScan | None = None
         self._state = FollowState.WAITING
         self._behind = True
         self._is_settled = False
@@ -309,7 +302,7 @@ class Follower:
         else:
             self._is_settled = not self._behind
         is_fresh = self._check_head(file)
-        chunks = self._read_chunks(file, now) if self._head else []
+        chunks = self._read_chunks(file, self._scan, now) if self._scan else []
         if self._head and self._read_head(file) != self._head:
             # Another recording took its place while it was read: the next poll has that one.
             self._forget()
@@ -328,7 +321,7 @@ class Follower:
             self._has_grown = True
             self._lock.note_growth(self._head)
         was_over = self._state not in (FollowState.WAITING, FollowState.GROWING)
-        if was_over or new.size < self._end:
+        if was_over or (self._scan and new.size < self._scan.end):
             # Nobody appends to it: what was read may have changed, too.
             self._forget()
         self._status, self._changed, self._behind = new, now, True
@@ -356,8 +349,7 @@ class Follower:
             self._behind = False
             return False
         self._head = head
-        self._entries = [entry]
-        self._end = entry.stop
+        self._scan = ChunkScan(entry, self._columns, self._provisional_columns)
         self._state = FollowState.GROWING
         return True
 
@@ -370,72 +362,40 @@ class Follower:
         first = next(container.read_entries(memoryview(head)), None)
         return head[: first[0].stop + container.CHUNK_HEADER_SIZE] if first else head
 
-    def _read_chunks(self, file: int, now: float) -> list[Chunk]:
-        """The next chunks, and what is provisional after the last."""
-        chunks: list[Chunk] = []
-        header = read(file, self._end, container.LONGEST_HEADER)
-        available = self._size - self._end
+    def _read_chunks(self, file: int, scan: ChunkScan, now: float) -> list[Chunk]:
+        """Read the next chunks, and what is provisional after the last."""
+        header = read(file, scan.end, container.LONGEST_HEADER)
+        available = self._size - scan.end
         size = self._next.size_to_read(header, available, _MOST_AT_ONCE)
-        data = memoryview(read(file, self._end, size))
-        entries = list(container.read_entries(data))
-        self._provisional, self._last_entry = None, None
-        start = self._end
-        self._behind = bool(entries) and len(data) == size
-        for entry, payload in entries:
-            chunk = self._decoded(entry, payload)
-            if chunk is None:
-                self._behind = False
-                break
-            if entry.name.startswith(PROVISIONAL):
-                self._provisional = chunk
-                self._last_entry = entry._replace(start=start + entry.start)
-                # Nothing lasting follows: the next chunk takes its place.
-                self._behind = False
-                break
-            chunks.append(chunk)
-            self._entries.append(entry._replace(start=start + entry.start))
-            self._end = self._entries[-1].stop
-        self._next.note(bool(chunks or self._provisional), header, available, now)
+        data = read(file, scan.end, size)
+        chunks = scan.read(memoryview(data))
+        has_read = bool(chunks or scan.provisional)
+        self._behind = bool(chunks) and scan.provisional is None and len(data) == size
+        self._next.note(has_read, header, available, now)
         return chunks
 
     @property
     def _size(self) -> int:
         return 0 if self._status is None else self._status.size
 
-    def _decoded(self, entry: Entry, payload: memoryview) -> Chunk | None:
-        """The chunk, if it is the next one or what is provisional after the last."""
-        number = len(self._entries) - 1
-        if entry.name not in (f"{CHUNK}{number:08}", f"{PROVISIONAL}{number - 1:08}"):
-            return None
-        try:
-            if entry.name.startswith(PROVISIONAL):
-                return self._provisional_of(payload)
-            return decode_chunk(payload, self._preceding, self._columns)
-        except Exception:
-            # As when loading: another program wrote it, and what it means is not clear.
-            return None
-
-    def _provisional_of(self, payload: memoryview) -> Chunk:
-        """The same as before if its bytes are: most that is read once more has not changed."""
-        if self._decoded_before is None or payload != self._decoded_before[0]:
-            chunk = decode_chunk(payload, columns=self._provisional_columns)
-            self._decoded_before = bytes(payload), chunk
-        return self._decoded_before[1]
+    @property
+    def _provisional(self) -> Chunk | None:
+        return None if self._scan is None else self._scan.provisional
 
     def _state_of(self, file: int, now: float) -> str:
-        """What the file is, if it has not changed since it was read."""
-        end = self._end if self._last_entry is None else self._last_entry.stop
+        """The state of the file, if it has not changed since it was read."""
         if self._behind or FileStatus.of(os.fstat(file)) != self._status:
             return self._state
         size = self._size
-        if self._head and ends_with_directory_of(file, self._all_entries(), end):
-            if self._has_grown and not is_intact(file, self._all_entries()):
-                # A part of it has changed behind the reader: it is read again, up to there.
-                self._forget()
-            else:
-                self._state = FollowState.COMPLETE
-            return self._state
-        if self._head:
+        if self._scan is not None:
+            entries = self._scan.entries
+            if ends_with_directory_of(file, entries, entries[-1].stop):
+                if self._has_grown and not is_intact(file, entries):
+                    # A part of it has changed behind the reader: it is read again, up to there.
+                    self._forget()
+                else:
+                    self._state = FollowState.COMPLETE
+                return self._state
             self._look_for_writer(file)
         is_quiet = now - self._changed >= QUIET
         is_closed = bool(self._head) and was_closed(file, size)
@@ -456,7 +416,3 @@ class Follower:
         if FileStatus.of(os.fstat(file)) != self._status:
             # Who wrote may have been done before the kernel was asked: it says nothing of them.
             self._lock.forget()
-
-    def _all_entries(self) -> list[Entry]:
-        """The entries of a file that was closed, or of one that a killed process left."""
-        return self._entries if self._last_entry is None else [*self._entries, self._last_entry]

@@ -14,7 +14,7 @@ from dask_diag.errors import RecordingFileError
 from dask_diag.files import already_there, atomic_file, check_target, os_errors_as
 from dask_diag.storage import container
 from dask_diag.storage.chunks import encode_chunk
-from dask_diag.storage.codec import NotStorableError, Preceding
+from dask_diag.storage.codec import NotStorableError, EarlierChunks
 from dask_diag.storage.container import ABOUT, CHUNK, PROVISIONAL, Entry
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ class Writer:
         self._path = check_target(path, overwrite, RecordingFileError)
         self._shown_as = Path(os.fsdecode(shown_as or self._path))
         self._level = level
-        self._preceding = Preceding()
+        self._earlier = EarlierChunks()
         self._entries: list[Entry] = []
         self._end = 0
         with os_errors_as("write", self._shown_as, RecordingFileError):
@@ -299,7 +299,7 @@ class Writer:
             raise RecordingFileError(f"cannot write {self._shown_as}: it has been closed")
         number = len(self._entries) - 1
         with self._closed_on_error():
-            payload = encode_chunk(chunk, self._level, self._preceding)
+            payload = encode_chunk(chunk, self._level, self._earlier)
             new = [(f"{CHUNK}{number:08}", payload)]
             if provisional is not None:
                 content = encode_chunk(provisional, self._level)
@@ -311,6 +311,8 @@ class Writer:
         if self._file is None:
             return
         with self._closed_on_error():
+            # First: provisional rows after a part of the directory would seem to be damage.
+            os.ftruncate(self._file, self._end)
             self._write(container.directory(self._entries, self._end))
             os.fsync(self._file)
             file, self._file = self._file, None
