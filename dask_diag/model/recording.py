@@ -1,4 +1,4 @@
-"""A recording: what was measured, in frozen columns, without user data; or several as one.
+"""Recordings: measurements in frozen columns, without user data; and several recordings as one.
 
 Recordings are combined in two steps. First their clocks and names are made the same: of workers,
 and of blocks whose memory was sampled. Then of each table those rows are left out that an earlier
@@ -54,7 +54,7 @@ STATES = tuple(codes.STATES)
 
 @dataclass(frozen=True, repr=False)
 class Recording:
-    """What was measured in one block, or by one profiler since it was cleared.
+    """Measurements of one block, or of one profiler since it was cleared.
 
     Times are seconds of ``time.perf_counter()``; add `epoch` for seconds since 1970. What could not
     be known is NaN.
@@ -189,7 +189,7 @@ class Recording:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has all that was measured: its `state` is ``complete``."""
+        """Whether the recording has all measurements: its `state` is ``complete``."""
         return self.state == STATES[0]
 
     def __repr__(self) -> str:
@@ -209,7 +209,7 @@ class Recording:
         )
 
     def tables(self) -> dict[str, RecordingTable]:
-        """All tables by their names."""
+        """The tables by their names."""
         return {name: getattr(self, name) for name in TABLES}
 
 
@@ -324,7 +324,7 @@ def _in_order(table: RecordingTable) -> RecordingTable:
 
 
 def worst_state(states: Iterable[str]) -> str:
-    """The state that is furthest from complete."""
+    """The worst of several states."""
     return max(states, key=STATES.index)
 
 
@@ -389,8 +389,8 @@ def _on_one_clock(parts: Sequence[Recording]) -> tuple[list[Recording], list[str
 
 def _clock_offset(first: Recording, part: Recording) -> float:
     """Seconds to add to the times of a part; 0 if it has the same clock, or none is known."""
-    # A time of day less a time of the clock is an epoch, so two epochs differ by what one clock is
-    # ahead of the other.
+    # An epoch is the time of day minus the time of the clock: two epochs differ by as much as
+    # their clocks.
     offset = part.epoch - first.epoch
     is_known = bool(first.epoch and part.epoch)
     is_same_run = bool(_runs_of(part)) and _runs_of(part) == _runs_of(first)
@@ -509,7 +509,7 @@ def _stacks_once(parts: Sequence[Recording], repeats: _Repeats) -> _Masks:
 
 
 _PAUSE = 2.0
-"""Between samples that are so many times the usual interval apart nothing was sampled."""
+"""Times the usual interval between samples, from which on sampling had paused."""
 
 
 def _resources_once(parts: Sequence[Recording]) -> tuple[_Masks, _Masks]:
@@ -544,18 +544,18 @@ def _resources_once(parts: Sequence[Recording]) -> tuple[_Masks, _Masks]:
 
 
 def _starts_of_samples(times: FloatArray, read: FloatArray) -> FloatArray:
-    """When the time starts that each sample represents: at the one before, or after a pause."""
+    """Starts of the time that each sample represents: the sample before, or the end of a pause."""
     before = np.append(-inf, times[:-1])[: len(times)]
     lasted = times - before
-    # Before the first one there was a pause, whatever is usual.
+    # Before the first sample there was a pause.
     usual = np.median(lasted[1:]) if len(times) > 1 else 0.0
-    # Whenever sampling begins, the processes are read at once.
+    # Processes are read at once when sampling begins.
     resumed = np.append(read, inf)[np.searchsorted(read, before, "right")]
     return np.where(lasted > _PAUSE * usual, np.minimum(resumed, times), before)
 
 
 def _copied(name: str, parts: Sequence[Recording], index: int) -> BoolArray:
-    """A mask of the rows that an earlier part has, too."""
+    """A mask of the rows that are copies of rows of an earlier part."""
     table = parts[index].tables()[name]
     copied = np.zeros(len(table), bool)
     earlier = stack([part.tables()[name] for part in parts[:index]] or [table.rows(slice(0))])
@@ -595,11 +595,11 @@ class _Worker:
     Attributes
     ----------
     left : float
-        NaN as long as no part knows when it left.
+        NaN as long as no part knows when the worker left.
     until : float
-        When it was seen last.
+        When a part had the worker last.
     rows : dict of int to int
-        Its row in the table of each part that knows it, by the part's index.
+        The row of the worker in the table of each part, by the index of the part.
     """
 
     def __init__(self, cluster: str, name: str) -> None:
@@ -609,7 +609,7 @@ class _Worker:
         self._ranks: dict[int, tuple[bool, bool, float]] = {}
 
     def add(self, index: int, row: int, facts: Mapping[str, float], stop: float) -> None:
-        """Add what another part knows."""
+        """Add the row of another part."""
         self.rows[index] = row
         self.joined = min(self.joined, facts["joined"])
         has_left = not isnan(facts["left"])
@@ -619,12 +619,12 @@ class _Worker:
         self._ranks[index] = (has_left, facts["pid"] != 0, stop)
 
     def was_present(self, joined: float, until: float) -> bool:
-        """Whether it was present in [joined, until)."""
+        """Whether the worker was present in [joined, until)."""
         return joined < self.until and self.joined < until
 
     @property
     def best(self) -> int:
-        """The index of the part that knows most of it."""
+        """The index of the part that knows most about the worker."""
         return max(self._ranks, key=lambda index: (self._ranks[index], index))
 
 
@@ -703,9 +703,10 @@ def _renamed_label(label: str, names: Mapping[str, str]) -> str:
 
 
 def _cluster_rows_once(parts: Sequence[Recording], name: str) -> _Masks:
-    """Masks of what happened on workers, without what an earlier part has.
+    """Masks of events on workers of clusters, without those that an earlier part has.
 
-    A part has what ended while it was recorded. What went on at its end may be longer in another.
+    A part has events that ended while it was recorded. An event that went on at its end may be
+    longer in another part.
     """
     masks: _Masks = []
     longest: dict[tuple[object, ...], tuple[float, int, int]] = {}
@@ -734,7 +735,7 @@ def _cluster_rows_once(parts: Sequence[Recording], name: str) -> _Masks:
 
 
 def _notices_on_programs(parts: Sequence[Recording]) -> Iterator[str]:
-    """Say that programs were recorded on one cluster, each of which saw the others' tasks."""
+    """A notice if programs were recorded on one cluster, as each saw the tasks of the others."""
     if any(
         not _share_a_run(one, two)
         and one.start < two.stop
@@ -752,10 +753,7 @@ def _notices_on_programs(parts: Sequence[Recording]) -> Iterator[str]:
 
 
 def _transfers_once(transfers: RecordingTable) -> RecordingTable:
-    """The transfers, of which each that no task made is there once, though several parts have it.
-
-    A transfer that a task of another part made has that task.
-    """
+    """Drop transfers without a task that another part has, with its task or without."""
     made = transfers["task"] >= 0
     if made.all():
         return transfers
@@ -770,12 +768,12 @@ def _transfers_once(transfers: RecordingTable) -> RecordingTable:
 
 
 def expect_recording(value: object) -> None:
-    """Say what to do where something else is given.
+    """Raise an error with advice if a value is no recording.
 
     Raises
     ------
     DiagnosticError
-        If it is no `Recording`.
+        If the value is no `Recording`.
     """
     if not isinstance(value, Recording):
         raise DiagnosticError(

@@ -1,4 +1,4 @@
-"""A table of columns, of which a Recording and every analysis are made."""
+"""Tables of columns, for recordings and analyses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Table")
 
 Several = slice | BoolArray | IntArray
-"""What selects several rows: a slice, a mask or indices."""
+"""A selection of rows: a slice, a mask or indices."""
 
 ROWS_SHOWN = 10
 ROWS_PRINTED = 40
@@ -114,7 +114,7 @@ class Table:
 
 
 def _cell(value: object) -> str:
-    """One line of at most 60 characters, in which nothing can move a terminal's cursor."""
+    """One line of at most 60 characters that do not move the cursor of a terminal."""
     text = f"{value:.6g}" if isinstance(value, float) else str(value)[:60]
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)[:60]
 
@@ -129,7 +129,7 @@ NO_ROWS = Table({})
 
 
 def stack(tables: Sequence[T]) -> T:
-    """One table of several that have the same columns; plain empty ones may have any."""
+    """One table of several with the same columns; empty plain tables may have any."""
     filled = [table for table in tables if len(table)]
     if len(filled) < 2:
         return (filled or [table for table in tables if table.columns] or list(tables))[0]
