@@ -515,31 +515,28 @@ _PAUSE = 2.0
 def _resources_once(parts: Sequence[Recording]) -> tuple[_Masks, _Masks]:
     """Masks of the samples of resources and of processes.
 
-    Left out are samples of time that an earlier part of the same run sampled, and copies of
-    samples, as a forked child has of its parent. Memory of a process goes with the sample in whose
-    time it was read; after the last sample, with that one.
+    Samples of time that an earlier part of the same run sampled are left out. Memory of a process
+    goes with the sample in whose time it was read; after the last sample, with that one.
     """
     of_samples: _Masks = []
     of_processes: _Masks = []
     sampled: list[tuple[FloatArray, FloatArray]] = []
-    for index, part in enumerate(parts):
+    for part in parts:
         times, read = np.sort(part.resources.time), part.processes.time
         starts = _starts_of_samples(times, np.sort(read))
         middle = (starts + times) / 2
-        repeated = np.zeros(len(times), bool)
-        for other, (others_starts, others_stops) in zip(parts, sampled, strict=False):
+        repeated, read_before = np.zeros(len(times), bool), np.zeros(len(read), bool)
+        for other, (other_starts, other_stops) in zip(parts, sampled, strict=False):
             if _share_a_run(part, other):
-                next_stop = np.searchsorted(others_stops, middle)
-                repeated |= np.append(others_starts, inf)[next_stop] <= middle
+                next_stop = np.searchsorted(other_stops, middle)
+                repeated |= np.append(other_starts, inf)[next_stop] <= middle
+                read_before |= np.isin(read, other.processes.time)
         sampled.append((starts[~repeated], times[~repeated]))
-        rows = np.searchsorted(times, part.resources.time)
-        kept = ~repeated[rows] & ~_copied("resources", parts, index)
-        kept_processes = ~_copied("processes", parts, index)
+        of_samples.append(~repeated[np.searchsorted(times, part.resources.time)])
         if len(times):
             sample = np.minimum(np.searchsorted(times, read), len(times) - 1)
-            kept_processes &= ~repeated[sample]
-        of_samples.append(kept)
-        of_processes.append(kept_processes)
+            read_before |= repeated[sample]
+        of_processes.append(~read_before)
     return of_samples, of_processes
 
 
@@ -552,18 +549,6 @@ def _starts_of_samples(times: FloatArray, read: FloatArray) -> FloatArray:
     # Processes are read at once when sampling begins.
     resumed = np.append(read, inf)[np.searchsorted(read, before, "right")]
     return np.where(lasted > _PAUSE * usual, np.minimum(resumed, times), before)
-
-
-def _copied(name: str, parts: Sequence[Recording], index: int) -> BoolArray:
-    """A mask of the rows that are copies of rows of an earlier part."""
-    table = parts[index].tables()[name]
-    copied = np.zeros(len(table), bool)
-    earlier = stack([part.tables()[name] for part in parts[:index]] or [table.rows(slice(0))])
-    if np.isin(table["time"], earlier["time"]).any():
-        rows = {*zip(earlier["time"].tolist(), earlier["memory"].tolist(), strict=True)}
-        own = zip(table["time"].tolist(), table["memory"].tolist(), strict=True)
-        copied[:] = [row in rows for row in own]
-    return copied
 
 
 def _notices_on_resources(parts: Sequence[Recording], masks: Mapping[str, _Masks]) -> Iterator[str]:
