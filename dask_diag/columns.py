@@ -21,8 +21,6 @@ Rows = int | slice | IntArray | BoolArray
 
 _SHOWN = 3
 _LONGEST = 40
-_BLOCK = 1024
-"""Rows between stored offsets of texts: a trade of memory for the time to read one text."""
 
 
 def read_only(array: Array) -> Array:
@@ -96,7 +94,7 @@ class PrefixStrings:
     A text is a head, of few distinct ones, and a tail; the tails are one string.
     """
 
-    __slots__ = ("_lengths", "_offsets", "_tails", "heads")
+    __slots__ = ("_lengths", "_tails", "heads")
 
     def __init__(self, heads: Categorical, tails: Sequence[str]) -> None:
         encoded = [tail.encode("utf-8", "surrogatepass") for tail in tails]
@@ -113,7 +111,6 @@ class PrefixStrings:
         self.heads = heads
         self._lengths = read_only(smallest_integers(lengths, int(np.max(lengths, initial=0))))
         self._tails = tails
-        self._offsets: list[int] | None = None
 
     @property
     def encoded(self) -> tuple[Array, bytes]:
@@ -147,17 +144,9 @@ class PrefixStrings:
         if not -count <= row < count:
             raise IndexError(f"row {row} is out of range: there are {count:,} rows")
         row %= count
-        block = row - row % _BLOCK
-        start = self._offset_of(block) + int(self._lengths[block:row].sum(dtype=np.int64))
+        start = int(self._lengths[:row].sum(dtype=np.int64))
         tail = self._tails[start : start + int(self._lengths[row])]
         return str(self.heads[row]) + tail.decode("utf-8", "surrogatepass")
-
-    def _offset_of(self, block: int) -> int:
-        """The position in the tails of the first row of a block."""
-        if self._offsets is None:
-            lengths = np.add.reduceat(self._lengths, range(0, len(self), _BLOCK), dtype=np.int64)
-            self._offsets = [0, *np.cumsum(lengths).tolist()]
-        return self._offsets[block // _BLOCK]
 
     def __repr__(self) -> str:
         return _described(self)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+from dask.utils import parse_bytes
 
 from dask_diag.analysis.findings.rules import CODES, findings
 from dask_diag.analysis.memory import memory_of_all
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 _INTERVAL = 0.05
 """Seconds between samples of memory: tests are short."""
 _LONGEST_NAME = 120
-_UNITS = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
-_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
 @dataclass(frozen=True)
@@ -99,10 +98,9 @@ def _wall(value: object) -> float:
 def _memory(value: object) -> float:
     number: object = value
     if isinstance(value, str):
-        match = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([a-z]*)\s*", value.lower())
         try:
-            number = float(match[1]) * _UNITS[match[2]] if match else None
-        except (ValueError, KeyError):
+            number = parse_bytes(value)
+        except ValueError:
             number = None
     if not isinstance(number, (int, float)) or isinstance(number, bool) or not 0 < number < inf:
         _refuse(f"max_memory: expected bytes, or text such as '2 GB' or '500 MiB', found {value!r}")

@@ -180,18 +180,19 @@ class Race:
     def start(self) -> Trial:
         """Record the baseline, in its first run."""
         self._progress(f"{self.baseline.setting.name}: recording")
-        trial = self._runner.record(self.baseline.setting, self._deadline - self._clock())
-        self.baseline.recorded = trial
-        return trial
+        first = self._runner.record(self.baseline.setting, self._deadline - self._clock())
+        self.baseline.recorded = first
+        return first
 
     def run(self, settings: Sequence[Setting]) -> None:
-        """Try settings until each is decided."""
+        """Try settings until each is decided; the baseline has been recorded."""
         added = [Contestant(setting) for setting in settings]
         self.contestants += added
         for contestant in added:
-            if not self._has_time_for(self.baseline.recorded):
+            first = self.baseline.recorded
+            if first is None or not self._has_time_for(first):
                 return
-            self._record(contestant)
+            self._record(contestant, first)
         last = self._round + LOOKS[-1]
         while self._round < last and any(contestant.is_running for contestant in added):
             if not self._run_round([contestant for contestant in added if contestant.is_running]):
@@ -204,22 +205,29 @@ class Race:
         walls = {contestant.setting.identity: contestant.walls for contestant in self.contestants}
         return gains(self.baseline.walls, walls)
 
-    def _record(self, contestant: Contestant) -> None:
-        """Record a setting, in its first run; drop it if it fails, is not applied or is slow."""
-        self._progress(f"{contestant.setting.name}: recording")
-        trial = self._runner.record(contestant.setting, self._timeout())
-        contestant.recorded = trial
-        first = self.baseline.recorded
+    def _attempt(
+        self, contestant: Contestant, run: Callable[[Setting, float], Trial], what: str
+    ) -> Trial | None:
+        """Run a setting, and drop it if it fails; None if time was up before the run ended."""
+        self._progress(f"{contestant.setting.name}: {what}")
+        trial = run(contestant.setting, self._timeout())
         if trial.timed_out and self._clock() >= self._deadline:
             self.is_out_of_time = True
-        elif trial.failed:
+            return None
+        if trial.failed:
             contestant.dropped = _why_failed(trial)
-        elif why := _not_applied(contestant.setting, trial):
-            contestant.dropped = why
-        elif first is not None and trial.wall > _HOPELESS * first.wall:
-            contestant.dropped = (
-                f"slower ({amount(trial.wall / first.wall)} times, one recorded run)"
-            )
+        return trial
+
+    def _record(self, contestant: Contestant, first: Trial) -> None:
+        """Record a setting, in its first run; drop it if it is not applied, or slow."""
+        trial = self._attempt(contestant, self._runner.record, "recording")
+        contestant.recorded = trial
+        if trial is None or trial.failed:
+            return
+        contestant.dropped = _not_applied(contestant.setting, trial)
+        if not contestant.dropped and trial.wall > _HOPELESS * first.wall:
+            times = amount(trial.wall / first.wall)
+            contestant.dropped = f"slower ({times} times, one recorded run)"
 
     def _run_round(self, contestants: list[Contestant]) -> bool:
         """Run the baseline and each setting once; return False if time is up.
@@ -232,15 +240,11 @@ class Race:
             previous = next(reversed(contestant.trials.values()), contestant.recorded)
             if not self._has_time_for(previous):
                 return False
-            runs = len(contestant.trials) + 1
-            self._progress(f"{contestant.setting.name}: run {runs}")
-            trial = self._runner.run(contestant.setting, self._timeout())
-            if trial.timed_out and self._clock() >= self._deadline:
-                self.is_out_of_time = True
+            what = f"run {len(contestant.trials) + 1}"
+            trial = self._attempt(contestant, self._runner.run, what)
+            if trial is None:
                 return False
             contestant.trials[self._round] = trial
-            if trial.failed:
-                contestant.dropped = _why_failed(trial)
         self._round += 1
         return not self.baseline.dropped
 
@@ -258,9 +262,8 @@ class Race:
             )
 
     def _timeout(self) -> float:
-        walls = [trial.wall for trial in self.baseline.trials.values()]
-        if self.baseline.recorded is not None:
-            walls.append(self.baseline.recorded.wall)
+        trials = [*self.baseline.trials.values(), self.baseline.recorded]
+        walls = [trial.wall for trial in trials if trial is not None]
         patience = _PATIENCE * max(walls) + _PATIENCE_SECONDS
         return max(0.01, min(patience, self._deadline - self._clock()))
 

@@ -15,7 +15,7 @@ from dask_diag.columns import Categorical
 from dask_diag.formatting import counted, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.tuning.race import LOOKS, MIN_RUNS, Contestant, Gain
+from dask_diag.tuning.race import LOOKS, MIN_RUNS, Contestant, Gain, Race
 from dask_diag.tuning.settings import Changes, Setting
 from dask_diag.tuning.trials import Trial
 from dask_diag.views.escaping import shown
@@ -104,16 +104,10 @@ class Row(NamedTuple):
     ended_early: str = ""
 
 
-def rows_of(
-    baseline: Contestant,
-    contestants: list[Contestant],
-    gains: Mapping[Changes, Gain],
-    predicted: Mapping[Changes, float],
-    agreement: Agreement,
-) -> list[Row]:
+def rows_of(race: Race, predicted: Mapping[Changes, float], agreement: Agreement) -> list[Row]:
     """The baseline, and then the settings, the fastest first."""
-    rows = []
-    for contestant in contestants:
+    baseline, gains, rows = race.baseline, race.gains(), []
+    for contestant in race.contestants:
         setting, gain = contestant.setting, gains.get(contestant.setting.identity)
         objection = agreement.objection(contestant.trials.values())
         if baseline.dropped:

@@ -221,8 +221,7 @@ def _run_combinations(race: Race, subject: str, most_that_fit: float) -> None:
 def _winners(race: Race, subject: str) -> list[Setting]:
     """The settings that are faster, the best first."""
     agreement = Agreement(race.baseline.trials.values(), subject)
-    rows = rows_of(race.baseline, race.contestants, race.gains(), {}, agreement)
-    return [row.setting for row in winners(rows)]
+    return [row.setting for row in winners(rows_of(race, {}, agreement))]
 
 
 def _result(
@@ -234,7 +233,7 @@ def _result(
         for contestant in race.contestants
     }
     agreement = Agreement(race.baseline.trials.values(), subject)
-    rows = rows_of(race.baseline, race.contestants, race.gains(), predicted, agreement)
+    rows = rows_of(race, predicted, agreement)
     if agreement.note:
         notes.append(agreement.note)
     if race.is_out_of_time:
