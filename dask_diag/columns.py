@@ -1,4 +1,4 @@
-"""The kinds of columns that a table has beside arrays: texts and labels, encoded to be small."""
+"""Kinds of columns besides arrays: texts and labels, encoded to be small."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-"""Whole numbers; columns may hold them in fewer bytes."""
+"""Integers; a column may have smaller ones."""
 BoolArray = npt.NDArray[np.bool_]
 Rows = int | slice | IntArray | BoolArray
-"""What selects rows: one, or several, as a slice, a mask or indices."""
+"""A selection of rows: an index, a slice, a mask or indices."""
 
 
 _SHOWN = 3
 _LONGEST = 40
-_BLOCK = 1024
-"""Rows of texts from one remembered offset to the next: what one text costs, and 8 bytes each."""
 
 
 def read_only(array: Array) -> Array:
-    """A view that cannot be written to; the array itself stays as its owner has it."""
+    """A read-only view; the array itself stays writable for its owner."""
     if not array.flags.writeable:
         return array
     view = array.view()
@@ -59,7 +57,7 @@ class Categorical:
 
     @classmethod
     def of(cls, items: Iterable[Hashable]) -> Categorical:
-        """Encode a sequence of values; those of different types stay apart, equal or not."""
+        """Encode a sequence of values; equal values of different types stay apart."""
         return cls(*_encode(list(items)))
 
     def __len__(self) -> int:
@@ -79,11 +77,11 @@ class Categorical:
         return [values[code] for code in self.codes.tolist()]
 
     def where(self, value: object) -> BoolArray:
-        """A boolean for each row: whether it holds `value`."""
+        """A mask of the rows that have `value`."""
         return self.is_in([value])
 
     def is_in(self, values: Collection[object]) -> BoolArray:
-        """A boolean for each row: whether it holds one of `values`."""
+        """A mask of the rows that have one of `values`."""
         if not len(self):
             return np.zeros(0, dtype=bool)
         mask: BoolArray = np.array([value in values for value in self.values], dtype=bool)
@@ -93,10 +91,10 @@ class Categorical:
 class PrefixStrings:
     """A column of mostly distinct texts that begin alike, as keys do.
 
-    Each is a head, of which there are few, and a tail; the tails are one string.
+    A text is a head, of few distinct ones, and a tail; the tails are one string.
     """
 
-    __slots__ = ("_lengths", "_offsets", "_tails", "heads")
+    __slots__ = ("_lengths", "_tails", "heads")
 
     def __init__(self, heads: Categorical, tails: Sequence[str]) -> None:
         encoded = [tail.encode("utf-8", "surrogatepass") for tail in tails]
@@ -104,7 +102,7 @@ class PrefixStrings:
 
     @classmethod
     def from_encoded(cls, heads: Categorical, lengths: Array, tails: bytes) -> PrefixStrings:
-        """The column of which `encoded` returned the lengths and tails."""
+        """A column of heads, and of lengths and tails as `encoded` returns them."""
         column = cls.__new__(cls)
         column._set(heads, lengths, tails)
         return column
@@ -113,11 +111,10 @@ class PrefixStrings:
         self.heads = heads
         self._lengths = read_only(smallest_integers(lengths, int(np.max(lengths, initial=0))))
         self._tails = tails
-        self._offsets: list[int] | None = None
 
     @property
     def encoded(self) -> tuple[Array, bytes]:
-        """How many bytes the tail of each row has, and all of them (UTF-8, ``surrogatepass``)."""
+        """The number of bytes of each tail, and the bytes of all (UTF-8, ``surrogatepass``)."""
         return self._lengths, self._tails
 
     @classmethod
@@ -142,28 +139,20 @@ class PrefixStrings:
         return PrefixStrings.from_encoded(self.heads[indices], lengths, tails)
 
     def _text(self, row: int) -> str:
-        """The text of one row; no other is decoded."""
+        """The text of one row, without decoding others."""
         count = len(self)
         if not -count <= row < count:
             raise IndexError(f"row {row} is out of range: there are {count:,} rows")
         row %= count
-        block = row - row % _BLOCK
-        start = self._offset_of(block) + int(self._lengths[block:row].sum(dtype=np.int64))
+        start = int(self._lengths[:row].sum(dtype=np.int64))
         tail = self._tails[start : start + int(self._lengths[row])]
         return str(self.heads[row]) + tail.decode("utf-8", "surrogatepass")
-
-    def _offset_of(self, block: int) -> int:
-        """Where in the tails a block of rows begins."""
-        if self._offsets is None:
-            lengths = np.add.reduceat(self._lengths, range(0, len(self), _BLOCK), dtype=np.int64)
-            self._offsets = [0, *np.cumsum(lengths).tolist()]
-        return self._offsets[block // _BLOCK]
 
     def __repr__(self) -> str:
         return _described(self)
 
     def tails(self) -> list[str]:
-        """What follows the head, for every row."""
+        """The tail of every row."""
         stops = np.cumsum(self._lengths, dtype=np.int64).tolist()
         bounds = zip([0, *stops], stops, strict=False)
         if self._tails.isascii():
@@ -176,7 +165,7 @@ class PrefixStrings:
         return list(map(add, self.heads.tolist(), self.tails()))
 
     def chunks(self, rows: int) -> Iterator[list[str]]:
-        """The text of every row, so many rows at a time: all at once would be large."""
+        """The text of every row, in lists of `rows` texts: one list would be large."""
         stop = 0
         for first in range(0, len(self), rows):
             heads = self.heads[first : first + rows].tolist()
@@ -188,12 +177,12 @@ class PrefixStrings:
 
 
 def _encode(items: list[Hashable]) -> tuple[list[int], list[Hashable]]:
-    """The position of each item among the distinct ones, and these in order of appearance."""
+    """The code of each item, and the distinct items in order of appearance."""
     positions: dict[Hashable, int] = {}
     if len(set(map(type, items))) < 2:
         codes = [positions.setdefault(item, len(positions)) for item in items]
         return codes, list(positions)
-    # 1, True and 1.0 are equal, and would all become the first of them.
+    # 1, True and 1.0 are equal, but stay apart.
     distinct: dict[tuple[type, Hashable], int] = {}
     codes = [distinct.setdefault((type(item), item), len(distinct)) for item in items]
     return codes, [value for _, value in distinct]
@@ -208,14 +197,14 @@ def _described(column: Categorical | PrefixStrings) -> str:
 
 
 def _split_text(text: str) -> tuple[str, str]:
-    """Where a key's shared part ends: after the name in ``('x', 1)``, after ``x-`` in ``x-1``."""
+    """The shared part of a key and the rest: split after ``('x', `` or ``x-``."""
     mark = ", " if text.startswith("(") else "-"
     cut = text.find(mark) + len(mark)
     return (text[:cut], text[cut:]) if mark in text else ("", text)
 
 
 def concatenate(parts: Sequence[Any]) -> Any:
-    """One column of several of the same kind."""
+    """One column of several of a kind."""
     parts = [part for part in parts if len(part)] or parts[:1]
     first = parts[0]
     if len(parts) == 1:
@@ -236,4 +225,4 @@ def concatenate(parts: Sequence[Any]) -> Any:
 
 
 Values = Array | Categorical | PrefixStrings
-"""What a column can be."""
+"""The values of a column."""

@@ -1,4 +1,4 @@
-"""Errors that users see, checks of what users pass in, and optional libraries."""
+"""Errors that users see, checks of arguments, and imports of optional libraries."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class UnknownKeywordError(DiagnosticError, AttributeError):
 
 
 def number(name: str, value: float, meaning: str, above: float, or_equal: bool = False) -> float:
-    """`value`, if it is a finite number above a bound.
+    """Return `value` if it is a finite number above a bound.
 
     Raises
     ------
     ArgumentTypeError
-        If it is not a number.
+        If the value is not a number.
     ArgumentValueError
-        If it is not finite, or not above the bound.
+        If the value is not finite, or not above the bound.
     """
     bound = f"{'at least' if or_equal else 'above'} {above:g}"
     message = f"{name}: expected {meaning}, a number {bound}, found {value!r}"
@@ -69,12 +69,12 @@ def number(name: str, value: float, meaning: str, above: float, or_equal: bool =
 
 
 def text(name: str, value: object, example: str) -> str:
-    """`value`, if it is text.
+    """Return `value` if it is text.
 
     Raises
     ------
     ArgumentTypeError
-        If it is not.
+        If the value is not text.
     """
     if not isinstance(value, str):
         raise ArgumentTypeError(f"{name}: expected text, such as {example!r}, found {value!r}")
@@ -88,14 +88,14 @@ def import_optional(module: str, by: str, instead: str) -> Any:
     ----------
     module : str
     by : str
-        What needs it, for the error.
+        The feature that needs the module, for the error.
     instead : str
-        What does without it, for the error.
+        A feature without it, for the error.
 
     Raises
     ------
     MissingDependencyError
-        If it is not installed; the message has the line that installs it.
+        If the module is not installed; the message has the line that installs it.
     """
     try:
         return import_module(module)

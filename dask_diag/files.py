@@ -17,10 +17,10 @@ from typing import TextIO
 from dask_diag.errors import DiagnosticError
 
 MANIFEST = ".dask_diag-files.json"
-"""Lists the files that `atomic_folder` wrote, which are the only ones that it ever removes."""
+"""The list of files that `atomic_folder` wrote; it never removes other files."""
 
 _COMPRESSION = 1
-"""Of text, which is written once for its size; more takes twice as long for a tenth."""
+"""Level of compressed text; a higher one takes twice as long for a tenth less."""
 
 Error = type[DiagnosticError]
 
@@ -31,7 +31,7 @@ def as_path(value: object, argument: str = "path", error: Error = DiagnosticErro
     Raises
     ------
     DiagnosticError
-        Or the class `error`, here and below: if it is none.
+        Or the class `error`, here and below: if the value is no path.
     """
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str):
@@ -51,8 +51,8 @@ def check_target(
     Raises
     ------
     DiagnosticError
-        If a file is there and must not be replaced; if something else is there: a directory, a
-        device, a pipe; or if its directory does not exist.
+        If a file exists and must not be replaced; if the path is a directory, a device or a pipe;
+        or if its directory does not exist.
     """
     target, mode = _resolved(as_path(path, error=error), error)
     names_a_folder = os.fspath(path).endswith(("/", os.sep))
@@ -66,7 +66,7 @@ def check_target(
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise now what would keep a file from being written later."""
+    """Raise now the error that would keep a file from being written later."""
     target = check_target(path, overwrite=True)
     probe = _beside(target)
     with os_errors_as("write", path):
@@ -91,12 +91,11 @@ def atomic_file(
     path : str or os.PathLike
         Links are followed.
     overwrite : bool, optional
-        Whether a file that is there may be replaced. If not, not even one that appears while the
-        block runs is.
+        Whether an existing file may be replaced, or one that appears while the block runs.
     error : type, optional
-        What errors of the operating system are raised as.
+        The class that errors of the operating system are raised as.
     while_replacing : callable, optional
-        Entered with the target's path while the file there is replaced.
+        A context manager of the target's path, entered while the file is replaced.
     """
     target = check_target(path, overwrite, error)
     temporary = _beside(target)
@@ -112,7 +111,7 @@ def atomic_file(
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
-    # The name, too, is to survive a loss of power, on systems that can promise that.
+    # On systems that allow it, the name, too, survives a loss of power.
     with contextlib.suppress(OSError):
         _sync(target.parent, os.O_RDONLY)
 
@@ -121,15 +120,15 @@ def atomic_file(
 def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
     """A temporary folder to write files into, which are moved to the folder `path` at the end.
 
-    A folder that does not exist yet appears with all its files at once. With `overwrite`, files of
-    an earlier call that are not written again are removed, so that no table of another recording
-    stays beside the new ones; which they are is read from a manifest that each call leaves in the
-    folder. Files that are not in the manifest stay, unless one is written that has their name.
+    A new folder appears with all files at once. With `overwrite`, files of an earlier call that are
+    not written again are removed, so that no table of another recording stays beside the new ones:
+    each call leaves a manifest of its files. Files that are not in the manifest stay, unless a file
+    of the same name is written.
 
     Raises
     ------
     DiagnosticError
-        If `path` is not a folder, or if there is anything in it and `overwrite` is false.
+        If `path` is not a folder, or not an empty one and `overwrite` is false.
     """
     target, mode = _resolved(as_path(path), DiagnosticError)
     if mode is not None and not stat.S_ISDIR(mode):
@@ -152,7 +151,7 @@ def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> I
 
 
 def _move_files(names: list[str], source: Path, target: Path) -> None:
-    # Checked first, as a folder would stop it halfway.
+    # Checked first, as a folder would end the loop halfway.
     for name in names:
         if (target / name).is_dir():
             raise DiagnosticError(f"cannot write {_shown(target / name)}: it is a directory")
@@ -165,7 +164,7 @@ def _move_files(names: list[str], source: Path, target: Path) -> None:
 
 
 def _listed(manifest: Path) -> set[str]:
-    """The names in a manifest, none of which leads out of its folder."""
+    """The names in a manifest that are names of files in its folder."""
     try:
         names = json.loads(manifest.read_text(encoding="utf-8"))
         return {name for name in names if os.path.basename(name) == name and "\0" not in name}
@@ -174,13 +173,13 @@ def _listed(manifest: Path) -> set[str]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file, in place of one that may be there."""
+    """Write a text file, or replace an existing one."""
     with atomic_file(path, overwrite=True) as temporary, open_text(temporary) as stream:
         stream.write(text)
 
 
 def open_text(path: Path, *, compressed: bool = False, newline: str | None = "\n") -> TextIO:
-    """A file to write text into; what UTF-8 has no bytes for is escaped."""
+    """Open a file for text; characters without bytes in UTF-8 are escaped."""
     if compressed:
         return gzip.open(
             path, "wt", _COMPRESSION, encoding="utf-8", errors="backslashreplace", newline=newline
@@ -192,16 +191,16 @@ def open_text(path: Path, *, compressed: bool = False, newline: str | None = "\n
 def os_errors_as(
     action: str, path: str | os.PathLike[str], error: Error = DiagnosticError
 ) -> Iterator[None]:
-    """Raise what the operating system reports of a path as one line that says what to do."""
+    """Raise errors of the operating system on a path as one line with advice."""
     try:
         yield
     except (OSError, UnicodeError) as reason:
-        # A name with characters that file names cannot have is an error of encoding.
+        # Characters that file names cannot have are errors of encoding.
         raise _cannot(action, path, reason, error) from reason
 
 
 def already_there(path: str | os.PathLike[str], error: Error = DiagnosticError) -> DiagnosticError:
-    """The error that refuses to replace what is at a path."""
+    """The error for a path that exists and must not be replaced."""
     what = "the files in " if os.path.isdir(path) else ""
     return error(
         f"will not overwrite {what}{_shown(path)}; pass overwrite=True to replace "
@@ -210,7 +209,7 @@ def already_there(path: str | os.PathLike[str], error: Error = DiagnosticError) 
 
 
 def _resolved(path: Path, error: Error) -> tuple[Path, int | None]:
-    """Where a path leads, and the mode of what is there, if anything is."""
+    """The target of a path with its links followed, and the mode of an existing target."""
     try:
         target = Path(os.path.realpath(path))
         with contextlib.suppress(FileNotFoundError):
@@ -222,8 +221,8 @@ def _resolved(path: Path, error: Error) -> tuple[Path, int | None]:
 
 
 def _beside(target: Path) -> Path:
-    """A name that nothing has, in the folder of the target, so that it can be renamed to it."""
-    # The root has no name, and no folder that it is in.
+    """An unused name in the folder of the target, to be renamed to the target."""
+    # The root has no name and no parent.
     folder = target.parent if target.name else target
     return folder / f".{target.name[:80]}.{secrets.token_hex(8)}.tmp"
 
@@ -237,9 +236,9 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def _placed(temporary: Path, target: Path) -> bool:
-    """Give a file its name, unless something has it; whether it has it now."""
+    """Rename a file unless the target exists; return whether the file was renamed."""
     try:
-        # One step with the check, unlike renaming, which replaces what is there.
+        # Atomic with the check, unlike renaming, which replaces an existing file.
         os.link(temporary, target)
     except FileExistsError:
         return False
@@ -254,7 +253,7 @@ def _placed(temporary: Path, target: Path) -> bool:
 def _cannot(
     action: str, path: str | os.PathLike[str], reason: Exception, error: Error
 ) -> DiagnosticError:
-    # Without the name in the reason, which may be a temporary one.
+    # Without the file name in the reason, which may be a temporary one.
     why = getattr(reason, "strerror", None) or str(reason)
     return error(f"cannot {action} {_shown(path)}: {why}{_advice(action, path, reason)}")
 

@@ -1,8 +1,8 @@
-"""Numbers with their units, as text: the one place where Python formats a number for a reader.
+"""Numbers with their units, as text: all numbers for readers are formatted here.
 
 ``views/formatting.js`` has the same rules for pages, and ``tests/formatting_cases.json`` holds both
-to one table of cases. What is measured has three significant digits, zeros included, so that the
-digits of a column align; what is counted is whole.
+to one table of cases. Measured numbers have three significant digits, zeros included, so that the
+digits of a column align; counts are whole.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ BYTES = "bytes"
 # JavaScript rounds a tie away from zero, Python's own formats to even.
 _THREE_DIGITS = Context(prec=3, rounding=ROUND_HALF_UP)
 _PREFIXES = (("T", 12), ("G", 9), ("M", 6), ("k", 3))
-"""With their powers of ten."""
+"""Prefixes with their powers of ten."""
 _UNITS_OF_TIME = (("s", 0), ("ms", -3), ("µs", -6), ("ns", -9))
 _TENTH = Decimal("0.1")
 
 
 def seconds(value: float) -> str:
-    """A duration in seconds, in the unit that suits it."""
+    """A duration in seconds, as text in a suitable unit."""
     if not isfinite(value):
         return _not_finite(value, " s")
     exponent = _rounded(value).adjusted() if value else 0
@@ -31,17 +31,17 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes, in the unit that suits them, of powers of a thousand."""
+    """Bytes, as text in a suitable unit of a power of a thousand."""
     return _prefixed(value, " ", "B")
 
 
 def amount(value: float) -> str:
-    """A number, with an SI prefix if it is large."""
+    """A number as text, with an SI prefix if it is large."""
     return _prefixed(value, "", "")
 
 
 def quantity(value: float, unit: str) -> str:
-    """An amount of any unit: bytes as a size, seconds as a duration, of others with the unit."""
+    """An amount of any unit: bytes as a size, seconds as a duration, else with the unit."""
     if unit == BYTES:
         return size(value)
     if unit == "seconds":
@@ -51,17 +51,17 @@ def quantity(value: float, unit: str) -> str:
 
 
 def count(value: float) -> str:
-    """How many there are: a whole number."""
+    """A count as a whole number."""
     return f"{_rounded_half_up(value):,}" if isfinite(value) else _not_finite(value, "")
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:
-    """How many of what: ``1 task``, ``2 tasks``."""
+    """A count with a noun: ``1 task``, ``2 tasks``."""
     return f"{count(number)} {singular if number == 1 else plural or singular + 's'}"
 
 
 def percent(share: float) -> str:
-    """A share of one as per cent: whole, and below one with a decimal."""
+    """A share as per cent: whole, or with a decimal below 1%."""
     if not isfinite(share):
         return _not_finite(share, "%")
     hundredths = 100 * float(share)
@@ -75,7 +75,7 @@ def percent(share: float) -> str:
 def _prefixed(value: float, space: str, unit: str) -> str:
     if not isfinite(value):
         return _not_finite(value, space + unit)
-    # Bytes and results are counted: seven of them are not 7.00.
+    # Bytes and results are counted: 7, not 7.00.
     if abs(value) < 1000 and value == int(value):
         return f"{int(value)}{space}{unit}"
     exponent = _rounded(value).adjusted()

@@ -1,4 +1,4 @@
-"""What the pytest plugin does for a test that is recorded: the recording, and its limits."""
+"""Recording of a test by the pytest plugin, and the limits of the test."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+from dask.utils import parse_bytes
 
 from dask_diag.analysis.findings.rules import CODES, findings
 from dask_diag.analysis.memory import memory_of_all
@@ -29,22 +30,20 @@ if TYPE_CHECKING:
 _INTERVAL = 0.05
 """Seconds between samples of memory: tests are short."""
 _LONGEST_NAME = 120
-_UNITS = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
-_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a test may need.
+    """Limits of a test.
 
     Attributes
     ----------
     max_wall : float or None
         Seconds of the test itself, without its fixtures.
     max_memory : float or None
-        Bytes by which resident memory, child processes included, may grow while it runs.
+        Bytes by which resident memory, child processes included, may grow meanwhile.
     no : tuple of str
-        Codes of findings that it must not have.
+        Codes of findings that the test must not have.
     """
 
     max_wall: float | None = None
@@ -52,7 +51,7 @@ class Limits:
     no: tuple[str, ...] = ()
 
     def exceeded(self, recording: Recording) -> list[str]:
-        """What is above its limit, in words."""
+        """Sentences on each exceeded limit."""
         wall = recording.stop - recording.start
         reasons = []
         if self.max_wall is not None and wall > self.max_wall:
@@ -71,9 +70,9 @@ class Limits:
 
 
 def limits_of(marks: Iterable[pytest.Mark]) -> Limits:
-    """The limits of a test's marks, of which the closest comes first and decides.
+    """The limits of a test's marks, the closest mark first, which has precedence.
 
-    A mark that has no meaning fails the test, with what was expected.
+    An unknown mark fails the test.
     """
     values: dict[str, Any] = {}
     for mark in marks:
@@ -99,10 +98,9 @@ def _wall(value: object) -> float:
 def _memory(value: object) -> float:
     number: object = value
     if isinstance(value, str):
-        match = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([a-z]*)\s*", value.lower())
         try:
-            number = float(match[1]) * _UNITS[match[2]] if match else None
-        except (ValueError, KeyError):
+            number = parse_bytes(value)
+        except ValueError:
             number = None
     if not isinstance(number, (int, float)) or isinstance(number, bool) or not 0 < number < inf:
         _refuse(f"max_memory: expected bytes, or text such as '2 GB' or '500 MiB', found {value!r}")
@@ -123,14 +121,14 @@ _CHECKS = {"max_wall": _wall, "max_memory": _memory, "no": _codes}
 
 
 class RecordedTest:
-    """Records a test, to a file if there is a folder for it.
+    """Records a test, to a file if there is a folder for recordings.
 
     Attributes
     ----------
     path : Path or None
-        Of the recording; None if there is none, as of a test that computed nothing.
+        The file of the recording; None without one, as for a test that computed nothing.
     seconds : float
-        In which at least one computation ran.
+        Seconds in which at least one computation ran.
     """
 
     def __init__(self, item: pytest.Item, mark: str, folder: Path | None) -> None:
@@ -144,7 +142,7 @@ class RecordedTest:
         try:
             self._recorder = self._start()
         except Exception as error:
-            # What a test computes comes first: it runs without a recording.
+            # The test comes first: it runs without a recording.
             warnings.warn(pytest.PytestWarning(f"dask_diag: not recorded: {error}"), stacklevel=1)
             self.path = None
         return self
@@ -170,7 +168,7 @@ class RecordedTest:
             self.path = None
 
     def judge(self) -> None:
-        """Fail the test if it needed more than it may."""
+        """Fail the test if it exceeded a limit."""
         __tracebackhide__ = True
         if self._recording is None:
             return
@@ -182,7 +180,7 @@ class RecordedTest:
 
 
 def _file_name(nodeid: str) -> str:
-    """A name that any file system takes, and that no other test has."""
+    """A unique name for a test that is valid on any file system."""
     name = re.sub(r"[^\w.\-]+", "-", nodeid, flags=re.ASCII).strip("-")
     digest = hashlib.sha256(nodeid.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{name[-_LONGEST_NAME:]}-{digest}"

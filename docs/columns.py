@@ -1,11 +1,11 @@
-"""Write columns.rst, the page of tables and columns, from ``dask_diag/schema``."""
+"""Write columns.rst, the page of tables and columns, from ``dask_diag/model/tables.py``."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from dask_diag.model import codes, schema
+from dask_diag.model import codes, tables
 
 PAGE = Path(__file__).with_name("columns.rst")
 HEAD = """\
@@ -31,7 +31,7 @@ WORDS = {
 def page() -> str:
     """The text of the page."""
     sections = [HEAD]
-    for name, table in schema.TABLES.items():
+    for name, table in tables.TABLES.items():
         rows = [(f"``{c.name}``", c.kind, c.unit, c.meaning) for c in table.schema.values()]
         grid = _grid(("column", "type", "unit", "meaning"), rows, "20 12 12 56")
         sections.append(f"{_title(name)}\n{table.__doc__}\n\n{grid}")

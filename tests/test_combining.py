@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import fields, replace
 from operator import add
+from pathlib import Path
 
 import dask.local
 import dask.threaded
@@ -34,11 +35,11 @@ from dask_diag import (
 )
 from dask_diag.capture.computation import run_id
 from dask_diag.columns import Categorical
-from dask_diag.model.combine import combined
 from dask_diag.model.table import Table
 
 from .tables import filled_table
 
+GOLDEN = Path(__file__).with_name("golden")
 EMPTY = Table({})
 NOTHING = Recording(0.0, 1.0, 0.0, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY)
 IN_A_CONTAINER = """
@@ -74,9 +75,20 @@ def rows(table):
     return list(map(repr, table.to_dicts()))
 
 
-def test_every_field_of_a_recording_is_combined():
-    names = {field.name for field in fields(Recording)}
-    assert set(combined([NOTHING])) == names
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.diag")), ids=lambda path: path.stem)
+def test_a_recording_combined_with_itself_or_nothing_else_is_itself(path):
+    recording = load(path)
+    for parts in ([recording], [recording, recording]):
+        both = Recording.combine(parts)
+        for field in fields(Recording):
+            value = getattr(both, field.name)
+            if isinstance(value, Table):
+                # Samples refer to the frames and calls of the part that has them.
+                if parts == [recording] or field.name not in ("frames", "call_tree"):
+                    assert rows(value) == rows(getattr(recording, field.name)), field.name
+            elif field.name != "notices":
+                assert value == getattr(recording, field.name)
+        assert both.notices[: len(recording.notices)] == recording.notices
 
 
 def test_times_of_a_combination_are_those_of_its_parts():
@@ -394,23 +406,20 @@ def test_what_is_sampled_in_a_pause_of_another_profiler_is_retained():
     assert both.notices[0].startswith("left out 1 resource sample and 2 process samples")
 
 
-@pytest.mark.parametrize("runs", [("", ""), ("one", "two"), ("one", "")])
-def test_the_same_samples_count_once_whichever_runs_they_are_of(runs):
-    """As of a child that was forked with its parent's samples, or of a run that is not known."""
-    parts = [sampled([1, 2, 3], run=run, start=0) for run in runs]
-    other = sampled([1, 2, 3], run="", start=0, memory=7.0)
-    both = Recording.combine(parts)
-    assert rows(both.resources) == rows(parts[0].resources)
-    assert rows(both.processes) == rows(parts[0].processes)
+def test_the_same_samples_count_once_in_a_run_and_are_said_to_overlap_in_two():
+    one, two = (sampled([1, 2, 3], run=run, start=0) for run in ("one", "two"))
+    both = Recording.combine([one, one])
+    assert rows(both.resources) == rows(one.resources)
+    assert rows(both.processes) == rows(one.processes)
     assert both.notices[0].startswith("left out 3 resource samples and 8 process samples: ")
     assert len(both.notices) == 1
-    # What differs is not the same sample.
-    assert times_of(Recording.combine([parts[0], other])) == [1, 1, 2, 2, 3, 3]
+    (notice,) = Recording.combine([one, two]).notices
+    assert notice.startswith("resource samples of different runs overlap in time")
 
 
 def test_process_samples_without_resource_samples_count_once():
     processes = sampled([1, 2]).processes
-    part = replace(NOTHING, processes=processes)
+    part = replace(NOTHING, processes=processes, run_id="one")
     assert rows(Recording.combine([part, part]).processes) == rows(processes)
 
 
@@ -721,41 +730,12 @@ def test_what_happened_on_workers_is_there_once():
     assert rows == [(1.0, 2.0), (8.0, 11.0), (21.0, 22.0)]
 
 
-def with_tasks(recording, starts, stops):
-    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
-    return replace(
-        recording, tasks=filled_table("tasks", {**columns, "start": starts, "stop": stops})
-    )
-
-
-def test_a_task_of_another_program_that_was_recorded_is_its_own():
-    """Two programs on a worker of two threads; a third one's task is still another's."""
+def test_programs_that_were_recorded_on_one_cluster_at_once_are_named_in_a_notice():
     workers = [("a", "tcp:1", -5.0, math.nan)]
-    third = ("a", 3.0, 3.5)
-    first = of_a_cluster(
-        0.0, 10.0, workers, others=[("a", 1.000001, 3.999999), third, ("a", 9.0, 10.0)]
-    )
-    first = with_tasks(
-        replace(first, tasks=of_a_cluster(0.0, 10.0, [], lanes=["a/0"]).tasks), [2], [5]
-    )
-    second = of_a_cluster(0.5, 12.0, workers, others=[("a", 2.0, 5.0), third], lanes=["a/1", "a/1"])
-    second = with_tasks(second, [1.0, 9.0], [4.0, 11.0])
-    for parts in ([first, second], [second, first]):
-        both = Recording.combine(parts)
-        assert both.tasks.start.tolist() in ([2.0, 1.0, 9.0], [1.0, 9.0, 2.0])
-        rows = zip(both.other_tasks.start.tolist(), both.other_tasks.stop.tolist(), strict=True)
-        assert list(rows) == [(3.0, 3.5)]
-    # Alone each has them as before, and so has one that is combined with itself.
-    assert len(Recording.combine([first, first]).other_tasks) == 3
-    assert len(Recording.combine([second]).other_tasks) == 2
-
-
-def test_a_task_that_did_not_end_or_that_gave_its_thread_back_is_found_too():
-    workers = [("a", "tcp:1", -5.0, math.nan)]
-    watches = of_a_cluster(0.0, 10.0, workers, others=[("a", 1.0, 8.0), ("a", 8.5, 9.0)])
-    other = of_a_cluster(0.5, 12.0, workers, lanes=["a/0", "a/0"])
-    other = with_tasks(other, [1.0, 8.5], [math.nan, 11.0])
-    columns = {name: other.tasks[name] for name in other.tasks.columns}
-    seceded = filled_table("tasks", {**columns, "seceded": [math.nan, 9.0]})
-    both = Recording.combine([watches, replace(other, tasks=seceded)])
-    assert len(both.other_tasks) == 0
+    first = replace(of_a_cluster(0.0, 10.0, workers, others=[("a", 1.0, 4.0)]), run_id="one")
+    second = replace(of_a_cluster(0.5, 12.0, workers), run_id="two")
+    later = replace(of_a_cluster(20.0, 30.0, workers), run_id="two")
+    (notice,) = Recording.combine([first, second]).notices
+    assert notice.startswith("several programs were recorded on one cluster at the same time")
+    for other in (later, replace(second, run_id="one")):
+        assert Recording.combine([first, other]).notices == ()

@@ -14,7 +14,7 @@ from dask_diag import load
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.storage import codec
 from dask_diag.storage.chunks import decode_chunk, encode_chunk, joined
-from dask_diag.storage.codec import Preceding, RecentTasks
+from dask_diag.storage.codec import EarlierChunks, RecentTasks
 from dask_diag.storage.follow import Follower
 from dask_diag.storage.write import Writer
 
@@ -65,12 +65,12 @@ def tokens(count):
 
 
 def encoded(chunks):
-    written = Preceding()
+    written = EarlierChunks()
     return [encode_chunk(part, 1, written) for part in chunks]
 
 
 def assert_come_back(chunks):
-    payloads, read = encoded(chunks), Preceding()
+    payloads, read = encoded(chunks), EarlierChunks()
     for payload, expected in zip(payloads, chunks, strict=True):
         assert_same(joined([decode_chunk(memoryview(payload), read)], []), expected)
     return payloads
@@ -131,7 +131,7 @@ def test_what_takes_less_time_in_full_is_not_searched_for():
 
 
 def test_the_last_task_of_a_key_is_its_task_and_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(codec, "_MOST_PARTS", 2)
+    monkeypatch.setattr(codec, "_MOST_CHUNKS", 2)
     monkeypatch.setattr(codec, "_MOST_ROWS", 5)
     recent = RecentTasks()
     for keys in (["a-1", "a-2"], ["a-3", "a-1"], ["a-4"]):
@@ -172,13 +172,13 @@ def test_what_refers_to_tasks_that_are_not_there_is_damaged():
     _, second = encoded([chunk(keys), chunk(["x-1"], keys)])
     with pytest.raises(zlib.error):
         decode_chunk(memoryview(second))
-    read = Preceding()
+    read = EarlierChunks()
     read.head = decode_head(chunk(keys))
     with pytest.raises(ValueError, match="expected rows of 1 tasks"):
         decode_chunk(memoryview(second), read)
 
 
 def decode_head(recording):
-    written = Preceding()
+    written = EarlierChunks()
     encode_chunk(recording, 1, written)
     return written.head

@@ -290,7 +290,7 @@ def test_a_larger_recording_in_the_place_of_one_is_another(how, closed):
     if not run.writer:
         save(example(900), "larger.diag")
         os.replace("larger.diag", run.path)
-    assert run.path.stat().st_size > run.viewer.follower._end
+    assert run.path.stat().st_size > run.viewer.follower._scan.end
     update = run.viewer.poll()
     assert update.fresh
     assert_rows_are_those_of_load(run.viewer)
@@ -488,7 +488,7 @@ def test_a_bit_that_flips_behind_the_reader_is_seen_when_the_file_is_complete():
         for n in range(3):
             writer.append(example(50, seed=n))
             viewer.poll()
-        flip(path, viewer.follower._end // 2)
+        flip(path, viewer.follower._scan.end // 2)
         writer.append(example(50, seed=9))
         viewer.poll()
     viewer.poll()
@@ -510,7 +510,7 @@ def test_a_bit_that_flips_before_the_reader_is_said_and_costs_no_more_as_the_fil
         writer.append(example(50))
         viewer.poll()
         writer.append(example(50, seed=1))
-        flip(path, viewer.follower._end + position)
+        flip(path, viewer.follower._scan.end + position)
         for n in range(20):
             writer.append(example(50, seed=2 + n))
             read.clear()

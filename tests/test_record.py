@@ -38,9 +38,8 @@ from dask_diag.capture.increments import IncrementalTasks
 from dask_diag.capture.keys import function_of_key
 from dask_diag.capture.tasks_table import keys_columns, tasks_of
 from dask_diag.errors import RecordingFileError
-from dask_diag.model.schema import REFERENCES
 from dask_diag.model.table import Table
-from dask_diag.model.tables import Tasks
+from dask_diag.model.tables import REFERENCES, Tasks
 from dask_diag.profilers import record as record_module
 from dask_diag.profilers.record import ProfilerGroup
 

@@ -22,7 +22,7 @@ from dask_diag.storage.codec import (
     NUMBERS,
     ByteReader,
     ByteWriter,
-    Preceding,
+    EarlierChunks,
     decode_table,
     encode_table,
 )
@@ -68,7 +68,7 @@ WANTED["no tables"] = {}
 
 @pytest.mark.parametrize("columns", WANTED.values(), ids=WANTED)
 def test_wanted_columns_are_the_same_with_and_without_the_others(columns, chunks_in_full):
-    some_of_it = Preceding()
+    some_of_it = EarlierChunks()
     for payload, expected in zip(PAYLOADS, chunks_in_full, strict=True):
         decoded = decode_chunk(memoryview(payload), some_of_it, columns)
         assert decoded.values == expected.values
@@ -85,7 +85,7 @@ def test_wanted_columns_are_the_same_with_and_without_the_others(columns, chunks
 
 @pytest.fixture(scope="module")
 def chunks_in_full():
-    preceding = Preceding()
+    preceding = EarlierChunks()
     return [decode_chunk(memoryview(payload), preceding) for payload in PAYLOADS]
 
 
@@ -115,7 +115,7 @@ def test_the_bytes_of_columns_that_are_not_wanted_are_passed_over(wanted):
 def test_some_results_are_stored_as_rows_of_tasks():
     # Or the test above would not have tried them.
     decoded = []
-    preceding = Preceding()
+    preceding = EarlierChunks()
     for payload in PAYLOADS:
         before = preceding.head
         decode_chunk(memoryview(payload), preceding)

@@ -26,11 +26,11 @@ import dask_diag
 from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, ResourceProfiler
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import RecordingFileError
-from dask_diag.model.tables import TABLES
+from dask_diag.model.tables import TABLES, Dependencies
 from dask_diag.storage import container
 from dask_diag.storage import write as write_module
 from dask_diag.storage.chunks import decode_chunk, encode_chunk, joined
-from dask_diag.storage.codec import Preceding
+from dask_diag.storage.codec import EarlierChunks
 from dask_diag.storage.read import load
 from dask_diag.storage.write import Writer, save
 
@@ -108,7 +108,7 @@ def test_what_is_written_in_chunks_is_loaded_as_one(tmp_path, table, stops):
 @settings(suppress_health_check=list(HealthCheck), max_examples=50)
 @given(st.lists(recordings(), min_size=1, max_size=4), st.data())
 def test_chunks_come_back_whatever_is_in_those_before(parts, data):
-    write_module, reading = Preceding(), Preceding()
+    write_module, reading = EarlierChunks(), EarlierChunks()
     for part in parts:
         payload = encode_chunk(part, 1, write_module)
         if data.draw(st.booleans(), label="another one fails to be read first"):
@@ -119,7 +119,7 @@ def test_chunks_come_back_whatever_is_in_those_before(parts, data):
 
 def test_a_chunk_like_the_one_before_says_little_of_how_it_is_stored():
     chunks = [replace(chunk, stop=7.0) for chunk in chunks_of_example(400)]
-    preceding = Preceding()
+    preceding = EarlierChunks()
     sizes = [len(encode_chunk(chunk, 1, preceding)) for chunk in chunks]
     alone = [len(encode_chunk(chunk, 1)) for chunk in chunks]
     assert sizes[0] == alone[0]
@@ -161,7 +161,7 @@ def test_a_file_is_a_zip_archive_that_other_programs_can_check(tmp_path):
 
 
 def test_an_archive_may_have_more_chunks_than_a_plain_zip_archive_has_entries():
-    entries = [container.Entry.of(f"chunk-{n:08}", b"", n * 44) for n in range(70_000)]
+    entries = [container.entry(f"chunk-{n:08}", b"", n * 44)[1] for n in range(70_000)]
     data = b"".join(entry.header() for entry in entries)
     with zipfile.ZipFile(io.BytesIO(data + container.directory(entries, len(data)))) as archive:
         assert len(archive.namelist()) == 70_000
@@ -410,25 +410,45 @@ def test_chunks_stay_when_the_disk_is_full(tmp_path, monkeypatch):
     assert (loaded.state, len(loaded.tasks)) == ("truncated", 75)
 
 
-def test_a_file_is_truncated_whenever_its_writer_is_killed(tmp_path, monkeypatch):
-    """Before a part was written, after half of it, and before what was there is cut off."""
-    first, second, third, *_ = chunks_of_example()
-    path, write, states = tmp_path / "run.diag", os.write, []
+def test_a_writer_that_is_killed_at_any_byte_leaves_what_it_had_appended(tmp_path, monkeypatch):
+    """At each byte that it writes, and before what was there is cut off."""
+    path, killed, write, cut = tmp_path / "run.diag", tmp_path / "killed", os.write, os.ftruncate
+    appended, states = [], set()
 
-    def write_in_two(file, data):
-        states.append(load(path).state)
-        count = write(file, data[: len(data) // 2])
-        states.append(load(path).state)
-        count += write(file, data[count:])
-        if len(states) < 4:
-            states.append(load(path).state)
-        return count
+    def rows_of(content):
+        killed.write_bytes(content)
+        recording = load(killed)
+        states.add(recording.state)
+        return recording.dependencies.task.tolist()
+
+    def write_slowly(file, data):
+        before, position = path.read_bytes(), os.lseek(file, 0, os.SEEK_CUR)
+        for count in range(len(data) + 1):
+            written = before[:position] + data[:count]
+            for content in {written, written + before[len(written) :]}:
+                found = rows_of(content)
+                assert found[: len(appended)] == appended
+                assert found == list(range(len(found)))
+        return write(file, data)
+
+    def cut_off(file, size):
+        rows_of(path.read_bytes())
+        cut(file, size)
+
+    def chunk(first, count):
+        task = np.arange(first, first + count)
+        return replace(NOTHING, dependencies=Dependencies({"task": task, "depends_on": task}))
 
     with Writer(path) as writer:
-        writer.append(first, provisional=second)
-        monkeypatch.setattr(os, "write", write_in_two)
-        writer.append(replace(third, start=first.start))
-    assert set(states) == {"truncated"}
+        writer.append(chunk(0, 2), provisional=chunk(2, 120))
+        appended += [0, 1]
+        monkeypatch.setattr(os, "write", write_slowly)
+        monkeypatch.setattr(os, "ftruncate", cut_off)
+        for first, provisional in ((2, chunk(3, 1)), (3, chunk(4, 120))):
+            writer.append(chunk(first, 1), provisional)
+            appended.append(first)
+    # The last byte of the directory completes the file.
+    assert states == {"truncated", "complete"}
     assert load(path).state == "complete"
 
 

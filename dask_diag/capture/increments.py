@@ -40,8 +40,8 @@ from dask_diag.capture.tasks_table import (
 )
 from dask_diag.capture.workers_table import Workers, task_threads, threads_table, workers_table
 from dask_diag.columns import Categorical, IntArray, concatenate
-from dask_diag.model.schema import REFERENCES
 from dask_diag.model.table import NO_ROWS, Table, stack
+from dask_diag.model.tables import REFERENCES
 from dask_diag.sampling.call_tree import Stacks
 from dask_diag.system.samplers import PROCESS_COLUMNS, SAMPLE_COLUMNS, ResourceRows
 

@@ -25,8 +25,8 @@ from dask_diag.capture.workers_table import (
 )
 from dask_diag.columns import Categorical, FloatArray, IntArray, PrefixStrings, concatenate
 from dask_diag.model.codes import Activity, Outcome
-from dask_diag.model.schema import REFERENCES
 from dask_diag.model.table import NO_ROWS, Table, stack
+from dask_diag.model.tables import REFERENCES
 
 H = TypeVar("H", bound=Hashable)
 

@@ -15,11 +15,9 @@ import numpy as np
 from toolz import merge_with
 
 from dask_diag.columns import Array, Categorical, FloatArray, IntArray
-from dask_diag.model import schema
+from dask_diag.model import tables
 from dask_diag.model.codes import Outcome, ProgressPhase
-from dask_diag.model.schema import Computations, Tasks
-from dask_diag.model.table import Table
-from dask_diag.model.tables import TABLES
+from dask_diag.model.tables import Computations, RecordingTable, Tasks
 from dask_diag.storage.chunks import Chunk, Columns
 from dask_diag.storage.follow import FollowState, Update
 from dask_diag.views.colors import FunctionColors
@@ -39,7 +37,7 @@ COLUMNS: Columns = {
 PROVISIONAL_COLUMNS: Columns = {
     "computations": _COMPUTATIONS,
     "planned": _PLANNED,
-    "progress": frozenset(schema.Progress.schema),
+    "progress": frozenset(tables.Progress.schema),
     "tasks": frozenset({"key", "function", "worker", "start", "stop"}),
     "cached_results": frozenset({"metric"}),
 }
@@ -48,35 +46,7 @@ _SHOWN: Mapping[str, set[str]] = {
     name: {*COLUMNS.get(name, ()), *PROVISIONAL_COLUMNS.get(name, ())}
     for name in COLUMNS.keys() | PROVISIONAL_COLUMNS.keys()
 }
-Kind = TypeVar("Kind", bound=Table)
-
-
-class _Computations(Table, schema.Computations):
-    """Some columns of computations."""
-
-
-class _Planned(Table, schema.Planned):
-    """Some columns of planned tasks."""
-
-
-class _Progress(Table, schema.Progress):
-    """Some columns of progress."""
-
-
-class _Tasks(Table, schema.Tasks):
-    """Some columns of tasks."""
-
-
-class _Resources(Table, schema.Resources):
-    """Some columns of resources."""
-
-
-class _CachedResults(Table, schema.CachedResults):
-    """Some columns of cached results."""
-
-
-class _Environment(Table, schema.Environment):
-    """Some columns of the environment."""
+Kind = TypeVar("Kind", bound=RecordingTable)
 
 
 class LiveRows(NamedTuple):
@@ -86,13 +56,13 @@ class LiveRows(NamedTuple):
     stop: float
     epoch: float
     notices: tuple[str, ...]
-    computations: _Computations
-    planned: _Planned
-    progress: _Progress
-    tasks: _Tasks
-    resources: _Resources
-    cached_results: _CachedResults
-    environment: _Environment
+    computations: Computations
+    planned: tables.Planned
+    progress: tables.Progress
+    tasks: Tasks
+    resources: tables.Resources
+    cached_results: tables.CachedResults
+    environment: tables.Environment
 
 
 def rows_of(chunk: Chunk) -> LiveRows:
@@ -103,18 +73,18 @@ def rows_of(chunk: Chunk) -> LiveRows:
         stop,
         epoch,
         notices=tuple(map(str, chunk.values.get("notices", ()))),
-        computations=_some(_Computations, "computations", chunk),
-        planned=_some(_Planned, "planned", chunk),
-        progress=_some(_Progress, "progress", chunk),
-        tasks=_some(_Tasks, "tasks", chunk),
-        resources=_some(_Resources, "resources", chunk),
-        cached_results=_some(_CachedResults, "cached_results", chunk),
-        environment=_some(_Environment, "environment", chunk),
+        computations=_some(Computations, "computations", chunk),
+        planned=_some(tables.Planned, "planned", chunk),
+        progress=_some(tables.Progress, "progress", chunk),
+        tasks=_some(Tasks, "tasks", chunk),
+        resources=_some(tables.Resources, "resources", chunk),
+        cached_results=_some(tables.CachedResults, "cached_results", chunk),
+        environment=_some(tables.Environment, "environment", chunk),
     )
 
 
 def _some(kind: type[Kind], name: str, chunk: Chunk) -> Kind:
-    table = chunk.tables.get(name) or TABLES[name].empty()
+    table = chunk.tables.get(name) or kind.empty()
     return kind({column: table[column] for column in table.columns if column in _SHOWN[name]})
 
 

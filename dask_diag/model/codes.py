@@ -1,4 +1,4 @@
-"""The fixed words in tables, and what each means: activities, outcomes, phases, findings."""
+"""The fixed words in tables and their meanings: activities, outcomes, phases, findings."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ THREAD_KINDS = {
     "native": "Threads that a native library started, such as BLAS.",
     "ended": "Threads that ended meanwhile, of whatever kind.",
 }
-"""What a thread can be. The CPU of the computing process is divided into these; of worker processes
-it is that of the threads that run no tasks."""
+"""Kinds of threads, into which the CPU of the computing process is divided; of worker processes,
+the CPU of threads that run no tasks."""
 
 
 UNKNOWN_WORKER = "unknown"
-"""The worker of tasks of which it is not known who ran them."""
+"""The worker of tasks whose worker is not known."""
 
 
 class ProgressPhase:
-    """What a computation that runs does; `PROGRESS_PHASES` says what that means."""
+    """Phases of a running computation; `PROGRESS_PHASES` has their meanings."""
 
     GRAPH = "graph"
     ORDERING = "ordering"
@@ -27,7 +27,7 @@ class ProgressPhase:
 
 
 class State:
-    """What the data of a recording can be; `STATES` says what that means."""
+    """States of a recording; `STATES` has their meanings."""
 
     COMPLETE = "complete"
     TRUNCATED = "truncated"
@@ -35,7 +35,7 @@ class State:
 
 
 class Outcome:
-    """How a task can end; `OUTCOMES` says what that means."""
+    """Outcomes of a task; `OUTCOMES` has their meanings."""
 
     OK = "ok"
     FAILED = "failed"
@@ -45,7 +45,7 @@ class Outcome:
 
 
 class Activity:
-    """The names of activities; `ACTIVITIES` says what they are."""
+    """Names of activities; `ACTIVITIES` has their meanings."""
 
     CPU = "thread-cpu"
     NONCPU = "thread-noncpu"
@@ -75,7 +75,7 @@ class Activity:
 
 
 class WorkerEvent:
-    """What can happen to a worker of a cluster; `WORKER_EVENTS` says what that means."""
+    """Events of a worker of a cluster; `WORKER_EVENTS` has their meanings."""
 
     PAUSED = "paused"
     DISK_WRITE = "disk-write"
@@ -83,7 +83,7 @@ class WorkerEvent:
 
 
 class Root:
-    """What the time of a stack sample belongs to; `ROOTS` says what that means."""
+    """Roots of stack samples; `ROOTS` has their meanings."""
 
     BEFORE = "before computations"
     GRAPH = "graph"
@@ -97,7 +97,7 @@ STATES = {
     State.TRUNCATED: "The writing process did not close the file, or its end is lost.",
     State.DAMAGED: "The file is no longer as it was written.",
 }
-"""What `Recording.state` can be; the worst of its parts last."""
+"""States of a recording, from good to bad."""
 
 OUTCOMES = {
     Outcome.OK: "It returned a result.",
@@ -106,14 +106,14 @@ OUTCOMES = {
     Outcome.CANCELLED: "No one asked for its result any more.",
     Outcome.RESCHEDULED: "It asked to be run again, perhaps on another worker.",
 }
-"""How a task can end."""
+"""Outcomes of a task."""
 
 PROGRESS_PHASES = {
     ProgressPhase.GRAPH: "Dask was called, and makes and optimizes the graph.",
     ProgressPhase.ORDERING: "The scheduler has the graph and puts its tasks in order.",
     ProgressPhase.TASKS: "Tasks can run.",
 }
-"""What a computation that runs can do."""
+"""Phases of a running computation."""
 
 WAITS = {
     Activity.CPU_WAIT: "The thread could run and had no CPU (read from the kernel).",
@@ -126,7 +126,7 @@ WAITS = {
     Activity.PAGE_FAULT: "It waited for memory from the kernel.",
     Activity.UNEXPLAINED: "It was off the CPU, and no sample says why.",
 }
-"""What a task can wait for; `thread-noncpu` is divided into these where waits are recorded."""
+"""Waits of a task; `thread-noncpu` is divided into these where waits are recorded."""
 
 TASK_ACTIVITIES = {
     Activity.CPU: "A task's thread had a CPU, outside metered code.",
@@ -141,7 +141,7 @@ TASK_ACTIVITIES = {
     Activity.CANCELLED: "Tasks whose result no one asked for any more, whatever they did.",
     Activity.RESCHEDULED: "Tasks that asked to be run again, whatever they did.",
 }
-"""What the seconds of a worker that has a task are divided into, beside what tasks metered."""
+"""Activities of a worker that has a task, besides those that tasks metered."""
 
 ROOTS = {
     Root.BEFORE: "The profiled thread before the first computation: imports, reading.",
@@ -151,7 +151,7 @@ ROOTS = {
     "computed.",
     Root.TASKS: "Tasks, on the threads that ran them.",
 }
-"""What the seconds of stack samples are divided into, in the order of time."""
+"""Roots of stack samples, in the order of time."""
 
 PHASES = {
     "before": "Before the first computation.",
@@ -161,7 +161,7 @@ PHASES = {
     "between": "Between computations.",
     "after": "After the last computation.",
 }
-"""What the wall time of a recording is divided into."""
+"""Phases of the wall time of a recording."""
 
 WORKER_ACTIVITIES = {
     Activity.GRAPH: "A computation's graph was made, optimized and put in order; imports, too, "
@@ -177,20 +177,20 @@ WORKER_ACTIVITIES = {
     "Or one of a cluster ran tasks of clients that are not of the computation.",
     Activity.IDLE: "A worker was free and there was nothing to run.",
 }
-"""What the seconds of a worker without a task are divided into."""
+"""Activities of a worker without a task."""
 
 WORKER_EVENTS = {
     WorkerEvent.PAUSED: "It started no tasks, as its process had nearly all the memory allowed.",
     WorkerEvent.DISK_WRITE: "It wrote results to disk, to have memory (it spilled them).",
     WorkerEvent.DISK_READ: "It read results back that it had written to disk.",
 }
-"""What can happen to a worker of a cluster, beside its tasks."""
+"""Events of a worker of a cluster, besides its tasks."""
 
 PROFILING = "profiling: "
-"""A notice that starts so is about how well the profilers did, and changes no number."""
+"""The start of notices about the quality of profiling, which change no number."""
 
 ACTIVITIES = {**TASK_ACTIVITIES, **WORKER_ACTIVITIES}
-"""What worker time is divided into; it sums to wall time times workers."""
+"""Activities of a worker; their times sum to wall time times workers."""
 
 FINDINGS = {
     "gil-bound": "Tasks waited for the GIL.",

@@ -1,24 +1,66 @@
-"""The data model: what was measured, in frozen columns, without user data."""
+"""Recordings: measurements in frozen columns, without user data; and several recordings as one.
+
+Recordings are combined in two steps. First their clocks and names are made the same: of workers,
+and of blocks whose memory was sampled. Then of each table those rows are left out that an earlier
+recording has, and what refers to rows of another table gets their new positions, by the schema.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from math import inf, isnan, nan
+from typing import TypeVar
 
+import numpy as np
+
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
-from dask_diag.formatting import seconds
-from dask_diag.model.combine import combined
-from dask_diag.model.measurements import STATES, Measurements
-from dask_diag.model.tables import TABLES, RecordingTable
+from dask_diag.formatting import counted, seconds
+from dask_diag.model import codes
+from dask_diag.model.table import stack
+from dask_diag.model.tables import (
+    TABLES,
+    Allocations,
+    CachedResults,
+    CallTree,
+    Computations,
+    Dependencies,
+    Environment,
+    Frames,
+    Memory,
+    Metrics,
+    OtherTasks,
+    Planned,
+    Pools,
+    Processes,
+    Progress,
+    RecordingTable,
+    Resources,
+    Samples,
+    Tasks,
+    Threads,
+    Transfers,
+    Waits,
+    WorkerEvents,
+    Workers,
+)
+
+STATES = tuple(codes.STATES)
+"""States of a recording, from good to bad."""
 
 
-class Recording(Measurements):
-    """What was measured in one block, or by one profiler since it was cleared.
+@dataclass(frozen=True, repr=False)
+class Recording:
+    """Measurements of one block, or of one profiler since it was cleared.
 
     Times are seconds of ``time.perf_counter()``; add `epoch` for seconds since 1970. What could not
     be known is NaN.
 
     Each table is empty if nothing that was recorded fills it. Their columns, with units and
-    meanings, are in ``dask_diag.schema`` and on the documentation's page of columns.
+    meanings, are in ``dask_diag/model/tables.py`` and on the documentation's page of columns.
 
     Attributes
     ----------
@@ -94,7 +136,51 @@ class Recording(Measurements):
         did not close (it was killed, or is still writing), and as ``damaged`` if it is no longer as
         it was written; either way the remaining data is missing. Of a combination: the worst of its
         parts.
+
+    Raises
+    ------
+    SchemaError
+        If a table is not as the schema says.
+    DiagnosticError
+        If there is no such state.
     """
+
+    start: float
+    stop: float
+    epoch: float
+    computations: Computations = field(default_factory=Computations.empty)
+    tasks: Tasks = field(default_factory=Tasks.empty)
+    dependencies: Dependencies = field(default_factory=Dependencies.empty)
+    metrics: Metrics = field(default_factory=Metrics.empty)
+    resources: Resources = field(default_factory=Resources.empty)
+    cached_results: CachedResults = field(default_factory=CachedResults.empty)
+    processes: Processes = field(default_factory=Processes.empty)
+    memory: Memory = field(default_factory=Memory.empty)
+    allocations: Allocations = field(default_factory=Allocations.empty)
+    transfers: Transfers = field(default_factory=Transfers.empty)
+    waits: Waits = field(default_factory=Waits.empty)
+    pools: Pools = field(default_factory=Pools.empty)
+    workers: Workers = field(default_factory=Workers.empty)
+    other_tasks: OtherTasks = field(default_factory=OtherTasks.empty)
+    worker_events: WorkerEvents = field(default_factory=WorkerEvents.empty)
+    threads: Threads = field(default_factory=Threads.empty)
+    frames: Frames = field(default_factory=Frames.empty)
+    call_tree: CallTree = field(default_factory=CallTree.empty)
+    samples: Samples = field(default_factory=Samples.empty)
+    planned: Planned = field(default_factory=Planned.empty)
+    progress: Progress = field(default_factory=Progress.empty)
+    environment: Environment = field(default_factory=Environment.empty)
+    metric: str = ""
+    metric_unit: str = ""
+    notices: tuple[str, ...] = ()
+    run_id: str = ""
+    state: str = STATES[0]
+
+    def __post_init__(self) -> None:
+        for name, kind in TABLES.items():
+            object.__setattr__(self, name, kind.of(getattr(self, name)))
+        if self.state not in STATES:
+            raise DiagnosticError(f"state: expected one of {STATES}, found {self.state!r}")
 
     @classmethod
     def combine(cls, recordings: Iterable[Recording]) -> Recording:
@@ -103,7 +189,7 @@ class Recording(Measurements):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has all that was measured: its `state` is ``complete``."""
+        """Whether the recording has all measurements: its `state` is ``complete``."""
         return self.state == STATES[0]
 
     def __repr__(self) -> str:
@@ -123,7 +209,7 @@ class Recording(Measurements):
         )
 
     def tables(self) -> dict[str, RecordingTable]:
-        """All tables by their names."""
+        """The tables by their names."""
         return {name: getattr(self, name) for name in TABLES}
 
 
@@ -148,16 +234,531 @@ def combine(recordings: Iterable[Recording]) -> Recording:
         raise DiagnosticError("expected at least one recording to combine, found none")
     for part in parts:
         expect_recording(part)
-    return Recording(**combined(parts))
+    parts, notices_on_clocks = _on_one_clock(parts)
+    parts, metric, unit, notices_on_metrics = _with_one_metric(parts)
+    parts, known_best = _with_unique_workers(_with_unique_labels(parts))
+    repeats: _Repeats = {}
+    masks = {name: _once(parts, name) for name in _OF_COMPUTATIONS}
+    masks["tasks"] = _once(parts, "tasks", repeats)
+    masks["cached_results"] = _once(parts, "cached_results", repeats)
+    masks["samples"] = _stacks_once(parts, repeats)
+    masks["memory"] = _once(parts, "memory")
+    masks["allocations"] = _once(parts, "allocations")
+    masks["resources"], masks["processes"] = _resources_once(parts)
+    masks["workers"] = known_best
+    masks["other_tasks"] = _cluster_rows_once(parts, "other_tasks")
+    masks["worker_events"] = _cluster_rows_once(parts, "worker_events")
+    masks["environment"], notices_on_environments = _first_environment(parts)
+    notices = (
+        *(text for part in parts for text in part.notices),
+        *_notices_on_repeats(repeats),
+        *notices_on_metrics,
+        *_notices_on_resources(parts, masks),
+        *_notices_on_programs(parts),
+        *notices_on_environments,
+        *notices_on_clocks,
+    )
+    return Recording(
+        start=min(part.start for part in parts),
+        stop=max(part.stop for part in parts),
+        epoch=parts[0].epoch,
+        metric=metric,
+        metric_unit=unit,
+        notices=tuple(dict.fromkeys(notices)),
+        run_id=",".join(dict.fromkeys(run for part in parts for run in _runs_of(part))),
+        state=worst_state(part.state for part in parts),
+        **_joined(parts, masks),  # type: ignore[arg-type]
+    )
+
+
+_Masks = list[BoolArray]
+"""For each part, which rows of one of its tables are kept."""
+_Repeats = dict[str, set[int]]
+"""The computations that several parts have, and which parts these are."""
+
+T = TypeVar("T", bound=RecordingTable)
+
+_OF_COMPUTATIONS = ("computations", "planned", "progress", "pools", "threads")
+_DROPPED = -2
+"""The new position of a row that is left out; -1 refers to no row, before and after."""
+
+
+def _joined(parts: Sequence[Recording], masks: Mapping[str, _Masks]) -> dict[str, RecordingTable]:
+    """The rows of all parts that are kept, with new positions of what they refer to."""
+    kept: dict[str, list[RecordingTable]] = {name: [] for name in TABLES}
+    counts = dict.fromkeys(("tasks", "frames", "call_tree"), 0)
+    for index, part in enumerate(parts):
+        positions = {}
+        for name, before in counts.items():
+            mask = masks[name][index] if name in masks else np.ones(len(part.tables()[name]), bool)
+            position = np.where(mask, np.cumsum(mask) - 1 + before, _DROPPED)
+            positions[name] = np.append(position, -1)
+            counts[name] += int(mask.sum())
+        for name, table in part.tables().items():
+            rows = table
+            if name in masks and not masks[name][index].all():
+                rows = table.rows(masks[name][index])
+            kept[name].append(_reindexed(rows, positions))
+    tables = {name: stack(rows) for name, rows in kept.items()}
+    tables["transfers"] = _transfers_once(tables["transfers"])
+    return tables | {name: _in_order(tables[name]) for name in ("resources", "processes")}
+
+
+def _reindexed(table: T, positions: Mapping[str, IntArray]) -> T:
+    """The rows that refer to kept rows, with their new positions."""
+    columns = {
+        column.name: positions[column.refers_to][table[column.name]]
+        for column in table.schema.values()
+        if column.refers_to in positions
+    }
+    if not columns:
+        return table
+    kept = np.logical_and.reduce([values != _DROPPED for values in columns.values()])
+    return table.rows(kept).replacing({name: values[kept] for name, values in columns.items()})
+
+
+def _in_order(table: RecordingTable) -> RecordingTable:
+    if (np.diff(table["time"]) >= 0).all():
+        return table
+    return table.rows(np.argsort(table["time"], kind="stable"))
+
+
+def worst_state(states: Iterable[str]) -> str:
+    """The worst of several states."""
+    return max(states, key=STATES.index)
+
+
+def _runs_of(part: Recording) -> list[str]:
+    return [run for run in part.run_id.split(",") if run]
+
+
+def _share_a_run(one: Recording, two: Recording) -> bool:
+    return not set(_runs_of(one)).isdisjoint(_runs_of(two))
+
+
+def _once(parts: Sequence[Recording], name: str, repeats: _Repeats | None = None) -> _Masks:
+    """Masks that keep the rows of a computation, or of a label, from the part with most of them.
+
+    A computation that still ran when it was recorded, or whose file was truncated, may have fewer
+    rows in one part than in another. Of parts with equally many the last one recorded counts; of
+    allocations always, as each part has one snapshot. Positions refer to whole tables, so that
+    never a few rows are taken from each part.
+    """
+    tables = [part.tables()[name] for part in parts]
+    by = "label" if "label" in TABLES[name].schema else "computation"
+    found: dict[str, dict[int, tuple[int, float, int]]] = {}
+    for index, (part, table) in enumerate(zip(parts, tables, strict=True)):
+        column: Categorical = table[by]
+        for code, count in enumerate(np.bincount(column.codes).tolist()):
+            if count:
+                rank = (1 if name == "allocations" else count, part.stop, -index)
+                found.setdefault(column.values[code], {})[index] = rank
+    part_with = {label: max(ranks, key=ranks.__getitem__) for label, ranks in found.items()}
+    if repeats is not None:
+        for label, ranks in found.items():
+            if len(ranks) > 1:
+                repeats.setdefault(label, set()).update(ranks)
+    return [
+        table[by].is_in({label for label, part in part_with.items() if part == index})
+        for index, table in enumerate(tables)
+    ]
+
+
+def _notices_on_repeats(repeats: _Repeats) -> Iterator[str]:
+    if repeats:
+        parts = len(set().union(*repeats.values()))
+        what = "computation; it is" if len(repeats) == 1 else "computations; they are"
+        yield f"{parts} recordings recorded the same {len(repeats):,} {what} counted once"
+
+
+_CLOCK_SET = 60.0
+"""Seconds by which the time of day may have been set while one clock went on."""
+
+
+def _on_one_clock(parts: Sequence[Recording]) -> tuple[list[Recording], list[str]]:
+    """The parts with times of the first one's clock, and a notice if any had another."""
+    offsets = [_clock_offset(parts[0], part) for part in parts]
+    others = sum(map(bool, offsets))
+    notice = (
+        f"{others} of {len(parts)} recordings have another clock, as after a restart of the "
+        "machine; their times are placed by the time of day"
+    )
+    shifted = [_shifted(part, offset) for part, offset in zip(parts, offsets, strict=True)]
+    return shifted, [notice] if others else []
+
+
+def _clock_offset(first: Recording, part: Recording) -> float:
+    """Seconds to add to the times of a part; 0 if it has the same clock, or none is known."""
+    # An epoch is the time of day minus the time of the clock: two epochs differ by as much as
+    # their clocks.
+    offset = part.epoch - first.epoch
+    is_known = bool(first.epoch and part.epoch)
+    is_same_run = bool(_runs_of(part)) and _runs_of(part) == _runs_of(first)
+    return offset if is_known and not is_same_run and abs(offset) > _CLOCK_SET else 0.0
+
+
+def _shifted(part: Recording, offset: float) -> Recording:
+    if not offset:
+        return part
+    tables = {
+        name: table.replacing(
+            {c.name: table[c.name] + offset for c in table.schema.values() if c.is_time}
+        )
+        for name, table in part.tables().items()
+    }
+    return replace(
+        part,
+        start=part.start + offset,
+        stop=part.stop + offset,
+        epoch=part.epoch - offset,
+        **tables,  # type: ignore[arg-type]
+    )
+
+
+def _with_one_metric(
+    parts: Sequence[Recording],
+) -> tuple[list[Recording], str, str, list[str]]:
+    """The parts without results of other metrics, the metric and its unit, and notices."""
+    filled = [part for part in parts if len(part.cached_results)]
+    first = next((part for part in filled or parts if filled or part.metric), parts[0])
+    metric = first.metric
+    left_out: dict[str, int] = {}
+    for part in filled:
+        if part.metric != metric:
+            left_out[part.metric] = left_out.get(part.metric, 0) + len(part.cached_results)
+    notices = [
+        f"{rows:,} cached results measured as {other or 'nameless'} are left out: a combination "
+        f"has one metric, here {metric or 'a nameless one'}; show the recording with "
+        f"{other or 'the other'} separately"
+        for other, rows in left_out.items()
+    ]
+    with_one = [
+        part if part.metric == metric else replace(part, cached_results=CachedResults.empty())
+        for part in parts
+    ]
+    return with_one, metric, first.metric_unit, notices
+
+
+def _first_environment(parts: Sequence[Recording]) -> tuple[_Masks, list[str]]:
+    """Masks of the first environment, and a notice if others differ."""
+    filled = [index for index, part in enumerate(parts) if len(part.environment)]
+    masks = [
+        np.full(len(part.environment), [index] == filled[:1]) for index, part in enumerate(parts)
+    ]
+    facts = [{tuple(row.values()) for row in parts[i].environment.to_dicts()} for i in filled]
+    differing = sorted({fact[0] for others in facts[1:] for fact in others ^ facts[0]})
+    notice = f"environment: that of the first recording; in others differ: {', '.join(differing)}"
+    return masks, [notice] if differing else []
+
+
+def _with_unique_labels(parts: Sequence[Recording]) -> list[Recording]:
+    """The parts with a label for each block whose memory was sampled, the same in each part.
+
+    Blocks of one label are told apart by their first sample; a whole recording by its start.
+    """
+    labels: dict[tuple[str, float], str] = {}
+    starts: list[dict[str, float]] = [{} for _ in parts]
+    tables: list[dict[str, RecordingTable]] = [{} for _ in parts]
+    for name in ("memory", "allocations"):
+        for part, start_of, renamed in zip(parts, starts, tables, strict=True):
+            table = part.tables()[name]
+            column: Categorical = table["label"]
+            values = list(column.values)
+            for code in np.unique(column.codes).tolist():
+                label = values[code]
+                if name == "memory":
+                    start_of[label] = float(table["time"][np.argmax(column.codes == code)])
+                block = label, start_of.get(label, part.start)
+                if block not in labels:
+                    labels[block] = _unused(label, labels.values())
+                values[code] = labels[block]
+            renamed[name] = table.replacing({"label": Categorical(column.codes, values)})
+    return [replace(part, **new) for part, new in zip(parts, tables, strict=True)]  # type: ignore[arg-type]
+
+
+_NUMBERED = re.compile(r" \(\d+\)$")
+
+
+def _unused(name: str, used: Container[str]) -> str:
+    """The name, with a number added if it is among those used."""
+    base, count = name, 1
+    while name in used:
+        count += 1
+        name = f"{_NUMBERED.sub('', base)} ({count})".strip()
+    return name
+
+
+def _stacks_once(parts: Sequence[Recording], repeats: _Repeats) -> _Masks:
+    """Masks of stack samples, without those of a time in which an earlier part sampled."""
+    masks: _Masks = []
+    earlier: list[tuple[int, set[str], float, float]] = []
+    for index, part in enumerate(parts):
+        samples, names = part.samples, set(part.computations.computation.values)
+        masks.append(np.ones(len(samples), bool))
+        if not len(samples):
+            continue
+        middle = (samples.start + samples.stop) / 2
+        for other, other_names, start, stop in earlier:
+            repeated = (start <= middle) & (middle <= stop)
+            if not names.isdisjoint(other_names) and repeated.any():
+                masks[-1] &= ~repeated
+                for name in names & other_names:
+                    repeats.setdefault(name, set()).update((other, index))
+        earlier.append((index, names, float(samples.start.min()), float(samples.stop.max())))
+    return masks
+
+
+_PAUSE = 2.0
+"""Times the usual interval between samples, from which on sampling had paused."""
+
+
+def _resources_once(parts: Sequence[Recording]) -> tuple[_Masks, _Masks]:
+    """Masks of the samples of resources and of processes.
+
+    Samples of time that an earlier part of the same run sampled are left out. Memory of a process
+    goes with the sample in whose time it was read; after the last sample, with that one.
+    """
+    of_samples: _Masks = []
+    of_processes: _Masks = []
+    sampled: list[tuple[FloatArray, FloatArray]] = []
+    for part in parts:
+        times, read = np.sort(part.resources.time), part.processes.time
+        starts = _starts_of_samples(times, np.sort(read))
+        middle = (starts + times) / 2
+        repeated, read_before = np.zeros(len(times), bool), np.zeros(len(read), bool)
+        for other, (other_starts, other_stops) in zip(parts, sampled, strict=False):
+            if _share_a_run(part, other):
+                next_stop = np.searchsorted(other_stops, middle)
+                repeated |= np.append(other_starts, inf)[next_stop] <= middle
+                read_before |= np.isin(read, other.processes.time)
+        sampled.append((starts[~repeated], times[~repeated]))
+        of_samples.append(~repeated[np.searchsorted(times, part.resources.time)])
+        if len(times):
+            sample = np.minimum(np.searchsorted(times, read), len(times) - 1)
+            read_before |= repeated[sample]
+        of_processes.append(~read_before)
+    return of_samples, of_processes
+
+
+def _starts_of_samples(times: FloatArray, read: FloatArray) -> FloatArray:
+    """Starts of the time that each sample represents: the sample before, or the end of a pause."""
+    before = np.append(-inf, times[:-1])[: len(times)]
+    lasted = times - before
+    # Before the first sample there was a pause.
+    usual = np.median(lasted[1:]) if len(times) > 1 else 0.0
+    # Processes are read at once when sampling begins.
+    resumed = np.append(read, inf)[np.searchsorted(read, before, "right")]
+    return np.where(lasted > _PAUSE * usual, np.minimum(resumed, times), before)
+
+
+def _notices_on_resources(parts: Sequence[Recording], masks: Mapping[str, _Masks]) -> Iterator[str]:
+    left_out = [
+        counted(number, f"{kind} sample")
+        for name, kind in (("resources", "resource"), ("processes", "process"))
+        if (number := sum(int((~mask).sum()) for mask in masks[name]))
+    ]
+    if left_out:
+        yield f"left out {' and '.join(left_out)}: another recording has samples of that time"
+    kept = [
+        (part, part.resources.time[mask])
+        for part, mask in zip(parts, masks["resources"], strict=True)
+        if mask.any()
+    ]
+    if any(
+        not _share_a_run(one, two) and a.min() < b.max() and b.min() < a.max()
+        for (one, a), (two, b) in combinations(kept, 2)
+    ):
+        yield (
+            "resource samples of different runs overlap in time: each row is of one run, not "
+            "of all together"
+        )
+
+
+class _Worker:
+    """A worker of a cluster, as several parts know it.
+
+    Attributes
+    ----------
+    left : float
+        NaN as long as no part knows when the worker left.
+    until : float
+        When a part had the worker last.
+    rows : dict of int to int
+        The row of the worker in the table of each part, by the index of the part.
+    """
+
+    def __init__(self, cluster: str, name: str) -> None:
+        self.cluster, self.name = cluster, name
+        self.joined, self.left, self.until = inf, nan, -inf
+        self.rows: dict[int, int] = {}
+        self._ranks: dict[int, tuple[bool, bool, float]] = {}
+
+    def add(self, index: int, row: int, facts: Mapping[str, float], stop: float) -> None:
+        """Add the row of another part."""
+        self.rows[index] = row
+        self.joined = min(self.joined, facts["joined"])
+        has_left = not isnan(facts["left"])
+        if has_left:
+            self.left = facts["left"]
+        self.until = max(self.until, stop if isnan(self.left) else self.left)
+        self._ranks[index] = (has_left, facts["pid"] != 0, stop)
+
+    def was_present(self, joined: float, until: float) -> bool:
+        """Whether the worker was present in [joined, until)."""
+        return joined < self.until and self.joined < until
+
+    @property
+    def best(self) -> int:
+        """The index of the part that knows most about the worker."""
+        return max(self._ranks, key=lambda index: (self._ranks[index], index))
+
+
+def _with_unique_workers(parts: Sequence[Recording]) -> tuple[list[Recording], _Masks]:
+    """The parts with one name for each worker of a cluster, and masks of the table of workers.
+
+    Workers of local schedulers have no address; their rows are those of a computation.
+    """
+    at: dict[tuple[str, str], list[_Worker]] = {}
+    names: list[dict[str, _Worker]] = [{} for _ in parts]
+    for index, part in enumerate(parts):
+        for row, facts in enumerate(part.workers.to_dicts()):
+            if not facts["address"]:
+                continue
+            until = part.stop if isnan(facts["left"]) else facts["left"]
+            at_address = at.setdefault((facts["computation"], facts["address"]), [])
+            # At most one worker uses an address at a time, and two rows of a part are two workers.
+            worker = next(
+                (
+                    candidate
+                    for candidate in at_address
+                    if index not in candidate.rows and candidate.was_present(facts["joined"], until)
+                ),
+                None,
+            )
+            if worker is None:
+                worker = _Worker(facts["computation"], facts["worker"])
+                at_address.append(worker)
+            worker.add(index, row, facts, part.stop)
+            names[index][facts["worker"]] = worker
+    workers = [worker for at_address in at.values() for worker in at_address]
+    used: set[str] = set()
+    for worker in workers:
+        worker.name = _unused(worker.name, used)
+        used.add(worker.name)
+        # A cluster lists its workers in each part: one that a later part lacks had left by then.
+        of_cluster = {i for other in workers if other.cluster == worker.cluster for i in other.rows}
+        if isnan(worker.left) and any(parts[i].start >= worker.until for i in of_cluster):
+            worker.left = worker.until
+    masks = _once(parts, "workers")
+    renamed = []
+    for index, part in enumerate(parts):
+        joined, left = part.workers.joined.copy(), part.workers.left.copy()
+        for worker in workers:
+            if (known := worker.rows.get(index)) is not None:
+                masks[index][known] = worker.best == index
+                joined[known], left[known] = worker.joined, worker.left
+        table = part.workers.replacing({"joined": joined, "left": left})
+        renamed.append(_renamed(replace(part, workers=table), names[index]))
+    return renamed, masks
+
+
+def _renamed(part: Recording, workers: Mapping[str, _Worker]) -> Recording:
+    """The part with the names of the workers that it knows by other names."""
+    names = {name: worker.name for name, worker in workers.items() if worker.name != name}
+    if not names:
+        return part
+    tables = {}
+    for name, table in part.tables().items():
+        columns = {}
+        for column in table.schema.values():
+            if column.refers_to == "workers":
+                labels: Categorical = table[column.name]
+                values = [_renamed_label(value, names) for value in labels.values]
+                columns[column.name] = Categorical(labels.codes, values)
+        tables[name] = table.replacing(columns)
+    return replace(part, **tables)  # type: ignore[arg-type]
+
+
+def _renamed_label(label: str, names: Mapping[str, str]) -> str:
+    """The label of a worker, of one of its threads, or of several workers in a process."""
+    worker, slash, thread = label.rpartition("/")
+    if label not in names and worker in names:
+        return f"{names[worker]}{slash}{thread}"
+    return ", ".join(names.get(name, name) for name in label.split(", "))
+
+
+def _cluster_rows_once(parts: Sequence[Recording], name: str) -> _Masks:
+    """Masks of events on workers of clusters, without those that an earlier part has.
+
+    A part has events that ended while it was recorded. An event that went on at its end may be
+    longer in another part.
+    """
+    masks: _Masks = []
+    longest: dict[tuple[object, ...], tuple[float, int, int]] = {}
+    for index, part in enumerate(parts):
+        table = part.tables()[name]
+        stops: FloatArray = table["stop"]
+        mask = np.ones(len(table), bool)
+        for other in parts[:index]:
+            is_shared = table["computation"].is_in(other.tables()[name]["computation"].values)
+            mask &= ~(is_shared & (other.start <= stops) & (stops <= other.stop))
+        masks.append(mask)
+        by = [
+            column
+            for column in ("computation", "worker", "event", "start")
+            if column in table.columns
+        ]
+        keys = list(zip(*(table[column].tolist() for column in by), strict=True))
+        for row in np.flatnonzero(mask).tolist():
+            stop, other_index, other_row = longest.get(keys[row], (-inf, index, row))
+            if stops[row] > stop:
+                masks[other_index][other_row] = other_index == index
+                longest[keys[row]] = stops[row], index, row
+            elif other_index != index:
+                mask[row] = False
+    return masks
+
+
+def _notices_on_programs(parts: Sequence[Recording]) -> Iterator[str]:
+    """A notice if programs were recorded on one cluster, as each saw the tasks of the others."""
+    if any(
+        not _share_a_run(one, two)
+        and one.start < two.stop
+        and two.start < one.stop
+        and (len(one.other_tasks) or len(two.other_tasks))
+        and not set(one.computations.cluster.tolist()).isdisjoint(
+            {*two.computations.cluster.tolist()} - {""}
+        )
+        for one, two in combinations(parts, 2)
+    ):
+        yield (
+            "several programs were recorded on one cluster at the same time: tasks of one count "
+            "again as other programs' tasks of another; look at each recording separately"
+        )
+
+
+def _transfers_once(transfers: RecordingTable) -> RecordingTable:
+    """Drop transfers without a task that another part has, with its task or without."""
+    made = transfers["task"] >= 0
+    if made.all():
+        return transfers
+    columns = ("source", "destination", "start", "stop")
+    moves = list(zip(*(transfers[name].tolist() for name in columns), strict=True))
+    once: dict[tuple[object, ...], int] = {}
+    for row in (*np.flatnonzero(made).tolist(), *np.flatnonzero(~made).tolist()):
+        once.setdefault(moves[row], row)
+    kept = made.copy()
+    kept[list(once.values())] = True
+    return transfers.rows(kept)
 
 
 def expect_recording(value: object) -> None:
-    """Say what to do where something else is given.
+    """Raise an error with advice if a value is no recording.
 
     Raises
     ------
     DiagnosticError
-        If it is no `Recording`.
+        If the value is no `Recording`.
     """
     if not isinstance(value, Recording):
         raise DiagnosticError(

@@ -1,4 +1,4 @@
-"""A table of columns, of which a Recording and every analysis are made."""
+"""Tables of columns, for recordings and analyses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Table")
 
 Several = slice | BoolArray | IntArray
-"""What selects several rows: a slice, a mask or indices."""
+"""A selection of rows: a slice, a mask or indices."""
 
 ROWS_SHOWN = 10
 ROWS_PRINTED = 40
@@ -37,7 +37,6 @@ class Table:
     __slots__ = ("_columns",)
 
     def __init__(self, columns: Mapping[str, Values]) -> None:
-        self._check(columns)
         if len(set(map(len, columns.values()))) > 1:
             lengths = {name: len(column) for name, column in columns.items()}
             raise DiagnosticError(f"expected columns of one length, found {lengths}")
@@ -45,9 +44,6 @@ class Table:
             name: read_only(column) if isinstance(column, np.ndarray) else column
             for name, column in columns.items()
         }
-
-    def _check(self, columns: Mapping[str, Values]) -> None:
-        """Refuse what is no such table; any columns make a plain one."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -67,6 +63,10 @@ class Table:
     def rows(self, selection: Several) -> Self:
         """The rows that a slice, a mask or positions select."""
         return type(self)({name: column[selection] for name, column in self._columns.items()})
+
+    def replacing(self, columns: Mapping[str, Values]) -> Self:
+        """The table with other values in some of its columns."""
+        return type(self)(self._columns | dict(columns))
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """A plain dict for every row."""
@@ -114,7 +114,7 @@ class Table:
 
 
 def _cell(value: object) -> str:
-    """One line of at most 60 characters, in which nothing can move a terminal's cursor."""
+    """One line of at most 60 characters that do not move the cursor of a terminal."""
     text = f"{value:.6g}" if isinstance(value, float) else str(value)[:60]
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)[:60]
 
@@ -129,7 +129,7 @@ NO_ROWS = Table({})
 
 
 def stack(tables: Sequence[T]) -> T:
-    """One table of several that have the same columns; plain empty ones may have any."""
+    """One table of several with the same columns; empty plain tables may have any."""
     filled = [table for table in tables if len(table)]
     if len(filled) < 2:
         return (filled or [table for table in tables if table.columns] or list(tables))[0]

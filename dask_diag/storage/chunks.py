@@ -1,4 +1,4 @@
-"""A chunk of a recording as bytes, and chunks put together again."""
+"""Chunks of a recording as bytes, and a recording of chunks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dask_diag.storage.codec import (
     NUMBERS,
     ByteReader,
     ByteWriter,
+    EarlierChunks,
     NotStorableError,
-    Preceding,
     Spec,
     decode_table,
     encode_table,
@@ -25,27 +25,27 @@ from dask_diag.storage.codec import (
 _SIZE_BYTES = 8
 _MAX_TABLES = 1000
 _REFERRING, _REFERRED = "cached_results", "tasks"
-"""The table whose keys are those of tasks, and that of these, which is the first of the two."""
+"""The table with keys of tasks, and the table of tasks, which comes first in a chunk."""
 
 
 Columns = Mapping[str, Collection[str]]
-"""Of each table the columns that are wanted; those of no other table are."""
+"""The wanted columns of each table; other tables are not wanted."""
 
 
 class Chunk(NamedTuple):
-    """The fields of a recording, as a chunk has them."""
+    """The fields of a recording in a chunk: values, and tables that have rows."""
 
     values: dict[str, Any]
     tables: dict[str, Table]
 
 
-def encode_chunk(recording: Recording, level: int, preceding: Preceding | None = None) -> bytes:
+def encode_chunk(recording: Recording, level: int, earlier: EarlierChunks | None = None) -> bytes:
     """A chunk as bytes, compressed by a level from 1 to 9; tables without rows are left out.
 
-    One that stays in the file may refer to what is `preceding`, which it is added to.
+    A chunk that stays in the file may refer to `earlier` chunks, to which it is then added.
     """
-    # What is provisional has nothing before it: it is soon written over, and its time counts.
-    like, tasks = (preceding.head, preceding.tasks) if preceding else (b"", None)
+    # A provisional chunk refers to no other: it is soon overwritten, and must be fast.
+    like, tasks = (earlier.head, earlier.tasks) if earlier else (b"", None)
     values: dict[str, object] = {}
     tables: dict[str, Spec] = {}
     columns = ByteWriter()
@@ -62,33 +62,33 @@ def encode_chunk(recording: Recording, level: int, preceding: Preceding | None =
         except NotStorableError as error:
             raise NotStorableError(f"{field.name}: {error}") from None
     head = {"values": values, "tables": tables}
-    # Text as it is: two lone surrogates would come back from their escapes as one character.
+    # Without escapes: two lone surrogates would come back from their escapes as one character.
     text = json.dumps(head, ensure_ascii=False).encode("utf-8", "surrogatepass")
     first = len(text).to_bytes(_SIZE_BYTES, "little") + text
     data = columns.getvalue(first, level, like)
-    if preceding and tasks is not None:
-        preceding.advance(text, tasks)
+    if earlier and tasks is not None:
+        earlier.advance(text, tasks)
     return data
 
 
 def decode_chunk(
-    data: memoryview, preceding: Preceding | None = None, columns: Columns | None = None
+    data: memoryview, earlier: EarlierChunks | None = None, columns: Columns | None = None
 ) -> Chunk:
-    """The chunk that `encode_chunk` encoded; whatever is wrong with it raises some error.
+    """Decode a chunk of `encode_chunk`; any damage raises some error.
 
-    Then `preceding` is as it was: what failed can be decoded again. If `columns` are given, the
-    chunk has these, and other tables are not decoded: all chunks of a file want the same then.
+    After an error `earlier` is unchanged. With `columns`, other columns and tables are not decoded;
+    `columns` must be the same for all chunks of a file.
     """
-    refers = preceding is not None and (columns is None or _REFERRING in columns)
-    preceding = preceding or Preceding()
-    source = ByteReader(data, like=preceding.head)
+    refers = earlier is not None and (columns is None or _REFERRING in columns)
+    earlier = earlier or EarlierChunks()
+    source = ByteReader(data, like=earlier.head)
     size = int.from_bytes(source.take(_SIZE_BYTES), "little")
     text = bytes(source.take(size))
     head = json.loads(text.decode("utf-8", "surrogatepass"))
     if len(head["tables"]) > _MAX_TABLES:
         raise ValueError(f"expected at most {_MAX_TABLES} tables, found {len(head['tables'])}")
     values = {name: _from_json(value) for name, value in head["values"].items()}
-    tables, tasks = {}, preceding.tasks
+    tables, tasks = {}, earlier.tasks
     for name, spec in head["tables"].items():
         wanted = None if columns is None else {*columns.get(name, ())}
         if wanted is not None and refers and name == _REFERRED:
@@ -98,12 +98,12 @@ def decode_chunk(
             tables[name] = table
         if refers and name == _REFERRED:
             tasks = tasks.plus(table)
-    preceding.advance(text, tasks)
+    earlier.advance(text, tasks)
     return Chunk(values, tables)
 
 
 def joined(chunks: Sequence[Chunk], notices: Sequence[str]) -> Recording:
-    """The recording of consecutive chunks; what is not a table is as the last one has it."""
+    """The recording of consecutive chunks; fields other than tables are those of the last chunk."""
     fields_of = {field.name: field for field in fields(Recording)}
     values = {name: value for name, value in chunks[-1].values.items() if name in fields_of}
     names = dict.fromkeys(name for chunk in chunks for name in chunk.tables)
@@ -133,7 +133,7 @@ _CONTAINERS: dict[str, type[tuple[object, ...] | list[object]]] = {"tuple": tupl
 
 
 def _as_json(value: object) -> object:
-    """A field's value in terms of JSON, in which tuples and lists stay apart."""
+    """The value of a field for JSON; tuples and lists stay apart."""
     if type(value) in (str, int, float, bool, type(None)):
         return value
     if type(value) is dict:

@@ -1,4 +1,4 @@
-"""Columns as bytes that compress well, and back, equal to the bit."""
+"""The codec of columns: bytes that compress well, and columns from bytes, equal to the bit."""
 
 from __future__ import annotations
 
@@ -24,83 +24,83 @@ from dask_diag.model.table import Table
 
 KEY = "key"
 NUMBERS = ("collected", "nbytes")
-"""What is remembered of tasks besides: of when and of what size a result is."""
+"""Columns of tasks that tell when a result was collected, and its size."""
 
-_MOST_PARTS = 64
+_MOST_CHUNKS = 64
 _MOST_ROWS = 1 << 17
-"""Of the chunks before, so that what a reader remembers is bounded."""
+"""Bounds of the tasks that are kept from earlier chunks, and so of a reader's memory."""
 _MANY = 2048
 _LONG = 16
-"""Of so many keys those are searched for that have as many bytes: others take less time in full."""
+"""More keys are searched for only if they have so many bytes each: short ones take less in full."""
 
 
 class RecentTasks:
-    """The tasks of the last chunks, the newest first; it never changes."""
+    """The tasks of the last chunks, the newest first; immutable."""
 
-    def __init__(self, *parts: _Part) -> None:
-        self._parts = parts
+    def __init__(self, *chunks: _TasksOfChunk) -> None:
+        self._chunks = chunks
 
     def plus(self, tasks: Table) -> RecentTasks:
-        """With those of one more chunk."""
-        return RecentTasks(_Part(tasks), *self._parts)
+        """Add the tasks of one more chunk."""
+        return RecentTasks(_TasksOfChunk(tasks), *self._chunks)
 
     def limited(self) -> RecentTasks:
-        """What the next chunks may refer to."""
-        rows = np.cumsum([len(part.tasks) for part in self._parts], dtype=np.int64)
-        return RecentTasks(*self._parts[: int((rows[:_MOST_PARTS] <= _MOST_ROWS).sum())])
+        """Drop the tasks that later chunks may not refer to."""
+        rows = np.cumsum([len(chunk.tasks) for chunk in self._chunks], dtype=np.int64)
+        return RecentTasks(*self._chunks[: int((rows[:_MOST_CHUNKS] <= _MOST_ROWS).sum())])
 
     def rows_of(self, keys: PrefixStrings) -> IntArray | None:
-        """How many tasks follow on the last one with each key; nothing if a key is not there."""
+        """The rows of the last tasks with keys, counted from the end; None if one is missing."""
         if len(keys) > _MANY and len(keys.encoded[1]) < _LONG * len(keys):
             return None
         texts, before = keys.tolist(), 0
         rows: dict[str, int] = {}
         missing = set(texts)
-        for part in self._parts:
+        for chunk in self._chunks:
             if not missing:
                 break
-            shared = part.following.keys() & missing
-            rows.update((key, before + part.following[key]) for key in shared)
+            shared = chunk.rows.keys() & missing
+            rows.update((key, before + chunk.rows[key]) for key in shared)
             missing -= shared
-            before += len(part.tasks)
+            before += len(chunk.tasks)
         return None if missing else np.array([rows[key] for key in texts], np.int64)
 
     def column(self, name: str, rows: IntArray) -> Values:
-        """What a column has in these rows, all of which have to be there."""
-        last, total, parts = int(rows.max(initial=0)), 0, []
-        for part in self._parts:
-            parts.append(part.tasks[name])
-            total += len(part.tasks)
+        """The values of a column in rows counted from the end; ValueError if a row is missing."""
+        last, total, columns = int(rows.max(initial=0)), 0, []
+        for chunk in self._chunks:
+            columns.append(chunk.tasks[name])
+            total += len(chunk.tasks)
             if total > last:
                 break
         if total <= last or int(rows.min(initial=0)) < 0:
             raise ValueError(f"expected rows of {total} tasks")
-        values: Values = concatenate(parts[::-1])[total - 1 - rows]
+        values: Values = concatenate(columns[::-1])[total - 1 - rows]
         return values
 
 
-class _Part:
+class _TasksOfChunk:
     """The tasks of one chunk."""
 
     def __init__(self, tasks: Table) -> None:
         self.tasks = Table({name: tasks[name] for name in (KEY, *NUMBERS)})
 
     @cached_property
-    def following(self) -> dict[str, int]:
-        """How many tasks of the chunk follow on the last one with each key."""
+    def rows(self) -> dict[str, int]:
+        """The row of the last task with each key, counted from the end of the chunk."""
         keys = self.tasks[KEY].tolist()
         return dict(zip(keys, reversed(range(len(keys))), strict=True))
 
 
-class Preceding:
-    """What is remembered of the chunks of one file, up to the last one that stays.
+class EarlierChunks:
+    """Data of earlier chunks of a file that a chunk refers to, up to the last one that stays.
 
     Attributes
     ----------
     head : bytes
-        The head of the last one: that of the next is nearly the same.
+        The head of the last chunk: the next chunk's is nearly equal.
     tasks : RecentTasks
-        To which the results of later ones refer.
+        The tasks to which results of later chunks refer.
     """
 
     def __init__(self) -> None:
@@ -108,34 +108,34 @@ class Preceding:
         self.tasks = RecentTasks()
 
     def advance(self, head: bytes, tasks: RecentTasks) -> None:
-        """Remember one more chunk, after which these are the tasks."""
+        """Add a chunk, with the tasks up to its end."""
         self.head, self.tasks = head, tasks.limited()
 
 
 _SIZES = Struct("<QQQ")
 _GREATEST_RATIO = 1032
-"""No deflated byte gives more than this, which bounds what a file makes its reader allocate."""
+"""Most bytes of a deflated byte, which bounds the memory that a file makes its reader allocate."""
 
 
 class ByteWriter:
-    """Collects bytes in the order in which a `ByteReader` takes them."""
+    """Collects bytes for a `ByteReader`, in order."""
 
     def __init__(self) -> None:
         self._data: list[bytes] = []
         self._planes: list[bytes] = []
 
     def append(self, data: bytes) -> None:
-        """Add bytes in which sequences of bytes may repeat."""
+        """Add bytes, of which sequences may repeat."""
         self._data.append(data)
 
     def append_planes(self, planes: bytes) -> None:
-        """Add bytes that are noise or runs of one byte: no other sequence is searched for."""
+        """Add bytes that are noise or runs of one byte: no other repetition is searched for."""
         self._planes.append(planes)
 
     def getvalue(self, first: bytes, level: int, like: bytes = b"") -> bytes:
-        """All bytes, `first` before the others, compressed with that level, from 1 to 9.
+        """Compress all bytes, after the bytes `first`, with a level from 1 to 9.
 
-        What is the same as in `like` takes next to nothing; the reader has to have it, too.
+        Sequences of the dictionary `like`, which the reader must have, too, take next to nothing.
         """
         data, planes = b"".join([first, *self._data]), b"".join(self._planes)
         compressor = zlib.compressobj(level, zdict=like)
@@ -146,14 +146,14 @@ class ByteWriter:
 
 
 class ByteReader:
-    """Takes from the front what was appended, each time as many bytes; else there is a ValueError.
+    """Takes bytes from the front, in the order of a `ByteWriter`; ValueError if too few are left.
 
     Parameters
     ----------
     data : memoryview
-        What `ByteWriter.getvalue` returned. If it is damaged, some error is raised.
+        Compressed bytes of `ByteWriter.getvalue`. If they are damaged, some error is raised.
     like : bytes, optional
-        As `ByteWriter.getvalue` had it.
+        The dictionary of `ByteWriter.getvalue`.
     """
 
     def __init__(self, data: memoryview, like: bytes = b"") -> None:
@@ -163,12 +163,12 @@ class ByteReader:
         self._planes = _unpacked(blocks[stored:], size_of_planes)
 
     def take(self, size: int) -> memoryview:
-        """The next bytes of those that were appended."""
+        """Take the next bytes."""
         data, self._data = _split(self._data, size)
         return data
 
     def take_planes(self, size: int) -> memoryview:
-        """The next bytes of the planes."""
+        """Take the next bytes of planes."""
         planes, self._planes = _split(self._planes, size)
         return planes
 
@@ -187,7 +187,7 @@ def _unpacked(block: memoryview, size: int, like: bytes = b"") -> memoryview:
         data = decompressor.decompress(block, size + 1)
         is_all = decompressor.eof and not decompressor.unused_data
     else:
-        # Several times as fast, as it knows how much memory to take.
+        # Several times as fast, as the size of the memory is known.
         data, is_all = zlib.decompress(block, bufsize=size), True
     if not is_all or len(data) != size:
         raise ValueError(f"expected a block of {size} bytes, found {len(data)}")
@@ -197,9 +197,9 @@ def _unpacked(block: memoryview, size: int, like: bytes = b"") -> memoryview:
 Spec = dict[str, Any]
 
 VALUE, STEP = "", "+"
-"""Bases: integers as they are, and steps from row to row; any other is a column before."""
+"""Bases of integers: none, and the row before; any other base is an earlier column."""
 FEW = 100
-"""Rows up to which a shorter form takes longer than it saves: they are stored as they are."""
+"""Rows up to which a shorter form takes longer than it saves: they are stored unchanged."""
 
 
 def encode_integers(
@@ -207,7 +207,7 @@ def encode_integers(
 ) -> Spec:
     """Append integers to `out`, and return the specification that decodes them.
 
-    Relative to a base that is none of the columns before, they are stored as steps.
+    A base that is no earlier column means steps from row to row.
     """
     if len(values) <= FEW:
         return _append(values, values.dtype.itemsize, out)
@@ -218,8 +218,7 @@ def encode_integers(
         if base in columns:
             spec, residual = {"base": base}, residual - columns[base]
         else:
-            # The first value is in the specification: as a step from nothing it would make all
-            # others as wide as it is.
+            # The first value is in the specification: as a step from 0 it would widen all others.
             spec = {"base": STEP, "first": int(residual[0])}
             residual = np.diff(residual, prepend=residual[:1])
         least, greatest = int(residual.min()), int(residual.max())
@@ -230,7 +229,7 @@ def encode_integers(
 
 
 def _append(values: Array, width: int, out: ByteWriter) -> Spec:
-    """Append the low bytes of integers, plane by plane; they are as large as that at most."""
+    """Append the `width` low bytes of integers, which have no others, plane by plane."""
     cells = np.ascontiguousarray(values, values.dtype.newbyteorder("<")).view(np.uint8)
     planes = cells.reshape(len(values), values.dtype.itemsize).T[:width]
     # So that no small file makes its reader allocate endless rows, there is one plane at least.
@@ -241,7 +240,7 @@ def _append(values: Array, width: int, out: ByteWriter) -> Spec:
 def decode_integers(
     spec: Spec, rows: int, columns: Mapping[str, IntArray], source: ByteReader
 ) -> IntArray:
-    """The integers that `encode_integers` appended, of so many rows."""
+    """Decode a number of integers of `encode_integers`."""
     values, base = _take(spec, rows, source), spec["base"]
     if base == STEP:
         values = np.cumsum(values)
@@ -252,11 +251,11 @@ def decode_integers(
 
 
 def _take(spec: Spec, rows: int, source: ByteReader) -> IntArray:
-    """The integers without their base."""
+    """Take integers without their base."""
     planes = skip_integers(spec, rows, source)
     width, least = spec["planes"], np.int64(spec["least"])
     if not width:
-        # One number in memory, however many rows.
+        # One number in memory for all rows.
         return np.broadcast_to(least, rows)
     cells = np.zeros((rows, 8), np.uint8)
     cells[:, :width] = np.frombuffer(planes, np.uint8).reshape(width, rows).T
@@ -266,35 +265,35 @@ def _take(spec: Spec, rows: int, source: ByteReader) -> IntArray:
 
 
 def skip_integers(spec: Spec, rows: int, source: ByteReader) -> memoryview:
-    """Take the bytes of integers and do not decode them."""
+    """Take the bytes of integers without decoding."""
     if not 0 <= spec["planes"] <= 8:
         raise ValueError(f"expected up to eight planes, found {spec['planes']!r}")
     return source.take_planes(rows * max(1, spec["planes"]))
 
 
 DIFFERENCES = {"thread_noncpu": ("stop", "start", "thread_cpu")}
-"""Floats that are one column minus others, up to a rounding error here and there."""
+"""Columns that are nearly one column minus others, except for rounding errors."""
 
 SCALES = (1, 1_000_000, 1_000_000_000)
-"""Of floats that are whole numbers, whole microseconds and whole nanoseconds."""
+"""Scales of whole numbers, whole microseconds and whole nanoseconds."""
 _LARGEST_COUNT = 2.0**62
 _SAMPLE = 64
 _TOKEN = 32
-"""The digits of the tokens that end keys: two of them are one byte."""
+"""Hexadecimal digits of the tokens that end keys."""
 _HEX_DIGITS = b"0123456789abcdef"
 _STORABLE = frozenset((str, int, float, bool, type(None)))
 """Types of labels that JSON has, too."""
 
 Parts = dict[str, Array]
-"""The integers that a column is made of."""
+"""The integers of a column, by their part in it."""
 
 
 class NotStorableError(Exception):
-    """A column is of a kind, or holds values, that a file cannot hold."""
+    """A column has a kind or values that a file cannot hold."""
 
 
 def split(name: str, table: Table, tasks: RecentTasks | None) -> tuple[Spec, Parts, bytes]:
-    """A column as integers, the bytes of its texts, and what else it takes to join them again."""
+    """A specification of a column, its integers, and the bytes of its texts."""
     column = table[name]
     if isinstance(column, Categorical):
         return {"kind": "labels", "values": _storable(column)}, {"codes": column.codes}, b""
@@ -317,7 +316,7 @@ def join(
     columns: Mapping[str, Values],
     tasks: RecentTasks | None,
 ) -> Values:
-    """The column that was split."""
+    """Join a column that was split."""
     kind = spec["kind"]
     if kind == "labels":
         return _labels(parts["codes"], spec["values"])
@@ -331,7 +330,7 @@ def join(
 
 
 def _storable(column: Categorical) -> list[object]:
-    """The labels of a column, as JSON has them."""
+    """The labels of a column as JSON values."""
     values = [value.item() if isinstance(value, np.generic) else value for value in column.values]
     for value in values:
         if type(value) not in _STORABLE:
@@ -350,7 +349,7 @@ def _labels(codes: IntArray, values: object) -> Categorical:
 def _split_texts(column: PrefixStrings) -> tuple[Parts, bytes]:
     lengths, tails = column.encoded
     parts = {"heads": column.heads.codes}
-    # Capitals are no digits here: they would come back as small letters.
+    # Capital letters are no digits here: they would come back as small letters.
     if not (lengths == _TOKEN).all() or tails.strip(_HEX_DIGITS):
         return {**parts, "lengths": lengths}, tails
     tokens = np.frombuffer(bytes.fromhex(tails.decode()), "<i8")
@@ -371,7 +370,7 @@ def _joined_texts(heads: Categorical, parts: Parts, tails: bytes) -> PrefixStrin
         raise ValueError("expected as many bytes as the texts have")
     texts = PrefixStrings.from_encoded(heads, lengths, tails)
     if not tails.isascii():
-        # They are decoded when they are first read, which is too late to call a file damaged.
+        # Texts are decoded when they are first read: too late to call a file damaged.
         texts.tails()
     return texts
 
@@ -388,8 +387,8 @@ def _split_numbers(name: str, column: Array, table: Table) -> tuple[Spec, Parts]
         return {"sources": sources}, {"error": bits - predicted}
     scale = _scale_of(values)
     count = counted(values, scale)
-    # A division need not give back the float that was counted. What its bits are off is nearly
-    # always 0, and then takes nothing; so every float comes back, whatever the scale was taken for.
+    # A division need not give back the float that was counted. The error of its bits is nearly
+    # always 0, and then takes no bytes; so every float comes back with any scale.
     return {"scale": scale}, {"count": count, "error": bits - _quotient(count, scale)}
 
 
@@ -416,8 +415,8 @@ def _is_number(dtype: np.dtype[np.generic]) -> bool:
 
 
 def _scale_of(values: FloatArray) -> int:
-    """The smallest scale by which a column is whole, or nearly so, by a sample; else the last."""
-    # A sample will do: a wrong scale costs bytes, and never a value.
+    """The smallest scale by which a sample of a column is whole, or the last scale."""
+    # A sample is enough: a wrong scale costs bytes, and never a value.
     sample = values[:: max(1, len(values) // _SAMPLE)]
     sample = sample[np.isfinite(sample)]
     with np.errstate(over="ignore"):
@@ -426,29 +425,29 @@ def _scale_of(values: FloatArray) -> int:
 
 
 def counted(values: FloatArray, scale: int) -> IntArray:
-    """The integers nearest to `scale` times the values; 0 where there is none."""
+    """The integers nearest to `scale` times the values, or 0 for values without a near integer."""
     is_countable = np.abs(values) < _LARGEST_COUNT / scale
     count: IntArray = np.rint(np.where(is_countable, values, 0.0) * scale).astype(np.int64)
     return count
 
 
 def _quotient(count: IntArray, scale: int) -> IntArray:
-    """The bits of the floats that are so many parts of a scale."""
+    """The bits of floats that are a count divided by a scale."""
     if scale not in SCALES:
         raise ValueError(f"expected a scale, found {scale!r}")
     return (count / scale).view(np.int64)
 
 
 def _difference(columns: Sequence[Values]) -> IntArray:
-    """The bits of the first column less the others; of what is no number, those of zero."""
+    """The bits of the first column minus the others; the bits of 0 if that is not finite."""
     with np.errstate(all="ignore"):
         values = reduce(np.subtract, [np.asarray(column, float) for column in columns])
-    # The bits of what is no number are not the same on every processor.
+    # The bits of NaN differ between processors.
     return np.where(np.isfinite(values), values, 0.0).view(np.int64)
 
 
 OF_TASK = "tasks."
-"""Before the name of a column of the tasks, in the rows that keys are stored as."""
+"""Prefix of the name of a column of the tasks to which keys of results refer."""
 BASES: Mapping[str, str] = {
     "start": STEP,
     "stop": "start",
@@ -459,7 +458,7 @@ BASES: Mapping[str, str] = {
     "task": STEP,
     "depends_on": STEP,
     "cached_results.key": STEP,
-    # A result is there when its task is collected, and as large as the task says.
+    # A result is cached when its task is collected, and has the size that the task has.
     "cached_results.start": f"{OF_TASK}collected",
     "metric": f"{OF_TASK}nbytes",
     # Results are released together.
@@ -470,14 +469,15 @@ BASES: Mapping[str, str] = {
     # Tasks that are ready together are sent one after the other.
     "queued": "submitted",
 }
-"""What columns are stored relative to: it is known what they mean, so nothing is searched for.
+"""Columns and the base that they are stored relative to, so that none is searched for.
 
-Those of one table are named with it. A file says what was chosen: its reader needs no such list.
+The key of a column that has a base in one table only begins with the table's name. A file has the
+base of each column: its reader does not need this mapping.
 """
 _RELATIVE = frozenset({"bits", "codes", "count", "rows"})
-"""The integers that have bases: what a number is off has none."""
+"""Parts of columns that have bases; the errors of floats have none."""
 _Encoded = dict[object, dict[str, IntArray]]
-"""Those of the columns so far: nanoseconds are only compared with nanoseconds."""
+"""Integers of the columns so far, by part and scale: nanoseconds are relative to nanoseconds."""
 
 
 def encode_table(
@@ -485,8 +485,8 @@ def encode_table(
 ) -> Spec:
     """Append a table's bytes to `out`, and return the specification that decodes them.
 
-    By its `name` it is known what its columns are like. If there are `tasks`, its keys may be
-    stored as rows of them.
+    The `name` of the table tells the bases of its columns. With `tasks`, keys may be stored as
+    rows of tasks.
     """
     specs: dict[str, Spec] = {}
     encoded: _Encoded = {}
@@ -517,10 +517,10 @@ def decode_table(
     tasks: RecentTasks | None = None,
     wanted: Collection[str] | None = None,
 ) -> Table:
-    """The table that `encode_table` encoded; whatever is wrong with it raises some error.
+    """Decode a table of `encode_table`; any damage raises some error.
 
-    If columns are `wanted` it has no others: of what these do not need, bytes are passed over. A
-    live view shows a few columns, and to decode the others would be most of what it costs.
+    With `wanted` columns the table has no others, and bytes of columns that these do not need are
+    passed over: a live view shows a few columns, and most of its time would be decoding the others.
     """
     rows, specs = spec["rows"], spec["columns"]
     needed = _needed(specs, specs if wanted is None else wanted)
@@ -543,12 +543,12 @@ def decode_table(
 
 
 def _before(encoded: _Encoded, part: str, spec: Spec) -> dict[str, IntArray]:
-    """The columns so far whose integers are in the same unit."""
+    """Integers of the columns so far, in the unit of a part of a column."""
     return encoded.setdefault((part, spec.get("scale")), {})
 
 
 def _remember(encoded: _Encoded, tasks: RecentTasks, rows: IntArray) -> None:
-    """What the tasks in these rows are like: so are their results."""
+    """Add columns of the tasks in these rows, to which columns of results are relative."""
     if len(rows) > FEW:
         for name, scale in product(NUMBERS, SCALES):
             count = counted(np.asarray(tasks.column(name, rows), float), scale)
@@ -556,9 +556,9 @@ def _remember(encoded: _Encoded, tasks: RecentTasks, rows: IntArray) -> None:
 
 
 def _needed(specs: dict[str, Spec], wanted: Collection[str]) -> set[str]:
-    """The columns that are wanted, and those before them that these are stored relative to."""
+    """The wanted columns, and the columns that they are stored relative to."""
     needed = set(wanted)
-    # From the last column to the first, as a base comes before what is relative to it.
+    # From the last column to the first, as a base comes before the columns relative to it.
     for name, spec in reversed(specs.items()):
         if name in needed:
             needed.update(spec.get("sources", ()))

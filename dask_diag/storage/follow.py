@@ -1,9 +1,9 @@
-"""A recording while it is written, from any process: each poll reads what was added since.
+"""Following a recording while it is written, from any process: each poll reads the new bytes.
 
-When the file is complete it is read once more: a part that was read may have changed meanwhile.
+A complete file is read once more, as bytes that were read before may have changed.
 
-Nothing is asked of the writer, and its lock is never taken, not even to see whether it is: a writer
-that comes just then would be refused. The kernel is asked whether there is one.
+The lock of the writer is never taken, not even to test it: a writer that starts at that moment
+would be refused. The kernel says whether a file is locked.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from typing import NamedTuple
 from dask_diag.errors import RecordingFileError
 from dask_diag.files import as_path
 from dask_diag.storage import container
-from dask_diag.storage.chunks import Chunk, Columns, decode_chunk
-from dask_diag.storage.codec import Preceding
-from dask_diag.storage.container import CHUNK, PROVISIONAL, Entry
-from dask_diag.storage.read import check_first_entry, open_without_blocking
+from dask_diag.storage.chunks import Chunk, Columns
+from dask_diag.storage.container import Entry
+from dask_diag.storage.read import ChunkScan, check_first_entry, open_without_blocking
 from dask_diag.storage.write import is_locked_by_any
 
 
 def read(file: int, start: int, size: int) -> bytes:
-    """Up to so many bytes."""
+    """Read bytes of an open file; fewer than `size` at its end."""
     parts = []
     while size > 0:
         os.lseek(file, start, os.SEEK_SET)
@@ -41,14 +40,14 @@ def read(file: int, start: int, size: int) -> bytes:
 
 
 def was_closed(file: int, size: int) -> bool:
-    """Whether its writer has closed it, whatever has become of what comes before."""
+    """Whether the writer of a file has closed it, even if bytes have changed since."""
     last = read(file, max(0, size - container.END_SIZE), container.END_SIZE)
     return container.ends_with_directory(memoryview(last))
 
 
 def ends_with_directory_of(file: int, entries: Sequence[Entry], end: int) -> bool:
-    """Whether there is the directory of these entries, and nothing else."""
-    # The directory of a long recording is long: it is made when there is one to compare.
+    """Whether a file ends with exactly the directory of these entries."""
+    # The directory of a long recording is long: it is made only if a directory begins there.
     if read(file, end, len(container.IN_DIRECTORY)) != container.IN_DIRECTORY:
         return False
     expected = container.directory(entries, end)
@@ -56,29 +55,28 @@ def ends_with_directory_of(file: int, entries: Sequence[Entry], end: int) -> boo
 
 
 def is_intact(file: int, entries: Sequence[Entry]) -> bool:
-    """Whether these entries are there as they were read."""
+    """Whether entries are still as they were read."""
     for entry in entries:
         data = memoryview(read(file, entry.start, entry.stop - entry.start))
-        entry_read = next(container.read_entries(data), None)
-        if entry_read is None or entry_read[0]._replace(start=entry.start) != entry:
+        if next((found for found, _ in container.read_entries(data, entry.start)), None) != entry:
             return False
     return True
 
 
 UNREADABLE = 5.0
-"""Seconds after which what cannot be read, though more was written since, is damaged."""
+"""Seconds after which an entry that cannot be read is damaged, if more was written since."""
 
 
 class NextEntry:
-    """The first entry that was not read yet; it may be there in part, or be damaged."""
+    """The next entry of a file, which may be incomplete or damaged."""
 
     def __init__(self) -> None:
         self._unreadable_since: float | None = None
 
     def size_to_read(self, header: bytes, available: int, most: int) -> int:
-        """Bytes in which there is an entry; 0 if the next one is not there as a whole.
+        """The number of bytes to read; 0 if the next entry is incomplete.
 
-        What could not be read is not read again with all that follows it, each time more.
+        An entry that could not be read is read again alone, not with all bytes after it.
         """
         first = container.size_of_first(header)
         if not 0 < first <= available:
@@ -86,7 +84,7 @@ class NextEntry:
         return first if self._unreadable_since is not None else max(first, most)
 
     def note(self, has_read: bool, header: bytes, available: int, now: float) -> None:
-        """Note whether it could be read."""
+        """Note whether the entry could be read."""
         is_unfinished = len(header) < container.LONGEST_HEADER
         is_unfinished |= container.size_of_first(header) > available
         if has_read or is_unfinished or header.startswith(container.IN_DIRECTORY):
@@ -95,45 +93,44 @@ class NextEntry:
             self._unreadable_since = now
 
     def is_damaged(self, now: float, changed: float) -> bool:
-        """Whether it is no entry that is just being written, of a file that changed last then."""
+        """Whether the entry is damaged, not being written; the file changed at `changed`."""
         since = self._unreadable_since
         return since is not None and since < changed and now - since >= UNREADABLE
 
 
 class FollowState:
-    """What a file that is followed can be."""
+    """States of a file that is followed."""
 
     WAITING = "waiting"
-    """There is none yet, or nothing in it."""
+    """The file does not exist, or is empty."""
     GROWING = "growing"
     COMPLETE = "complete"
     TRUNCATED = "truncated"
-    """Its writer ended without closing it."""
+    """The writer ended without closing the file."""
     DAMAGED = "damaged"
-    """It was closed and has changed since."""
+    """The file was closed and has changed since."""
     NOT_A_RECORDING = "not a recording"
 
 
 class Update(NamedTuple):
-    """What a poll found.
+    """The result of a poll.
 
     Attributes
     ----------
     fresh : bool
-        Whether the chunks are those of another recording, or of the same from its beginning: all
-        that came before is to be forgotten.
+        Whether the chunks begin a recording, another or the same again: earlier chunks are void.
     chunks : list of Chunk
         New rows that stay.
     provisional : Chunk or None
-        Rows that are true for now, in place of those of the poll before.
+        Provisional rows, in place of those of the poll before.
     state : str
         One of `FollowState`.
     behind : bool
-        Whether there is more to be read at once.
+        Whether more can be read at once.
     quiet : float
         Seconds for which the file has not changed.
     problem : str
-        Why it is not a recording; of one that grows, what keeps it from being read.
+        Why the file is no recording, or why a growing one cannot be read.
     """
 
     fresh: bool
@@ -146,7 +143,7 @@ class Update(NamedTuple):
 
 
 class FileStatus(NamedTuple):
-    """What changes when a file is written or replaced."""
+    """The identity and state of a file, which change when the file is written or replaced."""
 
     device: int
     inode: int
@@ -155,56 +152,55 @@ class FileStatus(NamedTuple):
 
     @classmethod
     def of(cls, status: os.stat_result) -> FileStatus:
-        """Of an open file."""
+        """The status of an open file."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def has_grown(self, before: FileStatus | None) -> bool:
-        """Whether somebody has appended to the same file."""
+        """Whether the same file has become longer."""
         return before is not None and self[:2] == before[:2] and self.size > before.size
 
 
 class WriterLock:
-    """The lock of a recording's writer, if this process can see it.
+    """The lock of a recording's writer, if this process can see locks of the writer's machine.
 
-    Some file systems do not share locks among the machines that write to them. So the kernel is
-    asked once when a recording is new: if it grows then although nobody has locked it, the answer
-    does not speak for its writer.
+    Some file systems do not share locks among machines. So the kernel is asked when a recording is
+    new: if the file grows without a lock, the absence of a lock says nothing about its writer.
 
     Parameters
     ----------
     is_locked : callable
-        Whether any process has locked an open file; None if that is not known.
+        Function of an open file: whether a process has locked it; None if not known.
     """
 
     def __init__(self, is_locked: Callable[[int], bool | None]) -> None:
         self._is_locked = is_locked
         self._is_seen: bool | None = None
         self._not_seen = b""
-        """The beginning of the recording that is written by somebody whose lock is not seen."""
+        """The beginning of the recording that grew without a visible lock."""
 
     def forget(self) -> None:
-        """Another recording, or the same from its beginning, comes now."""
+        """Start again, with a new recording."""
         self._is_seen = None
 
     def look(self, file: int) -> None:
-        """Ask if it was not asked of this recording."""
+        """Ask the kernel, once for each recording."""
         if self._is_seen is None:
             self._is_seen = self._is_locked(file)
 
     def note_growth(self, head: bytes) -> None:
-        """Somebody has written to the recording that begins like this."""
+        """Note that the recording that begins with `head` has grown."""
         if self._is_seen is False:
             self._not_seen = head
 
     def is_held(self, file: int, head: bytes) -> bool | None:
-        """Whether somebody holds it; None if that is not known."""
+        """Whether a process holds the lock; None if not known."""
         return None if head and head == self._not_seen else self._is_locked(file)
 
 
 QUIET = 2.0
-"""Seconds without a change after which a file that nobody has locked is not written any more."""
+"""Seconds without a change after which the writer of an unlocked file has ended."""
 _MOST_AT_ONCE = 4 << 20
-"""Bytes that one poll reads, if no entry is larger: what catching up takes of memory is bounded."""
+"""Most bytes that a poll reads, if no entry is larger: bounds the memory of catching up."""
 _LONGEST_HEADER = 1 << 10
 
 
@@ -214,14 +210,13 @@ class Follower:
     Parameters
     ----------
     path : str or os.PathLike
-        The file need not be there yet, and may be replaced at any time.
+        The file need not exist yet, and may be replaced at any time.
     clock : callable, optional
         Seconds.
     is_locked : callable, optional
-        Whether any process has locked an open file; None if that is not known.
+        Function of an open file: whether a process has locked it; None if not known.
     columns, provisional_columns : mapping, optional
-        Of each table the columns to decode, of rows that stay and of those that are provisional;
-        all by default.
+        See `ChunkScan`.
     """
 
     def __init__(
@@ -243,14 +238,9 @@ class Follower:
         self._forget()
 
     def _forget(self) -> None:
-        """Begin with the file's first byte again."""
+        """Start again from the first byte."""
         self._head = b""
-        self._entries: list[Entry] = []
-        self._end = 0
-        self._preceding = Preceding()
-        self._provisional: Chunk | None = None
-        self._decoded_before: tuple[bytes, Chunk] | None = None
-        self._last_entry: Entry | None = None
+        self._scan: ChunkScan | None = None
         self._state = FollowState.WAITING
         self._behind = True
         self._is_settled = False
@@ -264,7 +254,7 @@ class Follower:
         return self._path
 
     def poll(self) -> Update:
-        """Read what is new. Whatever is wrong with the file is a state, and never raised."""
+        """Read new chunks. Any fault of the file is a state, and never raised."""
         try:
             file = open_without_blocking(
                 os.fspath(self._path), os.O_RDONLY | getattr(os, "O_BINARY", 0)
@@ -275,7 +265,7 @@ class Follower:
             return self._nothing(FollowState.WAITING)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                # It says nothing of the file that this process has too many others open.
+                # This process has too many files open, which says nothing about this one.
                 return self._nothing_new()
             why = f"cannot read {self._path}: {error.strerror or error}"
             return self._nothing(FollowState.NOT_A_RECORDING, why)
@@ -309,9 +299,9 @@ class Follower:
         else:
             self._is_settled = not self._behind
         is_fresh = self._check_head(file)
-        chunks = self._read_chunks(file, now) if self._head else []
+        chunks = self._read_chunks(file, self._scan, now) if self._scan else []
         if self._head and self._read_head(file) != self._head:
-            # Another recording took its place while it was read: the next poll has that one.
+            # Another recording took the place of this one: the next poll reads that.
             self._forget()
             return self._nothing(FollowState.WAITING)
         state = self._state_of(file, now)
@@ -319,7 +309,7 @@ class Follower:
         return Update(is_fresh, chunks, self._provisional, state, self._behind, quiet, problem)
 
     def _problem(self, now: float) -> str:
-        """What is wrong with a file that grows."""
+        """A word for the fault of a growing file, or nothing."""
         is_growing = self._state == FollowState.GROWING
         return "damaged" if is_growing and self._next.is_damaged(now, self._changed) else ""
 
@@ -328,12 +318,11 @@ class Follower:
             self._has_grown = True
             self._lock.note_growth(self._head)
         was_over = self._state not in (FollowState.WAITING, FollowState.GROWING)
-        if was_over or new.size < self._end:
-            # Nobody appends to it: what was read may have changed, too.
+        if was_over or (self._scan and new.size < self._scan.end):
+            # The change is not an append: bytes that were read may have changed, too.
             self._forget()
         self._status, self._changed, self._behind = new, now, True
-        # What was written within a tick of the file system's clock after it was read does not show:
-        # it is read once more.
+        # A write within the same tick of the file system's clock does not show: read once more.
         self._is_settled = False
 
     def _unchanged(self, file: int, now: float) -> Update:
@@ -342,7 +331,7 @@ class Follower:
         return self._nothing_new()._replace(problem=self._problem(now))
 
     def _check_head(self, file: int) -> bool:
-        """Note which recording it is, if that is another than before."""
+        """Whether the file has another recording than before, which is then followed."""
         head = self._read_head(file)
         if self._head and head == self._head:
             return False
@@ -356,86 +345,50 @@ class Follower:
             self._behind = False
             return False
         self._head = head
-        self._entries = [entry]
-        self._end = entry.stop
+        self._scan = ChunkScan(entry, self._columns, self._provisional_columns)
         self._state = FollowState.GROWING
         return True
 
     def _read_head(self, file: int) -> bytes:
-        """The first entry and the header of the second, which has the checksum of a first chunk.
-
-        No two recordings have the same.
-        """
+        """The first entry and the header of the first chunk, whose checksum identifies the file."""
         head = read(file, 0, _LONGEST_HEADER)
         first = next(container.read_entries(memoryview(head)), None)
         return head[: first[0].stop + container.CHUNK_HEADER_SIZE] if first else head
 
-    def _read_chunks(self, file: int, now: float) -> list[Chunk]:
-        """The next chunks, and what is provisional after the last."""
-        chunks: list[Chunk] = []
-        header = read(file, self._end, container.LONGEST_HEADER)
-        available = self._size - self._end
+    def _read_chunks(self, file: int, scan: ChunkScan, now: float) -> list[Chunk]:
+        """Read the next chunks, and the provisional one after the last."""
+        header = read(file, scan.end, container.LONGEST_HEADER)
+        available = self._size - scan.end
         size = self._next.size_to_read(header, available, _MOST_AT_ONCE)
-        data = memoryview(read(file, self._end, size))
-        entries = list(container.read_entries(data))
-        self._provisional, self._last_entry = None, None
-        start = self._end
-        self._behind = bool(entries) and len(data) == size
-        for entry, payload in entries:
-            chunk = self._decoded(entry, payload)
-            if chunk is None:
-                self._behind = False
-                break
-            if entry.name.startswith(PROVISIONAL):
-                self._provisional = chunk
-                self._last_entry = entry._replace(start=start + entry.start)
-                # Nothing lasting follows: the next chunk takes its place.
-                self._behind = False
-                break
-            chunks.append(chunk)
-            self._entries.append(entry._replace(start=start + entry.start))
-            self._end = self._entries[-1].stop
-        self._next.note(bool(chunks or self._provisional), header, available, now)
+        data = read(file, scan.end, size)
+        chunks = scan.read(memoryview(data))
+        has_read = bool(chunks or scan.provisional)
+        self._behind = bool(chunks) and scan.provisional is None and len(data) == size
+        self._next.note(has_read, header, available, now)
         return chunks
 
     @property
     def _size(self) -> int:
         return 0 if self._status is None else self._status.size
 
-    def _decoded(self, entry: Entry, payload: memoryview) -> Chunk | None:
-        """The chunk, if it is the next one or what is provisional after the last."""
-        number = len(self._entries) - 1
-        if entry.name not in (f"{CHUNK}{number:08}", f"{PROVISIONAL}{number - 1:08}"):
-            return None
-        try:
-            if entry.name.startswith(PROVISIONAL):
-                return self._provisional_of(payload)
-            return decode_chunk(payload, self._preceding, self._columns)
-        except Exception:
-            # As when loading: another program wrote it, and what it means is not clear.
-            return None
-
-    def _provisional_of(self, payload: memoryview) -> Chunk:
-        """The same as before if its bytes are: most that is read once more has not changed."""
-        if self._decoded_before is None or payload != self._decoded_before[0]:
-            chunk = decode_chunk(payload, columns=self._provisional_columns)
-            self._decoded_before = bytes(payload), chunk
-        return self._decoded_before[1]
+    @property
+    def _provisional(self) -> Chunk | None:
+        return None if self._scan is None else self._scan.provisional
 
     def _state_of(self, file: int, now: float) -> str:
-        """What the file is, if it has not changed since it was read."""
-        end = self._end if self._last_entry is None else self._last_entry.stop
+        """The state of the file, if it has not changed since it was read."""
         if self._behind or FileStatus.of(os.fstat(file)) != self._status:
             return self._state
         size = self._size
-        if self._head and ends_with_directory_of(file, self._all_entries(), end):
-            if self._has_grown and not is_intact(file, self._all_entries()):
-                # A part of it has changed behind the reader: it is read again, up to there.
-                self._forget()
-            else:
-                self._state = FollowState.COMPLETE
-            return self._state
-        if self._head:
+        if self._scan is not None:
+            entries = self._scan.entries
+            if ends_with_directory_of(file, entries, entries[-1].stop):
+                if self._has_grown and not is_intact(file, entries):
+                    # An entry has changed after it was read: read again from the first byte.
+                    self._forget()
+                else:
+                    self._state = FollowState.COMPLETE
+                return self._state
             self._look_for_writer(file)
         is_quiet = now - self._changed >= QUIET
         is_closed = bool(self._head) and was_closed(file, size)
@@ -454,9 +407,5 @@ class Follower:
     def _look_for_writer(self, file: int) -> None:
         self._lock.look(file)
         if FileStatus.of(os.fstat(file)) != self._status:
-            # Who wrote may have been done before the kernel was asked: it says nothing of them.
+            # The writer may have ended before the kernel was asked: the answer is void.
             self._lock.forget()
-
-    def _all_entries(self) -> list[Entry]:
-        """The entries of a file that was closed, or of one that a killed process left."""
-        return self._entries if self._last_entry is None else [*self._entries, self._last_entry]

@@ -1,22 +1,20 @@
-"""Recordings from files: nothing in them is executed, and nothing is guessed."""
+"""Reading of recordings: no content of a file is executed, and no number is guessed."""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
-from collections.abc import Iterator
 from dataclasses import replace
 
 from dask_diag._version import __version__
 from dask_diag.errors import RecordingFileError
 from dask_diag.files import as_path, os_errors_as
 from dask_diag.model.codes import State
-from dask_diag.model.combine import worst_state
-from dask_diag.model.recording import Recording
+from dask_diag.model.recording import Recording, worst_state
 from dask_diag.storage import container
-from dask_diag.storage.chunks import Chunk, decode_chunk, joined
-from dask_diag.storage.codec import Preceding
+from dask_diag.storage.chunks import Chunk, Columns, decode_chunk, joined
+from dask_diag.storage.codec import EarlierChunks
 from dask_diag.storage.container import ABOUT, CHUNK, FORMAT, PROVISIONAL, SCHEMA_VERSION, Entry
 
 _EXPECTED = f"expected a {FORMAT} of version {SCHEMA_VERSION}"
@@ -25,7 +23,7 @@ _MAX_SIZE = container.MAX_SIZE + (1 << 24)
 
 
 def load(path: str | os.PathLike[str]) -> Recording:
-    """Read the recording in a file. Nothing in it is executed.
+    """Read the recording in a file; no content of the file is executed.
 
     Parameters
     ----------
@@ -34,7 +32,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
     Returns
     -------
     Recording
-        Of a file that is truncated or damaged, what comes before; its `state` and a notice say so.
+        If the file is truncated or damaged, the part before; its `state` and a notice say so.
 
     Raises
     ------
@@ -42,32 +40,34 @@ def load(path: str | os.PathLike[str]) -> Recording:
         If the file cannot be read, is not a recording, or is of another version.
     """
     data = memoryview(_content(path))
-    entries = container.read_entries(data)
-    first = check_first_entry(path, data, next(entries, None))
-    reading = _Reading(first, entries)
-    if not reading.chunks:
+    first = next(container.read_entries(data), None)
+    scan = ChunkScan(check_first_entry(path, data, first))
+    chunks = scan.read(data[scan.end :])
+    if scan.provisional is not None:
+        chunks.append(scan.provisional)
+    if not chunks:
         raise RecordingFileError(
             f"cannot read {path}: it is damaged or truncated within its first chunk, "
             f"after {len(data):,} bytes; {_ADVICE}"
         )
-    state, notices = reading.state(path, data)
+    state, notices = _state_of(path, data, scan.entries)
     try:
-        recording = joined(reading.chunks, notices)
-        # What was saved may have been truncated itself.
+        recording = joined(chunks, notices)
+        # The recording that was saved may have been truncated.
         return replace(recording, state=worst_state((recording.state, state)))
     except Exception as error:
-        # Every chunk is as it was written: another program wrote them.
+        # Each chunk is as written: another program wrote them.
         raise RecordingFileError(
             f"cannot read {path}: its chunks do not fit together ({error}); {_ADVICE}"
         ) from error
 
 
 def _content(path: str | os.PathLike[str]) -> bytes:
-    """What is in a file, or only its first bytes, if it cannot be a recording."""
+    """The content of a file, or only its first bytes if it cannot be a recording."""
     name = as_path(path, error=RecordingFileError)
     with (
         os_errors_as("read", name, RecordingFileError),
-        # As it was given: with a slash at its end it is no file.
+        # The path unchanged: with a slash at its end it names no file.
         open(path, "rb", opener=open_without_blocking) as file,
     ):
         status = os.fstat(file.fileno())
@@ -80,19 +80,19 @@ def _content(path: str | os.PathLike[str]) -> bytes:
 
 
 def open_without_blocking(path: str, flags: int) -> int:
-    """Open a pipe, too, without waiting for its writer."""
+    """Open a file, without waiting for the writer of a pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def check_first_entry(
     path: str | os.PathLike[str], data: memoryview, first: tuple[Entry, memoryview] | None
 ) -> Entry:
-    """The first entry of a recording; every other file is refused.
+    """Return the first entry of a recording; refuse every other file.
 
     Raises
     ------
     RecordingFileError
-        If it is of another kind, of another version, or its beginning is damaged.
+        If the file is of another kind or version, or its beginning is damaged.
     """
     if first is None and bytes(data[30 : 30 + len(ABOUT)]) == ABOUT.encode():
         raise RecordingFileError(f"cannot read {path}: its beginning is damaged; {_ADVICE}")
@@ -128,41 +128,92 @@ def _version(about: bytes) -> object:
         return "(none)"
 
 
-class _Reading:
-    """The chunks at the front of a file, up to the first that is not as it was written."""
+class ChunkScan:
+    """Decodes the chunks of a file from its front, up to the first that is not as it was written.
 
-    def __init__(self, first: Entry, entries: Iterator[tuple[Entry, memoryview]]) -> None:
-        self.chunks: list[Chunk] = []
+    Parameters
+    ----------
+    first : Entry
+        The first entry of the file, which is no chunk.
+    columns, provisional_columns : mapping, optional
+        The columns of each table to decode, of rows that stay and of provisional rows; all by
+        default.
+
+    Attributes
+    ----------
+    provisional : Chunk or None
+        The provisional rows after the last chunk that stays.
+    """
+
+    def __init__(
+        self,
+        first: Entry,
+        columns: Columns | None = None,
+        provisional_columns: Columns | None = None,
+    ) -> None:
+        self._columns, self._provisional_columns = columns, provisional_columns
         self._entries = [first]
-        preceding = Preceding()
-        for entry, payload in entries:
-            number = len(self.chunks)
-            if entry.name not in (f"{CHUNK}{number:08}", f"{PROVISIONAL}{number - 1:08}"):
-                break
+        self._earlier = EarlierChunks()
+        self._last: Entry | None = None
+        self._decoded: tuple[bytes, Chunk] | None = None
+        self.provisional: Chunk | None = None
+
+    @property
+    def end(self) -> int:
+        """The position in the file after the last chunk that stays."""
+        return self._entries[-1].stop
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The entries that were read, the provisional one last."""
+        return self._entries if self._last is None else [*self._entries, self._last]
+
+    def read(self, data: memoryview) -> list[Chunk]:
+        """Decode chunks from `end` on, of which `data` has the next bytes."""
+        chunks: list[Chunk] = []
+        self._last = self.provisional = None
+        for entry, payload in container.read_entries(data, self.end):
+            number = len(self._entries) - 1
             try:
-                stays = entry.name.startswith(CHUNK)
-                self.chunks.append(decode_chunk(payload, preceding if stays else None))
+                if entry.name == f"{PROVISIONAL}{number - 1:08}":
+                    self.provisional, self._last = self._provisional_of(payload), entry
+                    # No chunk that stays follows: the next one takes the place of this one.
+                    break
+                if entry.name != f"{CHUNK}{number:08}":
+                    break
+                chunks.append(decode_chunk(payload, self._earlier, self._columns))
             except Exception:
-                # Its checksum is right: another program wrote it, and what it means is not clear.
+                # The checksum is right: another program wrote this chunk.
                 break
             self._entries.append(entry)
+        return chunks
 
-    def state(self, path: str | os.PathLike[str], data: memoryview) -> tuple[str, list[str]]:
-        """The state of the file, and the notices that say why."""
-        stop = self._entries[-1].stop
-        end = data[stop:]
-        if end == container.directory(self._entries, stop):
-            return State.COMPLETE, []
-        name = os.path.basename(os.fsdecode(path))
-        is_closed = container.ends_with_directory(data)
-        if is_closed or container.goes_on(self._entries, stop, end):
-            how = "has changed since it was closed" if is_closed else "is not as it was written"
-            return State.DAMAGED, [
-                f"{name} is damaged: it {how}, from byte {stop:,} on; the last {len(end):,} bytes "
-                "cannot be read. Everything up to there was loaded; get another copy for the rest."
-            ]
-        lost = f" The last {len(end):,} bytes cannot be read." if len(end) else ""
-        return State.TRUNCATED, [
-            f"{name} is truncated: the writing process did not close it (killed?). Everything up "
-            f"to the last complete chunk was loaded.{lost}"
+    def _provisional_of(self, payload: memoryview) -> Chunk:
+        # A poll often reads the same bytes again.
+        if self._decoded is None or payload != self._decoded[0]:
+            chunk = decode_chunk(payload, columns=self._provisional_columns)
+            self._decoded = bytes(payload), chunk
+        return self._decoded[1]
+
+
+def _state_of(
+    path: str | os.PathLike[str], data: memoryview, entries: list[Entry]
+) -> tuple[str, list[str]]:
+    """The state of the file, and the notices that say why."""
+    stop = entries[-1].stop
+    end = data[stop:]
+    if end == container.directory(entries, stop):
+        return State.COMPLETE, []
+    name = os.path.basename(os.fsdecode(path))
+    is_closed = container.ends_with_directory(data)
+    if is_closed or container.goes_on(entries, stop, end):
+        how = "has changed since it was closed" if is_closed else "is not as it was written"
+        return State.DAMAGED, [
+            f"{name} is damaged: it {how}, from byte {stop:,} on; the last {len(end):,} bytes "
+            "cannot be read. Everything up to there was loaded; get another copy for the rest."
         ]
+    lost = f" The last {len(end):,} bytes cannot be read." if len(end) else ""
+    return State.TRUNCATED, [
+        f"{name} is truncated: the writing process did not close it (killed?). Everything up "
+        f"to the last complete chunk was loaded.{lost}"
+    ]

@@ -1,4 +1,4 @@
-"""Recordings into files: at once, or chunk by chunk while they are made."""
+"""Writing of recordings: at once, or chunk by chunk while they are made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_diag.errors import RecordingFileError
 from dask_diag.files import already_there, atomic_file, check_target, os_errors_as
 from dask_diag.storage import container
 from dask_diag.storage.chunks import encode_chunk
-from dask_diag.storage.codec import NotStorableError, Preceding
+from dask_diag.storage.codec import EarlierChunks, NotStorableError
 from dask_diag.storage.container import ABOUT, CHUNK, PROVISIONAL, Entry
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _locked_files: set[int] = set()
 if sys.platform == "win32":
     import msvcrt
 
-    # Windows keeps others from reading what is locked: a byte where files hardly ever reach.
+    # On Windows no process can read a locked byte: lock a byte beyond the end of any recording.
     _FAR = 2**31 - 2
 
     def _lock(file: int) -> None:
@@ -41,15 +41,15 @@ if sys.platform == "win32":
         msvcrt.locking(file, msvcrt.LK_UNLCK, 1)
 
     def is_locked_by_any(file: int) -> bool | None:
-        """Whether any process has locked an open file; None, as it is not known here."""
+        """Return None: on Windows it is not known whether a process has locked a file."""
         return None
 
     _IS_LOCKED: type[OSError] = PermissionError
 else:
     import fcntl
 
-    # Not lockf: its locks do not keep two writers in one process apart, and end when anyone in the
-    # process closes the file, as a reader does.
+    # Not lockf: its locks do not keep two writers in one process apart, and end when any reader in
+    # the process closes the file.
     def _lock(file: int) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _set_visible_lock(file, fcntl.F_WRLCK)
@@ -58,8 +58,8 @@ else:
         _set_visible_lock(file, fcntl.F_UNLCK)
         fcntl.flock(file, fcntl.LOCK_UN)
 
-    # A writer holds a second lock, of its open file, too: Linux says whether there is one without
-    # taking it, to any process of this machine. Its list of flocks leaves out those of containers.
+    # A writer also holds a lock of its open file (OFD): Linux tells any process of this machine
+    # whether such a lock exists without taking it. Its list of flocks leaves out containers.
     _FIELDS = struct.Struct("hhqqi")
     """Kind, whence, start, length and process of ``struct flock`` on Linux."""
     _GET, _SET = (
@@ -71,15 +71,15 @@ else:
         return _FIELDS.pack(kind, os.SEEK_SET, 0, 0, 0)
 
     def _set_visible_lock(file: int, kind: int) -> None:
-        # Who only reads cannot have one; without it a view says less, and nothing else is lost.
+        # A file opened for reading cannot have this lock; without it only a live view says less.
         if _SET is not None:
             with contextlib.suppress(OSError):
                 fcntl.fcntl(file, _SET, _whole_file(kind))
 
     def is_locked_by_any(file: int) -> bool | None:
-        """Whether any writer has locked an open file, but by this; None if it is not known.
+        """Whether a writer has locked an open file with another descriptor; None if not known.
 
-        To try the lock would say it, too, but a writer that comes just then would be refused.
+        Trying the lock would refuse a writer that starts at that moment.
         """
         if _GET is None:
             return None
@@ -108,13 +108,13 @@ def lock(file: int, path: Path) -> None:
             f"cannot write {path}: {who} is writing it; choose another name, or wait for its end"
         ) from None
     except OSError:
-        # A file system without locks: better a recording that is not guarded than none.
+        # A file system without locks: an unguarded recording is better than none.
         return
     _locked_files.add(file)
 
 
 def create_locked(path: Path, overwrite: bool) -> int:
-    """The descriptor of a file that is empty and locked; OSError if it cannot be made."""
+    """Create an empty, locked file and return its descriptor; OSError if that fails."""
     flags = os.O_RDWR | os.O_CREAT | (0 if overwrite else os.O_EXCL) | getattr(os, "O_BINARY", 0)
     while True:
         try:
@@ -124,7 +124,7 @@ def create_locked(path: Path, overwrite: bool) -> int:
         try:
             lock(file, path)
             if _is_at(file, path):
-                # Not earlier: it may have held what another writer writes.
+                # After locking: before, another writer may have been writing it.
                 os.ftruncate(file, 0)
                 return file
         except BaseException:
@@ -137,7 +137,7 @@ def close(file: int) -> None:
     """Unlock a file and close it."""
     if file in _locked_files:
         _locked_files.discard(file)
-        # Not left to the closing: a process that is just being started may have the file, too.
+        # Closing alone may not unlock: a process that is being started may have the file open.
         with contextlib.suppress(OSError):
             _unlock(file)
     os.close(file)
@@ -145,7 +145,7 @@ def close(file: int) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep writers out of a file, if there is one, while another takes its place."""
+    """Keep writers out of an existing file while another file takes its place."""
     if sys.platform == "win32":
         # An open file cannot be replaced, neither by this process nor while another writes it.
         yield
@@ -153,7 +153,7 @@ def locked(path: Path) -> Iterator[None]:
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
-        # There is none, or it must not be read; replacing it shows whether it may be replaced.
+        # The file does not exist or cannot be read; replacing it shows whether it may be replaced.
         yield
         return
     try:
@@ -181,9 +181,9 @@ def _is_locked_here(file: int) -> bool:
 
 
 def _release_in_child() -> None:
-    """In a forked child: a lock lasts until every process has closed the file, this child included.
+    """Release the files of the parent in a forked child; else their locks would last as long as it.
 
-    The descriptor stays in use, so that no other file gets it, and with it what is still written.
+    The descriptors stay in use, so that no other file gets one, and with it what is still written.
     """
     for file in tuple(_locked_files):
         with contextlib.suppress(OSError):
@@ -198,7 +198,7 @@ if hasattr(os, "register_at_fork"):
 
 
 _FAST, _SMALL = 1, 4
-"""Levels of zlib; from 5 on, it takes twice as long for two hundredths."""
+"""Levels of zlib; level 5 takes twice as long as 4 for 2% fewer bytes."""
 
 
 def save(recording: Recording, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -209,12 +209,12 @@ def save(recording: Recording, path: str | os.PathLike[str], *, overwrite: bool 
     recording : Recording
     path : str or os.PathLike
     overwrite : bool, optional
-        Whether a file that is there may be replaced.
+        Whether an existing file may be replaced.
 
     Raises
     ------
     RecordingFileError
-        If it cannot be written; a file that is there stays as it is.
+        If it cannot be written; an existing file is then unchanged.
     """
     with (
         atomic_file(
@@ -228,29 +228,29 @@ def save(recording: Recording, path: str | os.PathLike[str], *, overwrite: bool 
 class Writer:
     """Writes a recording to a file chunk by chunk.
 
-    What has been appended can be loaded even if this process is killed; a file that was not closed
-    is found to be truncated.
+    Appended chunks can be loaded even if this process is killed; a file that was not closed is
+    loaded as truncated.
 
     Parameters
     ----------
     path : str or os.PathLike
     overwrite : bool, optional
-        Whether a file that is there may be replaced.
+        Whether an existing file may be replaced.
     shown_as : str or os.PathLike, optional
-        What errors call the file, if not by its path.
+        The name of the file in errors, if not its path.
     level : int, optional
-        How hard to compress, from 1 to 9. By default fast, so as not to slow the computation down.
+        The level of compression, from 1 to 9; by default fast, not to slow the computation down.
 
     Raises
     ------
     RecordingFileError
-        If it cannot be written, as when another writer has it open; so does every other method.
+        If it cannot be written, as when another writer has it open; other methods raise it, too.
 
     Notes
     -----
-    Not thread-safe. There is no buffer: what is appended is handed to the operating system at once,
-    but may be lost with power before the file is closed. After an error nothing more can be
-    appended; the chunks before stay.
+    Not thread-safe. There is no buffer: chunks are handed to the operating system at once, but may
+    be lost with power before the file is closed. After an error no more can be appended; the chunks
+    before stay.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class Writer:
         self._path = check_target(path, overwrite, RecordingFileError)
         self._shown_as = Path(os.fsdecode(shown_as or self._path))
         self._level = level
-        self._preceding = Preceding()
+        self._earlier = EarlierChunks()
         self._entries: list[Entry] = []
         self._end = 0
         with os_errors_as("write", self._shown_as, RecordingFileError):
@@ -284,22 +284,21 @@ class Writer:
         self.close()
 
     def append(self, chunk: Recording, provisional: Recording | None = None) -> None:
-        """Add the rows that follow on the chunks before.
+        """Append a chunk.
 
         Parameters
         ----------
         chunk : Recording
-            The new rows. Indices of tasks count from the first chunk on. What is not a table takes
-            the place of what the chunks before had.
+            The new rows. Rows of tasks are counted from the first chunk on. Fields other than
+            tables take the place of those of earlier chunks.
         provisional : Recording, optional
-            Rows that are true for now: running tasks, computations that have not ended. The next
-            chunk takes their place.
+            Rows of running tasks and computations, for now. The next chunk takes their place.
         """
         if self._file is None:
             raise RecordingFileError(f"cannot write {self._shown_as}: it has been closed")
         number = len(self._entries) - 1
         with self._closed_on_error():
-            payload = encode_chunk(chunk, self._level, self._preceding)
+            payload = encode_chunk(chunk, self._level, self._earlier)
             new = [(f"{CHUNK}{number:08}", payload)]
             if provisional is not None:
                 content = encode_chunk(provisional, self._level)
@@ -307,21 +306,23 @@ class Writer:
             self._put(new)
 
     def close(self) -> None:
-        """Mark the file as complete, and close it. It may be called again."""
+        """Mark the file as complete, and close it; a second call does nothing."""
         if self._file is None:
             return
         with self._closed_on_error():
+            # First: provisional rows after a part of the directory would seem to be damage.
+            os.ftruncate(self._file, self._end)
             self._write(container.directory(self._entries, self._end))
             os.fsync(self._file)
             file, self._file = self._file, None
             close(file)
 
     def abandon(self) -> None:
-        """Close it as it is; when it is loaded, it is truncated."""
+        """Close the file without marking it as complete: it will be loaded as truncated."""
         self._close_after_last_chunk()
 
     def _put(self, named: list[tuple[str, bytes]]) -> None:
-        """Write entries, of which only the first stays when the next are written."""
+        """Write entries, of which only the first stays when more are written."""
         data, start = [], self._end
         entries = []
         for name, payload in named:
@@ -339,7 +340,7 @@ class Writer:
         self._end = entries[0].stop
 
     def _write(self, data: bytes) -> None:
-        """Let the file end with this, in place of what followed on the chunks."""
+        """Replace the bytes after the chunks that stay."""
         assert self._file is not None
         os.lseek(self._file, self._end, os.SEEK_SET)
         unwritten = memoryview(data)
@@ -353,7 +354,7 @@ class Writer:
             with os_errors_as("write", self._shown_as, RecordingFileError):
                 yield
         except (NotStorableError, ValueError) as error:
-            # A ValueError is json's, of a whole number with too many digits.
+            # json raises ValueError for an integer with too many digits.
             self._close_after_last_chunk()
             raise RecordingFileError(f"cannot write {self._shown_as}: {error}") from None
         except BaseException:

@@ -1,8 +1,9 @@
-"""What the recording of the baseline lets expect of a setting, before it is tried."""
+"""Settings to try, by the recording of the baseline, and predictions of their gains."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 
@@ -27,19 +28,19 @@ _ADVISED_BY = {
     "fewer workers": (),
     "chunksize": ("imbalance",),
 }
-"""Codes of findings that a setting answers."""
+"""The codes of the findings that a setting answers."""
 _ONLY_IF_ADVISED = frozenset({"chunksize", "more threads"})
 
 
 def candidates(recording: Recording, findings: Sequence[Finding]) -> list[Setting]:
-    """What to try on a program, from a recording of it; what a finding advised comes first.
+    """Settings to try on a program; settings that a finding advised come first.
 
     Parameters
     ----------
     recording : Recording
-        Of the program as it is.
+        A recording of the program as it is.
     findings : sequence of Finding
-        Of that recording.
+        The findings of the recording.
     """
     codes = {finding.code for finding in findings}
     settings = []
@@ -47,14 +48,13 @@ def candidates(recording: Recording, findings: Sequence[Finding]) -> list[Settin
         reason = next((code for code in _ADVISED_BY[subject] if code in codes), "")
         if subject in _ONLY_IF_ADVISED and not reason:
             continue
-        named = Setting(setting.name, setting.variables, setting.config, reason=reason)
-        if not is_set_already(named):
-            settings.append(named)
+        if not is_set_already(setting):
+            settings.append(replace(setting, reason=reason))
     return sorted(settings, key=lambda setting: not setting.reason)
 
 
 def codes_answered(reason: str) -> tuple[str, ...]:
-    """The codes of all findings that have the same remedy as this one; none for no reason."""
+    """The codes of the findings that have the same remedy as a finding; none for no reason."""
     return next((codes for codes in _ADVISED_BY.values() if reason in codes), ())
 
 
@@ -65,11 +65,11 @@ def requested(
     parameters: Mapping[str, Sequence[str]],
     arguments: Sequence[str],
 ) -> list[Setting]:
-    """What the user asked for: a setting for each value."""
+    """The settings that the user asked for, one for each value."""
     settings = [_scheduler(name) for name in schedulers]
     settings += [_workers(number) for number in workers]
     for key, value in config:
-        # Now, and not once it is to run: a key that dask reads from no variable is an error.
+        # A key that dask reads from no variable is an error before anything runs.
         variable_of(key)
         settings.append(Setting(f"{key}={value}", config={key: value}))
     for name, values in parameters.items():
@@ -80,7 +80,7 @@ def requested(
 def more_workers(
     tried: Iterable[Setting], winners: Sequence[Setting], most_that_fit: float = inf
 ) -> Setting | None:
-    """Twice the number of workers of the best setting, if none had more and there is memory."""
+    """A setting with twice the workers of the best, if none had more and there is memory."""
     most = max((setting.workers or 0 for setting in tried), default=0)
     number, scheduler = (winners[0].workers, winners[0].scheduler) if winners else (None, None)
     if number is None or number < most or scheduler == "processes" or 2 * number > most_that_fit:
@@ -91,7 +91,7 @@ def more_workers(
 
 
 def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
-    """Each with its subject."""
+    """Settings that may help, each with its subject."""
     if variables := _variables_of_pools(recording):
         single = dict.fromkeys(variables, "1")
         yield "native threads", Setting("native threads: 1", single)
@@ -99,7 +99,7 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
     used = set(computations.scheduler.tolist())
     now = max(1, int(computations.workers.max(initial=1)))
     most_that_fit = workers_that_fit(recording)
-    # One that ran a task at a time has a worker for each CPU then.
+    # A program that ran one task at a time gets a worker for each CPU.
     alone = used == {"synchronous"}
     then = max(now, int(computations.cpus.max(initial=1))) if alone else now
     for name, recorded in (
@@ -112,7 +112,7 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
     if "processes" in used:
         yield "chunksize", Setting("chunksize=1", config={"chunksize": "1"})
     if used != {"threads"} and MORE_WORKERS * now <= most_that_fit:
-        # Tasks that wait need no process of their own, which would have to start.
+        # Tasks that wait need no process, which would have to start.
         yield "more threads", _with_workers("threads", MORE_WORKERS * now)
     if alone:
         return
@@ -123,7 +123,7 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
 
 
 def _variables_of_pools(recording: Recording) -> list[str]:
-    """The variables that limit the native thread pools that were seen; the usual if none could."""
+    """The variables that limit the native thread pools seen; the usual ones if none could be."""
     pools = recording.pools.to_dicts()
     if any(not row["library"] for row in pools):
         libraries: Iterable[str] = USUAL
@@ -141,7 +141,7 @@ def _scheduler(name: str) -> Setting:
 
 
 def _processes(computations: Computations) -> Setting:
-    """Worker processes, no more than there are CPUs: each of them has to start."""
+    """A setting with worker processes, at most one for each CPU: each has to start."""
     most = int(computations.cpus.max(initial=0))
     if not 0 < most < computations.workers.max(initial=1):
         return _scheduler("processes")
@@ -153,7 +153,7 @@ def _workers(number: int) -> Setting:
 
 
 def _with_workers(scheduler: str | None, number: int) -> Setting:
-    """So many workers of a scheduler; None is the one that the program has."""
+    """A setting with a number of workers of a scheduler; None is the program's own."""
     if scheduler is None:
         return _workers(number)
     config = {"scheduler": scheduler, "num_workers": str(number)}
@@ -162,18 +162,18 @@ def _with_workers(scheduler: str | None, number: int) -> Setting:
 
 _NAN = float("nan")
 _SIMULATED = frozenset({"dask scheduler", "dask num_workers", "dask chunksize"})
-"""What the simulator changes. The findings that advise such a setting say what is lost to a cause,
-which other remedies may take out better."""
+"""Changes that the simulator knows. Findings that advise such a setting have the loss to a cause,
+which other remedies may remove better."""
 
 
 class Predictions:
-    """Seconds that settings are to save, by what was recorded without them.
+    """Predictions of the gains of settings, by a recording without them.
 
     Parameters
     ----------
     recording : Recording
     findings : sequence of Finding
-        Of that recording.
+        The findings of the recording.
     """
 
     def __init__(self, recording: Recording, findings: Sequence[Finding]) -> None:
@@ -186,11 +186,11 @@ class Predictions:
 
     @cached_property
     def _as_it_was(self) -> float:
-        # Not what was measured: what the simulator misses is then missing in both.
+        # Simulated, not measured: an effect that the simulator misses is then missing in both.
         return self._simulator.simulate().seconds
 
     def gain(self, setting: Setting, wall: float) -> float:
-        """How many times as fast a program is to be that takes `wall`; NaN if nothing says so."""
+        """The predicted gain for a program that takes `wall` seconds; NaN if none is known."""
         saved = self._seconds_saved(setting)
         return wall / (wall - saved) if saved < wall else _NAN
 
@@ -213,12 +213,12 @@ class Predictions:
         return self._as_it_was - simulated.seconds
 
     def _is_known(self, setting: Setting) -> bool:
-        """Whether the simulator knows what the setting makes of this program."""
+        """Whether the simulator knows the effect of a setting on this program."""
         config = setting.config
         scheduler, chunksize = config.get("scheduler"), config.get("chunksize")
         if scheduler is not None and scheduler not in COSTS:
             return False
-        # Threads are sent one task at a time, whatever it is.
+        # Threads get one task at a time, whatever the chunksize.
         used = {scheduler} if scheduler else set(self._recording.computations.scheduler.tolist())
         if chunksize is not None and not (chunksize.isdecimal() and used == {"processes"}):
             return False

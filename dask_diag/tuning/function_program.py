@@ -18,7 +18,7 @@ _FUNCTION, _PATH, _RESULT = "function.pickle", "path.json", "result.json"
 
 
 def write_function(function: Callable[[], Any], folder: Path) -> None:
-    """Put a function where this program finds it."""
+    """Write a function to the folder from which this program reads it."""
     import cloudpickle
 
     (folder / _FUNCTION).write_bytes(cloudpickle.dumps(function))

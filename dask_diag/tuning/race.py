@@ -1,4 +1,4 @@
-"""Which setting is run next, and which is run no more, until all are decided or time is up."""
+"""A race of settings: rounds of runs until each is decided or time is up, and their gains."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, sqrt
 from statistics import median
-from typing import TypeVar
 
 import numpy as np
 
@@ -14,33 +13,31 @@ from dask_diag.analysis.compare import t_quantile
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import amount, seconds
 from dask_diag.tuning.settings import BASELINE, Changes, Setting
-from dask_diag.tuning.trials import Trial, TrialRunner
-
-Identity = TypeVar("Identity")
+from dask_diag.tuning.trials import ChildRunner, Trial
 
 MIN_RUNS = 3
 LOOKS = (3, 4, 5, 7, 10)
-"""Numbers of runs after which a setting may be decided; the last is the most that there are."""
+"""Numbers of runs after which a setting may be decided; the last is the maximum."""
 SHOWN_RISK = 0.025
-"""On either side of the interval that is shown, which has 95%."""
+"""Risk on either side of the interval of 95% that is shown."""
 RISK_OF_FALSE_WINNER = 0.002
-"""That anything is called faster where no setting changes anything: over all settings and looks."""
+"""Risk of calling any setting faster if none changes anything, over all settings and looks."""
 SMALLEST_GAIN = 1.02
-"""Less is not worth a setting."""
+"""A smaller gain is not worth a setting."""
 
 
 @dataclass(frozen=True)
 class Gain:
-    """How many times as fast a setting is: 2 means half the time.
+    """The gain of a setting: 2 is twice as fast, half the time.
 
     Attributes
     ----------
     estimate : float
         The geometric mean of the rounds' ratios.
     low, high : float
-        Its interval of 95%, for this setting alone.
+        The interval of 95%, for this setting alone.
     is_proven : bool
-        Whether it is faster beyond what chance explains, though many settings were tried, and
+        Whether the setting is faster beyond what chance explains, though many were tried, and
         looked at several times.
     """
 
@@ -51,13 +48,13 @@ class Gain:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether more runs would not make a winner of it."""
+        """Whether more runs would not make the setting a winner."""
         return self.high < SMALLEST_GAIN
 
 
 def gains(
-    baseline: Mapping[int, float], settings: Mapping[Identity, Mapping[int, float]]
-) -> dict[Identity, Gain]:
+    baseline: Mapping[int, float], settings: Mapping[Changes, Mapping[int, float]]
+) -> dict[Changes, Gain]:
     """The gain of each setting with at least `MIN_RUNS` rounds beside the baseline.
 
     Parameters
@@ -65,7 +62,7 @@ def gains(
     baseline : mapping of int to float
         The wall time in each round.
     settings : mapping
-        The same of each setting, by whatever identifies it.
+        The wall times of each setting, by its identity.
     """
     logs = {
         name: np.log([baseline[n] / walls[n] for n in sorted(walls) if n in baseline])
@@ -74,41 +71,36 @@ def gains(
     logs = {name: values for name, values in logs.items() if len(values) >= MIN_RUNS}
     if not logs:
         return {}
-    variance, freedom = _pooled(list(logs.values()))
-    risk = RISK_OF_FALSE_WINNER / (len(settings) * (len(LOOKS) + 1))
-    return {name: _gain(values, variance, freedom, risk) for name, values in logs.items()}
-
-
-def _gain(logs: FloatArray, pooled: float, freedom: float, risk: float) -> Gain:
-    own, count = float(logs.var(ddof=1)), len(logs)
-    if own > pooled:
-        pooled, freedom = own, count - 1
-    error = sqrt(pooled / count)
-    mean = float(logs.mean())
-    width = t_quantile(SHOWN_RISK, freedom) * error
-    estimate = exp(mean)
-    is_proven = estimate >= SMALLEST_GAIN and mean > t_quantile(risk, freedom) * error
-    return Gain(estimate, exp(mean - width), exp(mean + width), is_proven)
-
-
-def _pooled(samples: list[FloatArray]) -> tuple[float, float]:
-    """The variance of a ratio, from all settings, and its degrees of freedom."""
-    degrees = sum(len(values) - 1 for values in samples)
-    variance = sum(float(values.var(ddof=1)) * (len(values) - 1) for values in samples) / degrees
+    degrees = {name: len(values) - 1 for name, values in logs.items()}
+    variances = {name: float(values.var(ddof=1)) for name, values in logs.items()}
+    pooled = sum(variances[name] * degrees[name] for name in logs) / sum(degrees.values())
     # All ratios have the baseline's noise in common, so that they are not independent samples. If
-    # all walls vary alike, the mean of k variances has this many (Satterthwaite 1946), from n - 1
-    # for one setting to 4 (n - 1) for very many.
-    k = len(samples)
-    return variance, degrees / k * 4 * k / (k + 3)
+    # all walls vary alike, the mean of k variances has this many degrees of freedom (Satterthwaite
+    # 1946), from n - 1 for one setting to 4 (n - 1) for very many.
+    freedom = sum(degrees.values()) * 4 / (len(logs) + 3)
+    risk = RISK_OF_FALSE_WINNER / (len(settings) * (len(LOOKS) + 1))
+    return {
+        name: _gain(values, variances[name], degrees[name], risk)
+        if variances[name] > pooled
+        else _gain(values, pooled, freedom, risk)
+        for name, values in logs.items()
+    }
+
+
+def _gain(logs: FloatArray, variance: float, freedom: float, risk: float) -> Gain:
+    error, mean = sqrt(variance / len(logs)), float(logs.mean())
+    width = t_quantile(SHOWN_RISK, freedom) * error
+    is_proven = exp(mean) >= SMALLEST_GAIN and mean > t_quantile(risk, freedom) * error
+    return Gain(exp(mean), exp(mean - width), exp(mean + width), is_proven)
 
 
 _HOPELESS = 2.0
 """A setting whose recorded run took that many times as long as the baseline's is not run again."""
 _PATIENCE = 5.0
-"""A run is ended when it takes that many times as long as the baseline took, and some seconds."""
+"""A run is ended after that many times the time of the baseline, and some seconds."""
 _PATIENCE_SECONDS = 5.0
 _NARROW = 1.10
-"""An interval whose ends are closer than that ratio to its middle needs no more runs."""
+"""A proven gain needs no more runs if its interval ends within that ratio of the estimate."""
 
 
 @dataclass
@@ -119,12 +111,12 @@ class Contestant:
     ----------
     setting : Setting
     recorded : Trial or None
-        Its first run, which is recorded and not counted: it shows whether the setting reaches the
+        The first run, which is recorded and not counted: it shows whether the setting reaches the
         program, and fills the caches of files.
     trials : dict of int to Trial
-        By round.
+        The runs by round.
     dropped : str
-        Why it is run no more; empty if nothing is wrong with it.
+        The reason to run the setting no more; empty if nothing is wrong.
     """
 
     setting: Setting
@@ -140,13 +132,13 @@ class Contestant:
 
     @property
     def median(self) -> float:
-        """Of the wall times; NaN if there are none."""
+        """The median of the wall times; NaN without any."""
         walls = list(self.walls.values())
         return median(walls) if walls else float("nan")
 
     @property
     def is_running(self) -> bool:
-        """Whether it is to be run again."""
+        """Whether the setting is to be run again."""
         return not (self.dropped or self.is_decided)
 
 
@@ -155,7 +147,7 @@ class Race:
 
     Parameters
     ----------
-    runner : TrialRunner
+    runner : ChildRunner
     clock : callable
         Seconds, such as ``time.monotonic``.
     budget : float
@@ -173,7 +165,7 @@ class Race:
 
     def __init__(
         self,
-        runner: TrialRunner,
+        runner: ChildRunner,
         clock: Callable[[], float],
         budget: float,
         progress: Callable[[str], None],
@@ -186,20 +178,21 @@ class Race:
         self.is_out_of_time = False
 
     def start(self) -> Trial:
-        """The baseline's first, recorded run."""
+        """Record the baseline, in its first run."""
         self._progress(f"{self.baseline.setting.name}: recording")
-        trial = self._runner.record(self.baseline.setting, self._deadline - self._clock())
-        self.baseline.recorded = trial
-        return trial
+        first = self._runner.record(self.baseline.setting, self._deadline - self._clock())
+        self.baseline.recorded = first
+        return first
 
     def run(self, settings: Sequence[Setting]) -> None:
-        """Try more settings, until each is decided."""
+        """Try settings until each is decided; the baseline has been recorded."""
         added = [Contestant(setting) for setting in settings]
         self.contestants += added
         for contestant in added:
-            if not self._has_time_for(self.baseline.recorded):
+            first = self.baseline.recorded
+            if first is None or not self._has_time_for(first):
                 return
-            self._record(contestant)
+            self._record(contestant, first)
         last = self._round + LOOKS[-1]
         while self._round < last and any(contestant.is_running for contestant in added):
             if not self._run_round([contestant for contestant in added if contestant.is_running]):
@@ -208,44 +201,50 @@ class Race:
                 self._decide(added)
 
     def gains(self) -> dict[Changes, Gain]:
-        """What is known of each setting that had enough runs, by what it changes."""
+        """The gains of the settings that had enough runs, by what they change."""
         walls = {contestant.setting.identity: contestant.walls for contestant in self.contestants}
         return gains(self.baseline.walls, walls)
 
-    def _record(self, contestant: Contestant) -> None:
-        """Its first run: whether it works, whether it is applied, and whether there is hope."""
-        self._progress(f"{contestant.setting.name}: recording")
-        trial = self._runner.record(contestant.setting, self._timeout())
-        contestant.recorded = trial
-        first = self.baseline.recorded
+    def _attempt(
+        self, contestant: Contestant, run: Callable[[Setting, float], Trial], what: str
+    ) -> Trial | None:
+        """Run a setting, and drop it if it fails; None if time was up before the run ended."""
+        self._progress(f"{contestant.setting.name}: {what}")
+        trial = run(contestant.setting, self._timeout())
         if trial.timed_out and self._clock() >= self._deadline:
             self.is_out_of_time = True
-        elif trial.failed:
+            return None
+        if trial.failed:
             contestant.dropped = _why_failed(trial)
-        elif why := _not_applied(contestant.setting, trial):
-            contestant.dropped = why
-        elif first is not None and trial.wall > _HOPELESS * first.wall:
-            contestant.dropped = (
-                f"slower ({amount(trial.wall / first.wall)} times, one recorded run)"
-            )
+        return trial
+
+    def _record(self, contestant: Contestant, first: Trial) -> None:
+        """Record a setting, in its first run; drop it if it is not applied, or slow."""
+        trial = self._attempt(contestant, self._runner.record, "recording")
+        contestant.recorded = trial
+        if trial is None or trial.failed:
+            return
+        contestant.dropped = _not_applied(contestant.setting, trial)
+        if not contestant.dropped and trial.wall > _HOPELESS * first.wall:
+            times = amount(trial.wall / first.wall)
+            contestant.dropped = f"slower ({times} times, one recorded run)"
 
     def _run_round(self, contestants: list[Contestant]) -> bool:
-        """Run each once, the baseline too; each round starts with another. False if time is up."""
+        """Run the baseline and each setting once; return False if time is up.
+
+        Each round starts with another one.
+        """
         order = [self.baseline, *contestants]
         shift = self._round % len(order)
         for contestant in order[shift:] + order[:shift]:
             previous = next(reversed(contestant.trials.values()), contestant.recorded)
             if not self._has_time_for(previous):
                 return False
-            runs = len(contestant.trials) + 1
-            self._progress(f"{contestant.setting.name}: run {runs}")
-            trial = self._runner.run(contestant.setting, self._timeout())
-            if trial.timed_out and self._clock() >= self._deadline:
-                self.is_out_of_time = True
+            what = f"run {len(contestant.trials) + 1}"
+            trial = self._attempt(contestant, self._runner.run, what)
+            if trial is None:
                 return False
             contestant.trials[self._round] = trial
-            if trial.failed:
-                contestant.dropped = _why_failed(trial)
         self._round += 1
         return not self.baseline.dropped
 
@@ -256,21 +255,20 @@ class Race:
             runs = len(contestant.walls)
             if gain is None or runs not in LOOKS:
                 continue
-            # Judged again while others run: how much walls vary is known better then.
+            # Judged again while others run: the variance of walls is known better then.
             is_narrow = gain.high <= _NARROW * gain.estimate
             contestant.is_decided = (
                 gain.is_hopeless or (gain.is_proven and is_narrow) or runs >= LOOKS[-1]
             )
 
     def _timeout(self) -> float:
-        walls = [trial.wall for trial in self.baseline.trials.values()]
-        if self.baseline.recorded is not None:
-            walls.append(self.baseline.recorded.wall)
+        trials = [*self.baseline.trials.values(), self.baseline.recorded]
+        walls = [trial.wall for trial in trials if trial is not None]
         patience = _PATIENCE * max(walls) + _PATIENCE_SECONDS
         return max(0.01, min(patience, self._deadline - self._clock()))
 
     def _has_time_for(self, trial: Trial | None) -> bool:
-        """Whether a run like that one would end within the budget."""
+        """Whether a run as long as an earlier one would end within the budget."""
         expected = trial.wall if trial is not None else 0.0
         if self._clock() + expected > self._deadline:
             self.is_out_of_time = True
@@ -285,7 +283,7 @@ def _why_failed(trial: Trial) -> str:
 
 
 def _not_applied(setting: Setting, trial: Trial) -> str:
-    """Why the setting does not reach the program, by what its recorded run shows; or nothing."""
+    """The reason why a setting does not reach the program, by its recorded run; or nothing."""
     if trial.recording is None or not len(trial.recording.computations):
         return ""
     computations = trial.recording.computations

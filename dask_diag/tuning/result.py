@@ -1,4 +1,4 @@
-"""What `tune` returns: each setting with its gain and a verdict, and what to use."""
+"""The result of `tune`: each setting with its gain and a verdict, and the setting to use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dask_diag.columns import Categorical
 from dask_diag.formatting import counted, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.tuning.race import LOOKS, MIN_RUNS, Contestant, Gain
+from dask_diag.tuning.race import LOOKS, MIN_RUNS, Contestant, Gain, Race
 from dask_diag.tuning.settings import Changes, Setting
 from dask_diag.tuning.trials import Trial
 from dask_diag.views.escaping import shown
@@ -24,14 +24,14 @@ from dask_diag.views.text import Summary, SummaryParts, make_summary
 
 
 class Agreement:
-    """What the runs of the baseline say of the result that a run must have.
+    """The result that a run must have, by the runs of the baseline.
 
     Parameters
     ----------
     baseline : iterable of Trial
-        Its runs, recorded ones not counted.
+        Runs of the baseline, recorded ones not counted.
     subject : str
-        What is compared, such as ``stdout``.
+        The text or value that is compared, such as ``stdout``.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Agreement:
         self._outputs = {trial.output for trial in trials}
         self._is_checked = any(trial.check is not None for trial in trials)
         self.note = ""
-        if self._is_checked and any(trial.check for trial in trials):
+        if any(trial.check for trial in trials):
             self.note = "the --check command refuses the result of the program as it is"
         elif not self._is_checked and len(self._outputs) > 1:
             self.note = (
@@ -54,24 +54,24 @@ class Agreement:
             )
 
     def objection(self, trials: Iterable[Trial]) -> str:
-        """What is wrong with the results of a setting's runs; empty if nothing is."""
+        """The fault of the results of a setting's runs; empty without one."""
         results = [trial for trial in trials if not trial.failed]
-        if self.note or not results:
+        if self.note:
             return ""
         if self._is_checked:
             return "--check fails" if any(trial.check for trial in results) else ""
-        if {trial.output for trial in results} <= self._outputs:
-            return ""
-        return f"{self._subject} differs"
+        is_same = {trial.output for trial in results} <= self._outputs
+        return "" if is_same else f"{self._subject} differs"
 
 
 _NAN = float("nan")
+_NO_GAIN = Gain(_NAN, _NAN, _NAN, False)
 _AS_FAST = 1.05
 """More workers are worth their memory if they are that many times as fast."""
 
 
 class Row(NamedTuple):
-    """A setting, as it is shown.
+    """A setting with its runs and its verdict.
 
     Attributes
     ----------
@@ -79,18 +79,18 @@ class Row(NamedTuple):
     walls : list of float
         Seconds of its runs.
     median : float
-        Of the walls; NaN if there are none.
+        The median of the walls; NaN without any.
     gain : Gain or None
         None for the baseline, and if there were too few runs.
     predicted : float
         The gain that the recording of the baseline lets expect; NaN if it says nothing.
     verdict : str
     is_faster : bool
-        Beyond chance, with the same result.
+        Whether the setting is faster beyond chance, with the same result.
     is_right : bool
-        Whether it ran to the end each time, with the same result as the baseline.
+        Whether each run came to its end, with the same result as the baseline.
     ended_early : str
-        Why it had fewer runs than others can have; empty if it was decided, or is not judged.
+        Why there were fewer runs than the maximum; empty if there is a verdict.
     """
 
     setting: Setting
@@ -104,46 +104,33 @@ class Row(NamedTuple):
     ended_early: str = ""
 
 
-def rows_of(
-    baseline: Contestant,
-    contestants: list[Contestant],
-    gains: Mapping[Changes, Gain],
-    predicted: Mapping[Changes, float],
-    agreement: Agreement,
-) -> list[Row]:
+def rows_of(race: Race, predicted: Mapping[Changes, float], agreement: Agreement) -> list[Row]:
     """The baseline, and then the settings, the fastest first."""
-    rows = []
-    for contestant in contestants:
-        gain = gains.get(contestant.setting.identity)
+    baseline, gains, rows = race.baseline, race.gains(), []
+    for contestant in race.contestants:
+        setting, gain = contestant.setting, gains.get(contestant.setting.identity)
         objection = agreement.objection(contestant.trials.values())
         if baseline.dropped:
             objection = "but the program fails as it is"
         is_right = not contestant.dropped and not objection
-        is_faster = gain is not None and gain.is_proven and is_right
         # Only a round that the baseline finished, too, says something of a gain.
         rounds = len(contestant.walls.keys() & baseline.walls.keys())
         verdict = contestant.dropped or _verdict(gain, rounds)
-        if objection:
-            verdict = f"{verdict}, {objection}"
-        expected = predicted.get(contestant.setting.identity, _NAN)
-        walls = list(contestant.walls.values())
-        rows.append(
-            Row(
-                contestant.setting,
-                walls,
-                contestant.median,
-                gain,
-                expected,
-                verdict,
-                is_faster,
-                is_right,
-                "" if contestant.dropped else _ended_early(gain, contestant),
-            )
+        row = Row(
+            setting,
+            list(contestant.walls.values()),
+            contestant.median,
+            gain,
+            predicted.get(setting.identity, _NAN),
+            f"{verdict}, {objection}" if objection else verdict,
+            is_faster=gain is not None and gain.is_proven and is_right,
+            is_right=is_right,
+            ended_early="" if contestant.dropped else _ended_early(gain, contestant),
         )
+        rows.append(row)
     rows.sort(key=_speed, reverse=True)
     walls = list(baseline.walls.values())
-    first = Row(baseline.setting, walls, baseline.median, None, _NAN, "baseline", False)
-    return [first, *rows]
+    return [Row(baseline.setting, walls, baseline.median, None, _NAN, "baseline", False), *rows]
 
 
 def _verdict(gain: Gain | None, rounds: int) -> str:
@@ -157,7 +144,7 @@ def _verdict(gain: Gain | None, rounds: int) -> str:
 
 
 def _ended_early(gain: Gain | None, contestant: Contestant) -> str:
-    """Why a setting that is neither faster nor slower beyond chance was run no more."""
+    """The reason to end the runs of a setting that is neither faster nor slower beyond chance."""
     if gain is None or gain.is_proven or gain.high < 1 or len(contestant.walls) >= LOOKS[-1]:
         return ""
     runs = f"after {len(contestant.walls)} runs"
@@ -167,9 +154,9 @@ def _ended_early(gain: Gain | None, contestant: Contestant) -> str:
 
 
 def winners(rows: Sequence[Row]) -> list[Row]:
-    """Those that are faster beyond chance, with the same result; the best first.
+    """The settings that are faster beyond chance, with the same result; the best first.
 
-    That is the fastest, or what is as fast with fewer workers and else the same.
+    The best is the fastest, or a setting that is as fast with fewer workers and else the same.
     """
     faster = sorted((row for row in rows if row.is_faster), key=_speed, reverse=True)
     if not faster:
@@ -178,7 +165,7 @@ def winners(rows: Sequence[Row]) -> list[Row]:
     as_fast = [
         row
         for row in faster
-        if row.setting.beside_workers == fastest.setting.beside_workers
+        if row.setting.changes_but_workers == fastest.setting.changes_but_workers
         and (row.setting.workers is None) == (fastest.setting.workers is None)
         and _AS_FAST * _speed(row) >= _speed(fastest)
     ]
@@ -187,7 +174,7 @@ def winners(rows: Sequence[Row]) -> list[Row]:
 
 
 def best_of(rows: Sequence[Row]) -> Row | None:
-    """The best of those that are faster beyond chance, with the same result."""
+    """The best of the settings that are faster beyond chance, with the same result."""
     return next(iter(winners(rows)), None)
 
 
@@ -197,7 +184,7 @@ def _speed(row: Row) -> float:
 
 _COLUMNS = ("setting", "runs", "median", "gain", "95%", "predicted", "verdict")
 _LONGEST = 400
-"""Characters of a setting's name."""
+"""Most characters of a setting's name."""
 _TOO_FEW = "too few runs"
 _HOW_TO_READ = (
     'gain: 2x is half the wall time, from runs of the same round; "faster" is a gain that chance '
@@ -208,14 +195,14 @@ _HOW_TO_READ = (
 def tune_summary(
     rows: Sequence[Row], findings: Iterable[tuple[Finding, float]], notes: Iterable[str]
 ) -> Summary:
-    """What was tried and what to use, at most 80 columns wide.
+    """A table of the settings and lines to use the best, at most 80 columns wide.
 
     Parameters
     ----------
     rows : sequence of Row
         The baseline first.
     findings : iterable of (Finding, float)
-        With the gain that was measured of what answers it, or NaN.
+        Each with the measured gain of the setting that answers it, or NaN.
     notes : iterable of str
     """
     texts = [_texts(row) for row in rows]
@@ -250,7 +237,7 @@ def _lines_to_use(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _headline(rows: Sequence[Row]) -> str:
-    """Which setting is the best, and how much faster it is."""
+    """A sentence on the best setting and its gain."""
     best, tried = best_of(rows), counted(len(rows) - 1, "setting")
     unjudged = sum(row.verdict.startswith(_TOO_FEW) for row in rows)
     if best is None and unjudged:
@@ -291,7 +278,7 @@ def _short(verdict: str) -> str:
 def _notices(
     rows: Sequence[Row], findings: Iterable[tuple[Finding, float]], notes: Sequence[str]
 ) -> Iterator[str]:
-    """Verdicts that need more words than a cell has, and gains of what answers findings."""
+    """Verdicts that need more words than a cell has, and gains of settings that answer findings."""
     few = False
     ended = [f"{_name(row)} ({row.ended_early})" for row in rows if row.ended_early]
     if ended:
@@ -362,19 +349,19 @@ def _marks(row: Row, number: int, longest: float) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What was tried on a program, and what it gained.
+    """The settings tried on a program, and their gains.
 
     Attributes
     ----------
     rows : tuple of Row
         The baseline first, then the settings, the fastest first.
     recording : Recording
-        Of the baseline.
+        The recording of the baseline.
     findings : tuple of (Finding, float)
         The findings of that recording, with the gain that was measured of the setting which
         answers them; NaN if none does. Of those that have one, `seconds_lost` is measured, too.
     notes : tuple of str
-        What a reader must know beside the numbers.
+        Notes that a reader must know beside the numbers.
     is_interrupted : bool
         Whether Ctrl-C ended the trials.
     """
@@ -398,15 +385,15 @@ class TuneResult:
         ``setting``, ``runs``, ``median`` (s), ``gain`` (2 is half the time) with its 95% interval
         ``low`` to ``high``, ``predicted`` and ``verdict``; what is not known is NaN.
         """
-        gains = [row.gain for row in self.rows]
+        gains = [row.gain or _NO_GAIN for row in self.rows]
         return Table(
             {
                 "setting": Categorical.of(row.setting.name for row in self.rows),
                 "runs": np.array([len(row.walls) for row in self.rows]),
                 "median": np.array([row.median for row in self.rows], float),
-                "gain": np.array([gain.estimate if gain else _NAN for gain in gains], float),
-                "low": np.array([gain.low if gain else _NAN for gain in gains], float),
-                "high": np.array([gain.high if gain else _NAN for gain in gains], float),
+                "gain": np.array([gain.estimate for gain in gains], float),
+                "low": np.array([gain.low for gain in gains], float),
+                "high": np.array([gain.high for gain in gains], float),
                 "predicted": np.array([row.predicted for row in self.rows], float),
                 "verdict": Categorical.of(row.verdict for row in self.rows),
             }
@@ -417,7 +404,7 @@ class TuneResult:
         return tune_summary(self.rows, self.findings, self.notes)
 
     def page(self, title: str = "Settings tried") -> str:
-        """The same, and each run, as a page of HTML that needs no network."""
+        """The summary and a chart of each run, as a page of HTML that needs no network."""
         return tune_page(self.rows, self.summary(), title)
 
     def _repr_html_(self) -> str:

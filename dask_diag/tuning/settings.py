@@ -1,4 +1,4 @@
-"""A setting: what is changed around a program that is itself unchanged, and how that reaches it."""
+"""Settings: changes around an unchanged program, and how they reach it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Setting:
     name : str
         Short, for tables.
     variables : mapping of str to str
-        Of the environment.
+        Environment variables.
     config : mapping of str to str
-        Of dask's configuration, such as ``{"scheduler": "threads"}``. It reaches the program as
-        variables that dask reads when it is imported. They go before configuration files; what the
-        program sets by itself goes before them.
+        Keys of dask's configuration, such as ``{"scheduler": "threads"}``. A program gets them as
+        variables, which dask reads when it is imported. They go before configuration files, and
+        after what the program sets by itself.
     parameters : mapping of str to str
         Values for ``{name}`` in the program's arguments.
     reason : str
@@ -43,7 +43,7 @@ class Setting:
 
     @property
     def changes(self) -> dict[str, str]:
-        """All that it changes: two settings that change the same cannot be combined."""
+        """The changes, by name: two settings that change the same cannot be combined."""
         return {
             **{f"${name}": value for name, value in self.variables.items()},
             **{f"dask {name}": value for name, value in self.config.items()},
@@ -52,38 +52,37 @@ class Setting:
 
     @property
     def identity(self) -> Changes:
-        """What no other setting has: two may have the same name, as an argument and a variable."""
+        """The changes in order; two settings may have one name, as an argument and a variable."""
         return tuple(sorted(self.changes.items()))
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables that a child process gets in addition."""
-        of_dask = {variable_of(key): value for key, value in self.config.items()}
-        return {**self.variables, **of_dask}
+        return {**self.variables, **{variable_of(k): value for k, value in self.config.items()}}
 
     @property
     def scheduler(self) -> str | None:
-        """The local scheduler that it asks for, as recordings name it."""
+        """The local scheduler that the setting asks for, as recordings name it."""
         name = self.config.get("scheduler")
         return {"sync": "synchronous", "single-threaded": "synchronous"}.get(name or "", name)
 
     @property
     def workers(self) -> int | None:
-        """The number of workers that it asks for."""
+        """The number of workers that the setting asks for."""
         text = self.config.get("num_workers")
         return int(text) if text is not None and text.isdecimal() else None
 
     @property
-    def beside_workers(self) -> dict[str, str]:
-        """What it changes beside the number of workers."""
+    def changes_but_workers(self) -> dict[str, str]:
+        """The changes other than the number of workers."""
         return {name: v for name, v in self.changes.items() if name != "dask num_workers"}
 
     def shell_lines(self) -> list[str]:
-        """What makes a shell's environment so."""
+        """The environment variables as lines for a shell."""
         return [f"export {name}={shlex.quote(v)}" for name, v in self.environment.items()]
 
     def configuration(self) -> str:
-        """The part that dask's configuration can hold, as a file below ``~/.config/dask/``."""
+        """The keys of dask's configuration as a file below ``~/.config/dask/``."""
         tree: dict[str, object] = {}
         for key, value in self.config.items():
             *sections, name = key.split(".")
@@ -116,18 +115,14 @@ def of_parameter(name: str, value: str, arguments: Sequence[str]) -> Setting:
 
 
 def filled(arguments: Sequence[str], parameters: Mapping[str, str]) -> list[str]:
-    """The arguments with the values of the parameters in them."""
-    texts = []
-    for text in arguments:
-        value = text
-        for name, replacement in parameters.items():
-            value = value.replace(f"{{{name}}}", replacement)
-        texts.append(value)
-    return texts
+    """The arguments with the values of the parameters filled in."""
+    for name, value in parameters.items():
+        arguments = [text.replace(f"{{{name}}}", value) for text in arguments]
+    return list(arguments)
 
 
 def combined(settings: Iterable[Setting]) -> Setting | None:
-    """All of these settings at once, in order; None if fewer than two can be combined."""
+    """One setting with the changes of several; None if fewer than two can be combined."""
     parts: list[Setting] = []
     for setting in settings:
         changed = {change for part in parts for change in part.changes}
@@ -135,9 +130,8 @@ def combined(settings: Iterable[Setting]) -> Setting | None:
             parts.append(setting)
     if len(parts) < 2:
         return None
-    merged = Setting(" + ".join(part.name for part in parts))
     return Setting(
-        merged.name,
+        " + ".join(part.name for part in parts),
         merge(part.variables for part in parts),
         merge(part.config for part in parts),
         merge(part.parameters for part in parts),
@@ -145,7 +139,7 @@ def combined(settings: Iterable[Setting]) -> Setting | None:
 
 
 def is_set_already(setting: Setting) -> bool:
-    """Whether the environment already has all of it."""
+    """Whether the environment already has all variables of a setting."""
     wanted = setting.environment
     return bool(wanted) and all(os.environ.get(name) == value for name, value in wanted.items())
 

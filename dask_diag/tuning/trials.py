@@ -11,10 +11,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
-from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING
 
 import psutil
 
@@ -26,96 +26,9 @@ if TYPE_CHECKING:
     from dask_diag.model.recording import Recording
 
 
-class Ended(NamedTuple):
-    """How a process ended.
-
-    Attributes
-    ----------
-    wall : float
-        Seconds from its start to its end.
-    status : int
-        Its exit status, or minus the number of the signal that ended it.
-    timed_out : bool
-        Whether it was ended for taking too long.
-    """
-
-    wall: float
-    status: int
-    timed_out: bool
-
-
-def run_child(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    timeout: float,
-    *,
-    stdout: IO[bytes],
-    stderr: IO[bytes],
-    stdin: IO[bytes] | None = None,
-) -> Ended:
-    """Run a command to its end, or end it; nothing that it started stays behind.
-
-    Its standard input is empty if none is given. It is in a group of its own, so that Ctrl-C
-    reaches it through this process only, which then ends it.
-    """
-    timed_out = threading.Event()
-    start = perf_counter()
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL if stdin is None else stdin,
-        stdout=stdout,
-        stderr=stderr,
-        env=dict(environment),
-        start_new_session=True,
-    )
-
-    def end() -> None:
-        timed_out.set()
-        _kill(process)
-
-    timer = threading.Timer(timeout, end)
-    timer.daemon = True
-    try:
-        timer.start()
-        _wait(process)
-        wall = perf_counter() - start
-    finally:
-        timer.cancel()
-        timer.join()
-        # Also after its end: the processes that it started and left.
-        _kill(process)
-        process.wait()
-    return Ended(wall, process.returncode, timed_out.is_set())
-
-
-def _wait(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the end, exactly: `Popen.wait` with a timeout would look every 50 ms."""
-    if hasattr(os, "waitid"):
-        # Its number is not given to another process before it is waited for.
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    else:
-        process.wait()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all that it started, also those with a group of their own."""
-    descendants: list[psutil.Process] = []
-    with contextlib.suppress(psutil.Error):
-        descendants = psutil.Process(process.pid).children(recursive=True)
-    if hasattr(os, "killpg"):
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-    elif process.returncode is None:
-        with contextlib.suppress(OSError):
-            process.kill()
-    for descendant in descendants:
-        with contextlib.suppress(psutil.Error):
-            descendant.kill()
-
-
 @dataclass(frozen=True)
 class Trial:
-    """What one run showed.
+    """One run of a program: how it ended, and its result.
 
     Attributes
     ----------
@@ -149,19 +62,78 @@ class Trial:
         return self.timed_out or self.status != 0
 
 
-class TrialRunner(Protocol):
-    """What runs the program: in child processes, or in a test by a made-up clock."""
+def run_child(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    timeout: float,
+    *,
+    stdout: IO[bytes],
+    stderr: IO[bytes],
+    stdin: IO[bytes] | None = None,
+) -> Trial:
+    """Run a command to its end, or end it; no process that it started stays behind.
 
-    def run(self, setting: Setting, timeout: float) -> Trial:
-        """Run it once, to measure it."""
+    Standard input is empty if none is given. The command is in a process group of its own, so that
+    Ctrl-C reaches it through this process only, which then ends it.
+    """
+    timed_out = threading.Event()
+    start = perf_counter()
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
+        stdout=stdout,
+        stderr=stderr,
+        env=dict(environment),
+        start_new_session=True,
+    )
 
-    def record(self, setting: Setting, timeout: float) -> Trial:
-        """Run it once with all profilers, to see what it does."""
+    def end() -> None:
+        timed_out.set()
+        _kill(process)
+
+    timer = threading.Timer(timeout, end)
+    timer.daemon = True
+    try:
+        timer.start()
+        _wait(process)
+        wall = perf_counter() - start
+    finally:
+        timer.cancel()
+        timer.join()
+        # Also after the end of the command: processes that it started may still run.
+        _kill(process)
+        process.wait()
+    return Trial(wall, process.returncode, timed_out.is_set())
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a process: `Popen.wait` with a timeout would look every 50 ms."""
+    if hasattr(os, "waitid"):
+        # Its pid is not given to another process before the process is waited for.
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    else:
+        process.wait()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process and its descendants, also those with a process group of their own."""
+    descendants: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        descendants = psutil.Process(process.pid).children(recursive=True)
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    elif process.returncode is None:
+        with contextlib.suppress(OSError):
+            process.kill()
+    for descendant in descendants:
+        with contextlib.suppress(psutil.Error):
+            descendant.kill()
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is run: a script, a module or code, and its arguments.
+    """A script, a module or code, and its arguments.
 
     Attributes
     ----------
@@ -173,7 +145,7 @@ class Program:
     defaults : mapping of str to str
         The values of parameters that a setting does not have.
     folder : Path or None
-        Of a function's program: it leaves its time and the digest of its result there.
+        The folder of a program that calls a function, with its time and a digest of its result.
     """
 
     kind: str
@@ -184,7 +156,7 @@ class Program:
 
     @property
     def selection(self) -> list[str]:
-        """What python is given in front of the arguments."""
+        """The command line of python in front of the arguments."""
         return [*{"module": ["-m"], "code": ["-c"]}.get(self.kind, []), self.what]
 
 
@@ -204,11 +176,11 @@ class ChildRunner:
         self._check = check
 
     def run(self, setting: Setting, timeout: float) -> Trial:
-        """Run it once, to measure it."""
+        """Run the program once, to measure it."""
         return self._trial([sys.executable, *self._program.selection], setting, timeout)
 
     def record(self, setting: Setting, timeout: float) -> Trial:
-        """Run it once with all profilers, to see what it does."""
+        """Run the program once with all profilers."""
         from dask_diag.storage.read import load
 
         with tempfile.TemporaryDirectory(prefix="dask_diag-tune-") as folder:
@@ -219,29 +191,23 @@ class ChildRunner:
             try:
                 recording = load(path)
             except DiagnosticError:
-                # It did not come to be recorded; its status says more.
+                # The program ended before it was recorded; its status says more.
                 return trial
-        return Trial(**{**vars(trial), "recording": recording})
+        return replace(trial, recording=recording)
 
     def _trial(self, command: Sequence[str], setting: Setting, timeout: float) -> Trial:
         parameters = {**self._program.defaults, **setting.parameters}
         command = [*command, *filled(self._program.arguments, parameters)]
         environment = {**os.environ, **setting.environment}
         with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-            ended = run_child(command, environment, timeout, stdout=stdout, stderr=stderr)
-            if ended.status:
-                error = _last_line(stderr)
-                return Trial(ended.wall, ended.status, ended.timed_out, error=error)
-            wall, output = self._result(ended, stdout)
+            trial = run_child(command, environment, timeout, stdout=stdout, stderr=stderr)
+            if trial.status:
+                return replace(trial, error=_last_line(stderr))
+            wall, output = trial.wall, _digest(stdout)
+            if self._program.folder is not None:
+                wall, output = read_result(self._program.folder)
             check = self._checked(stdout, environment, timeout)
         return Trial(wall, output=output, check=check)
-
-    def _result(self, ended: Ended, stdout: IO[bytes]) -> tuple[float, str]:
-        """The wall time, and a digest of the result."""
-        if self._program.folder is not None:
-            wall, output = read_result(self._program.folder)
-            return wall, output
-        return ended.wall, _digest(stdout)
 
     def _checked(
         self, stdout: IO[bytes], environment: Mapping[str, str], timeout: float
@@ -252,10 +218,9 @@ class ChildRunner:
         stdout.seek(0)
         shell = ["/bin/sh", "-c", self._check] if os.name == "posix" else self._check.split()
         with tempfile.TemporaryFile() as ignored:
-            ended = run_child(
+            return run_child(
                 shell, environment, timeout, stdout=ignored, stderr=ignored, stdin=stdout
-            )
-        return ended.status
+            ).status
 
 
 def _digest(file: IO[bytes]) -> str:

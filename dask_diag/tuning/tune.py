@@ -1,4 +1,4 @@
-"""`tune`: record a program, try settings on it beside each other, and say which to use."""
+"""`tune`: record a program, try settings on it in turn, and name the settings to use."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from math import nan
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from toolz import first, keyfilter, unique, valmap
+from toolz import unique
 
 from dask_diag.analysis.findings.rule import MEASURED, Finding
 from dask_diag.analysis.findings.rules import findings
@@ -31,7 +31,7 @@ from dask_diag.tuning.function_program import write_function
 from dask_diag.tuning.race import Race
 from dask_diag.tuning.result import Agreement, Row, TuneResult, rows_of, winners
 from dask_diag.tuning.settings import Setting, combined
-from dask_diag.tuning.trials import ChildRunner, Program, TrialRunner
+from dask_diag.tuning.trials import ChildRunner, Program
 
 
 def with_measured_gains(
@@ -41,27 +41,25 @@ def with_measured_gains(
 
     `rows` has the baseline first. A setting that fails, or gives another result, is no remedy.
     """
-    baseline = rows[0].median
     gains: dict[str, float] = {}
     for row in rows[1:]:
-        if row.gain is None or not row.is_right:
-            continue
-        for code in codes_answered(row.setting.reason):
-            gains[code] = max(row.gain.estimate, gains.get(code, 0.0))
-    return tuple(_measured(finding, gains, baseline) for finding in findings)
-
-
-def _measured(finding: Finding, gains: dict[str, float], baseline: float) -> tuple[Finding, float]:
-    gain = gains.get(finding.code)
-    if gain is None:
-        return finding, float("nan")
-    saved = max(0.0, baseline * (1 - 1 / gain))
-    return replace(finding, seconds_lost=saved, kind=MEASURED), gain
+        if row.gain is not None and row.is_right:
+            for code in codes_answered(row.setting.reason):
+                gains[code] = max(row.gain.estimate, gains.get(code, 0.0))
+    measured = []
+    for finding in findings:
+        gain = gains.get(finding.code)
+        if gain is None:
+            measured.append((finding, nan))
+        else:
+            saved = max(0.0, rows[0].median * (1 - 1 / gain))
+            measured.append((replace(finding, seconds_lost=saved, kind=MEASURED), gain))
+    return tuple(measured)
 
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _DOUBLINGS = 3
-"""How often the number of workers is doubled while the most workers are the best."""
+"""Most times that the number of workers is doubled, while the most workers are the best."""
 _ENOUGH = 0.1
 """Seconds of a run below which settings are lost in the time that python takes to start."""
 
@@ -132,9 +130,7 @@ def tune(
     """
     values = _values("parameters", parameters)
     pairs = [
-        (key, value)
-        for key, values_of_key in _values("config", config).items()
-        for value in values_of_key
+        (key, value) for key, several in _values("config", config).items() for value in several
     ]
     given = _texts("arguments", arguments)
     with ExitStack() as stack:
@@ -149,27 +145,27 @@ def tune(
             program = Program("script", os.fspath(program), given)
         if program.kind == "script" and not os.path.exists(program.what):
             raise DiagnosticError(f"cannot run {program.what}: there is no such file")
-        in_arguments = keyfilter(partial(_is_in, program.arguments), values)
-        for name, values_to_try in values.items():
-            _check_values(name, values_to_try, is_in_arguments=name in in_arguments)
-        defaults = valmap(first, in_arguments)
-        program = Program(program.kind, program.what, program.arguments, defaults, program.folder)
-        others = {n: v[1:] if n in in_arguments else v for n, v in values.items()}
+        defaults = {}
+        for name, several in values.items():
+            is_in_arguments = any(f"{{{name}}}" in text for text in program.arguments)
+            _check_values(name, several, is_in_arguments)
+            if is_in_arguments:
+                defaults[name], *values[name] = several
         asked_for = requested(
-            _checked_schedulers(schedulers), _numbers(workers), pairs, others, program.arguments
+            _schedulers(schedulers), _numbers(workers), pairs, values, program.arguments
         )
         return tune_with(
-            ChildRunner(program, check),
+            ChildRunner(replace(program, defaults=defaults), check),
             asked_for,
             only=only,
             budget=seconds_of_budget(budget),
-            progress=progress or _silent,
+            progress=progress or (lambda line: None),
             subject="stdout" if program.folder is None else "what it returns",
         )
 
 
 def tune_with(
-    runner: TrialRunner,
+    runner: ChildRunner,
     asked_for: Sequence[Setting],
     *,
     budget: float,
@@ -178,15 +174,15 @@ def tune_with(
     clock: Callable[[], float] = monotonic,
     subject: str = "stdout",
 ) -> TuneResult:
-    """The same with anything that runs a program, and any clock."""
+    """Try settings with a runner of the program, and a clock."""
     race = Race(runner, clock, budget, progress)
     notes: list[str] = []
     recorded = race.start()
+    if recorded.timed_out:
+        raise DiagnosticError(
+            "one run of the program takes longer than the budget; --budget gives more"
+        )
     if recorded.failed:
-        if recorded.timed_out:
-            raise DiagnosticError(
-                "one run of the program takes longer than the budget; --budget gives more"
-            )
         how = f"status {recorded.status}"
         error = f": {recorded.error}" if recorded.error else ""
         raise DiagnosticError(f"the program fails without any setting ({how}){error}")
@@ -198,17 +194,19 @@ def tune_with(
     advised = findings(recording)
     tried = [*asked_for, *([] if only else candidates(recording, advised))]
     settings = list(unique(tried, key=lambda setting: setting.identity))
+    is_interrupted = False
     try:
         race.run(settings)
-        _run_what_follows(race, subject, workers_that_fit(recording))
+        _run_combinations(race, subject, workers_that_fit(recording))
     except KeyboardInterrupt:
+        is_interrupted = True
         notes.append("interrupted: this is what was measured until then")
-        return replace(_result(race, recording, advised, subject, notes), is_interrupted=True)
-    return _result(race, recording, advised, subject, notes)
+    result = _result(race, recording, advised, subject, notes)
+    return replace(result, is_interrupted=is_interrupted)
 
 
-def _run_what_follows(race: Race, subject: str, most_that_fit: float) -> None:
-    """Try more of what helped: twice as many workers, and then all that helped together."""
+def _run_combinations(race: Race, subject: str, most_that_fit: float) -> None:
+    """Try twice as many workers if workers helped, and then all winners together."""
     for _ in range(_DOUBLINGS):
         tried = [contestant.setting for contestant in race.contestants]
         more = more_workers(tried, _winners(race, subject), most_that_fit)
@@ -221,10 +219,9 @@ def _run_what_follows(race: Race, subject: str, most_that_fit: float) -> None:
 
 
 def _winners(race: Race, subject: str) -> list[Setting]:
-    """Settings that are faster, the best first."""
+    """The settings that are faster, the best first."""
     agreement = Agreement(race.baseline.trials.values(), subject)
-    rows = rows_of(race.baseline, race.contestants, race.gains(), {}, agreement)
-    return [row.setting for row in winners(rows)]
+    return [row.setting for row in winners(rows_of(race, {}, agreement))]
 
 
 def _result(
@@ -236,7 +233,7 @@ def _result(
         for contestant in race.contestants
     }
     agreement = Agreement(race.baseline.trials.values(), subject)
-    rows = rows_of(race.baseline, race.contestants, race.gains(), predicted, agreement)
+    rows = rows_of(race, predicted, agreement)
     if agreement.note:
         notes.append(agreement.note)
     if race.is_out_of_time:
@@ -248,25 +245,22 @@ def _result(
             "the program failed without any setting, while settings were tried: none is advised"
         )
     for contestant in (race.baseline, *race.contestants):
-        trials = [
-            *contestant.trials.values(),
-            *([contestant.recorded] if contestant.recorded else []),
-        ]
-        error = next((trial.error for trial in trials if trial.error), "")
+        trials = [*contestant.trials.values(), contestant.recorded]
+        error = next((trial.error for trial in trials if trial and trial.error), "")
         if error and contestant.dropped.startswith("fails"):
             notes.append(f"{contestant.setting.name} {contestant.dropped}: {error}")
     return TuneResult(tuple(rows), recording, with_measured_gains(advised, rows), tuple(notes))
 
 
 def seconds_of_budget(value: float | str) -> float:
-    """The seconds of text such as ``90s`` or ``10m``."""
+    """Seconds, of text such as ``90s`` or ``10m``."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([a-z]*)\s*", str(value))
     if match is None or match[2] not in _UNITS or not float(match[1]):
         raise DiagnosticError(f"budget: expected a time such as 90s, 10m or 1h, found {value!r}")
     return float(match[1]) * _UNITS[match[2]]
 
 
-def _checked_schedulers(schedulers: Iterable[str]) -> list[str]:
+def _schedulers(schedulers: Iterable[str]) -> list[str]:
     names = _texts("schedulers", schedulers)
     for name in names:
         if name not in ("threads", "processes", "sync"):
@@ -296,7 +290,7 @@ def _texts(name: str, given: object) -> list[str]:
     return list(map(str, given))
 
 
-def _check_values(name: str, values: Sequence[str], *, is_in_arguments: bool) -> None:
+def _check_values(name: str, values: Sequence[str], is_in_arguments: bool) -> None:
     if is_in_arguments and len(values) < 2:
         raise DiagnosticError(
             f"parameters: expected two or more values of {name!r}, of which the first is the "
@@ -314,11 +308,3 @@ def _numbers(workers: int | Iterable[int]) -> list[int]:
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise DiagnosticError(f"workers: expected whole numbers above 0, found {number!r}")
     return numbers
-
-
-def _is_in(arguments: Sequence[str], name: str) -> bool:
-    return any(f"{{{name}}}" in argument for argument in arguments)
-
-
-def _silent(line: str) -> None:
-    pass
