@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dask_diag import simulate
-from dask_diag.analysis.simulation.calibrate import works_of
+from dask_diag.analysis.simulation.calibrate import moments_of, works_of
 from dask_diag.analysis.simulation.schedulers import COSTS as OF_SCHEDULERS
 from dask_diag.analysis.simulation.simulate import Simulator
-from dask_diag.analysis.simulation.work import STEPS, moments_of
+from dask_diag.analysis.simulation.work import STEPS
 
 from .tables import filled_table
 from .test_simulate import several
