@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import inf
-from typing import Any
 
 import numpy as np
 
 from dask_diag.analysis.intervals import rows_by, rows_by_code
 from dask_diag.analysis.occupancy import rows_of_workers
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
-from dask_diag.analysis.simulation.work import Cluster, Work
+from dask_diag.analysis.simulation.work import Cluster, Columns, Row, Work
 from dask_diag.analysis.task_times import (
     LARGE,
     computation_stops,
@@ -141,7 +140,7 @@ class _Recorded:
         A dependency each: numbers of tasks.
     """
 
-    computation: dict[str, Any]
+    computation: Row
     rows: IntArray
     lanes: IntArray
     cpu: FloatArray
@@ -158,14 +157,14 @@ class _Recorded:
         is_in_tasks = self.computation["scheduler"] == "synchronous"
         return max(cpu - float(self.cpu.sum()), 0.0) if is_in_tasks else cpu
 
-    def work(self, **columns: Any) -> Work:
+    def work(self, **columns: object) -> Work:
         """The work of the computation, in part the same whatever scheduled it."""
         computation, moments = self.computation, self.moments
         first, seconds = float(moments.submitted[0]), moments.stop - moments.start
         # If it is not known when the graph was in order, it was when the first task was submitted.
         ordered = float(np.fmin(computation["prepared"], first))
         called = float(np.fmin(computation["called"], computation["start"]))
-        common: dict[str, Any] = {
+        common: Columns = {
             "rows": self.rows,
             "seconds": seconds,
             "cpu": np.minimum(self.cpu, seconds),
@@ -264,7 +263,7 @@ def _local_work(recorded: _Recorded) -> Work:
     )
 
 
-def _collecting(moments: Moments, steps: Steps, batches: IntArray) -> dict[str, Any]:
+def _collecting(moments: Moments, steps: Steps, batches: IntArray) -> Columns:
     """What sending and collecting cost: columns of `Work`."""
     is_first = ordinals(batches) == 0
     sends = sends_before(moments, steps, is_first)

@@ -13,6 +13,8 @@ from dask_diag.model.table import Table
 
 Row = dict[str, Any]
 """A row of a table, by column."""
+Columns = Row
+"""Some of the columns of `Work`, by name."""
 
 
 @dataclass(frozen=True)
