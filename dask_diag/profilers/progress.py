@@ -22,7 +22,7 @@ from dask_diag.errors import ArgumentTypeError, number
 from dask_diag.formatting import seconds
 from dask_diag.profilers.base import OnClusters
 from dask_diag.profilers.task_profiler import TaskDiagnostic
-from dask_diag.system.periodic import Timer
+from dask_diag.system.periodic import PeriodicThread
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -557,7 +557,7 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         self._count = 0
         self._cluster_bars = ClusterBars()
         self._shown: dict[int, _Shown] = {}
-        self._timer: Timer | None = None
+        self._timer: PeriodicThread | None = None
         self.last_duration: float = 0
 
     @property
@@ -587,7 +587,8 @@ class ProgressBar(OnClusters, TaskDiagnostic):
             self._count += 1
             self._bars[computation.number] = _Running(computation, self._name_of_next())
             if len(self._bars) == 1:
-                self._timer = Timer(self._dt, self._redraw)
+                fault = partial(self._fault, "to draw")
+                self._timer = PeriodicThread("progress", self._dt, self._redraw, fault, self._dt)
 
     def _name_of_next(self) -> str:
         """Which compute it is, where there may be several."""
@@ -617,7 +618,7 @@ class ProgressBar(OnClusters, TaskDiagnostic):
                 name = f"{bar.name} failed".strip() if failed else bar.name
                 self._output.write(self._line(name, state, has_ended=True), final=True)
 
-    def _redraw(self) -> None:
+    def _redraw(self, due: float) -> None:
         with self._lock:
             self._guarded("to draw", self._update)
 
