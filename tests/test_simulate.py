@@ -272,11 +272,11 @@ def test_what_was_simulated_is_not_simulated_again():
     assert simulator.simulate(speedup={"short": 3.0, "long": 2.0}) is one
     assert not simulator.is_simulated(speedup={"long": 3.0, "short": 2.0})
     assert not simulator.is_simulated(idle_pools=True)
-    replayed = simulator.facts.tasks_replayed
+    replayed = simulator.tasks_replayed
     simulator.simulate()
     # To make the graph has nothing to do with the tasks.
     simulator.simulate(remove={"graph"})
-    assert simulator.facts.tasks_replayed == replayed + 4
+    assert simulator.tasks_replayed == replayed + 4
 
 
 def test_the_longest_computation_says_what_could_be_merged():
@@ -465,9 +465,9 @@ def test_bytes_of_results_are_those_that_go_to_the_scheduler_and_from_it():
 
 
 def test_processes_start_as_those_of_the_recording_did():
-    work = replace(next(iter(Simulator(spinning(0)).facts.works.values())), startup=(0.5, 0.4))
+    work = replace(next(iter(Simulator(spinning(0)).works.values())), startup=(0.5, 0.4))
     simulator = Simulator(spinning(0))
-    simulator.facts.works = {"c": work}
+    simulator.works = {"c": work}
     predicted = simulator.simulate(scheduler="processes", chunksize=1).seconds
     assert predicted == pytest.approx(5.5, abs=0.01)
 

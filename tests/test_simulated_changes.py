@@ -7,8 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_diag.analysis.simulation.change import with_fewer_turns, with_fewer_workers, without
-from dask_diag.analysis.simulation.computation import merged, side_by_side
+from dask_diag.analysis.simulation.change import (
+    merged,
+    side_by_side,
+    with_fewer_turns,
+    with_fewer_workers,
+    without,
+)
 from dask_diag.analysis.simulation.replay import Timeline, contention, least_seconds
 from dask_diag.analysis.simulation.schedulers import (
     BYTES_A_SECOND,
@@ -210,7 +215,7 @@ def test_threads_wait_for_others_in_the_number_that_there_were():
     none = {name: np.zeros(TASKS) for name in STEPS if name != "wake"}
     work = replace(work, submit=0.0, switching=0.0, scheduler_cpu=0.0, **none)
     simulator = Simulator(with_moves(MOVES))
-    simulator.facts.works = {"c": work}
+    simulator.works = {"c": work}
     # After 0.7 s in which the graph was made; on one worker no thread waits for another.
     for workers, seconds in ((1, 4 * 1.1), (2, 1.1 + 1.4), (4, 1.4)):
         predicted = simulator.simulate(workers=workers).computations["seconds"]

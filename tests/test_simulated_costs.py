@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dask_diag import simulate
-from dask_diag.analysis.simulation.calibrate import works_of
+from dask_diag.analysis.simulation.calibrate import moments_of, works_of
 from dask_diag.analysis.simulation.schedulers import COSTS as OF_SCHEDULERS
 from dask_diag.analysis.simulation.simulate import Simulator
-from dask_diag.analysis.simulation.work import STEPS, moments_of
+from dask_diag.analysis.simulation.work import STEPS
 
 from .tables import filled_table
 from .test_simulate import several
@@ -113,9 +113,9 @@ def test_what_could_be_removed_is_what_there_was(in_processes):
 
 
 def test_the_timeline_as_it_was_recorded(in_processes):
-    facts = Simulator(in_processes).facts
+    facts = Simulator(in_processes)
     work, tasks = facts.works["c"], in_processes.tasks
-    timeline = facts.timeline_of(work)
+    timeline = facts.recorded_timeline(work)
     np.testing.assert_allclose(timeline.start, tasks.start[work.rows])
     np.testing.assert_allclose(timeline.stop, tasks.stop[work.rows])
     # From when the first batch was sent until the last one was noticed.
@@ -201,7 +201,7 @@ def test_the_scheduler_waits_for_the_gil_in_the_share_of_time_in_which_tasks_hol
     )
     # Of three tasks that always hold it, each waits for it in two thirds of its time.
     held = took.sum() / 3 * np.sqrt(share * 3 / 2) / recording.stop
-    assert simulator.facts.gil_held(simulator.facts.works["c"]) == pytest.approx(held, rel=0.02)
+    assert simulator.gil_held(simulator.works["c"]) == pytest.approx(held, rel=0.02)
     without = simulator.simulate(remove={"gil-wait"}).seconds
     steps = {
         name: least + (1 - held) * (getattr(COSTS, name) - least)

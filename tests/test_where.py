@@ -112,7 +112,7 @@ def test_each_change_is_simulated_once():
     analysis = Analysis(gil_bound())
     for _ in range(3):
         analysis.seconds_saved(remove={"gil-wait"})
-    assert analysis.simulator.facts.tasks_replayed == 2 * len(analysis.recording.tasks)
+    assert analysis.simulator.tasks_replayed == 2 * len(analysis.recording.tasks)
 
 
 def test_what_cannot_be_simulated_is_not_known(monkeypatch):
@@ -133,6 +133,6 @@ def test_a_change_that_is_not_of_tasks_needs_no_replay(monkeypatch):
     monkeypatch.setattr("dask_diag.analysis.facts.MOST_SIMULATED", 6)
     analysis = Analysis(run(chain(2)))
     assert analysis.seconds_saved(remove={"graph"}) == pytest.approx(0.0)
-    assert analysis.simulator.facts.tasks_replayed == 3
+    assert analysis.simulator.tasks_replayed == 3
     assert analysis.seconds_saved(workers=4) == pytest.approx(0.0)
-    assert analysis.simulator.facts.tasks_replayed == 6
+    assert analysis.simulator.tasks_replayed == 6

@@ -137,7 +137,7 @@ class Analysis:
 
     def _may_simulate(self, **changes: Unpack[Changes]) -> bool:
         """Whether it takes no more than seconds. What was simulated before takes no time."""
-        tasks = self.simulator.facts.tasks_replayed + len(self.recording.tasks)
+        tasks = self.simulator.tasks_replayed + len(self.recording.tasks)
         return tasks <= MOST_SIMULATED or self.simulator.is_simulated(**changes)
 
     @cached_property

@@ -21,7 +21,7 @@ from dask_diag.cluster.messages import ClusterComputation
 from dask_diag.errors import ArgumentTypeError, number
 from dask_diag.formatting import seconds
 from dask_diag.profilers.task_profiler import TaskDiagnostic
-from dask_diag.system.periodic import Timer
+from dask_diag.system.periodic import PeriodicThread
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -551,7 +551,7 @@ class ProgressBar(TaskDiagnostic):
         self._cluster_lock = threading.Lock()
         self._cluster_numbers: dict[tuple[str, str], int] = {}
         self._cluster_ended: set[tuple[str, str]] = set()
-        self._timer: Timer | None = None
+        self._timer: PeriodicThread | None = None
         self.last_duration: float = 0
 
     @property
@@ -582,7 +582,8 @@ class ProgressBar(TaskDiagnostic):
             name = self._name(self._count)
             self._bars[computation.number] = _Running(computation, name, CpuShare(computation))
             if len(self._bars) == 1:
-                self._timer = Timer(self._dt, self._redraw)
+                fault = partial(self._fault, "to draw")
+                self._timer = PeriodicThread("progress", self._dt, self._redraw, fault, self._dt)
 
     def _name(self, number: int) -> str:
         """Name of a computation; empty if there is only one."""
@@ -602,7 +603,7 @@ class ProgressBar(TaskDiagnostic):
             state = running.state(self.last_duration, "failed" if failed else "")
             self._display.show([state])
 
-    def _redraw(self) -> None:
+    def _redraw(self, due: float) -> None:
         with self._lock:
             self._guarded("to draw", self._draw)
 

@@ -159,7 +159,7 @@ class PeriodicThread:
             raise
 
     def stop(self) -> None:
-        """Work a last time and end the thread, at once."""
+        """Work a last time and end the thread; the caller must hold no lock that `work` needs."""
         self._stopping.set()
         self._thread.join()
 
@@ -180,39 +180,6 @@ class PeriodicThread:
     def _call(self, due: float) -> None:
         self._work(due)
         self._last = perf_counter()
-
-
-class Timer:
-    """Calls `work` every `dt` seconds on a thread of its own, until it is stopped.
-
-    Thread and event belong together: to stop a timer stops that one, and none that was started
-    meanwhile.
-    """
-
-    def __init__(self, dt: float, work: Callable[[], object]) -> None:
-        self._dt = dt
-        self._work = work
-        self._stopping = threading.Event()
-        self._thread = OwnThread("progress", self._run)
-        try:
-            self._thread.start()
-        except BaseException:
-            # Interrupted, it may have started.
-            self._stopping.set()
-            raise
-
-    def is_alive(self) -> bool:
-        """Whether its thread runs."""
-        return self._thread.is_alive()
-
-    def stop(self) -> None:
-        """End the thread; not to be called with a lock that `work` takes."""
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._dt):
-            self._work()
 
 
 _GOLDEN = 0.6180339887498949

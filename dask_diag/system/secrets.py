@@ -1,4 +1,15 @@
-"""Code, configuration and text without values that look like secrets."""
+"""Mask values that look like secrets in code, configuration and text.
+
+A value is masked where its name says that it is secret. In code that is a string literal that is
+assigned, passed, compared, returned or stored under such a name, or that follows the name as a
+text; in text, ``name=value``, ``name: value`` and ``--name value``. User and password of an
+address, credentials in headers, and text with the shape of a token are masked under any name.
+
+Not masked are numbers; words under harmless names; an address that several literals make together;
+a literal in a ``match`` statement, or in a pair such as ``{"name": "PASSWORD", "value": "…"}``; a
+literal that reaches a secret name through a method, a loop over rows or ``zip``; and a literal
+beside, or a comment below, a comment that names a secret.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +17,15 @@ import ast
 import io
 import re
 import tokenize
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from itertools import pairwise
-from operator import itemgetter
-from typing import Any, NamedTuple
+from itertools import accumulate, pairwise, permutations
 
 from dask_diag.system.code import parsed
 
 MASK = "…"
-UNKNOWN = "\ufffc"
-"""In a text, the place of a part that is only known when the program runs."""
+_UNKNOWN = "\ufffc"
+"""In a formatted string, the place of a value that is known when the program runs."""
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _SECRET_WORDS = re.compile(
@@ -31,15 +38,6 @@ _SECRET_WORDS = re.compile(
     r"|(?:api|access|secret|private|account|auth|ssh|encryption|signing|master|shared)_?keys?_"
 )
 _KEY_WORDS = re.compile(r"_key_$|_\w+_keys_$")
-_NAME = re.compile(r"[^\W\d][\w.-]*")
-_SEPARATOR = re.compile(r"""(?:[\]"')]{0,3}[ \t]*(?::=|=>|->|={1,3}|:)\s*|>)(?=\S)""")
-_SPOKEN = re.compile(r"passw|passphrase|passcode|secret|token|credential|pwd|^pw$", re.IGNORECASE)
-_SEPARATOR_OF_SPOKEN = re.compile(r"""\s+is\s+(?=\S)|[ \t]+(?=\S*\d|["'])""")
-_SEPARATOR_OF_WORDS = re.compile(r"\s+is\s+(?=\S*\d)")
-_NEXT_NAME = re.compile(r"[\s,;&?]+[\w.-]+\s*[:=]")
-_GOES_ON = re.compile(r"[|>][-+\d]*\s*|[^)\]}]*[(\[{][^)\]}]*")
-"""A value that goes on in the lines below: a block of YAML, a bracket that is not closed."""
-_OPTION_VALUE = re.compile(r"\s+(?=\S)")
 
 _SHAPES = [
     re.compile(pattern)
@@ -50,8 +48,6 @@ _SHAPES = [
         r"(?<=://)[^\s/@]+(?=@)",
         r"(?<![\w/.+-])(?!mailto:)[\w.+-]+:[^\s/@]+(?=@[\w.-])",
         r"(?<=://hooks\.)\S+|\bwebhooks?/\S+",
-        r"(?<=login )\s*\S+\s+password\s+\S+|\b(?i:identified by)\s+['\"]\S+",
-        r"\b(?:mysql\w*\s[^\n]*?\s|sshpass\s)-p\s*\S+",
         r"(?<=-u )\s*[^\s:]+:\S+|(?<=--user[ =])\s*[^\s:]+:\S+",
         r"(?<=\b[Bb]earer\s)\s*\S+",
         r"(?<=\bBasic\s)\s*(?=\S*[A-Z0-9=])(?:[A-Za-z0-9+/]{4})+[A-Za-z0-9+/=]{4}(?![\w+/=])",
@@ -65,42 +61,56 @@ _SHAPES = [
         r"(?<![\w+/])[A-Za-z0-9+/]{16,}={1,2}(?![\w=])",
     )
 ]
-_ENOUGH = 500
-"""Of so many characters it is clear whether they are random."""
 _LONG = re.compile(r"[A-Za-z0-9_-]{20,}")
 _HEXADECIMAL = re.compile(r"(?=.*\d)(?=.*[a-f])(?:-?[0-9a-f]){32,}", re.IGNORECASE)
+_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z\d])|(?<=[A-Z])(?=[a-z\d])|(?<=\d)(?=[A-Za-z])")
+"""A place where the kind of character changes: upper case, lower case, digit."""
+_NAME = re.compile(
+    r"""(--)?([^\W\d][\w.-]*)
+    (?:[\]"')]{0,3}[ \t]*(?::=|=>|->|={1,3}|:)[ \t]*|>|[ \t]+is[ \t]+(?=\S*\d)
+    |(?(1)[ \t]+(?=\S)|(?!)))""",
+    re.VERBOSE,
+)
+"""A name with what separates it from its value."""
+_OPENING = re.compile(r"[|>][-+\d]*\s*|[^)\]}]*[(\[{][^)\]}]*|\s*")
+"""A value that goes on in the lines below: a block of YAML, a bracket that is not closed."""
 
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str, key_too: bool = True) -> bool:
-    """Whether what has this name may be a secret, as ``db_password`` and ``apiKey``.
+    """Whether a value of this name may be a secret, as of ``db_password`` and ``apiKey``.
 
-    A ``key`` or ``sort_key`` may be many other things: without `key_too` it does not count.
+    A ``key`` or ``sort_key`` may be many other things: without `key_too` neither counts.
     """
     words = f"_{'_'.join(_WORDS.findall(name)).lower()}_"
     return bool(_SECRET_WORDS.search(words) or (key_too and _KEY_WORDS.search(words)))
 
 
-def looks_secret(text: str) -> bool:
-    """Whether there is a secret in a text."""
-    return next(_spans(text), None) is not None
-
-
 def redacted_text(text: str) -> str:
-    """The text with its secrets masked; behind a name that says so, all of the line is.
+    """The text with its secrets masked; behind a secret name, the rest of the line is masked.
 
-    Where a value begins or goes on below, all that follows is. Lines keep their numbers.
+    If a value begins or goes on in the lines below, they are all masked. Lines keep their numbers.
     """
-    parts: list[str] = []
-    end = 0
-    for start, stop in sorted(_spans(text)):
-        if stop <= end:
-            continue
-        if start > end or not parts:
-            parts += [text[end:start], MASK]
-        parts.append("\n" * text.count("\n", max(start, end), stop))
-        end = stop
-    return "".join([*parts, text[end:]])
+    for shape in _SHAPES:
+        text = shape.sub(_masked_shape, text)
+    text = _LONG.sub(lambda match: MASK if _is_random(match[0]) else match[0], text)
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        for name in _NAME.finditer(line):
+            if not is_secret_name(name[2]):
+                continue
+            value, below = line[name.end() :], lines[number + 1 :]
+            if (
+                _OPENING.fullmatch(value)
+                and is_secret_name(name[2], key_too=False)
+                and _has_content("".join(below))
+            ):
+                masked = f"{line[: name.end()]}{MASK}"
+                return "\n".join([*lines[:number], masked, *[""] * len(below)])
+            if _has_content(re.split(r"[\s,;&?]+[\w.-]+\s*[:=]", value, maxsplit=1)[0]):
+                lines[number] = f"{line[: name.end()]}{MASK}"
+                break
+    return "\n".join(lines)
 
 
 def redacted_repr(value: object) -> str:
@@ -115,530 +125,238 @@ def redacted_repr(value: object) -> str:
             for key, item in value.items()
         )
         return f"{{{', '.join(items)}}}"
-    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-        text = ", ".join(map(redacted_repr, value))
-        if type(value) is list:
-            return f"[{text}]"
-        return f"({text},)" if len(value) == 1 else f"({text})"
+    if type(value) is list:
+        return f"[{', '.join(map(redacted_repr, value))}]"
+    if type(value) is tuple:
+        return f"({', '.join(map(redacted_repr, value))}{',' if len(value) == 1 else ''})"
     return redacted_text(repr(value))
 
 
-def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where the secrets of a text are, in no order."""
-    for shape in _SHAPES:
-        for match in shape.finditer(text):
-            if _has_content(match[0]):
-                yield match.span()
-    for match in _LONG.finditer(text):
-        if _is_random(match[0]):
-            yield match.span()
-    for match in _NAME.finditer(text):
-        if is_secret_name(match[0]):
-            start = _start_of_value(text, match)
-            stop = text.find("\n", start)
-            stop = len(text) if stop < 0 else stop
-            value = _NEXT_NAME.split(text[start:stop], maxsplit=1)[0]
-            if start > 0 and _has_content(value):
-                goes_on = "\n" in text[match.end() : start] or _GOES_ON.fullmatch(value)
-                surely = is_secret_name(match[0], key_too=False)
-                yield start, len(text) if goes_on and surely else stop
-
-
-def _start_of_value(text: str, name: re.Match[str]) -> int:
-    """Where the value of a name begins, or 0 if none follows it."""
-    spoken = _SPOKEN.search(name[0])
-    separators = [_SEPARATOR, _SEPARATOR_OF_SPOKEN if spoken else _SEPARATOR_OF_WORDS]
-    if text.startswith("--", max(name.start() - 2, 0)):
-        separators.append(_OPTION_VALUE)
-    for separator in separators:
-        match = separator.match(text, name.end())
-        if match:
-            is_heading = "\n" in match[0] and not is_secret_name(name[0], key_too=False)
-            return 0 if is_heading else match.end()
-    return 0
+def _masked_shape(match: re.Match[str]) -> str:
+    return MASK + "\n" * match[0].count("\n") if _has_content(match[0]) else match[0]
 
 
 def _has_content(text: str) -> bool:
-    """Whether anything is left without what is masked, or only known when the program runs."""
-    return bool(text.strip(f"{MASK}{UNKNOWN}:;,.'\")]}} \t"))
+    """Whether a value has more than masks, and values that are known when the program runs."""
+    return bool(text.strip(f"{MASK}{_UNKNOWN}:;,.'\")]}} \t\n"))
 
 
 def _is_random(text: str) -> bool:
     """Whether a long text looks made by chance: hexadecimal, or with many changes of its kind.
 
-    Of random letters and digits about three in five differ in kind (upper case, lower case, digit)
-    from the one before; of words with numbers far fewer.
+    Of random letters and digits about three in five differ in kind from the one before; of words
+    with numbers far fewer.
     """
-    if _HEXADECIMAL.fullmatch(text):
-        return True
-    text = text[:_ENOUGH]
-    kinds = ["".join(map(_kind, part)) for part in re.split("[_-]", text)]
-    for part in kinds:
-        if len(part) >= 20 and "0" in part and _changes(part) >= len(part) / 4:
-            return True
-    all_kinds = {"a", "A", "0"} <= set("".join(kinds))
-    return all_kinds and sum(map(_changes, kinds)) >= 0.4 * len(text)
+    changes = len(_CHANGE.findall(text)) / len(text)
+    enough = 0.25 if text.isalnum() else 0.4
+    return bool(_HEXADECIMAL.fullmatch(text)) or (
+        changes >= enough and bool(re.search(r"\d", text))
+    )
 
 
-def _kind(character: str) -> str:
-    return "0" if character.isdigit() else "a" if character.islower() else "A"
-
-
-def _changes(kinds: str) -> int:
-    return sum(before != after for before, after in pairwise(kinds))
-
-
-Scope = tuple[tuple[int, int], ...]
-"""The functions, each within the one before, by where they begin."""
-
-
-class NamesOfSecrets:
-    """Names whose values are secret; what is added, and asked for, is of the function at hand."""
-
-    def __init__(self) -> None:
-        self._names: set[tuple[str, Scope]] = set()
-        self._scope: Scope = ()
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __contains__(self, name: str) -> bool:
-        """Whether this function, or one within it, uses a name for a secret."""
-        depth = len(self._scope)
-        return any(name == other and scope[:depth] == self._scope for other, scope in self._names)
-
-    def add(self, name: str) -> None:
-        """The function at hand uses a name for a secret."""
-        self._names.add((name, self._scope))
-
-    @contextmanager
-    def of_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[None]:
-        """Within the block that function is the one at hand."""
-        outer, self._scope = self._scope, (*self._scope, (node.lineno, node.col_offset))
-        try:
-            yield
-        finally:
-            self._scope = outer
-
-
-_LIKE_A_NAME = re.compile(r"[-$]{0,2}[^\W\d][\w.-]{0,80}[:=]?")
-LOOKUPS = frozenset({"get", "getenv", "pop", "getattr"})
-"""Functions that look a name up, whose name is not secret itself."""
-Formatted = tuple(getattr(ast, name) for name in ("JoinedStr", "TemplateStr") if hasattr(ast, name))
-"""The formatted strings of this version of Python."""
-_FIELDS = tuple(
-    getattr(ast, name) for name in ("FormattedValue", "Interpolation") if hasattr(ast, name)
+_FORMATTED = tuple(
+    getattr(ast, name) for name in ("JoinedStr", "TemplateStr") if hasattr(ast, name)
 )
-"""What they have between braces."""
-_MAKE_ANOTHER_VALUE = (ast.UnaryOp, ast.Compare, ast.Lambda, ast.Slice, ast.Yield, ast.YieldFrom)
-"""Expressions whose value is none of their parts'; what later Pythons add may pass it on."""
+_LITERALS = (ast.Constant, *_FORMATTED)
+_LIKE_A_NAME = re.compile(r"[-$]{0,2}[^\W\d][\w.-]{0,80}[:=]?")
+_LOOKUPS = frozenset({"get", "getenv", "pop", "getattr"})
+"""Functions whose first argument, or the one after an object, is a name and no secret."""
+_SIGNS_IN = re.compile(r"(?:^|_)(?:(?:log|sign)_?in|b64decode|unhexlify|fromhex)(?:_|$)", re.I)
 
 
-def values_in(node: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
-    """The parts of an expression that make its value, and whether a name among them is a value."""
-    if isinstance(node, ast.Dict):
-        yield from ((value, True) for value in node.values)
-    elif isinstance(node, (ast.Subscript, ast.Attribute)):
-        yield node.value, False
-    elif isinstance(node, ast.Call):
-        yield node.func, False
-        looks_up = name_of(node.func) in LOOKUPS
-        makes_dict = name_of(node.func) == "dict"
-        yield from ((argument, makes_dict) for argument in node.args[looks_up:])
-        yield from ((keyword.value, makes_dict) for keyword in node.keywords)
-    elif hasattr(node, "keys") and hasattr(node, "patterns"):
-        yield from ((pattern, False) for pattern in node.patterns)
-    elif isinstance(node, ast.BinOp):
-        yield from ((operand, True) for operand in operands(node))
-    elif isinstance(node, ast.comprehension):
-        yield from ((child, child is node.iter) for child in ast.iter_child_nodes(node))
+def _text_of(node: ast.AST) -> str:
+    """The text of a literal; empty for any other expression."""
+    if isinstance(node, _FORMATTED):
+        return "".join(_text_of(part) or _UNKNOWN for part in node.values)
+    value = node.value if isinstance(node, ast.Constant) else None
+    text = value.decode("latin-1") if isinstance(value, bytes) else value
+    return text if isinstance(text, str) else ""
+
+
+def _looks_secret(literal: ast.AST) -> bool:
+    text = _text_of(literal)
+    return redacted_text(text) != text
+
+
+Named = tuple[ast.AST | str | None, ast.expr | None, bool]
+"""A name, a value that belongs to the name, and whether a ``key`` counts as a secret name."""
+
+
+def _named_values(node: ast.AST) -> Iterator[Named]:  # noqa: C901, PLR0912
+    """Yield names and values that belong together in one node of a syntax tree."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                yield from _assigned(target, value)
+        case ast.AnnAssign() | ast.AugAssign() | ast.NamedExpr():
+            yield node.target, node.value, True
+        case ast.For() | ast.comprehension():
+            yield node.target, node.iter, False
+        case ast.arguments():
+            positional = [*node.posonlyargs, *node.args]
+            arguments = [*positional[len(positional) - len(node.defaults) :], *node.kwonlyargs]
+            for argument, default in zip(
+                arguments, [*node.defaults, *node.kw_defaults], strict=True
+            ):
+                yield argument.arg, default, True
+        case ast.keyword(arg=str(name), value=value) if not isinstance(value, ast.Lambda):
+            yield name, value, True
+        case ast.Dict():
+            for key, value in zip(node.keys, node.values, strict=True):
+                yield key, value, True
+        case ast.Compare():
+            yield from _beside([node.left, *node.comparators])
+        case ast.BoolOp(op=ast.Or()):
+            yield from _beside(node.values)
+        case ast.IfExp():
+            yield from _beside([node.body, node.orelse])
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            is_pair = isinstance(node, ast.Tuple) and len(parts) == 2
+            for part, following in pairwise(parts):
+                if isinstance(part, ast.Constant):
+                    yield part, following, is_pair
+        case ast.Call():
+            yield from _passed(node)
+        case ast.FunctionDef() if is_secret_name(node.name, key_too=False):
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Return):
+                    yield node.name, inner.value, False
+
+
+def _assigned(target: ast.expr, value: ast.expr) -> Iterator[Named]:
+    targets, values = (getattr(node, "elts", []) for node in (target, value))
+    if len(targets) == len(values) > 0:
+        for part, value_of_part in zip(targets, values, strict=True):
+            yield from _assigned(part, value_of_part)
     else:
-        passes_on = isinstance(node, ast.expr) and not isinstance(node, _MAKE_ANOTHER_VALUE)
-        yield from ((child, passes_on) for child in ast.iter_child_nodes(node))
+        yield target, value, True
 
 
-def operands(node: ast.BinOp) -> list[ast.expr]:
-    """The operands of a chain of operations, without recursion: there may be thousands."""
-    right = []
-    operation: ast.expr = node
-    while isinstance(operation, ast.BinOp):
-        right.append(operation.right)
-        operation = operation.left
-    return [operation, *reversed(right)]
+def _beside(operands: list[ast.expr]) -> Iterator[Named]:
+    """Yield operands that a secret is compared with, or is replaced by."""
+    for name, value in permutations(operands, 2):
+        if not isinstance(name, ast.Constant):
+            yield name, value, True
 
 
-def pairs_of(targets: Sequence[ast.expr], value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """Targets and their values, if it is clear which is whose."""
-    if not isinstance(value, (ast.Tuple, ast.List)) or len(value.elts) != len(targets):
-        return []
-    if any(isinstance(element, ast.Starred) for element in (*targets, *value.elts)):
-        return []
-    return list(zip(targets, value.elts, strict=True))
+def _passed(call: ast.Call) -> Iterator[Named]:
+    """Yield arguments of a function that is named so, and those that follow a name."""
+    if _name_of(call.func) not in _LOOKUPS:
+        for value in (*call.args, *(keyword.value for keyword in call.keywords)):
+            yield call.func, value, False
+    for number, name in enumerate(call.args):
+        if (isinstance(name, ast.Constant) or _name_of(name).isupper()) and _is_secret(name):
+            for value in call.args[number + 1 :]:
+                yield name, value, True
 
 
-def is_secret(node: ast.expr, *, texts: bool = False, key_too: bool = True) -> bool:
-    """Whether an expression has a secret name, or with `texts` is one.
-
-    For `key_too` see `is_secret_name`.
-    """
-    if isinstance(node, ast.Name):
-        return is_secret_name(node.id, key_too)
-    if isinstance(node, ast.Attribute):
-        return is_secret_name(node.attr, key_too) or is_secret(node.value, key_too=False)
-    if isinstance(node, ast.Subscript):
-        return (
-            is_named_text(node.slice, key_too)
-            or is_secret(node.slice, key_too=False)
-            or is_secret(node.value, key_too=False)
-        )
-    if isinstance(node, ast.Call):
-        looked_up = node.args[:1] if name_of(node.func) in LOOKUPS else []
-        of_name = any(is_named_text(argument, key_too) for argument in looked_up)
-        return of_name or is_secret(node.func, key_too=False)
-    if isinstance(node, (ast.Tuple, ast.List)):
-        return any(is_secret(element, texts=texts, key_too=key_too) for element in node.elts)
-    if isinstance(node, ast.Starred):
-        return is_secret(node.value, key_too=key_too)
-    return texts and is_named_text(node, key_too)
+def _is_secret(name: ast.AST | str | None, key_too: bool = True) -> bool:
+    """Whether a name is a secret's; an expression may have several names."""
+    match name:
+        case str() | ast.Constant():
+            text = name if isinstance(name, str) else _text_of(name)
+            return bool(_LIKE_A_NAME.fullmatch(text)) and is_secret_name(text, key_too)
+        case ast.Name() | ast.Attribute():
+            text = _name_of(name)
+            is_named = is_secret_name(text, key_too) or bool(not key_too and _SIGNS_IN.search(text))
+            return is_named or _is_secret(getattr(name, "value", None), key_too=False)
+        case ast.Subscript(value=value, slice=index):
+            is_text = isinstance(index, ast.Constant)
+            return _is_secret(index, key_too and is_text) or _is_secret(value, key_too=False)
+        case ast.Call(func=func, args=arguments):
+            looked_up = arguments[:2] if _name_of(func) in _LOOKUPS else []
+            return any(map(_is_secret, looked_up)) or _is_secret(func, key_too=False)
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return any(_is_secret(part, key_too) for part in parts)
+        case ast.Starred(value=value):
+            return _is_secret(value, key_too)
+    return False
 
 
-def is_named_text(node: ast.expr, key_too: bool = True) -> bool:
-    """Whether it is a text that is a secret name, as ``"--password"``, or texts with one."""
-    if isinstance(node, (ast.Tuple, ast.List)):
-        return any(is_named_text(element, key_too=False) for element in node.elts)
-    text = node.value if isinstance(node, ast.Constant) else None
-    if not isinstance(text, str) or not _LIKE_A_NAME.fullmatch(text):
-        return False
-    return is_secret_name(text, key_too)
-
-
-def is_named_constant(node: ast.expr) -> bool:
-    """Whether it is a constant that names a secret, as ``API_KEY``."""
-    name = name_of(node)
-    return name.isupper() and is_secret_name(name)
-
-
-def name_of(node: ast.expr) -> str:
-    """The last part of a name, or empty."""
+def _name_of(node: ast.AST) -> str:
     return getattr(node, "id", "") or getattr(node, "attr", "")
 
 
-def base_name(node: ast.expr) -> str:
-    """The name of which an item, or an item of an item, is meant; or empty."""
+def _variable(node: ast.AST | str | None) -> str:
+    """The variable that an assignment changes, also if it assigns to an item."""
     while isinstance(node, ast.Subscript):
         node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
+    return node.id if isinstance(node, ast.Name) else node if isinstance(node, str) else ""
 
 
-def text_of(node: ast.AST) -> str | None:
-    """The text of an expression or None if it is none."""
-    if isinstance(node, ast.Constant):
-        value = node.value
-        text = value.decode("latin-1") if isinstance(value, bytes) else value
-        return text if isinstance(text, str) else None
-    if isinstance(node, Formatted):
-        return "".join(text_of(value) or UNKNOWN for value in node.values)
-    if isinstance(node, _FIELDS):
-        return text_of(node.value)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mod)):
-        texts = [text_of(operand) for operand in operands(node)]
-        has_text = any(text is not None for text in texts)
-        return "".join(text or UNKNOWN for text in texts) if has_text else None
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        separator = text_of(node.func.value) if node.func.attr == "join" else None
-        parts = getattr(node.args[0], "elts", None) if len(node.args) == 1 else None
-        if separator is not None and parts is not None:
-            return separator.join(text_of(part) or UNKNOWN for part in parts)
-    return None
+def _parts(
+    value: ast.expr | ast.keyword | ast.comprehension, is_stored: bool
+) -> Iterator[ast.expr]:
+    """Yield the literals of a value and, if it `is_stored` by name, the variables that make it."""
+    if isinstance(value, _LITERALS) or (is_stored and isinstance(value, ast.Name)):
+        yield value
+    children = ast.iter_child_nodes(value)
+    if isinstance(value, (ast.Compare, ast.Lambda)):
+        return
+    if isinstance(value, (ast.Subscript, ast.Attribute)):
+        children, is_stored = iter([value.value]), False
+    elif isinstance(value, ast.Dict):
+        children = iter(value.values)
+    elif isinstance(value, ast.Call):
+        is_stored = is_stored and _name_of(value.func) == "dict"
+        looks_up = _name_of(value.func) in _LOOKUPS
+        children = iter([value.func, *value.args[looks_up:], *value.keywords])
+    for child in children:
+        if isinstance(child, (ast.expr, ast.keyword, ast.comprehension)):
+            yield from _parts(child, is_stored)
 
 
-_SIGNS_IN = re.compile(
-    r"(?:^|_)(?:(?:log|sign)_?in|b64decode|unhexlify|fromhex)(?:_|$)", re.IGNORECASE
+_STORING = (
+    *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.comprehension),
+    *(ast.arguments, ast.keyword, ast.Dict, ast.Tuple, ast.List),
 )
-_CHANGES = frozenset({"add", "append", "extend", "insert", "setdefault", "update"})
-_VALUES_OF_OPTIONS = frozenset({"const", "default", "initial", "value"})
-_LABELS_OF_NAMES = ("name", "key", "field", "header", "option", "variable", "parameter", "dest")
-_MOST_ROUNDS = 20
 
 
-def secret_literals(tree: ast.AST) -> list[ast.expr]:
+def _secret_literals(tree: ast.Module) -> list[ast.expr]:
     """The string literals of a program that may be secret; a formatted string is one literal.
 
-    Raises
-    ------
-    RecursionError
-        If the program is nested too deeply.
+    Literals of a variable are secret, too, if the variable is stored or passed as a secret.
     """
-    names = NamesOfSecrets()
-    for _ in range(_MOST_ROUNDS):
-        finder, count = _Finder(names), len(names)
-        finder.visit(tree)
-        if len(names) == count:
-            break
-    return finder.literals
-
-
-class _Finder(ast.NodeVisitor):
-    """Collects literals in `literals`, and in `names` those whose values are secret."""
-
-    def __init__(self, names: NamesOfSecrets) -> None:
-        self.literals: list[ast.expr] = []
-        self.names = names
-
-    # Names that are given a value.
-
-    def visit_Assign(self, node: ast.Assign) -> None:
-        for target in node.targets:
-            self._assign(target, node.value)
-        self.generic_visit(node)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self._assign(node.target, node.value)
-        self.generic_visit(node)
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        self._assign(node.target, node.value)
-        self.generic_visit(node)
-
-    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
-        self._assign(node.target, node.value)
-        self.generic_visit(node)
-
-    def visit_For(self, node: ast.For | ast.AsyncFor | ast.comprehension) -> None:
-        if is_secret(node.target, key_too=False):
-            self._hide(node.iter)
-        self.generic_visit(node)
-
-    visit_AsyncFor = visit_For  # noqa: N815
-    visit_comprehension = visit_For
-
-    def visit_arguments(self, node: ast.arguments) -> None:
-        positional = [*node.posonlyargs, *node.args]
-        defaults: list[tuple[ast.arg, ast.expr | None]] = [
-            *zip(positional[len(positional) - len(node.defaults) :], node.defaults, strict=True),
-            *zip(node.kwonlyargs, node.kw_defaults, strict=True),
-        ]
-        for argument, default in defaults:
-            named = is_secret_name(argument.arg) or argument.arg in self.names
-            if default is not None and named:
-                self._hide(default)
-        self.generic_visit(node)
-
-    def visit_keyword(self, node: ast.keyword) -> None:
-        name = node.arg or ""
-        is_key = is_secret_name(name) and not is_secret_name(name, key_too=False)
-        sorts = is_key and isinstance(node.value, ast.Lambda)
-        if is_secret_name(name) and not sorts:
-            self._hide(node.value, aliases=not is_key)
-        self.generic_visit(node)
-
-    def visit_Dict(self, node: ast.Dict) -> None:
-        for key, value in zip(node.keys, node.values, strict=True):
-            if key is not None and is_secret(key, texts=True):
-                self._hide(value)
-        labels = [getattr(key, "value", None) for key in node.keys]
-        self._beside_its_name(labels, node.values)
-        self.generic_visit(node)
-
-    def visit_DictComp(self, node: ast.DictComp) -> None:
-        # ``{**part for part in parts}`` has no value: then its key is what is unpacked.
-        if node.value is not None and is_secret(node.key, texts=True, key_too=False):
-            self._hide(node.value)
-        self.generic_visit(node)
-
-    def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        if not isinstance(target, (ast.Tuple, ast.List)):
-            alias = base_name(target) in self.names
-            if alias or is_secret(target):
-                self._hide(value, aliases=alias or is_secret(target, key_too=False))
-            return
-        pairs = pairs_of(target.elts, value)
-        for part, value_of_part in pairs:
-            self._assign(part, value_of_part)
-        if not pairs and is_secret(target):
-            self._hide(value)
-
-    # Values that stand beside a secret name.
-
-    def visit_Compare(self, node: ast.Compare) -> None:
-        self._beside([node.left, *node.comparators])
-        self.generic_visit(node)
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        if isinstance(node.op, ast.Or):
-            self._beside(node.values, any_value=False)
-        self.generic_visit(node)
-
-    def visit_IfExp(self, node: ast.IfExp) -> None:
-        self._beside([node.body, node.orelse], any_value=False)
-        self.generic_visit(node)
-
-    def visit_Tuple(self, node: ast.Tuple | ast.List | ast.Set) -> None:
-        is_pair = isinstance(node, ast.Tuple) and len(node.elts) == 2
-        for name, value in pairwise(node.elts):
-            if is_named_text(name, key_too=is_pair):
-                self._hide(value)
-        self.generic_visit(node)
-
-    visit_List = visit_Tuple  # noqa: N815
-    visit_Set = visit_Tuple  # noqa: N815
-
-    def visit_Match(self, node: ast.Match) -> None:
-        if is_secret(node.subject):
-            for case in node.cases:
-                self._hide(case.pattern, aliases=False)
-        self.generic_visit(node)
-
-    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
-        for key, pattern in zip(node.keys, node.patterns, strict=True):
-            if is_secret(key, texts=True):
-                self._hide(pattern, aliases=False)
-        self.generic_visit(node)
-
-    def visit_MatchClass(self, node: ast.MatchClass) -> None:
-        for name, pattern in zip(node.kwd_attrs, node.kwd_patterns, strict=True):
-            if is_secret_name(name):
-                self._hide(pattern, aliases=False)
-        self.generic_visit(node)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        if self._is_of_a_secret(node.func) or looks_secret(text_of(node) or ""):
-            self._hide(node, aliases=False)
-        self._beside(node.args, any_value=False, key_too=False)
-        behind = by_text = False
-        for argument in node.args:
-            if behind:
-                self._hide(argument)
-            elif is_named_text(argument) or is_named_constant(argument):
-                behind, by_text = True, isinstance(argument, ast.Constant)
-        for keyword in node.keywords if by_text else ():
-            if keyword.arg in _VALUES_OF_OPTIONS:
-                self._hide(keyword.value)
-        labels = [keyword.arg for keyword in node.keywords]
-        self._beside_its_name(labels, [keyword.value for keyword in node.keywords])
-        self.generic_visit(node)
-
-    def _beside_its_name(self, labels: Sequence[object], values: Sequence[ast.expr]) -> None:
-        """Hide the value that is given beside its name: ``{"name": "token", "value": "…"}``."""
-        for label, name in zip(labels, values, strict=True):
-            if label in _LABELS_OF_NAMES and is_named_text(name):
-                for value in values:
-                    if value is not name:
-                        self._hide(value, aliases=False)
-
-    def _is_of_a_secret(self, func: ast.expr) -> bool:
-        """Whether what is called has a secret name or handles secrets, or is a method of such."""
-        if isinstance(func, ast.Name):
-            return is_secret(func, key_too=False) or bool(_SIGNS_IN.search(func.id))
-        if not isinstance(func, ast.Attribute):
-            return False
-        if func.attr in _CHANGES and base_name(func.value) in self.names:
-            return True
-        if func.attr == "format" and looks_secret(text_of(func.value) or ""):
-            return True
-        if func.attr in LOOKUPS:
-            return False
-        return is_secret(func, key_too=False) or bool(_SIGNS_IN.search(func.attr))
-
-    def _beside(
-        self, values: Sequence[ast.expr], any_value: bool = True, key_too: bool = True
-    ) -> None:
-        """Hide what stands beside a secret; without `any_value` only values that are text."""
-        if not any(
-            is_secret(value, key_too=key_too) or looks_secret(text_of(value) or "")
-            for value in values
-        ):
-            return
-        for value in values:
-            if any_value or isinstance(value, (ast.Constant, ast.BinOp, *Formatted)):
-                self._hide(value, aliases=False)
-
-    # Functions and classes of a secret name.
-
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        if is_secret_name(node.name, key_too=False):
+    nodes, variables, before = list(ast.walk(tree)), set[str](), -1
+    while before < len(variables):
+        before = len(variables)
+        found = [part for node in nodes for part in _secret_parts(node, variables)]
+        variables |= {part.id for part in found if isinstance(part, ast.Name)}
+    # Up to Python 3.11 the place of a literal within a formatted string is not known.
+    around: dict[ast.AST, ast.expr] = {}
+    for node in nodes:
+        if isinstance(node, _FORMATTED):
             for inner in ast.walk(node):
-                if isinstance(inner, (ast.Return, ast.Yield)) and inner.value is not None:
-                    self._hide(inner.value, aliases=False)
-        with self.names.of_function(node):
-            self.generic_visit(node)
-
-    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        if is_secret_name(node.name, key_too=False):
-            for statement in node.body:
-                if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value:
-                    self._hide(statement.value)
-        self.generic_visit(node)
-
-    # Texts that look secret themselves.
-
-    def visit_Constant(self, node: ast.Constant) -> None:
-        text = text_of(node)
-        if text is not None and looks_secret(text):
-            self.literals.append(node)
-
-    def visit_JoinedStr(self, node: Any) -> None:
-        # Where a literal within it is, older versions of Python do not know.
-        before = len(self.literals)
-        self.generic_visit(node)
-        if len(self.literals) > before or looks_secret(text_of(node) or ""):
-            self.literals[before:] = [node]
-
-    visit_TemplateStr = visit_JoinedStr  # noqa: N815
-
-    def visit_BinOp(self, node: ast.BinOp) -> None:
-        text = text_of(node)
-        if text is not None and looks_secret(text):
-            self._hide(node, aliases=False)
-        for operand in operands(node):
-            self.visit(operand)
-
-    def _hide(self, node: ast.AST, aliases: bool = True) -> None:
-        """Collect the texts of an expression; names of values, too, if they are its `aliases`."""
-        if isinstance(node, ast.Constant):
-            if text_of(node):
-                self.literals.append(node)
-            return
-        if isinstance(node, ast.Name):
-            if aliases:
-                self.names.add(node.id)
-            return
-        before = len(self.literals)
-        for child, may_be_alias in values_in(node):
-            self._hide(child, aliases and may_be_alias)
-        if isinstance(node, Formatted) and len(self.literals) > before:
-            self.literals[before:] = [node]
+                around.setdefault(inner, node)
+    found += [node for node in nodes if isinstance(node, _LITERALS) and _looks_secret(node)]
+    return [around.get(part, part) for part in found if isinstance(part, _LITERALS)]
 
 
-Position = tuple[int, int]
-"""A line, from 1 on, and a column, in characters from 0 on."""
+def _secret_parts(node: ast.AST, variables: set[str]) -> Iterator[ast.expr]:
+    for name, value, key_too in _named_values(node):
+        is_alias = _variable(name) in variables
+        if value is not None and (is_alias or _is_secret(name, key_too)):
+            surely = is_alias or _is_secret(name, key_too=False)
+            for part in _parts(value, isinstance(node, _STORING) and surely):
+                if isinstance(part, ast.Name) or _has_content(_text_of(part)):
+                    yield part
 
-_PREFIXES = "rbuftRBUFT"
-"""What may stand before the quotes of a literal."""
-_MAGIC = re.compile(r"(\s*)(?:[%!].*|[\w.]+\?{1,2}\s*|\?.*|[\w., ]+=\s*[%!].*)")
-_TOKENS_OF_LOOSE_CODE = re.compile(
+
+_MAGIC = re.compile(r"^([ \t]*)(?:[%!].*|[\w.]+\?{1,2}[ \t]*|\?.*|[\w., ]+=[ \t]*[%!].*)$", re.M)
+_LOOSE_LITERAL = re.compile(
     r"""(?P<comment>\#[^\n]*)
     | [rbuftRBUFT]{0,3} (?: \"{3}.*?(?:\"{3}|\Z) | '{3}.*?(?:'{3}|\Z)
         | "(?:\\.|[^"\\\n])*(?:"|$) | '(?:\\.|[^'\\\n])*(?:'|$) )""",
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
-_BEGINS = re.compile(r"([^\W\d][\w.-]*)[\"')\]]{0,2}\s*[:=]\s*(?:[\"']*|[^)\]}]*[(\[{][^)\]}]*)$")
-
-
-class _Piece(NamedTuple):
-    """A piece of the source: a literal or a comment."""
-
-    start: Position
-    stop: Position
-    text: str
 
 
 @lru_cache(maxsize=8)
 def redacted_source(text: str) -> str:
     """The code without string literals and comments that look like secrets.
+
+    In code that does not parse every string literal is masked. Lines with magics of a notebook are
+    masked as text.
 
     Parameters
     ----------
@@ -651,171 +369,58 @@ def redacted_source(text: str) -> str:
         The same lines; what is masked reads ``'…'``.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    masked = _masked_as_code(text, text)
-    if masked is None and not text.lstrip().startswith("%%"):
-        masked = _masked_with_magics(text)
-    return _masked_as_text(text) if masked is None else masked
+    is_magic = text.lstrip().startswith("%%")
+    for code in () if is_magic else (text, _MAGIC.sub(r"\1pass", text)):
+        try:
+            lines = _masked_code(code).split("\n")
+        except Exception:
+            # Code that is not understood: damaged, too deep, or with syntax of a later Python.
+            continue
+        pairs = zip(text.split("\n"), code.split("\n"), lines, strict=True)
+        return "\n".join(
+            line if original == plain else _masked_loosely(original)
+            for original, plain, line in pairs
+        )
+    return _masked_loosely(text)
 
 
-def _masked_with_magics(text: str) -> str | None:
-    """The code of a notebook, whose lines with magics are masked as text; None if it has none."""
-    lines = text.split("\n")
-    magics = {number for number, line in enumerate(lines) if _MAGIC.fullmatch(line)}
-    plain = [
-        _MAGIC.sub(r"\1pass", line) if number in magics else line
-        for number, line in enumerate(lines)
-    ]
-    masked = _masked_as_code("\n".join(plain), text) if magics else None
-    if masked is None:
-        return None
-    return "\n".join(
-        _masked_as_text(line) if number in magics else line
-        for number, line in enumerate(masked.split("\n"))
-    )
-
-
-def _masked_as_code(code: str, text: str) -> str | None:
-    """`text` masked where `code`, which has the same lines, has secrets; None if it is no code.
-
-    Nor is what cannot be understood, as syntax of a later Python.
-    """
+def _masked_code(code: str) -> str:
     tree = parsed(code)
     if tree is None:
-        return None
-    try:
-        nodes = secret_literals(tree)
-        literals, comments = _pieces(code)
-    except Exception:
-        return None
+        raise ValueError("no code")
     lines = code.split("\n")
-    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    masked: dict[_Piece, str] = {}
-    for node in nodes:
-        pieces = _within(literals, *_span(node, lines))
-        if not pieces:
-            return None
-        mask = _masked_prose if id(node) in prose and len(pieces) == 1 else _masked_literal
-        masked |= {piece: mask(piece.text) for piece in pieces}
-    named = {piece.start[0] for piece in comments if _names_a_secret(piece.text)}
-    masked |= {piece: _masked_literal(piece.text) for piece in literals if piece.stop[0] in named}
-    masked |= zip(comments, _masked_comments(comments, lines), strict=True)
-    return _replaced(text, masked)
-
-
-def _pieces(code: str) -> tuple[list[_Piece], list[_Piece]]:
-    """The literals and the comments of code, in order; a formatted string is one literal."""
-    lines = code.split("\n")
-    literals, comments = [], []
-    opened: list[Position] = []
     for token in tokenize.generate_tokens(io.StringIO(code).readline):
-        kind = tokenize.tok_name[token.type]
-        if kind.endswith("STRING_START"):
-            opened.append(token.start)
-        elif kind.endswith("STRING_END"):
-            start = opened.pop()
-            if not opened:
-                literals.append(_Piece(start, token.end, _text_of(lines, start, token.end)))
-        elif kind == "STRING" and not opened:
-            literals.append(_Piece(token.start, token.end, token.string))
-        elif kind == "COMMENT" and not opened:
-            comments.append(_Piece(token.start, token.end, token.string))
-    return literals, comments
+        if token.type == tokenize.COMMENT:
+            # A comment ends its line: no literal is moved.
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column] + redacted_text(token.string)
+    encoded = [line.encode() for line in lines]
+    starts = list(accumulate((len(line) + 1 for line in encoded), initial=0))
+
+    def offset(line: int | None, column: int | None) -> int:
+        # The parser counts lines from 1 on, and columns in bytes.
+        return starts[(line or 1) - 1] + (column or 0)
+
+    code_bytes, parts, done = b"\n".join(encoded), list[bytes](), 0
+    for start, stop in sorted(
+        (offset(node.lineno, node.col_offset), offset(node.end_lineno, node.end_col_offset))
+        for node in _secret_literals(tree)
+    ):
+        if start >= done:
+            parts += [code_bytes[done:start], _mask_of(code_bytes[start:stop].decode()).encode()]
+            done = stop
+    return b"".join([*parts, code_bytes[done:]]).decode()
 
 
-def _text_of(lines: list[str], start: Position, stop: Position) -> str:
-    text = "\n".join(lines[start[0] - 1 : stop[0]])
-    return text[start[1] : len(text) - len(lines[stop[0] - 1]) + stop[1]]
-
-
-def _span(node: ast.expr, lines: list[str]) -> tuple[Position, Position]:
-    """Where a node is; the parser counts columns in bytes."""
-
-    def position(line: int, column: int) -> Position:
-        return line, len(lines[line - 1].encode()[:column].decode())
-
-    assert node.end_lineno is not None
-    assert node.end_col_offset is not None
-    return position(node.lineno, node.col_offset), position(node.end_lineno, node.end_col_offset)
-
-
-def _within(pieces: list[_Piece], start: Position, stop: Position) -> list[_Piece]:
-    """The pieces, which are in order, that are between two positions, or the one around these."""
-    first, last = (bisect_left(pieces, position, key=itemgetter(0)) for position in (start, stop))
-    if first == last and first and pieces[first - 1].stop >= stop:
-        return [pieces[first - 1]]
-    return pieces[first:last]
-
-
-def _masked_literal(text: str) -> str:
-    """The mask of a literal: of as many lines, and of none if it is empty."""
-    body = text.lstrip(_PREFIXES)
-    if not body.strip(body[0]):
-        return text
-    breaks = text.count("\n")
+def _mask_of(literal: str) -> str:
+    """A mask of as many lines."""
+    breaks = literal.count("\n")
     return f"'''{MASK}" + "\n" * breaks + "'''" if breaks else f"'{MASK}'"
 
 
-def _masked_prose(text: str) -> str:
-    """The mask of a literal that is a statement, as a docstring: it stays readable."""
-    body = text.lstrip(_PREFIXES)
-    quotes = body[:3] if body[:3] in ('"""', "'''") else body[:1]
-    inner = body[len(quotes) : -len(quotes)]
-    masked = redacted_text(inner)
-    if masked == inner:
-        # It looks secret only when its escapes are read.
-        return _masked_literal(text)
-    return text[: len(text) - len(body)] + quotes + masked + quotes
+def _masked_loosely(text: str) -> str:
+    def masked(match: re.Match[str]) -> str:
+        is_comment = match["comment"] or not _has_content(match[0])
+        return match[0] if is_comment else _mask_of(match[0])
 
-
-def _names_a_secret(comment: str) -> bool:
-    """Whether a comment says that a secret is beside it, and has none itself."""
-    return redacted_text(comment) == comment and any(
-        is_secret_name(word, key_too=False) for word in re.findall(r"[\w-]+", comment)
-    )
-
-
-def _masked_comments(comments: list[_Piece], lines: list[str]) -> Iterator[str]:
-    """The comments, masked; and the lines of a comment below one in which a secret begins."""
-    last_line, hides = 0, False
-    for piece in comments:
-        line, column = piece.start
-        alone = not lines[line - 1][:column].strip()
-        if hides and alone and line == last_line + 1:
-            masked = f"# {MASK}"
-        else:
-            masked = redacted_text(piece.text)
-            begins = _BEGINS.search(piece.text)
-            named = begins is not None and is_secret_name(begins[1], key_too=False)
-            hides = alone and (named or piece.text.endswith("PRIVATE KEY-----"))
-        last_line = line
-        yield masked
-
-
-def _replaced(text: str, masked: Mapping[_Piece, str]) -> str:
-    """The text with other text in place of some of its pieces."""
-    lines = text.split("\n")
-    for piece, replacement in sorted(masked.items(), reverse=True):
-        (first, start), (last, stop) = piece.start, piece.stop
-        before, behind = lines[first - 1][:start], lines[last - 1][stop:]
-        lines[first - 1 : last] = f"{before}{replacement}{behind}".split("\n")
-    return "\n".join(lines)
-
-
-def _masked_as_text(text: str) -> str:
-    """Code of which it is not known what it means: every literal is masked, and what looks so."""
-    comments: list[_Piece] = []
-    masked: dict[_Piece, str] = {}
-    begins = [0, *(match.end() for match in re.finditer("\n", text))]
-
-    def position(offset: int) -> Position:
-        line = bisect_right(begins, offset)
-        return line, offset - begins[line - 1]
-
-    for match in _TOKENS_OF_LOOSE_CODE.finditer(text):
-        piece = _Piece(position(match.start()), position(match.end()), match[0])
-        if match["comment"]:
-            comments.append(piece)
-        else:
-            masked[piece] = _masked_literal(piece.text)
-    masked |= zip(comments, _masked_comments(comments, text.split("\n")), strict=True)
-    return redacted_text(_replaced(text, masked))
+    return redacted_text(_LOOSE_LITERAL.sub(masked, text))

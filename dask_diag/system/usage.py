@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from functools import cache
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, NamedTuple
@@ -83,49 +84,27 @@ def used_since(before: Reading, now: Reading) -> tuple[float, float]:
 
 def idle_seconds() -> tuple[int, float]:
     """How many CPUs this process may use, and for how long all of these had nothing to do."""
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    idle = _linux_idle() if sys.platform == "linux" else _psutil_idle()
-    chosen = [seconds for cpu, seconds in idle.items() if allowed is None or cpu in allowed]
-    return len(chosen), sum(chosen)
-
-
-def _linux_idle() -> dict[int, float]:
-    # ctypes takes milliseconds to import.
-    from dask_diag.system.processes import LinuxReader
-
-    return LinuxReader().idle()
-
-
-def _psutil_idle() -> dict[int, float]:
+    # It takes milliseconds to import.
     import psutil
 
-    times = psutil.cpu_times(percpu=True)
-    return {
-        cpu: seconds.idle + getattr(seconds, "iowait", 0.0) for cpu, seconds in enumerate(times)
-    }
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    idle = [
+        seconds.idle + getattr(seconds, "iowait", 0.0)
+        for cpu, seconds in enumerate(psutil.cpu_times(percpu=True))
+        if allowed is None or cpu in allowed
+    ]
+    return len(idle), sum(idle)
 
 
 def children_seconds() -> float:
     """CPU seconds of the descendants of this process: the live ones and those waited for."""
-    ended = os.times()
-    return ended.children_user + ended.children_system + _below(os.getpid())
-
-
-def _below(pid: int) -> float:
     from dask_diag.system.processes import NoSuchProcess
 
-    reader = _reader()
-    total = 0.0
-    try:
-        children = reader.children(pid)
-    except NoSuchProcess:
-        return 0.0
-    for child in children:
-        try:
+    ended, reader = os.times(), _reader()
+    total = ended.children_user + ended.children_system
+    for child in reader.descendants(os.getpid()):
+        with suppress(*NoSuchProcess):
             total += reader.cpu(child)
-        except NoSuchProcess:
-            continue
-        total += _below(child)
     return total
 
 

@@ -1,8 +1,12 @@
-"""What scheduling cost, read from a recording."""
+"""Read what scheduling cost from a recording: the work of each computation.
+
+Two recorded schedulers are read in two ways: a local one submits tasks and collects results step by
+step on one thread; that of a cluster sends each task to a worker that may have others.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from math import inf
 
@@ -11,22 +15,18 @@ import numpy as np
 from dask_diag.analysis.intervals import rows_by, rows_by_code
 from dask_diag.analysis.occupancy import rows_of_workers
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
-from dask_diag.analysis.simulation.work import (
-    Cluster,
-    Recorded,
-    Steps,
-    Work,
-    batches_of,
-    measured_or_typical,
-    moments_of,
-    ordinals,
-    sends_before,
-    steps_of,
+from dask_diag.analysis.simulation.work import Cluster, Columns, Row, Work
+from dask_diag.analysis.task_times import (
+    LARGE,
+    computation_stops,
+    start_times,
+    transfer_times,
+    worker_stop_times,
 )
-from dask_diag.analysis.task_times import LARGE, start_times, worker_stop_times
 from dask_diag.columns import BoolArray, FloatArray, IntArray
-from dask_diag.model.codes import Activity
+from dask_diag.model.codes import Activity, Outcome
 from dask_diag.model.recording import Recording
+from dask_diag.model.tables import Workers
 
 LATENCY = 0.005
 """Seconds until a small result of another worker is there, if the recording has no transfers."""
@@ -44,229 +44,6 @@ AT_ONCE_ON_CLUSTERS = 2.0
 was waiting."""
 
 
-class Clusters:
-    """What a recording says of clusters, each fact read once.
-
-    Parameters
-    ----------
-    recording : Recording
-    """
-
-    def __init__(self, recording: Recording) -> None:
-        self.recording = recording
-
-    @cached_property
-    def submitted(self) -> FloatArray:
-        """When each task was sent to its worker."""
-        submitted, start = self.recording.tasks.submitted, self.recording.tasks.start
-        submitted = np.where(np.isnan(submitted), start, submitted)
-        return np.where(np.isnan(submitted), self.recording.start, submitted)
-
-    @cached_property
-    def start(self) -> FloatArray:
-        """When each task started; one of which that is not known, when it was sent."""
-        return np.fmax(start_times(self.recording), self.submitted)
-
-    @cached_property
-    def stop(self) -> FloatArray:
-        """When each task left its thread; one that never started took no time."""
-        tasks = self.recording.tasks
-        # A run whose worker was lost ended when the scheduler knew of that.
-        stop = np.where(np.isnan(tasks.stop), tasks.collected, np.nan)
-        stop = np.fmin(worker_stop_times(self.recording), stop)
-        return np.where(np.isnan(tasks.start), self.start, np.fmax(stop, self.start))
-
-    @cached_property
-    def collected(self) -> FloatArray:
-        """When the scheduler knew of the end of each task."""
-        return np.fmax(self.recording.tasks.collected, self.stop)
-
-    @cached_property
-    def workers(self) -> IntArray:
-        """Which worker ran each task, by its first lane."""
-        lanes = self.recording.tasks.worker
-        workers = np.zeros(len(lanes), np.int64)
-        for number, rows in enumerate(rows_of_workers(lanes.codes, lanes.values).values()):
-            workers[rows] = number
-        return workers
-
-    @cached_property
-    def network(self) -> tuple[float, float]:
-        """Seconds until a small result is at another worker, and bytes that arrive in a second."""
-        transfers = self.recording.transfers
-        transfers = transfers.rows(transfers.activity.where(Activity.TRANSFER))
-        took, sizes = transfers.stop - transfers.start, np.nan_to_num(transfers.bytes)
-        small = took[sizes < LARGE]
-        latency = float(np.median(small)) if len(small) else LATENCY
-        took, sizes = took[sizes >= LARGE], sizes[sizes >= LARGE]
-        if not len(sizes):
-            return latency, BYTES_A_SECOND
-        latency = min(latency, float(took.min()) / 2)
-        return latency, float(np.median(sizes / np.maximum(took - latency, 1e-9)))
-
-    @cached_property
-    def _arrivals(self) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Of each result and worker that it was sent to, in order: start and stop."""
-        tasks, transfers = self.recording.tasks, self.recording.transfers
-        rows = np.flatnonzero(transfers.activity.where(Activity.TRANSFER) & (transfers.task >= 0))
-        lanes = rows_of_workers(tasks.worker.codes, tasks.worker.values)
-        number_of = {name: number for number, name in enumerate(lanes)}
-        names = transfers.destination
-        numbers = np.array([number_of.get(str(name), -1) for name in names.values], np.int64)
-        to = numbers[names.codes[rows]] if len(rows) else rows
-        pairs = self._pairs(transfers.task[rows].astype(np.int64), to)
-        order = np.argsort(pairs, kind="stable")
-        return pairs[order], transfers.start[rows][order], transfers.stop[rows][order]
-
-    def _pairs(self, tasks: IntArray, workers: IntArray) -> IntArray:
-        return tasks * (int(self.workers.max(initial=0)) + 2) + workers + 1
-
-    def arriving(self, rows: IntArray, task: IntArray, depends_on: IntArray) -> FloatArray:
-        """Seconds from when each task was sent until its last input was there, if one moved."""
-        pairs, starts, stops = self._arrivals
-        seconds = np.zeros(len(rows))
-        if not len(pairs) or not len(task):
-            return seconds
-        wanted = self._pairs(rows[depends_on], self.workers[rows[task]])
-        at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-        came = pairs[at] == wanted
-        began = np.fmax(starts[at], self.submitted[rows[task]])
-        took = np.where(came, np.fmin(stops[at], self.start[rows[task]]) - began, 0.0)
-        np.maximum.at(seconds, task, took)
-        return seconds
-
-
-def cluster_work(
-    clusters: Clusters, recorded: Recorded, task: IntArray, depends_on: IntArray
-) -> Work:
-    """The tasks of a computation that a cluster ran, and what handing them out costs there."""
-    rows, computation = recorded.rows, recorded.computation
-    # A result that was lost is computed again, after tasks that depend on it were sent.
-    in_order = depends_on < task
-    task, depends_on = task[in_order], depends_on[in_order]
-    submitted, stop = clusters.submitted[rows], clusters.stop[rows]
-    collected = clusters.collected[rows]
-    seconds = stop - clusters.start[rows]
-    cost = _cost(recorded)
-    arriving = clusters.arriving(rows, task, depends_on)
-    wake, gap = _starting(clusters, recorded, arriving + cost)
-    first, begin = float(submitted[0]), float(computation["start"])
-    called = float(np.fmin(computation["called"], begin))
-    startup = _cluster_startup(clusters.recording, computation, first)
-    workers = max(int(computation["workers"]), 1)
-    return Work(
-        rows=rows,
-        seconds=seconds,
-        cpu=np.minimum(recorded.cpu, seconds),
-        gil=np.zeros(len(rows)),
-        switching=0.0,
-        prepare=np.zeros(len(rows)),
-        wake=wake,
-        gap=gap,
-        collect=np.full(len(rows), cost),
-        deliver=_delivering(collected, stop, cost),
-        notice=np.zeros(len(rows)),
-        submit=0.0,
-        scheduler_cpu=cost * len(rows),
-        pool_cpu=0.0,
-        children_cpu=0.0,
-        others=0.0,
-        startup=startup[:workers],
-        graph=max(recorded.ordered - called, 0.0),
-        before=max(first - recorded.ordered, 0.0),
-        after=max(float(computation["stop"] - collected.max()), 0.0),
-        workers=workers,
-        batch=1,
-        task=task,
-        depends_on=depends_on,
-        cluster=_cluster(clusters, recorded, task, depends_on),
-    )
-
-
-def _cost(recorded: Recorded) -> float:
-    """What a task costs the scheduler; where that has little to do it does other things, too."""
-    lasted = float(recorded.computation["stop"] - recorded.computation["start"])
-    cost = recorded.scheduler_cpu / len(recorded.rows)
-    return cost if recorded.scheduler_cpu > BUSY * lasted else min(cost, USUAL_COST)
-
-
-def _cluster(
-    clusters: Clusters, recorded: Recorded, task: IntArray, depends_on: IntArray
-) -> Cluster:
-    rows, tasks = recorded.rows, clusters.recording.tasks
-    ready = clusters.submitted[rows] - tasks.queued[rows]
-    sent_first = np.full(len(rows), float(clusters.submitted[rows[0]]))
-    inputs = np.full(len(rows), -inf)
-    np.maximum.at(inputs, task, clusters.collected[rows][depends_on])
-    latency, rate = clusters.network
-    workers = clusters.recording.workers
-    workers = workers.rows(workers.computation.where(recorded.computation["cluster"]))
-    hosts = rows_by(workers.host)
-    cpus = [int(workers.cpus[of_host].max()) for of_host in hosts.values()]
-    return Cluster(
-        threads=max(int(np.median(workers.threads)), 1) if len(workers) else 1,
-        hosts=max(len(hosts), 1),
-        cpus=float(sum(cpus)) if cpus and min(cpus) > 0 else inf,
-        is_one_process=len(workers) > 1 and len(set(workers.pid.tolist())) == 1,
-        delay=np.fmax(ready - np.where(inputs > -inf, inputs, sent_first), 0.0),
-        nbytes=np.nan_to_num(tasks.nbytes[rows]),
-        latency=latency,
-        bytes_a_second=rate,
-    )
-
-
-def _starting(
-    clusters: Clusters, recorded: Recorded, before: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """From a task's arrival to its start on a free thread; and from the end of the task before.
-
-    What is no part of the first, as the arrival of inputs, is `before`. Where the other of the two
-    counted, it is what is typical, but no longer than there was time.
-    """
-    rows = recorded.rows
-    submitted, start, stop = (
-        times[rows] for times in (clusters.submitted, clusters.start, clusters.stop)
-    )
-    order = np.lexsort((start, recorded.workers))
-    same = np.diff(recorded.workers[order]) == 0
-    previous = np.full(len(rows), -inf)
-    previous[order[1:]] = np.where(same, stop[order[:-1]], -inf)
-    longest = np.maximum(start - submitted - before, 0.0)
-    was_free = previous <= submitted
-    if was_free.sum() < ENOUGH_ON_CLUSTERS:
-        # The first tasks of a computation take longer.
-        longest = np.where(was_free, longest, np.minimum(longest, USUAL_WAKE))
-    wake = np.minimum(measured_or_typical(longest, was_free), longest)
-    longest = np.where(np.isfinite(previous), np.maximum(start - previous, 0.0), inf)
-    was_there = (previous > submitted + before + wake) & (start >= previous)
-    # One that was stolen came later.
-    was_there &= clusters.recording.tasks.stolen[rows] == 0
-    return wake, np.minimum(measured_or_typical(longest, was_there), longest)
-
-
-def _delivering(collected: FloatArray, stop: FloatArray, cost: float) -> FloatArray:
-    """From a task's end until its result is at the scheduler, without the wait for others."""
-    deliver = collected - stop
-    order = np.argsort(collected, kind="stable")
-    waited = np.zeros(len(deliver), bool)
-    waited[order[1:]] = np.diff(collected[order]) <= AT_ONCE_ON_CLUSTERS * cost
-    usual = measured_or_typical(deliver, ~waited)
-    return np.asarray(np.minimum(deliver, np.where(waited, usual, inf)))
-
-
-def _cluster_startup(
-    recording: Recording, computation: dict[str, object], first: float
-) -> tuple[float, ...]:
-    """How long after the first task was sent each thread of a worker was there, in order."""
-    workers = recording.workers
-    workers = workers.rows(workers.computation.where(computation["cluster"]))
-    stop = float(computation["stop"])  # type: ignore[arg-type]
-    is_used = (workers.joined < stop) & ~(workers.left <= first)
-    late = np.maximum(workers.joined[is_used] - first, 0.0)
-    joined = np.sort(np.repeat(late, workers.threads[is_used]))
-    return tuple(joined.tolist()) if joined.any() else ()
-
-
 ENOUGH = 20
 """Measured steps of a kind from which on what is typical of it is read from them alone."""
 SHARE_OF_SUBMITTING = 0.5
@@ -281,54 +58,168 @@ ORDER = 1e-9
 
 
 @dataclass(frozen=True)
-class _Collecting:
-    """What sending and collecting cost: see `Work`."""
+class Moments:
+    """Times of tasks.
 
-    submit: float
-    collect: FloatArray
-    deliver: FloatArray
-    notice: FloatArray
+    Attributes
+    ----------
+    submitted : array of float
+        When the scheduler had the task ready to be sent.
+    start, stop : array of float
+        From when to when it occupied a worker, transfers included.
+    received : array of float
+        When the scheduler had its result from another process; NaN in the same process.
+    collected : array of float
+    """
+
+    submitted: FloatArray
+    start: FloatArray
+    stop: FloatArray
+    received: FloatArray
+    collected: FloatArray
+
+    def rows(self, rows: IntArray) -> Moments:
+        """Times of some of the tasks."""
+        return Moments(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+def moments_of(recording: Recording) -> Moments:
+    """Times of all tasks as a local scheduler has them; if not measured, as near as is known."""
+    tasks, moves = recording.tasks, transfer_times(recording)
+    submitted, received = _submitted(recording), np.full(len(tasks), np.nan)
+    if moves.scheduler:
+        submitted = np.fmax(submitted, moves.scheduler[Activity.SERIALIZE][1])
+        received = moves.scheduler[Activity.DESERIALIZE][0]
+    start = np.fmax(np.fmin(tasks.start, moves.worker_start), submitted)
+    start = np.where(np.isnan(start), submitted, start)
+    stop = np.fmax(np.fmax(tasks.stop, moves.worker_stop), start)
+    unfinished = np.isnan(tasks.stop) & ~tasks.outcome.where(Outcome.OK)
+    stop = np.where(unfinished, np.fmax(computation_stops(recording), start), stop)
+    return Moments(
+        submitted=submitted,
+        start=start,
+        stop=stop,
+        received=np.maximum(received, stop),
+        collected=np.fmax(tasks.collected, stop),
+    )
+
+
+def _moments_on_cluster(recording: Recording) -> Moments:
+    """Times of all tasks as a cluster's scheduler has them: sent, on a thread, known to be done."""
+    tasks, submitted = recording.tasks, _submitted(recording)
+    start = np.fmax(start_times(recording), submitted)
+    # A run whose worker was lost ended when the scheduler knew of that.
+    stop = np.where(np.isnan(tasks.stop), tasks.collected, np.nan)
+    stop = np.fmin(worker_stop_times(recording), stop)
+    # A task that never started took no time.
+    stop = np.where(np.isnan(tasks.start), start, np.fmax(stop, start))
+    return Moments(submitted, start, stop, stop, np.fmax(tasks.collected, stop))
+
+
+def _submitted(recording: Recording) -> FloatArray:
+    submitted, start = recording.tasks.submitted, recording.tasks.start
+    submitted = np.where(np.isnan(submitted), start, submitted)
+    return np.where(np.isnan(submitted), recording.start, submitted)
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """What was recorded of one computation, its tasks in the order in which they were submitted.
+
+    Attributes
+    ----------
+    computation : dict
+        Its row of `Recording.computations`.
+    rows, lanes : array of int
+        Rows and workers of its tasks in `Recording.tasks`.
+    cpu : array of float
+    worker_cpu, pool_cpu : float
+        CPU seconds of threads that ran tasks, and of others that tasks used.
+    moments : Moments
+    task, depends_on : array of int
+        A dependency each: numbers of tasks.
+    """
+
+    computation: Row
+    rows: IntArray
+    lanes: IntArray
+    cpu: FloatArray
+    worker_cpu: float
+    pool_cpu: float
+    moments: Moments
+    task: IntArray
+    depends_on: IntArray
+
+    @property
+    def scheduler_cpu(self) -> float:
+        """CPU seconds of the scheduler's thread, without those of tasks; 0 if not known."""
+        cpu = _known(self.computation["scheduler_cpu"])
+        is_in_tasks = self.computation["scheduler"] == "synchronous"
+        return max(cpu - float(self.cpu.sum()), 0.0) if is_in_tasks else cpu
+
+    def work(self, **columns: object) -> Work:
+        """The work of the computation, in part the same whatever scheduled it."""
+        computation, moments = self.computation, self.moments
+        first, seconds = float(moments.submitted[0]), moments.stop - moments.start
+        # If it is not known when the graph was in order, it was when the first task was submitted.
+        ordered = float(np.fmin(computation["prepared"], first))
+        called = float(np.fmin(computation["called"], computation["start"]))
+        common: Columns = {
+            "rows": self.rows,
+            "seconds": seconds,
+            "cpu": np.minimum(self.cpu, seconds),
+            "gil": np.zeros(len(seconds)),
+            "graph": max(ordered - called, 0.0),
+            "before": first - ordered,
+            "after": max(float(computation["stop"] - moments.collected.max()), 0.0),
+            "workers": max(int(computation["workers"]), 1),
+            "task": self.task,
+            "depends_on": self.depends_on,
+        }
+        return Work(**{**common, **columns})
+
+
+def _known(value: float) -> float:
+    return float(np.nan_to_num(value))
 
 
 def works_of(recording: Recording) -> dict[str, Work]:
     """The tasks and costs of each computation that ran tasks."""
     tasks, dependencies = recording.tasks, recording.dependencies
-    moments = moments_of(recording)
+    local, on_cluster = moments_of(recording), _moments_on_cluster(recording)
+    network = _Network(recording)
     rows_of = rows_by(tasks.computation)
     edges_of = rows_by_code(tasks.computation.codes[dependencies.task])
     code_of = {name: code for code, name in enumerate(tasks.computation.values)}
     cpu_of_workers = _cpu_of_threads(recording, {"tasks"})
     cpu_of_pools = _cpu_of_threads(recording, {"native", "python"})
-    clusters = Clusters(recording)
     number = np.empty(len(tasks), np.int64)
     works = {}
     for computation in recording.computations.to_dicts():
         name = computation["computation"]
         if name not in rows_of:
             continue
-        rows = rows_of[name]
+        rows, is_local = rows_of[name], computation["scheduler"] != "distributed"
+        moments = local if is_local else on_cluster
         # From here on a task's number says when it was submitted, which is the order in which the
-        # scheduler prefers tasks; dependencies are renumbered with it.
-        rows = rows[np.argsort(moments.submitted[rows], kind="stable")]
-        if computation["scheduler"] == "distributed":
-            # Those that were sent together start in the order that the scheduler prefers.
-            rows = rows[np.lexsort((moments.start[rows], moments.submitted[rows]))]
+        # scheduler prefers tasks; dependencies are renumbered with it. Tasks that a cluster's
+        # scheduler sent together start in the order that it prefers.
+        second = np.zeros(len(rows)) if is_local else moments.start[rows]
+        rows = rows[np.lexsort((second, moments.submitted[rows]))]
         number[rows] = np.arange(len(rows))
         edges = edges_of.get(code_of[name], np.zeros(0, np.int64))
-        recorded = Recorded(
+        recorded = _Recorded(
             computation=computation,
             rows=rows,
-            workers=tasks.worker.codes[rows].astype(np.int64),
+            lanes=tasks.worker.codes[rows].astype(np.int64),
             cpu=np.nan_to_num(np.maximum(tasks.thread_cpu[rows], 0.0)),
             worker_cpu=cpu_of_workers.get(name, 0.0),
             pool_cpu=cpu_of_pools.get(name, 0.0),
             moments=moments.rows(rows),
+            task=number[dependencies.task[edges]],
+            depends_on=number[dependencies.depends_on[edges]],
         )
-        task, depends_on = dependencies.task[edges], dependencies.depends_on[edges]
-        if recorded.on_cluster:
-            works[name] = cluster_work(clusters, recorded, number[task], number[depends_on])
-        else:
-            works[name] = _work(recorded, number[task], number[depends_on])
+        works[name] = _local_work(recorded) if is_local else _cluster_work(recorded, network)
     return works
 
 
@@ -340,56 +231,42 @@ def _cpu_of_threads(recording: Recording, kinds: set[str]) -> dict[str, float]:
     return dict(zip(names.values, sums.tolist(), strict=True))
 
 
-def _work(recorded: Recorded, task: IntArray, depends_on: IntArray) -> Work:
-    moments, steps = recorded.moments, steps_of(recorded.moments)
-    batches = batches_of(steps, recorded.workers, recorded.in_processes)
+def _local_work(recorded: _Recorded) -> Work:
+    computation, moments = recorded.computation, recorded.moments
+    in_processes = computation["scheduler"] == "processes"
+    count, steps = len(recorded.rows), steps_of(moments)
+    batches = batches_of(steps, recorded.lanes, in_processes)
     ordinal = ordinals(batches)
     is_first = ordinal == 0
-    collecting = _collecting(recorded, steps, batches, sends_before(moments, steps, is_first))
+    collecting = _collecting(moments, steps, batches)
     # Tasks of a round are all prepared before the first of them is sent.
     sent = np.cumsum(is_first)
     sent_in_round = sent - (sent - is_first)[np.searchsorted(steps.round, steps.round)]
-    wake = moments.start - steps.last_of_round - sent_in_round * collecting.submit
-    wake, startup = _startup(np.maximum(wake, 0.0), is_first, steps.round, recorded.in_processes)
+    wake = moments.start - steps.last_of_round - sent_in_round * collecting["submit"]
+    wake, startup = _startup(np.maximum(wake, 0.0), is_first, steps.round, in_processes)
     gap = np.maximum(moments.start - np.concatenate([[0.0], moments.stop[:-1]]), 0.0)
-    prepare = np.maximum(moments.submitted - steps.before_submission, 0.0)
-    seconds = moments.stop - moments.start
-    computation = recorded.computation
-    called = float(np.fmin(computation["called"], computation["start"]))
-    return Work(
-        rows=recorded.rows,
-        seconds=seconds,
-        cpu=np.minimum(recorded.cpu, seconds),
-        gil=np.zeros(len(seconds)),
-        switching=recorded.switching_cpu / len(seconds),
-        prepare=prepare,
+    lasted = float(computation["stop"] - computation["start"])
+    return recorded.work(
+        switching=max(recorded.worker_cpu - float(recorded.cpu.sum()), 0.0) / count,
+        prepare=np.maximum(moments.submitted - steps.before_submission, 0.0),
         wake=measured_or_typical(wake, is_first),
         gap=measured_or_typical(gap, ~is_first),
-        collect=collecting.collect,
-        deliver=collecting.deliver,
-        notice=collecting.notice,
-        submit=collecting.submit,
         scheduler_cpu=recorded.scheduler_cpu,
         pool_cpu=recorded.pool_cpu,
-        children_cpu=recorded.children_cpu,
-        others=recorded.others,
+        # In worker processes it is not known which programs tasks start.
+        children_cpu=0.0 if in_processes else _known(computation["children_cpu"]),
+        others=_known(computation["others_cpu"]) / lasted if lasted > 0 else 0.0,
         startup=startup,
-        graph=max(recorded.ordered - called, 0.0),
-        before=float(moments.submitted[0]) - recorded.ordered,
-        after=max(float(computation["stop"] - moments.collected.max()), 0.0),
-        workers=max(int(computation["workers"]), 1),
         batch=int(ordinal.max()) + 1,
-        task=task,
-        depends_on=depends_on,
-        graph_bytes=float(np.nan_to_num(computation["graph_bytes"])),
+        graph_bytes=_known(computation["graph_bytes"]),
+        **collecting,
     )
 
 
-def _collecting(
-    recorded: Recorded, steps: Steps, batches: IntArray, sends: IntArray
-) -> _Collecting:
-    moments = recorded.moments
+def _collecting(moments: Moments, steps: Steps, batches: IntArray) -> Columns:
+    """What sending and collecting cost: columns of `Work`."""
     is_first = ordinals(batches) == 0
+    sends = sends_before(moments, steps, is_first)
     # The results of a batch come together, when its last task has ended.
     ended = np.maximum.reduceat(moments.stop, np.flatnonzero(is_first))[batches]
     since_step = np.maximum(moments.collected - steps.before_collection, 0.0)
@@ -418,12 +295,12 @@ def _collecting(
     collect = np.where(at_once, collect, np.minimum(typical, collect))
     arrived = np.where(at_once, ended, moments.collected - np.minimum(notice, since_end))
     arrived = _in_order_of(moments.collected, arrived)
-    return _Collecting(
-        submit=submit,
-        collect=collect,
-        deliver=np.maximum(arrived - ended, 0.0),
-        notice=np.maximum(np.minimum(notice, moments.collected - arrived), 0.0),
-    )
+    return {
+        "submit": submit,
+        "collect": collect,
+        "deliver": np.maximum(arrived - ended, 0.0),
+        "notice": np.maximum(np.minimum(notice, moments.collected - arrived), 0.0),
+    }
 
 
 def _in_order_of(moments: FloatArray, arrived: FloatArray) -> FloatArray:
@@ -465,3 +342,256 @@ def _startup(
     usual = float(np.median(wake[later])) if later.any() else float(wake.min(initial=0.0))
     startup = np.maximum(wake[begins] - usual, 0.0)
     return np.where(begins, np.minimum(wake, usual), wake), tuple(startup.tolist())
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What the scheduler had done before it submitted, and before it collected, each task.
+
+    Attributes
+    ----------
+    before_submission, before_collection : array of float
+        When it had done the step before.
+    round : array of int
+        How many collections came before the submission: tasks of a round are submitted together.
+    last_of_round : array of float
+        When the last task of the round was submitted.
+    submissions : array of int
+        How many submissions came before the collection.
+    """
+
+    before_submission: FloatArray
+    before_collection: FloatArray
+    round: IntArray
+    last_of_round: FloatArray
+    submissions: IntArray
+
+
+def steps_of(moments: Moments) -> Steps:
+    """The steps of a computation, its tasks in the order in which they were submitted."""
+    count = len(moments.submitted)
+    # At the same moment a task is collected first, which lets another one be submitted.
+    times = np.concatenate([moments.collected, moments.submitted])
+    order = np.argsort(times, kind="stable")
+    position = np.empty(2 * count, np.int64)
+    position[order] = np.arange(2 * count)
+    collection, submission = position[:count], position[count:]
+    is_collection = order < count
+    collections: IntArray = np.cumsum(is_collection) - is_collection
+    before = np.concatenate([[moments.submitted[0]], times[order][:-1]])
+    rounds: IntArray = collections[submission]
+    latest = np.zeros(count + 1)
+    np.maximum.at(latest, rounds, moments.submitted)
+    return Steps(
+        before_submission=before[submission],
+        before_collection=before[collection],
+        round=rounds,
+        last_of_round=latest[rounds],
+        submissions=collection - collections[collection],
+    )
+
+
+def batches_of(steps: Steps, workers: IntArray, in_processes: bool) -> IntArray:
+    """The number of the batch of each task: what a worker was sent at once.
+
+    Tasks that were sent together were submitted in one round, ran on one worker, and were collected
+    without a submission between. Threads are sent one task at a time.
+    """
+    if not in_processes:
+        return np.arange(len(workers))
+    alike = [np.diff(values) == 0 for values in (steps.round, workers, steps.submissions)]
+    new: BoolArray = ~np.concatenate([[False], np.logical_and.reduce(alike)])
+    return np.asarray(np.cumsum(new) - 1)
+
+
+def ordinals(groups: IntArray) -> IntArray:
+    """The place of each in its group; the members of a group stand together."""
+    new = np.concatenate([[True], np.diff(groups) != 0])
+    return np.asarray(np.arange(len(groups)) - np.flatnonzero(new)[np.cumsum(new) - 1])
+
+
+def sends_before(moments: Moments, steps: Steps, is_first: BoolArray) -> IntArray:
+    """How often workers were sent tasks between the collection before and that of each task."""
+    sent = np.concatenate([[0], np.cumsum(is_first)])[steps.submissions]
+    order = np.argsort(moments.collected, kind="stable")
+    sends = np.empty(len(order), np.int64)
+    sends[order] = np.diff(sent[order], prepend=0)
+    return sends
+
+
+def measured_or_typical(values: FloatArray, measured: BoolArray) -> FloatArray:
+    """The values that were measured, and their median in place of the others."""
+    typical = float(np.median(values[measured])) if measured.any() else 0.0
+    return np.where(measured, values, typical)
+
+
+class _Network:
+    """Transfers between workers of clusters, as a recording has them.
+
+    Parameters
+    ----------
+    recording : Recording
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        transfers = recording.transfers
+        self._transfers = transfers.rows(transfers.activity.where(Activity.TRANSFER))
+
+    @cached_property
+    def speed(self) -> tuple[float, float]:
+        """Seconds until a small result is at another worker, and bytes that arrive in a second."""
+        took = self._transfers.stop - self._transfers.start
+        sizes = np.nan_to_num(self._transfers.bytes)
+        small = took[sizes < LARGE]
+        latency = float(np.median(small)) if len(small) else LATENCY
+        took, sizes = took[sizes >= LARGE], sizes[sizes >= LARGE]
+        if not len(sizes):
+            return latency, BYTES_A_SECOND
+        latency = min(latency, float(took.min()) / 2)
+        return latency, float(np.median(sizes / np.maximum(took - latency, 1e-9)))
+
+    @cached_property
+    def _lanes(self) -> dict[str, IntArray]:
+        """Rows of the tasks of each worker, by the name of its first lane."""
+        lanes = self.recording.tasks.worker
+        return rows_of_workers(lanes.codes, lanes.values)
+
+    @cached_property
+    def _workers(self) -> IntArray:
+        """The number of the worker that ran each task."""
+        workers = np.zeros(len(self.recording.tasks), np.int64)
+        for number, rows in enumerate(self._lanes.values()):
+            workers[rows] = number
+        return workers
+
+    @cached_property
+    def _arrivals(self) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Pairs of a result and a worker that it was sent to, in order: pair, start and stop."""
+        moved = self._transfers.rows(self._transfers.task >= 0)
+        number_of = {name: number for number, name in enumerate(self._lanes)}
+        names = moved.destination
+        numbers = np.array([number_of.get(str(name), -1) for name in names.values], np.int64)
+        pairs = self._pairs(moved.task.astype(np.int64), numbers[names.codes])
+        order = np.argsort(pairs, kind="stable")
+        return pairs[order], moved.start[order], moved.stop[order]
+
+    def _pairs(self, tasks: IntArray, workers: IntArray) -> IntArray:
+        return tasks * (len(self._lanes) + 2) + workers + 1
+
+    def arriving(self, recorded: _Recorded, task: IntArray, depends_on: IntArray) -> FloatArray:
+        """Seconds from when each task was sent until its last input was there, if one moved."""
+        rows, moments = recorded.rows, recorded.moments
+        seconds = np.zeros(len(rows))
+        if not len(task) or not len(self._arrivals[0]):
+            return seconds
+        pairs, starts, stops = self._arrivals
+        wanted = self._pairs(rows[depends_on], self._workers[rows[task]])
+        at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
+        began = np.fmax(starts[at], moments.submitted[task])
+        took = np.fmin(stops[at], moments.start[task]) - began
+        np.maximum.at(seconds, task, np.where(pairs[at] == wanted, took, 0.0))
+        return seconds
+
+
+def _cluster_work(recorded: _Recorded, network: _Network) -> Work:
+    """The tasks of a computation that a cluster ran, and what handing them out costs there."""
+    recording, rows, moments = network.recording, recorded.rows, recorded.moments
+    computation = recorded.computation
+    # A result that was lost is computed again, after tasks that depend on it were sent.
+    in_order = recorded.depends_on < recorded.task
+    task, depends_on = recorded.task[in_order], recorded.depends_on[in_order]
+    cost, nothing = _cost(recorded), np.zeros(len(rows))
+    arriving = network.arriving(recorded, task, depends_on)
+    wake, gap = _starting(recorded, arriving + cost, recording.tasks.stolen[rows] > 0)
+    workers = recording.workers
+    workers = workers.rows(workers.computation.where(computation["cluster"]))
+    first, stop = float(moments.submitted[0]), float(computation["stop"])
+    inputs = np.full(len(rows), -inf)
+    np.maximum.at(inputs, task, moments.collected[depends_on])
+    ready = moments.submitted - recording.tasks.queued[rows]
+    hosts = rows_by(workers.host)
+    cpus = [int(workers.cpus[of_host].max()) for of_host in hosts.values()]
+    latency, rate = network.speed
+    cluster = Cluster(
+        threads=max(int(np.median(workers.threads)), 1) if len(workers) else 1,
+        hosts=max(len(hosts), 1),
+        cpus=float(sum(cpus)) if cpus and min(cpus) > 0 else inf,
+        is_one_process=len(workers) > 1 and len(set(workers.pid.tolist())) == 1,
+        delay=np.fmax(ready - np.where(inputs > -inf, inputs, first), 0.0),
+        nbytes=np.nan_to_num(recording.tasks.nbytes[rows]),
+        latency=latency,
+        bytes_a_second=rate,
+    )
+    return recorded.work(
+        switching=0.0,
+        prepare=nothing,
+        wake=wake,
+        gap=gap,
+        collect=np.full(len(rows), cost),
+        deliver=_delivering(moments, cost),
+        notice=nothing,
+        submit=0.0,
+        scheduler_cpu=cost * len(rows),
+        pool_cpu=0.0,
+        children_cpu=0.0,
+        others=0.0,
+        startup=_joining(workers, first, stop)[: max(int(computation["workers"]), 1)],
+        batch=1,
+        task=task,
+        depends_on=depends_on,
+        cluster=cluster,
+    )
+
+
+def _cost(recorded: _Recorded) -> float:
+    """What a task costs the scheduler; where that has little to do it does other things, too."""
+    lasted = float(recorded.computation["stop"] - recorded.computation["start"])
+    cost = recorded.scheduler_cpu / len(recorded.rows)
+    return cost if recorded.scheduler_cpu > BUSY * lasted else min(cost, USUAL_COST)
+
+
+def _starting(
+    recorded: _Recorded, before: FloatArray, stolen: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """From a task's arrival to its start on a free thread; and from the end of the task before.
+
+    What is no part of the first, as the arrival of inputs, is `before`. Where the other of the two
+    counted, it is what is typical, but no longer than there was time.
+    """
+    moments, lanes = recorded.moments, recorded.lanes
+    submitted, start = moments.submitted, moments.start
+    order = np.lexsort((start, lanes))
+    same = np.diff(lanes[order]) == 0
+    previous = np.full(len(order), -inf)
+    previous[order[1:]] = np.where(same, moments.stop[order[:-1]], -inf)
+    longest = np.maximum(start - submitted - before, 0.0)
+    was_free = previous <= submitted
+    if was_free.sum() < ENOUGH_ON_CLUSTERS:
+        # The first tasks of a computation take longer.
+        longest = np.where(was_free, longest, np.minimum(longest, USUAL_WAKE))
+    wake = np.minimum(measured_or_typical(longest, was_free), longest)
+    longest = np.where(np.isfinite(previous), np.maximum(start - previous, 0.0), inf)
+    was_there = (previous > submitted + before + wake) & (start >= previous)
+    # One that was stolen came later.
+    was_there &= ~stolen
+    return wake, np.minimum(measured_or_typical(longest, was_there), longest)
+
+
+def _delivering(moments: Moments, cost: float) -> FloatArray:
+    """From a task's end until its result is at the scheduler, without the wait for others."""
+    collected = moments.collected
+    deliver = collected - moments.stop
+    order = np.argsort(collected, kind="stable")
+    waited = np.zeros(len(deliver), bool)
+    waited[order[1:]] = np.diff(collected[order]) <= AT_ONCE_ON_CLUSTERS * cost
+    usual = measured_or_typical(deliver, ~waited)
+    return np.asarray(np.minimum(deliver, np.where(waited, usual, inf)))
+
+
+def _joining(workers: Workers, first: float, stop: float) -> tuple[float, ...]:
+    """How long after the first task was sent each thread of a worker was there, in order."""
+    is_used = (workers.joined < stop) & ~(workers.left <= first)
+    late = np.maximum(workers.joined[is_used] - first, 0.0)
+    joined = np.sort(np.repeat(late, workers.threads[is_used]))
+    return tuple(joined.tolist()) if joined.any() else ()

@@ -1,39 +1,25 @@
-"""What is different in a simulation: as it is asked for, and checked."""
+"""Check the changes that are asked of a simulation, and apply them to the work of a computation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from dask_diag.analysis.simulation.calibrate import QUICK
+from dask_diag.analysis.simulation.calibrate import QUICK, ordinals
 from dask_diag.analysis.simulation.schedulers import COSTS
-from dask_diag.analysis.simulation.work import STEPS, Work
+from dask_diag.analysis.simulation.work import STEPS, Columns, Work
 from dask_diag.analysis.task_times import LARGE, TRANSFERS
-from dask_diag.analysis.waits import divided, seconds_of_workers, without_metered
-from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
+from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
-from dask_diag.model.codes import ACTIVITIES, Activity, Outcome
+from dask_diag.model.codes import ACTIVITIES, Activity
 from dask_diag.model.recording import Recording
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
-
-
-def check(changes: Mapping[str, object]) -> None:
-    """Refuse values of the wrong kind.
-
-    Raises
-    ------
-    DiagnosticError
-    """
-    for name, (fits, expected) in _EXPECTED.items():
-        value = changes.get(name)
-        if value is not None and not fits(value):
-            raise DiagnosticError(f"{name}: expected {expected}, found {value!r}")
 
 
 def _is_number(value: object) -> bool:
@@ -57,35 +43,99 @@ def _is_bool(value: object) -> bool:
     return isinstance(value, bool)
 
 
-def _is_scheduler(value: object) -> bool:
-    return isinstance(value, str) and value in COSTS
+def _are_texts(value: object) -> bool:
+    return isinstance(value, Collection) and all(isinstance(text, str) for text in value)
 
 
 def _are_factors(value: object) -> bool:
     return isinstance(value, Mapping) and _are_texts(value) and all(map(_is_number, value.values()))
 
 
-def _are_activities(value: object) -> bool:
-    """Of a text, the letters are no activities: that is found where their names are known."""
-    return _are_factors(value) if isinstance(value, Mapping) else _are_texts(value)
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, Collection) and all(isinstance(text, str) for text in value)
-
-
 _EXPECTED: dict[str, tuple[Callable[[object], bool], str]] = {
     "workers": (is_number_of_workers, "a number from 1 on, or inf"),
     "merge_tasks": (_is_count, "a number from 1 on"),
     "chunksize": (_is_count, "a number from 1 on"),
-    "scheduler": (_is_scheduler, f"one of {', '.join(COSTS)}"),
+    "scheduler": (lambda value: value in list(COSTS), f"one of {', '.join(COSTS)}"),
     "result_bytes": (_is_size, "a number of bytes"),
     "idle_machine": (_is_bool, "True or False"),
     "idle_pools": (_is_bool, "True or False"),
     "speedup": (_are_factors, "a mapping of names to numbers, such as {'function': 2.0}"),
-    "remove": (_are_activities, "a set of activities, or a mapping of them to shares"),
+    "remove": (
+        lambda value: _are_factors(value) if isinstance(value, Mapping) else _are_texts(value),
+        "a set of activities, or a mapping of them to shares",
+    ),
 }
-"""Of each change, whether a value fits, and what was expected; None is as recorded."""
+"""For each change, whether a value fits, and what is expected."""
+
+
+class Changes(TypedDict, total=False):
+    """Arguments of `dask_diag.simulate`, which describes each; None is as recorded."""
+
+    workers: float | None
+    remove: Collection[str]
+    speedup: Mapping[str, float] | None
+    merge_tasks: int | None
+    chunksize: int | None
+    scheduler: str | None
+    result_bytes: float | None
+    idle_machine: bool
+    idle_pools: bool
+
+
+@dataclass(frozen=True)
+class Change:
+    """Checked `Changes`; two that are equal give the same simulation.
+
+    `remove` has pairs of an activity and its share, `speedup` of a function, or key, and a factor.
+    """
+
+    workers: float | None = None
+    remove: tuple[tuple[str, float], ...] = ()
+    speedup: tuple[tuple[str, float], ...] = ()
+    merge_tasks: int = 1
+    chunksize: int | None = None
+    scheduler: str | None = None
+    result_bytes: float | None = None
+    idle_machine: bool = False
+    idle_pools: bool = False
+
+    @classmethod
+    def of(cls, recording: Recording, **changes: Unpack[Changes]) -> Self:
+        """Check changes.
+
+        Raises
+        ------
+        DiagnosticError
+            If they cannot be simulated.
+        """
+        asked: Columns = {name: v for name, v in changes.items() if v is not None}
+        for name, value in asked.items():
+            fits, expected = _EXPECTED[name]
+            if not fits(value):
+                raise DiagnosticError(f"{name}: expected {expected}, found {value!r}")
+        if "scheduler" in asked and recording.computations.scheduler.where("distributed").any():
+            raise DiagnosticError(
+                "scheduler: expected a recording of local schedulers; what a computation of a "
+                "cluster would take on one of these is not known"
+            )
+        removed = shares_removed(recording, asked.get("remove") or ())
+        pairs = {"remove": removed, "speedup": asked.get("speedup", {})}
+        return cls(**{**asked, **{name: tuple(sorted(p.items())) for name, p in pairs.items()}})
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of each activity that is removed."""
+        return dict(self.remove)
+
+    @property
+    def is_of_tasks(self) -> bool:
+        """Whether tasks, or what lies between them, take another time than was recorded."""
+        removed = tuple(pair for pair in self.remove if pair[0] != Activity.GRAPH)
+        return replace(self, remove=removed) != Change()
+
+    def without(self, activity: str) -> bool:
+        """Whether all of an activity is removed."""
+        return self.shares.get(activity, 0.0) >= 1.0
 
 
 NOT_REMOVABLE = {
@@ -133,68 +183,6 @@ def shares_removed(recording: Recording, remove: Collection[str]) -> dict[str, f
     return dict(remove)
 
 
-def seconds_metered(recording: Recording) -> dict[str, FloatArray]:
-    """Of each task the seconds of each label that tasks metered, but those named as activities."""
-    metered = without_metered(recording, recording.tasks.outcome.where(Outcome.OK))[2]
-    metered = metered.rows(~metered.activity.is_in(ACTIVITIES))
-    sums: dict[str, FloatArray] = {}
-    _add(sums, metered.activity, metered.task, metered.value, len(recording.tasks))
-    return sums
-
-
-def seconds_by_activity(recording: Recording) -> dict[str, FloatArray]:
-    """Of each task the seconds of each activity, those of its worker's transfers included.
-
-    Metered code is divided by what tasks did in it: see `seconds_metered` for its labels.
-    """
-    rows = len(recording.tasks)
-    ok = recording.tasks.outcome.where(Outcome.OK)
-    cpu, noncpu = seconds_of_workers(recording)
-    sums: dict[str, FloatArray] = {Activity.CPU: np.where(ok, np.nan_to_num(cpu), 0.0)}
-    for activity, seconds, chosen in divided(recording, np.nan_to_num(noncpu), ok):
-        sums[activity] = sums.get(activity, np.zeros(rows)) + np.where(chosen, seconds, 0.0)
-    transfers = recording.transfers
-    moved = transfers.rows(transfers.side.where("worker"))
-    _add(sums, moved.activity, moved.task, moved.stop - moved.start, rows)
-    return sums
-
-
-def _add(
-    sums: dict[str, FloatArray], names: Categorical, tasks: IntArray, seconds: FloatArray, rows: int
-) -> None:
-    for name in dict.fromkeys(names.values):
-        chosen = names.where(name)
-        added = np.bincount(tasks[chosen], np.nan_to_num(seconds[chosen]), minlength=rows)
-        sums[name] = sums.get(name, np.zeros(rows)) + added
-
-
-def gil_shares(recording: Recording, waited: FloatArray) -> FloatArray:
-    """Of each task the share of its CPU time in which it holds the GIL, by function.
-
-    Of two tasks that need it in a share p of their time each waits about p² / 2 of it; of N tasks
-    that always need it, (N - 1) / N. So the waits show the share, where several tasks ran at once.
-    """
-    tasks = recording.tasks
-    took = np.nan_to_num(tasks.stop - tasks.start)
-    functions = tasks.function
-    count = len(functions.values)
-    waits = np.bincount(functions.codes, waited, minlength=count)
-    total = np.bincount(functions.codes, took, minlength=count)
-    workers = _threads_of_a_process(recording)
-    if workers < 2:
-        return np.zeros(len(tasks))
-    share = np.divide(waits, total, out=np.zeros(count), where=total > 0)
-    return np.asarray(np.minimum(1.0, np.sqrt(share * workers / (workers - 1)))[functions.codes])
-
-
-def _threads_of_a_process(recording: Recording) -> int:
-    """How many workers share a GIL: of a local scheduler, or threads of a cluster's worker."""
-    computations, workers = recording.computations, recording.workers
-    local = computations.workers[~computations.scheduler.where("distributed")]
-    threads = workers.threads[~workers.address.where("")]
-    return max(int(local.max(initial=1)), int(threads.max(initial=1)))
-
-
 def speedups(recording: Recording, speedup: Mapping[str, float]) -> FloatArray:
     """By what the seconds of each task are divided.
 
@@ -225,7 +213,7 @@ def speedups(recording: Recording, speedup: Mapping[str, float]) -> FloatArray:
 def with_fewer_workers(work: Work, workers: int) -> Work:
     """The work, in which threads that wake up have fewer others to wait for."""
     others = (workers - 1) / max(work.workers - 1, 1)
-    steps: dict[str, Any] = {}
+    steps: Columns = {}
     for name in ("wake", "deliver", "notice"):
         seconds = getattr(work, name)
         # What the quickest steps took had nothing to wait for; the rest is due to the other
@@ -264,7 +252,7 @@ def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
     if Activity.STARTUP in remove:
         work = replace(work, startup=())
     if Activity.OVERHEAD in remove:
-        steps: dict[str, Any] = dict.fromkeys(STEPS, np.zeros(len(work)))
+        steps: Columns = dict.fromkeys(STEPS, np.zeros(len(work)))
         work = replace(work, before=0.0, submit=0.0, switching=0.0, scheduler_cpu=0.0, **steps)
     if work.cluster is not None:
         if Activity.TRANSFER in remove:
@@ -280,7 +268,7 @@ def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
             )
             moved = np.bincount(rows.task, rows.stop - rows.start, minlength=len(recording.tasks))
             seconds = np.maximum(getattr(work, part) - moved[work.rows], 0.0)
-            columns: dict[str, Any] = {part: seconds}
+            columns: Columns = {part: seconds}
             work = replace(work, **columns)
     if len(transfers) and set(TRANSFERS) <= set(remove):
         work = _without_data(work, recording)
@@ -312,96 +300,79 @@ def _without_data(work: Work, recording: Recording) -> Work:
     )
 
 
-class Changes(TypedDict, total=False):
-    """What can be different; `dask_diag.simulate` describes each. None is as recorded."""
-
-    workers: float | None
-    remove: Collection[str]
-    speedup: Mapping[str, float] | None
-    merge_tasks: int | None
-    chunksize: int | None
-    scheduler: str | None
-    result_bytes: float | None
-    idle_machine: bool
-    idle_pools: bool
+SUMMED = ("seconds", "cpu", "gil")
 
 
-@dataclass(frozen=True)
-class Change:
-    """What is different, checked; two that are equal give the same simulation.
+def merged(work: Work, functions: IntArray, factor: int) -> Work:
+    """The work with every `factor` successive tasks of a function made one.
 
-    Attributes
-    ----------
-    workers : float or None
-        None, here and below, is as recorded.
-    removed : tuple of (str, float)
-        Activities, and the share of each that is removed.
-    factors : tuple of (str, float)
-        Functions or keys, and how many times as fast their tasks are.
-    merge : int
-        How many tasks become one.
-    chunksize : int or None
-    scheduler : str or None
-    result_bytes : float or None
-        The size of each result.
-    idle_machine : bool
-        Whether no other program uses the CPUs.
-    idle_pools : bool
-        Whether threads of native libraries, and others that tasks use, do nothing.
+    Only tasks that are as many steps from the start of the graph are merged, since those cannot
+    depend on each other. A merged task takes as long as its parts together, and is handed out once.
+    A graph of fewer tasks is made and put in order in less time.
+
+    Raises
+    ------
+    DiagnosticError
+        If tasks depend on tasks that were submitted later.
     """
-
-    workers: float | None
-    removed: tuple[tuple[str, float], ...]
-    factors: tuple[tuple[str, float], ...]
-    merge: int
-    chunksize: int | None
-    scheduler: str | None
-    result_bytes: float | None
-    idle_machine: bool
-    idle_pools: bool
-
-    @classmethod
-    def of(cls, recording: Recording, **changes: Unpack[Changes]) -> Self:
-        """What is asked for.
-
-        Raises
-        ------
-        DiagnosticError
-            If it cannot be simulated.
-        """
-        check(changes)
-        ran_on_cluster = recording.computations.scheduler.where("distributed").any()
-        if changes.get("scheduler") is not None and ran_on_cluster:
-            raise DiagnosticError(
-                "scheduler: expected a recording of local schedulers; what a computation of a "
-                "cluster would take on one of these is not known"
-            )
-        return cls(
-            workers=changes.get("workers"),
-            removed=tuple(sorted(shares_removed(recording, changes.get("remove") or ()).items())),
-            factors=tuple(sorted((changes.get("speedup") or {}).items())),
-            merge=changes.get("merge_tasks") or 1,
-            chunksize=changes.get("chunksize"),
-            scheduler=changes.get("scheduler"),
-            result_bytes=changes.get("result_bytes"),
-            idle_machine=changes.get("idle_machine", False),
-            idle_pools=changes.get("idle_pools", False),
+    if (work.depends_on >= work.task).any():
+        raise DiagnosticError(
+            "merge_tasks: expected tasks that were submitted after those they depend on; this "
+            "recording's dependencies are damaged"
         )
+    order, new = _levels(work, functions)
+    groups = np.empty(len(work), np.int64)
+    groups[order] = np.cumsum(ordinals(np.cumsum(new)) % factor == 0) - 1
+    # Numbered by their first parts, so that they are preferred in the recorded order.
+    _, first, groups = np.unique(groups, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    groups = rank[groups]
+    count = len(first)
+    # One number for a pair: parts of a merged task may share a dependency, which then counts once.
+    edges = np.unique(groups[work.task] * count + groups[work.depends_on])
+    parts = np.bincount(groups)
 
-    @property
-    def shares(self) -> dict[str, float]:
-        """The share of each activity that is removed."""
-        return dict(self.removed)
+    def sums(values: FloatArray) -> FloatArray:
+        return np.asarray(np.bincount(groups, values, minlength=count), float)
 
-    @property
-    def is_of_tasks(self) -> bool:
-        """Whether tasks, or what lies between them, take another time than was recorded."""
-        as_recorded = Change(None, (), (), 1, None, None, None, False, False)
-        return replace(self, removed=tuple(self._removed_of_tasks())) != as_recorded
+    columns: Columns = {name: sums(getattr(work, name)) for name in SUMMED}
+    # A merged task is handed out once, so it has the mean cost of its parts, not their sum.
+    columns |= {name: sums(getattr(work, name)) / parts for name in STEPS}
+    if work.cluster is not None:
+        size, delay = sums(work.cluster.nbytes), sums(work.cluster.delay) / parts
+        columns["cluster"] = replace(work.cluster, nbytes=size, delay=delay)
+    columns |= {"task": edges // count, "depends_on": edges % count}
+    return replace(
+        work,
+        rows=work.rows[np.sort(first)],
+        scheduler_cpu=work.scheduler_cpu * count / len(work),
+        graph=work.graph * count / len(work),
+        before=work.before * count / len(work),
+        **columns,
+    )
 
-    def _removed_of_tasks(self) -> Iterator[tuple[str, float]]:
-        return (pair for pair in self.removed if pair[0] != Activity.GRAPH)
 
-    def without(self, activity: str) -> bool:
-        """Whether all of an activity is removed."""
-        return self.shares.get(activity, 0.0) >= 1.0
+def side_by_side(work: Work, functions: IntArray) -> int:
+    """How many tasks of a function can be merged, at most: of the median task."""
+    _, new = _levels(work, functions)
+    sizes = np.diff(np.concatenate([np.flatnonzero(new), [len(work)]]))
+    return int(np.median(np.repeat(sizes, sizes)))
+
+
+def _levels(work: Work, functions: IntArray) -> tuple[IntArray, BoolArray]:
+    """Tasks by level of the graph and function, and which of them is the first of its group."""
+    depths = _depths(work)
+    order = np.lexsort((np.arange(len(work)), functions, depths))
+    new = np.ones(len(work), bool)
+    new[1:] = (np.diff(depths[order]) != 0) | (np.diff(functions[order]) != 0)
+    return order, new
+
+
+def _depths(work: Work) -> IntArray:
+    """How many tasks are on the longest way from the start of the graph to each."""
+    depths = [0] * len(work)
+    order = np.argsort(work.task, kind="stable")
+    for task, need in zip(work.task[order].tolist(), work.depends_on[order].tolist(), strict=True):
+        depths[task] = max(depths[task], depths[need] + 1)
+    return np.array(depths)

@@ -1,4 +1,7 @@
-"""What more workers cannot give: CPUs that the machine does not have, and more than one GIL."""
+"""Run the tasks of a computation on simulated workers, as dask's local scheduler does.
+
+`contention` has what more workers cannot give: CPUs that are not there, and more than one GIL.
+"""
 
 from __future__ import annotations
 
@@ -103,31 +106,6 @@ class Waiting:
             )
 
 
-class _Workers:
-    """The workers, and the results that they will deliver: a heap by time of arrival."""
-
-    def __init__(self, work: Work, workers: int) -> None:
-        self.results: list[tuple[float, int, array[int]]] = []
-        self.start, self.stop = zeros(len(work)), zeros(len(work))
-        self._seconds, self._wake = floats(work.seconds), floats(work.wake)
-        self._gap, self._deliver = floats(work.gap), floats(work.deliver)
-        self._startup = list(work.startup[:workers][::-1])
-        self._sent = 0
-
-    def send(self, tasks: array[int], now: float) -> None:
-        """Have a free worker run tasks, one after the other."""
-        # The first task of a batch waits for its worker to wake up, the others for the task before:
-        # the loop below adds a gap to each, so the first one's is taken off here.
-        moment = now + self._wake[tasks[0]] - self._gap[tasks[0]]
-        if self._startup:
-            moment += self._startup.pop()
-        for task in tasks:
-            self.start[task] = moment = moment + self._gap[task]
-            self.stop[task] = moment = moment + self._seconds[task]
-        self._sent += 1
-        heappush(self.results, (moment + self._deliver[tasks[0]], self._sent, tasks))
-
-
 def replay(work: Work, workers: int, graph: Graph | None = None) -> Timeline:
     """Run the tasks on so many workers.
 
@@ -192,36 +170,46 @@ def _one_by_one(work: Work, workers: int, graph: Waiting) -> Timeline:
 
 
 def _in_batches(work: Work, workers: int, graph: Waiting) -> Timeline:
-    """Several tasks are sent to a worker at once, which delivers their results together."""
-    ready, pool = graph.ready, _Workers(work, workers)
-    results = pool.results
+    """Send several tasks to a worker at once, which delivers their results together."""
+    ready, size, submit = graph.ready, work.batch, work.submit
     prepare, collect, notice = map(floats, (work.prepare, work.collect, work.notice))
-    size, submit = work.batch, work.submit
+    wake, seconds, deliver = map(floats, (work.wake, work.seconds, work.deliver))
+    gap, start, stop = floats(work.gap), zeros(len(work)), zeros(len(work))
+    startup = list(work.startup[:workers][::-1])
+    results: list[tuple[float, int, array[int]]] = []
     now = waiting = 0.0
-    running = 0
+    running = sent = 0
     while ready or results:
         # As dask's `fire_tasks` counts: running tasks occupy that many workers, rounded up.
         free = size * (workers + -running // size)
         if free > 0 and ready:
-            tasks = ready[-free:]
+            tasks = ready[: -free - 1 : -1]
             del ready[-free:]
-            tasks.reverse()
             running += len(tasks)
             for task in tasks:
                 now += prepare[task]
             for first in range(0, len(tasks), size):
                 now += submit
-                pool.send(tasks[first : first + size], now)
-        arrived, _, tasks = heappop(results)
-        running -= len(tasks)
-        for task in tasks:
+                batch = tasks[first : first + size]
+                # The first task of a batch waits for its worker to wake up, the others for the task
+                # before: the loop below adds a gap to each, so the first one's is taken off here.
+                moment = now + wake[batch[0]] - gap[batch[0]]
+                moment += startup.pop() if startup else 0.0
+                for task in batch:
+                    start[task] = moment = moment + gap[task]
+                    stop[task] = moment = moment + seconds[task]
+                sent += 1
+                heappush(results, (moment + deliver[batch[0]], sent, batch))
+        arrived, _, batch = heappop(results)
+        running -= len(batch)
+        for task in batch:
             now += collect[task]
             noticed = arrived + notice[task]
             if now < noticed:
                 waiting += noticed - now
                 now = noticed
             graph.collect(task)
-    return Timeline(np.array(pool.start), np.array(pool.stop), now, waiting)
+    return Timeline(np.array(start), np.array(stop), now, waiting)
 
 
 LEAST_FREE_FOR_SLEEPERS = 0.5

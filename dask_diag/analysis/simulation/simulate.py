@@ -1,24 +1,66 @@
-"""Simulate a whole recording: what a recorded program would take if something were different."""
+"""Predict what a recorded program would take if something were different.
+
+Each computation's work is changed, replayed, and slowed down: the replay knows workers and the
+scheduler's thread; what tasks lose where there are more workers than CPUs, or more that need the
+GIL, is added afterwards, see `contention`.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import cached_property
 from math import inf, nan
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dask_diag.analysis.simulation.change import Change, Changes
-from dask_diag.analysis.simulation.computation import ComputationSimulator, Facts, side_by_side
-from dask_diag.analysis.simulation.schedulers import bytes_moved
-from dask_diag.analysis.simulation.work import Row, Simulation, table_of
-from dask_diag.columns import FloatArray
+from dask_diag.analysis.cpu import seconds_beside
+from dask_diag.analysis.phases import seconds_not_of_graphs
+from dask_diag.analysis.simulation.calibrate import works_of
+from dask_diag.analysis.simulation.change import (
+    Change,
+    Changes,
+    merged,
+    side_by_side,
+    speedups,
+    with_fewer_turns,
+    with_fewer_workers,
+    without,
+)
+from dask_diag.analysis.simulation.replay import Graph, Timeline, contention, least_seconds, replay
+from dask_diag.analysis.simulation.replay_cluster import replay_on_cluster
+from dask_diag.analysis.simulation.schedulers import (
+    POOL_START,
+    bytes_moved,
+    crowding,
+    result_sizes,
+    startups,
+    under,
+)
+from dask_diag.analysis.simulation.task_seconds import (
+    gil_shares,
+    seconds_by_activity,
+    seconds_metered,
+)
+from dask_diag.analysis.simulation.work import STEPS, Row, Simulation, Work, table_of
+from dask_diag.analysis.task_times import TRANSFERS
+from dask_diag.columns import FloatArray, IntArray
+from dask_diag.errors import DiagnosticError
+from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording, expect_recording
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+CPU_OF_SLEEPERS = 0.1
+"""Without recorded waits: tasks that had a CPU in a smaller share of their time are taken to sleep.
+Those that compute get more even beside five programs on two CPUs."""
+
+
+CONTENTION = (Activity.CPU_WAIT, Activity.GIL_WAIT)
+"""Waits that are there because tasks ran at once."""
 
 
 class Simulator:
@@ -27,22 +69,137 @@ class Simulator:
     Parameters
     ----------
     recording : Recording
+
+    Attributes
+    ----------
+    tasks_replayed : int
+        Tasks of all replays so far: a million take about three seconds.
     """
 
     def __init__(self, recording: Recording) -> None:
         expect_recording(recording)
         self.recording = recording
-        self.facts = Facts(recording)
+        self.tasks_replayed = 0
         self._simulated: dict[Change, Simulation] = {}
+        self._graphs: dict[str, Graph] = {}
+        self._replayed: dict[str, Timeline] = {}
+        self._delays: dict[tuple[str, float, float], float] = {}
+
+    @cached_property
+    def computations(self) -> list[Row]:
+        """By when they were called for; where that was not seen, their schedulers' start."""
+        rows = self.recording.computations.to_dicts()
+        for row in rows:
+            row["called"] = float(np.fmin(row["called"], row["start"]))
+        return sorted(rows, key=lambda row: float(row["called"]))
+
+    @cached_property
+    def works(self) -> dict[str, Work]:
+        """The tasks and costs of each computation that ran tasks."""
+        works = works_of(self.recording)
+        cpus = {row["computation"]: max(float(row["cpus"]), 1.0) for row in self.computations}
+        recorded = self.recording.computations.computation.tolist()
+        fixed = dict(zip(recorded, seconds_not_of_graphs(self.recording).tolist(), strict=True))
+        return {
+            name: replace(
+                work,
+                sleeps=self._sleeps(work, cpus[name]),
+                imports=(imports := min(fixed[name], work.graph)),
+                graph=work.graph - imports,
+            )
+            for name, work in works.items()
+        }
+
+    def _sleeps(self, work: Work, cpus: float) -> bool:
+        """Whether tasks, and programs that they started, wanted no CPU most of the time.
+
+        If it is not known which part of their time they waited for one, they may have in all of it.
+        """
+        took = float(work.seconds.sum())
+        cpu = float(work.cpu.sum()) + seconds_beside(work.others, work.children_cpu, cpus)
+        waited = self.activities.get(Activity.CPU_WAIT)
+        if waited is None:
+            return cpu < CPU_OF_SLEEPERS * took
+        return cpu + float(waited[work.rows].sum()) < took / 2
+
+    @cached_property
+    def activities(self) -> dict[str, FloatArray]:
+        """The seconds of each activity, task by task."""
+        return seconds_by_activity(self.recording)
+
+    @cached_property
+    def metered(self) -> dict[str, FloatArray]:
+        """The seconds of each label that tasks metered, task by task; activities have them, too."""
+        return seconds_metered(self.recording)
+
+    @cached_property
+    def gil(self) -> FloatArray:
+        """The share of each task's CPU time in which it holds the GIL."""
+        waited = self.activities.get(Activity.GIL_WAIT)
+        if waited is None:
+            return np.zeros(len(self.recording.tasks))
+        return gil_shares(self.recording, waited)
+
+    def gil_held(self, work: Work) -> float:
+        """The share of a computation's time in which its tasks hold the GIL."""
+        lasts = self.recorded_timeline(work).end
+        held = float((work.cpu * self.gil[work.rows]).sum())
+        return min(held / lasts, 1.0) if lasts > 0 else 0.0
+
+    @cached_property
+    def result_sizes(self) -> FloatArray | None:
+        """The bytes of each task's result; None if they were not measured."""
+        return result_sizes(self.recording)
+
+    @cached_property
+    def pool_start(self) -> float:
+        """Seconds in which worker processes start that have a CPU each: as some did, if any did."""
+        seconds = 0.0
+        for row in self.computations:
+            work = self.works.get(row["computation"])
+            if work is not None and work.startup and work.cluster is None:
+                crowd = crowding(work.workers, work.others, row["cpus"])
+                seconds = max(seconds, max(work.startup) / crowd)
+        return seconds or POOL_START
+
+    @cached_property
+    def uses_processes(self) -> bool:
+        """Whether any computation ran in worker processes."""
+        return bool(self.recording.computations.scheduler.where("processes").any())
+
+    @cached_property
+    def outside(self) -> float:
+        """Seconds in which no computation ran."""
+        covered, until = 0.0, self.recording.start
+        for row in self.computations:
+            # Computations may overlap: what those before covered counts once.
+            covered += max(0.0, row["stop"] - max(row["called"], until))
+            until = max(until, row["stop"])
+        return max(0.0, self.recording.stop - self.recording.start - covered)
+
+    def functions(self, work: Work) -> IntArray:
+        """The function of each task, as a number."""
+        return self.recording.tasks.function.codes[work.rows].astype(np.int64)
+
+    def seconds_of(self, activity: str) -> float:
+        """Seconds of workers and schedulers of an activity, those that can be removed."""
+        works = self.works.values()
+        if activity == Activity.GRAPH:
+            return sum(work.graph for work in works)
+        if activity == Activity.STARTUP:
+            return sum(sum(work.startup) for work in works)
+        if activity == Activity.OVERHEAD:
+            steps = (getattr(work, name).sum() for work in works for name in STEPS)
+            return float(sum(steps)) + sum(work.before for work in works)
+        if activity == Activity.TRANSFER:
+            moved = self.recording.transfers
+            moved = moved.rows(moved.activity.where(activity))
+            return float((moved.stop - moved.start).sum())
+        return float(self.metered.get(activity, self.by_task(activity)).sum())
 
     def by_task(self, activity: str) -> FloatArray:
         """The seconds of an activity, task by task: those of its worker."""
-        return self.facts.activities.get(activity, np.zeros(len(self.recording.tasks)))
-
-    @property
-    def result_sizes(self) -> FloatArray | None:
-        """The bytes of each task's result; None if they were not measured."""
-        return self.facts.result_sizes
+        return self.activities.get(activity, np.zeros(len(self.recording.tasks)))
 
     @property
     def bytes_of_results(self) -> float:
@@ -55,18 +212,14 @@ class Simulator:
             return nan
         moved = (
             bytes_moved(replace(work, graph_bytes=0.0), sizes[work.rows])
-            for work in self.facts.works.values()
+            for work in self.works.values()
         )
         return float(sum(to_task.sum() + from_task.sum() for to_task, from_task in moved))
 
     @property
     def bytes_of_graphs(self) -> float:
         """Bytes of data that graphs give to tasks, which processes would be sent; 0 if unknown."""
-        return sum(work.graph_bytes for work in self.facts.works.values())
-
-    def seconds_of(self, activity: str) -> float:
-        """Seconds of workers and schedulers of an activity, those that can be removed."""
-        return self.facts.seconds_of(activity)
+        return sum(work.graph_bytes for work in self.works.values())
 
     def chunks(self) -> tuple[int, int]:
         """Tasks of a function that can be merged, and workers, in the longest computation.
@@ -74,14 +227,12 @@ class Simulator:
         That need not have most tasks: dask-awkward first computes which columns are needed, with
         tasks that have no data.
         """
-        works = self.facts.works
+        works = self.works
         if not works:
             return 0, 1
-        lasted = {
-            row["computation"]: row["stop"] - row["called"] for row in self.facts.computations
-        }
+        lasted = {row["computation"]: row["stop"] - row["called"] for row in self.computations}
         work = works[max(works, key=lasted.__getitem__)]
-        return side_by_side(work, self.facts.functions(work)), work.workers
+        return side_by_side(work, self.functions(work)), work.workers
 
     def simulate(self, **changes: Unpack[Changes]) -> Simulation:
         """See `dask_diag.simulate`. What was asked before is not simulated again."""
@@ -95,29 +246,225 @@ class Simulator:
         return Change.of(self.recording, **changes) in self._simulated
 
     def _simulate(self, change: Change) -> Simulation:
-        simulator = ComputationSimulator(self.facts, change)
-        as_recorded = ComputationSimulator(self.facts, replace(change, scheduler=None))
+        factors = speedups(self.recording, dict(change.speedup))
         rows: list[Row] = []
         moved: list[tuple[float, float]] = []
         first = last = self.recording.start
-        for computation in self.facts.computations:
+        for computation in self.computations:
             # It starts as long after the computations before it as it did.
             before = bisect_right(moved, (computation["called"], inf))
             stop, simulated = moved[before - 1] if before else (first, first)
-            is_same = computation["scheduler"] == change.scheduler
-            row = (as_recorded if is_same else simulator).simulate(computation)
+            seconds = computation["stop"] - computation["called"]
+            if computation["computation"] in self.works:
+                is_same = computation["scheduler"] == change.scheduler
+                changed = replace(change, scheduler=None) if is_same else change
+                rows.append(_ChangedComputation(self, changed, factors, computation).row())
+                seconds = rows[-1]["seconds"]
             begins = simulated + computation["called"] - stop
-            insort(moved, (computation["stop"], begins + row["seconds"]))
-            if computation["computation"] in self.facts.works:
-                rows.append(row)
+            insort(moved, (computation["stop"], begins + seconds))
         stop, simulated = max(moved, default=(first, first))
         last = max([simulated + self.recording.stop - stop, *(end for _, end in moved)])
         return Simulation(
             seconds=last - first,
             measured=self.recording.stop - self.recording.start,
-            outside=self.facts.outside,
+            outside=self.outside,
             computations=table_of(rows),
         )
+
+    def replay(self, computation: str, work: Work, workers: int, is_merged: bool) -> Timeline:
+        """Run a computation's tasks; the graph is made once for all that are not merged."""
+        self.tasks_replayed += len(work)
+        if is_merged:
+            graph = Graph(work)
+        else:
+            graph = self._graphs[computation] = self._graphs.get(computation) or Graph(work)
+        if work.cluster is not None:
+            return replay_on_cluster(work, work.cluster, workers, graph)
+        return replay(work, workers, graph)
+
+    def replay_recorded(self, computation: str) -> Timeline:
+        """A computation replayed as it was recorded, which is done once."""
+        if computation not in self._replayed:
+            work = self.works[computation]
+            self._replayed[computation] = self.replay(computation, work, work.workers, False)
+        return self._replayed[computation]
+
+    def recorded_delays(self, computation: str, cpus: float, gils: float) -> float:
+        """What `contention` says of a computation as it was recorded."""
+        key = computation, cpus, gils
+        if key not in self._delays:
+            work = self.works[computation]
+            self._delays[key] = contention(self.recorded_timeline(work), work, cpus, gils)
+        return self._delays[key]
+
+    def recorded_timeline(self, work: Work) -> Timeline:
+        """The timeline of a computation as it was recorded."""
+        tasks = self.recording.tasks
+        stop = np.fmax(tasks.stop[work.rows], tasks.start[work.rows] + work.seconds)
+        start = np.nan_to_num(stop - work.seconds)
+        stop = start + work.seconds
+        end = float((stop + work.deliver + work.notice).max() - (start - work.wake).min())
+        steps = work.prepare.sum() + work.collect.sum() + work.submit * len(work) / work.batch
+        return Timeline(start, stop, end, max(end - float(steps), 0.0))
+
+
+class _ChangedComputation:
+    """Simulates one computation with a change.
+
+    Parameters
+    ----------
+    simulator : Simulator
+    change : Change
+    factors : array of float
+        By what the seconds of each task of the recording are divided.
+    computation : dict
+        A row of `Simulator.computations`; it ran tasks.
+    """
+
+    def __init__(
+        self, simulator: Simulator, change: Change, factors: FloatArray, computation: Row
+    ) -> None:
+        self._simulator, self._change, self._computation = simulator, change, computation
+        self._name = computation["computation"]
+        self._work = simulator.works[self._name]
+        self._factors = factors[self._work.rows]
+        self._workers = self._work.workers
+        if change.workers is not None:
+            # More workers than tasks change nothing, and the replay needs a number.
+            most = max(len(self._work), self._workers)
+            self._workers = most if change.workers == inf else int(change.workers)
+
+    def row(self) -> Row:
+        """The row of the computation in `Simulation.computations`.
+
+        Raises
+        ------
+        DiagnosticError
+            If sizes of results that matter are not known.
+        """
+        measured = float(self._computation["stop"] - self._computation["called"])
+        changed, is_merged = self._changed(), self._change.merge_tasks > 1
+        if self._change.is_of_tasks:
+            timeline = self._simulator.replay(self._name, changed, self._workers, is_merged)
+        else:
+            # Nothing of the tasks changes: the replay of what was recorded is shared by all such
+            # changes.
+            timeline = self._simulator.replay_recorded(self._name)
+        preparing = changed.imports + changed.graph + changed.before + changed.after
+        seconds = preparing + timeline.end
+        is_other = self._workers != self._work.workers or self._change.scheduler
+        if is_other or self._change.remove:
+            seconds = self._slowed(seconds, timeline, changed, measured)
+        return {
+            "computation": self._name,
+            "workers": self._workers,
+            "measured": measured,
+            "seconds": seconds,
+            "preparing": preparing,
+            "scheduling": timeline.end - timeline.waiting,
+            "work": float(changed.seconds.sum()),
+        }
+
+    def _changed(self) -> Work:
+        """Change the tasks, and then the costs of the scheduler."""
+        change, simulator, workers = self._change, self._simulator, self._workers
+        changed, cpus = self._with_other_tasks(), self._computation["cpus"]
+        # Tasks are merged before another scheduler's costs are put on them: these are of each task
+        # that is handed out, however large it is.
+        if change.merge_tasks > 1:
+            changed = merged(changed, simulator.functions(changed), change.merge_tasks)
+        if change.scheduler is not None:
+            start = simulator.pool_start * crowding(workers, changed.others, cpus)
+            changed = under(changed, change.scheduler, workers, self._sizes(changed), start)
+        elif change.workers is not None:
+            changed = replace(changed, startup=startups(changed, self._work, workers, cpus))
+        if change.chunksize is not None:
+            changed = replace(changed, batch=change.chunksize)
+        return changed
+
+    def _sizes(self, work: Work) -> FloatArray:
+        """The bytes of results; 0 where they do not matter."""
+        if self._change.scheduler != "processes":
+            return np.zeros(len(work))
+        if self._change.result_bytes is not None:
+            return np.full(len(work), float(self._change.result_bytes))
+        if self._simulator.result_sizes is None:
+            raise DiagnosticError(
+                "scheduler: what passes between processes is not known; record the sizes of "
+                "results with CacheProfiler(metric=nbytes, unit='bytes'), or give result_bytes"
+            )
+        return self._simulator.result_sizes[work.rows]
+
+    def _with_other_tasks(self) -> Work:
+        """Remove activities, and make functions quicker."""
+        simulator, less = self._simulator, self._shares_of_tasks()
+        work, workers = self._work, self._workers
+        if workers < work.workers:
+            work = with_fewer_workers(work, workers)
+        turns = less.get(Activity.GIL_WAIT, 0.0) * simulator.gil_held(work)
+        if turns and work.cluster is None:
+            work = with_fewer_turns(work, turns)
+        work = without(work, simulator.recording, self._change.shares)
+        seconds, cpu = work.seconds, work.cpu
+        for label in less.keys() & simulator.metered.keys():
+            seconds = seconds - less[label] * simulator.metered[label][work.rows]
+        # What is left of a task without its metered code has activities in proportion.
+        seconds = np.maximum(seconds, 0.0)
+        left = np.divide(seconds, work.seconds, np.ones(len(work)), where=work.seconds > 0)
+        for activity in less.keys() & simulator.activities.keys():
+            removed = less[activity] * left * simulator.activities[activity][work.rows]
+            seconds = seconds - removed
+            cpu = cpu - removed if activity == Activity.CPU else cpu
+        # Where tasks are always on a CPU, they wait for no threads of libraries.
+        is_idle = self._change.idle_pools or self._change.without(Activity.NONCPU)
+        seconds = np.maximum(seconds, 0.0) / self._factors
+        # A task has no more CPU time than it lasts, whatever was removed from it.
+        cpu = np.minimum(np.maximum(cpu, 0.0) / self._factors, seconds)
+        return replace(
+            work,
+            seconds=seconds,
+            cpu=cpu,
+            gil=cpu * simulator.gil[work.rows],
+            pool_cpu=0.0 if is_idle else work.pool_cpu,
+            others=0.0 if self._change.idle_machine else work.others,
+        )
+
+    def _shares_of_tasks(self) -> dict[str, float]:
+        """The share of each activity that tasks lose: what is asked for, and what follows."""
+        less = self._change.shares
+        if self._workers < self._work.workers:
+            less |= dict.fromkeys(CONTENTION, 1.0)
+        if self._change.scheduler and self._simulator.uses_processes:
+            less |= dict.fromkeys(TRANSFERS, 1.0)
+        if self._change.scheduler == "processes":
+            less[Activity.GIL_WAIT] = 1.0
+        return less
+
+    def _slowed(self, seconds: float, timeline: Timeline, changed: Work, measured: float) -> float:
+        """The seconds with what tasks lose to each other, or with as much as CPUs and GIL allow."""
+        cpus, gils = self._limits(self._workers)
+        delays = contention(timeline, changed, cpus, gils)
+        # As recorded, delays were measured: what the model says of them is its error.
+        recorded = self._simulator.recorded_delays(self._name, *self._limits(self._work.workers))
+        least = min(least_seconds(changed, cpus, gils), max(measured, seconds))
+        return max(seconds + max(delays - recorded, 0.0), least)
+
+    def _limits(self, workers: int) -> tuple[float, float]:
+        """How many CPUs there are for so many workers, and how many GILs."""
+        change, cluster = self._change, self._work.cluster
+        cpus, processes = max(float(self._computation["cpus"]), 1.0), 1.0
+        if cluster is not None:
+            # Where workers were on several hosts, more of them are on more hosts.
+            times = workers / self._work.workers if cluster.hosts > 1 else 1.0
+            cpus = cluster.cpus * times
+            if not cluster.is_one_process:
+                processes = max(workers / cluster.threads, 1.0)
+        elif (change.scheduler or self._computation["scheduler"]) == "processes":
+            processes = inf
+        # Without half of the waits for it, half of the turns need not be taken.
+        turns = 1.0 - change.shares.get(Activity.GIL_WAIT, 0.0)
+        cpus = inf if change.without(Activity.CPU_WAIT) else cpus
+        return cpus, processes / turns if turns > 0 else inf
 
 
 def simulate(

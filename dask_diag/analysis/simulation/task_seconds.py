@@ -1,0 +1,72 @@
+"""Seconds of tasks by activity, and the share of their time in which they hold the GIL."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_diag.analysis.waits import divided, seconds_of_workers, without_metered
+from dask_diag.columns import Categorical, FloatArray, IntArray
+from dask_diag.model.codes import ACTIVITIES, Activity, Outcome
+from dask_diag.model.recording import Recording
+
+
+def seconds_metered(recording: Recording) -> dict[str, FloatArray]:
+    """Of each task the seconds of each label that tasks metered, but those named as activities."""
+    metered = without_metered(recording, recording.tasks.outcome.where(Outcome.OK))[2]
+    metered = metered.rows(~metered.activity.is_in(ACTIVITIES))
+    sums: dict[str, FloatArray] = {}
+    _add(sums, metered.activity, metered.task, metered.value, len(recording.tasks))
+    return sums
+
+
+def seconds_by_activity(recording: Recording) -> dict[str, FloatArray]:
+    """Of each task the seconds of each activity, those of its worker's transfers included.
+
+    Metered code is divided by what tasks did in it: see `seconds_metered` for its labels.
+    """
+    rows = len(recording.tasks)
+    ok = recording.tasks.outcome.where(Outcome.OK)
+    cpu, noncpu = seconds_of_workers(recording)
+    sums: dict[str, FloatArray] = {Activity.CPU: np.where(ok, np.nan_to_num(cpu), 0.0)}
+    for activity, seconds, chosen in divided(recording, np.nan_to_num(noncpu), ok):
+        sums[activity] = sums.get(activity, np.zeros(rows)) + np.where(chosen, seconds, 0.0)
+    transfers = recording.transfers
+    moved = transfers.rows(transfers.side.where("worker"))
+    _add(sums, moved.activity, moved.task, moved.stop - moved.start, rows)
+    return sums
+
+
+def _add(
+    sums: dict[str, FloatArray], names: Categorical, tasks: IntArray, seconds: FloatArray, rows: int
+) -> None:
+    for name in dict.fromkeys(names.values):
+        chosen = names.where(name)
+        added = np.bincount(tasks[chosen], np.nan_to_num(seconds[chosen]), minlength=rows)
+        sums[name] = sums.get(name, np.zeros(rows)) + added
+
+
+def gil_shares(recording: Recording, waited: FloatArray) -> FloatArray:
+    """Of each task the share of its CPU time in which it holds the GIL, by function.
+
+    Of two tasks that need it in a share p of their time each waits about p² / 2 of it; of N tasks
+    that always need it, (N - 1) / N. So the waits show the share, where several tasks ran at once.
+    """
+    tasks = recording.tasks
+    took = np.nan_to_num(tasks.stop - tasks.start)
+    functions = tasks.function
+    count = len(functions.values)
+    waits = np.bincount(functions.codes, waited, minlength=count)
+    total = np.bincount(functions.codes, took, minlength=count)
+    workers = _threads_of_a_process(recording)
+    if workers < 2:
+        return np.zeros(len(tasks))
+    share = np.divide(waits, total, out=np.zeros(count), where=total > 0)
+    return np.asarray(np.minimum(1.0, np.sqrt(share * workers / (workers - 1)))[functions.codes])
+
+
+def _threads_of_a_process(recording: Recording) -> int:
+    """How many workers share a GIL: of a local scheduler, or threads of a cluster's worker."""
+    computations, workers = recording.computations, recording.workers
+    local = computations.workers[~computations.scheduler.where("distributed")]
+    threads = workers.threads[~workers.address.where("")]
+    return max(int(local.max(initial=1)), int(threads.max(initial=1)))
