@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_diag.analysis.functions import expect_functions
-from dask_diag.analysis.intervals import distinct_pairs
+from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import ROOTS, Root

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_diag.analysis.call_tree import depths, preorder, sums_below, tree
-from dask_diag.analysis.intervals import rows_by
-from dask_diag.analysis.memory import memory_usage
-from dask_diag.analysis.step_functions import cached_levels, seconds_computing
+from dask_diag.analysis.groups import rows_by
+from dask_diag.analysis.memory import cached_levels, memory_usage
+from dask_diag.analysis.task_times import seconds_computing
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.intervals import rows_by, sums_by
-from dask_diag.analysis.step_functions import overlap
-from dask_diag.analysis.task_times import call_times, stop_times
+from dask_diag.analysis.groups import rows_by, sums_by
+from dask_diag.analysis.task_times import call_times, overlap, stop_times
 from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Resources, Threads

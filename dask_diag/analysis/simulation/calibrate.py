@@ -8,8 +8,7 @@ from math import inf
 
 import numpy as np
 
-from dask_diag.analysis.intervals import rows_by, rows_by_code
-from dask_diag.analysis.occupancy import rows_of_workers
+from dask_diag.analysis.groups import rows_by, rows_by_code, rows_of_workers
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
 from dask_diag.analysis.simulation.work import (
     Cluster,
@@ -86,7 +85,7 @@ class Clusters:
         """Which worker ran each task, by its first lane."""
         lanes = self.recording.tasks.worker
         workers = np.zeros(len(lanes), np.int64)
-        for number, rows in enumerate(rows_of_workers(lanes.codes, lanes.values).values()):
+        for number, rows in enumerate(rows_of_workers(lanes).values()):
             workers[rows] = number
         return workers
 
@@ -109,7 +108,7 @@ class Clusters:
         """Of each result and worker that it was sent to, in order: start and stop."""
         tasks, transfers = self.recording.tasks, self.recording.transfers
         rows = np.flatnonzero(transfers.activity.where(Activity.TRANSFER) & (transfers.task >= 0))
-        lanes = rows_of_workers(tasks.worker.codes, tasks.worker.values)
+        lanes = rows_of_workers(tasks.worker)
         number_of = {name: number for number, name in enumerate(lanes)}
         names = transfers.destination
         numbers = np.array([number_of.get(str(name), -1) for name in names.values], np.int64)
