@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +72,7 @@ def distinct_pairs(
     return left[codes // base], right[codes % base], row
 
 
-def table_of(rows: Iterable[tuple[Any, ...]], **types: type) -> Table:
+def table_of(rows: Iterable[tuple[object, ...]], **types: type) -> Table:
     """A table of rows, whose columns have these names and types; text becomes labels."""
     columns = list(zip(*rows, strict=True)) or [()] * len(types)
     return Table(

@@ -148,29 +148,39 @@ def bins_of(times: FloatArray, edges: FloatArray) -> IntArray:
     return np.asarray(np.minimum(((inside - edges[0]) / width).astype(np.int64), bins - 1))
 
 
-def spread(
-    intervals: Intervals, amounts: FloatArray, layers: IntArray, *, count: int, edges: FloatArray
+def sums_of_rectangles(
+    intervals: Intervals, heights: FloatArray, layers: IntArray, *, count: int, edges: FloatArray
 ) -> FloatArray:
-    """Spread amounts evenly over their intervals; sum them in each of `count` layers and each bin.
+    """The area of rectangles over intervals, in each of `count` layers and each bin."""
+    rises = _integrals(intervals.start, heights, layers, count, edges)
+    falls = _integrals(intervals.stop, -heights, layers, count, edges)
+    return np.maximum(rises + falls, 0.0)
 
-    The amount of an interval without length is in one bin.
+
+def sums_of_steps(times: FloatArray, values: IntArray, edges: FloatArray) -> FloatArray:
+    """The area, in each bin, below a step function that is 0 outside its times."""
+    changes = np.diff(values, prepend=0, append=0)
+    (areas,) = _integrals(times, changes, np.zeros(len(times), np.int64), 1, edges)
+    return np.asarray(np.maximum(areas, 0.0))
+
+
+def _integrals(
+    times: FloatArray,
+    changes: FloatArray | IntArray,
+    layers: IntArray,
+    count: int,
+    edges: FloatArray,
+) -> FloatArray:
+    """The integral over each bin of levels that change at these times, by layer.
+
+    Integrating changes, instead of filling bins, costs the same for a task of a second as for one
+    of an hour. A change counts in its own bin from its time on, in later bins for all their length.
     """
     bins, width = len(edges) - 1, edges[1] - edges[0]
-    length = intervals.stop - intervals.start
-    lasts = length > 0
-    at_once = layers[~lasts] * bins + bins_of(intervals.start[~lasts], edges)
-    sums = np.zeros((count, bins))
-    sums += np.bincount(at_once, amounts[~lasts], count * bins).reshape(count, bins)
-    rate, layers = amounts[lasts] / length[lasts], layers[lasts]
-    # Integrating the rise and fall of each rate, instead of filling bins, costs the same for a
-    # task of a second as for one of an hour. A change counts in its own bin from its time on, and
-    # in all later bins for their whole length.
-    for bounds, changes in zip(intervals.rows(lasts), (rate, -rate), strict=True):
-        times = np.clip(bounds, edges[0], edges[-1])
-        bin_of = bins_of(times, edges)
-        cell = layers * bins + bin_of
-        partly = np.bincount(cell, changes * (edges[bin_of + 1] - times), count * bins)
-        level = np.cumsum(np.bincount(cell, changes, count * bins).reshape(count, bins), axis=1)
-        sums += partly.reshape(count, bins)
-        sums[:, 1:] += width * level[:, :-1]
-    return np.maximum(sums, 0.0)
+    times = np.clip(times, edges[0], edges[-1])
+    bin_of = bins_of(times, edges)
+    cell, shape = layers * bins + bin_of, (count, bins)
+    within = np.bincount(cell, changes * (edges[bin_of + 1] - times), count * bins)
+    level = np.cumsum(np.bincount(cell, changes, count * bins).reshape(shape), axis=1)
+    from_before = np.concatenate([np.zeros((count, 1)), level[:, :-1]], axis=1)
+    return np.asarray(within.reshape(shape) + width * from_before)

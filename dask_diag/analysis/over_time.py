@@ -9,7 +9,13 @@ import numpy as np
 
 from dask_diag.analysis.activities import seconds_of_tasks
 from dask_diag.analysis.functions import positions_among
-from dask_diag.analysis.intervals import Intervals, bins_of, edges_of_bins, spread
+from dask_diag.analysis.intervals import (
+    Intervals,
+    bins_of,
+    edges_of_bins,
+    sums_of_rectangles,
+    sums_of_steps,
+)
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.analysis.task_times import stop_times, worker_stop_times
 from dask_diag.columns import FloatArray, IntArray
@@ -74,15 +80,21 @@ def activities_over_time(
         if sums.any():
             seconds[row, activity] = seconds.get((row, activity), 0.0) + sums
 
+    def spread(intervals: Intervals, amounts: FloatArray, rows: IntArray) -> FloatArray:
+        """The amounts by row and bin, each over its interval, or in one bin without a length."""
+        length = intervals.stop - intervals.start
+        lasts = length > 0
+        rate, heights = intervals.rows(lasts), amounts[lasts] / length[lasts]
+        sums = sums_of_rectangles(rate, heights, rows[lasts], count=count, edges=edges)
+        cell = rows[~lasts] * bins + bins_of(intervals.start[~lasts], edges)
+        return sums + np.bincount(cell, amounts[~lasts], count * bins).reshape(count, bins)
+
     for part in seconds_of_tasks(recording):
-        rows = row_of[part.task]
-        for row, sums in enumerate(
-            spread(part.intervals, part.amounts, rows, count=count, edges=edges)
-        ):
+        for row, sums in enumerate(spread(part.intervals, part.amounts, row_of[part.task])):
             add(row, part.activity, sums)
     for occupancy in occupied:
         for activity, workers in {**occupancy.free, **occupancy.blocked}.items():
-            add(NO_TASK, activity, np.diff(occupancy.seconds_until(workers, edges)))
+            add(NO_TASK, activity, sums_of_steps(occupancy.times, workers, edges))
 
     started = ~np.isnan(tasks.start)
     cell = row_of[started] * bins + bins_of(tasks.start[started], edges)
@@ -91,7 +103,7 @@ def activities_over_time(
     measured = started & ~np.isnan(tasks.thread_cpu)
     ran = Intervals(tasks.start, worker_stop_times(recording)).rows(measured)
     rows = row_of[measured]
-    cpu = spread(ran, tasks.thread_cpu[measured], rows, count=count, edges=edges)
+    cpu = spread(ran, tasks.thread_cpu[measured], rows)
     cpu[np.bincount(rows, minlength=count) == 0] = np.nan
     started_in = np.bincount(cell, minlength=count * bins).reshape(count, bins)
     return ActivitiesOverTime(edges, seconds, cpu, started_in, longest.reshape(count, bins))
@@ -151,22 +163,24 @@ def worker_layers(
     started = ~np.isnan(recording.tasks.start)
     tasks = recording.tasks.rows(started)
     ran = Intervals(tasks.start, stop_times(recording)[started])
-    length = ran.stop - ran.start
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.clip(tasks.thread_cpu / (ran.stop - ran.start), 0.0, 1.0)
     # If the CPU time of a task is not known, no part of it is known to be off the CPU.
-    on_cpu = np.clip(np.where(np.isnan(tasks.thread_cpu), length, tasks.thread_cpu), 0.0, length)
+    share = np.where(np.isnan(share), 1.0, share)
     layer = positions_among(functions, tasks.function)
-    computed = spread(ran, on_cpu, layer, count=len(names), edges=edges) / width
-    (in_tasks,) = spread(ran, length, np.zeros_like(layer), count=1, edges=edges) / width
+    computed = sums_of_rectangles(ran, share, layer, count=len(names), edges=edges) / width
+    no_layers, ones = np.zeros_like(layer), np.ones(len(layer))
+    (in_tasks,) = sums_of_rectangles(ran, ones, no_layers, count=1, edges=edges) / width
     off_cpu = np.maximum(in_tasks - computed.sum(axis=0), 0.0)
     busy = np.zeros(bins)
     free: dict[str, FloatArray] = {}
     for occupancy in occupied:
-        busy += np.diff(occupancy.seconds_until(occupancy.busy, edges)) / width
+        busy += sums_of_steps(occupancy.times, occupancy.busy, edges) / width
         for activity, workers in {**occupancy.free, **occupancy.blocked}.items():
-            means = np.diff(occupancy.seconds_until(workers, edges)) / width
+            means = sums_of_steps(occupancy.times, workers, edges) / width
             free[activity] = free.get(activity, 0.0) + means
     idle = free.pop(Activity.IDLE, np.zeros(bins))
-    # Workers that are busy without a task move its data; what is negative is rounding.
-    moving = np.maximum(busy - sum(computed) - off_cpu, 0.0)
     layers = dict(zip(names, computed, strict=True))
+    # Workers that are busy without a task move its data; what is negative is rounding.
+    moving = np.maximum(busy - sum(layers.values()) - off_cpu, 0.0)
     return WorkerLayers(edges, layers, off_cpu, moving, {**free, Activity.IDLE: idle})
