@@ -22,8 +22,8 @@ from dask_diag.model.table import Table
 from dask_diag.model.tables import Samples
 
 Key = TypeVar("Key", bound=Hashable)
-Function = tuple[str, str, int]
-"""Name and file, and the first line."""
+Function = tuple[int, int, int]
+"""Codes of name and file, and the first line."""
 
 _LIBRARY = re.compile(
     r"(?<=/)(?:site-packages|dist-packages|lib(?:64)?/python3[.\w]*)/", re.IGNORECASE
@@ -340,7 +340,6 @@ def seconds_over_time(recording: Recording) -> Table:
 NOT_SAMPLED = "(not sampled)"
 """The name of the node that represents time in which no stack could be read."""
 EVERYTHING = "all"
-_NOT_SAMPLED = (NOT_SAMPLED, "", 0)
 _TOTAL = "total_"
 
 
@@ -387,14 +386,22 @@ def tree_and_nodes(
     nodes, node_of_selected = _grown(recording, samples.rows(selected))
     own = np.zeros((len(nodes.parents), len(MEASURES)))
     np.add.at(own, node_of_selected, measures(samples, share)[selected])
-    names, files, first = zip(*nodes.keys, strict=True)
+    frames = recording.frames
+    names, files, first = np.array(nodes.keys).T
+    texts = (
+        *frames.name.values,
+        EVERYTHING,
+        NOT_SAMPLED,
+        *samples.function.values,
+        *samples.root.values,
+    )
     labels: dict[str, Values] = {
-        "name": Categorical.of(names),
-        "file": Categorical.of(files),
-        "first_line": np.array(first, dtype=np.int64),
+        "name": Categorical(names, texts),
+        "file": Categorical(files, (*frames.file.values, "")),
+        "first_line": first,
     }
     # Among the callees of a function of tasks, time that was not sampled comes last.
-    last = np.array([key == _NOT_SAMPLED for key in nodes.keys])
+    last = names == len(frames.name.values) + 1
     table, position = sorted_tree(
         np.array(nodes.parents),
         labels,
@@ -409,23 +416,30 @@ def tree_and_nodes(
 
 
 def _grown(recording: Recording, samples: Samples) -> tuple[_Nodes[Function], IntArray]:
-    """The tree of sampled calls, whose keys are functions, and the node of each sample."""
+    """The tree of sampled calls, whose keys are functions, and the node of each sample.
+
+    A name without a frame is all, what is not sampled, a function of tasks, or a root.
+    """
     frames, stacks = recording.frames, recording.call_tree
-    functions = list(
-        zip(frames.name.tolist(), frames.file.tolist(), frames.first_line.tolist(), strict=True)
-    )
+    columns = frames.name.codes.tolist(), frames.file.codes.tolist(), frames.first_line.tolist()
+    functions = list(zip(*columns, strict=True))
     caller, frame = stacks.parent.tolist(), stacks.frame.tolist()
+    roots, tasks = samples.root.values, len(samples.function.values)
     nodes: _Nodes[Function] = _Nodes()
-    everything = nodes.child(-1, (EVERYTHING, "", 0))
+
+    def child(parent: int, name: int) -> int:
+        return nodes.child(parent, (len(frames.name.values) + name, len(frames.file.values), 0))
+
+    everything = child(-1, 0)
     # The node of each stack that was reached, so that stacks with common callers share the way up.
     reached: dict[tuple[int, int], int] = {}
 
-    def node_of(root: str, function: str, stack: int) -> int:
-        top = nodes.child(everything, (root, "", 0))
-        if root == Root.TASKS:
-            top = nodes.child(top, (function, "", 0))
+    def node_of(root: int, function: int, stack: int) -> int:
+        top = child(everything, 2 + tasks + root)
+        if roots[root] == Root.TASKS:
+            top = child(top, 2 + function)
         if stack < 0:
-            return nodes.child(top, _NOT_SAMPLED)
+            return child(top, 1)
         path = []
         while stack >= 0 and (top, stack) not in reached:
             path.append(stack)
@@ -436,13 +450,10 @@ def _grown(recording: Recording, samples: Samples) -> tuple[_Nodes[Function], In
         return node
 
     # The same stack may be in many samples.
-    roots, names, of_pair = distinct_pairs(samples.root.codes, samples.function.codes)
+    root, function, of_pair = distinct_pairs(samples.root.codes, samples.function.codes)
     pairs, tops, index = distinct_pairs(of_pair, samples.node)
-    node_of_index = [
-        node_of(samples.root.values[roots[pair]], samples.function.values[names[pair]], stack)
-        for pair, stack in zip(pairs.tolist(), tops.tolist(), strict=True)
-    ]
-    return nodes, np.array(node_of_index, dtype=np.int64)[index]
+    chosen = zip(root[pairs].tolist(), function[pairs].tolist(), tops.tolist(), strict=True)
+    return nodes, np.array([node_of(*pair) for pair in chosen], dtype=np.int64)[index]
 
 
 def are_functions(nodes: Table) -> BoolArray:
@@ -573,7 +584,7 @@ def folded_tree(nodes: Table) -> tuple[Table, IntArray]:
     tree: _Nodes[object] = _Nodes()
     folded: list[int] = []
     first: list[int] = []
-    functions: list[set[tuple[int, int, int]]] = []
+    functions: list[set[Function]] = []
     for node, (above, call, *function) in enumerate(calls):
         parent = folded[above] if above >= 0 else -1
         library = library_of_file[function[1]] if call else ""
