@@ -16,7 +16,7 @@ from dask.utils import parse_bytes
 
 from dask_diag.analysis.findings.rules import CODES, findings
 from dask_diag.analysis.memory import memory_of_all
-from dask_diag.analysis.step_functions import seconds_computing
+from dask_diag.analysis.task_times import seconds_computing
 from dask_diag.formatting import seconds, size
 from dask_diag.profilers.record import ProfilerGroup, record
 from dask_diag.views.summary import summary

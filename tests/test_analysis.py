@@ -37,7 +37,7 @@ def calls(monkeypatch):
 
         monkeypatch.setattr(module, name, counted)
 
-    count(occupancy, "sweep")
+    count(occupancy, "_states")
     count(critical_path, "_slowest_chains")
     count(memory, "_scopes")
     count(waits, "_totals")
@@ -49,7 +49,7 @@ def recording():
     return with_waits(run(chain(4, 0.3)), "io-wait")
 
 
-ONCE = {"sweep": 1, "_slowest_chains": 1, "_scopes": 1, "_totals": 1}
+ONCE = {"_states": 1, "_slowest_chains": 1, "_scopes": 1, "_totals": 1}
 
 
 @pytest.mark.usefixtures("without_plots")
@@ -96,7 +96,7 @@ def test_a_summary_sweeps_over_the_workers_once(calls):
 
 def test_each_computation_is_swept_over_once(calls):
     summary(overlapping(0.5))
-    assert calls["sweep"] == 2
+    assert calls["_states"] == 2
 
 
 def test_tasks_of_computations_that_were_not_recorded_have_a_summary():

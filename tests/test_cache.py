@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dask_diag import CacheProfiler, Profiler
-from dask_diag.analysis.step_functions import cached_levels
+from dask_diag.analysis.memory import cached_levels
 from dask_diag.capture.increments import IncrementalTasks
 
 CHAIN = {("a", 0): (add, 1, 2), ("b", 0): (add, ("a", 0), 1), ("c", 0): (add, ("b", 0), 1)}

@@ -10,7 +10,7 @@ from bokeh.models import GlyphRenderer
 
 from dask_diag import report
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.intervals import worker_order
+from dask_diag.analysis.groups import worker_order
 from dask_diag.model.codes import Activity
 from dask_diag.views.colors import color_of_activity
 from dask_diag.views.plots.figures import Options

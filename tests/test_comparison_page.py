@@ -10,8 +10,8 @@ import pytest
 from bokeh.models import Plot
 
 from dask_diag import load
-from dask_diag.analysis.call_tree import tree
-from dask_diag.analysis.compare import compare, merged_tree
+from dask_diag.analysis.call_tree import merged_tree, tree
+from dask_diag.analysis.compare import compare
 from dask_diag.analysis.facts import Analysis
 from dask_diag.formatting import seconds
 from dask_diag.views.comparison import Sides, comparison_page, flame, functions, timelines, wall

@@ -35,7 +35,8 @@ from dask_diag import (
     export,
     span,
 )
-from dask_diag.analysis.step_functions import Level, ready_tasks, thinned
+from dask_diag.analysis.intervals import StepFunction
+from dask_diag.analysis.occupancy import ready_tasks
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import MissingDependencyError
 from dask_diag.files import MANIFEST
@@ -751,8 +752,8 @@ def test_tasks_are_ready_from_when_their_needs_were_collected():
 @settings(max_examples=50)
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=300), st.integers(2, 40))
 def test_thinning_keeps_the_highest_of_each_part_and_the_end(amounts, steps):
-    level = Level(np.arange(len(amounts)) ** 1.5, np.array(amounts))
-    thin = thinned(level, steps)
+    level = StepFunction(np.arange(len(amounts)) ** 1.5, np.array(amounts))
+    thin = level.thinned(steps)
     assert len(thin.times) <= max(steps, 2) + 2
     assert (np.diff(thin.times) > 0).all()
     assert thin.amounts.max() == max(amounts)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.made_up import many_tasks
 from dask_diag import visualize
-from dask_diag.analysis.step_functions import cached_levels
+from dask_diag.analysis.memory import cached_levels
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.views.plots.figures import letters
 

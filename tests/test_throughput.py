@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dask_diag import DiagnosticError, Profiler, context_meter, save, throughput
-from dask_diag.analysis.intervals import inside, intervals, join, peak, union
+from dask_diag.analysis.intervals import Intervals
 
 from .recordings import NOTHING
 from .tables import filled_table
@@ -25,15 +25,16 @@ def row_of(table, **where):
 
 
 def test_intervals_cover_each_time_once():
-    of = intervals(np.array([5.0, 0.0, 1.0, 3.0, 9.0]), np.array([6.0, 2.0, 3.0, 4.0, 9.0]))
-    assert len(of.start) == 4
-    covered = union(of)
+    of = Intervals(np.array([5.0, 0.0, 1.0, 3.0, 9.0]), np.array([6.0, 2.0, 3.0, 4.0, 9.0]))
+    covered = of.union()
     assert (covered.start.tolist(), covered.stop.tolist()) == ([0, 5], [4, 6])
     assert covered.seconds == 5
-    assert inside(3.5, 5.5, covered, 2).seconds == 2.0
-    assert peak(join([of, intervals(np.array([1.5]), np.array([1.9]), 3)])) == 5
-    assert peak(intervals(np.array([0.0, 1.0]), np.array([1.0, 2.0]))) == 1
-    assert union(join([])).seconds == peak(join([])) == 0
+    span = Intervals(np.array([3.5]), np.array([5.5]))
+    assert span.intersection(of).seconds == 1.0
+    assert of.gaps(3.5, 7.5).seconds == 2.5
+    assert Intervals.join([of, Intervals(np.array([1.5]), np.array([1.9])).repeat(3)]).peak == 5
+    assert Intervals(np.array([0.0, 1.0]), np.array([1.0, 2.0])).peak == 1
+    assert Intervals.join([]).union().seconds == Intervals.join([]).peak == 0
 
 
 @pytest.fixture

@@ -1,17 +1,16 @@
-"""Where every worker-second went: what each task did with its time, and what no task had."""
+"""Activities: worker-seconds by what tasks did with their time, and by why workers had no task."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_diag.analysis.functions import expect_functions
-from dask_diag.analysis.intervals import distinct_pairs, rows_by
+from dask_diag.analysis.groups import distinct_pairs, rows_by, sums_by, table_of
+from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.task_times import transfers_of_tasks, worker_stop_times
 from dask_diag.analysis.waits import divided, seconds_of_workers, without_metered
@@ -23,174 +22,9 @@ from dask_diag.model.table import Table
 
 Group = tuple[Hashable, ...]
 """A value for each column that is divided by."""
-Sum = tuple[Group, str, float]
-"""A group, an activity, and an amount. One group and activity may come several times."""
-
-
-@dataclass(frozen=True)
-class Division:
-    """What amounts are divided by, and whose are counted.
-
-    Parameters
-    ----------
-    recording : Recording
-    by : tuple of str
-        Columns of `Recording.tasks`.
-    functions : collection of str, optional
-        Only tasks of these functions are counted; what no task had is then left out.
-    with_labels : bool
-        Whether seconds of metered code go by its label. If not, they are divided by what tasks did
-        in them, as all others are.
-    """
-
-    recording: Recording
-    by: tuple[str, ...] = ()
-    functions: Collection[str] | None = None
-    with_labels: bool = True
-
-    @cached_property
-    def groups(self) -> Categorical:
-        """The group of each task."""
-        tasks = self.recording.tasks
-        codes: npt.NDArray[np.integer] = np.zeros(len(tasks), dtype=np.int64)
-        values: list[Group] = [()]
-        for name in self.by:
-            labels: Categorical = tasks[name]
-            # Only the pairs that occur: most of many functions and workers may not.
-            groups, label, codes = distinct_pairs(codes, labels.codes)
-            pairs = zip(groups.tolist(), label.tolist(), strict=True)
-            values = [(*values[group], labels.values[code]) for group, code in pairs]
-        return Categorical(codes, values)
-
-    @cached_property
-    def counted(self) -> BoolArray:
-        """Which tasks are counted: those known to have started, of the functions."""
-        tasks = self.recording.tasks
-        started = ~np.isnan(tasks.start)
-        if self.functions is None:
-            return started
-        return started & tasks.function.is_in(self.functions)
-
-
-def sums_of_groups(
-    groups: Categorical, amounts: npt.NDArray[np.floating], activity: str
-) -> Iterator[Sum]:
-    """The sum of the amounts, for each group that has any."""
-    sums = np.bincount(groups.codes, amounts)
-    for code in np.unique(groups.codes).tolist():
-        yield groups.values[code], activity, float(sums[code])
-
-
-def added_up(sums: Iterable[Sum]) -> dict[tuple[Group, str], float]:
-    """One amount for each group and activity."""
-    totals: dict[tuple[Group, str], float] = {}
-    for group, activity, amount in sums:
-        totals[group, activity] = totals.get((group, activity), 0.0) + amount
-    return totals
-
-
 SECONDS = "seconds"
 UNITS_OF_TRANSFERS = ("bytes", "count")
-"""What transfers are measured in beside seconds: their size, and how many they were."""
-
-
-def units_of(recording: Recording) -> list[str]:
-    """Every unit of which a recording has amounts."""
-    moved = UNITS_OF_TRANSFERS if len(recording.transfers) else ()
-    return list(dict.fromkeys([SECONDS, *recording.metrics.unit.values, *moved]))
-
-
-class Amounts(NamedTuple):
-    """What some tasks had of one activity, and when.
-
-    Attributes
-    ----------
-    activity : str
-    task : array of int
-        The row of each in `Recording.tasks`; one task may come several times.
-    amounts : array of float
-    start, stop : array of float
-        From when to when it was; where only its task is known, the time of that.
-    """
-
-    activity: str
-    task: IntArray
-    amounts: FloatArray
-    start: FloatArray
-    stop: FloatArray
-
-    def sums(self, division: Division) -> Iterator[Sum]:
-        """The sum of each group that has any."""
-        return sums_of_groups(division.groups[self.task], self.amounts, self.activity)
-
-
-def seconds_of_tasks(division: Division) -> Iterator[Amounts]:
-    """The seconds of tasks: CPU, waits, what they metered, transfers, and failures."""
-    recording = division.recording
-    tasks = recording.tasks
-    start, stop = tasks.start, worker_stop_times(recording)
-    wall = stop - start
-
-    def of_tasks(activity: str, mask: BoolArray, seconds: FloatArray) -> Amounts:
-        rows = np.flatnonzero(mask)
-        return Amounts(activity, rows, seconds[rows], start[rows], stop[rows])
-
-    ok = division.counted & tasks.outcome.where(Outcome.OK)
-    unmeasured = ok & np.isnan(tasks.thread_cpu)
-    yield of_tasks(Activity.OTHER, unmeasured, wall)
-    ok &= ~unmeasured
-    cpu, noncpu = seconds_of_workers(recording)
-    unmetered = None
-    if division.with_labels:
-        cpu, unmetered, metered = without_metered(recording, ok)
-        while_run = start[metered.task], stop[metered.task]
-        yield from _by_activity(metered.task, metered.activity, metered.value, *while_run)
-    yield of_tasks(Activity.CPU, ok, cpu)
-    for activity, seconds, has_any in divided(recording, noncpu, ok, unmetered):
-        yield of_tasks(activity, has_any, seconds)
-    yield from _transfers(division, SECONDS)
-    # What they did before they failed is not divided: it was lost, whatever it was.
-    for outcome in OUTCOMES:
-        if outcome == Outcome.OK:
-            continue
-        yield of_tasks(outcome, division.counted & tasks.outcome.where(outcome), wall)
-
-
-def amounts_of_tasks(division: Division, unit: str) -> Iterator[Amounts]:
-    """What tasks metered in another unit than seconds, and what was moved for them."""
-    recording = division.recording
-    metrics = recording.metrics
-    rows = metrics.rows(metrics.unit.where(unit) & division.counted[metrics.task])
-    while_run = recording.tasks.start[rows.task], worker_stop_times(recording)[rows.task]
-    yield from _by_activity(rows.task, rows.activity, rows.value, *while_run)
-    if unit in UNITS_OF_TRANSFERS:
-        yield from _transfers(division, unit)
-
-
-def _transfers(division: Division, unit: str) -> Iterator[Amounts]:
-    """What moving tasks and results took: seconds of workers, or bytes or times on both sides."""
-    transfers = transfers_of_tasks(division.recording)
-    counted = division.counted[transfers.task]
-    if unit == SECONDS:
-        counted &= transfers.side.where("worker")
-    rows = transfers.rows(counted)
-    amounts = {
-        "seconds": rows.stop - rows.start,
-        "bytes": np.nan_to_num(rows.bytes),
-        "count": np.ones(len(rows)),
-    }[unit]
-    yield from _by_activity(rows.task, rows.activity, amounts, rows.start, rows.stop)
-
-
-def _by_activity(
-    task: IntArray, activity: Categorical, amounts: FloatArray, start: FloatArray, stop: FloatArray
-) -> Iterator[Amounts]:
-    """Amounts that each belong to a task and an activity."""
-    for name in dict.fromkeys(activity.values):
-        rows = activity.where(name)
-        yield Amounts(name, task[rows], amounts[rows], start[rows], stop[rows])
-
-
+"""Units of transfers besides seconds: their size and number."""
 NO_TASK = None
 """The function of seconds in which a worker ran no task."""
 UNUSED = "unused"
@@ -198,69 +32,208 @@ UNUSED = "unused"
 _ROUNDING = 1e-9
 
 
-def seconds_blocked_by_transfers(
-    division: Division, occupancies: Iterable[Occupancy]
-) -> Iterator[Sum]:
-    """Seconds of free workers while the scheduler pickled or rebuilt.
+class Amounts(NamedTuple):
+    """Amounts of one activity of tasks, and when.
+
+    Attributes
+    ----------
+    activity : str
+    task : array of int
+        The row of each in `Recording.tasks`; one task may come several times.
+    amounts : array of float
+    intervals : Intervals
+        The time of the activity; where only its task is known, the time of the task.
+    """
+
+    activity: str
+    task: IntArray
+    amounts: FloatArray
+    intervals: Intervals
+
+
+def seconds_of_tasks(
+    recording: Recording, functions: Collection[str] | None = None, with_labels: bool = True
+) -> Iterator[Amounts]:
+    """The seconds of tasks: CPU, waits, metered code, transfers, and failures.
+
+    Seconds of metered code go by its label, or `with_labels` is false: then they are divided as all
+    other seconds are.
+    """
+    tasks, counted = recording.tasks, _counted(recording, functions)
+    ran = Intervals(tasks.start, worker_stop_times(recording))
+    wall = ran.stop - ran.start
+
+    def amounts(activity: str, mask: BoolArray, seconds: FloatArray) -> Amounts:
+        rows = np.flatnonzero(mask)
+        return Amounts(activity, rows, seconds[rows], ran.rows(rows))
+
+    ok = counted & tasks.outcome.where(Outcome.OK)
+    unmeasured = ok & np.isnan(tasks.thread_cpu)
+    yield amounts(Activity.OTHER, unmeasured, wall)
+    ok &= ~unmeasured
+    cpu, noncpu = seconds_of_workers(recording)
+    unmetered = None
+    if with_labels:
+        cpu, unmetered, metered = without_metered(recording, ok)
+        yield from _by_activity(
+            metered.task, metered.activity, metered.value, ran.rows(metered.task)
+        )
+    yield amounts(Activity.CPU, ok, cpu)
+    for activity, seconds, has_any in divided(recording, noncpu, ok, unmetered):
+        yield amounts(activity, has_any, seconds)
+    yield from _transfers(recording, counted, SECONDS)
+    # What tasks did before they failed is not divided: it was lost, whatever it was.
+    for outcome in OUTCOMES:
+        if outcome != Outcome.OK:
+            yield amounts(outcome, counted & tasks.outcome.where(outcome), wall)
+
+
+def _amounts_of_tasks(
+    recording: Recording, functions: Collection[str] | None, unit: str
+) -> Iterator[Amounts]:
+    """Metered amounts in another unit than seconds, and the sizes and numbers of transfers."""
+    counted, metrics = _counted(recording, functions), recording.metrics
+    rows = metrics.rows(metrics.unit.where(unit) & counted[metrics.task])
+    ran = Intervals(recording.tasks.start, worker_stop_times(recording)).rows(rows.task)
+    yield from _by_activity(rows.task, rows.activity, rows.value, ran)
+    if unit in UNITS_OF_TRANSFERS:
+        yield from _transfers(recording, counted, unit)
+
+
+def _counted(recording: Recording, functions: Collection[str] | None) -> BoolArray:
+    """Whether each task is counted: one that is known to have started, of the functions."""
+    started = ~np.isnan(recording.tasks.start)
+    return started if functions is None else started & recording.tasks.function.is_in(functions)
+
+
+def _transfers(recording: Recording, counted: BoolArray, unit: str) -> Iterator[Amounts]:
+    """Transfers of tasks and results: seconds of workers, or bytes or times on both sides."""
+    transfers = transfers_of_tasks(recording)
+    chosen = counted[transfers.task]
+    if unit == SECONDS:
+        chosen &= transfers.side.where("worker")
+    rows = transfers.rows(chosen)
+    amounts = {
+        "seconds": rows.stop - rows.start,
+        "bytes": np.nan_to_num(rows.bytes),
+        "count": np.ones(len(rows)),
+    }[unit]
+    yield from _by_activity(rows.task, rows.activity, amounts, Intervals(rows.start, rows.stop))
+
+
+def _by_activity(
+    task: IntArray, activity: Categorical, amounts: FloatArray, intervals: Intervals
+) -> Iterator[Amounts]:
+    for name in dict.fromkeys(activity.values):
+        rows = activity.where(name)
+        yield Amounts(name, task[rows], amounts[rows], intervals.rows(rows))
+
+
+def _sums(
+    recording: Recording,
+    by: Sequence[str] = (),
+    unit: str = SECONDS,
+    *,
+    functions: Collection[str] | None = None,
+    with_labels: bool = True,
+    occupied: Sequence[Occupancy] | None = None,
+) -> Mapping[tuple[Group, str], float]:
+    """The amount of each group and activity; in seconds, with free workers.
+
+    `by` are columns of `Recording.tasks`. If `functions` are given, free workers are left out.
+    """
+    groups = _groups(recording, by)
+    totals: dict[tuple[Group, str], float] = defaultdict(float)
+
+    def add(task: IntArray, amounts: FloatArray, activity: str) -> None:
+        codes = groups.codes[task]
+        sums = np.bincount(codes, amounts)
+        for code in np.flatnonzero(np.bincount(codes)).tolist():
+            totals[groups.values[code], activity] += float(sums[code])
+
+    if unit != SECONDS:
+        for part in _amounts_of_tasks(recording, functions, unit):
+            add(part.task, part.amounts, part.activity)
+        return totals
+    for part in seconds_of_tasks(recording, functions, with_labels):
+        add(part.task, part.amounts, part.activity)
+    occupied = occupancies(recording) if occupied is None else occupied
+    if "worker" not in by:
+        for task, activity, seconds in _blocked_by_transfers(recording, functions, occupied):
+            add(task, seconds, activity)
+    for occupancy in occupied if functions is None else ():
+        for worker, activity, share in _free_workers(recording, occupancy, "worker" in by):
+            values = {
+                "function": NO_TASK,
+                "computation": occupancy.computation,
+                "span": occupancy.span,
+                "worker": worker,
+            }
+            totals[tuple(values[name] for name in by), activity] += share
+    return totals
+
+
+def _free_workers(
+    recording: Recording, occupancy: Occupancy, by_worker: bool
+) -> Iterator[tuple[str, str, float]]:
+    """Seconds of free workers, by worker, or else all under the worker ``""``, and activity."""
+    # The tasks for which the scheduler blocked a worker say nothing about which one it was.
+    blocked = occupancy.blocked if by_worker else {}
+    for activity, workers in {**occupancy.free, **blocked}.items():
+        not_shared = seconds = occupancy.seconds(workers)
+        if by_worker:
+            for worker, share in _shares_of_workers(recording, occupancy, workers).items():
+                not_shared -= share
+                yield worker, activity, share
+        if abs(not_shared) > (_ROUNDING * seconds if by_worker else 0):
+            yield UNUSED if by_worker else "", activity, not_shared
+
+
+def _groups(recording: Recording, by: Sequence[str]) -> Categorical:
+    """The group of each task."""
+    groups = Categorical(np.zeros(len(recording.tasks), np.int64), [()])
+    for name in by:
+        labels: Categorical = recording.tasks[name]
+        # Only the pairs that occur: most of many functions and workers may not.
+        first, second, codes = distinct_pairs(groups.codes, labels.codes)
+        pairs = zip(first.tolist(), second.tolist(), strict=True)
+        values = [(*groups.values[group], labels.values[code]) for group, code in pairs]
+        groups = Categorical(codes, values)
+    return groups
+
+
+def _blocked_by_transfers(
+    recording: Recording, functions: Collection[str] | None, occupied: Sequence[Occupancy]
+) -> Iterator[tuple[IntArray, str, FloatArray]]:
+    """Seconds of free workers while the scheduler pickled or rebuilt, by task and activity.
 
     They belong to the tasks whose inputs or results it moved.
     """
-    recording = division.recording
     transfers = transfers_of_tasks(recording)
-    is_counted = transfers.side.where("scheduler") & division.counted[transfers.task]
-    transfers = transfers.rows(is_counted)
+    is_counted = _counted(recording, functions)[transfers.task]
+    transfers = transfers.rows(transfers.side.where("scheduler") & is_counted)
     rows_of = rows_by(recording.tasks.computation[transfers.task])
-    for occupancy in occupancies:
+    for occupancy in occupied:
         rows = transfers.rows(rows_of.get(occupancy.computation, slice(0)))
-        groups = division.groups[rows.task]
         for activity, workers in occupancy.blocked.items():
-            until_start = occupancy.seconds_until(workers, rows.start)
-            seconds = occupancy.seconds_until(workers, rows.stop) - until_start
-            moved = rows.activity.where(activity)
-            yield from sums_of_groups(groups[moved], seconds[moved], activity)
-
-
-def seconds_of_free_workers(division: Division, occupancy: Occupancy) -> Iterator[Sum]:
-    """Seconds of a computation's free workers, by why they were free."""
-    if "worker" not in division.by:
-        for activity, workers in occupancy.free.items():
-            if seconds := occupancy.seconds(workers):
-                yield _group(division, occupancy, ""), activity, seconds
-        return
-    # The tasks for which the scheduler blocked a worker say nothing about which one it was.
-    for activity, workers in {**occupancy.free, **occupancy.blocked}.items():
-        seconds = not_shared = occupancy.seconds(workers)
-        for worker, share in _shares_of_workers(division.recording, occupancy, workers):
-            not_shared -= share
-            yield _group(division, occupancy, worker), activity, share
-        if abs(not_shared) > _ROUNDING * seconds:
-            yield _group(division, occupancy, UNUSED), activity, not_shared
-
-
-def _group(division: Division, occupancy: Occupancy, worker: str) -> Group:
-    """The group of seconds in which a worker ran no task."""
-    values = {
-        "function": NO_TASK,
-        "worker": worker,
-        "computation": occupancy.computation,
-        "span": occupancy.span,
-    }
-    return tuple(values[name] for name in division.by)
+            moved = rows.rows(rows.activity.where(activity))
+            until_start = occupancy.seconds_until(workers, moved.start)
+            yield moved.task, activity, occupancy.seconds_until(workers, moved.stop) - until_start
 
 
 def _shares_of_workers(
     recording: Recording, occupancy: Occupancy, workers: IntArray
-) -> Iterator[tuple[str, float]]:
-    """What each worker that ran tasks has of a step function, in the gaps between its tasks."""
+) -> dict[str, float]:
+    """The share of a state of each worker that ran tasks, in the gaps between its tasks."""
     tasks = occupancy.tasks
-    has_start = ~np.isnan(tasks.worker_start)
-    labels = recording.tasks.worker[tasks.rows[has_start]]
-    at_start = occupancy.share_until(workers, tasks.worker_start[has_start])
-    at_stop = occupancy.share_until(workers, tasks.worker_stop[has_start])
-    in_tasks = np.bincount(labels.codes, at_stop - at_start, minlength=len(labels.values))
+    started = ~np.isnan(tasks.worker_start)
+    labels = recording.tasks.worker[tasks.rows[started]]
+    at_start = occupancy.share_until(workers, tasks.worker_start[started])
+    in_tasks = occupancy.share_until(workers, tasks.worker_stop[started]) - at_start
     total = float(occupancy.share_until(workers, occupancy.times[-1:])[0])
-    for code in np.unique(labels.codes).tolist():
-        yield labels.values[code], total - float(in_tasks[code])
+    sums = sums_by(labels, in_tasks)
+    present = np.flatnonzero(np.bincount(labels.codes))
+    return {labels.values[code]: total - float(sums[code]) for code in present.tolist()}
 
 
 GROUPS = ("activity", "function", "worker", "span", "computation")
@@ -314,34 +287,31 @@ def activities(
     expect_recording(recording)
     if by not in GROUPS:
         raise DiagnosticError(f"by: expected one of {', '.join(GROUPS)}, found {by!r}")
-    _expect_unit(unit, recording)
-    if functions is not None:
-        names = [functions] if isinstance(functions, str) else functions
-        functions = expect_functions(names, recording.tasks.function, "functions")
-    columns = () if by == "activity" else (by,)
-    # The seconds of free workers have no function, and some tasks no worker: both show as empty.
-    totals = added_up(
-        (tuple(value or "" for value in group), activity, amount)
-        for group, activity, amount in _sums(Division(recording, columns, functions), unit)
-    )
-    rows = sorted(totals.items(), key=lambda item: -item[1])
-    return Table(
-        {
-            **{name: Categorical.of(group[0] for (group, _), _ in rows) for name in columns},
-            "activity": Categorical.of(activity for (_, activity), _ in rows),
-            "unit": Categorical.of(unit for _ in rows),
-            "value": np.array([amount for _, amount in rows], dtype=float),
-        }
-    )
-
-
-def _expect_unit(unit: str, recording: Recording) -> None:
-    units = list(dict.fromkeys([SECONDS, *UNITS_OF_TRANSFERS, *units_of(recording)]))
+    units = list(dict.fromkeys([SECONDS, *UNITS_OF_TRANSFERS, *_units_of(recording)]))
     if unit not in units:
         raise DiagnosticError(
             f"unit: expected one of {', '.join(map(repr, units))}, found {unit!r}; tasks metered "
             "no other units"
         )
+    if functions is not None:
+        names = [functions] if isinstance(functions, str) else functions
+        functions = expect_functions(names, recording.tasks.function, "functions")
+    columns = () if by == "activity" else (by,)
+    # The seconds of free workers have no function, and some tasks no worker: both show as empty.
+    totals: dict[tuple[Group, str], float] = defaultdict(float)
+    for (group, activity), amount in _sums(recording, columns, unit, functions=functions).items():
+        totals[tuple(value or "" for value in group), activity] += amount
+    rows = sorted(totals.items(), key=lambda item: -item[1])
+    types = {**dict.fromkeys((*columns, "activity", "unit"), str), "value": float}
+    return table_of(
+        ((*group, activity, unit, amount) for (group, activity), amount in rows), **types
+    )
+
+
+def _units_of(recording: Recording) -> list[str]:
+    """Every unit in which a recording has amounts."""
+    moved = UNITS_OF_TRANSFERS if len(recording.transfers) else ()
+    return list(dict.fromkeys([SECONDS, *recording.metrics.unit.values, *moved]))
 
 
 def seconds_by_activity(
@@ -357,8 +327,7 @@ def seconds_by_activity(
     occupied : sequence of Occupancy, optional
         The recording's occupancies, if they have been computed.
     """
-    division = Division(recording, with_labels=False)
-    totals = added_up(_sums(division, SECONDS, occupied))
+    totals = _sums(recording, with_labels=False, occupied=occupied)
     seconds = {activity: amount for (_, activity), amount in totals.items()}
     return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
@@ -378,53 +347,26 @@ def cells(recording: Recording, occupied: Sequence[Occupancy] | None = None) -> 
         Columns ``function`` (None for the seconds of free workers), ``worker``, ``activity``,
         ``unit`` and ``value``.
     """
-    division = Division(recording, ("function", "worker"))
-    rows = [
+    by = ("function", "worker")
+    rows = (
         (*group, activity, unit, amount)
-        for unit in units_of(recording)
-        for (group, activity), amount in added_up(_sums(division, unit, occupied)).items()
-    ]
-    *labels, values = zip(*rows, strict=True) if rows else [()] * 5
-    names = ("function", "worker", "activity", "unit")
-    return Table(
-        {
-            **{name: Categorical.of(column) for name, column in zip(names, labels, strict=True)},
-            "value": np.array(values, dtype=float),
-        }
+        for unit in _units_of(recording)
+        for (group, activity), amount in _sums(recording, by, unit, occupied=occupied).items()
     )
+    return table_of(rows, function=str, worker=str, activity=str, unit=str, value=float)
 
 
 def execute_metrics(recording: Recording) -> dict[tuple[str, str, str, str], float]:
-    """What tasks did, under the keys that distributed uses.
+    """Amounts of tasks, under the keys that distributed uses.
 
     Returns
     -------
     dict
         ``("execute", prefix, activity, unit)`` to a value.
     """
-    division = Division(recording, ("function",))
     return {
         ("execute", str(function), activity, unit): amount
-        for unit in units_of(recording)
-        for ((function,), activity), amount in added_up(_sums(division, unit)).items()
+        for unit in _units_of(recording)
+        for ((function,), activity), amount in _sums(recording, ("function",), unit).items()
         if function is not NO_TASK
     }
-
-
-def _sums(
-    division: Division, unit: str, occupied: Sequence[Occupancy] | None = None
-) -> Iterator[Sum]:
-    """The amounts of a unit; of seconds, those of free workers too."""
-    of_tasks = seconds_of_tasks(division) if unit == SECONDS else amounts_of_tasks(division, unit)
-    for amounts in of_tasks:
-        yield from amounts.sums(division)
-    if unit != SECONDS:
-        return
-    # These two need the sweep over all workers' time.
-    if occupied is None:
-        occupied = occupancies(division.recording)
-    if "worker" not in division.by:
-        yield from seconds_blocked_by_transfers(division, occupied)
-    if division.functions is None:
-        for occupancy in occupied:
-            yield from seconds_of_free_workers(division, occupancy)

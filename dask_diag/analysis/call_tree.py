@@ -1,24 +1,29 @@
-"""The tree of calls with the functions of libraries folded: what is left is the user's own code."""
+"""Trees of sampled calls: selected, sorted, folded by library, and merged from two recordings."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_diag.analysis.functions import expect_functions
-from dask_diag.analysis.intervals import distinct_pairs
-from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
+from dask_diag.analysis.groups import distinct_pairs, table_of
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray, Values
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import ROOTS, Root
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.model.tables import CallTree, Frames, Samples
+from dask_diag.model.tables import Samples
+
+Key = TypeVar("Key", bound=Hashable)
+Function = tuple[int, int, int]
+"""Codes of name and file, and the first line."""
 
 _LIBRARY = re.compile(
     r"(?<=/)(?:site-packages|dist-packages|lib(?:64)?/python3[.\w]*)/", re.IGNORECASE
@@ -55,7 +60,7 @@ def package_of(path: str) -> str:
 
 
 def depths(parent: Sequence[int]) -> IntArray:
-    """How many nodes are above each; `parent` is -1 for a root, else an earlier position."""
+    """The number of nodes above each node; `parent` is -1 for a root, else an earlier position."""
     depth = [0] * len(parent)
     for node, above in enumerate(parent):
         if above >= 0:
@@ -63,10 +68,19 @@ def depths(parent: Sequence[int]) -> IntArray:
     return np.array(depth, dtype=np.int64)
 
 
+def innermost(parent: IntArray, mask: BoolArray) -> IntArray:
+    """For each node the innermost node of the mask at or above it, or -1."""
+    chosen: list[int] = []
+    # A node comes after its caller.
+    for node, (above, is_in_mask) in enumerate(zip(parent.tolist(), mask.tolist(), strict=True)):
+        chosen.append(node if is_in_mask else chosen[above] if above >= 0 else -1)
+    return np.array(chosen, dtype=np.int64)
+
+
 def sums_below(parent: IntArray, depth: IntArray, values: FloatArray) -> FloatArray:
-    """For each node the sum over it and all that is below it, column by column."""
+    """For each node the sum over the node and its descendants, column by column."""
     sums = values.astype(float)
-    # When a level is added to its parents, it has the sums of all below it already.
+    # A level that is added to its parents has the sums of its own descendants already.
     for level in _deepest_first(depth):
         if depth[level[0]] > 0:
             np.add.at(sums, parent[level], sums[level])
@@ -76,7 +90,7 @@ def sums_below(parent: IntArray, depth: IntArray, values: FloatArray) -> FloatAr
 def preorder(
     parent: IntArray, depth: IntArray, *keys: npt.NDArray[np.generic]
 ) -> tuple[IntArray, IntArray]:
-    """The position of each node when it comes before its descendants, and where its subtree ends.
+    """The position of each node if it comes before its descendants, and the end of its subtree.
 
     Siblings are in the order of `keys`, the first of them most important, then in their own.
     """
@@ -100,6 +114,66 @@ def _deepest_first(depth: IntArray) -> Iterator[IntArray]:
     order = np.argsort(-depth, kind="stable")
     cuts = np.flatnonzero(np.diff(depth[order])) + 1
     return (level for level in np.split(order, cuts) if len(level))
+
+
+def sorted_tree(
+    parent: IntArray,
+    labels: Mapping[str, Values],
+    own: Mapping[str, FloatArray],
+    *,
+    by: Collection[str],
+    totals: Collection[str],
+    last: BoolArray | None = None,
+) -> tuple[Table, IntArray]:
+    """Make a table of a tree, and return the row of each node.
+
+    Parameters
+    ----------
+    parent : array of int
+        -1 for the root, which is the first node, else an earlier position.
+    labels : mapping of str to column
+        Descriptions of nodes.
+    own : mapping of str to array of float
+        Amounts of nodes without their descendants.
+    by, totals : collection of str
+        Amounts whose sum, descendants included, sorts siblings, the largest first; and amounts
+        that have another column, descendants included.
+    last : array of bool, optional
+        Nodes that come after their siblings.
+    """
+    depth = depths(parent.tolist())
+    with_descendants = sums_below(parent, depth, np.stack(list(own.values()), axis=1))
+    sums = dict(zip(own, with_descendants.T, strict=True))
+    largest_first = -sum(sums[name] for name in by)
+    position, end = preorder(
+        parent, depth, np.zeros(len(depth)) if last is None else last, largest_first
+    )
+    order = np.argsort(position)
+    columns = {
+        "parent": np.append(-1, position[parent[order][1:]]),
+        "depth": depth[order],
+        "end": end[order],
+        **{name: column[order] for name, column in {**labels, **own}.items()},
+        **{f"{_TOTAL}{name}": sums[name][order] for name in totals},
+    }
+    return Table(columns), position
+
+
+class _Nodes(Generic[Key]):
+    """Nodes of a tree that grows: the parent and the key of each node."""
+
+    def __init__(self) -> None:
+        self.parents: list[int] = []
+        self.keys: list[Key] = []
+        self._children: dict[tuple[int, Key], int] = {}
+
+    def child(self, parent: int, key: Key) -> int:
+        """Return the child of that key, which is added if there is none; -1 is above the root."""
+        node = self._children.setdefault((parent, key), len(self.parents))
+        if node == len(self.parents):
+            self.parents.append(parent)
+            self.keys.append(key)
+        return node
 
 
 @dataclass(frozen=True)
@@ -152,7 +226,7 @@ class Selection:
             object.__setattr__(self, "key", str(self.key))
 
     def shares(self, samples: Samples) -> FloatArray:
-        """How much of each sample is selected, from 0 to 1: the share of its cycle in the range.
+        """The selected share of each sample, from 0 to 1: the part of its cycle in the range.
 
         Raises
         ------
@@ -222,7 +296,7 @@ def not_sampled(recording: Recording, selection: Selection = ALL_SAMPLES) -> flo
 
 
 def seconds_over_time(recording: Recording) -> Table:
-    """What the samples represent in each stretch of time between the edges of cycles.
+    """Seconds per second that samples represent, between the edges of cycles.
 
     Returns
     -------
@@ -232,48 +306,41 @@ def seconds_over_time(recording: Recording) -> Table:
         ``cpu``, ``waiting`` and ``unknown``: seconds per second, that is, how many threads at once.
     """
     samples = recording.samples
-    edges = np.unique(np.concatenate([samples.start, samples.stop]))
+    samples = samples.rows(samples.stop > samples.start)
+    edges = np.unique(np.append(samples.start, samples.stop))
     roots, functions = samples.root, samples.function
-    stretches = max(len(edges) - 1, 0)
-    length = samples.stop - samples.start
-    lasting = length > 0
-    rate = _by_kind(samples)[lasting] / length[lasting, np.newaxis]
+    wall, cpu = samples.seconds, samples.cpu_seconds
+    kinds = {
+        "cpu": np.nan_to_num(cpu),
+        "waiting": np.nan_to_num(wall - cpu),
+        "unknown": np.where(np.isnan(cpu), wall, 0.0),
+    }
+    rate = np.stack(list(kinds.values()), axis=1) / (samples.stop - samples.start)[:, np.newaxis]
     # A number for each root and function.
     count = max(len(functions.values), 1)
-    codes = (roots.codes.astype(np.int64) * count + functions.codes)[lasting]
+    codes = roots.codes.astype(np.int64) * count + functions.codes
     # Each sample raises the rate where its cycle starts and lowers it where that stops.
-    changes = np.zeros((stretches + 1, max(len(roots.values), 1) * count, 3))
-    np.add.at(changes, (np.searchsorted(edges, samples.start[lasting]), codes), rate)
-    np.add.at(changes, (np.searchsorted(edges, samples.stop[lasting]), codes), -rate)
+    changes = np.zeros((max(len(edges), 1), max(len(roots.values), 1) * count, len(kinds)))
+    np.add.at(changes, (np.searchsorted(edges, samples.start), codes), rate)
+    np.add.at(changes, (np.searchsorted(edges, samples.stop), codes), -rate)
     # What rounding leaves after the last cycle is not a thread.
-    level = np.round(np.cumsum(changes, axis=0)[:stretches], 9)
+    level = np.round(np.cumsum(changes, axis=0)[:-1], 9)
     stretch, code = np.nonzero(level.any(axis=2))
-    kinds = enumerate(("cpu", "waiting", "unknown"))
     return Table(
         {
             "start": edges[stretch],
-            "stop": edges[stretch + 1] if stretches else edges[stretch],
+            "stop": edges[stretch + 1],
             "root": Categorical(code // count, roots.values),
             "function": Categorical(code % count, functions.values),
-            **{name: level[stretch, code, n] for n, name in kinds},
+            **{name: level[stretch, code, n] for n, name in enumerate(kinds)},
         }
-    )
-
-
-def _by_kind(samples: Samples) -> FloatArray:
-    """CPU seconds, seconds of waiting, and seconds that may be either."""
-    wall, cpu = samples.seconds, samples.cpu_seconds
-    unknown = np.isnan(cpu)
-    return np.stack(
-        [np.where(unknown, 0, cpu), np.where(unknown, 0, wall - cpu), np.where(unknown, wall, 0)],
-        axis=1,
     )
 
 
 NOT_SAMPLED = "(not sampled)"
 """The name of the node that represents time in which no stack could be read."""
 EVERYTHING = "all"
-_ROOT = -1
+_TOTAL = "total_"
 
 
 def tree(recording: Recording, selection: Selection = ALL_SAMPLES) -> Table:
@@ -316,35 +383,81 @@ def tree_and_nodes(
     samples = recording.samples
     share = selection.shares(samples)
     selected = np.flatnonzero(share > 0)
-    kind_of_frame, frame_of_kind = distinct_frames(recording.frames, ("name", "file", "first_line"))
-    parent, kind, node_of_selected = _grown(recording, samples.rows(selected), kind_of_frame)
-    own = np.zeros((len(parent), len(MEASURES)))
+    nodes, node_of_selected = _grown(recording, samples.rows(selected))
+    own = np.zeros((len(nodes.parents), len(MEASURES)))
     np.add.at(own, node_of_selected, measures(samples, share)[selected])
-    depth = depths(parent.tolist())
-    totals = sums_below(parent, depth, own)
+    frames = recording.frames
+    names, files, first = np.array(nodes.keys).T
+    texts = (
+        *frames.name.values,
+        EVERYTHING,
+        NOT_SAMPLED,
+        *samples.function.values,
+        *samples.root.values,
+    )
+    labels: dict[str, Values] = {
+        "name": Categorical(names, texts),
+        "file": Categorical(files, (*frames.file.values, "")),
+        "first_line": first,
+    }
     # Among the callees of a function of tasks, time that was not sampled comes last.
-    last = kind == len(frame_of_kind)
-    position, end = preorder(parent, depth, last, -totals[:, 0])
-    order = np.argsort(position)
-    names, files, first = _described(recording, kind[order], frame_of_kind)
-    nodes = Table(
-        {
-            "parent": np.concatenate([[_ROOT], position[parent[order][1:]]]),
-            "depth": depth[order],
-            "end": end[order],
-            "name": names,
-            "file": files,
-            "first_line": first,
-            **_columns(own[order], totals[order]),
-        }
+    last = names == len(frames.name.values) + 1
+    table, position = sorted_tree(
+        np.array(nodes.parents),
+        labels,
+        dict(zip(MEASURES, own.T, strict=True)),
+        by=("wall",),
+        totals=MEASURES,
+        last=last,
     )
     node = np.full(len(samples), -1, dtype=np.int64)
     node[selected] = position[node_of_selected]
-    return nodes, node
+    return table, node
+
+
+def _grown(recording: Recording, samples: Samples) -> tuple[_Nodes[Function], IntArray]:
+    """The tree of sampled calls, whose keys are functions, and the node of each sample.
+
+    A name without a frame is all, what is not sampled, a function of tasks, or a root.
+    """
+    frames, stacks = recording.frames, recording.call_tree
+    columns = frames.name.codes.tolist(), frames.file.codes.tolist(), frames.first_line.tolist()
+    functions = list(zip(*columns, strict=True))
+    caller, frame = stacks.parent.tolist(), stacks.frame.tolist()
+    roots, tasks = samples.root.values, len(samples.function.values)
+    nodes: _Nodes[Function] = _Nodes()
+
+    def child(parent: int, name: int) -> int:
+        return nodes.child(parent, (len(frames.name.values) + name, len(frames.file.values), 0))
+
+    everything = child(-1, 0)
+    # The node of each stack that was reached, so that stacks with common callers share the way up.
+    reached: dict[tuple[int, int], int] = {}
+
+    def node_of(root: int, function: int, stack: int) -> int:
+        top = child(everything, 2 + tasks + root)
+        if roots[root] == Root.TASKS:
+            top = child(top, 2 + function)
+        if stack < 0:
+            return child(top, 1)
+        path = []
+        while stack >= 0 and (top, stack) not in reached:
+            path.append(stack)
+            stack = caller[stack]
+        node = reached[top, stack] if stack >= 0 else top
+        for callee in reversed(path):
+            node = reached[top, callee] = nodes.child(node, functions[frame[callee]])
+        return node
+
+    # The same stack may be in many samples.
+    root, function, of_pair = distinct_pairs(samples.root.codes, samples.function.codes)
+    pairs, tops, index = distinct_pairs(of_pair, samples.node)
+    chosen = zip(root[pairs].tolist(), function[pairs].tolist(), tops.tolist(), strict=True)
+    return nodes, np.array([node_of(*pair) for pair in chosen], dtype=np.int64)[index]
 
 
 def are_functions(nodes: Table) -> BoolArray:
-    """Which nodes of a tree are functions of tasks, and no calls."""
+    """Whether each node of a tree is a function of tasks, and no call."""
     of_tasks = np.flatnonzero((nodes["depth"] == 1) & nodes["name"].where(Root.TASKS))
     return np.isin(nodes["parent"], of_tasks)
 
@@ -374,43 +487,49 @@ def hottest_lines(
     DiagnosticError
         If no sample has the key or is of the function that is selected.
     """
-    samples = recording.samples
-    share = selection.shares(samples)
-    sampled = samples.node >= 0
-    line_of_frame, frame_of_line = distinct_frames(recording.frames, ("name", "file", "line"))
-    own, totals = _by_line(
-        recording.call_tree, line_of_frame, samples.rows(sampled), share[sampled]
-    )
+    samples, stacks = recording.samples, recording.call_tree
+    lines = lines_of_frames(recording)
+    own, totals = np.zeros((2, len(lines.values), len(MEASURES)))
+    share, sampled = selection.shares(samples), samples.node >= 0
+    if sampled.any():
+        parent, line = stacks.parent, lines.codes[stacks.frame].astype(np.int64)
+        of_stack = np.zeros((len(stacks), len(MEASURES)))
+        np.add.at(of_stack, samples.node[sampled], measures(samples, share)[sampled])
+        depth = depths(parent.tolist())
+        np.add.at(own, line, of_stack)
+        # In recursion a line is below itself: only its outermost call counts, which has all others.
+        outermost = _outermost(line, *preorder(parent, depth))
+        np.add.at(totals, line[outermost], sums_below(parent, depth, of_stack)[outermost])
     hottest = np.argsort(-own[:, 0], kind="stable")[:count]
-    hottest = hottest[totals[hottest, 3] > 0] if len(hottest) else hottest
-    frames = recording.frames.rows(frame_of_line[hottest])
-    if not len(frames):
+    hottest = hottest[totals[hottest, 3] > 0]
+    if not len(hottest):
         return Table({})
-    location = {name: frames[name] for name in ("name", "file", "line")}
-    return Table({**location, **_columns(own[hottest], totals[hottest])})
+    numbers = {
+        f"{prefix}{name}": values[hottest, n]
+        for prefix, values in (("", own), (_TOTAL, totals))
+        for n, name in enumerate(MEASURES)
+    }
+    return with_lines([lines.values[code] for code in hottest.tolist()], numbers)
 
 
-def _by_line(
-    stacks: CallTree, line_of_frame: IntArray, sampled: Samples, share: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """The measures of each line: self, and totals."""
-    lines = line_of_frame.max(initial=-1) + 1
-    own, totals = np.zeros((2, lines, len(MEASURES)))
-    if not len(sampled):
-        return own, totals
-    parent, line = stacks.parent, line_of_frame[stacks.frame]
-    of_stack = np.zeros((len(stacks), len(MEASURES)))
-    np.add.at(of_stack, sampled.node, measures(sampled, share))
-    depth = depths(parent.tolist())
-    np.add.at(own, line, of_stack)
-    # In recursion a line is below itself: only its outermost call counts, which has all the others.
-    outermost = _outermost(line, *preorder(parent, depth))
-    np.add.at(totals, line[outermost], sums_below(parent, depth, of_stack)[outermost])
-    return own, totals
+def lines_of_frames(recording: Recording) -> Categorical:
+    """The function, file and line of each frame."""
+    frames = recording.frames
+    names, files = frames.name, frames.file
+    columns = np.stack([names.codes, files.codes, frames.line], axis=1)
+    lines, code = np.unique(columns, axis=0, return_inverse=True)
+    values = [(names.values[name], files.values[file], line) for name, file, line in lines.tolist()]
+    return Categorical(code.reshape(-1), values)
+
+
+def with_lines(lines: Sequence[tuple[str, str, int]], columns: Mapping[str, Values]) -> Table:
+    """A table of lines of code, with more columns."""
+    located = table_of(lines, name=str, file=str, line=np.int64)
+    return Table({**{name: located[name] for name in located.columns}, **columns})
 
 
 def _outermost(line: IntArray, position: IntArray, end: IntArray) -> BoolArray:
-    """Which nodes have no caller of the same line."""
+    """Whether each node has no caller of the same line."""
     order = np.lexsort((position, line))
     # One running maximum serves all lines: the offset of a line is beyond all ends before it.
     offset = line[order] * (len(line) + 1)
@@ -421,113 +540,10 @@ def _outermost(line: IntArray, position: IntArray, end: IntArray) -> BoolArray:
     return outermost
 
 
-def distinct_frames(frames: Frames, columns: tuple[str, str, str]) -> tuple[IntArray, IntArray]:
-    """A number for each frame, the same for those alike in `columns`; a frame of each number."""
-    if not len(frames):
-        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    values = [_numbers(frames[name]) for name in columns]
-    _, frame, number = np.unique(
-        np.stack(values, axis=1), axis=0, return_index=True, return_inverse=True
-    )
-    return number.reshape(-1), frame
-
-
-def _numbers(column: Categorical | IntArray) -> IntArray:
-    codes = column.codes if isinstance(column, Categorical) else column
-    return np.asarray(codes, dtype=np.int64)
-
-
-def _grown(
-    recording: Recording, samples: Samples, kind_of_frame: IntArray
-) -> tuple[IntArray, IntArray, IntArray]:
-    """The tree as the parent and kind of each node, and the node of each sample.
-
-    Kinds are first those of frames, then what is not sampled, then functions of tasks, then roots.
-    """
-    kinds = int(kind_of_frame.max(initial=-1)) + 1
-    stacks = recording.call_tree
-    caller, kind_of_stack = stacks.parent.tolist(), kind_of_frame[stacks.frame].tolist()
-    functions, roots = samples.function.values, samples.root.values
-    group = _numbers(samples.root) * (len(functions) + 1) + _numbers(samples.function)
-    # The same stack may be in several groups, and in many samples of each.
-    groups, tops, pair = distinct_pairs(group, _numbers(samples.node))
-    nodes = _Nodes()
-    # The node of each stack that was reached, so that stacks with common callers share the way up.
-    reached: dict[tuple[int, int], int] = {}
-
-    def top_of(group: int) -> int:
-        root, function = divmod(group, len(functions) + 1)
-        of_root = nodes.child(0, kinds + 1 + len(functions) + root)
-        is_task = roots[root] == Root.TASKS
-        return nodes.child(of_root, kinds + 1 + function) if is_task else of_root
-
-    def node_of(group: int, stack: int) -> int:
-        top = top_of(group)
-        if stack < 0:
-            return nodes.child(top, kinds)
-        path = []
-        while stack >= 0 and (group, stack) not in reached:
-            path.append(stack)
-            stack = caller[stack]
-        node = reached[group, stack] if stack >= 0 else top
-        for callee in reversed(path):
-            node = reached[group, callee] = nodes.child(node, kind_of_stack[callee])
-        return node
-
-    node_of_pair = [*map(node_of, groups.tolist(), tops.tolist())]
-    node_of_sample = np.array(node_of_pair, dtype=np.int64)[pair]
-    return np.array(nodes.parents), np.array(nodes.kinds), node_of_sample
-
-
-class _Nodes:
-    """The nodes of a tree that grows: the parent and the kind of each."""
-
-    def __init__(self) -> None:
-        self.parents, self.kinds = [_ROOT], [_ROOT]
-        self._children: dict[tuple[int, int], int] = {}
-
-    def child(self, node: int, kind: int) -> int:
-        """The child of that kind; it is added where there is none."""
-        index = self._children.setdefault((node, kind), len(self.parents))
-        if index == len(self.parents):
-            self.parents.append(node)
-            self.kinds.append(kind)
-        return index
-
-
-def _described(
-    recording: Recording, kind: IntArray, frame_of_kind: IntArray
-) -> tuple[Categorical, Categorical, IntArray]:
-    """The name, file and first line of each node."""
-    frames, samples = recording.frames, recording.samples
-    kinds = len(frame_of_kind)
-    is_frame = (kind >= 0) & (kind < kinds)
-    frame = frame_of_kind[kind[is_frame]]
-    names, files = frames.name.values, frames.file.values
-    # The names of frames, then of everything, of what was not sampled, and of functions of tasks.
-    name = len(names) + np.maximum(kind - kinds, -1) + 1
-    file = np.full(len(kind), len(files))
-    first = np.zeros(len(kind), dtype=np.int64)
-    name[is_frame] = frames.name.codes[frame]
-    file[is_frame] = frames.file.codes[frame]
-    first[is_frame] = frames.first_line[frame]
-    names = (*names, EVERYTHING, NOT_SAMPLED, *samples.function.values, *samples.root.values)
-    return Categorical(name, names), Categorical(file, (*files, "")), first
-
-
-def _columns(own: FloatArray, totals: FloatArray) -> dict[str, FloatArray]:
-    return {
-        **{name: own[:, n] for n, name in enumerate(MEASURES)},
-        **{f"total_{name}": totals[:, n] for n, name in enumerate(MEASURES)},
-    }
-
-
 STANDARD_LIBRARY = "standard library"
 _FOLDERS_OF_PACKAGES = ("/site-packages/", "/dist-packages/")
-_STRUCTURE = ("parent", "depth", "end", "name", "file", "first_line")
-_TOTAL = "total_"
-Function = tuple[int, int, int]
-"""Codes of its name and file, and its first line."""
+_SORTED_BY = ("wall", "before", "after")
+"""Columns by which callees are sorted: of one recording, or of two."""
 
 
 def library_of(file: str) -> str:
@@ -557,93 +573,95 @@ def folded_tree(nodes: Table) -> tuple[Table, IntArray]:
     folded : array of int
         For each row of the old table its row in the new one.
     """
-    folding = _Folding(nodes)
-    parent = np.array(folding.parents, dtype=np.int64)
-    depth = depths(folding.parents)
-    own = [name for name in nodes.columns if name not in _STRUCTURE and _TOTAL not in name]
-    sums = np.zeros((len(parent), len(own)))
-    np.add.at(sums, folding.folded, np.stack([nodes[name] for name in own], axis=1))
-    totals = sums_below(parent, depth, sums)
-    with_total = [name for name in own if _TOTAL + name in nodes.columns]
-    seconds = totals[:, [own.index(name) for name in with_total if name in _WALL]].sum(axis=1)
-    name = folding.names()
-    last = name.where(NOT_SAMPLED) & nodes["file"][folding.first].where("")
-    position, end = preorder(parent, depth, last, -seconds)
-    order = np.argsort(position)
-    first = folding.first[order]
-    return Table(
-        {
-            "parent": np.concatenate([[-1], position[parent[order][1:]]]),
-            "depth": depth[order],
-            "end": end[order],
-            "name": name[order],
-            "file": nodes["file"][first],
-            "first_line": nodes["first_line"][first],
-            "frames": folding.frames()[order],
-            **{column: sums[order, own.index(column)] for column in own},
-            **{_TOTAL + column: totals[order, own.index(column)] for column in with_total},
-        }
-    ), position[folding.folded]
+    is_call = (nodes["depth"] > 1) & ~are_functions(nodes)
+    names, files = nodes["name"], nodes["file"]
+    library_of_file = [library_of(file) for file in files.values]
+    calls = zip(
+        *(nodes["parent"].tolist(), is_call.tolist()),
+        *(names.codes.tolist(), files.codes.tolist(), nodes["first_line"].tolist()),
+        strict=True,
+    )
+    tree: _Nodes[object] = _Nodes()
+    folded: list[int] = []
+    first: list[int] = []
+    functions: list[set[Function]] = []
+    for node, (above, call, *function) in enumerate(calls):
+        parent = folded[above] if above >= 0 else -1
+        library = library_of_file[function[1]] if call else ""
+        # A call into the same library stays in its caller's node; a way out of it and back starts
+        # another node. Siblings of one library become one node, whatever functions were called.
+        if library and tree.keys[parent] == library:
+            number = parent
+        else:
+            number = tree.child(parent, library or tuple(function))
+        if number == len(first):
+            first.append(node)
+            functions.append(set())
+        functions[number].add(tuple(function))
+        folded.append(number)
+    # Nodes of one function keep the codes of their names.
+    codes = names.codes[first].astype(np.int64)
+    boxes: dict[str, int] = {}
+    for number, called in enumerate(functions):
+        if len(called) > 1:
+            box = f"{tree.keys[number]} ({len(called)} frames)"
+            codes[number] = boxes.setdefault(box, len(names.values) + len(boxes))
+    labels: dict[str, Values] = {
+        "name": Categorical(codes, [*names.values, *boxes]),
+        "file": files[first],
+        "first_line": nodes["first_line"][first],
+        "frames": np.array([len(called) for called in functions], dtype=np.int64),
+    }
+    amounts = [name for name in nodes.columns if f"{_TOTAL}{name}" in nodes.columns]
+    own = {
+        name: np.bincount(folded, nodes[name]).astype(float)
+        for name in dict.fromkeys([*amounts, "count"])
+    }
+    table, position = sorted_tree(
+        np.array(tree.parents, dtype=np.int64),
+        labels,
+        own,
+        by=[name for name in amounts if name in _SORTED_BY],
+        totals=amounts,
+        last=names[first].where(NOT_SAMPLED) & files[first].where(""),
+    )
+    return table, position[folded]
 
 
-_WALL = ("wall", "before", "after")
-"""The columns by which callees are sorted: of one recording, or of two."""
+def merged_tree(before: Recording, after: Recording) -> Table:
+    """A node for each chain of calls that was sampled in either recording.
 
-
-class _Folding:
-    """Each node's folded one: `folded` has its number, `parents` the tree of those numbers."""
-
-    def __init__(self, nodes: Table) -> None:
-        self._nodes = nodes
-        self.parents: list[int] = []
-        self._libraries: list[str] = []
-        self._functions: list[set[Function]] = []
-        numbers: dict[tuple[int, object], int] = {}
-        folded: list[int] = []
-        first: list[int] = []
-        for node, (above, library, function) in enumerate(self._rows()):
-            parent = folded[above] if above >= 0 else -1
-            # A call into the same library stays in its caller's node; a way out of it and back
-            # starts another one.
-            if library and self._libraries[parent] == library:
-                number = parent
-            else:
-                # Siblings of one library become one node, whatever functions of it were called.
-                number = numbers.setdefault((parent, library or function), len(self.parents))
-            if number == len(self.parents):
-                self.parents.append(parent)
-                self._libraries.append(library)
-                self._functions.append(set())
-                first.append(node)
-            self._functions[number].add(function)
-            folded.append(number)
-        self.folded = np.array(folded, dtype=np.int64)
-        self.first = np.array(first, dtype=np.int64)
-
-    def _rows(self) -> Iterator[tuple[int, str, Function]]:
-        """Of each node its parent, its library, and what it is a call of."""
-        nodes = self._nodes
-        is_call = (nodes["depth"] > 1) & ~are_functions(nodes)
-        libraries = [library_of(file) for file in nodes["file"].values]
-        codes = nodes["file"].codes.tolist()
-        columns = nodes["name"].codes.tolist(), codes, nodes["first_line"].tolist()
-        functions = zip(*columns, strict=True)
-        for above, call, code, function in zip(
-            nodes["parent"].tolist(), is_call.tolist(), codes, functions, strict=True
-        ):
-            yield above, libraries[code] if call else "", function
-
-    def frames(self) -> IntArray:
-        """How many functions each node represents."""
-        return np.array([len(functions) for functions in self._functions], dtype=np.int64)
-
-    def names(self) -> Categorical:
-        """The name of each; those of the unfolded nodes have their old codes."""
-        old = self._nodes["name"]
-        codes, names = old.codes[self.first].astype(np.int64), list(old.values)
-        boxes: dict[str, int] = {}
-        for number, functions in enumerate(self._functions):
-            if len(functions) > 1:
-                box = f"{self._libraries[number]} ({len(functions)} frames)"
-                codes[number] = boxes.setdefault(box, len(names) + len(boxes))
-        return Categorical(codes, [*names, *boxes])
+    Returns
+    -------
+    Table
+        ``parent``, ``depth``, ``end``, ``name``, ``file``, ``first_line`` as in `tree`; of
+        ``before`` and ``after`` the seconds of self time, and as ``total_before`` and
+        ``total_after`` with what it called; ``count`` (samples of both). Callees are in order of
+        the sum of both.
+    """
+    nodes: _Nodes[tuple[str, str]] = _Nodes()
+    lines: list[int] = []
+    trees = [tree(recording) for recording in (before, after)]
+    node_of_row: list[list[int]] = [[], []]
+    for table, chosen in zip(trees, node_of_row, strict=True):
+        for row in table.to_dicts():
+            above = chosen[row["parent"]] if row["parent"] >= 0 else -1
+            # Code may move in its file: a call is known by its name and file.
+            chosen.append(nodes.child(above, (row["name"], row["file"])))
+            if chosen[-1] == len(lines):
+                lines.append(row["first_line"])
+    walls, counts = (
+        [
+            np.bincount(chosen, table[name], len(lines)).astype(float)
+            for table, chosen in zip(trees, node_of_row, strict=True)
+        ]
+        for name in ("wall", "count")
+    )
+    labels: dict[str, Values] = {
+        "name": Categorical.of(name for name, _ in nodes.keys),
+        "file": Categorical.of(file for _, file in nodes.keys),
+        "first_line": np.array(lines, dtype=np.int64),
+    }
+    sides = ("before", "after")
+    own = {"count": counts[0] + counts[1], "before": walls[0], "after": walls[1]}
+    return sorted_tree(np.array(nodes.parents), labels, own, by=sides, totals=sides)[0]

@@ -17,9 +17,9 @@ from toolz import concat, unique
 
 from dask_diag.analysis.activities import activities
 from dask_diag.analysis.compare import Variation, half_width_of_means
-from dask_diag.analysis.intervals import rows_by
+from dask_diag.analysis.groups import rows_by
 from dask_diag.analysis.phases import phases
-from dask_diag.analysis.step_functions import seconds_computing
+from dask_diag.analysis.task_times import seconds_computing
 from dask_diag.columns import Categorical, FloatArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording

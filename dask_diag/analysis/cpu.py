@@ -1,19 +1,19 @@
-"""CPU of tasks, of their threads, and of everything else, over time."""
+"""CPU of tasks, threads, profilers and other programs, in all and over time."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.intervals import rows_by, sums_by
-from dask_diag.analysis.step_functions import overlap
-from dask_diag.analysis.task_times import call_times, stop_times
-from dask_diag.columns import BoolArray, FloatArray
+from dask_diag.analysis.groups import rows_by, sums_by
+from dask_diag.analysis.intervals import StepFunction
+from dask_diag.analysis.task_times import call_times, overlap, running_computations, stop_times
+from dask_diag.columns import BoolArray, Categorical, FloatArray
 from dask_diag.model.recording import Recording
-from dask_diag.model.tables import Resources, Threads
+from dask_diag.model.tables import Computations, Resources
 
 LEAST_FREE = 0.05
 """Least share of the CPUs that other programs leave: both are measured in steps."""
@@ -66,15 +66,15 @@ def cpus_of_others(recording: Recording) -> float:
 
 
 def seconds_beside(others: float, cpu: float, cpus: float) -> float:
-    """How long CPU seconds take beside other programs that have so many of the CPUs."""
+    """Seconds that CPU seconds take while other programs use some of the CPUs."""
     return cpu * cpus / max(cpus - others, LEAST_FREE * cpus)
 
 
-def _ran_under(recording: Recording, scheduler: str) -> BoolArray:
-    """Which tasks ran under a scheduler of that kind."""
+def _ran_under(recording: Recording, *schedulers: str) -> BoolArray:
+    """Whether each task ran under a scheduler of one of these kinds."""
     computations = recording.computations
-    names = computations.computation[computations.scheduler.where(scheduler)].tolist()
-    return recording.tasks.computation.is_in(names)
+    chosen = computations.computation[computations.scheduler.is_in(schedulers)]
+    return recording.tasks.computation.is_in(set(chosen.tolist()))
 
 
 def cpus_sampled(recording: Recording) -> float:
@@ -82,10 +82,9 @@ def cpus_sampled(recording: Recording) -> float:
 
     0 where this was not sampled.
     """
-    samples, computations = recording.resources, recording.computations
-    starts, stops = np.sort(computations.start), np.sort(computations.stop)
-    running = np.searchsorted(starts, samples.time) - np.searchsorted(stops, samples.time)
-    percents = samples.cpu[(running > 0) & ~np.isnan(samples.cpu)]
+    samples = recording.resources
+    running = running_computations(recording.computations, samples.time) > 0
+    percents = samples.cpu[running & ~np.isnan(samples.cpu)]
     return float(percents.mean() / 100) if len(percents) else 0.0
 
 
@@ -116,45 +115,35 @@ def thread_groups(recording: Recording) -> list[ThreadGroup]:
     Empty if they are not known. Computations of one process that overlap have its threads in
     common: they are left out.
     """
-    table = recording.threads
-    if not len(table):
-        return []
-    names = table.computation
-    alone = _computations_that_ran_alone(recording)
-    mask = np.array([name in alone for name in names.values], dtype=bool)[names.codes]
-    groups: dict[tuple[int, str, str], ThreadGroup] = {}
-    processes: Counter[tuple[str, str, str]] = Counter()
-    for row in table.rows(mask).to_dicts():
-        is_child, kind, name = key = row["is_child"], row["kind"], row["name"]
-        before = groups.get(key, ThreadGroup(kind, name, 0, 0.0))
-        of_computation = row["computation"], kind, name
-        processes[of_computation] += is_child
-        groups[key] = ThreadGroup(
+    names = recording.computations.computation[_ran_alone(recording.computations)]
+    threads = recording.threads
+    rows_of: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in threads.rows(threads.computation.is_in(set(names.tolist()))).to_dicts():
+        rows_of[row["is_child"], row["kind"], row["name"]].append(row)
+    groups = [
+        ThreadGroup(
             kind,
             name,
-            max(before.threads, row["threads"]),
-            before.cpu + row["cpu_seconds"],
-            max(before.processes, processes[of_computation] * is_child),
+            max(row["threads"] for row in rows),
+            sum(row["cpu_seconds"] for row in rows),
+            max(Counter(row["computation"] for row in rows).values()) * is_child,
         )
-    return sorted(groups.values(), key=lambda group: -group.cpu)
+        for (is_child, kind, name), rows in rows_of.items()
+    ]
+    return sorted(groups, key=lambda group: -group.cpu)
 
 
-def _computations_that_ran_alone(recording: Recording) -> set[str]:
-    """The names of those that overlap no other one of the same process."""
-    alone: set[str] = set()
-    latest: dict[str, tuple[float, str]] = {}
-    rows = sorted(recording.computations.to_dicts(), key=lambda row: row["start"])
-    for row in rows:
-        name = row["computation"]
-        # The digits before the count are those of the process.
-        process = name.rpartition("-")[0]
-        stop, last = latest.get(process, (-np.inf, ""))
-        if row["start"] >= stop:
-            alone.add(name)
-        else:
-            alone.discard(last)
-        if row["stop"] > stop:
-            latest[process] = row["stop"], name
+def _ran_alone(computations: Computations) -> BoolArray:
+    """Whether each computation overlapped no other computation of its process."""
+    # The digits before the count are those of the process.
+    names = computations.computation.tolist()
+    processes = Categorical.of(name.rpartition("-")[0] for name in names)
+    alone = np.ones(len(computations), bool)
+    for of_process in rows_by(processes).values():
+        rows = of_process[np.argsort(computations.start[of_process], kind="stable")]
+        start, stop = computations.start[rows], computations.stop[rows]
+        alone[rows[1:]] &= start[1:] >= np.maximum.accumulate(stop)[:-1]
+        alone[rows[:-1]] &= start[1:] >= stop[:-1]
     return alone
 
 
@@ -209,147 +198,121 @@ def cpu_layers(recording: Recording, most: int = 600) -> CpuLayers | None:
     edges = _edges(samples, recording.start, most)
     if len(edges) < 2:
         return None
-    total = _of_samples(samples, samples.cpu, edges, recording.start)
-    others = _of_samples(samples, np.nan_to_num(samples.cpu_others), edges, recording.start)
-    tasks = np.minimum(_of_tasks(recording, edges), total)
-    parts = {TASKS: tasks, **_divided(recording, edges, total - tasks), OTHERS: others}
+    # A sample covers the time since the previous one.
+    times = np.append(recording.start, samples.time)
+
+    def sampled(percent: FloatArray) -> FloatArray:
+        """CPU seconds in each interval."""
+        amounts = np.append(np.nan_to_num(percent) / 100, 0.0)
+        return np.maximum(np.diff(StepFunction(times, amounts).integral(edges)), 0.0)
+
+    total = sampled(samples.cpu)
+    tasks = np.minimum(_cpu_of_tasks(recording, edges), total)
+    layers = {
+        TASKS: tasks,
+        **_cpu_besides_tasks(recording, edges, total - tasks),
+        OTHERS: sampled(samples.cpu_others),
+    }
     length = np.diff(edges)
-    used = {name: parts[name] / length for name in CPU_LAYERS if parts[name].any()}
-    return CpuLayers(edges, used)
+    return CpuLayers(
+        edges, {name: layers[name] / length for name in CPU_LAYERS if layers[name].any()}
+    )
 
 
 def _edges(samples: Resources, start: float, most: int) -> FloatArray:
-    """The times of samples, without those too soon after the one before them."""
+    """The times of samples, without those that follow another too soon."""
     edges = [start]
     usual = float(np.median(np.diff(samples.time, prepend=start))) if len(samples) else 0.0
     shortest = min(0.5 * usual, _SHORTEST)
     for time in samples.time.tolist():
         if time - edges[-1] > shortest:
             edges.append(time)
-    if len(samples) and samples.time[-1] > edges[-1] and len(edges) > 1:
+    if len(edges) > 1:
         edges[-1] = float(samples.time[-1])
     if len(edges) - 1 > most:
         return np.linspace(edges[0], edges[-1], most + 1)
     return np.array(edges)
 
 
-def _of_samples(
-    samples: Resources, percent: FloatArray, edges: FloatArray, start: float
-) -> FloatArray:
-    """CPU seconds in each interval, of samples that each cover the time since the one before."""
-    lengths = np.diff(samples.time, prepend=start)
-    sums = np.concatenate([[0.0], np.cumsum(np.nan_to_num(percent) / 100 * lengths)])
-    times = np.concatenate([[start], samples.time])
-    return np.asarray(np.maximum(np.diff(np.interp(edges, times, sums)), 0.0))
-
-
-def _of_tasks(recording: Recording, edges: FloatArray) -> FloatArray:
+def _cpu_of_tasks(recording: Recording, edges: FloatArray) -> FloatArray:
     """CPU seconds of tasks in each interval; those of a task are spread evenly over its time."""
     tasks = recording.tasks
-    mask = ~np.isnan(tasks.start) & (tasks.thread_cpu > 0) & _ran_here(recording)
-    start, stop = tasks.start[mask], stop_times(recording)[mask]
-    # Of a task without length all is at its start.
-    stop = np.maximum(stop, np.nextafter(start, np.inf))
-    return np.diff(_sum_until(edges, start, stop, tasks.thread_cpu[mask]))
-
-
-def _ran_here(recording: Recording) -> BoolArray:
-    """Which tasks ran in one of the processes that were sampled."""
-    computations, tasks = recording.computations, recording.tasks
-    remote = computations.computation[computations.scheduler.where("distributed")].tolist()
-    if not remote:
-        return np.ones(len(tasks), dtype=bool)
+    # Tasks of a cluster ran in a process that was sampled, or elsewhere.
     sampled = {str(pid) for pid in np.unique(recording.processes.pid).tolist()}
-    is_sampled: BoolArray = ~tasks.computation.is_in(remote) | tasks.pid.is_in(sampled)
-    return is_sampled
-
-
-def _sum_until(
-    moments: FloatArray, start: FloatArray, stop: FloatArray, amounts: FloatArray
-) -> FloatArray:
-    """How much of the amounts, spread evenly from start to stop, is before each moment."""
-    rate = amounts / (stop - start)
-    sums = np.zeros(len(moments))
+    ran_here = ~_ran_under(recording, "distributed") | tasks.pid.is_in(sampled)
+    mask = ~np.isnan(tasks.start) & (tasks.thread_cpu > 0) & ran_here
+    start, stop = tasks.start[mask], stop_times(recording)[mask]
+    # All CPU of a task without length is at its start.
+    stop = np.maximum(stop, np.nextafter(start, np.inf))
+    rate = tasks.thread_cpu[mask] / (stop - start)
+    until = np.zeros(len(edges))
     for times, sign in ((start, 1.0), (stop, -1.0)):
         order = np.argsort(times, kind="stable")
-        before = np.searchsorted(times[order], moments)
-        rates = np.concatenate([[0.0], np.cumsum(rate[order])])[before]
-        offsets = np.concatenate([[0.0], np.cumsum((rate * (times - moments[0]))[order])])[before]
-        sums += sign * (rates * (moments - moments[0]) - offsets)
-    return sums
+        before = np.searchsorted(times[order], edges)
+        rates = np.append(0.0, np.cumsum(rate[order]))[before]
+        offsets = np.append(0.0, np.cumsum((rate * (times - edges[0]))[order]))[before]
+        until += sign * (rates * (edges - edges[0]) - offsets)
+    return np.diff(until)
 
 
-def _divided(
-    recording: Recording, edges: FloatArray, besides_tasks: FloatArray
+def _cpu_besides_tasks(
+    recording: Recording, edges: FloatArray, used: FloatArray
 ) -> dict[str, FloatArray]:
-    """Among layers, what was used besides tasks."""
-    names = (SCHEDULER, THREADS, PROFILERS, WORKER_PROCESSES, PROGRAM)
-    parts = {name: np.zeros(len(besides_tasks)) for name in names}
-    length = np.diff(edges)
-    covered = list(_overlaps(recording, edges))
-    in_computations = np.sum(covered, axis=0) if covered else np.zeros(len(besides_tasks))
-    # Where computations overlap, each has its part of the interval.
-    crowded = np.maximum(in_computations, length)
-    totals = _totals(recording)
-    for covering, (scheduler, seconds) in zip(covered, totals, strict=True):
-        part = besides_tasks * covering / crowded
-        for name, share in _shares(scheduler, seconds, float(part.sum())).items():
-            parts[name] += part * share
-    parts[PROGRAM] += besides_tasks * np.maximum(length - in_computations, 0.0) / crowded
-    return parts
-
-
-def _overlaps(recording: Recording, edges: FloatArray) -> Iterator[FloatArray]:
-    """Of each computation how many seconds of each interval it ran, from the call of dask on."""
+    """Divide the CPU seconds of each interval that no task used among layers."""
     computations = recording.computations
-    for start, stop in zip(call_times(computations), computations.stop, strict=True):
-        yield np.maximum(np.minimum(edges[1:], stop) - np.maximum(edges[:-1], start), 0.0)
+    names = (SCHEDULER, THREADS, PROFILERS, WORKER_PROCESSES, PROGRAM)
+    layers = {name: np.zeros(len(used)) for name in names}
+    length = np.diff(edges)
+    # The seconds of each interval that each computation ran, from the call of dask on.
+    ran = [
+        np.maximum(np.minimum(edges[1:], stop) - np.maximum(edges[:-1], called), 0.0)
+        for called, stop in zip(call_times(computations), computations.stop, strict=True)
+    ]
+    computing = sum(ran, np.zeros(len(used)))
+    # Where computations overlap, each has its part of the interval.
+    crowded = np.maximum(computing, length)
+    for row, seconds in enumerate(_seconds_besides_tasks(recording)):
+        part = used * ran[row] / crowded
+        has_workers = computations.scheduler[row] in ("processes", "distributed")
+        for name, share in _shares(seconds, has_workers, float(part.sum())).items():
+            layers[name] += part * share
+    layers[PROGRAM] += used * np.maximum(length - computing, 0.0) / crowded
+    return layers
 
 
-def _shares(scheduler: str, seconds: dict[str, float], total: float) -> dict[str, float]:
-    """What used the CPU of a computation besides its tasks; sums to 1."""
+def _shares(seconds: dict[str, float], has_workers: bool, total: float) -> dict[str, float]:
+    """The shares of layers in the CPU of a computation besides its tasks; they sum to 1."""
     attributed = sum(seconds.values())
-    if scheduler in ("processes", "distributed"):
-        # Most that worker processes use besides tasks is in no total.
-        divided = max(attributed, total)
-        shares = {name: value / divided for name, value in seconds.items()} if divided else {}
+    # Most that worker processes use besides tasks is in no total.
+    divided = max(attributed, total) if has_workers else attributed
+    shares = {name: cpu / divided for name, cpu in seconds.items()} if divided else {}
+    if has_workers:
         return {**shares, WORKER_PROCESSES: 1.0 - sum(shares.values())}
-    return (
-        {name: value / attributed for name, value in seconds.items()}
-        if attributed
-        else {THREADS: 1.0}
-    )
+    return shares or {THREADS: 1.0}
 
 
-def _totals(recording: Recording) -> Iterator[tuple[str, dict[str, float]]]:
-    """Of each computation its scheduler, and CPU seconds besides tasks by layer."""
-    tasks, threads = recording.tasks, recording.threads
+def _seconds_besides_tasks(recording: Recording) -> Iterator[dict[str, float]]:
+    """For each computation its measured CPU seconds besides tasks, by layer."""
+    tasks, computations = recording.tasks, recording.computations
     sums = sums_by(tasks.computation, np.nan_to_num(tasks.thread_cpu)).tolist()
     cpu_of_tasks = dict(zip(tasks.computation.values, sums, strict=True))
-    rows_of = rows_by(threads.computation)
-    computations = recording.computations
-    names, schedulers = computations.computation.tolist(), computations.scheduler.tolist()
-    of_schedulers = np.nan_to_num(computations.scheduler_cpu).tolist()
-    of_processes = np.nan_to_num(computations.process_cpu).tolist()
-    for row, (name, scheduler) in enumerate(zip(names, schedulers, strict=True)):
+    rows_of = rows_by(recording.threads.computation)
+    for row in computations.to_dicts():
+        name, scheduler = row["computation"], row["scheduler"]
         is_here = scheduler in ("threads", "synchronous")
         in_tasks = cpu_of_tasks.get(name, 0.0) if is_here else 0.0
+        seconds: dict[str, float] = defaultdict(float)
         if name in rows_of:
-            yield scheduler, _of_threads(threads.rows(rows_of[name]), in_tasks)
-            continue
-        # Of threads that are not known one by one: the scheduler's, and all others.
-        scheduling = of_schedulers[row] - (in_tasks if scheduler == "synchronous" else 0.0)
-        scheduling = max(0.0, scheduling)
-        others = max(0.0, of_processes[row] - in_tasks - scheduling)
-        yield scheduler, {SCHEDULER: scheduling, THREADS: others}
-
-
-def _of_threads(threads: Threads, cpu_of_tasks: float) -> dict[str, float]:
-    seconds: dict[str, float] = {}
-    for row in threads.to_dicts():
-        layer, used = _KINDS[row["kind"]], row["cpu_seconds"]
-        if row["kind"] == "tasks":
-            in_tasks = min(used, cpu_of_tasks)
-            cpu_of_tasks, used = cpu_of_tasks - in_tasks, used - in_tasks
-        seconds[layer] = seconds.get(layer, 0.0) + used
-    return seconds
+            for thread in recording.threads.rows(rows_of[name]).to_dicts():
+                used = thread["cpu_seconds"]
+                if thread["kind"] == "tasks":
+                    of_thread = min(used, in_tasks)
+                    in_tasks, used = in_tasks - of_thread, used - of_thread
+                seconds[_KINDS[thread["kind"]]] += used
+        else:
+            # Of threads that are not known one by one: the scheduler's, and all others.
+            scheduling, of_process = np.nan_to_num([row["scheduler_cpu"], row["process_cpu"]])
+            scheduling -= in_tasks if scheduler == "synchronous" else 0.0
+            seconds[SCHEDULER] = max(0.0, float(scheduling))
+            seconds[THREADS] = max(0.0, float(of_process) - in_tasks - seconds[SCHEDULER])
+        yield seconds

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.intervals import counts_by, present_by_size, rows_by, sums_by
+from dask_diag.analysis.groups import counts_by, present_by_size, rows_by, sums_by
 from dask_diag.analysis.task_times import stop_times
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dask_diag.analysis import step_functions
 from dask_diag.analysis.activities import cells, seconds_by_activity
 from dask_diag.analysis.cpu import (
     ThreadGroup,
@@ -23,13 +22,15 @@ from dask_diag.analysis.cpu import (
 )
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
-from dask_diag.analysis.intervals import counts_by, rows_by
-from dask_diag.analysis.memory import MemoryHeadroom, memory_headroom, memory_usage
+from dask_diag.analysis.groups import counts_by, rows_by
+from dask_diag.analysis.intervals import StepFunction
+from dask_diag.analysis.memory import MemoryHeadroom, cached_levels, memory_headroom, memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.simulation.change import Changes
 from dask_diag.analysis.simulation.simulate import Simulator
 from dask_diag.analysis.simulation.work import Simulation
+from dask_diag.analysis.task_times import seconds_called, seconds_computing
 from dask_diag.analysis.waits import waits
 from dask_diag.analysis.wall_time import wall_time
 from dask_diag.columns import FloatArray
@@ -165,9 +166,9 @@ class Analysis:
         return memory_headroom(self.recording)
 
     @cached_property
-    def cached_levels(self) -> tuple[dict[str, step_functions.Level], step_functions.Level]:
+    def cached_levels(self) -> tuple[dict[str, StepFunction], StepFunction]:
         """The cached results of each function over time, and those of all."""
-        return step_functions.cached_levels(self.recording)
+        return cached_levels(self.recording)
 
     @cached_property
     def task_seconds(self) -> FloatArray:
@@ -262,12 +263,12 @@ class Analysis:
     @cached_property
     def computing(self) -> float:
         """Seconds in which at least one computation ran."""
-        return step_functions.seconds_computing(self.recording.computations)
+        return seconds_computing(self.recording.computations)
 
     @cached_property
     def called(self) -> float:
         """Seconds in which at least one computation ran, or its graph was prepared."""
-        return step_functions.seconds_called(self.recording.computations)
+        return seconds_called(self.recording.computations)
 
     @cached_property
     def wall(self) -> float:

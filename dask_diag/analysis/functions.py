@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dask_diag.analysis.intervals import counts_by, extremes_by, present_by_size, sums_by
+from dask_diag.analysis.groups import counts_by, extremes_by, present_by_size, sums_by
 from dask_diag.analysis.waits import cpu_and_noncpu
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.intervals import rows_by
+from dask_diag.analysis.groups import rows_by
 from dask_diag.analysis.phases import is_known_what_was_imported
 from dask_diag.analysis.task_times import start_times, stop_times
 from dask_diag.formatting import count, counted, percent, seconds

@@ -1,187 +1,186 @@
-"""Intervals, bins and amounts over time."""
+"""Intervals of time, step functions and bins."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
+from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording
 
 
 class Intervals(NamedTuple):
-    """Times from `start` to `stop`, of each of which `number` things were there."""
+    """Intervals of time, which may overlap.
+
+    An interval that is empty, or has an unknown bound (NaN), has no length.
+    """
 
     start: FloatArray
     stop: FloatArray
-    number: FloatArray
+
+    @classmethod
+    def join(cls, parts: Iterable[Intervals]) -> Intervals:
+        """Concatenate intervals."""
+        starts, stops = zip(*parts, (np.zeros(0), np.zeros(0)), strict=True)
+        return cls(np.concatenate(starts), np.concatenate(stops))
 
     @property
     def seconds(self) -> float:
-        """The seconds of all things."""
-        return float(((self.stop - self.start) * self.number).sum())
+        """The sum of all lengths."""
+        return float(np.fmax(self.stop - self.start, 0.0).sum())
+
+    @property
+    def peak(self) -> int:
+        """The largest number of intervals that overlap; intervals that touch do not."""
+        return int(StepFunction.of(self.lasting()).amounts.max(initial=0))
+
+    def lasting(self) -> Intervals:
+        """Leave out intervals without length."""
+        return self.rows(self.stop > self.start)
+
+    def rows(self, selection: IntArray | npt.NDArray[np.bool_]) -> Intervals:
+        """Select intervals."""
+        return Intervals(self.start[selection], self.stop[selection])
+
+    def repeat(self, times: IntArray | int) -> Intervals:
+        """Repeat each interval."""
+        return Intervals(np.repeat(self.start, times), np.repeat(self.stop, times))
+
+    def union(self) -> Intervals:
+        """Merge intervals that overlap or touch; the result is in order."""
+        starts, stops = self.lasting()
+        order = np.argsort(starts, kind="stable")
+        starts, reached = starts[order], np.maximum.accumulate(stops[order])
+        is_first = np.append(True, starts[1:] > reached[:-1])[: len(starts)]
+        return Intervals(starts[is_first], reached[np.append(is_first[1:], True)[: len(starts)]])
+
+    def intersection(self, other: Intervals) -> Intervals:
+        """Return the parts of these intervals that lie in any of the others."""
+        others = other.union()
+        first = np.searchsorted(others.stop, self.start, "right")
+        count = np.maximum(np.searchsorted(others.start, self.stop) - first, 0)
+        # The position of each overlapping pair among the others.
+        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        index = np.repeat(first, count) + within
+        starts, stops = self.repeat(count)
+        return Intervals(
+            np.maximum(starts, others.start[index]), np.minimum(stops, others.stop[index])
+        )
+
+    def gaps(self, start: float, stop: float) -> Intervals:
+        """Return the times from `start` to `stop` that lie in no interval."""
+        covered = Intervals(np.array([start]), np.array([stop])).intersection(self)
+        return Intervals(np.append(start, covered.stop), np.append(covered.start, stop))
+
+    def open_at(
+        self, times: FloatArray, weight: FloatArray | None = None, closed: bool = False
+    ) -> npt.NDArray[np.number]:
+        """Count the intervals, or sum their weights, that have started and not yet stopped.
+
+        An interval that stops at one of the times counts if `closed`.
+        """
+
+        def reached(bounds: FloatArray, side: Literal["left", "right"]) -> npt.NDArray[np.number]:
+            order = np.argsort(bounds)
+            before = np.searchsorted(bounds[order], times, side)
+            return before if weight is None else np.append(0.0, np.cumsum(weight[order]))[before]
+
+        return reached(self.start, "right") - reached(self.stop, "left" if closed else "right")
 
 
-def intervals(start: FloatArray, stop: FloatArray, count: float = 1.0) -> Intervals:
-    """One interval for each start and stop; those that are empty, or not known, are left out."""
-    is_some = stop > start
-    starts = start[is_some]
-    return Intervals(starts, stop[is_some], np.full(len(starts), float(count)))
+class StepFunction(NamedTuple):
+    """An amount from each time on, until the next.
 
+    `times` are seconds, ascending and distinct.
+    """
 
-def join(parts: list[Intervals]) -> Intervals:
-    """All of them, one after the other."""
-    columns = zip(*(parts or [intervals(np.zeros(0), np.zeros(0))]), strict=True)
-    return Intervals(*map(np.concatenate, columns))
+    times: FloatArray
+    amounts: npt.NDArray[np.number]
 
+    @classmethod
+    def of(cls, intervals: Intervals, weight: FloatArray | None = None) -> StepFunction:
+        """Count the intervals, or sum their weights, that are open at each time."""
+        times, index = np.unique(np.concatenate(intervals), return_inverse=True)
+        starts, stops = np.split(index, 2)
+        rises = np.bincount(starts, weight, len(times))
+        return cls(times, np.cumsum(rises - np.bincount(stops, weight, len(times))))
 
-def union(of: Intervals) -> Intervals:
-    """The times at which at least one thing was there, each once."""
-    if not len(of.start):
-        return of
-    order = np.argsort(of.start, kind="stable")
-    starts, reached = of.start[order], np.maximum.accumulate(of.stop[order])
-    first = np.concatenate([[0], np.flatnonzero(starts[1:] > reached[:-1]) + 1])
-    last = np.append(first[1:] - 1, len(starts) - 1)
-    return intervals(starts[first], reached[last])
+    @property
+    def peak(self) -> float:
+        """The largest amount."""
+        return float(self.amounts.max(initial=0.0))
 
+    def integral(self, times: FloatArray) -> FloatArray:
+        """Return the integral from the first step to each of `times`."""
+        if not len(self.times):
+            return np.zeros(len(times))
+        sums = np.append(0.0, np.cumsum(self.amounts[:-1] * np.diff(self.times)))
+        return np.asarray(np.interp(times, self.times, sums))
 
-def inside(start: float, stop: float, of: Intervals, count: float = 1.0) -> Intervals:
-    """What of one time is in these intervals, which do not overlap."""
-    return intervals(np.maximum(of.start, start), np.minimum(of.stop, stop), count)
-
-
-def outside(start: float, stop: float, of: Intervals) -> Intervals:
-    """What of one time is in none of these intervals, which are in order and do not overlap."""
-    within = inside(start, stop, of)
-    return intervals(np.append(start, within.stop), np.append(within.start, stop))
-
-
-def peak(of: Intervals) -> float:
-    """How many things were there at once, at most."""
-    times = np.concatenate([of.start, of.stop])
-    changes = np.concatenate([of.number, -of.number])
-    # Of what stops just as another starts, one is there.
-    order = np.lexsort((changes, times))
-    return float(np.cumsum(changes[order]).max(initial=0.0))
+    def thinned(self, steps: int) -> StepFunction:
+        """Keep at most `steps` steps: the highest and the last of each of equal parts of time."""
+        times, amounts = self
+        if len(times) <= steps:
+            return self
+        parts = max(steps // 2, 1)
+        part = ((times - times[0]) * (parts / (times[-1] - times[0]))).astype(np.int64)
+        last = np.append(np.flatnonzero(np.diff(part)), len(times) - 1)
+        # Sorted by part and then by amount, the last step of each part is the highest.
+        by_height = np.lexsort((amounts, part))
+        highest = by_height[last]
+        retained = np.union1d(last, highest)
+        return StepFunction(times[retained], amounts[retained])
 
 
 def edges_of_bins(recording: Recording, bins: int) -> FloatArray:
-    """The edges of so many bins over a recording, which may have no length."""
+    """The edges of `bins` equal bins over a recording, which may have no length."""
     stop = max(recording.stop, np.nextafter(recording.start, np.inf))
     return np.linspace(recording.start, stop, bins + 1)
 
 
-def bins_of(moments: FloatArray, edges: FloatArray) -> IntArray:
-    """The bin of each moment; those beyond the edges are in the first or the last one."""
+def bins_of(times: FloatArray, edges: FloatArray) -> IntArray:
+    """The bin of each time; times beyond the edges are in the first or the last bin."""
     bins, width = len(edges) - 1, edges[1] - edges[0]
-    inside = np.clip(moments, edges[0], edges[-1])
+    inside = np.clip(times, edges[0], edges[-1])
     return np.asarray(np.minimum(((inside - edges[0]) / width).astype(np.int64), bins - 1))
 
 
 def sums_of_rectangles(
-    starts: FloatArray,
-    stops: FloatArray,
-    heights: FloatArray,
-    layers: IntArray,
-    *,
-    count: int,
-    edges: FloatArray,
+    intervals: Intervals, heights: FloatArray, layers: IntArray, *, count: int, edges: FloatArray
 ) -> FloatArray:
-    """The area, in each of `count` layers and each bin, of rectangles."""
-    rises = _integrals(starts, heights, layers, count, edges)
-    falls = _integrals(stops, -heights, layers, count, edges)
-    return np.asarray(np.maximum(rises + falls, 0.0))
+    """The area of rectangles over intervals, in each of `count` layers and each bin."""
+    rises = _integrals(intervals.start, heights, layers, count, edges)
+    falls = _integrals(intervals.stop, -heights, layers, count, edges)
+    return np.maximum(rises + falls, 0.0)
 
 
 def sums_of_steps(times: FloatArray, values: IntArray, edges: FloatArray) -> FloatArray:
     """The area, in each bin, below a step function that is 0 outside its times."""
-    changes = np.diff(np.concatenate([[0.0], values, [0.0]]))
-    layers = np.zeros(len(times), dtype=np.int64)
-    return np.asarray(np.maximum(_integrals(times, changes, layers, 1, edges)[0], 0.0))
+    changes = np.diff(values, prepend=0, append=0)
+    (areas,) = _integrals(times, changes, np.zeros(len(times), np.int64), 1, edges)
+    return np.asarray(np.maximum(areas, 0.0))
 
 
 def _integrals(
-    moments: FloatArray, changes: FloatArray, layers: IntArray, count: int, edges: FloatArray
+    times: FloatArray,
+    changes: FloatArray | IntArray,
+    layers: IntArray,
+    count: int,
+    edges: FloatArray,
 ) -> FloatArray:
-    """The integral over each bin of levels that change at these moments, by layer.
+    """The integral over each bin of levels that change at these times, by layer.
 
-    In the bin of its moment a change counts from then on, in all later ones for their whole length.
+    Integrating changes, instead of filling bins, costs the same for a task of a second as for one
+    of an hour. A change counts in its own bin from its time on, in later bins for all their length.
     """
     bins, width = len(edges) - 1, edges[1] - edges[0]
-    moments = np.clip(moments, edges[0], edges[-1])
-    bin_of = bins_of(moments, edges)
-    cell = layers * bins + bin_of
-    shape = (count, bins)
-    # Integrating changes instead of filling bins costs the same for a task of a second as for one
-    # of an hour.
-    within = np.bincount(cell, changes * (edges[bin_of + 1] - moments), count * bins)
+    times = np.clip(times, edges[0], edges[-1])
+    bin_of = bins_of(times, edges)
+    cell, shape = layers * bins + bin_of, (count, bins)
+    within = np.bincount(cell, changes * (edges[bin_of + 1] - times), count * bins)
     level = np.cumsum(np.bincount(cell, changes, count * bins).reshape(shape), axis=1)
     from_before = np.concatenate([np.zeros((count, 1)), level[:, :-1]], axis=1)
     return np.asarray(within.reshape(shape) + width * from_before)
-
-
-Number = TypeVar("Number", bound=np.generic)
-Other = TypeVar("Other", bound=np.generic)
-
-
-def rows_by_code(codes: npt.NDArray[np.integer]) -> dict[int, IntArray]:
-    """The rows of each code that occurs, ascending."""
-    if not len(codes):
-        return {}
-    # One stable sort for all codes; a mask for each would read the column as often as it has codes.
-    order = np.argsort(codes, kind="stable")
-    present, first = np.unique(codes[order], return_index=True)
-    return dict(zip(present.tolist(), np.split(order, first[1:]), strict=True))
-
-
-def rows_by(labels: Categorical) -> dict[str, IntArray]:
-    """The rows of each value that occurs, ascending."""
-    return {labels.values[code]: rows for code, rows in rows_by_code(labels.codes).items()}
-
-
-def counts_by(labels: Categorical, mask: BoolArray | None = None) -> IntArray:
-    """How many rows have each value, or how many of those in the mask."""
-    codes = labels.codes if mask is None else labels.codes[mask]
-    return np.bincount(codes, minlength=len(labels.values))
-
-
-def sums_by(labels: Categorical, amounts: FloatArray) -> FloatArray:
-    """The sum of the amounts of each value's rows."""
-    return np.bincount(labels.codes, amounts, minlength=len(labels.values)).astype(np.float64)
-
-
-def extremes_by(of: np.ufunc, labels: Categorical, amounts: FloatArray) -> FloatArray:
-    """The maximum or minimum (``np.fmax``, ``np.fmin``) of each value's rows; NaN if unknown."""
-    extremes = np.full(len(labels.values), np.nan)
-    of.at(extremes, labels.codes, amounts)
-    return extremes
-
-
-def present_by_size(counts: IntArray, sizes: FloatArray) -> IntArray:
-    """The codes that occur, the largest size first."""
-    present = np.flatnonzero(counts)
-    return present[np.argsort(-sizes[present], kind="stable")]
-
-
-def distinct_pairs(
-    first: npt.NDArray[Number], second: npt.NDArray[Other]
-) -> tuple[npt.NDArray[Number], npt.NDArray[Other], IntArray]:
-    """The pairs that occur, in order, as two arrays, and which of them each row is."""
-    # One number for a pair sorts ten times as fast as rows of two.
-    left, left_code = np.unique(first, return_inverse=True)
-    right, right_code = np.unique(second, return_inverse=True)
-    base = max(len(right), 1)
-    codes, row = np.unique(left_code * base + right_code, return_inverse=True)
-    return left[codes // base], right[codes % base], row
-
-
-def worker_order(name: str) -> tuple[str, int, str, int, str]:
-    """What workers are sorted by: kind, then number; of a worker of a cluster, then its thread."""
-    worker, slash, thread = name.rpartition("/")
-    if not slash:
-        worker, thread = name, ""
-    # A longer number is a larger one: thread-10 after thread-9.
-    return worker.partition("-")[0], len(worker), worker, len(thread), thread

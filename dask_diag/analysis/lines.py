@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
-from math import inf
+from collections.abc import Callable
+from math import inf, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -12,12 +12,14 @@ import numpy as np
 from dask_diag.analysis.call_tree import (
     ALL_SAMPLES,
     Selection,
-    distinct_frames,
     hottest_lines,
+    innermost,
     is_standard_library,
+    lines_of_frames,
     measures,
     package_of,
     short_path,
+    with_lines,
 )
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.model.codes import Root
@@ -68,112 +70,84 @@ def program_lines(recording: Recording, weights: FloatArray) -> list[ProgramLine
     weights : array of float
         Seconds of each row of `Recording.samples`; those of samples without a stack are left out.
     """
-    frames = recording.frames
-    frame_of_node, is_import = _frames_of_nodes(recording)
-    chosen = (recording.samples.node >= 0) & (weights > 0)
-    nodes = recording.samples.node[chosen]
-    frame, importing = frame_of_node[nodes], is_import[nodes]
-    seconds, of_program = weights[chosen], frame_of_node[nodes] != _OUTSIDE
-    sums: dict[tuple[str, str, int], list[float]] = {}
-    for row, took, imports in zip(
-        frame[of_program].tolist(),
-        seconds[of_program].tolist(),
-        importing[of_program].tolist(),
-        strict=True,
-    ):
-        line = frames.name[row], frames.file[row], int(frames.line[row])
-        total = sums.setdefault(line, [0.0, 0.0])
-        total[0] += took
-        total[1] += took * imports
-    lines = [ProgramLine(*line, *total) for line, total in sums.items()]
-    return sorted(lines, key=lambda line: -line.seconds)
+    frame, importing = _lines_of_program(recording)
+    node = recording.samples.node
+    chosen = (node >= 0) & (weights > 0) & (np.append(frame, _OUTSIDE)[node] != _OUTSIDE)
+    node, weights = node[chosen], weights[chosen]
+    lines = lines_of_frames(recording)
+    line, count = lines.codes[frame[node]], len(lines.values)
+    seconds = np.bincount(line, weights, count).tolist()
+    of_imports = np.bincount(line, weights * importing[node], count).tolist()
+    present = dict.fromkeys(line.tolist())
+    made = [
+        ProgramLine(name, file, number, seconds[n], of_imports[n])
+        for n in present
+        for name, file, number in [lines.values[n]]
+    ]
+    return sorted(made, key=lambda line: -line.seconds)
 
 
 def line_of_samples(recording: Recording, line: ProgramLine) -> BoolArray:
-    """Which samples have a line as their innermost one outside the standard library."""
-    frames, samples = recording.frames, recording.samples
-    is_line = (frames.line == line.line) & frames.file.where(line.file)
-    is_line &= frames.name.where(line.name)
-    frame_of_node, _ = _frames_of_nodes(recording)
-    has_line = np.zeros(len(samples), bool)
-    sampled = samples.node >= 0
-    frame = frame_of_node[samples.node[sampled]]
-    has_line[sampled] = (frame != _OUTSIDE) & is_line[frame]
-    return has_line
+    """Whether a line is the innermost line of each sample outside the standard library."""
+    is_line = lines_of_frames(recording).where((line.name, line.file, line.line))
+    frame, _ = _lines_of_program(recording)
+    return _of_samples(recording, np.append(is_line, False)[frame])
 
 
 def seconds_of_profilers(recording: Recording, chosen: BoolArray) -> float:
     """The seconds of some samples in which this package's own calls ran."""
-    samples, frames = recording.samples, recording.frames
-    rows = samples.rows(chosen & (samples.node >= 0))
-    is_own = frames.name.where(OWN_CALLS)[recording.call_tree.frame]
-    return float(rows.seconds[is_own[rows.node]].sum())
+    return float(recording.samples.seconds[chosen & _own_calls(recording)].sum())
 
 
 def imports_and_profilers(recording: Recording) -> tuple[BoolArray, BoolArray]:
-    """Which samples are of modules that were imported, and which of this package's own calls."""
-    samples, tree = recording.samples, recording.call_tree
-    _, importing = _frames_of_nodes(recording)
-    is_own = recording.frames.name.where(OWN_CALLS)[tree.frame]
-    has_stack = samples.node >= 0
-    imports, own = np.zeros(len(samples), bool), np.zeros(len(samples), bool)
-    own[has_stack] = is_own[samples.node[has_stack]]
-    imports[has_stack] = importing[samples.node[has_stack]]
-    return imports & ~own, own
+    """Whether each sample is of modules that were imported, and of this package's own calls."""
+    own, (_, importing) = _own_calls(recording), _lines_of_program(recording)
+    return _of_samples(recording, importing) & ~own, own
+
+
+def _own_calls(recording: Recording) -> BoolArray:
+    is_own = recording.frames.name.where(OWN_CALLS)
+    return _of_samples(recording, is_own[recording.call_tree.frame])
 
 
 def graphs_made_before(recording: Recording) -> BoolArray:
-    """Which samples before the first computation are of dask making graphs, and not of imports.
+    """Whether each sample before the first computation is of dask making graphs, not of imports.
 
     These are calls of collections, of delayed functions and of a client, and what they called.
     After a computation dask may as well collect its results. A computation of a cluster starts when
     its graph arrives there: the call that makes it is before.
     """
-    tree, samples = recording.call_tree, recording.samples
-    _, importing = _frames_of_nodes(recording)
-    files, names = recording.frames.file, recording.frames.name
-    paths = [short_path(file) for file in files.values]
-    is_dasks = np.array([package_of(path) == "dask" for path in paths], bool)[files.codes]
-    of_client = np.array([path == _CLIENT for path in paths], bool)[files.codes]
+    tree, names = recording.call_tree, recording.frames.name
     submits = np.array([bool(_SUBMITS.search(name)) for name in names.values], bool)[names.codes]
-    in_dask = _in_or_below(tree.parent, (is_dasks | of_client & submits)[tree.frame])
-    has_stack = samples.node >= 0
-    chosen = np.zeros(len(samples), bool)
-    nodes = samples.node[has_stack]
-    chosen[has_stack] = in_dask[nodes] & ~importing[nodes]
-    is_before = samples.root.where(Root.BEFORE) | _before_a_cluster(recording)
+    is_dask = _nodes_in(recording, lambda file: package_of(short_path(file)) == "dask")
+    is_client = _nodes_in(recording, lambda file: short_path(file) == _CLIENT)
+    _, importing = _lines_of_program(recording)
+    in_dask = innermost(tree.parent, is_dask | is_client & submits[tree.frame]) >= 0
+    chosen = _of_samples(recording, in_dask & ~importing)
+    is_before = recording.samples.root.where(Root.BEFORE) | _before_a_cluster(recording)
     return chosen & ~late_samples(recording) & is_before
 
 
 def _before_a_cluster(recording: Recording) -> BoolArray:
-    """Which samples are of the call whose graph was the first to arrive at a cluster."""
+    """Whether each sample is of the call whose graph was the first to arrive at a cluster."""
     computations, samples = recording.computations, recording.samples
     start = float(computations.start.min(initial=inf))
     is_first = computations.start == start
-    if not (is_first & computations.scheduler.where("distributed")).any():
-        return np.zeros(len(samples), bool)
-    return np.asarray(samples.root.where(Root.GRAPH) & (samples.stop <= start))
+    on_cluster = bool((is_first & computations.scheduler.where("distributed")).any())
+    return np.asarray(samples.root.where(Root.GRAPH) & (samples.stop <= start) & on_cluster)
 
 
 def late_samples(recording: Recording) -> BoolArray:
-    """Which samples do not say where their time passed: it was before what they show.
+    """Whether the time of each sample passed before what the sample shows.
 
     Where the same line was sampled in time, too, a late sample may be of it: on a busy machine many
     are late.
     """
-    samples, tree = recording.samples, recording.call_tree
-    is_late, has_stack = _is_late(recording), samples.node >= 0
-    seen = np.zeros(len(recording.frames), bool)
-    seen[tree.frame[samples.node[has_stack & ~is_late]]] = True
-    late = np.zeros(len(samples), bool)
-    rows = np.flatnonzero(has_stack & is_late)
-    late[rows] = ~seen[tree.frame[samples.node[rows]]]
-    return late
-
-
-def _is_late(recording: Recording) -> BoolArray:
-    """After a call that kept the GIL one sample represents its time, and is of what came next."""
-    return np.asarray(recording.samples.seconds > _LATE * recording.samples.count)
+    samples, frame = recording.samples, recording.call_tree.frame
+    # After a call that kept the GIL one sample represents its time, and is of what came next.
+    is_late = samples.seconds > _LATE * samples.count
+    in_time = frame[samples.node[(samples.node >= 0) & ~is_late]]
+    return is_late & _of_samples(recording, ~np.isin(frame, in_time))
 
 
 def seconds_waiting_for_threads(recording: Recording) -> float:
@@ -182,16 +156,14 @@ def seconds_waiting_for_threads(recording: Recording) -> float:
     What was not sampled of tasks is divided as the rest is.
     """
     frames, tree, samples = recording.frames, recording.call_tree, recording.samples
-    files = np.array([bool(_THREADING.search(_posix(file))) for file in frames.file.values], bool)
-    is_wait = files[frames.file.codes] & frames.name.is_in(_WAITS_FOR_THREADS)
-    waits = _in_or_below(tree.parent, is_wait[tree.frame])
-    of_tasks = samples.rows(samples.root.where(Root.TASKS))
-    rows = of_tasks.rows(of_tasks.node >= 0)
-    sampled = rows.seconds.sum()
-    if not sampled:
-        return 0.0
-    without_cpu = np.maximum(np.nan_to_num(rows.seconds - rows.cpu_seconds), 0.0)
-    return float(without_cpu[waits[rows.node]].sum() / sampled * of_tasks.seconds.sum())
+    is_wait = frames.name.is_in(_WAITS_FOR_THREADS)[tree.frame]
+    is_wait &= _nodes_in(recording, lambda file: bool(_THREADING.search(_posix(file))))
+    waits = _of_samples(recording, innermost(tree.parent, is_wait) >= 0)
+    of_tasks = samples.root.where(Root.TASKS)
+    sampled = samples.seconds[of_tasks & (samples.node >= 0)].sum()
+    without_cpu = np.maximum(np.nan_to_num(samples.seconds - samples.cpu_seconds), 0.0)
+    waited = without_cpu[of_tasks & waits].sum()
+    return float(waited / sampled * samples.seconds[of_tasks].sum()) if sampled else 0.0
 
 
 def cpu_share_of_linear_algebra(recording: Recording) -> float:
@@ -199,42 +171,33 @@ def cpu_share_of_linear_algebra(recording: Recording) -> float:
 
     A native function is not on the stack: its caller's line is.
     """
-    frames, tree, samples = recording.frames, recording.call_tree, recording.samples
-    paths = [short_path(file) for file in frames.file.values]
-    of_libraries = np.array([bool(_LINEAR_ALGEBRA.match(path)) for path in paths], bool)
-    is_call = of_libraries[frames.file.codes][tree.frame]
-    rows = samples.rows(samples.root.where(Root.TASKS) & (samples.node >= 0))
-    cpu = np.nan_to_num(rows.cpu_seconds)
-    return float(cpu[is_call[rows.node]].sum() / cpu.sum()) if cpu.sum() else math.nan
+    samples = recording.samples
+    is_call = _nodes_in(recording, lambda file: bool(_LINEAR_ALGEBRA.match(short_path(file))))
+    sampled = samples.root.where(Root.TASKS) & (samples.node >= 0)
+    cpu = np.nan_to_num(samples.cpu_seconds) * sampled
+    return float(cpu[_of_samples(recording, is_call)].sum() / cpu.sum()) if cpu.sum() else nan
 
 
-def _in_or_below(parent: IntArray, nodes: BoolArray) -> BoolArray:
-    """Which nodes of the call tree are these, or were called by these."""
-    within = nodes.copy()
-    # A node comes after its caller.
-    for node, above in enumerate(parent.tolist()):
-        within[node] |= above >= 0 and within[above]
-    return within
-
-
-def _frames_of_nodes(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
-    """Of each node of the call tree its line of the program, and whether that line imports."""
+def _nodes_in(recording: Recording, matches: Callable[[str], bool]) -> BoolArray:
+    """Whether each node of the call tree is in a file that matches."""
     files = recording.frames.file
-    of_library = np.array([is_standard_library(file) for file in files.values], dtype=bool)
-    of_imports = np.array([bool(_IMPORT_SYSTEM.search(_posix(file))) for file in files.values])
+    mask = np.array([matches(file) for file in files.values], dtype=bool)
+    return mask[files.codes][recording.call_tree.frame]
+
+
+def _of_samples(recording: Recording, nodes: BoolArray) -> BoolArray:
+    """Whether the innermost call of each sample is one of the nodes; samples may have no stack."""
+    return np.append(nodes, False)[recording.samples.node]
+
+
+def _lines_of_program(recording: Recording) -> tuple[IntArray, BoolArray]:
+    """For each node of the call tree the frame of the program, and whether that line imports."""
     tree = recording.call_tree
-    frame = np.full(len(tree), _OUTSIDE, np.int64)
-    importing = np.zeros(len(tree), bool)
-    # A node comes after its caller.
-    for node, (parent, row) in enumerate(
-        zip(tree.parent.tolist(), tree.frame.tolist(), strict=True)
-    ):
-        above = frame[parent] if parent >= 0 else _OUTSIDE
-        code = files.codes[row]
-        inherits = parent >= 0 and importing[parent]
-        importing[node] = inherits or of_imports[code]
-        frame[node] = above if importing[node] or of_library[code] else row
-    return frame, importing
+    imports = _nodes_in(recording, lambda file: bool(_IMPORT_SYSTEM.search(_posix(file))))
+    importing = innermost(tree.parent, imports) >= 0
+    is_library = _nodes_in(recording, is_standard_library)
+    node = innermost(tree.parent, ~importing & ~is_library)
+    return np.where(node >= 0, np.append(tree.frame, _OUTSIDE)[node], _OUTSIDE), importing
 
 
 def _posix(file: str) -> str:
@@ -310,42 +273,25 @@ def waiting_lines(
         ``name`` (function), ``file``, ``line``; ``waiting`` (seconds) and ``inner``, the name of
         the innermost call in which most of them passed.
     """
-    samples = recording.samples
+    samples, stacks = recording.samples, recording.call_tree
     seconds = measures(samples, selection.shares(samples))[:, _WAITING]
     rows = np.flatnonzero((samples.node >= 0) & (seconds > 0))
     if not len(rows):
         return Table({})
-    frames, stacks = recording.frames, recording.call_tree
     node, waited = samples.node[rows], seconds[rows]
-    line_of_frame, frame_of_line = distinct_frames(frames, ("name", "file", "line"))
-    line = line_of_frame[stacks.frame[_callers_outside(recording)[node]]]
-    inner = frames.name.codes[stacks.frame[node]]
-    of_line = np.bincount(line, waited, len(frame_of_line))
+    outside = innermost(stacks.parent, ~_nodes_in(recording, is_standard_library))[node]
+    lines, names = lines_of_frames(recording), recording.frames.name
+    line = lines.codes[stacks.frame[np.where(outside < 0, node, outside)]]
+    inner = names.codes[stacks.frame[node]]
+    of_line = np.bincount(line, waited, len(lines.values))
     longest = np.argsort(-of_line, kind="stable")[:count]
     longest = longest[of_line[longest] > 0]
     # One line may wait in several ways: the one with most seconds is named.
     of_inner = (np.bincount(inner[line == one], waited[line == one]) for one in longest)
-    shown = frames.rows(frame_of_line[longest])
-    return Table(
+    return with_lines(
+        [lines.values[code] for code in longest.tolist()],
         {
-            **{name: shown[name] for name in ("name", "file", "line")},
             "waiting": of_line[longest],
-            "inner": Categorical([sums.argmax() for sums in of_inner], frames.name.values),
-        }
+            "inner": Categorical([sums.argmax() for sums in of_inner], names.values),
+        },
     )
-
-
-def _callers_outside(recording: Recording) -> IntArray:
-    """Of each node the innermost at or above it that is outside the standard library, or itself."""
-    frames, stacks = recording.frames, recording.call_tree
-    standard: BoolArray = np.array(
-        [is_standard_library(file) for file in frames.file.values], dtype=bool
-    )[frames.file.codes]
-    is_inside = standard[stacks.frame].tolist()
-    chosen: list[int] = []
-    for node, above in enumerate(stacks.parent.tolist()):
-        chosen.append(chosen[above] if is_inside[node] and above >= 0 else -1)
-        if not is_inside[node]:
-            chosen[node] = node
-    nodes = np.array(chosen, dtype=np.int64)
-    return np.where(nodes < 0, np.arange(len(nodes)), nodes)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, isnan
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.intervals import counts_by, extremes_by, present_by_size, rows_by, sums_by
-from dask_diag.analysis.step_functions import running_computations
-from dask_diag.analysis.task_times import start_times, stop_times
+from dask_diag.analysis.groups import counts_by, extremes_by, present_by_size, rows_by, sums_by
+from dask_diag.analysis.intervals import Intervals, StepFunction
+from dask_diag.analysis.task_times import running_computations, start_times, stop_times
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError, import_optional
 from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
-from dask_diag.model.tables import Allocations, Computations, Memory
+from dask_diag.model.tables import Allocations, CachedResults, Computations, Memory
 
 if TYPE_CHECKING:
     import pandas
@@ -148,21 +148,11 @@ class _TaskMemory:
         self.exact[rows] = exact
 
 
-def _extremes(of: np.ufunc, values: FloatArray, first: IntArray, last: IntArray) -> FloatArray:
-    """The maximum or minimum of each range of `values`, ends included.
-
-    Two ranges of a length that is a power of two cover each, and may overlap.
-    """
-    power = np.frexp(last - first + 1)[1] - 1
-    extremes = np.empty(len(first))
-    # `level` has the extreme of the `length` values from each index on.
-    level, length = values, 1
-    for exponent in range(int(power.max(initial=0)) + 1):
-        rows = power == exponent
-        extremes[rows] = of(level[first[rows]], level[last[rows] - length + 1])
-        level = of(level[:-length], level[length:])
-        length *= 2
-    return extremes
+def _extremes(extreme: np.ufunc, values: FloatArray, first: IntArray, last: IntArray) -> FloatArray:
+    """The maximum or minimum of each range of `values`, ends included."""
+    bounds = np.stack([first, last + 1], axis=1).ravel()
+    # Every second range lies between a range and the next.
+    return np.asarray(extreme.reduceat(np.append(values, np.nan), bounds)[::2])
 
 
 def _scopes(recording: Recording) -> Iterator[tuple[IntArray, MemoryReadings, IntArray]]:
@@ -245,22 +235,37 @@ def memory_at_rest(recording: Recording) -> tuple[FloatArray, FloatArray]:
     return times[at_rest], samples.sizes[at_rest]
 
 
+def cached_levels(
+    recording: Recording, origin: float = 0.0
+) -> tuple[dict[str, StepFunction], StepFunction]:
+    """The cached results of each function over time, highest peak first, and those of all.
+
+    Times are relative to `origin`. Results of unknown size (NaN) are ignored.
+    """
+    cached = recording.cached_results
+    sized = cached.rows(~np.isnan(cached.metric))
+    levels = {
+        name: _cached_level(sized.rows(rows), origin)
+        for name, rows in rows_by(sized.function).items()
+    }
+    highest_first = dict(sorted(levels.items(), key=lambda item: -item[1].peak))
+    return highest_first, _cached_level(sized, origin)
+
+
+def _cached_level(cached: CachedResults, origin: float) -> StepFunction:
+    times, amounts = StepFunction.of(Intervals(cached.start, cached.stop), cached.metric)
+    # All results are released by the last step; what is left is rounding.
+    return StepFunction(times - origin, np.append(amounts[:-1], amounts[-1:] * 0.0))
+
+
 def cached_at(recording: Recording, moments: FloatArray) -> FloatArray:
     """Bytes that the scheduler cached at each of these times; NaN where that was not measured."""
     if recording.metric_unit != BYTES:
         return np.full(len(moments), np.nan)
     cached = recording.cached_results
-    added = _sum_until(cached.start, cached.metric, moments, "right")
-    return added - _sum_until(cached.stop, cached.metric, moments, "left")
-
-
-def _sum_until(
-    times: FloatArray, sizes: FloatArray, moments: FloatArray, side: Literal["left", "right"]
-) -> FloatArray:
-    """The sum of the sizes whose time is before each moment; with ``right``, or at it."""
-    order = np.argsort(times)
-    sums = np.concatenate([[0.0], np.cumsum(np.nan_to_num(sizes[order]))])
-    return np.asarray(sums[np.searchsorted(times[order], moments, side)])
+    sizes = np.nan_to_num(cached.metric)
+    held = Intervals(cached.start, cached.stop).open_at(moments, sizes, closed=True)
+    return held.astype(float)
 
 
 def returned_by(recording: Recording, moment: float) -> tuple[float, float]:

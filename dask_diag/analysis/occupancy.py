@@ -1,33 +1,34 @@
-"""How many workers were busy, blocked or idle at each moment of a computation.
+"""States of workers over time: how many were busy, blocked or idle.
 
-One sweep over the sorted times of a computation. At each moment some workers run tasks. Of the free
-ones, as many are in overhead as there are tasks that could run, wait in the pool, or wait to be
-collected; the others are idle. A worker that unpickles inputs or pickles a result is busy. Each
-worker is in exactly one state at each moment, so the seconds sum to wall time × workers.
+One sweep over the sorted times of a computation, or of a worker of a cluster. At each moment some
+workers run tasks. Of the free workers, as many are in overhead as there are tasks that could run,
+wait in the pool, or wait to be collected; the others are idle. A worker that unpickles inputs or
+pickles a result is busy. Each worker is in exactly one state at each moment, so the seconds sum to
+wall time × workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.intervals import Intervals, intervals, rows_by
-from dask_diag.analysis.phases import NotOfGraphs, times_not_of_graphs
+from dask_diag.analysis.groups import rows_by, rows_of_workers
+from dask_diag.analysis.intervals import Intervals, StepFunction
+from dask_diag.analysis.phases import times_not_of_graphs
 from dask_diag.analysis.task_times import (
-    Interval,
-    TransferTimes,
     call_times,
+    computation_stops,
     preparation_stops,
     prepared_times,
     transfer_times,
     worker_stop_times,
 )
-from dask_diag.columns import FloatArray, IntArray
+from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model.codes import Activity, WorkerEvent
 from dask_diag.model.recording import Recording
+from dask_diag.model.tables import OtherTasks, Transfers, WorkerEvents
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class TaskTimes:
     Attributes
     ----------
     rows : array of int
-        Their positions in `Recording.tasks`.
+        Positions in `Recording.tasks`.
     ready, collected : array of float
         Seconds: when all dependencies had been collected, and when the result was.
     worker_start, worker_stop : array of float
-        The time in which it had a worker: from its start to its stop, or to the end of its
+        The time in which a task had a worker: from its start to its stop, or to the end of its
         computation if it did not finish; in another process also while the worker rebuilt its
         inputs and pickled its result.
     """
@@ -51,6 +52,18 @@ class TaskTimes:
     collected: FloatArray
     worker_start: FloatArray
     worker_stop: FloatArray
+
+
+_BUSY = "busy"
+_IMPORTS = "imports"
+_WAITING, _DONE, _PERHAPS = "waiting", "done", "perhaps"
+"""Tasks that can run, tasks whose result can be collected, and tasks that may run."""
+_OTHERS = "tasks of other computations"
+_QUEUED = "queued"
+_CAPACITY, _BACKLOG = "capacity", "backlog"
+
+States = dict[str, IntArray]
+"""Step functions by name: the number of workers in a state, or of open intervals of a kind."""
 
 
 @dataclass(frozen=True)
@@ -66,31 +79,23 @@ class Occupancy:
     times : array of float, shape (steps + 1,)
         Seconds; the first and last are the bounds of the computation.
     capacity : array of int, shape (steps,)
-        Workers that were there: on a cluster, the threads of its workers at that time.
+        Workers that were present: on a cluster, the threads of its workers at that time.
     busy : array of int, shape (steps,)
         Workers that ran a task, or moved its inputs or result.
-    overhead : array of int, shape (steps,)
-        Workers that were free while a task waited for the scheduler or for a worker, or its result
-        for the scheduler.
-    unknown : array of int, shape (steps,)
-        Workers that were free beyond those, while it is not known whether a task that had been
-        submitted ran.
-    blocked : dict of str to array of int
-        Workers that would be in `overhead`, had the scheduler not been busy with ``serialize`` or
-        ``deserialize``; empty where nothing is moved between processes.
-    graph : array of int, shape (steps,)
-        Workers that were free while the graph was made, optimized and put in order.
-    imports : array of int, shape (steps,)
-        Workers that would be in `graph`, had dask not imported modules.
-    profilers : array of int, shape (steps,)
-        The same, had profilers had nothing to do.
-    startup : array of int, shape (steps,)
-        Workers that would be in `overhead`, had their process started its first task.
-    delayed : dict of str to array of int
-        Workers of a cluster that would be in `overhead`, had they not waited for results of others
-        (``transfer``) or for a disk (``spill``); empty elsewhere.
+    states : dict of str to array of int
+        Free workers by state; a state that never occurs is left out:
+
+        * ``idle``: there was nothing to run
+        * ``graph``: the graph was made, optimized and put in order; ``imports`` and ``profilers``:
+          the same, while dask imported modules, or profilers had something to do
+        * ``overhead``: a task waited for the scheduler or for a worker, or its result for the
+          scheduler. Parts of that have states of their own: ``startup`` (a process starts),
+          ``serialize`` and ``deserialize`` (the scheduler is busy with it), and on a cluster
+          ``transfer`` (results of other workers are on their way) and ``spill`` (to a disk)
+        * ``other``: a task had been submitted, and it is not known when it ran
     backlog : array of int, shape (steps,)
-        Tasks that wait at workers of a cluster whose threads are all busy, whatever others do.
+        Tasks that wait at workers of a cluster whose threads are all busy, whatever other workers
+        do.
     """
 
     computation: str
@@ -100,14 +105,7 @@ class Occupancy:
     times: FloatArray
     capacity: IntArray
     busy: IntArray
-    overhead: IntArray
-    unknown: IntArray
-    blocked: dict[str, IntArray]
-    graph: IntArray
-    imports: IntArray
-    profilers: IntArray
-    startup: IntArray
-    delayed: dict[str, IntArray]
+    states: States
     backlog: IntArray
 
     @property
@@ -117,327 +115,89 @@ class Occupancy:
 
     @property
     def worker_seconds(self) -> float:
-        """Seconds of all workers while they were there."""
+        """Seconds of all workers while they were present."""
         return self.seconds(self.capacity)
+
+    def _state(self, name: str) -> IntArray:
+        return self.states.get(name, _constant(0, len(self.busy)))
 
     @property
     def idle(self) -> IntArray:
         """Workers that were free while there was nothing to run."""
-        starting = self.graph + self.imports + self.profilers + self.startup
-        waiting = sum(self.blocked.values()) + sum(self.delayed.values())
-        free = self.capacity - self.busy - starting - self.overhead - self.unknown
-        return np.asarray(free - waiting)
+        return self._state(Activity.IDLE)
 
     @property
-    def free(self) -> dict[str, IntArray]:
-        """All workers without a task, by activity, but for those that the scheduler blocked."""
+    def overhead(self) -> IntArray:
+        """Workers that were free while a task, or its result, waited."""
+        return self._state(Activity.OVERHEAD)
+
+    @property
+    def unknown(self) -> IntArray:
+        """Workers that were free, while it is not known whether a submitted task ran."""
+        return self._state(Activity.OTHER)
+
+    @property
+    def startup(self) -> IntArray:
+        """Workers whose process had not started its first task."""
+        return self._state(Activity.STARTUP)
+
+    @property
+    def imports(self) -> IntArray:
+        """Workers that were free while dask imported modules."""
+        return self._state(_IMPORTS)
+
+    @property
+    def free(self) -> States:
+        """Workers without a task, by activity, but for those that the scheduler blocked."""
+        states = {name: self._state(name) for name in _FREE}
+        if _IMPORTS in self.states:
+            states[Activity.STARTUP] = self.startup + self.imports
         return {
-            Activity.GRAPH: self.graph,
-            Activity.STARTUP: self.startup + self.imports,
-            Activity.PROFILERS: self.profilers,
-            **self.delayed,
-            Activity.OVERHEAD: self.overhead,
-            Activity.IDLE: self.idle,
-            Activity.OTHER: self.unknown,
+            name: workers
+            for name, workers in states.items()
+            if name in self.states or name not in _DELAYED
         }
+
+    @property
+    def blocked(self) -> States:
+        """Workers that were free while the scheduler serialized or deserialized, by activity."""
+        return {name: self.states[name] for name in _BLOCKED if name in self.states}
 
     def when(self, workers: IntArray) -> Intervals:
         """When any worker is in one of the states."""
         is_any = workers > 0
-        return intervals(self.times[:-1][is_any], self.times[1:][is_any])
+        return Intervals(self.times[:-1][is_any], self.times[1:][is_any])
 
     def seconds(self, workers: IntArray) -> float:
         """Worker-seconds of one of the step functions."""
         return float((workers * np.diff(self.times)).sum())
 
-    def seconds_until(self, workers: FloatArray | IntArray, moments: FloatArray) -> FloatArray:
-        """Worker-seconds of one of the step functions from the start up to each of `moments`."""
-        sums = np.concatenate([[0.0], np.cumsum(workers * np.diff(self.times))])
-        return np.asarray(np.interp(moments, self.times, sums))
+    def seconds_until(self, workers: FloatArray | IntArray, times: FloatArray) -> FloatArray:
+        """Worker-seconds of one of the step functions from the start up to each time."""
+        sums = np.append(0.0, np.cumsum(workers * np.diff(self.times)))
+        return np.asarray(np.interp(times, self.times, sums))
 
-    def share_until(self, workers: IntArray, moments: FloatArray) -> FloatArray:
-        """What one free worker has of `workers` from the start up to each of `moments`, in seconds.
+    def share_until(self, workers: IntArray, times: FloatArray) -> FloatArray:
+        """Seconds of one free worker in a state, from the start up to each time.
 
         Workers that are free at the same time have equal shares.
         """
         free = self.capacity - self.busy
-        with np.errstate(invalid="ignore", divide="ignore"):
-            shares = np.where(free > 0, workers / free, 0.0)
-        return self.seconds_until(shares, moments)
+        shares = np.divide(workers, free, out=np.zeros(len(free)), where=free > 0)
+        return self.seconds_until(shares, times)
 
 
-def constant(workers: int, steps: int) -> IntArray:
-    """A step function that is the same throughout: one number in memory, not to be written to."""
-    return np.broadcast_to(np.int64(workers), steps)
-
-
-def lean(workers: IntArray) -> IntArray:
-    """The same step function; if it is 0 throughout, as most are, it takes no memory."""
-    return workers if workers.any() else constant(0, len(workers))
-
-
-def open_intervals(
-    kinds: Sequence[Interval], start: float, stop: float
-) -> tuple[FloatArray, list[IntArray]]:
-    """All times at which an interval starts or stops, and how many of each kind are open there."""
-    bounds = [np.clip(bound, start, stop) for interval in kinds for bound in interval]
-    times, index = np.unique(np.concatenate([[start, stop], *bounds]), return_inverse=True)
-    # The first two of `index` are the bounds of the computation. Those of the intervals follow, in
-    # turn of starts and of stops.
-    indices = iter(np.split(index[2:], np.cumsum([len(bound) for bound in bounds])[:-1]))
-    counts = []
-    for starts, stops in zip(indices, indices, strict=True):
-        steps = np.bincount(starts, minlength=len(times)) - np.bincount(stops, minlength=len(times))
-        counts.append(np.cumsum(steps)[:-1])
-    return times, counts
-
-
-_NO_ROWS: IntArray = np.zeros(0, np.int64)
-_NONE: Interval = (np.zeros(0), np.zeros(0))
-
-
-class ClusterCapacity:
-    """The workers of each cluster, and which of them ran which lanes of tasks."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._workers = recording.workers
-        self._rows_of = rows_by(recording.workers.computation)
-        transfers = recording.transfers
-        between = np.flatnonzero(transfers.activity.where(Activity.TRANSFER))
-        self._transfers = transfers.rows(between)
-        self._transfers_to = rows_by(self._transfers.destination)
-        events = recording.worker_events
-        self._spills = events.rows(~events.event.where(WorkerEvent.PAUSED))
-        self._spills_of = rows_by(self._spills.worker)
-        self._tasks = recording.tasks
-        self._stops = worker_stop_times(recording)
-        self._clusters = dict(
-            zip(
-                recording.computations.computation.tolist(),
-                recording.computations.cluster.tolist(),
-                strict=True,
-            )
-        )
-        self._others = recording.other_tasks
-
-    def workers(self, cluster: str) -> list[_Worker]:
-        """Those of a cluster, whenever they were there."""
-        rows = self._workers.rows(self._rows_of.get(cluster, _NO_ROWS))
-        columns = (rows.worker.tolist(), rows.joined, rows.left, rows.threads.tolist())
-        return [_Worker(*worker) for worker in zip(*columns, strict=True)]
-
-    def transfers_to(self, worker: str) -> Interval:
-        """When results were on their way to a worker."""
-        rows = self._transfers_to.get(worker, _NO_ROWS)
-        return self._transfers.start[rows], self._transfers.stop[rows]
-
-    def spilling(self, worker: str) -> Interval:
-        """When a worker moved results to disk or back."""
-        rows = self._spills_of.get(worker, _NO_ROWS)
-        return self._spills.start[rows], self._spills.stop[rows]
-
-    def others(self, cluster: str, computation: str) -> dict[str, Interval]:
-        """When workers of a cluster ran tasks that are not of a computation, by worker."""
-        tasks, others = self._tasks, self._others
-        elsewhere = [
-            name != computation and self._clusters.get(name) == cluster
-            for name in tasks.computation.values
-        ]
-        rows = np.flatnonzero(np.array(elsewhere, bool)[tasks.computation.codes])
-        lanes = tasks.worker[rows]
-        intervals_of: dict[str, list[Interval]] = {}
-        for worker, of_worker in rows_of_workers(lanes.codes, lanes.values).items():
-            at = rows[of_worker][~np.isnan(tasks.start[rows[of_worker]])]
-            intervals_of.setdefault(worker, []).append((tasks.start[at], self._stops[at]))
-        unrecorded = others.rows(others.computation.where(cluster))
-        for worker, of_worker in rows_by(unrecorded.worker).items():
-            times = unrecorded.start[of_worker], unrecorded.stop[of_worker]
-            intervals_of.setdefault(worker, []).append(times)
-        return {
-            worker: (
-                np.concatenate([start for start, _ in intervals]),
-                np.concatenate([stop for _, stop in intervals]),
-            )
-            for worker, intervals in intervals_of.items()
-        }
-
-
-class _Worker(NamedTuple):
-    name: str
-    joined: float
-    left: float
-    threads: int
-
-
-class _Sent(NamedTuple):
-    """Tasks that were sent to one worker, when, and what else happened there.
-
-    `stopped` is when tasks did, on a thread of the worker or after they seceded; `moving` is when
-    results moved to the worker, `spilling` when it moved results to disk or back, `others` when it
-    ran tasks of other computations.
-    """
-
-    rows: IntArray
-    submitted: FloatArray
-    stopped: FloatArray
-    moving: Interval
-    spilling: Interval
-    others: Interval
-
-
-class _States(NamedTuple):
-    """Step functions that are summed up over workers."""
-
-    capacity: IntArray
-    busy: IntArray
-    overhead: IntArray
-    transfer: IntArray
-    spill: IntArray
-    unknown: IntArray
-    backlog: IntArray
-
-
-def sweep_cluster(
-    recording: Recording, index: int, tasks: TaskTimes, capacity: ClusterCapacity
-) -> Occupancy:
-    """The occupancy of one computation of a cluster, by its row in `Recording.computations`."""
-    computations = recording.computations
-    start, stop = float(computations.start[index]), float(computations.stop[index])
-    lanes = recording.tasks.worker[tasks.rows]
-    rows_of = rows_of_workers(lanes.codes, lanes.values)
-    submitted = recording.tasks.submitted[tasks.rows]
-    # After a task seceded its result is not on the way yet.
-    stopped = np.fmax(tasks.worker_stop, recording.tasks.stop[tasks.rows])
-    queued = np.nan_to_num(recording.tasks.queued[tasks.rows])
-    others = capacity.others(computations.cluster[index], computations.computation[index])
-    sweeps = []
-    recorded = set()
-    for worker in capacity.workers(computations.cluster[index]):
-        rows = rows_of.get(worker.name, _NO_ROWS)
-        recorded.add(worker.name)
-        if (worker.left <= start or worker.joined >= stop) and not len(rows):
-            continue
-        moving, of_others = capacity.transfers_to(worker.name), others.get(worker.name, _NONE)
-        spilling = capacity.spilling(worker.name)
-        sent = _Sent(rows, submitted[rows], stopped[rows], moving, spilling, of_others)
-        sweeps.append(_sweep_worker(worker, tasks, sent, start, stop))
-    for name, rows in rows_of.items():
-        if name not in recorded:
-            # A worker of which only tasks are known has the threads that these show.
-            worker = _Worker(name, start, np.nan, 0)
-            sent = _Sent(rows, submitted[rows], stopped[rows], _NONE, _NONE, _NONE)
-            sweeps.append(_sweep_worker(worker, tasks, sent, start, stop))
-    waiting = submitted - queued, submitted
-    times, (in_queue,) = open_intervals([waiting], start, stop)
-    times, states, (queue,) = _summed(sweeps, (times, [in_queue]))
-    delayed = {Activity.TRANSFER: states.transfer, Activity.SPILL: states.spill}
-    free = states.capacity - states.busy - states.overhead - states.unknown - sum(delayed.values())
-    nothing = constant(0, len(free))
-    return Occupancy(
-        computation=computations.computation[index],
-        span=computations.span[index],
-        workers=max(int(states.capacity.max(initial=0)), 1),
-        tasks=tasks,
-        times=times,
-        capacity=states.capacity,
-        busy=states.busy,
-        overhead=states.overhead + np.minimum(free, queue),
-        unknown=states.unknown,
-        blocked={},
-        graph=nothing,
-        imports=nothing,
-        profilers=nothing,
-        startup=nothing,
-        delayed=delayed,
-        backlog=states.backlog,
-    )
-
-
-def rows_of_workers(codes: IntArray, lanes: Sequence[str]) -> dict[str, IntArray]:
-    """The rows of the tasks of each worker; a lane is a worker's name and a thread's."""
-    names = [str(lane).rpartition("/")[0] for lane in lanes]
-    rows: dict[str, IntArray] = {}
-    for code in np.unique(codes).tolist():
-        of_lane = np.flatnonzero(codes == code)
-        name = names[code]
-        rows[name] = np.concatenate([rows[name], of_lane]) if name in rows else of_lane
-    return rows
-
-
-def _sweep_worker(
-    worker: _Worker,
-    tasks: TaskTimes,
-    sent: _Sent,
-    start: float,
-    stop: float,
-) -> tuple[FloatArray, _States]:
-    rows, submitted, stopped, moving, spilling, others = sent
-    worker_start, worker_stop = tasks.worker_start[rows], tasks.worker_stop[rows]
-    collected = tasks.collected[rows]
-    has_start = ~np.isnan(worker_start)
-    left_at = stop if np.isnan(worker.left) else worker.left
-    # A task without times may have run until it was collected, but not after its worker had left.
-    until = np.fmin(np.nan_to_num(collected[~has_start], nan=stop), left_at)
-    live = np.array([min(worker.joined, left_at)]), np.array([left_at])
-    times, counts = open_intervals(
-        [
-            (worker_start[has_start], worker_stop[has_start]),
-            (submitted[has_start], worker_start[has_start]),
-            (stopped[has_start], np.fmax(stopped[has_start], collected[has_start])),
-            (submitted[~has_start], np.fmax(submitted[~has_start], until)),
-            moving,
-            spilling,
-            others,
-            live,
-        ],
-        start,
-        stop,
-    )
-    busy, underway, done, perhaps, arriving, on_disk, of_others, is_live = counts
-    # Tasks that seceded run beside the threads, and a worker may outlive what is recorded of it.
-    capacity = np.maximum(is_live * worker.threads, busy)
-    free = capacity - busy
-    by_others = np.minimum(free, of_others)
-    overhead = np.minimum(free - by_others, underway + done)
-    unknown = by_others + np.minimum(free - by_others - overhead, perhaps)
-    # Tasks that were sent to this worker and that it has no thread for, whatever other workers do.
-    backlog = np.maximum(underway - (free - by_others), 0)
-    # While a worker writes or reads, its event loop does nothing else.
-    spill = np.where(on_disk > 0, overhead, 0)
-    transfer = np.where(arriving > 0, np.minimum(overhead - spill, underway), 0)
-    overhead = overhead - spill - transfer
-    return times, _States(capacity, busy, overhead, transfer, spill, unknown, backlog)
-
-
-def _summed(
-    sweeps: Sequence[tuple[FloatArray, _States]], others: tuple[FloatArray, list[IntArray]]
-) -> tuple[FloatArray, _States, list[IntArray]]:
-    """The sums over workers, and other step functions, all over the same times."""
-    all_times = [*(times for times, _ in sweeps), others[0]]
-    times, index = np.unique(np.concatenate(all_times), return_inverse=True)
-    positions = np.split(
-        index.reshape(-1), np.cumsum([len(times_of_one) for times_of_one in all_times])[:-1]
-    )
-
-    def total(parts: Sequence[tuple[IntArray, IntArray]]) -> IntArray:
-        # Each worker's sweep changes at times of its own: what is added up are the changes, not the
-        # values.
-        steps = np.zeros(len(times), np.int64)
-        for where, counts in parts:
-            np.add.at(steps, where, np.diff(counts, prepend=0, append=0))
-        return np.asarray(np.cumsum(steps)[:-1])
-
-    swept = [(where, states) for where, (_, states) in zip(positions[:-1], sweeps, strict=True)]
-    fields = [
-        total([(where, getattr(states, name)) for where, states in swept])
-        for name in _States._fields
-    ]
-    return times, _States(*fields), [total([(positions[-1], counts)]) for counts in others[1]]
+_BLOCKED = (Activity.SERIALIZE, Activity.DESERIALIZE)
+_DELAYED = (Activity.TRANSFER, Activity.SPILL)
+_FREE = (
+    *(Activity.GRAPH, Activity.STARTUP, Activity.PROFILERS),
+    *(*_DELAYED, Activity.OVERHEAD, Activity.IDLE, Activity.OTHER),
+)
 
 
 def ready_times(recording: Recording) -> FloatArray:
     """When each task could start: with its computation, or once its dependencies are collected."""
-    # A NaN, of a result that was not collected, delays nothing: fmax ignores it.
+    # fmax ignores the NaN of a result that was not collected, which delays nothing.
     ready = preparation_stops(recording)
     dependencies = recording.dependencies
     collected = recording.tasks.collected[dependencies.depends_on]
@@ -445,139 +205,287 @@ def ready_times(recording: Recording) -> FloatArray:
     return ready
 
 
+def ready_tasks(recording: Recording) -> StepFunction:
+    """Tasks whose dependencies had been collected and that had not started, over time.
+
+    Tasks with an unknown start count until their computation stops.
+    """
+    start, ready = recording.tasks.start, ready_times(recording)
+    start = np.where(np.isnan(start), computation_stops(recording), start)
+    return StepFunction.of(Intervals(ready, np.maximum(start, ready)))
+
+
 def occupancies(recording: Recording) -> list[Occupancy]:
     """The occupancy of every computation, in the order recorded."""
-    ready, transfers = ready_times(recording), transfer_times(recording)
-    times = _task_times(recording, ready, transfers)
-    rows_of = rows_by(recording.tasks.computation)
-    no_rows = np.zeros(0, np.int64)
-    computations = recording.computations
-    called, prepared = call_times(computations), prepared_times(computations)
-    not_of_graphs = times_not_of_graphs(recording)
-    capacity = ClusterCapacity(recording)
-    return [
-        sweep_cluster(recording, index, of_tasks, capacity)
-        if computations.cluster[index]
-        else sweep(
-            of_tasks,
-            transfers.by_scheduler(rows),
-            computation=name,
-            span=computations.span[index],
-            graph=(called[[index]], prepared[[index]]),
-            not_of_graph=not_of_graphs[index],
-            startup=_startups(recording, index, times[2][rows], rows),
-            stop=float(computations.stop[index]),
-            workers=int(computations.workers[index]),
-        )
-        for index, name in enumerate(computations.computation.tolist())
-        for rows in [rows_of.get(name, no_rows)]
-        for of_tasks in [TaskTimes(rows, *(column[rows] for column in times))]
-    ]
-
-
-def _task_times(
-    recording: Recording, ready: FloatArray, transfers: TransferTimes
-) -> tuple[FloatArray, ...]:
-    """The columns of `TaskTimes` but for its rows, of all tasks."""
-    tasks = recording.tasks
+    tasks, computations = recording.tasks, recording.computations
+    moved = transfer_times(recording)
     # A task that is not known to have started has no stop either.
     stop = np.where(np.isnan(tasks.start), tasks.stop, worker_stop_times(recording))
-    worker_start = np.fmin(tasks.start, transfers.worker_start)
-    return ready, tasks.collected, worker_start, np.fmax(stop, transfers.worker_stop)
+    times = (
+        *(ready_times(recording), tasks.collected),
+        *(np.fmin(tasks.start, moved.worker_start), np.fmax(stop, moved.worker_stop)),
+    )
+    rows_of = rows_by(tasks.computation)
+    not_of_graphs = times_not_of_graphs(recording)
+    clusters = _Clusters(recording)
+    made = []
+    for index, name in enumerate(computations.computation.tolist()):
+        rows = rows_of.get(name, _NO_ROWS)
+        of_tasks = TaskTimes(rows, *(column[rows] for column in times))
+        if computations.cluster[index]:
+            swept, states = _cluster(recording, index, of_tasks, clusters)
+        else:
+            preparing = {
+                Activity.GRAPH: Intervals(
+                    call_times(computations)[[index]], prepared_times(computations)[[index]]
+                ),
+                _IMPORTS: not_of_graphs[index].imports,
+                Activity.PROFILERS: not_of_graphs[index].profilers,
+                Activity.STARTUP: _startups(recording, index, of_tasks),
+            }
+            moving = {
+                activity: intervals.rows(rows[~np.isnan(intervals.start[rows])])
+                for activity, intervals in moved.scheduler.items()
+            }
+            swept, states = _local(recording, index, of_tasks, {**preparing, **moving})
+        capacity = states.pop(_CAPACITY)
+        made.append(
+            Occupancy(
+                computation=name,
+                span=computations.span[index],
+                workers=max(int(capacity.max(initial=0)), 1),
+                tasks=of_tasks,
+                times=swept,
+                capacity=capacity,
+                busy=states.pop(_BUSY),
+                backlog=states.pop(_BACKLOG, _constant(0, len(capacity))),
+                states=states,
+            )
+        )
+    return made
 
 
-def sweep(
-    tasks: TaskTimes,
-    transfers: Mapping[str, Interval],
-    *,
-    computation: str,
-    span: str,
-    graph: Interval,
-    not_of_graph: NotOfGraphs,
-    startup: Interval,
-    stop: float,
-    workers: int,
-) -> Occupancy:
-    """The occupancy of one computation, of its tasks and the scheduler's transfers.
+def _constant(workers: int, steps: int) -> IntArray:
+    """Return a constant step function: one number in memory, not to be written to."""
+    return np.broadcast_to(np.int64(workers), steps)
 
-    `graph` is the time from the call of dask to the first submission, and `not_of_graph` parts of
-    it; `startup` is that from there to the first task of each worker process.
+
+def _open(
+    kinds: Mapping[str, Intervals], start: float, stop: float
+) -> tuple[FloatArray, dict[str, IntArray]]:
+    """All bounds of intervals, and how many intervals of each kind are open from each on.
+
+    Kinds without intervals are left out, as most are in most computations.
     """
-    has_start = ~np.isnan(tasks.worker_start)
-    worker_start, worker_stop = tasks.worker_start[has_start], tasks.worker_stop[has_start]
-    running = worker_start, worker_stop
-    waiting = tasks.ready[has_start], worker_start
-    collecting = worker_stop, np.fmax(worker_stop, tasks.collected[has_start])
-    # Of a task without times it is known only that it could run from when it was ready, so some
-    # worker may have been busy with it since.
-    perhaps_running = tasks.ready[~has_start], np.full((~has_start).sum(), stop)
-    times, counts = open_intervals(
-        [
-            *(running, waiting, collecting, perhaps_running),
-            *(graph, *not_of_graph, startup),
-            *transfers.values(),
-        ],
-        float(graph[0].min()),
+    kinds = {name: kind for name, kind in kinds.items() if len(kind.start)}
+    bounds = [np.clip(bound, start, stop) for kind in kinds.values() for bound in kind]
+    times, index = np.unique(np.concatenate([[start, stop], *bounds]), return_inverse=True)
+    cuts = np.cumsum([2, *(len(bound) for bound in bounds)])
+    # The first two of `index` are `start` and `stop`. Starts and stops of each kind follow in turn.
+    _, *indices = np.split(index, cuts[:-1])
+    counts = {}
+    for name, starts, stops in zip(kinds, indices[::2], indices[1::2], strict=True):
+        steps = np.bincount(starts, minlength=len(times)) - np.bincount(stops, minlength=len(times))
+        counts[name] = np.cumsum(steps)[:-1]
+    return times, counts
+
+
+def _states(capacity: IntArray, count: Mapping[str, IntArray]) -> States:
+    """Divide workers among states, by how many intervals of each kind are open."""
+    states = {_CAPACITY: capacity, Activity.IDLE: capacity - count.get(_BUSY, 0)}
+
+    def take(source: str, state: str, wanted: IntArray | int) -> None:
+        """Move workers from one state to another, as many as `source` has."""
+        if source in states and np.any(wanted):
+            taken = np.minimum(states[source], wanted)
+            states[source] = states[source] - taken
+            states[state] = states.get(state, 0) + taken
+
+    def workers_while(kind: str, workers: IntArray | int) -> IntArray | int:
+        return np.where(count[kind] > 0, workers, 0) if kind in count else 0
+
+    waiting = count.get(_WAITING, 0)
+    take(Activity.IDLE, Activity.GRAPH, workers_while(Activity.GRAPH, capacity))
+    take(Activity.GRAPH, Activity.PROFILERS, workers_while(Activity.PROFILERS, capacity))
+    take(Activity.GRAPH, _IMPORTS, workers_while(_IMPORTS, capacity))
+    take(Activity.IDLE, Activity.OTHER, count.get(_OTHERS, 0))
+    take(Activity.IDLE, Activity.OVERHEAD, waiting + count.get(_DONE, 0))
+    take(Activity.IDLE, Activity.OTHER, count.get(_PERHAPS, 0))
+    # A process that starts, or moves data, keeps ready tasks waiting: its seconds are a part of the
+    # overhead. While a worker writes or reads, its event loop does nothing else.
+    take(Activity.OVERHEAD, Activity.STARTUP, count.get(Activity.STARTUP, 0))
+    take(Activity.OVERHEAD, Activity.SPILL, workers_while(Activity.SPILL, capacity))
+    take(Activity.OVERHEAD, Activity.TRANSFER, workers_while(Activity.TRANSFER, waiting))
+    for activity in _BLOCKED:
+        take(Activity.OVERHEAD, activity, workers_while(activity, capacity))
+    return states
+
+
+def _local(
+    recording: Recording, index: int, tasks: TaskTimes, others: Mapping[str, Intervals]
+) -> tuple[FloatArray, States]:
+    """The states of the workers of a local scheduler, for one row of `Recording.computations`.
+
+    `others` are intervals besides those of tasks.
+    """
+    computations = recording.computations
+    stop = float(computations.stop[index])
+    started = ~np.isnan(tasks.worker_start)
+    worker_start, worker_stop = tasks.worker_start[started], tasks.worker_stop[started]
+    perhaps = tasks.ready[~started]
+    times, count = _open(
+        {
+            _BUSY: Intervals(worker_start, worker_stop),
+            _WAITING: Intervals(tasks.ready[started], worker_start),
+            _DONE: Intervals(worker_stop, np.fmax(worker_stop, tasks.collected[started])),
+            # A task without times could run from when it was ready, so some worker may have been
+            # busy with it since.
+            _PERHAPS: Intervals(perhaps, np.full(len(perhaps), stop)),
+            **others,
+        },
+        float(call_times(computations)[index]),
         stop,
     )
-    busy, ready, done, unknown, in_graph, importing, profiling, starting, *moving = counts
+    steps = len(times) - 1
+    count.setdefault(_BUSY, _constant(0, steps))
     # A pool that was resized ran more tasks at once than was recorded of it: no count of free
     # workers is negative.
-    workers = max(workers, int(busy.max(initial=0)), 1)
-    # Each state takes its workers from those that the ones before it left free, so that all sum to
-    # the number of workers.
-    free = workers - busy
-    in_graph = np.where(in_graph > 0, free, 0)
-    free = free - in_graph
-    profilers = np.where(profiling > 0, in_graph, 0)
-    imported = np.where(importing > 0, in_graph - profilers, 0)
-    overhead = np.minimum(free, ready + done)
-    # A process that starts keeps a ready task waiting: its seconds are taken from the overhead, of
-    # which they are a part.
-    starting = np.minimum(overhead, starting)
-    unknown = np.minimum(free - overhead, unknown)
-    overhead = overhead - starting
-    blocked = {}
-    for activity, scheduler_moves in zip(transfers, moving, strict=True):
-        blocked[activity] = np.where(scheduler_moves > 0, overhead, 0)
-        overhead = overhead - blocked[activity]
-    return Occupancy(
-        computation=computation,
-        span=span,
-        workers=workers,
-        tasks=tasks,
-        times=times,
-        capacity=constant(workers, len(busy)),
-        busy=busy,
-        overhead=overhead,
-        unknown=lean(unknown),
-        blocked=blocked,
-        graph=in_graph - imported - profilers,
-        imports=lean(imported),
-        profilers=lean(profilers),
-        startup=lean(starting),
-        delayed={},
-        backlog=constant(0, len(busy)),
-    )
+    workers = max(int(computations.workers[index]), int(count[_BUSY].max(initial=0)), 1)
+    blocked = {kind: _constant(0, steps) for kind in others if kind in _BLOCKED}
+    states = _states(_constant(workers, steps), count)
+    return times, {**blocked, **states, _BUSY: count[_BUSY]}
 
 
-def _startups(
-    recording: Recording, index: int, worker_start: FloatArray, rows: IntArray
-) -> Interval:
+def _startups(recording: Recording, index: int, tasks: TaskTimes) -> Intervals:
     """From the first submission to the first task of each process that joined for a computation.
 
     Threads start at once, and processes of a pool that was there before have started.
     """
     computations, workers = recording.computations, recording.workers
-    prepared = float(prepared_times(computations)[index])
     called = float(call_times(computations)[index])
     joined = workers.computation.where(computations.computation[index]) & (workers.joined > called)
     new = set(workers.pid[joined].tolist())
-    first = {
-        pid: float(np.fmin.reduce(worker_start[of_pid], initial=np.inf))
-        for pid, of_pid in rows_by(recording.tasks.pid[rows]).items()
+    first = [
+        float(np.fmin.reduce(tasks.worker_start[rows], initial=np.inf))
+        for pid, rows in rows_by(recording.tasks.pid[tasks.rows]).items()
         if pid in new
-    }
+    ]
     # A process whose tasks all lack times would look as if it had started until the end.
-    stops = np.array([time for time in first.values() if time < np.inf], dtype=float)
-    return np.full(len(stops), prepared), np.maximum(stops, prepared)
+    stops = np.array([time for time in first if time < np.inf], dtype=float)
+    prepared = np.full(len(stops), prepared_times(computations)[index])
+    return Intervals(prepared, np.maximum(stops, prepared))
+
+
+_NO_ROWS: IntArray = np.zeros(0, np.int64)
+_NO_INTERVALS = Intervals(np.zeros(0), np.zeros(0))
+
+
+class _Clusters:
+    """When workers of clusters did what, grouped by worker once for all computations."""
+
+    def __init__(self, recording: Recording) -> None:
+        transfers, events = recording.transfers, recording.worker_events
+        transfers = transfers.rows(transfers.activity.where(Activity.TRANSFER))
+        spills = events.rows(~events.event.where(WorkerEvent.PAUSED))
+        self.moving = _by_worker(transfers.destination, transfers)
+        self.spilling = _by_worker(spills.worker, spills)
+        self._recording = recording
+        self._stops = worker_stop_times(recording)
+
+    def others(self, index: int) -> dict[str, Intervals]:
+        """When workers ran tasks that are not of a computation of their cluster, by worker."""
+        recording, computations = self._recording, self._recording.computations
+        of_cluster = computations.cluster.where(computations.cluster[index])
+        names = {*computations.computation[of_cluster].tolist()}
+        names.discard(computations.computation[index])
+        tasks = recording.tasks
+        rows = np.flatnonzero(tasks.computation.is_in(names) & ~np.isnan(tasks.start))
+        unrecorded = recording.other_tasks
+        unrecorded = unrecorded.rows(unrecorded.computation.where(computations.cluster[index]))
+        intervals = _by_worker(unrecorded.worker, unrecorded)
+        for worker, positions in rows_of_workers(tasks.worker[rows]).items():
+            ran = Intervals(tasks.start[rows[positions]], self._stops[rows[positions]])
+            intervals[worker] = Intervals.join([ran, intervals.get(worker, _NO_INTERVALS)])
+        return intervals
+
+
+def _by_worker(
+    workers: Categorical, table: Transfers | WorkerEvents | OtherTasks
+) -> dict[str, Intervals]:
+    intervals = Intervals(table.start, table.stop)
+    return {name: intervals.rows(rows) for name, rows in rows_by(workers).items()}
+
+
+def _cluster(
+    recording: Recording, index: int, tasks: TaskTimes, clusters: _Clusters
+) -> tuple[FloatArray, States]:
+    """The states of the threads of a cluster, for one row of `Recording.computations`."""
+    computations = recording.computations
+    start, stop = float(computations.start[index]), float(computations.stop[index])
+    submitted = recording.tasks.submitted[tasks.rows]
+    # After a task seceded its result is not on the way yet.
+    stopped = np.fmax(tasks.worker_stop, recording.tasks.stop[tasks.rows])
+    rows_of = rows_of_workers(recording.tasks.worker[tasks.rows])
+    others = clusters.others(index)
+    workers = recording.workers
+    workers = workers.rows(workers.computation.where(computations.cluster[index]))
+    columns = workers.worker.tolist(), workers.joined, workers.left, workers.threads.tolist()
+    present = list(zip(*columns, strict=True))
+    # A worker of which only tasks are known has the threads that these show.
+    unlisted = [name for name in rows_of if name not in set(columns[0])]
+    sweeps = []
+    for name, joined, left, threads in (*present, *((name, start, np.nan, 0) for name in unlisted)):
+        rows = rows_of.get(name, _NO_ROWS)
+        if (left <= start or joined >= stop) and not len(rows):
+            continue
+        left_at = stop if np.isnan(left) else left
+        started = ~np.isnan(tasks.worker_start[rows])
+        ran, unknown = rows[started], rows[~started]
+        # A task without times may have run until it was collected, but not after its worker left.
+        until = np.fmin(np.nan_to_num(tasks.collected[unknown], nan=stop), left_at)
+        kinds = {
+            _BUSY: Intervals(tasks.worker_start[ran], tasks.worker_stop[ran]),
+            _WAITING: Intervals(submitted[ran], tasks.worker_start[ran]),
+            _DONE: Intervals(stopped[ran], np.fmax(stopped[ran], tasks.collected[ran])),
+            _PERHAPS: Intervals(submitted[unknown], np.fmax(submitted[unknown], until)),
+            _CAPACITY: Intervals(np.array([min(joined, left_at)]), np.array([left_at])),
+        }
+        if name not in unlisted:
+            kinds[_OTHERS] = others.get(name, _NO_INTERVALS)
+            kinds[Activity.TRANSFER] = clusters.moving.get(name, _NO_INTERVALS)
+            kinds[Activity.SPILL] = clusters.spilling.get(name, _NO_INTERVALS)
+        times, count = _open(kinds, start, stop)
+        busy = count.get(_BUSY, _constant(0, len(times) - 1))
+        # Tasks that seceded run besides the threads, and a worker may outlive its record.
+        capacity = np.maximum(count[_CAPACITY] * threads, busy)
+        free = np.maximum(capacity - busy - count.get(_OTHERS, 0), 0)
+        backlog = np.maximum(count.get(_WAITING, 0) - free, 0)
+        sweeps.append((times, {**_states(capacity, count), _BUSY: busy, _BACKLOG: backlog}))
+    queued = np.nan_to_num(recording.tasks.queued[tasks.rows])
+    queue = {_QUEUED: Intervals(submitted - queued, submitted)}
+    times, states = _sum([*sweeps, _open(queue, start, stop)])
+    if _QUEUED in states:
+        waiting = np.minimum(states[Activity.IDLE], states.pop(_QUEUED))
+        states[Activity.OVERHEAD] = states.get(Activity.OVERHEAD, 0) + waiting
+        states[Activity.IDLE] = states[Activity.IDLE] - waiting
+    return times, states
+
+
+def _sum(sweeps: Iterable[tuple[FloatArray, States]]) -> tuple[FloatArray, States]:
+    """Add step functions by name, over the times of all sweeps."""
+    sweeps = list(sweeps)
+    times, index = np.unique(np.concatenate([own for own, _ in sweeps]), return_inverse=True)
+    positions = np.split(index.reshape(-1), np.cumsum([len(own) for own, _ in sweeps])[:-1])
+    names = (
+        _CAPACITY,
+        _BUSY,
+        Activity.IDLE,
+        *_DELAYED,
+        *(name for _, states in sweeps for name in states),
+    )
+    changes = {name: np.zeros(len(times), np.int64) for name in names}
+    # Each sweep has times of its own, so the changes are added, not the values.
+    for where, (_, states) in zip(positions, sweeps, strict=True):
+        for name, counts in states.items():
+            changes[name][where] += np.diff(counts, prepend=0, append=0)
+    return times, {name: np.cumsum(steps)[:-1] for name, steps in changes.items()}

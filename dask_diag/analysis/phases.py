@@ -1,4 +1,4 @@
-"""Which part of the time before tasks is not their graph's: it would pass whatever the graph."""
+"""Phases of the wall time, and the time before tasks that is not their graph's."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.intervals import inside, intervals, join, rows_by, union
+from dask_diag.analysis.groups import distinct_pairs, rows_by
+from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import imports_and_profilers, late_samples
-from dask_diag.analysis.task_times import Interval, call_times, prepared_times
+from dask_diag.analysis.task_times import call_times, prepared_times
 from dask_diag.columns import BoolArray, Categorical, FloatArray
 from dask_diag.model.codes import PHASES, Root
 from dask_diag.model.recording import Recording
@@ -57,8 +58,8 @@ def phase_intervals(recording: Recording) -> Table:
     )
     edges = np.unique(np.concatenate([[recording.start, recording.stop], called, first, stop]))
     starts, stops = edges[:-1], edges[1:]
-    in_tasks = _covered(starts, first, stop)
-    preparing = _covered(starts, called, first)
+    in_tasks = Intervals(first, stop).open_at(starts) > 0
+    preparing = Intervals(called, first).open_at(starts) > 0
     before = stops <= called.min(initial=np.inf)
     after = starts >= stop.max(initial=-np.inf)
     # Without a computation all is before the first.
@@ -77,7 +78,7 @@ def phase_intervals(recording: Recording) -> Table:
 
 
 def first_starts(recording: Recording) -> FloatArray:
-    """When the first task of each computation started; its stop, if none is known to have.
+    """When the first task of each computation started, or the computation stopped without one.
 
     Where tasks were not recorded, they started when the graph was in order.
     """
@@ -92,51 +93,36 @@ def first_starts(recording: Recording) -> FloatArray:
     return first
 
 
-def _covered(moments: FloatArray, starts: FloatArray, stops: FloatArray) -> BoolArray:
-    """Which of the sorted moments are in any of the intervals; of each the stop is outside."""
-    changes = np.zeros(len(moments) + 1, dtype=np.int64)
-    np.add.at(changes, np.searchsorted(moments, starts), 1)
-    np.add.at(changes, np.searchsorted(moments, stops), -1)
-    return np.asarray(np.cumsum(changes)[:-1] > 0)
-
-
 _SHORT = 0.05
-"""Seconds: what was not seen of a graph that took less had ended before a sample could be taken."""
+"""Seconds: a graph that took less had ended before a sample could be taken."""
 
 
 class NotOfGraphs(NamedTuple):
     """When modules were imported before the tasks of a computation, and when profilers worked."""
 
-    imports: Interval
-    profilers: Interval
-
-
-class _Samples(NamedTuple):
-    """Which samples of dask's preparations are of imports, of profilers, and which saw nothing."""
-
-    imports: BoolArray
-    profilers: BoolArray
-    not_seen: BoolArray
+    imports: Intervals
+    profilers: Intervals
 
 
 def not_of_graphs(recording: Recording) -> BoolArray:
-    """Which samples of dask's preparations are of imports, and of profilers that start.
+    """Whether each sample of dask's preparations is of imports, or of profilers that start.
 
     dask imports modules when it is first called. What could not be sampled is one call that keeps
     the GIL, as where a library is loaded: Python gives it up every few milliseconds.
     """
-    samples = _samples(recording)
-    return samples.imports | samples.profilers | samples.not_seen
+    imports, profilers, not_seen = _kinds_of_samples(recording)
+    return imports | profilers | not_seen
 
 
-def _samples(recording: Recording) -> _Samples:
+def _kinds_of_samples(recording: Recording) -> tuple[BoolArray, BoolArray, BoolArray]:
+    """Whether each sample of dask's preparations is of imports, of profilers, or saw nothing."""
     samples = recording.samples
     in_calls = samples.root.where(Root.GRAPH)
     if not in_calls.any():
-        return _Samples(in_calls, in_calls, in_calls)
+        return in_calls, in_calls, in_calls
     imports, own = imports_and_profilers(recording)
     is_seen = (samples.node >= 0) & ~late_samples(recording)
-    return _Samples(in_calls & imports, in_calls & own, in_calls & ~imports & ~own & ~is_seen)
+    return in_calls & imports, in_calls & own, in_calls & ~imports & ~own & ~is_seen
 
 
 def is_known_what_was_imported(recording: Recording) -> bool:
@@ -163,68 +149,45 @@ def times_not_of_graphs(recording: Recording) -> list[NotOfGraphs]:
     own = np.minimum(np.nan_to_num(computations.own_seconds), prepared - called)
     is_measured, prepared_without = ~np.isnan(computations.own_seconds), prepared - own
     is_long = prepared_without - called > _SHORT
-    imports: list[list[tuple[float, float]]] = [[] for _ in range(len(computations))]
-    profilers: list[list[tuple[float, float]]] = [
-        [(start, stop)] if start < stop else []
-        for start, stop in zip(prepared_without.tolist(), prepared.tolist(), strict=True)
-    ]
+    bounds = [(called, called, prepared_without, prepared)]
     cycles = _cycles(recording) if is_known_what_was_imported(recording) else ()
     for start, stop, imported, of_profilers, not_seen in cycles:
         first = np.maximum(called, start)
         lasted = np.maximum(np.minimum(prepared_without, stop) - first, 0.0)
         # Of several computations that were prepared in one cycle each has its part.
         shared = max(float(lasted.sum()), imported + of_profilers + not_seen)
-        importing = lasted * (imported + not_seen * is_long) / shared
-        working = np.where(is_measured, 0.0, lasted * of_profilers / shared)
-        for row in np.flatnonzero(importing + working).tolist():
-            began = float(first[row])
-            went_on = began + float(importing[row])
-            imports[row].append((began, went_on))
-            profilers[row].append((went_on, went_on + float(working[row])))
+        went_on = first + lasted * (imported + not_seen * is_long) / shared
+        ended = went_on + np.where(is_measured, 0.0, lasted * of_profilers / shared)
+        bounds.append((first, went_on, went_on, ended))
     return [
-        NotOfGraphs(_interval(of_imports), _interval(of_profilers))
-        for of_imports, of_profilers in zip(imports, profilers, strict=True)
+        NotOfGraphs(Intervals(*times[:2]).lasting(), Intervals(*times[2:]).lasting())
+        for times in np.moveaxis(np.array(bounds), 2, 0).swapaxes(1, 2)
     ]
 
 
-def _interval(times: list[tuple[float, float]]) -> Interval:
-    starts, stops = np.array(times, dtype=float).reshape(-1, 2).T
-    return starts, stops
-
-
 def seconds_not_of_graphs(recording: Recording) -> FloatArray:
-    """For how long, by computation."""
-    return np.array(
-        [
-            sum(float((stops - starts).sum()) for starts, stops in times)
-            for times in times_not_of_graphs(recording)
-        ],
-        dtype=float,
-    )
+    """Seconds in which imports and profilers kept dask from preparing, by computation."""
+    times = times_not_of_graphs(recording)
+    return np.array([sum(kind.seconds for kind in kinds) for kinds in times], dtype=float)
 
 
 def not_of_graphs_while_preparing(recording: Recording) -> float:
-    """For how long of the phase `preparing`, in which several computations may be prepared."""
+    """Seconds of the phase `preparing` in which imports and profilers kept dask from preparing."""
     phases = phase_intervals(recording)
     preparing = phases.rows(phases["phase"].where("preparing"))
-    times = [intervals(*kind) for of_one in times_not_of_graphs(recording) for kind in of_one]
-    together = union(join(times))
-    return sum(
-        inside(start, stop, together).seconds
-        for start, stop in zip(preparing["start"].tolist(), preparing["stop"].tolist(), strict=True)
+    times = [kind for kinds in times_not_of_graphs(recording) for kind in kinds]
+    return (
+        Intervals(preparing["start"], preparing["stop"]).intersection(Intervals.join(times)).seconds
     )
 
 
 def _cycles(recording: Recording) -> Iterator[tuple[float, float, float, float, float]]:
-    """Cycles with samples not of graphs: start, stop, and the seconds of each of `_Samples`."""
-    samples, kinds = recording.samples, _samples(recording)
+    """Cycles with samples not of graphs: start, stop, and the seconds of each kind of sample."""
+    samples, kinds = recording.samples, _kinds_of_samples(recording)
     rows = np.flatnonzero(np.any(kinds, axis=0) & (samples.seconds > 0))
-    bounds, cycle = np.unique(
-        np.stack([samples.start[rows], samples.stop[rows]]), axis=1, return_inverse=True
-    )
-    cycle, weights = cycle.reshape(-1), samples.seconds[rows]
+    starts, stops, cycle = distinct_pairs(samples.start[rows], samples.stop[rows])
     seconds = [
-        np.bincount(cycle, weights * kind[rows], minlength=bounds.shape[1]).tolist()
+        np.bincount(cycle, samples.seconds[rows] * kind[rows], len(starts)).tolist()
         for kind in kinds
     ]
-    yield from zip(*bounds.tolist(), *seconds, strict=True)
+    yield from zip(starts.tolist(), stops.tolist(), *seconds, strict=True)

@@ -1,4 +1,4 @@
-"""When tasks and results were moved between processes, task by task."""
+"""Times of computations, of their tasks, and of transfers between processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from dask_diag.columns import Categorical, FloatArray, IntArray
+from dask_diag.analysis.intervals import Intervals
+from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.codes import Activity, Outcome
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Computations, Transfers
@@ -23,18 +24,45 @@ def prepared_times(computations: Computations) -> FloatArray:
     return np.fmax(computations.prepared, computations.start)
 
 
+def running_computations(computations: Computations, times: FloatArray) -> IntArray:
+    """Count the computations at each time, including those that start or stop then."""
+    running = Intervals(computations.start, computations.stop).open_at(times, closed=True)
+    return running.astype(np.int64)
+
+
+def overlap(computations: Computations) -> BoolArray:
+    """Whether a computation started before all earlier ones had stopped, but for the first."""
+    order = np.argsort(computations.start)
+    latest_stop = np.maximum.accumulate(computations.stop[order])
+    return np.asarray(computations.start[order][1:] < latest_stop[:-1])
+
+
+def seconds_computing(computations: Computations) -> float:
+    """Seconds in which at least one computation ran."""
+    return Intervals(computations.start, computations.stop).union().seconds
+
+
+def seconds_called(computations: Computations) -> float:
+    """Seconds in which at least one computation ran, or its graph was prepared."""
+    return Intervals(call_times(computations), computations.stop).union().seconds
+
+
 def preparation_stops(recording: Recording) -> FloatArray:
     """When the graph of each task was in order; if not known, when the recording started."""
-    computations = recording.computations
-    return _of_computations(
-        recording, computations.computation, prepared_times(computations), recording.start
-    )
+    return _of_tasks(recording, prepared_times(recording.computations), recording.start)
 
 
 def computation_stops(recording: Recording) -> FloatArray:
     """When the computation of each task stopped; if not known, when the recording did."""
-    computations = recording.computations
-    return _of_computations(recording, computations.computation, computations.stop, recording.stop)
+    return _of_tasks(recording, recording.computations.stop, recording.stop)
+
+
+def _of_tasks(recording: Recording, times: FloatArray, default: float) -> FloatArray:
+    """For each task the time of its computation."""
+    time_of = dict(zip(recording.computations.computation.tolist(), times.tolist(), strict=True))
+    labels = recording.tasks.computation
+    values = np.array([time_of.get(name, default) for name in labels.values], dtype=float)
+    return values[labels.codes] if len(labels) else np.zeros(0)
 
 
 def start_times(recording: Recording) -> FloatArray:
@@ -52,29 +80,18 @@ def stop_times(recording: Recording) -> FloatArray:
 def worker_stop_times(recording: Recording) -> FloatArray:
     """When each task left its worker: when it stopped, or seceded.
 
-    One that no one waited for any more counts until its computation stopped.
+    A cancelled task counts until its computation stopped.
     """
     tasks = recording.tasks
     stops = np.fmin(stop_times(recording), tasks.seceded)
     cancelled = tasks.outcome.where(Outcome.CANCELLED)
     if cancelled.any():
-        # It may have started after that, while the word of it was on the way.
+        # The task may have started after that, before its worker heard of it.
         latest = np.fmax(start_times(recording), computation_stops(recording))
         stops = np.where(cancelled, np.fmin(stops, latest), stops)
     return np.asarray(stops)
 
 
-def _of_computations(
-    recording: Recording, names: Categorical, times: FloatArray, default: float
-) -> FloatArray:
-    time_of = dict(zip(names.tolist(), times.tolist(), strict=True))
-    labels = recording.tasks.computation
-    values = np.array([time_of.get(name, default) for name in labels.values], dtype=float)
-    return values[labels.codes] if len(labels) else np.zeros(0)
-
-
-Interval = tuple[FloatArray, FloatArray]
-"""Starts and stops."""
 TRANSFERS = (Activity.SERIALIZE, Activity.DESERIALIZE)
 """The activities of transfers."""
 LARGE = 1e6
@@ -89,26 +106,18 @@ class TransferTimes:
     ----------
     worker_start, worker_stop : array of float
         When the worker started to rebuild the task's inputs, and when it had pickled its result.
-    scheduler : dict of str to pair of arrays of float
+    scheduler : dict of str to Intervals
         For ``serialize`` and ``deserialize``: when the scheduler started it and when it stopped.
         Empty if nothing was moved.
     """
 
     worker_start: FloatArray
     worker_stop: FloatArray
-    scheduler: dict[str, Interval]
-
-    def by_scheduler(self, rows: IntArray) -> dict[str, Interval]:
-        """The intervals in which the scheduler moved some of the tasks or their results."""
-        intervals = {}
-        for activity, (start, stop) in self.scheduler.items():
-            is_known = ~np.isnan(start[rows])
-            intervals[activity] = (start[rows][is_known], stop[rows][is_known])
-        return intervals
+    scheduler: dict[str, Intervals]
 
 
 def transfers_of_tasks(recording: Recording) -> Transfers:
-    """Those of tasks and of results; others were of data that no recorded task made."""
+    """The transfers of recorded tasks and their results."""
     transfers = recording.transfers
     return transfers.rows(transfers.task >= 0)
 
@@ -127,7 +136,9 @@ def transfer_times(recording: Recording) -> TransferTimes:
         worker_start=times("worker", Activity.DESERIALIZE, "start"),
         worker_stop=times("worker", Activity.SERIALIZE, "stop"),
         scheduler={
-            activity: (times("scheduler", activity, "start"), times("scheduler", activity, "stop"))
+            activity: Intervals(
+                times("scheduler", activity, "start"), times("scheduler", activity, "stop")
+            )
             for activity in (TRANSFERS if len(transfers) else ())
         },
     )

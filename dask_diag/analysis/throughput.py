@@ -1,23 +1,15 @@
-"""Events and bytes per second, per core and per second of CPU, and what the cores did."""
+"""Throughput: events and bytes per second, per core and per second of CPU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isfinite
+from math import isfinite, nan
 from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.intervals import (
-    Intervals,
-    inside,
-    intervals,
-    join,
-    peak,
-    rows_by,
-    union,
-    worker_order,
-)
+from dask_diag.analysis.groups import rows_by, table_of, worker_order
+from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.task_times import call_times, worker_stop_times
 from dask_diag.analysis.waits import seconds_of_workers
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
@@ -28,7 +20,7 @@ from dask_diag.model.table import Table
 
 
 def last_results(recording: Recording) -> BoolArray:
-    """The tasks that brought a result; of one that was computed again, the last run."""
+    """Whether each task brought a result that no later run of the task replaced."""
     tasks = recording.tasks
     done = tasks.outcome.where(Outcome.OK)
     again = done & (tasks.attempt > 1)
@@ -63,8 +55,16 @@ def last_results(recording: Recording) -> BoolArray:
 
 GROUPS = ("function", "worker")
 LABELS = {"events": ("events",), "bytes": ("bytes", "bytesread")}
-"""Of several labels of the same unit, those that are what was read; the unit has the first name."""
-_NAN = float("nan")
+"""Labels of amounts that were read, the preferred first, where a unit has several labels."""
+_COLUMNS = (
+    *("wall", "workers", "peak_workers", "threads", "peak_threads"),
+    *("cpu", "cpu_unknown", "core_efficiency"),
+    *(
+        f"{unit}{rate}"
+        for unit in LABELS
+        for rate in ("", "_per_second", "_per_core", "_per_cpu_second")
+    ),
+)
 
 
 def throughput(
@@ -119,23 +119,27 @@ def throughput(
     if by is not None and by not in GROUPS:
         raise DiagnosticError(f"by: expected one of {', '.join(GROUPS)}, found {by!r}")
     facts = _Facts(recording)
-    amounts = {
-        "events": _amounts(facts, "events", events),
-        "bytes": _amounts(facts, "bytes", bytes),
-    }
+    amounts = [_amounts(facts, "events", events), _amounts(facts, "bytes", bytes)]
     if by is None:
         parts = [facts.all_tasks()]
     else:
         parts = list(facts.functions() if by == "function" else facts.workers())
-    rows = [_row(facts, part, amounts, by is None) for part in parts]
-    columns = {name: np.array([row[name] for row in rows], float) for name in _COLUMNS}
-    labels = {} if by is None else {by: Categorical.of(part.name for part in parts)}
-    tasks = np.array([facts.done[part.rows].sum() for part in parts], np.int64)
-    return Table({**labels, "tasks": tasks, **columns})
+    rows = (
+        (
+            *(() if by is None else (part.name,)),
+            facts.done[part.rows].sum(),
+            *facts.numbers(part),
+            # A total that was given says nothing of its parts.
+            *(rate for amount in amounts for rate in facts.rates(part, amount, by is None)),
+        )
+        for part in parts
+    )
+    labels: dict[str, type] = {} if by is None else {by: str}
+    return table_of(rows, **labels, tasks=np.int64, **dict.fromkeys(_COLUMNS, float))
 
 
 class _Part(NamedTuple):
-    """What a row is about: tasks, and the times in which there were threads and workers."""
+    """Tasks, and the times of threads and workers for them."""
 
     name: str
     rows: IntArray
@@ -144,158 +148,113 @@ class _Part(NamedTuple):
 
 
 class _Amounts(NamedTuple):
-    """How much there was in all, and of each task; None where tasks did not meter it."""
+    """The amount of all tasks, and of each task; None where tasks did not meter it."""
 
     total: float
     of_tasks: FloatArray | None
 
 
-_COLUMNS = (
-    *("wall", "workers", "peak_workers", "threads", "peak_threads"),
-    *("cpu", "cpu_unknown", "core_efficiency"),
-    *(
-        name
-        for unit in LABELS
-        for name in (
-            unit,
-            f"{unit}_per_second",
-            f"{unit}_per_core",
-            f"{unit}_per_cpu_second",
-        )
-    ),
-)
-
-
-def _row(
-    facts: _Facts, part: _Part, amounts: dict[str, _Amounts], is_total: bool
-) -> dict[str, float]:
-    wall = union(part.threads).seconds
-    thread_seconds = part.threads.seconds
-    cpu = facts.cpu[part.rows]
-    is_known_of_task = ~np.isnan(cpu)
-    is_known = bool(is_known_of_task.any())
-    # Their seconds are shown beside the CPU: a rate per CPU second without them would look too
-    # good.
-    unknown = facts.started[part.rows] & ~is_known_of_task
-    used = float(cpu[is_known_of_task].sum()) if is_known else _NAN
-    on_threads = (
-        float(facts.cpu_on_threads[part.rows][is_known_of_task].sum()) if is_known else _NAN
-    )
-    row = {
-        "wall": wall,
-        "workers": _ratio(part.workers.seconds, wall),
-        "peak_workers": peak(part.workers),
-        "threads": _ratio(thread_seconds, wall),
-        "peak_threads": peak(part.threads),
-        "cpu": used,
-        "cpu_unknown": float(facts.seconds[part.rows][unknown].sum()),
-        "core_efficiency": _ratio(on_threads, thread_seconds),
-    }
-    for unit, (total, of_tasks) in amounts.items():
-        # A total that was given says nothing of its parts.
-        amount = total if is_total else _NAN
-        if of_tasks is not None:
-            amount = float(of_tasks[part.rows].sum())
-        row[unit] = amount
-        row[f"{unit}_per_second"] = _ratio(amount, wall)
-        row[f"{unit}_per_core"] = _ratio(amount, thread_seconds)
-        row[f"{unit}_per_cpu_second"] = _ratio(amount, used)
-    return row
-
-
-def _ratio(amount: float, seconds: float) -> float:
-    return amount / seconds if seconds > 0 else _NAN
-
-
 class _Facts:
-    """What rows are made of, each read from the recording once."""
+    """Times, CPU and results of all tasks, each read from the recording once."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        tasks = recording.tasks
-        self.started = ~np.isnan(tasks.start)
-        self.stops = worker_stop_times(recording)
-        self.seconds = np.nan_to_num(np.maximum(self.stops - tasks.start, 0.0))
-        self.cpu = tasks.thread_cpu
-        self.cpu_on_threads, _ = seconds_of_workers(recording)
+        tasks, computations = recording.tasks, recording.computations
+        self._runs = Intervals(tasks.start, worker_stop_times(recording))
+        self._computations = Intervals(call_times(computations), computations.stop)
+        self._cpu_on_threads, _ = seconds_of_workers(recording)
         self.done = last_results(recording)
-        names = [_worker_of(str(lane)) for lane in tasks.worker.values]
-        self.worker_names = Categorical.of(names)[tasks.worker.codes]
+        # A lane of a cluster is named by a worker and its thread.
+        names = [str(lane).rpartition("/")[0] or str(lane) for lane in tasks.worker.values]
+        self._worker = Categorical.of(names)[tasks.worker.codes]
 
     def all_tasks(self) -> _Part:
-        """All tasks, on all workers that were there."""
-        threads, workers = [], []
-        for _, live, count in self._workers_of_clusters():
-            workers.append(live)
-            threads.append(_times(live, count))
-        local = self._local()
-        rows = np.arange(len(self.recording.tasks))
-        return _Part("", rows, join([*threads, local]), join([*workers, local]))
+        """All tasks, on all workers that were present."""
+        computations = self.recording.computations
+        # Computations on local schedulers that overlap have threads each.
+        is_local = computations.cluster.where("")
+        local = self._computations.rows(is_local)
+        local = local.repeat(np.maximum(computations.workers[is_local], 1))
+        present = [(live, threads) for _, live, threads in self._workers_of_clusters()]
+        threads = Intervals.join([*(live.repeat(count) for live, count in present), local])
+        workers = Intervals.join([*(live for live, _ in present), local])
+        return _Part("", np.arange(len(self.recording.tasks)), threads, workers)
 
     def functions(self) -> Iterator[_Part]:
         """The tasks of each function, the most seconds first."""
         rows_of = rows_by(self.recording.tasks.function)
-        for name in sorted(rows_of, key=lambda name: -float(self.seconds[rows_of[name]].sum())):
+        for name in sorted(rows_of, key=lambda name: -self._runs.rows(rows_of[name]).seconds):
             rows = rows_of[name]
-            of_workers = rows_by(self.worker_names[rows])
-            busy = [union(self._runs(rows[of_worker])) for of_worker in of_workers.values()]
-            yield _Part(name, rows, self._runs(rows), join(busy))
+            workers = rows_by(self._worker[rows]).values()
+            busy = [self._runs.rows(rows[of_worker]).union() for of_worker in workers]
+            yield _Part(name, rows, self._runs.rows(rows), Intervals.join(busy))
 
     def workers(self) -> Iterator[_Part]:
         """The tasks of each worker."""
-        rows_of = rows_by(self.worker_names)
-        live: dict[str, list[tuple[Intervals, int]]] = {}
-        for name, live_times, count in self._workers_of_clusters():
-            live.setdefault(name, []).append((live_times, count))
-        for name in rows_of:
-            live.setdefault(name, [(self._computations_with(rows_of[name]), 1)])
-        no_rows = np.zeros(0, np.int64)
-        for name in sorted(live, key=worker_order):
-            threads = join([_times(live_times, number) for live_times, number in live[name]])
-            workers = join([live_times for live_times, _ in live[name]])
-            yield _Part(name, rows_of.get(name, no_rows), threads, workers)
-
-    def _computations_with(self, rows: IntArray) -> Intervals:
-        """The time of the computations that these tasks belong to."""
+        rows_of = rows_by(self._worker)
+        present: dict[str, list[tuple[Intervals, int]]] = {}
+        for name, live, threads in self._workers_of_clusters():
+            present.setdefault(name, []).append((live, threads))
         computations, labels = self.recording.computations, self.recording.tasks.computation
-        names = {labels.values[code] for code in np.unique(labels.codes[rows]).tolist()}
-        at = computations.computation.is_in(names)
-        return union(intervals(call_times(computations)[at], computations.stop[at]))
-
-    def _runs(self, rows: IntArray) -> Intervals:
-        return intervals(self.recording.tasks.start[rows], self.stops[rows])
-
-    def _local(self) -> Intervals:
-        """The workers of local schedulers: each computation has its own."""
-        computations = self.recording.computations
-        is_local = computations.cluster.where("")
-        # Computations that overlap have threads each, so they count twice at those times.
-        called, workers = call_times(computations), np.maximum(computations.workers, 1)
-        return Intervals(called[is_local], computations.stop[is_local], workers[is_local] * 1.0)
+        for name, rows in rows_of.items():
+            names = {labels.values[code] for code in np.unique(labels.codes[rows]).tolist()}
+            ran = self._computations.rows(computations.computation.is_in(names))
+            present.setdefault(name, [(ran.union(), 1)])
+        no_rows = np.zeros(0, np.int64)
+        for name in sorted(present, key=worker_order):
+            threads_of_worker = [live.repeat(threads) for live, threads in present[name]]
+            yield _Part(
+                name,
+                rows_of.get(name, no_rows),
+                Intervals.join(threads_of_worker),
+                Intervals.join(live for live, _ in present[name]),
+            )
 
     def _workers_of_clusters(self) -> Iterator[tuple[str, Intervals, int]]:
-        """Each worker, when it was there while computations of its cluster ran, its threads."""
-        computations, workers = self.recording.computations, self.recording.workers
-        for cluster, rows in rows_by(computations.cluster).items():
-            if not cluster:
-                continue
-            ran = union(intervals(call_times(computations)[rows], computations.stop[rows]))
-            of_cluster = workers.rows(workers.computation.where(cluster))
-            left_at = np.where(np.isnan(of_cluster.left), np.inf, of_cluster.left)
-            names, threads = of_cluster.worker.tolist(), of_cluster.threads.tolist()
-            for n, name in enumerate(names):
-                live = inside(float(of_cluster.joined[n]), float(left_at[n]), ran)
-                if len(live.start):
-                    yield name, live, threads[n]
+        """Each worker, when it was present while its cluster computed, and its threads."""
+        workers = self.recording.workers
+        for cluster, rows in rows_by(self.recording.computations.cluster).items():
+            if cluster:
+                ran = self._computations.rows(rows)
+                of_cluster = workers.rows(workers.computation.where(cluster))
+                left = np.where(np.isnan(of_cluster.left), np.inf, of_cluster.left)
+                names, threads = of_cluster.worker.tolist(), of_cluster.threads.tolist()
+                for n, name in enumerate(names):
+                    present = Intervals(of_cluster.joined[[n]], left[[n]])
+                    live = present.intersection(ran)
+                    if live.seconds:
+                        yield name, live, threads[n]
+
+    def _cpu(self, part: _Part) -> float:
+        cpu = self.recording.tasks.thread_cpu[part.rows]
+        return float(np.nansum(cpu)) if (~np.isnan(cpu)).any() else nan
+
+    def numbers(self, part: _Part) -> Iterator[float]:
+        """The columns that are about time, workers and CPU."""
+        wall, thread_seconds = part.threads.union().seconds, part.threads.seconds
+        yield wall
+        for intervals in (part.workers, part.threads):
+            yield _ratio(intervals.seconds, wall)
+            yield intervals.peak
+        unknown = np.isnan(self.recording.tasks.thread_cpu[part.rows])
+        cpu, on_threads = self._cpu(part), self._cpu_on_threads[part.rows][~unknown]
+        yield cpu
+        # These seconds are shown with the CPU: a rate per CPU second would look too good.
+        yield self._runs.rows(part.rows[unknown]).seconds
+        yield _ratio(float(on_threads.sum()) if len(on_threads) else nan, thread_seconds)
+
+    def rates(self, part: _Part, amounts: _Amounts, is_total: bool) -> Iterator[float]:
+        """The columns that are about events, or about bytes."""
+        amount = amounts.total if is_total else nan
+        if amounts.of_tasks is not None:
+            amount = float(amounts.of_tasks[part.rows].sum())
+        yield amount
+        for seconds in (part.threads.union().seconds, part.threads.seconds, self._cpu(part)):
+            yield _ratio(amount, seconds)
 
 
-def _times(of: Intervals, threads: int) -> Intervals:
-    return of._replace(number=of.number * threads)
-
-
-def _worker_of(lane: str) -> str:
-    """A lane of a cluster is a worker's name and a thread's."""
-    return lane.rpartition("/")[0] or lane
+def _ratio(amount: float, seconds: float) -> float:
+    return amount / seconds if seconds > 0 else nan
 
 
 def _amounts(facts: _Facts, unit: str, given: float | str | None) -> _Amounts:
@@ -313,9 +272,9 @@ def _amounts(facts: _Facts, unit: str, given: float | str | None) -> _Amounts:
     if label is None and len(labels) == 1:
         (label,) = labels
     if label is None:
-        return _Amounts(_NAN, None)
-    # What a failed or repeated run had read is read again: it counts once, with the run that gave
-    # the result.
+        return _Amounts(nan, None)
+    # Amounts that a failed or repeated run had read are read again: each counts once, with the run
+    # that gave the result.
     rows = metrics.rows(of_unit & metrics.activity.where(label) & facts.done[metrics.task])
     of_tasks = np.bincount(rows.task, rows.value, minlength=len(facts.done)).astype(np.float64)
     return _Amounts(float(of_tasks.sum()), of_tasks)
@@ -325,7 +284,7 @@ def _number(name: str, given: float) -> float:
     try:
         number = float(given)
     except (TypeError, ValueError):
-        number = _NAN
+        number = nan
     if not isfinite(number) or number < 0:
         raise DiagnosticError(f"{name}: expected how many, or a label, found {given!r}")
     return number

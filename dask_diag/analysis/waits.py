@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dask_diag.analysis.intervals import distinct_pairs, rows_by, rows_by_code
+from dask_diag.analysis.groups import distinct_pairs, rows_by, rows_by_code
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import Activity, Outcome

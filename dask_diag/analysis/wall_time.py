@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dask_diag.analysis.activities import seconds_by_activity
-from dask_diag.analysis.intervals import Intervals, inside, join, union
+from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phase_intervals
 from dask_diag.columns import Categorical
@@ -68,30 +68,28 @@ def wall_time(
 def _seconds_of_phases(
     recording: Recording, occupied: Sequence[Occupancy]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """The seconds of each phase; and those of starts, by activity, which `preparing` does not have.
+    """The seconds of each phase, and of starts by activity, which are not in `preparing`.
 
     Of computations that start at the same time, profilers come first.
     """
-    of_phases = phase_intervals(recording)
-    lasted = of_phases["stop"] - of_phases["start"]
-    seconds = {name: float(lasted[of_phases["phase"].where(name)].sum()) for name in PHASES}
-    preparing = of_phases.rows(of_phases["phase"].where("preparing"))
-    spans = [*zip(preparing["start"].tolist(), preparing["stop"].tolist(), strict=True)]
+    intervals = phase_intervals(recording)
+    times = {
+        phase: Intervals(rows["start"], rows["stop"])
+        for phase in PHASES
+        for rows in [intervals.rows(intervals["phase"].where(phase))]
+    }
+    seconds = {phase: of_phase.seconds for phase, of_phase in times.items()}
     of_starts: dict[str, float] = {}
-    times: list[Intervals] = []
+    starting: list[Intervals] = []
+    before = 0.0
     for activity in (Activity.PROFILERS, Activity.STARTUP):
-        before = _seconds_inside(spans, times)
-        times += [occupancy.when(occupancy.free[activity]) for occupancy in occupied]
-        if (started := _seconds_inside(spans, times) - before) > 0:
-            of_starts[activity] = started
+        starting += [occupancy.when(occupancy.free[activity]) for occupancy in occupied]
+        until = times["preparing"].intersection(Intervals.join(starting)).seconds
+        if until > before:
+            of_starts[activity] = until - before
+        before = until
     seconds["preparing"] -= sum(of_starts.values())
     return seconds, of_starts
-
-
-def _seconds_inside(spans: Sequence[tuple[float, float]], times: list[Intervals]) -> float:
-    """How many seconds of some spans are in any of the intervals."""
-    together = union(join(times))
-    return sum(inside(start, stop, together).seconds for start, stop in spans)
 
 
 def _shares_while_tasks_run(

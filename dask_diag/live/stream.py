@@ -8,7 +8,7 @@ from typing import NamedTuple, TypedDict
 
 import numpy as np
 
-from dask_diag.analysis.intervals import worker_order
+from dask_diag.analysis.groups import worker_order
 from dask_diag.columns import Array, FloatArray, IntArray
 from dask_diag.live.model import LiveModel
 from dask_diag.model.codes import Activity

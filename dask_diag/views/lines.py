@@ -13,7 +13,7 @@ from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.lines import computing_lines, waiting_lines
 from dask_diag.analysis.memory import PeakSnapshot, peak_allocations, peak_snapshots, series_of
 from dask_diag.analysis.phases import is_known_what_was_imported, not_of_graphs_while_preparing
-from dask_diag.analysis.step_functions import overlap, seconds_computing
+from dask_diag.analysis.task_times import overlap, seconds_computing
 from dask_diag.analysis.throughput import throughput
 from dask_diag.analysis.waits import metered_amounts, metered_cpu
 from dask_diag.formatting import amount, count, counted, percent, quantity, seconds, size

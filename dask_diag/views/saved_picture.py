@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.functions import by_function, positions_among
-from dask_diag.analysis.intervals import sums_of_rectangles
+from dask_diag.analysis.intervals import Intervals, sums_of_rectangles
 from dask_diag.columns import IntArray
 from dask_diag.formatting import counted, seconds
 from dask_diag.model.recording import Recording
@@ -142,8 +142,7 @@ def _lanes(tasks: TasksInLanes, named: Sequence[str], duration: float, bins: int
     members = [workers[n : n + together] for n in range(0, len(workers), together)]
     layers = len(named) + 1
     areas = sums_of_rectangles(
-        tasks.start,
-        tasks.stop,
+        Intervals(tasks.start, tasks.stop),
         np.ones(len(tasks)),
         tasks.lane // together * layers + positions_among(named, tasks.table["function"]),
         count=len(members) * layers,

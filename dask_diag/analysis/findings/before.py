@@ -20,7 +20,7 @@ from dask_diag.analysis.findings.rule import (
     seconds_sampled,
     severity_of_share,
 )
-from dask_diag.analysis.intervals import intervals, join, outside, union
+from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import (
     ProgramLine,
     graphs_made_before,
@@ -177,7 +177,7 @@ def pool_startup(analysis: Analysis) -> Finding | None:
 def _seconds_starting(analysis: Analysis) -> float:
     """Seconds in which any worker was free because its process started."""
     times = [occupied.when(occupied.startup) for occupied in analysis.occupancies]
-    return union(join(times)).seconds
+    return Intervals.join(times).union().seconds
 
 
 def _instead_of_starting(analysis: Analysis) -> str:
@@ -273,9 +273,9 @@ def _seconds_preparing(recording: Recording, is_sampled: bool) -> float:
     preparing = []
     for start, end in zip(called.tolist(), prepared.tolist(), strict=True):
         is_inside = (called >= start) & (computations.stop <= end)
-        within = union(intervals(called[is_inside], computations.stop[is_inside]))
-        preparing.append(outside(start, end, within))
-    of_all = join(preparing).seconds
+        within = Intervals(called[is_inside], computations.stop[is_inside])
+        preparing.append(within.gaps(start, end))
+    of_all = Intervals.join(preparing).seconds
     # Threads are sampled one by one: of graphs that are prepared at once, each has its samples.
     others = (
         seconds_sampled(recording, not_of_graphs(recording))
@@ -283,7 +283,7 @@ def _seconds_preparing(recording: Recording, is_sampled: bool) -> float:
         else float(np.nansum(computations.own_seconds))
     )
     share = 1 - others / of_all if of_all else 0.0
-    return union(join(preparing)).seconds * share
+    return Intervals.join(preparing).union().seconds * share
 
 
 def _less_to_prepare(lines: list[ProgramLine]) -> str:

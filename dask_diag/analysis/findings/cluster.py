@@ -21,8 +21,7 @@ from dask_diag.analysis.findings.rule import (
     severity_of_share,
     top_functions,
 )
-from dask_diag.analysis.intervals import sums_by
-from dask_diag.analysis.occupancy import rows_of_workers
+from dask_diag.analysis.groups import rows_of_workers, sums_by
 from dask_diag.analysis.task_times import worker_stop_times
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.formatting import counted, percent, seconds, size
@@ -119,7 +118,7 @@ def unbalanced_workers(analysis: Analysis) -> Finding | None:
 def _least_and_most_busy(analysis: Analysis) -> tuple[tuple[str, float], tuple[str, float]]:
     """The workers of clusters that ran tasks for the least and for the longest time."""
     workers, lanes = analysis.recording.workers, analysis.recording.tasks.worker
-    rows_of = rows_of_workers(lanes.codes, lanes.values)
+    rows_of = rows_of_workers(lanes)
     of_cluster = [address != "" for address in workers.address.tolist()]
     names = [
         name
@@ -200,7 +199,7 @@ def _lost_workers(analysis: Analysis) -> list[Lost]:
     gone = np.flatnonzero(~np.isnan(workers.left) & ~workers.reason.where(RETIRED))
     if not len(gone):
         return []
-    lanes = rows_of_workers(tasks.worker.codes, tasks.worker.values)
+    lanes = rows_of_workers(tasks.worker)
     has_no_result = tasks.outcome.where(Outcome.UNFINISHED) & ~np.isnan(tasks.collected)
     ok = tasks.outcome.where(Outcome.OK)
     later = _runs_after_others(analysis, ok)

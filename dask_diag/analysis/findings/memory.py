@@ -19,9 +19,9 @@ from dask_diag.analysis.findings.rule import (
     merged_intervals,
     severity_of_share,
 )
-from dask_diag.analysis.intervals import sums_by
+from dask_diag.analysis.groups import sums_by
 from dask_diag.analysis.memory import cached_at, memory_at_rest, returned_by
-from dask_diag.analysis.step_functions import running_computations
+from dask_diag.analysis.task_times import running_computations
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import BYTES, counted, percent, seconds, size
 from dask_diag.model.codes import Activity, WorkerEvent

@@ -23,14 +23,13 @@ from dask_diag.analysis.findings.rule import (
     top_functions,
     where_of_tasks,
 )
+from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.task_times import (
     LARGE,
     TRANSFERS,
-    Interval,
     transfer_times,
     transfers_of_tasks,
 )
-from dask_diag.columns import FloatArray
 from dask_diag.formatting import percent, seconds, size
 from dask_diag.model.codes import Activity
 
@@ -312,20 +311,8 @@ def _overhead_in_transit(analysis: Analysis) -> Iterator[float]:
         rows = occupancy.tasks.rows[largest[occupancy.tasks.rows] >= LARGE]
         starts = np.concatenate([sent[rows], times.worker_stop[rows]])
         stops = np.concatenate([times.worker_start[rows], arrived[rows]])
-        is_known = ~np.isnan(starts) & ~np.isnan(stops)
         # What is in transit for two tasks blocks a worker once.
-        starts, stops = _merged(starts[is_known], stops[is_known])
+        starts, stops = Intervals(starts, stops).union()
         until_stop = occupancy.seconds_until(occupancy.overhead, stops)
         until_start = occupancy.seconds_until(occupancy.overhead, starts)
         yield float((until_stop - until_start).sum())
-
-
-def _merged(starts: FloatArray, stops: FloatArray) -> Interval:
-    """The intervals that these cover together, in order and without overlap."""
-    if not len(starts):
-        return starts, stops
-    order = np.argsort(starts)
-    starts, reached = starts[order], np.maximum.accumulate(stops[order])
-    is_first = np.concatenate([[True], starts[1:] > reached[:-1]])
-    is_last = np.concatenate([is_first[1:], [True]])
-    return starts[is_first], reached[is_last]

@@ -12,8 +12,7 @@ from math import inf
 
 import numpy as np
 
-from dask_diag.analysis.intervals import rows_by, rows_by_code
-from dask_diag.analysis.occupancy import rows_of_workers
+from dask_diag.analysis.groups import rows_by, rows_by_code, rows_of_workers
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
 from dask_diag.analysis.simulation.work import Cluster, Columns, Row, Work
 from dask_diag.analysis.task_times import (
@@ -455,7 +454,7 @@ class _Network:
     def _lanes(self) -> dict[str, IntArray]:
         """Rows of the tasks of each worker, by the name of its first lane."""
         lanes = self.recording.tasks.worker
-        return rows_of_workers(lanes.codes, lanes.values)
+        return rows_of_workers(lanes)
 
     @cached_property
     def _workers(self) -> IntArray:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag._version import __version__
-from dask_diag.analysis.step_functions import ready_tasks, thinned
+from dask_diag.analysis.occupancy import ready_tasks
 from dask_diag.analysis.task_times import computation_stops, start_times
 from dask_diag.columns import Array, BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.files import open_text
@@ -188,7 +188,7 @@ def counters(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
                 )
             ]
 
-    ready = thinned(ready_tasks(recording), _MOST_STEPS)
+    ready = ready_tasks(recording).thinned(_MOST_STEPS)
     yield from lines("tasks", ready.times, ready=ready.amounts)
     samples = recording.resources
     if len(samples):

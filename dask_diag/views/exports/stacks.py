@@ -16,7 +16,7 @@ from dask_diag.analysis.call_tree import (
     short_path,
     tree_and_nodes,
 )
-from dask_diag.analysis.intervals import distinct_pairs
+from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.errors import DiagnosticError
 from dask_diag.files import as_path, atomic_file, open_text
 from dask_diag.model.recording import Recording

@@ -29,7 +29,7 @@ from bokeh.transform import transform
 
 from dask_diag.analysis.activities import UNUSED
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.intervals import worker_order
+from dask_diag.analysis.groups import worker_order
 from dask_diag.columns import Array
 from dask_diag.formatting import count
 from dask_diag.model.codes import Activity

@@ -6,7 +6,8 @@ import numpy as np
 from bokeh.models import ColumnDataSource, GlyphRenderer, LegendItem, Range1d
 from bokeh.plotting import figure
 
-from dask_diag.analysis.step_functions import Level, cached_levels
+from dask_diag.analysis.intervals import StepFunction
+from dask_diag.analysis.memory import cached_levels
 from dask_diag.columns import Array
 from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording
@@ -40,7 +41,7 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
     plot.yaxis.formatter = number_ticks("B" if in_bytes else "")
     lines = Lines(plot, "changes")
 
-    def source_of(level: Level) -> ColumnDataSource:
+    def source_of(level: StepFunction) -> ColumnDataSource:
         columns = {"time": level.times, "amount": _compact(level.amounts)}
         return lines.source(columns, drawn=("amount",))
 

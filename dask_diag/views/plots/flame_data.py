@@ -14,7 +14,7 @@ from dask_diag.analysis.call_tree import (
     seconds_over_time,
     short_path,
 )
-from dask_diag.analysis.intervals import distinct_pairs
+from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.columns import Array, BoolArray, Categorical, IntArray
 from dask_diag.formatting import count
 from dask_diag.model.codes import ROOTS, Root

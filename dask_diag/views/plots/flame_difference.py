@@ -6,8 +6,7 @@ import numpy as np
 from bokeh.models import ColumnDataSource, LayoutDOM
 from bokeh.plotting import figure
 
-from dask_diag.analysis.call_tree import folded_tree, short_path
-from dask_diag.analysis.compare import merged_tree
+from dask_diag.analysis.call_tree import folded_tree, merged_tree, short_path
 from dask_diag.columns import Array, FloatArray, Values
 from dask_diag.formatting import seconds
 from dask_diag.model.codes import ROOTS

@@ -18,7 +18,7 @@ from dask_diag.analysis.cpu import (
     WORKER_PROCESSES,
     CpuLayers,
 )
-from dask_diag.analysis.step_functions import Level
+from dask_diag.analysis.intervals import StepFunction
 from dask_diag.columns import FloatArray
 from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording
@@ -110,7 +110,7 @@ class ProcessMemory(NamedTuple):
     """What is drawn: samples, cached results in bytes if they are known, and a limit or NaN."""
 
     samples: Resources
-    cached: Level | None
+    cached: StepFunction | None
     limit: float
 
     @property
@@ -190,7 +190,7 @@ def _resident(plot: figure, lines: Lines, memory: ProcessMemory, origin: float) 
     )
 
 
-def _cached(plot: figure, lines: Lines, level: Level) -> GlyphRenderer:
+def _cached(plot: figure, lines: Lines, level: StepFunction) -> GlyphRenderer:
     source = lines.source(
         {"time": level.times, "bytes": np.asarray(level.amounts, dtype=np.float64)},
         drawn=("bytes",),

@@ -14,7 +14,7 @@ from itertools import count
 import numpy as np
 
 from dask_diag.analysis.critical_path import last_dependencies
-from dask_diag.analysis.intervals import worker_order
+from dask_diag.analysis.groups import worker_order
 from dask_diag.analysis.task_times import stop_times
 from dask_diag.columns import (
     Array,

@@ -24,7 +24,7 @@ from bokeh.plotting import figure
 from bokeh.transform import dodge, transform
 
 from dask_diag.analysis.functions import by_function
-from dask_diag.analysis.intervals import rows_by
+from dask_diag.analysis.groups import rows_by
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.over_time import worker_layers
 from dask_diag.columns import Categorical, FloatArray, IntArray

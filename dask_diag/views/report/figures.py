@@ -13,8 +13,8 @@ from bokeh.plotting import figure
 from dask_diag.analysis.cpu import CpuLayers, cpu_layers
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.functions import functions_by_time
-from dask_diag.analysis.intervals import rows_by
-from dask_diag.analysis.step_functions import Level
+from dask_diag.analysis.groups import rows_by
+from dask_diag.analysis.intervals import StepFunction
 from dask_diag.columns import IntArray
 from dask_diag.formatting import BYTES
 from dask_diag.views.colors import FunctionColors
@@ -160,10 +160,10 @@ class Figures:
         recording = self._analysis.recording
         limits = recording.computations.memory_limit
         limit = float(np.nanmin(limits)) if (~np.isnan(limits)).any() else float("nan")
-        cached: Level | None = None
+        cached: StepFunction | None = None
         if recording.metric_unit == BYTES and len(recording.cached_results):
             total = self._analysis.cached_levels[1]
-            cached = Level(total.times - recording.start, total.amounts)
+            cached = StepFunction(total.times - recording.start, total.amounts)
         return ProcessMemory(recording.resources, cached, limit)
 
     def memory(self) -> Figure | None:

@@ -11,8 +11,7 @@ import numpy as np
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.findings.rules import CODES, find
-from dask_diag.analysis.intervals import worker_order
-from dask_diag.analysis.occupancy import rows_of_workers
+from dask_diag.analysis.groups import rows_of_workers, worker_order
 from dask_diag.analysis.task_times import stop_times, worker_stop_times
 from dask_diag.analysis.what_if import predictions as table_of
 from dask_diag.formatting import count, counted, percent, seconds
@@ -162,7 +161,7 @@ class _Done:
     def __init__(self, analysis: Analysis) -> None:
         recording = analysis.recording
         lanes = recording.tasks.worker
-        self._rows = rows_of_workers(lanes.codes, lanes.values)
+        self._rows = rows_of_workers(lanes)
         self._cpu = np.nan_to_num(recording.tasks.thread_cpu)
         self._is_cpu_known = ~np.isnan(recording.tasks.thread_cpu)
         self._took = np.nan_to_num(worker_stop_times(recording) - recording.tasks.start)

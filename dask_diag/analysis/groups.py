@@ -1,0 +1,92 @@
+"""Groups of rows: by the labels of a column, or by pairs of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
+from dask_diag.model.table import Table
+
+Number = TypeVar("Number", bound=np.generic)
+Other = TypeVar("Other", bound=np.generic)
+
+
+def rows_by_code(codes: npt.NDArray[np.integer]) -> dict[int, IntArray]:
+    """The rows of each code that occurs, ascending."""
+    if not len(codes):
+        return {}
+    # One stable sort for all codes; a mask for each would read the column as often as it has codes.
+    order = np.argsort(codes, kind="stable")
+    present, first = np.unique(codes[order], return_index=True)
+    return dict(zip(present.tolist(), np.split(order, first[1:]), strict=True))
+
+
+def rows_by(labels: Categorical) -> dict[str, IntArray]:
+    """The rows of each value that occurs, ascending."""
+    return {labels.values[code]: rows for code, rows in rows_by_code(labels.codes).items()}
+
+
+def rows_of_workers(lanes: Categorical) -> dict[str, IntArray]:
+    """The rows of the tasks of each worker; a lane is named by a worker and its thread."""
+    workers = Categorical.of(str(lane).rpartition("/")[0] for lane in lanes.values)
+    return rows_by(workers[lanes.codes])
+
+
+def counts_by(labels: Categorical, mask: BoolArray | None = None) -> IntArray:
+    """How many rows have each value, or how many of those in the mask."""
+    codes = labels.codes if mask is None else labels.codes[mask]
+    return np.bincount(codes, minlength=len(labels.values))
+
+
+def sums_by(labels: Categorical, amounts: FloatArray) -> FloatArray:
+    """The sum of the amounts of each value's rows."""
+    return np.bincount(labels.codes, amounts, minlength=len(labels.values)).astype(np.float64)
+
+
+def extremes_by(of: np.ufunc, labels: Categorical, amounts: FloatArray) -> FloatArray:
+    """The maximum or minimum (``np.fmax``, ``np.fmin``) of each value's rows; NaN if unknown."""
+    extremes = np.full(len(labels.values), np.nan)
+    of.at(extremes, labels.codes, amounts)
+    return extremes
+
+
+def present_by_size(counts: IntArray, sizes: FloatArray) -> IntArray:
+    """The codes that occur, the largest size first."""
+    present = np.flatnonzero(counts)
+    return present[np.argsort(-sizes[present], kind="stable")]
+
+
+def distinct_pairs(
+    first: npt.NDArray[Number], second: npt.NDArray[Other]
+) -> tuple[npt.NDArray[Number], npt.NDArray[Other], IntArray]:
+    """The pairs that occur, in order, as two arrays, and which of them each row is."""
+    # One number for a pair sorts ten times as fast as rows of two.
+    left, left_code = np.unique(first, return_inverse=True)
+    right, right_code = np.unique(second, return_inverse=True)
+    base = max(len(right), 1)
+    codes, row = np.unique(left_code * base + right_code, return_inverse=True)
+    return left[codes // base], right[codes % base], row
+
+
+def table_of(rows: Iterable[tuple[object, ...]], **types: type) -> Table:
+    """A table of rows, whose columns have these names and types; text becomes labels."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(types)
+    return Table(
+        {
+            name: Categorical.of(column) if kind is str else np.array(column, kind)
+            for (name, kind), column in zip(types.items(), columns, strict=True)
+        }
+    )
+
+
+def worker_order(name: str) -> tuple[str, int, str, int, str]:
+    """What workers are sorted by: kind, then number; of a worker of a cluster, then its thread."""
+    worker, slash, thread = name.rpartition("/")
+    if not slash:
+        worker, thread = name, ""
+    # A longer number is a larger one: thread-10 after thread-9.
+    return worker.partition("-")[0], len(worker), worker, len(thread), thread
