@@ -172,7 +172,7 @@ def live(file: str, port: int, no_browser: bool, child: bool) -> None:
     if child:
         _leave_parent()
     from dask_diag.live.command import serve
-    from dask_diag.live.viewer import check_file
+    from dask_diag.live.model import check_file
 
     if not child:
         check_file(file)
@@ -211,8 +211,8 @@ def top(file: str) -> None:
 
     from rich.console import Console
 
+    from dask_diag.live.model import check_file
     from dask_diag.live.screen import WIDTH, show_in_terminal, show_last_frame
-    from dask_diag.live.viewer import check_file
 
     check_file(file)
     console = Console(highlight=False)
