@@ -11,12 +11,12 @@ import click
 
 from dask_diag.cli.output import (
     FilePath,
-    beside,
     check_free,
     check_page,
     one_line,
     print_message,
     print_result,
+    with_ending,
 )
 
 if TYPE_CHECKING:
@@ -45,15 +45,15 @@ def report(file: str, output: str | None, force: bool) -> None:
     from dask_diag.storage.read import load
     from dask_diag.views.findings import no_findings
     from dask_diag.views.report.page import write_report
-    from dask_diag.views.text import SummaryParts, make_summary
+    from dask_diag.views.text import table_summary
 
-    page = output if output is not None else beside(file, ".html")
+    page = output if output is not None else with_ending(file, ".html")
     check_page(page, force, file)
     analysis = Analysis(load(file))
     print_result(f"report: {one_line(write_report(analysis, Path(page), file=file))}")
     results = find(analysis)
     text = in_short(results[0]) if results else no_findings(analysis)
-    print_result(make_summary(SummaryParts(text, (), ())))
+    print_result(table_summary(text, (), (), ()))
 
 
 def in_short(finding: Finding) -> str:
@@ -100,7 +100,7 @@ def export(file: str, format_: str | None, output: str | None, force: bool) -> N
 
     if output is None and format_ is None:
         raise click.UsageError("say what to write: --format, or --output with a known ending")
-    target = output if output is not None else beside(file, _ENDINGS[format_ or ""])
+    target = output if output is not None else with_ending(file, _ENDINGS[format_ or ""])
     check_free(target, force, file, folder_too=format_ in (None, "csv", "parquet"))
     recording = load(file)
     written = write_export(recording, target, format_, overwrite=force)
