@@ -336,14 +336,14 @@ def drawn(viewer, width=80, height=24):
     return console.file.getvalue().split("\n")
 
 
-def busy_model(functions=30, long_name="f"):
+def busy_model(functions=30, long_name="f", stop=NOTHING.stop):
     model = Model()
     chunks = [
         replace(NOTHING, tasks=tasks(f"{long_name}{n}", count=n + 1)) for n in range(functions)
     ]
     keys = [f"slow-{n}" for n in range(9)]
     resources = {"time": np.arange(90.0), "cpu": np.arange(90.0), "memory": np.full(90, 1e9)}
-    chunks.append(replace(NOTHING, resources=filled_table("resources", resources)))
+    chunks.append(replace(NOTHING, stop=stop, resources=filled_table("resources", resources)))
     provisional = replace(
         running(total=2000, finished=465, since=100.0),
         tasks=filled_table("tasks", {"key": keys, "start": np.arange(9.0), "worker": ["w"] * 9}),

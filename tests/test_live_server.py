@@ -830,16 +830,14 @@ def test_few_tasks_are_rectangles_and_many_are_pixels():
 
 
 def test_of_many_tasks_those_that_run_are_rectangles():
-    model = busy_model()
-    model.stop = 20.0
+    model = busy_model(stop=20.0)
     stream = stream_in_view(model, 0.0, 20.0, 200, most_rectangles=3)
     assert stream["share"] == [-1] * 9
     assert stream["codes"]
 
 
 def test_running_tasks_are_in_the_stream_until_now():
-    model = busy_model()
-    model.stop = 20.0
+    model = busy_model(stop=20.0)
     stream = stream_in_view(model, 0.0, 20.0, 200)
     running = [row for row, share in enumerate(stream["share"]) if share < 0]
     assert len(running) == 9

@@ -40,7 +40,7 @@ def share_of(context: click.Context, option: click.Parameter, value: str | None)
     if not 0 <= number < float("inf"):
         raise click.BadParameter(f"expected a share such as 10%, found {value!r}")
     if not value.endswith("%"):
-        # Whether 0.1 is a tenth or a thousandth is not for us to guess: it fails builds.
+        # 0.1 may mean a tenth or a thousandth; a wrong guess would fail builds.
         raise click.BadParameter(
             f"expected a share with its sign, such as 10%, found {value!r}; write "
             + (f"{100 * number:g}% or {number:g}%" if 0 < number <= 1 else f"{number:g}%")
@@ -178,7 +178,7 @@ def _of_runs(
 
 
 def _check_complete(names: Sequence[str], recordings: Sequence[Recording], is_gate: bool) -> None:
-    """Say which recordings are not complete; a gate does not judge by them."""
+    """Report incomplete recordings; a gate does not judge by them."""
     for name, recording in zip(names, recordings, strict=True):
         if not recording.is_complete:
             print_message(

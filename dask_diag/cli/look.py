@@ -57,7 +57,7 @@ def report(file: str, output: str | None, force: bool) -> None:
 
 
 def in_short(finding: Finding) -> str:
-    """What, how bad, and what to do, in one sentence after the other."""
+    """Code, loss and advice of a finding, in a line."""
     from dask_diag.views.findings import lost
 
     parts = (lost(finding), f"To do: {finding.advice}")
@@ -181,7 +181,7 @@ def live(file: str, port: int, no_browser: bool, child: bool) -> None:
 
 
 def _leave_parent() -> None:
-    """Go on as a process that the program need not wait for, and that lets it go first."""
+    """Go on as a process of low priority that the program need not wait for."""
     if hasattr(os, "fork"):
         if os.fork():
             os._exit(0)
@@ -190,8 +190,8 @@ def _leave_parent() -> None:
 
 
 def _report_to_parent(text: str) -> None:
-    """Write to stdout, and close it: the parent reads up to its end."""
-    # The parent may be gone.
+    """Write to stdout, and close it: the parent reads up to the end."""
+    # The parent may have ended.
     with contextlib.suppress(OSError):
         os.write(1, text.encode())
     nothing = os.open(os.devnull, os.O_RDWR)

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _ERASED = b"\x1b[J"
-"""From the cursor on; the cursor stays."""
+"""Erase from the cursor on; the cursor stays."""
 _DRAWN = _ERASED + b"\x1bD\x1b[A\x1b7\x1b[B\r%b\x1b8"
-"""In the row below, for which the screen scrolls if there is none; the cursor stays."""
+"""Draw in the row below, for which the screen scrolls if needed; the cursor stays."""
 _DRAWS_ITSELF = re.compile(rb"\r(?!\n)|\x08|\x1b(?!\[[\d;:]*(?:m|\Z)|\]|\Z)")
-"""What moves the cursor, and so draws over what is there: all but colours, titles and links."""
+"""Output that moves the cursor and draws over other output: not colours, titles and links."""
 _MOST_A_SECOND = 20
-"""Lines of output a second with which the bar is drawn again at once; with more it flickers."""
+"""Lines of output a second above which the bar would flicker, if drawn again at once."""
 
 
 class ProgramTerminal:
@@ -50,12 +50,12 @@ class ProgramTerminal:
         moves_cursor = sys.platform != "win32" and os.environ.get("TERM", "dumb") != "dumb"
         if not moves_cursor or not _is_terminal(sys.stderr):
             raise OSError("stderr is no terminal that moves its cursor")
-        # The program may close its own, and open a file that has the number.
+        # The program may close stderr, and open a file that gets its number.
         self._file = os.dup(sys.stderr.fileno())
         self._process = os.getpid()
         # A signal's handler may print while its thread does.
         self._lock = threading.RLock()
-        # Processes that the program forks see it, too.
+        # Shared with processes that the program forks.
         self._is_shown = mmap(-1, 1)
         self._line = b""
         self._lines, self._counted = 0.0, perf_counter()
@@ -83,11 +83,11 @@ class ProgramTerminal:
                 os.close(self._file)
 
     def is_in_place(self) -> bool:
-        """Whether a line can be drawn over."""
+        """Whether a line can be replaced."""
         return True
 
     def columns(self) -> int | None:
-        """Of the terminal; None if its size is not known."""
+        """Columns of the terminal; None if unknown."""
         with suppress(KeyError, ValueError):
             return int(os.environ["COLUMNS"]) or None
         with suppress(OSError):
@@ -104,21 +104,21 @@ class ProgramTerminal:
                 self._draw()
 
     def announce(self, line: str) -> None:
-        """Show a line until the next thing is written; the program has ended."""
+        """Show a line until the next output; the program has ended."""
         with self._lock:
             self._line, self._is_off = self._fitted(line), False
             self._draw()
             self._line = b""
 
     def erase(self) -> None:
-        """Leave nothing but what the program has written."""
+        """Erase the line; the program's output stays."""
         with self._lock:
             if self._is_shown[0]:
                 self._is_shown[0] = 0
                 self._send(_ERASED)
 
     def _fitted(self, line: str) -> bytes:
-        """On one row of the terminal."""
+        """Cut a line to one row of the terminal."""
         columns = self.columns()
         line = line if columns is None else line[: max(1, columns - 1)]
         return line.encode("ascii", "replace")
@@ -158,7 +158,7 @@ class ProgramTerminal:
         return os.fstat(stream.fileno()).st_rdev == os.fstat(self._file).st_rdev
 
     def _hook(self, buffer: BinaryIO) -> None:
-        """Know of all that is written: attributes of an object come before its class's methods.
+        """Note all output: attributes of an object come before methods of its class.
 
         Ctrl-C may be raised here, after the buffer has done its work: nothing is written twice
         then, as it would be if the file below the buffer were hooked.
@@ -184,7 +184,7 @@ class ProgramTerminal:
         self._buffers.append((buffer, hooks))
 
     def _around(self, write: Callable[[], R], data: bytes = b"", shows: bool = True) -> R:
-        """Write for the program; with `shows` it is on the terminal then."""
+        """Write for the program; `shows` says that the output reaches the terminal at once."""
         if os.getpid() != self._process:
             # The lock may have been taken when this process was forked.
             if self._is_shown[0]:
@@ -199,8 +199,8 @@ class ProgramTerminal:
             return result
 
     def _note(self, data: bytes) -> None:
-        """See how the program's output goes on."""
-        # What is no bytes the buffer refuses.
+        """Note how the program's output ends."""
+        # The buffer refuses other types.
         with suppress(Exception):
             self._is_off = self._is_off or _DRAWS_ITSELF.search(data) is not None
             if len(data):
@@ -214,7 +214,7 @@ class ProgramTerminal:
                 self._draw()
 
     def _recent_lines(self) -> float:
-        """How many have been written of late; each second takes `_MOST_A_SECOND` of them off."""
+        """Number of recent lines; each second subtracts `_MOST_A_SECOND`."""
         now = perf_counter()
         self._lines = max(0.0, self._lines - _MOST_A_SECOND * (now - self._counted))
         self._counted = now
@@ -225,5 +225,5 @@ def _is_terminal(stream: TextIO | None) -> bool:
     try:
         return stream is not None and os.isatty(stream.fileno())
     except Exception:
-        # It may be a stream of the program's.
+        # A stream of the program may raise anything.
         return False

@@ -149,7 +149,7 @@ def _ended_by_signals() -> Iterator[list[int]]:
 
 @contextmanager
 def _progress_line(budget: str) -> Iterator[Callable[[str], None]]:
-    """A line on a terminal that is written over; elsewhere nothing."""
+    """A line on a terminal that is replaced; elsewhere nothing."""
     start = monotonic()
 
     def show(line: str) -> None:

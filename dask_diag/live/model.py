@@ -29,8 +29,8 @@ PERIOD = 1.0
 """Seconds between polls: a little more than between writes of `record`, as each poll that finds
 something has to decode it."""
 
-_TIMES_OF_COMPUTATIONS = ("called", "start", "prepared", "stop")
-_COMPUTATIONS = ("computation", *_TIMES_OF_COMPUTATIONS, "workers")
+_TIMES = ("called", "start", "prepared", "stop")
+_COMPUTATIONS = ("computation", *_TIMES, "workers")
 _PLANNED = ("computation", "function", "tasks")
 _RESOURCES = ("time", "cpu", "cpu_others", "memory", "memory_children")
 COLUMNS: Columns = {
@@ -70,6 +70,8 @@ def check_file(path: str) -> None:
 class GrowingTable:
     """Numeric columns with amortized appends: the arrays double when full.
 
+    Provisional rows come last, until others are appended.
+
     Parameters
     ----------
     **dtypes : str
@@ -77,10 +79,15 @@ class GrowingTable:
     """
 
     def __init__(self, **dtypes: str) -> None:
-        self._length = 0
+        self._kept = self._length = 0
         self._columns: dict[str, Array] = {
             name: np.zeros(1024, dtype) for name, dtype in dtypes.items()
         }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self._columns)
 
     def __len__(self) -> int:
         return self._length
@@ -88,10 +95,11 @@ class GrowingTable:
     def __getitem__(self, name: str) -> Array:
         return self._columns[name][: self._length]
 
-    def extend(self, rows: Mapping[str, Array] | Table) -> None:
-        """Append rows, of which only the columns of this table are read."""
-        before = self._length
-        self._length += len(rows[next(iter(self._columns))])
+    def extend(self, rows: Mapping[str, Array] | Table, *, provisional: bool = False) -> None:
+        """Append rows in place of provisional ones; other columns of `rows` are not read."""
+        before = self._kept
+        self._length = before + len(rows[next(iter(self._columns))])
+        self._kept = before if provisional else self._length
         for name, column in self._columns.items():
             if self._length > len(column):
                 more = np.zeros(max(self._length - len(column), len(column)), column.dtype)
@@ -266,10 +274,7 @@ class LiveModel:
         self.cached_bytes = 0.0
         self.machine = Machine(0, 0.0)
         self.resources = GrowingTable(**dict.fromkeys(_RESOURCES, "f8"))
-        self._ended_computations = GrowingTable(
-            **dict.fromkeys(_TIMES_OF_COMPUTATIONS, "f8"), workers="i8"
-        )
-        self._live_computations: Mapping[str, Array] = {}
+        self._times = GrowingTable(**dict.fromkeys(_TIMES, "f8"), workers="i8")
         self._colored: dict[str, None] = {}
         self.has_rows = False
         self._provisional: Chunk | None = None
@@ -326,7 +331,7 @@ class LiveModel:
         for name in computations["computation"].tolist():
             self.ended += 1
             self._unended.pop(str(name), None)
-        self._ended_computations.extend(computations)
+        self._times.extend(computations)
         self.resources.extend(_rows(chunk, "resources"))
         if len(environment := _rows(chunk, "environment")):
             self.machine = _machine_of(environment)
@@ -354,15 +359,16 @@ class LiveModel:
         ran = np.flatnonzero(~np.isnan(lasted))
         # Unknown CPU time counts as all of the task, as in a report.
         share = np.where(np.isnan(cpu), 1.0, cpu / np.maximum(lasted, 1e-9))
-        self.tasks.extend(
-            {
-                "start": tasks["start"][ran],
-                "stop": tasks["stop"][ran],
-                "share": np.clip(share[ran], 0.0, 1.0),
-                "function": self.function_codes.codes(functions[ran]),
-                "worker": self.worker_codes.codes(tasks["worker"][ran]),
-            }
-        )
+        columns = self._columns_of(tasks, ran)
+        self.tasks.extend({**columns, "share": np.clip(share[ran], 0.0, 1.0)})
+
+    def _columns_of(self, tasks: Table, rows: IntArray) -> dict[str, Array]:
+        return {
+            "start": tasks["start"][rows],
+            "stop": tasks["stop"][rows],
+            "function": self.function_codes.codes(tasks["function"][rows]),
+            "worker": self.worker_codes.codes(tasks["worker"][rows]),
+        }
 
     def _progress_of(self, computation: str) -> ComputationProgress:
         return self._unended.setdefault(computation, ComputationProgress())
@@ -386,16 +392,25 @@ class LiveModel:
             if (name := str(row["computation"])) in self.computations:
                 self.computations[name].planned[str(row["function"])] = int(row["tasks"])
         self.cached_bytes = float(np.nansum(_rows(now, "cached_results")["metric"]))
-        self.running = _running_tasks(_rows(now, "tasks"))
+        self._show_tasks(_rows(now, "tasks"))
         computations = _rows(now, "computations")
         is_ordered = [
             name in self.computations and self.computations[name].phase == ProgressPhase.ORDERING
             for name in computations["computation"].tolist()
         ]
-        self._live_computations = {
-            **{name: computations[name] for name in (*_TIMES_OF_COMPUTATIONS, "workers")},
-            "prepared": np.where(is_ordered, np.nan, computations["prepared"]),
-        }
+        times = {name: computations[name] for name in (*_TIMES, "workers")}
+        times["prepared"] = np.where(is_ordered, np.nan, times["prepared"])
+        self._times.extend(times, provisional=True)
+
+    def _show_tasks(self, tasks: Table) -> None:
+        """Replace the tasks that run: without a stop, the longest first."""
+        rows = np.flatnonzero(~np.isnan(tasks["start"]) & np.isnan(tasks["stop"]))
+        rows = rows[np.argsort(tasks["start"][rows], kind="stable")]
+        names = (tasks[name][rows].tolist() for name in RunningTask._fields)
+        self.running = [RunningTask(*row) for row in zip(*names, strict=True)]
+        until_now, unknown = np.full(len(rows), self.stop), np.full(len(rows), np.nan)
+        columns = self._columns_of(tasks, rows)
+        self.tasks.extend({**columns, "stop": until_now, "share": unknown}, provisional=True)
 
     @property
     def now(self) -> float:
@@ -444,36 +459,18 @@ class LiveModel:
     def tasks_between(self, start: float, stop: float) -> dict[str, Array]:
         """Columns of the tasks that ran in an interval.
 
-        Tasks that still run come last. Their stop is the time of the last write, and their share
-        of CPU is NaN.
+        Tasks that still run stop at the time of the last write, and their share of CPU is NaN.
         """
-        inside = np.flatnonzero((self.tasks["stop"] >= start) & (self.tasks["start"] <= stop))
-        functions, workers = self.function_codes, self.worker_codes
-        running = {
-            "start": [task.start for task in self.running],
-            "stop": [max(self.stop, start)] * len(self.running),
-            "share": [np.nan] * len(self.running),
-            "function": [functions.setdefault(t.function, len(functions)) for t in self.running],
-            "worker": [workers.setdefault(t.worker, len(workers)) for t in self.running],
-        }
-        return {
-            name: np.concatenate(
-                [recorded := self.tasks[name][inside], np.array(more, recorded.dtype)]
-            )
-            for name, more in running.items()
-        }
-
-    def _all_computations(self) -> dict[str, Array]:
-        live = self._live_computations
-        return {
-            name: np.concatenate([self._ended_computations[name], live.get(name, ())])
-            for name in (*_TIMES_OF_COMPUTATIONS, "workers")
-        }
+        tasks = self.tasks
+        inside = (tasks["stop"] >= start) & (tasks["start"] <= stop)
+        inside[len(inside) - len(self.running) :] = True
+        rows = np.flatnonzero(inside)
+        return {name: tasks[name][rows] for name in tasks.names}
 
     @property
     def preparation(self) -> Preparation:
         """What dask did before the first task of each computation."""
-        times = self._all_computations()
+        times = self._times
         graph = np.nan_to_num(np.maximum(times["start"] - times["called"], 0.0))
         ordering = np.nan_to_num(np.maximum(times["prepared"] - times["start"], 0.0))
         computations = int(np.count_nonzero(graph + ordering))
@@ -481,7 +478,7 @@ class LiveModel:
 
     def worker_time(self) -> WorkerTime:
         """Worker-seconds so far."""
-        times = self._all_computations()
+        times = self._times
         lasted = np.nan_to_num(np.maximum(times["stop"] - times["prepared"], 0.0))
         available = float((lasted * np.maximum(times["workers"], 1)).sum())
         seconds = sum(sums.seconds for sums in self.functions.values())
@@ -492,14 +489,6 @@ class LiveModel:
 
 def _rows(chunk: Chunk, name: str) -> Table:
     return chunk.tables.get(name) or TABLES[name].empty()
-
-
-def _running_tasks(tasks: Table) -> list[RunningTask]:
-    """Tasks without a stop, the longest first."""
-    rows = np.flatnonzero(~np.isnan(tasks["start"]) & np.isnan(tasks["stop"]))
-    rows = rows[np.argsort(tasks["start"][rows], kind="stable")]
-    columns = (tasks[name][rows].tolist() for name in RunningTask._fields)
-    return [RunningTask(*row) for row in zip(*columns, strict=True)]
 
 
 def _machine_of(environment: Table) -> Machine:
