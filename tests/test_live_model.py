@@ -24,7 +24,6 @@ from dask_diag.live.background import FindingsSoFar
 from dask_diag.live.model import (
     ComputationProgress,
     FunctionSums,
-    GrowingTable,
     LiveModel,
 )
 from dask_diag.live.picture import picture
@@ -323,13 +322,6 @@ def test_tasks_in_an_interval_are_all_that_touch_it(times, size):
     assert touching["start"].tolist() == start[inside].tolist()
 
 
-def test_columns_grow():
-    table = GrowingTable(number="f8")
-    for n in range(10):
-        table.extend({"number": np.arange(n * 700.0, (n + 1) * 700.0)})
-    assert table["number"].tolist() == list(range(7000))
-
-
 def drawn(viewer, width=80, height=24):
     console = Console(file=io.StringIO(), width=width, highlight=False)
     console.print(screen(viewer, width, height))
@@ -404,70 +396,75 @@ def test_a_line_of_bars_has_its_limit():
     assert sparkline(np.array([np.nan]), 0.0, 10) == "▁"
 
 
+class Watched:
+    """Findings of a recording that grows, which are the times at which they were made."""
+
+    def __init__(self, make=None):
+        self.model, self.now, self.cpu, self.made = Model(), 0.0, 0.0, []
+        self.findings = FindingsSoFar(
+            "run.diag", make or self.make, lambda: self.now, lambda: self.cpu
+        )
+
+    def make(self, path):
+        self.made.append(self.now)
+        self.cpu += 0.06
+        return [self.now]
+
+    def add(self, *recordings, **settings):
+        self.model.apply(update(*recordings, **settings))
+
+    def add_tasks(self, stop, **settings):
+        self.add(replace(NOTHING, tasks=tasks(), stop=stop), **settings)
+
+    def refresh(self):
+        self.findings.refresh(self.model)
+        if self.findings._thread:
+            self.findings._thread.join()
+        return self.findings.findings
+
+    @property
+    def note(self):
+        return self.findings.note(self.model)
+
+
 def test_findings_are_made_rarely_and_once_at_the_end():
-    made, now, cpu = [], [0.0], [0.0]
-
-    def make(path):
-        made.append(now[0])
-        cpu[0] += 0.06
-        return []
-
-    model = Model()
-    findings = FindingsSoFar("run.diag", make, lambda: now[0], lambda: cpu[0])
+    watched = Watched()
     for _ in range(100):
-        model.apply(update(replace(NOTHING, tasks=tasks(), stop=now[0])))
-        findings.refresh(model)
-        if findings._thread:
-            findings._thread.join()
-        now[0] += 0.8
+        watched.add_tasks(watched.now)
+        watched.refresh()
+        watched.now += 0.8
     # None of the first 10 s; a thousandth of a core: 60 ms every minute.
-    assert made == pytest.approx([11.2, 71.2], abs=0.81)
-    assert findings.note(model).startswith("of the first 1 min 1")
-    count = len(made)
-    model.apply(update(state=FollowState.COMPLETE))
+    assert watched.made == pytest.approx([11.2, 71.2], abs=0.81)
+    assert watched.note.startswith("of the first 1 min 1")
+    watched.add(state=FollowState.COMPLETE)
     for _ in range(3):
-        findings.finish(model)
-    assert len(made) == count + 1
+        watched.findings.finish(watched.model)
+    assert len(watched.made) == 3
 
 
 def test_findings_are_not_made_again_of_the_same_rows():
-    made, now = [], [0.0]
-    model = Model()
-    findings = FindingsSoFar("run.diag", lambda path: made.append(path) or [], lambda: now[0])
+    watched = Watched()
     for stop, times in ((11.5, 1), (11.5, 1), (20.0, 2)):
-        if stop != model.stop:
-            model.apply(update(replace(NOTHING, tasks=tasks(), stop=stop)))
-        now[0] += 3600.0
-        findings.refresh(model)
-        findings._thread.join()
-        assert len(made) == findings.revision == times
-
-
-def test_findings_of_a_recording_that_lost_its_end_are_of_what_was_recorded():
-    model = Model()
-    findings = FindingsSoFar("run.diag", lambda path: [], lambda: 0.0)
-    model.apply(update(replace(NOTHING, tasks=tasks(), stop=11.5), state=FollowState.TRUNCATED))
-    findings.refresh(model)
-    findings._thread.join()
-    assert findings.note(model) == "of the 11 s that were recorded"
+        if stop != watched.model.stop:
+            watched.add_tasks(stop)
+        watched.now += 3600.0
+        watched.refresh()
+        assert len(watched.made) == watched.findings.revision == times
 
 
 def test_findings_of_a_recording_that_is_over_are_those_of_all_of_it_at_once():
-    made = []
-    model = Model()
-    findings = FindingsSoFar("run.diag", lambda path: made.append(path) or [], lambda: 0.0)
-    model.apply(update(replace(NOTHING, tasks=tasks(), stop=11.5)))
-    findings.refresh(model)
-    findings._thread.join()
-    assert findings.note(model) == "of the first 11 s, so far"
+    watched = Watched()
+    watched.add_tasks(11.5)
+    watched.refresh()
     # The recording ends a moment later, when the next ones would not be due for long.
-    model.apply(update(state=FollowState.COMPLETE))
-    assert findings.note(model) == "of the first 11 s, so far"
+    watched.add(state=FollowState.COMPLETE)
+    assert watched.note == "of the first 11 s, so far"
     for _ in range(3):
-        findings.refresh(model)
-        findings._thread.join()
-    assert len(made) == 2
-    assert findings.note(model) == ""
+        watched.refresh()
+    assert len(watched.made) == 2
+    assert watched.note == ""
+    watched.add(state=FollowState.TRUNCATED)
+    assert watched.note == "of the 11 s that were recorded"
 
 
 def test_findings_of_another_recording_do_not_stay_when_it_is_replaced():
@@ -478,65 +475,46 @@ def test_findings_of_another_recording_do_not_stay_when_it_is_replaced():
         assert text != "slow old" or release.wait(20)
         return [text]
 
-    model = Model()
-    findings = FindingsSoFar("run.diag", make)
-    model.apply(update(replace(NOTHING, tasks=tasks()), fresh=True, state=FollowState.COMPLETE))
-    findings.refresh(model)
-    findings._thread.join()
-    assert findings.findings == ["old"]
-    revision = findings.revision
+    watched = Watched(make)
+    watched.add_tasks(1.0, fresh=True, state=FollowState.COMPLETE)
+    assert watched.refresh() == ["old"]
+    revision = watched.findings.revision
     # Replaced by rename, complete as well; and again, while its findings are made.
-    for expected in ([], []):
-        model.apply(update(replace(NOTHING, tasks=tasks()), fresh=True, state=FollowState.COMPLETE))
-        findings.refresh(model)
-        assert findings.findings == expected
-        assert findings.note(model) == "so far"
-    assert findings.revision > revision
+    for _ in range(2):
+        watched.add_tasks(1.0, fresh=True, state=FollowState.COMPLETE)
+        watched.findings.refresh(watched.model)
+        assert (watched.findings.findings, watched.note) == ([], "so far")
+    assert watched.findings.revision > revision
     release.set()
-    findings._thread.join()
-    assert findings.findings == []
-    findings.refresh(model)
-    findings._thread.join()
-    assert findings.findings == ["new"]
-    assert findings.note(model) == ""
+    watched.findings._thread.join()
+    assert watched.findings.findings == []
+    assert watched.refresh() == ["new"]
+    assert watched.note == ""
 
 
 def test_a_complete_recording_without_a_task_has_findings_too():
-    model = Model()
-    findings = FindingsSoFar("run.diag", lambda path: ["no computation"])
-    model.apply(update(NOTHING))
-    findings.refresh(model)
-    assert findings.findings == []
-    model.apply(update(state=FollowState.COMPLETE))
-    findings.refresh(model)
-    findings._thread.join()
-    assert findings.findings == ["no computation"]
-    assert findings.note(model) == ""
+    watched = Watched()
+    watched.add(NOTHING)
+    assert watched.refresh() == []
+    watched.add(state=FollowState.COMPLETE)
+    assert watched.refresh() == [0.0]
+    assert watched.note == ""
 
 
 def test_findings_of_very_many_tasks_are_left_to_the_report_and_to_the_end_of_top(monkeypatch):
     monkeypatch.setattr(background, "MOST_TASKS", 5)
-    made = []
-    model = Model()
-    findings = FindingsSoFar("run.diag", lambda path: made.append(path) or [])
-    complete = FollowState.COMPLETE
-    model.apply(update(replace(NOTHING, tasks=tasks(count=6)), state=complete))
-    findings.refresh(model)
-    assert not made
-    assert findings.note(model) == "of more than 5 tasks they are in the report, at the end"
-    findings.finish(model)
-    assert made == ["run.diag"]
+    watched = Watched()
+    watched.add_tasks(1.0, state=FollowState.COMPLETE)
+    assert watched.refresh() == []
+    assert watched.note == "of more than 5 tasks they are in the report, at the end"
+    assert watched.findings.finish(watched.model) == [0.0]
 
 
 def test_findings_that_cannot_be_made_are_no_error():
-    def make(path):
-        raise IndexError("odd")
-
-    model = Model()
-    model.apply(update(replace(NOTHING, tasks=tasks()), state=FollowState.COMPLETE))
-    findings = FindingsSoFar("run.diag", make)
-    assert findings.finish(model) == []
-    assert "odd" in findings.problem
+    watched = Watched(lambda path: {}["odd"])
+    watched.add_tasks(1.0, state=FollowState.COMPLETE)
+    assert watched.refresh() == []
+    assert watched.note == "could not be made: 'odd'"
 
 
 def test_a_file_whose_chunks_do_not_fit_is_a_state(monkeypatch):

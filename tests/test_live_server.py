@@ -157,28 +157,33 @@ def test_the_token_of_data_is_in_a_header_alone(running):
     assert running.ask("/", X_Dask_Diag_Token=token)[0] == 403
 
 
-@pytest.mark.parametrize(
-    "host",
-    ["evil.example:{port}", "evil.example", "127.0.0.1", "localhost:1", "127.0.0.1:{port}.x", ""],
-)
-def test_another_host_is_refused_with_the_token_too(running, host):
-    """As when a name was made to lead to this machine (DNS rebinding)."""
-    for path in addresses(running):
-        status, _, body = running.ask(
-            path, Host=host.format(port=running.server.port), X_Dask_Diag_Token=running.server.token
-        )
-        assert (status, body) == (403, b"")
+# As when a name was made to lead to this machine (DNS rebinding).
+HOSTS = [
+    "evil.example:{port}",
+    "evil.example",
+    "127.0.0.1",
+    "localhost:1",
+    "127.0.0.1:{port}.x",
+    "",
+]
+ORIGINS = ["https://evil.example", "null", "http://127.0.0.1:1", "file://"]
+METHODS = ["POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE"]
 
 
 @pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "http://127.0.0.1:1", "file://"]
+    ("changed", "value"),
+    [
+        (name, value)
+        for name, values in {"Host": HOSTS, "Origin": ORIGINS, "method": METHODS}.items()
+        for value in values
+    ],
 )
-def test_another_origin_is_refused_with_the_token_too(running, origin):
+def test_another_host_origin_or_method_is_refused_with_the_token_too(running, changed, value):
+    server = running.server
+    given = {"X_Dask_Diag_Token": server.token, changed: value.format(port=server.port)}
     for path in addresses(running):
-        status, headers, body = running.ask(
-            path, Origin=origin, X_Dask_Diag_Token=running.server.token
-        )
-        assert (status, body) == (403, b"")
+        status, headers, body = running.ask(path, **given)
+        assert (status in ((405, 501) if changed == "method" else (403,)), body) == (True, b"")
         assert "Access-Control-Allow-Origin" not in headers
 
 
@@ -188,13 +193,6 @@ def test_its_own_origin_is_answered(running):
         status, headers, _ = running.data(Host=f"{host}:{port}", Origin=f"http://{host}:{port}")
         assert status == 200
         assert "Access-Control-Allow-Origin" not in headers
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE"])
-def test_other_methods_are_refused(running, method):
-    for path in addresses(running):
-        status, _, body = running.ask(path, method, X_Dask_Diag_Token=running.server.token)
-        assert (status >= 400, body) == (True, b""), path
 
 
 @pytest.fixture

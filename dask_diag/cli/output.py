@@ -52,15 +52,15 @@ _WIDEST = 120
 
 
 class Failure(click.ClickException):
-    """Error that ends a command with one line, without a traceback."""
+    """Error of a command, shown in one line without a traceback."""
 
     exit_code = 2
 
 
 class OneLineErrors(click.Group):
-    """Group of commands that end with a line on stderr and status 2 if they fail.
+    """Group of commands that end with a line on stderr and status 2 after a failure.
 
-    Status 1, with which Python and click end by an error, is that of a gate.
+    Status 1, the one of Python and click after an error, is reserved for a gate.
     """
 
     def main(  # type: ignore[override]
@@ -137,7 +137,7 @@ def _errors_in_one_line() -> Iterator[None]:
 
 
 def _text_of(error: click.ClickException) -> str:
-    """A line, with the command whose help says more; without any arguments, that help."""
+    """A line that refers to the help of the command; without any arguments, the help itself."""
     if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
         return error.format_message()
     message = f"Error: {' '.join(error.format_message().split())}"
@@ -150,7 +150,7 @@ def _text_of(error: click.ClickException) -> str:
 
 
 def end_as(signal_number: int) -> NoReturn:
-    """End this process as that signal ends one, which its parent can see."""
+    """End this process by a signal, visibly for the parent."""
     # The interpreter, which does so when it ends, does not get to it.
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -207,7 +207,7 @@ def reason(error: Exception) -> str:
 def print_result(text: str) -> None:
     """Write a result to stdout.
 
-    A reader who ends before it, as ``head`` does, is no failure: the rest is dropped.
+    After a reader has ended early, as ``head`` does, the rest is dropped.
 
     Raises
     ------
@@ -230,7 +230,7 @@ def _cannot_print(error: Exception) -> Failure:
 
 
 def print_message(text: str, ends_line: bool = True) -> None:
-    """Write a message to stderr; where that cannot be written, the exit status has to do."""
+    """Write a message to stderr; where stderr cannot be written, the exit status remains."""
     if sys.stderr is None:
         return
     try:
@@ -241,15 +241,15 @@ def print_message(text: str, ends_line: bool = True) -> None:
 
 
 def replace_line(text: str) -> None:
-    """Write a line on stderr in place of the one before; nothing where that is no terminal."""
+    """Replace the last line on stderr, if stderr is a terminal."""
     if sys.stderr is not None and sys.stderr.isatty():
         print_message(f"\r\x1b[2K{text}", ends_line=False)
 
 
 def _discard(stream: TextIO | None) -> None:
-    """Drop what is left in a stream that cannot be written.
+    """Drop the buffer of an unwritable stream.
 
-    The interpreter would try again when it ends, complain, and end with a status of 120.
+    The interpreter would try to write it at exit, complain, and end with status 120.
     """
     with contextlib.suppress(AttributeError, OSError, ValueError):
         nothing = os.open(os.devnull, os.O_WRONLY)
@@ -281,10 +281,9 @@ codecs.register_error("dask_diag", _in_ascii)
 
 
 class FilePath(click.Path):
-    """A path as it is given, which shells complete.
+    """A path as given, completed by shells.
 
-    Errors come when the file is opened: click looks at files itself, and knows nothing of names
-    that no file can have.
+    Errors come when the file is opened: click's own checks fail on impossible names.
     """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -311,9 +310,9 @@ def with_ending(file: str, ending: str) -> str:
 def check_free(
     path: str | None, force: bool, *others: str | None, folder_too: bool = False
 ) -> None:
-    """Refuse a path that exists, unless forced to, or that cannot be written.
+    """Refuse an existing path, unless forced to, and an unwritable path.
 
-    The `others`, which the command reads or writes too, are never overwritten.
+    The `others`, read or written by the same command, are never overwritten.
 
     Raises
     ------
@@ -339,7 +338,7 @@ def check_free(
 
 
 def check_page(path: str | None, force: bool, *others: str | None) -> None:
-    """Refuse, as `check_free` does, a page that could not be written when it has been made.
+    """Refuse a path as `check_free` does, and a page that would be unwritable later.
 
     Raises
     ------
@@ -362,7 +361,7 @@ def _are_the_same(path: str, other: str) -> bool:
 
 
 def distinct_names(one: str, other: str) -> tuple[str, str]:
-    """The shortest ends of two paths that differ: names of files, with their folders if need be."""
+    """The shortest different ends of two paths: names of files, with folders if needed."""
     parts = [Path(path).parts for path in (one, other)]
     for count in range(1, max(map(len, parts)) + 1):
         first, second = (os.path.join(*part[-count:]) for part in parts)
@@ -392,7 +391,7 @@ class ManyValues(click.Command):
 
 
 def expanded(paths: Iterable[str]) -> list[str]:
-    """Files that match patterns, in order, where no shell has expanded these; other paths as is."""
+    """Files of patterns, in order, where no shell has expanded patterns; other paths as is."""
     files: list[str] = []
     for path in paths:
         is_pattern = glob.has_magic(path) and not os.path.lexists(path)

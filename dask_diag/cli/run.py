@@ -296,13 +296,13 @@ def run_repeatedly(
 ) -> NoReturn:
     """Run ``dask-diag run`` once for each recording, and end as a single run would.
 
-    SIGTERM and SIGHUP end the running child first, and then this process. So does Ctrl-C, which
-    reaches the child from the terminal.
+    Ctrl-C, SIGTERM and SIGHUP end the running child first, and then this process. Ctrl-C reaches
+    the child from the terminal; the other signals are forwarded.
 
     Parameters
     ----------
     files : sequence of (str, str or None)
-        The recording of each run, and its report, if there is to be one.
+        Recording and report of each run.
     arguments : sequence of str
         Other arguments of a single run: options, the program and its arguments.
     quiet : bool

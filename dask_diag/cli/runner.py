@@ -1,7 +1,7 @@
-"""A Python program run as ``python`` would run it, in this process.
+"""Run a Python program in this process, as ``python`` would.
 
-``__main__`` is a real module that stays, so that what is defined in it can be pickled, found by
-other processes (multiprocessing imports it by its path or name), and used until the end.
+``__main__`` is a real module and stays: its definitions can be pickled, found by other processes
+(multiprocessing imports the module by path or name), and used until the end.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ProgramRunner:
     Raises
     ------
     Failure
-        If there is no such program.
+        If the program does not exist.
     """
 
     def __init__(self, kind: str, what: str, arguments: Sequence[str]) -> None:
@@ -92,7 +92,7 @@ class ProgramRunner:
         Raises
         ------
         Failure
-            If there is no such module.
+            If the module does not exist.
         """
         sys.argv = [self._what if self._kind == "script" else f"-{self._kind[0]}", *self._arguments]
         if not getattr(sys.flags, "safe_path", False):

@@ -1,10 +1,10 @@
-"""The terminal of a program that runs: a line below its output, which leaves that as it is.
+"""Terminal of a running program: a line below the program's output.
 
 The cursor stays where the program has left it. The line is on the row below, and is erased before
-the program writes, of which the buffers of ``sys.stdout`` and ``sys.stderr`` tell: `print`,
-`logging` and all that has kept one of the streams write through them. What child processes and code
-in C write is not known beforehand. It, too, begins where the output has ended, on a row of its own;
-of several lines the second meets what is left of the bar.
+the program writes. The buffers of ``sys.stdout`` and ``sys.stderr`` announce each write: `print`,
+`logging` and everybody who has kept one of the streams write through them. Output of child
+processes and of code in C is not announced. It begins where the output has ended, on a row of its
+own; the second of several lines meets the rest of the bar.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ _MOST_A_SECOND = 20
 
 
 class ProgramTerminal:
-    """Shows one line below what the program writes to the terminal of stderr, while it is entered.
+    """Show one line below the program's output on the terminal of stderr, while entered.
 
-    Once the program draws there itself, with a bar of its own for one, nothing is shown any more.
+    Once the program draws on the terminal itself, with a bar of its own for example, the line is
+    not shown any more.
 
     Raises
     ------
     OSError
-        If stderr is no terminal on which that can be done.
+        If stderr is no terminal, or one that cannot move the cursor.
     """
 
     def __init__(self) -> None:
@@ -95,7 +96,7 @@ class ProgramTerminal:
         return None
 
     def write(self, line: str, final: bool = False) -> None:
-        """Show a line in place of the one before; the last one does not stay."""
+        """Replace the line; a final line is erased."""
         with self._lock:
             self._line = b"" if final else self._fitted(line)
             if final:
@@ -131,8 +132,8 @@ class ProgramTerminal:
     def _may_draw(self) -> bool:
         """Whether nothing else uses the terminal.
 
-        It does not edit lines itself while an editor, a pager or `input` reads keys from it, and
-        belongs to others while this program is in the background.
+        A terminal does not edit lines while an editor, a pager or `input` reads keys, and belongs
+        to other programs while this program is in the background.
         """
         import termios
 

@@ -84,13 +84,13 @@ class _Rows(NamedTuple):
 class FindingsSoFar:
     """Findings of a file that grows, updated now and then by a thread.
 
-    The thread assigns whole objects, and `revision` last; only one runs at a time.
+    At most one thread runs. Attributes get whole objects, `revision` last.
 
     Parameters
     ----------
     path : Path
     make : callable, optional
-        Makes the findings of the file; by default those that lost most come first.
+        Makes the findings of the file; by default by seconds lost.
     clock, cpu_time : callable, optional
         Seconds.
 
@@ -98,7 +98,7 @@ class FindingsSoFar:
     ----------
     findings : list of Finding
     problem : str
-        Why there are no newer ones.
+        Error of the last update.
     revision : int
         Number of updates.
     """
@@ -154,7 +154,7 @@ class FindingsSoFar:
         return self.findings
 
     def note(self, model: LiveModel) -> str:
-        """Text about the rows of which the findings are made; empty if these are all."""
+        """Extent of the findings: so far, of the first seconds, or empty for all rows."""
         made = self._made
         if self.problem:
             return self.problem

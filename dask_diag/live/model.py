@@ -1,4 +1,4 @@
-"""State of a recording that is being written: sums and arrays that each chunk of its file updates.
+"""State of a growing recording: sums and arrays, updated by each chunk of the file.
 
 A Recording would have to be made again of all chunks at each poll. Here the cost of a chunk does
 not depend on the number of chunks before.
@@ -56,7 +56,7 @@ _POWERS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def check_file(path: str) -> None:
-    """Refuse a file that is no recording or cannot be read; a missing or empty file may become one.
+    """Refuse an unreadable file or another format; a missing or empty file may become a recording.
 
     Raises
     ------
@@ -96,7 +96,7 @@ class GrowingTable:
         return self._columns[name][: self._length]
 
     def extend(self, rows: Mapping[str, Array] | Table, *, provisional: bool = False) -> None:
-        """Append rows in place of provisional ones; other columns of `rows` are not read."""
+        """Append rows in place of provisional rows; further columns are ignored."""
         before = self._kept
         self._length = before + len(rows[next(iter(self._columns))])
         self._kept = before if provisional else self._length
@@ -165,10 +165,10 @@ class ComputationProgress:
         return min(1.0, self.finished / self.total) if self.total else 0.0
 
     def seconds_left(self, now: float) -> float | None:
-        """Estimate the remaining seconds; None while the estimate would be a guess.
+        """Estimate the remaining seconds; None while an estimate would be a guess.
 
-        Remaining tasks are assumed to take as long as recorded tasks of their function, and to
-        share workers as the recorded tasks did, which includes the scheduler's time between tasks.
+        Remaining tasks are assumed to take as long as recorded tasks of the same function, and to
+        share workers as the recorded tasks did, including the scheduler's time between tasks.
         """
         elapsed = now - self.since
         worked = sum(sums.seconds for sums in self.recorded.values())
@@ -457,7 +457,7 @@ class LiveModel:
         return FunctionColors(self._colored)
 
     def tasks_between(self, start: float, stop: float) -> dict[str, Array]:
-        """Columns of the tasks that ran in an interval.
+        """Columns of the tasks in an interval.
 
         Tasks that still run stop at the time of the last write, and their share of CPU is NaN.
         """
@@ -469,7 +469,7 @@ class LiveModel:
 
     @property
     def preparation(self) -> Preparation:
-        """What dask did before the first task of each computation."""
+        """Seconds of dask before the first task of each computation."""
         times = self._times
         graph = np.nan_to_num(np.maximum(times["start"] - times["called"], 0.0))
         ordering = np.nan_to_num(np.maximum(times["prepared"] - times["start"], 0.0))

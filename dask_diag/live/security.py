@@ -1,4 +1,4 @@
-"""Security of a viewer: its address, its token, and its connections, which any program can open."""
+"""Security of a viewer: address, token, and limits on connections."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ _HUB_VARIABLES = ("JUPYTERHUB_PUBLIC_URL", "JUPYTERHUB_PUBLIC_HUB_URL", "JUPYTER
 def allowed_hosts(port: int, environ: Mapping[str, str] = os.environ) -> frozenset[str]:
     """Names by which a page may call the viewer; behind a hub's proxy also the hub's name.
 
-    Any name can be made to lead to this machine (DNS rebinding): a page of that name would be of
-    the viewer's origin.
+    Any name can be made to lead to this machine (DNS rebinding): a page of any such name would
+    have the viewer's origin.
     """
     hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
     if environ.get("JUPYTERHUB_SERVICE_PREFIX"):
@@ -67,7 +67,7 @@ def allowed_hosts(port: int, environ: Mapping[str, str] = os.environ) -> frozens
 def hub_origin(environ: Mapping[str, str]) -> str:
     """Origin of a hub's pages, as ``https://hub.example``; empty if unknown.
 
-    A hub that was not configured with its public address does not say it.
+    A hub knows its public address only by configuration.
     """
     return next(_hub_origins(environ), "")
 

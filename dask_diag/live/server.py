@@ -1,7 +1,7 @@
-"""Server of a live page, on this machine only; requests without its token are refused.
+"""Server of a live page, on this machine only; requests without the token are refused.
 
-It is tornado alone. Bokeh's own server checks neither Host nor a missing Origin, and repeats its
-token in addresses.
+The server is tornado's. Bokeh's own server checks neither Host nor a missing Origin, and repeats
+the token in addresses.
 """
 
 from __future__ import annotations

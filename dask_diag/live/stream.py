@@ -96,7 +96,7 @@ def tasks_in_view(
 def shares(
     tasks: TasksInView, functions: int, columns: int, length: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Share of each pixel's time by function: in which tasks ran, and in which they had a CPU.
+    """Share of each pixel's time by function: of running tasks, and of tasks on a CPU.
 
     Parameters
     ----------
@@ -159,15 +159,15 @@ def stream_in_view(
     columns: int,
     most_rectangles: int = MOST_RECTANGLES,
 ) -> dict[str, object]:
-    """What a page draws of an interval, in a number of pixels.
+    """Drawing of an interval for a page, in a number of pixels.
 
-    ``lanes`` are names of workers, of which ``left_out`` more are not drawn; ``functions`` are
-    names and colours. Numbers are counted in units of ``unit`` seconds from the start. Rectangles
-    have ``left``, ``length``, ``lane``, ``function`` (an index) and ``share`` (per cent of CPU; -1
-    while the task runs). Above `most_rectangles`, only tasks that still run are rectangles. Others
-    are in an image of each lane, of ``columns`` and ``rows``: ``codes`` (bytes) and how often each
-    is repeated (``repeats``, of two bytes), pixel by pixel from below. ``off_cpu`` is the code of
-    tasks off the CPU, and its colour.
+    ``lanes`` are names of workers, and ``left_out`` is the number of further workers;
+    ``functions`` are names and colours. Numbers are counted in units of ``unit`` seconds from the
+    start. Rectangles have ``left``, ``length``, ``lane``, ``function`` (an index) and ``share``
+    (per cent of CPU; -1 while the task runs). Above `most_rectangles`, only tasks that still run
+    are rectangles. Others are in an image of each lane, of ``columns`` and ``rows``: ``codes``
+    (bytes) and how often each is repeated (``repeats``, of two bytes), pixel by pixel from below.
+    ``off_cpu`` is the code of tasks off the CPU, and its colour.
     """
     tasks, workers, functions = tasks_in_view(model, start, stop)
     lanes = [shown(name, _LANE_NAME) for name in workers[:_MOST_LANES]]
