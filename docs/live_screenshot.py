@@ -14,8 +14,8 @@ from playwright.sync_api import sync_playwright
 from rich.console import RenderableType
 from terminal_pictures import SECONDS_A_FRAME, frames_of, moving_picture
 
+from dask_diag.live.model import LiveModel
 from dask_diag.live.screen import screen
-from dask_diag.live.viewer import Viewer
 
 SHOWN_AT = 40
 """Per cent of the tasks."""
@@ -62,7 +62,7 @@ def _take_page(process: subprocess.Popen[str], page_picture: str) -> None:
 
 def _frames(path: Path) -> list[RenderableType]:
     """What ``dask-diag top`` shows until the run ends."""
-    viewer, frames = Viewer(path), []
+    viewer, frames = LiveModel(path), []
     while not viewer.is_over:
         viewer.poll()
         frames.append(screen(viewer, WIDTH, HEIGHT))

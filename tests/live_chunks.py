@@ -6,10 +6,38 @@ from dataclasses import replace
 
 import numpy as np
 
+from dask_diag.live.model import LiveModel
+from dask_diag.storage.chunks import Chunk
+from dask_diag.storage.follow import FollowState, Update
+
 from .recordings import NOTHING
 from .tables import filled_table
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[2J-1"
+
+
+class Model(LiveModel):
+    """A model that is given updates by hand, at a time of its own."""
+
+    now = 130.0
+
+    def __init__(self, name="run.diag"):
+        super().__init__(name)
+
+    def at(self, now):
+        self.now = now
+        return self
+
+
+def chunk_of(recording):
+    values = {"start": recording.start, "stop": recording.stop, "epoch": recording.epoch}
+    values["notices"] = recording.notices
+    return Chunk(values, {n: t for n, t in recording.tables().items() if len(t)})
+
+
+def update(*recordings, provisional=None, fresh=False, state=FollowState.GROWING, quiet=0.0):
+    shown = None if provisional is None else chunk_of(provisional)
+    return Update(fresh, [chunk_of(r) for r in recordings], shown, state, quiet=quiet)
 
 
 def progress_of(**columns):

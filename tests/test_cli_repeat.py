@@ -60,7 +60,7 @@ def test_names_have_as_many_digits_as_the_last_and_reports_are_numbered(monkeypa
     arguments = ["run", "-q", "--repeat=2", "-o", "a.x.diag", "--report", "p.html", "-c", "code"]
     done = CliRunner().invoke(main, arguments)
     assert (done.exit_code, done.output) == (0, "")
-    options = ["--interval=0.5", "--waits", "-c", "--", "code"]
+    options = ["--waits", "--interval=0.5", "-c", "--", "code"]
     assert started == [
         ["--quiet", f"--output=a.x-{n}.diag", f"--report=p-{n}.html", *options] for n in (1, 2)
     ]

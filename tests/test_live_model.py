@@ -24,11 +24,7 @@ from dask_diag.live.background import FindingsSoFar
 from dask_diag.live.model import (
     ComputationProgress,
     FunctionSums,
-    Growing,
     LiveModel,
-    Progress,
-    TaskArrays,
-    seconds_left,
 )
 from dask_diag.live.picture import picture
 from dask_diag.live.screen import screen, sparkline
@@ -36,50 +32,36 @@ from dask_diag.live.texts import (
     about,
     duration,
     long_running_line,
-    percent_done,
     preparation_line,
     progress_lines,
     state_line,
 )
-from dask_diag.live.viewer import Viewer
 from dask_diag.storage import write
-from dask_diag.storage.chunks import Chunk
 from dask_diag.storage.follow import FollowState, Update
 from dask_diag.storage.write import Writer
 
-from .live_chunks import progress_of, running, tasks
+from .live_chunks import Model, progress_of, running, tasks, update
 from .recordings import NOTHING, chunks_of_example, example
 from .tables import filled_table
 
 pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
 
 
-def chunk_of(recording):
-    values = {"start": recording.start, "stop": recording.stop, "epoch": recording.epoch}
-    values["notices"] = recording.notices
-    return Chunk(values, {n: t for n, t in recording.tables().items() if len(t)})
-
-
-def update(*recordings, provisional=None, fresh=False, state=FollowState.GROWING, quiet=0.0):
-    shown = None if provisional is None else chunk_of(provisional)
-    return Update(fresh, [chunk_of(r) for r in recordings], shown, state, quiet=quiet)
-
-
 def test_sums_are_those_of_the_file(tmp_path):
     with Writer("run.diag") as writer:
-        viewer = Viewer("run.diag")
+        model = LiveModel("run.diag")
         for chunk in chunks_of_example(400):
             writer.append(chunk)
-            viewer.poll()
-    viewer.poll()
+            model.poll()
+    model.poll()
     recording = load("run.diag")
-    assert viewer.model.state == FollowState.COMPLETE
-    assert viewer.model.recorded == len(recording.tasks)
+    assert model.state == FollowState.COMPLETE
+    assert model.recorded == len(recording.tasks)
     expected = {row["function"]: row for row in by_function(recording).to_dicts()}
-    assert {n: s.tasks for n, s in viewer.model.functions.items()} == {
+    assert {n: s.tasks for n, s in model.functions.items()} == {
         name: row["tasks"] for name, row in expected.items()
     }
-    for name, sums in viewer.model.functions.items():
+    for name, sums in model.functions.items():
         assert sums.seconds == pytest.approx(expected[name]["wall"])
 
 
@@ -92,18 +74,18 @@ def test_a_chunk_that_does_not_fit_is_said_until_another_recording_comes(monkeyp
         return encode(made_up, *arguments)
 
     monkeypatch.setattr(write, "encode_chunk", encoded)
-    viewer = Viewer("run.diag")
+    model = LiveModel("run.diag")
     with Writer("run.diag") as writer:
         writer.append(example(30))
         writer.append(example(50, seed=2))
     for _ in range(3):
-        viewer.poll()
-        assert viewer.model.state == FollowState.NOT_A_RECORDING
-        assert "do not fit together" in viewer.model.problem
+        model.poll()
+        assert model.state == FollowState.NOT_A_RECORDING
+        assert "do not fit together" in model.problem
     monkeypatch.undo()
     save(example(7), "run.diag", overwrite=True)
-    viewer.poll()
-    assert (viewer.model.state, viewer.model.recorded) == (FollowState.COMPLETE, 7)
+    model.poll()
+    assert (model.state, model.recorded) == (FollowState.COMPLETE, 7)
 
 
 def test_tasks_that_run_for_more_than_a_minute_are_named():
@@ -111,43 +93,43 @@ def test_tasks_that_run_for_more_than_a_minute_are_named():
     rows = filled_table(
         "tasks", {"key": [*names], "start": [10.0, 20.0, 30.0, 40.0, 90.0], "stop": [nan] * 5}
     )
-    model = LiveModel()
+    model = Model()
     model.apply(update(NOTHING, fresh=True, provisional=replace(NOTHING, tasks=rows)))
-    assert long_running_line(model, 69.0) == ""
-    text = long_running_line(model, 80.0)
+    assert long_running_line(model.at(69.0)) == ""
+    text = long_running_line(model.at(80.0))
     assert re.fullmatch(
         r"Running for more than a minute: first-x+…x+ for 1 min 10 s, second for 1 min 00 s", text
     )
     assert len(text) < 120
-    assert long_running_line(model, 110.0).endswith("third for 1 min 20 s, and 1 more")
+    assert long_running_line(model.at(110.0)).endswith("third for 1 min 20 s, and 1 more")
     model.state = FollowState.TRUNCATED
-    assert long_running_line(model, 110.0) == ""
+    assert long_running_line(model.at(110.0)) == ""
 
 
 def test_what_cannot_be_read_of_a_file_that_grows_is_said():
-    model = LiveModel()
+    model = Model()
     model.apply(update(replace(NOTHING, start=10.0, stop=22.0), fresh=True))
     model.apply(update()._replace(problem="damaged"))
     line = "running for 30 s, but the file is damaged: nothing after 12.0 s can be read"
-    assert state_line(model, "run.diag", 40.0) == line
+    assert state_line(model.at(40.0)) == line
 
 
 def test_a_real_recording_gives_the_numbers_of_its_summary():
-    viewer = Viewer("run.diag")
-    viewer.poll()
+    model = LiveModel("run.diag")
+    model.poll()
     with record("run.diag"):
         dask.compute(*[dask.delayed(sum)([n, 1]) for n in range(50)], scheduler="threads")
-    viewer.poll()
-    recording, model = load("run.diag"), viewer.model
+    model.poll()
+    recording = load("run.diag")
     (row,) = by_function(recording).to_dicts()
     sums = model.functions["sum"]
     assert (sums.tasks, sums.seconds) == (row["tasks"], pytest.approx(row["wall"]))
-    assert model.progress.planned_by_function() == {"sum": 50}
-    assert model.progress.ended == 1
+    assert model.planned() == {"sum": 50}
+    assert model.ended == 1
     assert not model.running
     assert model.machine.cpus >= 1
     assert model.machine.memory > 1e8
-    assert progress_lines(model, viewer.now) == ["50 tasks of 1 computation"]
+    assert progress_lines(model) == ["50 tasks of 1 computation"]
     time = model.worker_time()
     assert sum(time) == pytest.approx(
         recording.computations.workers[0]
@@ -156,7 +138,7 @@ def test_a_real_recording_gives_the_numbers_of_its_summary():
 
 
 def test_another_recording_takes_the_place_of_all_numbers():
-    model = LiveModel()
+    model = Model()
     model.apply(update(replace(NOTHING, tasks=tasks(count=5)), fresh=True))
     model.apply(update(replace(NOTHING, tasks=tasks("other", count=3)), fresh=True))
     assert {n: s.tasks for n, s in model.functions.items()} == {"other": 3}
@@ -164,7 +146,7 @@ def test_another_recording_takes_the_place_of_all_numbers():
 
 
 def test_functions_have_colours_of_their_own_and_retain_them():
-    model = LiveModel()
+    model = Model()
     early = [f"early-{n}" for n in range(5)]
     model.functions = {name: FunctionSums(seconds=1.0) for name in early}
     first = model.colors()
@@ -176,37 +158,38 @@ def test_functions_have_colours_of_their_own_and_retain_them():
 
 
 def test_of_a_file_that_is_gone_the_last_state_is_shown_on():
-    model = LiveModel()
+    model = Model()
     model.apply(update(replace(NOTHING, tasks=tasks()), provisional=running(total=9, finished=3)))
     model.apply(Update(False, [], None, FollowState.WAITING))
     assert model.recorded == 10
-    assert state_line(model, "run.diag", 0.0) == "waiting: run.diag is gone"
-    assert model.progress.running["c"].finished == 3
+    assert state_line(model.at(0.0)) == "waiting: run.diag is gone"
+    assert model.computations["c"].finished == 3
 
 
 def test_running_tasks_are_those_without_a_stop_the_longest_first():
     columns = {"key": ["a-1", "b-1", "c-1", "d-1"], "function": list("abcd")}
     times = {"start": [3.0, 1.0, np.nan, 2.0], "stop": [np.nan, np.nan, np.nan, 2.5]}
     provisional = replace(NOTHING, tasks=filled_table("tasks", {**columns, **times}))
-    model = LiveModel()
+    model = Model()
     model.apply(update(NOTHING, provisional=provisional))
     assert [task.key for task in model.running] == ["b-1", "a-1"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 40)), max_size=20))
 def test_progress_is_never_above_all_and_never_falls(seen):
-    progress, shares = Progress(), [0.0]
+    model, shares = Model(), [0.0]
     for finished, total in seen:
-        progress.show(running(total=max(total, 40), finished=finished))
-        shares.append(progress.running["c"].share)
+        model.apply(update(provisional=running(total=max(total, 40), finished=finished)))
+        shares.append(model.computations["c"].share)
     assert max(shares) <= 1.0
     assert shares == sorted(shares)
 
 
-def test_all_tasks_but_one_are_not_100_percent():
-    assert percent_done(ComputationProgress(total=1000, finished=999)) == "99%"
-    assert percent_done(ComputationProgress(total=1000, finished=1000)) == "100%"
-    assert percent_done(ComputationProgress()) == "0%"
+@pytest.mark.parametrize(("total", "finished", "share"), [(1000, 999, 99), (9, 9, 100), (0, 0, 0)])
+def test_all_tasks_but_one_are_not_100_percent(total, finished, share):
+    model = Model()
+    model.apply(update(NOTHING, provisional=running(total=total, finished=finished, since=130.0)))
+    assert progress_lines(model)[0].endswith(f" tasks, {share}%")
 
 
 def half_done(**changes):
@@ -216,8 +199,7 @@ def half_done(**changes):
             "total": 40,
             "finished": 10,
             "planned": {"load": 20, "mean": 20},
-            "done": {"load": 10},
-            "seconds": {"load": 40.0},
+            "recorded": {"load": FunctionSums(10, 40.0)},
             **changes,
         }
     )
@@ -226,9 +208,11 @@ def half_done(**changes):
 def test_what_is_left_is_the_seconds_of_planned_tasks_over_workers():
     # Two workers were busy for 20 s: 40 s of tasks. Left are 10 of 4 s, and 20 that take as long as
     # others, as none of them is done: 120 s of tasks, 60 s of two workers.
-    assert seconds_left(half_done(), 120.0) == pytest.approx(60.0)
-    two_functions = half_done(done={"load": 10, "mean": 5}, seconds={"load": 40.0, "mean": 0.5})
-    assert seconds_left(two_functions, 120.0) == pytest.approx((40 + 15 * 0.1) * 20 / 40.5)
+    assert half_done().seconds_left(120.0) == pytest.approx(60.0)
+    two_functions = half_done(
+        recorded={"load": FunctionSums(10, 40.0), "mean": FunctionSums(5, 0.5)}
+    )
+    assert two_functions.seconds_left(120.0) == pytest.approx((40 + 15 * 0.1) * 20 / 40.5)
 
 
 @pytest.mark.parametrize(
@@ -237,11 +221,11 @@ def test_what_is_left_is_the_seconds_of_planned_tasks_over_workers():
         ({}, 109.9),
         ({"finished": 1}, 120.0),
         ({"phase": "ordering"}, 120.0),
-        ({"seconds": {}, "done": {}}, 120.0),
+        ({"recorded": {}}, 120.0),
     ],
 )
 def test_there_is_no_estimate_that_would_be_a_guess(changes, now):
-    assert seconds_left(half_done(**changes), now) is None
+    assert half_done(**changes).seconds_left(now) is None
 
 
 @pytest.mark.parametrize(
@@ -260,25 +244,25 @@ def test_durations(seconds, text):
 
 
 def test_what_dask_does_before_the_first_task_is_said():
-    model = LiveModel()
+    model = Model()
     graph = replace(NOTHING, progress=progress_of(computation="", phase="graph", since=10.0))
     model.apply(update(NOTHING, provisional=graph))
-    assert progress_lines(model, 11.3) == ["dask makes a graph, 1.3 s so far"]
-    assert progress_lines(model, 22.5) == ["dask makes a graph, 12 s so far"]
+    assert progress_lines(model.at(11.3)) == ["dask makes a graph, 1.3 s so far"]
+    assert progress_lines(model.at(22.5)) == ["dask makes a graph, 12 s so far"]
     ordering = running(phase="ordering", since=20.0, total=950_669)
     model.apply(update(provisional=ordering))
-    assert progress_lines(model, 75.0) == ["ordering 950,669 tasks, 55 s so far"]
-    assert state_line(model, "x", 75.5) == "preparing for 1 min 15 s"
+    assert progress_lines(model.at(75.0)) == ["ordering 950,669 tasks, 55 s so far"]
+    assert state_line(model.at(75.5)) == "preparing for 1 min 15 s"
     model.apply(update(provisional=running(phase="ordering", since=20.0, total=1)))
-    assert progress_lines(model, 75.0) == ["ordering 1 task, 55 s so far"]
+    assert progress_lines(model.at(75.0)) == ["ordering 1 task, 55 s so far"]
     model.apply(update(provisional=running(total=34_338, finished=12_204, since=70.0)))
-    assert progress_lines(model, 75.0) == ["12,204 of 34,338 tasks, 35%"]
+    assert progress_lines(model.at(75.0)) == ["12,204 of 34,338 tasks, 35%"]
 
 
 def test_a_program_that_has_not_come_to_dask_is_said_to():
-    model = LiveModel()
+    model = Model()
     model.apply(update(NOTHING))
-    assert progress_lines(model, 2.0) == ["no computation has started yet"]
+    assert progress_lines(model.at(2.0)) == ["no computation has started yet"]
 
 
 def computation(name, called, start, prepared, stop):
@@ -287,7 +271,7 @@ def computation(name, called, start, prepared, stop):
 
 
 def test_the_seconds_before_the_first_task_are_named_as_long_as_the_recording_is_shown():
-    model = LiveModel()
+    model = Model()
     ordering = replace(
         running(phase="ordering", since=20.0, total=9),
         computations=computation("c", 2.5, 20.0, 27.0, 27.0),
@@ -306,43 +290,36 @@ def test_the_seconds_before_the_first_task_are_named_as_long_as_the_recording_is
     model.apply(update(second, state=FollowState.COMPLETE))
     text = "before the first tasks of 2 computations: making graphs 18.5 s, ordering 10.0 s"
     assert preparation_line(model) == text
-    assert text in "\n".join(drawn(Shown(model)))
-    assert text in picture(Shown(model))
+    assert text in "\n".join(drawn(model))
+    assert text in picture(model)
 
 
 def test_seconds_before_the_first_task_that_nobody_would_notice_are_not_named():
-    model = LiveModel()
+    model = Model()
     quick = replace(NOTHING, computations=computation("c", 2.5, 2.54, 2.58, 40.0))
     model.apply(update(quick))
     assert preparation_line(model) == ""
 
 
 def test_a_writer_that_is_quiet_is_said_to_be():
-    model = LiveModel()
+    model = Model()
     model.apply(update(NOTHING, quiet=12.0))
-    assert state_line(model, "x", 20.5) == "running for 20 s, nothing written for 12 s"
+    assert state_line(model.at(20.5)) == "running for 20 s, nothing written for 12 s"
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 30)), max_size=60), st.integers(1, 9))
 def test_tasks_in_an_interval_are_all_that_touch_it(times, size):
-    arrays = TaskArrays()
+    model = Model()
     start = np.array([a for a, _ in times])
     stop = start + np.array([b for _, b in times])
     for n in range(0, len(start), size):
         rows = slice(n, n + size)
         count = len(start[rows])
         columns = {"start": start[rows], "stop": stop[rows], "function": ["f"] * count}
-        arrays.extend(filled_table("tasks", columns))
-    touching = arrays.between(20.0, 40.0)
+        model.apply(update(replace(NOTHING, tasks=filled_table("tasks", columns))))
+    touching = model.tasks_between(20.0, 40.0)
     inside = (stop >= 20.0) & (start <= 40.0)
     assert touching["start"].tolist() == start[inside].tolist()
-
-
-def test_columns_grow():
-    column = Growing("f8")
-    for n in range(10):
-        column.extend(np.arange(n * 700.0, (n + 1) * 700.0))
-    assert column.values.tolist() == list(range(7000))
 
 
 def drawn(viewer, width=80, height=24):
@@ -351,21 +328,14 @@ def drawn(viewer, width=80, height=24):
     return console.file.getvalue().split("\n")
 
 
-class Shown:
-    """A viewer of a model that is made by hand."""
-
-    def __init__(self, model, name="run.diag", now=130.0):
-        self.model, self.name, self.now = model, name, now
-
-
-def busy_model(functions=30, long_name="f"):
-    model = LiveModel()
+def busy_model(functions=30, long_name="f", stop=NOTHING.stop):
+    model = Model()
     chunks = [
         replace(NOTHING, tasks=tasks(f"{long_name}{n}", count=n + 1)) for n in range(functions)
     ]
     keys = [f"slow-{n}" for n in range(9)]
     resources = {"time": np.arange(90.0), "cpu": np.arange(90.0), "memory": np.full(90, 1e9)}
-    chunks.append(replace(NOTHING, resources=filled_table("resources", resources)))
+    chunks.append(replace(NOTHING, stop=stop, resources=filled_table("resources", resources)))
     provisional = replace(
         running(total=2000, finished=465, since=100.0),
         tasks=filled_table("tasks", {"key": keys, "start": np.arange(9.0), "worker": ["w"] * 9}),
@@ -377,14 +347,14 @@ def busy_model(functions=30, long_name="f"):
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (40, 16)])
 def test_a_frame_fits_the_terminal(width, height):
     model = busy_model(long_name="function_with_a_name_that_is_quite_long_for_a_terminal_" * 2)
-    lines = drawn(Shown(model), width, height)
+    lines = drawn(model, width, height)
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
     assert "465 of 2,000 tasks, 23%" in lines[1]
 
 
 def test_a_frame_has_the_longest_running_task_and_functions_by_seconds():
-    lines = drawn(Shown(busy_model()))
+    lines = drawn(busy_model())
     functions = [line.split()[0] for line in lines if line.startswith("f") and line[1].isdigit()]
     assert functions[:2] == ["f29", "f28"]
     running_lines = [line for line in lines if line.startswith("slow-")]
@@ -394,29 +364,29 @@ def test_a_frame_has_the_longest_running_task_and_functions_by_seconds():
 
 def test_of_a_program_that_was_killed_no_time_is_left_and_nothing_runs_on():
     model = busy_model()
-    model.progress.running["c"].planned = {"f1": 2000}
-    assert "left" in progress_lines(model, 300.0)[0]
-    assert "running longest" in picture(Shown(model))
+    model.computations["c"].planned = {"f1": 2000}
+    assert "left" in progress_lines(model.at(300.0))[0]
+    assert "running longest" in picture(model)
     model.state = FollowState.TRUNCATED
-    assert progress_lines(model, 300.0) == ["465 of 2,000 tasks, 23%"]
-    assert "running at the end" in picture(Shown(model))
-    assert "running at the end" in "\n".join(drawn(Shown(model)))
-    assert "running longest" not in picture(Shown(model)) + "\n".join(drawn(Shown(model)))
+    assert progress_lines(model.at(300.0)) == ["465 of 2,000 tasks, 23%"]
+    assert "running at the end" in picture(model)
+    assert "running at the end" in "\n".join(drawn(model))
+    assert "running longest" not in picture(model) + "\n".join(drawn(model))
 
 
 def test_tasks_of_a_computation_that_never_ended_are_not_of_none():
-    model = LiveModel()
+    model = Model()
     model.apply(update(replace(NOTHING, tasks=tasks()), fresh=True, state=FollowState.TRUNCATED))
-    assert progress_lines(model, 1.0) == ["10 tasks"]
+    assert progress_lines(model.at(1.0)) == ["10 tasks"]
 
 
 def test_keys_cannot_move_the_cursor():
-    model = LiveModel()
+    model = Model("\x1b[2J[red]")
     key = "\x1b[2Jboo[red]\n-1"
     hostile = {"key": [key], "function": [key], "start": [1.0], "worker": ["[bold]w"]}
     provisional = replace(NOTHING, tasks=filled_table("tasks", hostile))
     model.apply(update(replace(NOTHING, tasks=tasks(key)), provisional=provisional))
-    text = "\n".join(drawn(Shown(model, name="\x1b[2J[red]")))
+    text = "\n".join(drawn(model))
     assert "\x1b[2J" not in text
     assert "[red]" in text
 
@@ -426,79 +396,75 @@ def test_a_line_of_bars_has_its_limit():
     assert sparkline(np.array([np.nan]), 0.0, 10) == "▁"
 
 
+class Watched:
+    """Findings of a recording that grows, which are the times at which they were made."""
+
+    def __init__(self, make=None):
+        self.model, self.now, self.cpu, self.made = Model(), 0.0, 0.0, []
+        self.findings = FindingsSoFar(
+            "run.diag", make or self.make, lambda: self.now, lambda: self.cpu
+        )
+
+    def make(self, path):
+        self.made.append(self.now)
+        self.cpu += 0.06
+        return [self.now]
+
+    def add(self, *recordings, **settings):
+        self.model.apply(update(*recordings, **settings))
+
+    def add_tasks(self, stop, **settings):
+        self.add(replace(NOTHING, tasks=tasks(), stop=stop), **settings)
+
+    def refresh(self):
+        self.findings.refresh(self.model)
+        if self.findings._thread:
+            self.findings._thread.join()
+        return self.findings.findings
+
+    @property
+    def note(self):
+        return self.findings.note(self.model)
+
+
 def test_findings_are_made_rarely_and_once_at_the_end():
-    made, now, cpu = [], [0.0], [0.0]
-
-    def make(path):
-        made.append(now[0])
-        cpu[0] += 0.06
-        return []
-
-    model = LiveModel()
-    viewer = Shown(model)
-    findings = FindingsSoFar("run.diag", make, lambda: now[0], lambda: cpu[0])
-    viewer.is_over = False
+    watched = Watched()
     for _ in range(100):
-        model.apply(update(replace(NOTHING, tasks=tasks(), stop=now[0])))
-        findings.refresh(viewer)
-        if findings._thread:
-            findings._thread.join()
-        now[0] += 0.8
+        watched.add_tasks(watched.now)
+        watched.refresh()
+        watched.now += 0.8
     # None of the first 10 s; a thousandth of a core: 60 ms every minute.
-    assert made == pytest.approx([11.2, 71.2], abs=0.81)
-    assert findings.note(viewer).startswith("of the first 1 min 1")
-    count = len(made)
-    viewer.is_over = True
+    assert watched.made == pytest.approx([11.2, 71.2], abs=0.81)
+    assert watched.note.startswith("of the first 1 min 1")
+    watched.add(state=FollowState.COMPLETE)
     for _ in range(3):
-        findings.finish(viewer)
-    assert len(made) == count + 1
+        watched.findings.finish(watched.model)
+    assert len(watched.made) == 3
 
 
 def test_findings_are_not_made_again_of_the_same_rows():
-    made, now = [], [0.0]
-    model = LiveModel()
-    viewer = Shown(model)
-    viewer.is_over = False
-    findings = FindingsSoFar("run.diag", lambda path: made.append(path) or [], lambda: now[0])
+    watched = Watched()
     for stop, times in ((11.5, 1), (11.5, 1), (20.0, 2)):
-        if stop != model.stop:
-            model.apply(update(replace(NOTHING, tasks=tasks(), stop=stop)))
-        now[0] += 3600.0
-        findings.refresh(viewer)
-        findings._thread.join()
-        assert len(made) == findings.revision == times
-
-
-def test_findings_of_a_recording_that_lost_its_end_are_of_what_was_recorded():
-    model = LiveModel()
-    viewer = Shown(model)
-    findings = FindingsSoFar("run.diag", lambda path: [], lambda: 0.0)
-    viewer.is_over = True
-    model.apply(update(replace(NOTHING, tasks=tasks(), stop=11.5), state=FollowState.TRUNCATED))
-    findings.refresh(viewer)
-    findings._thread.join()
-    assert findings.note(viewer) == "of the 11 s that were recorded"
+        if stop != watched.model.stop:
+            watched.add_tasks(stop)
+        watched.now += 3600.0
+        watched.refresh()
+        assert len(watched.made) == watched.findings.revision == times
 
 
 def test_findings_of_a_recording_that_is_over_are_those_of_all_of_it_at_once():
-    made = []
-    model = LiveModel()
-    viewer = Shown(model)
-    findings = FindingsSoFar("run.diag", lambda path: made.append(path) or [], lambda: 0.0)
-    viewer.is_over = False
-    model.apply(update(replace(NOTHING, tasks=tasks(), stop=11.5)))
-    findings.refresh(viewer)
-    findings._thread.join()
-    assert findings.note(viewer) == "of the first 11 s, so far"
+    watched = Watched()
+    watched.add_tasks(11.5)
+    watched.refresh()
     # The recording ends a moment later, when the next ones would not be due for long.
-    viewer.is_over = True
-    model.apply(update(state=FollowState.COMPLETE))
-    assert findings.note(viewer) == "of the first 11 s, so far"
+    watched.add(state=FollowState.COMPLETE)
+    assert watched.note == "of the first 11 s, so far"
     for _ in range(3):
-        findings.refresh(viewer)
-        findings._thread.join()
-    assert len(made) == 2
-    assert findings.note(viewer) == ""
+        watched.refresh()
+    assert len(watched.made) == 2
+    assert watched.note == ""
+    watched.add(state=FollowState.TRUNCATED)
+    assert watched.note == "of the 11 s that were recorded"
 
 
 def test_findings_of_another_recording_do_not_stay_when_it_is_replaced():
@@ -509,87 +475,60 @@ def test_findings_of_another_recording_do_not_stay_when_it_is_replaced():
         assert text != "slow old" or release.wait(20)
         return [text]
 
-    model = LiveModel()
-    viewer = Shown(model)
-    viewer.is_over = True
-    findings = FindingsSoFar("run.diag", make)
-    model.apply(update(replace(NOTHING, tasks=tasks()), fresh=True, state=FollowState.COMPLETE))
-    findings.refresh(viewer)
-    findings._thread.join()
-    assert findings.findings == ["old"]
-    revision = findings.revision
+    watched = Watched(make)
+    watched.add_tasks(1.0, fresh=True, state=FollowState.COMPLETE)
+    assert watched.refresh() == ["old"]
+    revision = watched.findings.revision
     # Replaced by rename, complete as well; and again, while its findings are made.
-    for expected in ([], []):
-        model.apply(update(replace(NOTHING, tasks=tasks()), fresh=True, state=FollowState.COMPLETE))
-        findings.refresh(viewer)
-        assert findings.findings == expected
-        assert findings.note(viewer) == "so far"
-    assert findings.revision > revision
+    for _ in range(2):
+        watched.add_tasks(1.0, fresh=True, state=FollowState.COMPLETE)
+        watched.findings.refresh(watched.model)
+        assert (watched.findings.findings, watched.note) == ([], "so far")
+    assert watched.findings.revision > revision
     release.set()
-    findings._thread.join()
-    assert findings.findings == []
-    findings.refresh(viewer)
-    findings._thread.join()
-    assert findings.findings == ["new"]
-    assert findings.note(viewer) == ""
+    watched.findings._thread.join()
+    assert watched.findings.findings == []
+    assert watched.refresh() == ["new"]
+    assert watched.note == ""
 
 
 def test_a_complete_recording_without_a_task_has_findings_too():
-    model = LiveModel()
-    viewer = Shown(model)
-    viewer.is_over = False
-    findings = FindingsSoFar("run.diag", lambda path: ["no computation"])
-    model.apply(update(NOTHING))
-    findings.refresh(viewer)
-    assert findings.findings == []
-    viewer.is_over = True
-    model.apply(update(state=FollowState.COMPLETE))
-    findings.refresh(viewer)
-    findings._thread.join()
-    assert findings.findings == ["no computation"]
-    assert findings.note(viewer) == ""
+    watched = Watched()
+    watched.add(NOTHING)
+    assert watched.refresh() == []
+    watched.add(state=FollowState.COMPLETE)
+    assert watched.refresh() == [0.0]
+    assert watched.note == ""
 
 
 def test_findings_of_very_many_tasks_are_left_to_the_report_and_to_the_end_of_top(monkeypatch):
     monkeypatch.setattr(background, "MOST_TASKS", 5)
-    made = []
-    model = LiveModel()
-    viewer = Shown(model)
-    viewer.is_over = True
-    findings = FindingsSoFar("run.diag", lambda path: made.append(path) or [])
-    model.apply(update(replace(NOTHING, tasks=tasks(count=6))))
-    findings.refresh(viewer)
-    assert not made
-    assert findings.note(viewer) == "of more than 5 tasks they are in the report, at the end"
-    findings.finish(viewer)
-    assert made == ["run.diag"]
+    watched = Watched()
+    watched.add_tasks(1.0, state=FollowState.COMPLETE)
+    assert watched.refresh() == []
+    assert watched.note == "of more than 5 tasks they are in the report, at the end"
+    assert watched.findings.finish(watched.model) == [0.0]
 
 
 def test_findings_that_cannot_be_made_are_no_error():
-    def make(path):
-        raise IndexError("odd")
-
-    model = LiveModel()
-    model.apply(update(replace(NOTHING, tasks=tasks())))
-    viewer = Shown(model)
-    viewer.is_over = True
-    findings = FindingsSoFar("run.diag", make)
-    assert findings.finish(viewer) == []
-    assert "odd" in findings.problem
+    watched = Watched(lambda path: {}["odd"])
+    watched.add_tasks(1.0, state=FollowState.COMPLETE)
+    assert watched.refresh() == []
+    assert watched.note == "could not be made: 'odd'"
 
 
 def test_a_file_whose_chunks_do_not_fit_is_a_state(monkeypatch):
     with Writer("run.diag") as writer:
         writer.append(example(3))
-    viewer = Viewer("run.diag")
+    model = LiveModel("run.diag")
 
     def fail(self, chunk):
         raise ValueError("odd")
 
     monkeypatch.setattr(LiveModel, "_add", fail)
-    viewer.poll()
-    assert viewer.model.state == FollowState.NOT_A_RECORDING
-    assert "odd" in state_line(viewer.model, "x", 0.0)
+    model.poll()
+    assert model.state == FollowState.NOT_A_RECORDING
+    assert "odd" in state_line(model)
 
 
 def test_findings_that_lost_most_come_first(monkeypatch):
@@ -607,8 +546,8 @@ def test_findings_that_lost_most_come_first(monkeypatch):
     ]
     monkeypatch.setattr(background, "findings", lambda recording: in_a_report)
     save(example(3), "run.diag")
-    viewer = Viewer("run.diag")
-    viewer.poll()
-    shown = FindingsSoFar(Path("run.diag")).finish(viewer)
+    model = LiveModel("run.diag")
+    model.poll()
+    shown = FindingsSoFar(Path("run.diag")).finish(model)
     codes = ["failed-tasks", "gil-bound", "busy-machine", "imbalance", "spilling"]
     assert [finding.code for finding in shown] == codes

@@ -20,7 +20,7 @@ from dask_diag.storage.write import Writer
 
 from .kernels import run_notebook
 from .live_chunks import HOSTILE, chunk, provisional
-from .test_live_model import Shown, busy_model
+from .test_live_model import busy_model
 from .test_live_process import end_viewers, viewers_of
 from .test_notebook import COMPUTE, shell, shown  # noqa: F401
 from .test_saved_picture import image_in
@@ -35,7 +35,7 @@ pytestmark = [
 
 def test_a_picture_is_small_and_text_is_text():
     model = busy_model(functions=60, long_name=HOSTILE)
-    text = picture(Shown(model, now=model.start + 200))
+    text = picture(model.at(model.start + 200))
     assert len(text) < 20_000
     # Inline SVG is not shown in a notebook that is not trusted; an image is.
     assert re.findall("<(img alt|svg|script)", text) == ["img alt"]

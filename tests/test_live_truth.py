@@ -11,12 +11,11 @@ import pytest
 from dask_diag.columns import Categorical
 from dask_diag.live.answer import answer, pictures
 from dask_diag.live.background import FindingsSoFar
-from dask_diag.live.model import LiveModel
 from dask_diag.storage.chunks import Chunk
 from dask_diag.storage.follow import FollowState, Update
 
+from .live_chunks import Model
 from .tables import filled_table
-from .test_live_model import Shown
 
 pytestmark = pytest.mark.truth
 
@@ -31,7 +30,7 @@ def seconds(work, *args):
 
 def million():
     """A model of a million tasks of 30 functions on 8 workers, and what each chunk cost."""
-    model, costs = LiveModel(), []
+    model, costs = Model(), []
     rng = np.random.default_rng(0)
     names = [f"function-{n}" for n in range(30)]
     for number in range(CHUNKS):
@@ -55,14 +54,13 @@ def test_a_million_tasks_are_drawn_at_once_and_a_chunk_costs_what_the_first_did(
     def measure():
         model, costs = million()
         assert np.median(costs[-50:]) < 2 * np.median(costs[10:60])
-        viewer = Shown(model, now=float(CHUNKS))
-        viewer.is_over = False
+        model.now = float(CHUNKS)
         findings = FindingsSoFar("run.diag")
         for view in ((0.0, 1e9), None, (50.0, 51.0), (50.0, 50.2)):
             answers = []
             cost = seconds(
                 lambda view=view, answers=answers: answers.append(
-                    json.dumps({**answer(viewer, findings, 1), **pictures(viewer, view, 1150)})
+                    json.dumps({**answer(model, findings, 1), **pictures(model, view, 1150)})
                 )
             )
             assert cost < 0.3, view

@@ -11,8 +11,7 @@ import pytest
 
 from dask_diag import load
 from dask_diag.columns import Categorical, PrefixStrings
-from dask_diag.live.model import COLUMNS, PROVISIONAL_COLUMNS
-from dask_diag.live.viewer import Viewer
+from dask_diag.live.model import COLUMNS, PROVISIONAL_COLUMNS, LiveModel
 from dask_diag.model.codes import State
 from dask_diag.model.table import Table
 from dask_diag.storage import chunks
@@ -137,12 +136,12 @@ def test_a_live_view_decodes_what_it_shows_and_no_more(monkeypatch):
     with Writer("run.diag") as writer:
         for chunk in CHUNKS:
             writer.append(chunk, chunk)
-        viewer = Viewer("run.diag")
-        viewer.poll()
+        model = LiveModel("run.diag")
+        model.poll()
     shown = {*COLUMNS.values(), *PROVISIONAL_COLUMNS.values()}
     assert decoded
     assert decoded <= set().union(*shown)
-    assert viewer.model.recorded == len(load("run.diag").tasks)
+    assert model.recorded == len(load("run.diag").tasks)
 
 
 def test_damage_anywhere_in_a_chunk_is_noticed_live():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +20,13 @@ from dask_diag.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from dask_diag.analysis.compare import Comparison
+    from dask_diag.analysis.compare_runs import RunComparison
     from dask_diag.model.recording import Recording
+    from dask_diag.views.text import Summary
+
+Sides = tuple[list[str], list[str]]
+"""Paths of the recordings before and after a change."""
 
 
 def share_of(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
@@ -34,7 +40,7 @@ def share_of(context: click.Context, option: click.Parameter, value: str | None)
     if not 0 <= number < float("inf"):
         raise click.BadParameter(f"expected a share such as 10%, found {value!r}")
     if not value.endswith("%"):
-        # Whether 0.1 is a tenth or a thousandth is not for us to guess: it fails builds.
+        # 0.1 may mean a tenth or a thousandth; a wrong guess would fail builds.
         raise click.BadParameter(
             f"expected a share with its sign, such as 10%, found {value!r}; write "
             + (f"{100 * number:g}% or {number:g}%" if 0 < number <= 1 else f"{number:g}%")
@@ -82,26 +88,31 @@ def compare(
     decides. --fail-above then counts what is slower beyond that spread, if the confidence interval
     of the slowdown reaches that percentage.
     """  # noqa: D301 - click looks for the character itself
+    from dask_diag.files import write_text
+    from dask_diag.storage.read import load
+
     sides = _sides(files, before, after)
-    check_page(page, force, *sides[0], *sides[1])
-    if len(sides[0]) == len(sides[1]) == 1:
-        slower = _compare_tasks(sides[0][0], sides[1][0], page, fail_above)
-    else:
-        slower = _compare_runs(sides, page, fail_above)
+    names = [*sides[0], *sides[1]]
+    check_page(page, force, *names)
+    recordings = [load(path) for path in names]
+    is_of_runs = len(names) > 2
+    comparison, summary, make_page = (_of_runs if is_of_runs else _of_tasks)(sides, recordings)
+    print_result(summary)
+    if page is not None:
+        write_text(page, make_page())
+    _check_complete(names, recordings, fail_above is not None)
+    slower = [] if fail_above is None else comparison.regressions(fail_above)
     if slower:
-        names = ", ".join(map(one_line, slower[:5])) + (", ..." if len(slower) > 5 else "")
+        functions = ", ".join(map(one_line, slower[:5])) + (", ..." if len(slower) > 5 else "")
         share = f"{100 * (fail_above or 0):g}%"
-        is_of_runs = len(sides[0]) + len(sides[1]) > 2
         how = (
             f"slower, perhaps by {share} or more" if is_of_runs else f"longer by more than {share}"
         )
-        print_message(f"{how}: {names}")
+        print_message(f"{how}: {functions}")
         raise SystemExit(1)
 
 
-def _sides(
-    files: tuple[str, ...], before: tuple[str, ...], after: tuple[str, ...]
-) -> tuple[list[str], list[str]]:
+def _sides(files: tuple[str, ...], before: tuple[str, ...], after: tuple[str, ...]) -> Sides:
     if not before and not after:
         if len(files) != 2:
             raise click.UsageError(
@@ -124,50 +135,50 @@ def _sides(
     return sides
 
 
-def _compare_tasks(before: str, after: str, page: str | None, above: float | None) -> list[str]:
+def _of_tasks(
+    sides: Sides, recordings: list[Recording]
+) -> tuple[Comparison, Summary, Callable[[], str]]:
+    """Comparison of two recordings, its summary, and a function that makes its page."""
     from dask_diag.analysis.compare import compare as compare_recordings
-    from dask_diag.files import write_text
-    from dask_diag.storage.read import load
     from dask_diag.views.compare import comparison_summary
 
-    recordings = load(before), load(after)
-    comparison = compare_recordings(*recordings)
-    names = distinct_names(before, after)
-    print_result(comparison_summary(comparison, *names))
-    if page is not None:
+    before, after = recordings
+    comparison = compare_recordings(before, after)
+    names = distinct_names(sides[0][0], sides[1][0])
+
+    def page() -> str:
         from dask_diag.views.comparison import comparison_page
 
-        write_text(page, comparison_page(*recordings, names))
-    _check_complete((before, after), recordings, above is not None)
-    return [] if above is None else comparison.regressions(above)
+        return comparison_page(before, after, names)
+
+    return comparison, comparison_summary(comparison, *names), page
 
 
-def _compare_runs(
-    sides: tuple[list[str], list[str]], page: str | None, above: float | None
-) -> list[str]:
+def _of_runs(
+    sides: Sides, recordings: list[Recording]
+) -> tuple[RunComparison, Summary, Callable[[], str]]:
+    """Comparison of several runs on a side, its summary, and a function that makes its page."""
     from dask_diag.analysis.compare_runs import compare_runs, same_run
-    from dask_diag.files import write_text
-    from dask_diag.storage.read import load
     from dask_diag.views.compare import run_comparison_summary, run_comparison_title
 
-    before, after = ([load(path) for path in side] for side in sides)
-    copies = same_run([*before, *after])
+    copies = same_run(recordings)
     if copies:
         one, other = (one_line([*sides[0], *sides[1]][index]) for index in copies)
         raise Failure(f"{one} and {other} are recordings of the same run; leave out one of them")
-    comparison = compare_runs(before, after)
+    count = len(sides[0])
+    comparison = compare_runs(recordings[:count], recordings[count:])
     summary = run_comparison_summary(comparison)
-    print_result(summary)
-    if page is not None:
+
+    def page() -> str:
         from dask_diag.views.page import summary_page
 
-        write_text(page, summary_page(summary, run_comparison_title(comparison)))
-    _check_complete([*sides[0], *sides[1]], [*before, *after], above is not None)
-    return [] if above is None else comparison.regressions(above)
+        return summary_page(summary, run_comparison_title(comparison))
+
+    return comparison, summary, page
 
 
 def _check_complete(names: Sequence[str], recordings: Sequence[Recording], is_gate: bool) -> None:
-    """Say which recordings are not complete; a gate does not judge by them."""
+    """Report incomplete recordings; a gate does not judge by them."""
     for name, recording in zip(names, recordings, strict=True):
         if not recording.is_complete:
             print_message(

@@ -11,12 +11,12 @@ import click
 
 from dask_diag.cli.output import (
     FilePath,
-    beside,
     check_free,
     check_page,
     one_line,
     print_message,
     print_result,
+    with_ending,
 )
 
 if TYPE_CHECKING:
@@ -45,19 +45,19 @@ def report(file: str, output: str | None, force: bool) -> None:
     from dask_diag.storage.read import load
     from dask_diag.views.findings import no_findings
     from dask_diag.views.report.page import write_report
-    from dask_diag.views.text import SummaryParts, make_summary
+    from dask_diag.views.text import table_summary
 
-    page = output if output is not None else beside(file, ".html")
+    page = output if output is not None else with_ending(file, ".html")
     check_page(page, force, file)
     analysis = Analysis(load(file))
     print_result(f"report: {one_line(write_report(analysis, Path(page), file=file))}")
     results = find(analysis)
     text = in_short(results[0]) if results else no_findings(analysis)
-    print_result(make_summary(SummaryParts(text, (), ())))
+    print_result(table_summary(text, (), (), ()))
 
 
 def in_short(finding: Finding) -> str:
-    """What, how bad, and what to do, in one sentence after the other."""
+    """Code, loss and advice of a finding, in a line."""
     from dask_diag.views.findings import lost
 
     parts = (lost(finding), f"To do: {finding.advice}")
@@ -100,7 +100,7 @@ def export(file: str, format_: str | None, output: str | None, force: bool) -> N
 
     if output is None and format_ is None:
         raise click.UsageError("say what to write: --format, or --output with a known ending")
-    target = output if output is not None else beside(file, _ENDINGS[format_ or ""])
+    target = output if output is not None else with_ending(file, _ENDINGS[format_ or ""])
     check_free(target, force, file, folder_too=format_ in (None, "csv", "parquet"))
     recording = load(file)
     written = write_export(recording, target, format_, overwrite=force)
@@ -172,7 +172,7 @@ def live(file: str, port: int, no_browser: bool, child: bool) -> None:
     if child:
         _leave_parent()
     from dask_diag.live.command import serve
-    from dask_diag.live.viewer import check_file
+    from dask_diag.live.model import check_file
 
     if not child:
         check_file(file)
@@ -181,7 +181,7 @@ def live(file: str, port: int, no_browser: bool, child: bool) -> None:
 
 
 def _leave_parent() -> None:
-    """Go on as a process that the program need not wait for, and that lets it go first."""
+    """Go on as a process of low priority that the program need not wait for."""
     if hasattr(os, "fork"):
         if os.fork():
             os._exit(0)
@@ -190,8 +190,8 @@ def _leave_parent() -> None:
 
 
 def _report_to_parent(text: str) -> None:
-    """Write to stdout, and close it: the parent reads up to its end."""
-    # The parent may be gone.
+    """Write to stdout, and close it: the parent reads up to the end."""
+    # The parent may have ended.
     with contextlib.suppress(OSError):
         os.write(1, text.encode())
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -211,8 +211,8 @@ def top(file: str) -> None:
 
     from rich.console import Console
 
+    from dask_diag.live.model import check_file
     from dask_diag.live.screen import WIDTH, show_in_terminal, show_last_frame
-    from dask_diag.live.viewer import check_file
 
     check_file(file)
     console = Console(highlight=False)

@@ -10,7 +10,8 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from html import escape
 from keyword import iskeyword
 from tempfile import TemporaryDirectory
@@ -59,7 +60,7 @@ class LiveCell:
         self._thread.start()
 
     def finish(self) -> None:
-        """Show the last state, which the saved notebook keeps; the token is not in it."""
+        """Show the last state, which the saved notebook keeps, without the token."""
         self._stopping.set()
         self._thread.join(_LONGEST_START)
         self._show(is_last=True)
@@ -73,7 +74,7 @@ class LiveCell:
             self._show()
 
     def _show(self, is_last: bool = False) -> None:
-        """Ask the viewer for a picture; where that fails, the picture before stays."""
+        """Ask the viewer for a picture; after a failure the picture before stays."""
         address = self._viewer.addresses.removeprefix("live: ").partition("\n")[0]
         if not address:
             return
@@ -85,7 +86,7 @@ class LiveCell:
 
 
 def _link(addresses: str) -> str:
-    """Where the reader opens the page: on a hub this machine is not the reader's."""
+    """Link to the page; on a hub this machine is not the reader's."""
     lines = dict(line.split(": ", 1) for line in addresses.splitlines() if ": " in line)
     address = lines.get("through the hub", lines["live"])
     if not address.startswith("http"):
@@ -129,18 +130,11 @@ def _started(arguments: Namespace, cell: str) -> ProfilerGroup:
         code = False if arguments.no_code else cell
         waits = not arguments.no_waits
         interval = number("--interval", arguments.interval, "seconds between samples", above=0)
-        if arguments.output is None:
-            return ProfilerGroup(
-                interval=interval, waits=waits, code=code, trace_memory=arguments.trace_memory
-            ).__enter__()
-        return record(
-            arguments.output,
-            overwrite=arguments.force,
-            interval=interval,
-            waits=waits,
-            code=code,
-            trace_memory=arguments.trace_memory,
-        ).__enter__()
+        make: Callable[..., ProfilerGroup] = ProfilerGroup
+        if arguments.output is not None:
+            make = partial(record, arguments.output, overwrite=arguments.force)
+        trace = arguments.trace_memory
+        return make(interval=interval, waits=waits, code=code, trace_memory=trace).__enter__()
     except (click.ClickException, DiagnosticError, ValueError, TypeError) as error:
         why = error.message if isinstance(error, click.ClickException) else str(error)
         raise UsageError(why) from None
@@ -155,11 +149,6 @@ def _reported(failing: str) -> Iterator[None]:
         print_message(f"%%diag: {failing}: {why_failed(error)}")
 
 
-def _live_cell(path: str) -> LiveCell:
-
-    return LiveCell(os.path.abspath(path))
-
-
 def _in_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
@@ -169,9 +158,9 @@ def _in_event_loop() -> bool:
 
 
 async def _awaited(codes: list[CodeType], *names: Names | None) -> tuple[object, Exception | None]:
-    """The value of the last, or the error that ended them.
+    """The value of the last code, or the error that ended the cell.
 
-    Raised outside, that has no frames of an event loop in its traceback.
+    The error is raised outside, without frames of an event loop in its traceback.
     """
     __tracebackhide__ = True
     value = None
@@ -231,7 +220,7 @@ class DiagMagics(Magics):
         self._live_cell = None
         if arguments.live:
             with _reported("the live view could not be started"):
-                self._live_cell = _live_cell(arguments.output)
+                self._live_cell = LiveCell(os.path.abspath(arguments.output))
         try:
             value = self._value(codes, awaits, local_ns)
         except BaseException:
@@ -243,7 +232,7 @@ class DiagMagics(Magics):
         return value
 
     def _name_temporary_file(self, arguments: Namespace) -> None:
-        """What is shown while it is recorded is read from a file: one that goes with the kernel."""
+        """Name a file for a live view, which reads a file; it is removed with the kernel."""
         arguments.file = arguments.output or ""
         if arguments.live and arguments.output is None:
             # Until the next one, for the page's link to the report.
@@ -251,7 +240,7 @@ class DiagMagics(Magics):
             arguments.output = os.path.join(self._folder.name, "cell.diag")
 
     def _value(self, codes: list[CodeType], awaits: bool, local_ns: Names | None) -> object:
-        """Run a cell; its value is that of the last expression."""
+        """Run a cell, and return the value of its last expression."""
         __tracebackhide__ = True
         names = self.shell.user_ns, local_ns
         if not awaits:
@@ -265,7 +254,7 @@ class DiagMagics(Magics):
         return value
 
     def _compiled(self, cell: str) -> list[CodeType]:
-        """A cell as IPython compiles it; its last expression apart, which has its value."""
+        """Compile a cell as IPython does, with the last expression apart."""
         shell = self.shell
         transformed = shell.transform_cell(cell)
         name = shell.compile.cache(transformed, raw_code=cell)
@@ -278,18 +267,18 @@ class DiagMagics(Magics):
         return codes
 
     def _has_front_end(self) -> bool:
-        """Whether someone looks: a shell within a program has nobody to show plots to."""
+        """Whether somebody sees plots: not in a shell within a program."""
         return type(self.shell).__module__.startswith(("ipykernel", "IPython.terminal"))
 
     def _finish(self, recorder: ProfilerGroup, arguments: Namespace, *ended_by: object) -> None:
-        """End the recording and show it; what fails is a line, and nothing else of it is lost."""
+        """End the recording and show it; a failure is a line, and the other steps still run."""
         from dask_diag.profilers.interrupts import DeferredInterrupts
 
         recording = None
         with DeferredInterrupts(ended_by[0]) as interrupts:
             with _reported("the recording could not be ended"):
                 recorder.__exit__(*ended_by)
-            # It may be large: who interrupts it twice does not want it.
+            # The recording may be large: a second Ctrl-C gives it up.
             interrupts.most = 2
             with _reported("the recording could not be made"):
                 recording = self.shell.user_ns[arguments.name] = recorder.recording
@@ -315,7 +304,7 @@ class DiagMagics(Magics):
                 report(recording, arguments.report, overwrite=True)
 
     def _show_after_value(self, recording: Recording, file: str) -> None:
-        """Have the plots below the cell's value, folded: they are higher than a window."""
+        """Show the plots below the cell's value, folded: they are higher than a window."""
 
         def show(*result: object) -> None:
             from dask_diag.views.visualize import visualize

@@ -1,4 +1,4 @@
-"""The command line: one file for each command, which imports what it needs when it is called."""
+"""The command line; commands import other modules only when called."""
 
 from __future__ import annotations
 

@@ -1,71 +1,66 @@
-"""A function that is named on the command line, as ``--metric`` names one."""
+"""Output and arguments of all commands: results, errors in one line, paths, values, signals."""
 
 from __future__ import annotations
 
 import atexit
+import codecs
 import contextlib
 import glob
-import importlib
 import os
+import pkgutil
 import shutil
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, TextIO, cast
 
 import click
 
 from dask_diag.errors import DiagnosticError
 
-_IN_ASCII = {
-    "µ": "u",
-    "μ": "u",
-    "…": "...",
-    "→": "->",
-    "×": "x",
-    "±": "+-",
-    "≤": "<=",
-    "≥": ">=",
-    "∞": "inf",
-    "−": "-",  # noqa: RUF001
-    "–": "-",  # noqa: RUF001
-    "─": "-",
-    "·": ".",
-    "\N{NO-BREAK SPACE}": " ",
-    "\N{ZERO WIDTH SPACE}": "",
-    "▁": "_",
-    "▂": ".",
-    "▃": ":",
-    "▄": "-",
-    "▅": "=",
-    "▆": "+",
-    "▇": "*",
-    "█": "#",
-    "▓": "=",
-    "▒": "+",
-    "░": "-",
-    "▚": "/",
-    "▞": "%",
+_SIGNS = {
+    "u": "µμ",
+    "...": "…",
+    "->": "→",
+    "x": "×",
+    "+-": "±",
+    "<=": "≤",
+    ">=": "≥",
+    "inf": "∞",
+    "-": "−–─▄░",  # noqa: RUF001
+    ".": "·▂",
+    " ": "\N{NO-BREAK SPACE}",
+    "": "\N{ZERO WIDTH SPACE}",
+    "_": "▁",
+    ":": "▃",
+    "=": "▅▓",
+    "+": "▆▒",
+    "*": "▇",
+    "#": "█",
+    "/": "▚",
+    "%": "▞",
 }
-"""Signs of our own texts, in which a question mark would change what is read: ``5 ?s``, or a bar
+_IN_ASCII = {sign: text for text, signs in _SIGNS.items() for sign in signs}
+"""Spellings of our own signs, where a question mark would change the meaning: ``5 ?s``, or a bar
 whose parts all look the same."""
 
 _WIDEST = 120
-"""Columns from which on a summary is no wider: long lines are hard to read."""
+"""Columns of the widest summary: long lines are hard to read."""
 
 
 class Failure(click.ClickException):
-    """What ends a command: reported in one line, without a traceback."""
+    """Error of a command, shown in one line without a traceback."""
 
     exit_code = 2
 
 
 class OneLineErrors(click.Group):
-    """A group of commands that end with a line on stderr and status 2 if they cannot do their work.
+    """Group of commands that end with a line on stderr and status 2 after a failure.
 
-    Status 1, with which Python and click end by an error, is that of a gate.
+    Status 1, the one of Python and click after an error, is reserved for a gate.
     """
 
     def main(  # type: ignore[override]
@@ -80,7 +75,7 @@ class OneLineErrors(click.Group):
         try:
             status: int | None = super().main(args, prog_name, complete_var, False, **extra)
         except click.Abort:
-            # A Ctrl-C that came between the two methods below. Click would end with status 1.
+            # Ctrl-C came between the two methods below. Click would end with status 1.
             print_message("Aborted!")
             end_as(signal.SIGINT)
         if standalone_mode:
@@ -99,7 +94,7 @@ class OneLineErrors(click.Group):
             formatter.write_dl(rows)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Understand the arguments."""
+        """Parse the arguments."""
         with _errors_in_one_line():
             return super().make_context(*args, **kwargs)
 
@@ -111,7 +106,7 @@ class OneLineErrors(click.Group):
 
 @contextlib.contextmanager
 def _errors_in_one_line() -> Iterator[None]:
-    """Report what ends a command, also where stdout or stderr cannot be written."""
+    """Report an error that ends a command, also where stdout or stderr cannot be written."""
     try:
         try:
             yield
@@ -123,7 +118,7 @@ def _errors_in_one_line() -> Iterator[None]:
             raise click.exceptions.Exit(0) from None
         except OSError as error:
             if error.filename is None:
-                # The help that click prints by itself; a file has a name.
+                # Click itself prints the help; an error about a file has a name.
                 raise _cannot_print(error) from None
             raise Failure(one_line(error)) from None
         except KeyboardInterrupt:
@@ -142,11 +137,11 @@ def _errors_in_one_line() -> Iterator[None]:
 
 
 def _text_of(error: click.ClickException) -> str:
-    """A line, with the command whose help says more; without any arguments, that help."""
+    """A line that refers to the help of the command; without any arguments, the help itself."""
     if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
         return error.format_message()
     message = f"Error: {' '.join(error.format_message().split())}"
-    # What is wrong with a value has been said; of what else there is, the help has a list.
+    # A message on a value says what is wrong; other messages refer to the help.
     is_value = isinstance(error, click.BadParameter) and not isinstance(
         error, click.MissingParameter
     )
@@ -155,8 +150,8 @@ def _text_of(error: click.ClickException) -> str:
 
 
 def end_as(signal_number: int) -> NoReturn:
-    """End this process as that signal ends one, which its parent can see."""
-    # As the interpreter does, which is not to end it.
+    """End this process by a signal, visibly for the parent."""
+    # The interpreter, which does so when it ends, does not get to it.
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -164,8 +159,26 @@ def end_as(signal_number: int) -> NoReturn:
                 stream.flush()
     signal.signal(signal_number, signal.SIG_DFL)
     os.kill(os.getpid(), signal_number)
-    # It is blocked: no process can end by it then.
+    # A blocked signal ends no process.
     os._exit(128 + signal_number)
+
+
+@contextlib.contextmanager
+def signals_handled(
+    names: Iterable[str], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
+    """Handle the named signals of this system, except ignored ones, and restore their handlers."""
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    before = [
+        (number, signal.signal(number, handler))
+        for number in numbers
+        if signal.getsignal(number) not in (signal.SIG_IGN, None)
+    ]
+    try:
+        yield
+    finally:
+        for number, former in before:
+            signal.signal(number, former)
 
 
 def one_line(text: object) -> str:
@@ -178,18 +191,23 @@ def _visible(line: str) -> str:
 
 
 def why_failed(error: BaseException) -> str:
-    """What an error says, in a line: with its type, unless dask_diag raised it."""
+    """Message of an error in a line, with its type unless dask_diag raised it."""
     try:
         return one_line(error if isinstance(error, DiagnosticError) else repr(error))
     except Exception:
-        # A program's own error may fail to say what it is.
+        # A program's own error may fail to describe itself.
         return type(error).__name__
 
 
-def print_result(text: str) -> None:
-    """Write what was asked for to stdout.
+def reason(error: Exception) -> str:
+    """Message of an error, without the name of a file."""
+    return one_line(getattr(error, "strerror", None) or error)
 
-    A reader who ends before it, as ``head`` does, is no failure: the rest is dropped.
+
+def print_result(text: str) -> None:
+    """Write a result to stdout.
+
+    After a reader has ended early, as ``head`` does, the rest is dropped.
 
     Raises
     ------
@@ -206,36 +224,32 @@ def print_result(text: str) -> None:
         raise _cannot_print(error) from None
 
 
-def print_message(text: str) -> None:
-    """Write a message to stderr; where that cannot be written, the exit status has to do."""
+def _cannot_print(error: Exception) -> Failure:
+    _discard(sys.stdout)
+    return Failure(f"cannot write output: {reason(error)}")
+
+
+def print_message(text: str, ends_line: bool = True) -> None:
+    """Write a message to stderr; where stderr cannot be written, the exit status remains."""
     if sys.stderr is None:
         return
     try:
-        _print(text, sys.stderr)
+        _print(text, sys.stderr, ends_line)
     except Exception:
-        # It may be a program's own stream, which raises anything.
+        # A program's own stream raises anything.
         _discard(sys.stderr)
 
 
 def replace_line(text: str) -> None:
-    """Write a line on stderr in place of the one before; nothing where that is no terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        return
-    try:
-        _print(f"\r\x1b[2K{text}", sys.stderr, ends_line=False)
-    except Exception:
-        _discard(sys.stderr)
-
-
-def _has_colors() -> bool:
-    """Whether a terminal shows colours, and its user wants them."""
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Replace the last line on stderr, if stderr is a terminal."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print_message(f"\r\x1b[2K{text}", ends_line=False)
 
 
 def _discard(stream: TextIO | None) -> None:
-    """Drop what is left in a stream that cannot be written.
+    """Drop the buffer of an unwritable stream.
 
-    The interpreter would try again when it ends, complain, and end with a status of 120.
+    The interpreter would try to write it at exit, complain, and end with status 120.
     """
     with contextlib.suppress(AttributeError, OSError, ValueError):
         nothing = os.open(os.devnull, os.O_WRONLY)
@@ -246,60 +260,46 @@ def _discard(stream: TextIO | None) -> None:
 
 
 def _print(text: str, stream: TextIO, ends_line: bool = True) -> None:
-    # A summary can be drawn again; its class is not imported for those that print none.
+    # A summary can be drawn again; its class is not imported for commands that print none.
     fitted = getattr(text, "for_terminal", None)
     if fitted is not None and stream.isatty():
-        text = fitted(min(shutil.get_terminal_size().columns, _WIDEST), _has_colors())
-    # click flushes: an error comes here, and not when the interpreter ends.
-    click.echo(
-        _encodable(text, getattr(stream, "encoding", None) or "utf-8"), file=stream, nl=ends_line
-    )
+        has_colors = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        text = fitted(min(shutil.get_terminal_size().columns, _WIDEST), has_colors)
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    # Click flushes: an error comes here, and not when the interpreter ends.
+    click.echo(text.encode(encoding, "dask_diag").decode(encoding), file=stream, nl=ends_line)
 
 
-def _encodable(text: str, encoding: str) -> str:
-    """Text without the characters that an encoding lacks."""
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        text = "".join(_IN_ASCII.get(c, c) if _lacks(encoding, c) else c for c in text)
-        return text.encode(encoding, "replace").decode(encoding)
-    return text
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """Spell signs that an encoding lacks."""
+    assert isinstance(error, UnicodeEncodeError)
+    signs = error.object[error.start : error.end]
+    return "".join(_IN_ASCII.get(sign, "?") for sign in signs), error.end
 
 
-def _lacks(encoding: str, character: str) -> bool:
-    try:
-        character.encode(encoding)
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
-def _cannot_print(error: Exception) -> Failure:
-    _discard(sys.stdout)
-    why = getattr(error, "strerror", None) or str(error)
-    return Failure(f"cannot write output: {one_line(why)}")
+codecs.register_error("dask_diag", _in_ascii)
 
 
 class FilePath(click.Path):
-    """A path as it is given, which shells complete; what is wrong with it is found by opening it.
+    """A path as given, completed by shells.
 
-    click looks at files itself, and knows nothing of names that no file can have.
+    Errors come when the file is opened: click's own checks fail on impossible names.
     """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Take any but the empty one as it is."""
+        """Refuse the empty name."""
         if value == "":
             self.fail("expected the name of a file, found ''", param, ctx)
         return value
 
 
-def beside(file: str, ending: str) -> str:
+def with_ending(file: str, ending: str) -> str:
     """The name of a file with another ending.
 
     Raises
     ------
     Failure
-        If it cannot be that of a file.
+        If no file can have that name.
     """
     try:
         return str(Path(file).with_suffix(ending))
@@ -310,9 +310,9 @@ def beside(file: str, ending: str) -> str:
 def check_free(
     path: str | None, force: bool, *others: str | None, folder_too: bool = False
 ) -> None:
-    """Refuse to write over what is there, unless forced to, and where nothing can be written.
+    """Refuse an existing path, unless forced to, and an unwritable path.
 
-    Over one of the `others`, which are read, or written too, nothing is ever written.
+    The `others`, read or written by the same command, are never overwritten.
 
     Raises
     ------
@@ -338,7 +338,7 @@ def check_free(
 
 
 def check_page(path: str | None, force: bool, *others: str | None) -> None:
-    """Refuse, as `check_free` does, a page that could not be written when it has been made.
+    """Refuse a path as `check_free` does, and a page that would be unwritable later.
 
     Raises
     ------
@@ -352,8 +352,16 @@ def check_page(path: str | None, force: bool, *others: str | None) -> None:
         check_writable(Path(path))
 
 
+def _are_the_same(path: str, other: str) -> bool:
+    try:
+        return os.path.realpath(path) == os.path.realpath(other)
+    except (OSError, ValueError):
+        # No file can have one of the names: opening it fails with the reason.
+        return False
+
+
 def distinct_names(one: str, other: str) -> tuple[str, str]:
-    """The shortest ends of two paths that differ: names of files, with their folders if need be."""
+    """The shortest different ends of two paths: names of files, with folders if needed."""
     parts = [Path(path).parts for path in (one, other)]
     for count in range(1, max(map(len, parts)) + 1):
         first, second = (os.path.join(*part[-count:]) for part in parts)
@@ -362,49 +370,28 @@ def distinct_names(one: str, other: str) -> tuple[str, str]:
     return one, other
 
 
-def reason(error: Exception) -> str:
-    """What an error says, without the name of the file."""
-    return one_line(getattr(error, "strerror", None) or error)
-
-
-def _are_the_same(path: str, other: str) -> bool:
-    try:
-        return os.path.realpath(path) == os.path.realpath(other)
-    except (OSError, ValueError):
-        # No file can be at one of them: opening it fails with the reason.
-        return False
-
-
 class ManyValues(click.Command):
     """A command whose options of type `multiple` may be followed by several values each."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Understand the arguments: each of several values gets the option's name."""
-        names = {
-            name
-            for option in self.params
-            if isinstance(option, click.Option) and option.multiple
-            for name in option.opts
-        }
-        return super().parse_args(ctx, list(_one_value_each(args, names)))
-
-
-def _one_value_each(args: Iterable[str], names: set[str]) -> Iterator[str]:
-    current, is_first = None, False
-    for arg in args:
-        if arg.startswith("-") and arg != "-":
-            name, equals, _ = arg.partition("=")
-            current, is_first = (name if name in names else None), not equals
-            yield arg
-        elif current is None or is_first:
-            is_first = False
-            yield arg
-        else:
-            yield from (current, arg)
+        """Parse the arguments, with the option's name before each of its values."""
+        options = [o for o in self.params if isinstance(o, click.Option) and o.multiple]
+        names = {name for option in options for name in option.opts}
+        each: list[str] = []
+        current, has_value = None, False
+        for arg in args:
+            if arg.startswith("-") and arg != "-":
+                name, equals, _ = arg.partition("=")
+                current, has_value = (name if name in names else None), bool(equals)
+            elif current is not None:
+                each += [current] if has_value else []
+                has_value = True
+            each.append(arg)
+        return super().parse_args(ctx, each)
 
 
 def expanded(paths: Iterable[str]) -> list[str]:
-    """The files that patterns match, in order, where no shell has done that; other paths as is."""
+    """Files of patterns, in order, where no shell has expanded patterns; other paths as is."""
     files: list[str] = []
     for path in paths:
         is_pattern = glob.has_magic(path) and not os.path.lexists(path)
@@ -427,9 +414,7 @@ def function_named(text: str) -> Callable[[object], float]:
             f"{one_line(repr(text))}"
         )
     try:
-        value: object = importlib.import_module(module)
-        for name in path.split("."):
-            value = getattr(value, name)
+        value = pkgutil.resolve_name(text)
     except Exception as error:
         # A module that is imported may raise anything.
         why = f"{type(error).__name__}: {error}"

@@ -7,10 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from statistics import median
 from types import FrameType
@@ -26,6 +24,7 @@ from dask_diag.cli.output import (
     function_named,
     one_line,
     print_message,
+    signals_handled,
     why_failed,
 )
 from dask_diag.cli.runner import (
@@ -38,185 +37,21 @@ from dask_diag.cli.runner import (
 from dask_diag.cli.terminal import ProgramTerminal
 
 if TYPE_CHECKING:
-    from dask_diag.profilers.record import LiveViewer, record
-
-
-@dataclass(frozen=True)
-class RecordOptions:
-    """What is recorded; each has the name of its option."""
-
-    metric: str | None
-    metric_name: str | None
-    unit: str | None
-    no_code: bool
-    interval: float
-    force: bool
-    waits: bool
-    trace_memory: bool
-
-    def recorder(self, path: str) -> record:
-        """What records into that file.
-
-        The function of a metric is imported from where the program finds its modules.
-        """
-        from dask_diag.profilers.record import record
-
-        return record(
-            path,
-            overwrite=self.force,
-            interval=self.interval,
-            waits=self.waits,
-            metric=None if self.metric is None else function_named(self.metric),
-            metric_name=self.metric_name,
-            unit=self.unit,
-            code=not self.no_code,
-            trace_memory=self.trace_memory,
-        )
-
-    def arguments(self) -> list[str]:
-        """The options as they are written on the command line."""
-        texts = []
-        for field in fields(self):
-            name, value = f"--{field.name.replace('_', '-')}", getattr(self, field.name)
-            if field.name == "waits":
-                texts.append(name if value else "--no-waits")
-            elif isinstance(value, bool):
-                texts += [name] if value else []
-            elif value is not None:
-                texts.append(f"{name}={value}")
-        return texts
-
-
-def numbered(path: str, count: int) -> list[str]:
-    """The names of so many files: ``run-1.diag`` of ``run.diag``; patterns list them in order."""
-    stem, ending = os.path.splitext(path)
-    digits = len(str(count))
-    return [f"{stem}-{number:0{digits}}{ending}" for number in range(1, count + 1)]
-
-
-def run_repeatedly(
-    files: Sequence[tuple[str, str | None]], arguments: Sequence[str], quiet: bool
-) -> NoReturn:
-    """Run ``dask-diag run`` once for each recording, and end as a single run would.
-
-    Parameters
-    ----------
-    files : sequence of (str, str or None)
-        The recording of each run, and its report, if there is to be one.
-    arguments : sequence of str
-        What else a single run is given: options, the program and its arguments.
-    quiet : bool
-        Whether to print nothing about the runs.
-    """
-    status, finished = 0, 0
-    with _Interrupts() as interrupts:
-        for path, page in files:
-            options = ["--quiet", f"--output={path}"]
-            options += [] if page is None else [f"--report={page}"]
-            command = [*_this_command(), "run", *options, *arguments]
-            status = interrupts.wait_for(subprocess.Popen(command))
-            if status or interrupts.noted:
-                break
-            finished += 1
-    if finished < len(files):
-        print_message(
-            f"run {finished + 1} of {len(files)} {_ended(status)}; the runs after it were not "
-            "started"
-        )
-    if finished and not quiet:
-        _report([path for path, _ in files[:finished]])
-    signal_number = interrupts.noted or -status
-    if signal_number > 0:
-        end_as(signal_number)
-    sys.exit(status)
-
-
-class _Interrupts:
-    """Ctrl-C, SIGTERM and SIGHUP end the running child first, and then this process.
-
-    Ctrl-C reaches the child from the terminal, which may take its time to close its recording.
-    """
-
-    _SIGNALS = tuple(
-        getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-    )
-
-    def __init__(self) -> None:
-        self.noted = 0
-        self._child: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> _Interrupts:
-        self._handlers = [
-            (number, signal.signal(number, self._note))
-            for number in self._SIGNALS
-            if signal.getsignal(number) not in (signal.SIG_IGN, None)
-        ]
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        for number, handler in self._handlers:
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.noted = number
-        self._forward()
-
-    def _forward(self) -> None:
-        if self.noted not in (0, signal.SIGINT) and self._child is not None:
-            self._child.send_signal(self.noted)
-
-    def wait_for(self, child: subprocess.Popen[bytes]) -> int:
-        """The status with which a process ends."""
-        self._child = child
-        self._forward()
-        status = child.wait()
-        self._child = None
-        return status
-
-
-def _this_command() -> list[str]:
-    """What starts dask-diag as this process was started, up to the command's name.
-
-    With the interpreter's options, and without what ``python -m`` would add to ``sys.path``.
-    """
-    given = len(sys.argv) - 1
-    return [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - given]]
-
-
-def _report(paths: Sequence[str]) -> None:
-    from dask_diag.formatting import seconds
-    from dask_diag.storage.read import load
-
-    names = one_line(paths[0]) + (f" to {one_line(paths[-1])}" if len(paths) > 1 else "")
-    try:
-        walls = sorted(recording.stop - recording.start for recording in map(load, paths))
-    except Exception as error:
-        print_message(f"dask-diag: the runs could not be summarized: {why_failed(error)}")
-        return
-    print_message(
-        f"{len(walls)} runs: wall {seconds(median(walls))} (median), {seconds(walls[0])} to "
-        f"{seconds(walls[-1])}\nrecordings: {names}"
-    )
-
-
-def _ended(status: int) -> str:
-    if status < 0:
-        return f"was ended by signal {-status}"
-    return f"ended with status {status}" if status else "was interrupted"
-
+    from dask_diag.profilers.record import record
 
 _LONGEST_WAIT = 10.0
+"""Seconds to wait for the live view of a short program."""
 _LONG = 1.0
-"""Seconds from which on a computation has a progress bar."""
+"""Seconds of a computation before its progress bar appears."""
 _BAR = 30
 _REDRAWN = 0.25
-"""Seconds after which a bar is drawn again."""
-_FLAGS = {"module": ["-m"], "code": ["-c"], "script": []}
-"""The option for each kind of program."""
+"""Seconds between redraws of a bar."""
+_OF_A_SERIES = {"output", "report", "quiet", "verbose", "repeat", "no_progress"}
+"""Options that are not passed on to each run of a series."""
 
 
 def seconds_between(context: click.Context, option: click.Parameter, value: str) -> float:
-    """The seconds from one sample to the next."""
+    """Seconds from one sample to the next."""
     try:
         interval = float(value)
     except ValueError:
@@ -273,7 +108,9 @@ def seconds_between(context: click.Context, option: click.Parameter, value: str)
 @click.option("-c", "code", is_flag=True, help="PROGRAM is code, as for python -c.")
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
 def run(
+    context: click.Context,
     *,
     output: str | None,
     report: str | None,
@@ -303,104 +140,59 @@ def run(
     to stderr when it ends: by itself, by an error, by sys.exit or by Ctrl-C. After os._exit,
     SIGTERM or SIGKILL there is no summary, and the recording is marked as truncated.
     """
-    # Here, and not later: the program's folder will be searched first.
-
     kind = kind_of_program(module, code)
     if live and repeat is not None:
         raise click.UsageError("use either --live or --repeat, not both")
-    runs = ProgramRunner(kind, program, arguments)
-    path = output if output is not None else f"{runs.name}.diag"
-    files = _files(path, report, repeat)
-    _check_free(files, force, runs.path)
-    options = RecordOptions(
-        metric=metric,
-        metric_name=metric_name,
-        unit=unit,
-        no_code=no_code,
-        interval=interval,
-        force=force,
-        waits=waits,
-        trace_memory=trace_memory,
-    )
+    runner = ProgramRunner(kind, program, arguments)
+    path = output if output is not None else f"{runner.name}.diag"
+    files = [(path, report)] if repeat is None else _numbered_files(path, report, repeat)
+    for recording, page in files:
+        check_free(recording, force, runner.path)
+        check_page(page, force, runner.path, recording)
     if repeat is not None:
-        single = [*options.arguments(), *_FLAGS[kind], "--", program, *arguments]
-        run_repeatedly(files, single, quiet)
+        run_repeatedly(files, [*_passed_on(context), "--", program, *arguments], quiet)
     # Absolute, because the program may change its folder.
     path, report = os.path.abspath(path), report and os.path.abspath(report)
-    runs.prepare()
-    recorder = options.recorder(path)
-    live_view = _LiveView(path, live, not no_browser)
-    terminal = _terminal(shows_progress=not (quiet or no_progress))
-    summary = None if quiet else partial(recorder.summary, verbose=verbose)
-    announce = _announcing(terminal)
-    finish = partial(_finish, live_view, recorder, path, report, summary=summary, announce=announce)
-    _run(runs, recorder, terminal, live_view.start, finish)
-
-
-class _LiveView:
-    """The live view of a recording, if it is wanted and does not fail to start."""
-
-    def __init__(self, path: str, is_wanted: bool, opens_browser: bool) -> None:
-        self._path, self._is_wanted, self._opens_browser = path, is_wanted, opens_browser
-        self._viewer: LiveViewer | None = None
-
-    def start(self) -> None:
-        """Start it, once there is a file to follow."""
-        if self._is_wanted:
-            _guarded("the live view could not be started", self._start)
-
-    def _start(self) -> None:
-        from dask_diag.profilers.record import LiveViewer
-
-        self._viewer = LiveViewer(
-            self._path, opens_browser=self._opens_browser, report=print_message
-        )
-
-    def wait(self) -> None:
-        """Wait until it is there: of a short program it would never be seen."""
-        if self._viewer is not None:
-            self._viewer.wait_for_address(_LONGEST_WAIT)
-
-
-def _files(path: str, report: str | None, repeat: int | None) -> list[tuple[str, str | None]]:
-    """The recording of each run, and its page."""
-    if repeat is None:
-        return [(path, report)]
-    pages = numbered(report, repeat) if report is not None else [None] * repeat
-    return list(zip(numbered(path, repeat), pages, strict=True))
-
-
-def _check_free(files: Sequence[tuple[str, str | None]], force: bool, program: str | None) -> None:
-    for recording, page in files:
-        check_free(recording, force, program)
-        check_page(page, force, program, recording)
-
-
-def _run(
-    program: ProgramRunner,
-    recorder: record,
-    terminal: ProgramTerminal | None,
-    started: Callable[[], None],
-    report: Callable[[], None],
-) -> NoReturn:
-    """Run the program, recorded, and end as it does."""
+    # From here on the program's folder is searched first, also for the module of a metric.
+    runner.prepare()
     from dask_diag.profilers.interrupts import DeferredInterrupts
+    from dask_diag.profilers.record import LiveViewer, record
 
+    recorder = record(
+        path,
+        overwrite=force,
+        interval=interval,
+        waits=waits,
+        metric=None if metric is None else function_named(metric),
+        metric_name=metric_name,
+        unit=unit,
+        code=not no_code,
+        trace_memory=trace_memory,
+    )
+    terminal = None if quiet or no_progress else _terminal()
+    viewer = None
     process = os.getpid()
     # Only the program can be interrupted: its recording is closed first.
     with DeferredInterrupts() as interrupts:
         with terminal or contextlib.nullcontext():
             with recorder, _progress(terminal):
-                started()
-                error = end_of(program.run, interrupts)
+                if live:
+                    with _guarded("the live view could not be started"):
+                        viewer = LiveViewer(
+                            path, opens_browser=not no_browser, report=print_message
+                        )
+                error = end_of(runner.run, interrupts)
                 if error is not None and not isinstance(error, SystemExit):
                     print_as_python_does(error)
                 wait_for_threads(interrupts)
+            # A child that the program forked comes here too; only its parent reports.
             if os.getpid() == process:
-                # A child that the program forked comes here too; only its parent reports.
-                # It may take long, and the recording is safe: a second Ctrl-C ends it.
+                # The report may take long, and the recording is safe: a second Ctrl-C ends it.
                 interrupts.most = 2
-                report()
+                if viewer is not None:
+                    # A viewer that starts after the program's end would show nothing.
+                    viewer.wait_for_address(_LONGEST_WAIT)
+                _finish(recorder, path, report, terminal, quiet=quiet, verbose=verbose)
         if isinstance(error, KeyboardInterrupt) or interrupts.noted:
             end_as(signal.SIGINT)
     if isinstance(error, SystemExit):
@@ -408,11 +200,10 @@ def _run(
     sys.exit(0 if error is None else 1)
 
 
-def _terminal(shows_progress: bool) -> ProgramTerminal | None:
-    """Where a line can be shown in place, if there is such a terminal."""
-    if shows_progress:
-        with contextlib.suppress(OSError):
-            return ProgramTerminal()
+def _terminal() -> ProgramTerminal | None:
+    """The terminal of stderr, if a line can be shown there in place."""
+    with contextlib.suppress(OSError):
+        return ProgramTerminal()
     return None
 
 
@@ -425,54 +216,150 @@ def _progress(terminal: ProgramTerminal | None) -> AbstractContextManager[object
     return ProgressBar(minimum=_LONG, width=_BAR, dt=_REDRAWN, out=terminal)
 
 
-def _announcing(terminal: ProgramTerminal | None) -> Callable[[str], None]:
-    """Say what is being made until the next thing is written."""
-    return lambda what: None if terminal is None else terminal.announce(f"dask-diag: making {what}")
-
-
 def _finish(
-    live_view: _LiveView,
     recorder: record,
     path: str,
     report: str | None,
+    terminal: ProgramTerminal | None,
     *,
-    summary: Callable[[], str] | None,
-    announce: Callable[[str], None],
+    quiet: bool,
+    verbose: bool,
 ) -> None:
-    """The summary and the page; what fails is a line, and changes nothing of how it ends."""
-    live_view.wait()
-    _guarded("stdout could not be written", _flush_stdout)
-    if summary is not None:
+    """Print the summary and write the page; a failure is a line, and the exit status stays."""
+
+    def announce(making: str) -> None:
+        if terminal is not None:
+            terminal.announce(f"dask-diag: making {making}")
+
+    # The program's output comes before the summary. The interpreter reports what cannot be
+    # written when it ends, as it does without us.
+    with _guarded("stdout could not be written"), contextlib.suppress(Exception):
+        sys.stdout.flush()
+    if not quiet:
         announce("the summary")
-        _guarded("the summary could not be made", lambda: print_message(summary()))
+        with _guarded("the summary could not be made"):
+            print_message(recorder.summary(verbose=verbose))
     elif recorder.faults:
-        _guarded("faults", lambda: print_message("\n".join(recorder.faults)))
+        with _guarded("faults"):
+            print_message("\n".join(recorder.faults))
     if report is not None:
         announce("the page")
-        _guarded("the report could not be written", lambda: _write_report(recorder, path, report))
-    if not os.path.exists(path):
-        _guarded("where it was", lambda: print_message(f"{one_line(path)} has been removed"))
-    elif summary is not None:
-        _guarded("where it is", lambda: print_message(f"recording: {one_line(path)}"))
+        with _guarded("the report could not be written"):
+            from dask_diag.analysis.facts import Analysis
+            from dask_diag.views.report.page import write_report
+
+            # The page was found to be free before the program began.
+            write_report(Analysis(recorder.recording), Path(report), file=path)
+    with _guarded("where it is"):
+        if not os.path.exists(path):
+            print_message(f"{one_line(path)} has been removed")
+        elif not quiet:
+            print_message(f"recording: {one_line(path)}")
 
 
-def _flush_stdout() -> None:
-    """Let what the program printed come before what is printed about it."""
-    # What cannot be written the interpreter reports when it ends, as it does without us.
-    with contextlib.suppress(Exception):
-        sys.stdout.flush()
-
-
-def _write_report(recorder: record, path: str, page: str) -> None:
-    from dask_diag.analysis.facts import Analysis
-    from dask_diag.views.report.page import write_report
-
-    # Whether it may be replaced was asked before the program began.
-    write_report(Analysis(recorder.recording), Path(page), file=path)
-
-
-def _guarded(failing: str, work: Callable[[], None]) -> None:
+@contextlib.contextmanager
+def _guarded(failing: str) -> Iterator[None]:
+    """Report an error in a line and go on."""
     try:
-        work()
+        yield
     except (Exception, KeyboardInterrupt) as error:
         print_message(f"dask-diag: {failing}: {why_failed(error)}")
+
+
+def _numbered_files(path: str, report: str | None, count: int) -> list[tuple[str, str | None]]:
+    """The recording and the page of each run."""
+    pages = [None] * count if report is None else numbered(report, count)
+    return list(zip(numbered(path, count), pages, strict=True))
+
+
+def numbered(path: str, count: int) -> list[str]:
+    """Names of several files: ``run-1.diag`` of ``run.diag``; patterns list them in order."""
+    stem, ending = os.path.splitext(path)
+    digits = len(str(count))
+    return [f"{stem}-{number:0{digits}}{ending}" for number in range(1, count + 1)]
+
+
+def _passed_on(context: click.Context) -> Iterator[str]:
+    """Options of the command line that each run of a series gets, too."""
+    for option in context.command.params:
+        value = context.params[option.name or ""]
+        if not isinstance(option, click.Option) or option.name in _OF_A_SERIES:
+            continue
+        if isinstance(value, bool):
+            yield from (option.opts if value else option.secondary_opts)[-1:]
+        elif value is not None:
+            yield f"{option.opts[-1]}={value}"
+
+
+def run_repeatedly(
+    files: Sequence[tuple[str, str | None]], arguments: Sequence[str], quiet: bool
+) -> NoReturn:
+    """Run ``dask-diag run`` once for each recording, and end as a single run would.
+
+    Ctrl-C, SIGTERM and SIGHUP end the running child first, and then this process. Ctrl-C reaches
+    the child from the terminal; the other signals are forwarded.
+
+    Parameters
+    ----------
+    files : sequence of (str, str or None)
+        Recording and report of each run.
+    arguments : sequence of str
+        Other arguments of a single run: options, the program and its arguments.
+    quiet : bool
+        Whether to print nothing about the runs.
+    """
+    child: subprocess.Popen[bytes] | None = None
+    noted = 0
+
+    def forward(number: int, frame: FrameType | None = None) -> None:
+        nonlocal noted
+        noted = number
+        if number != signal.SIGINT and child is not None:
+            child.send_signal(number)
+
+    # This command as it was started, with the interpreter's options, and without what
+    # ``python -m`` would add to ``sys.path``.
+    given = len(sys.argv) - 1
+    command = [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - given], "run", "--quiet"]
+    status, finished = 0, 0
+    with signals_handled(("SIGINT", "SIGTERM", "SIGHUP"), forward):
+        for path, page in files:
+            pages = [] if page is None else [f"--report={page}"]
+            child = subprocess.Popen([*command, f"--output={path}", *pages, *arguments])
+            if noted:
+                # It came before there was a child.
+                forward(noted)
+            status = child.wait()
+            child = None
+            if status or noted:
+                break
+            finished += 1
+    if finished < len(files):
+        print_message(
+            f"run {finished + 1} of {len(files)} {_ended(status)}; the runs after it were not "
+            "started"
+        )
+    if finished and not quiet:
+        _report_series([path for path, _ in files[:finished]])
+    if (signal_number := noted or -status) > 0:
+        end_as(signal_number)
+    sys.exit(status)
+
+
+def _ended(status: int) -> str:
+    if status < 0:
+        return f"was ended by signal {-status}"
+    return f"ended with status {status}" if status else "was interrupted"
+
+
+def _report_series(paths: Sequence[str]) -> None:
+    from dask_diag.formatting import seconds
+    from dask_diag.storage.read import load
+
+    names = one_line(paths[0]) + (f" to {one_line(paths[-1])}" if len(paths) > 1 else "")
+    with _guarded("the runs could not be summarized"):
+        walls = sorted(recording.stop - recording.start for recording in map(load, paths))
+        print_message(
+            f"{len(walls)} runs: wall {seconds(median(walls))} (median), {seconds(walls[0])} to "
+            f"{seconds(walls[-1])}\nrecordings: {names}"
+        )

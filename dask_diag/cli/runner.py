@@ -1,7 +1,7 @@
-"""A Python program run as ``python`` would run it, in this process.
+"""Run a Python program in this process, as ``python`` would.
 
-``__main__`` is a real module that stays, so that what is defined in it can be pickled, found by
-other processes (multiprocessing imports it by its path or name), and used until the end.
+``__main__`` is a real module and stays: its definitions can be pickled, found by other processes
+(multiprocessing imports the module by path or name), and used until the end.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _OWN_MODULES = (
     "dask_diag.capture.task",
     "dask_diag.sampling.probes",
 )
-"""Modules whose frames are in a traceback only because dask_diag runs the program."""
+"""Modules whose frames a traceback would not have without dask_diag."""
 
 
 def kind_of_program(module: bool, code: bool) -> str:
-    """What a program is, by the options -m and -c."""
+    """Kind of a program, by the options -m and -c."""
     if module and code:
         raise click.UsageError("use either -m or -c, not both")
     return "module" if module else "code" if code else "script"
@@ -53,17 +53,17 @@ class ProgramRunner:
     what : str
         Path, name or code.
     arguments : sequence of str
-        What the program is to find in ``sys.argv`` behind the name.
+        ``sys.argv`` of the program, behind the name.
 
     Attributes
     ----------
     name : str
-        What it can be called by.
+        Name for the recording.
 
     Raises
     ------
     Failure
-        If there is no such program.
+        If the program does not exist.
     """
 
     def __init__(self, kind: str, what: str, arguments: Sequence[str]) -> None:
@@ -76,7 +76,7 @@ class ProgramRunner:
 
     @property
     def path(self) -> str | None:
-        """The script's file, if it is a script."""
+        """File of a script."""
         return self._path if self._kind == "script" else None
 
     @property
@@ -92,7 +92,7 @@ class ProgramRunner:
         Raises
         ------
         Failure
-            If there is no such module.
+            If the module does not exist.
         """
         sys.argv = [self._what if self._kind == "script" else f"-{self._kind[0]}", *self._arguments]
         if not getattr(sys.flags, "safe_path", False):
@@ -102,7 +102,7 @@ class ProgramRunner:
             self._spec = _spec_of(self._what)
 
     def run(self) -> None:
-        """Run it as ``__main__``, once it has been prepared; whatever it raises is raised."""
+        """Run the prepared program as ``__main__``; its errors are raised."""
         main = ModuleType("__main__")
         main.__dict__["__builtins__"] = builtins
         sys.modules["__main__"] = main
@@ -125,7 +125,7 @@ class ProgramRunner:
         main.__package__ = spec.parent
         if spec.origin is not None:
             main.__file__ = sys.argv[0] = spec.origin
-        # `_found` refuses what has no code.
+        # `_spec_of` refuses modules without code.
         return cast("CodeType", cast("InspectLoader", spec.loader).get_code(spec.name))
 
 
@@ -166,7 +166,7 @@ def _spec_of(name: str) -> ModuleSpec:
 
 
 def print_as_python_does(error: BaseException) -> None:
-    """Print the traceback of what a program raised, without the frames that run it."""
+    """Print the traceback of a program's error, without the frames that run it."""
     seen: set[int] = set()
     linked: BaseException | None = error
     while linked is not None and id(linked) not in seen:
@@ -192,7 +192,7 @@ def _without_own_frames(traceback: TracebackType | None) -> TracebackType | None
 
 
 def end_of(work: Callable[[], object], interrupts: DeferredInterrupts) -> BaseException | None:
-    """Do work of the program, which Ctrl-C may interrupt; return the error that ended it."""
+    """Run work of the program, which Ctrl-C may interrupt; return the error that ended it."""
     try:
         try:
             interrupts.let_through()
@@ -200,7 +200,7 @@ def end_of(work: Callable[[], object], interrupts: DeferredInterrupts) -> BaseEx
         finally:
             interrupts.hold()
     except BaseException as error:
-        # Another may have come before they were held.
+        # Another Ctrl-C may have come before interrupts were held.
         interrupts.hold()
         return error
     return None
@@ -209,11 +209,10 @@ def end_of(work: Callable[[], object], interrupts: DeferredInterrupts) -> BaseEx
 def wait_for_threads(interrupts: DeferredInterrupts) -> None:
     """Wait for the program's threads as the interpreter does before it ends.
 
-    It calls the interpreter's own function, which first lets executors end their threads (a join
-    alone would wait for them forever), and which has nothing to wait for when the interpreter calls
-    it again.
+    The interpreter's own function first lets executors end their threads (a join alone would wait
+    forever), and has nothing to wait for when the interpreter calls it again.
     """
-    # From then on they cannot be imported, and the summary and the report may need them.
+    # Afterwards these cannot be imported, and the summary and the report may need them.
     importlib.import_module("concurrent.futures.thread")
     importlib.import_module("concurrent.futures.process")
     error = end_of(getattr(threading, "_shutdown", _join_threads), interrupts)
@@ -228,8 +227,7 @@ def wait_for_threads(interrupts: DeferredInterrupts) -> None:
 def _end_wait(wait: Callable[[], None], error: BaseException) -> None:
     """End the interpreter's own wait by an error that has been printed already.
 
-    From Python 3.15 on it waits again for threads that run, until an error ends that: then it goes
-    on without them.
+    From Python 3.15 on, the interpreter waits again for threads that run, until an error.
     """
     hook = sys.unraisablehook
 

@@ -1,10 +1,10 @@
-"""The terminal of a program that runs: a line below its output, which leaves that as it is.
+"""Terminal of a running program: a line below the program's output.
 
 The cursor stays where the program has left it. The line is on the row below, and is erased before
-the program writes, of which the buffers of ``sys.stdout`` and ``sys.stderr`` tell: `print`,
-`logging` and all that has kept one of the streams write through them. What child processes and code
-in C write is not known beforehand. It, too, begins where the output has ended, on a row of its own;
-of several lines the second meets what is left of the bar.
+the program writes. The buffers of ``sys.stdout`` and ``sys.stderr`` announce each write: `print`,
+`logging` and everybody who has kept one of the streams write through them. Output of child
+processes and of code in C is not announced. It begins where the output has ended, on a row of its
+own; the second of several lines meets the rest of the bar.
 """
 
 from __future__ import annotations
@@ -26,36 +26,37 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _ERASED = b"\x1b[J"
-"""From the cursor on; the cursor stays."""
+"""Erase from the cursor on; the cursor stays."""
 _DRAWN = _ERASED + b"\x1bD\x1b[A\x1b7\x1b[B\r%b\x1b8"
-"""In the row below, for which the screen scrolls if there is none; the cursor stays."""
+"""Draw in the row below, for which the screen scrolls if needed; the cursor stays."""
 _DRAWS_ITSELF = re.compile(rb"\r(?!\n)|\x08|\x1b(?!\[[\d;:]*(?:m|\Z)|\]|\Z)")
-"""What moves the cursor, and so draws over what is there: all but colours, titles and links."""
+"""Output that moves the cursor and draws over other output: not colours, titles and links."""
 _MOST_A_SECOND = 20
-"""Lines of output a second with which the bar is drawn again at once; with more it flickers."""
+"""Lines of output a second above which the bar would flicker, if drawn again at once."""
 
 
 class ProgramTerminal:
-    """Shows one line below what the program writes to the terminal of stderr, while it is entered.
+    """Show one line below the program's output on the terminal of stderr, while entered.
 
-    Once the program draws there itself, with a bar of its own for one, nothing is shown any more.
+    Once the program draws on the terminal itself, with a bar of its own for example, the line is
+    not shown any more.
 
     Raises
     ------
     OSError
-        If stderr is no terminal on which that can be done.
+        If stderr is no terminal, or one that cannot move the cursor.
     """
 
     def __init__(self) -> None:
         moves_cursor = sys.platform != "win32" and os.environ.get("TERM", "dumb") != "dumb"
         if not moves_cursor or not _is_terminal(sys.stderr):
             raise OSError("stderr is no terminal that moves its cursor")
-        # The program may close its own, and open a file that has the number.
+        # The program may close stderr, and open a file that gets its number.
         self._file = os.dup(sys.stderr.fileno())
         self._process = os.getpid()
         # A signal's handler may print while its thread does.
         self._lock = threading.RLock()
-        # Processes that the program forks see it, too.
+        # Shared with processes that the program forks.
         self._is_shown = mmap(-1, 1)
         self._line = b""
         self._lines, self._counted = 0.0, perf_counter()
@@ -83,11 +84,11 @@ class ProgramTerminal:
                 os.close(self._file)
 
     def is_in_place(self) -> bool:
-        """Whether a line can be drawn over."""
+        """Whether a line can be replaced."""
         return True
 
     def columns(self) -> int | None:
-        """Of the terminal; None if its size is not known."""
+        """Columns of the terminal; None if unknown."""
         with suppress(KeyError, ValueError):
             return int(os.environ["COLUMNS"]) or None
         with suppress(OSError):
@@ -95,7 +96,7 @@ class ProgramTerminal:
         return None
 
     def write(self, line: str, final: bool = False) -> None:
-        """Show a line in place of the one before; the last one does not stay."""
+        """Replace the line; a final line is erased."""
         with self._lock:
             self._line = b"" if final else self._fitted(line)
             if final:
@@ -104,21 +105,21 @@ class ProgramTerminal:
                 self._draw()
 
     def announce(self, line: str) -> None:
-        """Show a line until the next thing is written; the program has ended."""
+        """Show a line until the next output; the program has ended."""
         with self._lock:
             self._line, self._is_off = self._fitted(line), False
             self._draw()
             self._line = b""
 
     def erase(self) -> None:
-        """Leave nothing but what the program has written."""
+        """Erase the line; the program's output stays."""
         with self._lock:
             if self._is_shown[0]:
                 self._is_shown[0] = 0
                 self._send(_ERASED)
 
     def _fitted(self, line: str) -> bytes:
-        """On one row of the terminal."""
+        """Cut a line to one row of the terminal."""
         columns = self.columns()
         line = line if columns is None else line[: max(1, columns - 1)]
         return line.encode("ascii", "replace")
@@ -131,8 +132,8 @@ class ProgramTerminal:
     def _may_draw(self) -> bool:
         """Whether nothing else uses the terminal.
 
-        It does not edit lines itself while an editor, a pager or `input` reads keys from it, and
-        belongs to others while this program is in the background.
+        A terminal does not edit lines while an editor, a pager or `input` reads keys, and belongs
+        to other programs while this program is in the background.
         """
         import termios
 
@@ -158,7 +159,7 @@ class ProgramTerminal:
         return os.fstat(stream.fileno()).st_rdev == os.fstat(self._file).st_rdev
 
     def _hook(self, buffer: BinaryIO) -> None:
-        """Know of all that is written: attributes of an object come before its class's methods.
+        """Note all output: attributes of an object come before methods of its class.
 
         Ctrl-C may be raised here, after the buffer has done its work: nothing is written twice
         then, as it would be if the file below the buffer were hooked.
@@ -184,7 +185,7 @@ class ProgramTerminal:
         self._buffers.append((buffer, hooks))
 
     def _around(self, write: Callable[[], R], data: bytes = b"", shows: bool = True) -> R:
-        """Write for the program; with `shows` it is on the terminal then."""
+        """Write for the program; `shows` says that the output reaches the terminal at once."""
         if os.getpid() != self._process:
             # The lock may have been taken when this process was forked.
             if self._is_shown[0]:
@@ -199,8 +200,8 @@ class ProgramTerminal:
             return result
 
     def _note(self, data: bytes) -> None:
-        """See how the program's output goes on."""
-        # What is no bytes the buffer refuses.
+        """Note how the program's output ends."""
+        # The buffer refuses other types.
         with suppress(Exception):
             self._is_off = self._is_off or _DRAWS_ITSELF.search(data) is not None
             if len(data):
@@ -214,7 +215,7 @@ class ProgramTerminal:
                 self._draw()
 
     def _recent_lines(self) -> float:
-        """How many have been written of late; each second takes `_MOST_A_SECOND` of them off."""
+        """Number of recent lines; each second subtracts `_MOST_A_SECOND`."""
         now = perf_counter()
         self._lines = max(0.0, self._lines - _MOST_A_SECOND * (now - self._counted))
         self._counted = now
@@ -225,5 +226,5 @@ def _is_terminal(stream: TextIO | None) -> bool:
     try:
         return stream is not None and os.isatty(stream.fileno())
     except Exception:
-        # It may be a stream of the program's.
+        # A stream of the program may raise anything.
         return False

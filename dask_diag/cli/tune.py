@@ -18,6 +18,7 @@ from dask_diag.cli.output import (
     print_message,
     print_result,
     replace_line,
+    signals_handled,
 )
 from dask_diag.cli.runner import ProgramRunner, kind_of_program
 
@@ -135,29 +136,20 @@ def tune(
 
 @contextmanager
 def _ended_by_signals() -> Iterator[list[int]]:
-    """SIGTERM and SIGHUP are like Ctrl-C: children are ended, and what is known is shown."""
+    """Treat SIGTERM and SIGHUP as Ctrl-C: children are ended, and known results are shown."""
     received: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         received.append(number)
         raise KeyboardInterrupt
 
-    signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    handlers = [
-        (number, signal.signal(number, interrupt))
-        for number in signals
-        if signal.getsignal(number) is signal.SIG_DFL
-    ]
-    try:
+    with signals_handled(("SIGTERM", "SIGHUP"), interrupt):
         yield received
-    finally:
-        for number, handler in handlers:
-            signal.signal(number, handler)
 
 
 @contextmanager
 def _progress_line(budget: str) -> Iterator[Callable[[str], None]]:
-    """A line on a terminal that is written over; elsewhere nothing."""
+    """A line on a terminal that is replaced; elsewhere nothing."""
     start = monotonic()
 
     def show(line: str) -> None:

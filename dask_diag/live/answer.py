@@ -1,100 +1,55 @@
-"""What a page gets when it asks: the present state, and what is in view.
+"""Answers to a page: numbers of the present state, and drawings of the interval in view.
 
-Numbers change with each poll; what is drawn of what is in view costs a page many times as much, so
-it asks for that more seldom.
+Numbers change with each poll. Drawings cost a page many times as much, so it asks for drawings more
+seldom.
 """
 
 from __future__ import annotations
 
 from math import isnan
-from typing import TypedDict
 
 import numpy as np
-import tornado.web
 
 from dask_diag.columns import FloatArray
-from dask_diag.formatting import count, percent, seconds, size
+from dask_diag.formatting import percent, seconds, size
 from dask_diag.live.background import FindingsSoFar
 from dask_diag.live.model import LiveModel
-from dask_diag.live.stream import Stream, stream_in_view
+from dask_diag.live.stream import stream_in_view
 from dask_diag.live.texts import (
     duration,
+    function_rows,
     long_running_line,
     preparation_line,
     progress_lines,
     running_title,
     state_parts,
 )
-from dask_diag.live.viewer import Viewer
 from dask_diag.model.codes import PROFILING, Activity
 from dask_diag.views.colors import color_of_activity
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import lost
 
-
-class QuickCompression(tornado.web.GZipContentEncoding):
-    """A page gets an answer every second: some more bytes of it take less CPU."""
-
-    GZIP_LEVEL = 1
-
-
 FOLLOWED = 60.0
-"""Seconds that are in view if nothing else is asked for."""
+"""Seconds in view by default."""
 _MOST_FUNCTIONS, _MOST_RUNNING, _MOST_FINDINGS, _MOST_NOTICES = 40, 12, 8, 8
 _MOST_POINTS, _POINTS_OF_OVERVIEW = 400, 300
 _LONGEST = 300
 _RUNNING_COLOR = "#3fa7d6"
 
 
-class Answer(TypedDict):
-    """What a page says of the present state."""
-
-    revision: int
-    recording: int
-    kind: str
-    over: bool
-    word: str
-    state: str
-    lines: list[str]
-    preparation: str
-    long_running: str
-    share: float | None
-    memory: str
-    workers: list[tuple[str, str, float, str]]
-    functions: list[tuple[str, str, str, str, str, str]]
-    functions_left_out: int
-    running: list[tuple[str, str, str]]
-    running_title: str
-    running_left_out: int
-    findings: list[tuple[str, str, str, str]]
-    findings_note: str
-    notices: list[str]
-
-
-class Pictures(TypedDict):
-    """What a page draws, times in seconds since the recording started."""
-
-    now: float
-    view: tuple[float, float]
-    stream: Stream
-    resources: dict[str, list[float | None]]
-    overview: dict[str, list[float | None]]
-    limits: dict[str, float]
-
-
-def pictures(viewer: Viewer, view: tuple[float, float] | None, columns: int) -> Pictures:
-    """What is in view.
+def pictures(model: LiveModel, view: tuple[float, float] | None, columns: int) -> dict[str, object]:
+    """Drawings, with times in seconds since the recording started.
 
     Parameters
     ----------
-    viewer : Viewer
+    model : LiveModel
     view : (float, float) or None
-        Seconds since the recording started; None for the last ones.
+        Seconds since the recording started; None for the last minute.
     columns : int
         Pixels.
     """
-    model, now = viewer.model, max(viewer.now - viewer.model.start, 0.0)
-    start, stop = _clipped(view, now)
+    now = max(model.now - model.start, 0.0)
+    start, stop = _clipped(view, max(now, 1.0))
     return {
         "now": now,
         "view": (start, stop),
@@ -105,37 +60,37 @@ def pictures(viewer: Viewer, view: tuple[float, float] | None, columns: int) -> 
     }
 
 
-def answer(viewer: Viewer, findings: FindingsSoFar, revision: int) -> Answer:
-    """The state of a viewer.
+def answer(model: LiveModel, findings: FindingsSoFar, revision: int) -> dict[str, object]:
+    """Numbers and texts of the present state.
 
     Parameters
     ----------
-    viewer : Viewer
+    model : LiveModel
     findings : FindingsSoFar
     revision : int
-        What the page gives back when it asks for what is new.
+        Number that the page returns when it asks for news.
     """
-    model = viewer.model
-    functions = _functions(model)
-    word, state = state_parts(model, shown(viewer.name), viewer.now)
-    shares = [progress.share for progress in model.progress.running.values() if progress.total]
+    functions = [tuple(row[:-1]) for row in function_rows(model)]
+    word, state = state_parts(model)
+    # Notices about the profilers change no number.
+    notices = [text for text in model.notices if not text.startswith(PROFILING)]
     return {
         "revision": revision,
         "recording": model.generation,
         "kind": model.state,
-        "over": viewer.is_over,
+        "over": model.is_over,
         "word": word,
         "state": state,
-        "lines": progress_lines(model, viewer.now)[:4] or [shown(viewer.name)],
+        "lines": progress_lines(model)[:4] or [shown(model.name)],
         "preparation": preparation_line(model),
-        "long_running": long_running_line(model, viewer.now),
-        "share": shares[0] if shares else None,
+        "long_running": long_running_line(model),
+        "share": model.share,
         "memory": _memory(model),
         "workers": _workers(model),
         "functions": functions[:_MOST_FUNCTIONS],
         "functions_left_out": max(0, len(functions) - _MOST_FUNCTIONS),
         "running": [
-            (shown(task.key, 120), shown(task.worker), duration(viewer.now - task.start))
+            (shown(task.key, 120), shown(task.worker), duration(model.now - task.start))
             for task in model.running[:_MOST_RUNNING]
         ],
         "running_title": running_title(model).capitalize(),
@@ -149,58 +104,47 @@ def answer(viewer: Viewer, findings: FindingsSoFar, revision: int) -> Answer:
             )
             for finding in findings.findings[:_MOST_FINDINGS]
         ],
-        "findings_note": shown(findings.note(viewer), _LONGEST),
-        "notices": [shown(text, _LONGEST) for text in _notices(model)[:_MOST_NOTICES]],
+        "findings_note": shown(findings.note(model), _LONGEST),
+        "notices": [shown(text, _LONGEST) for text in notices[:_MOST_NOTICES]],
     }
 
 
-def _notices(model: LiveModel) -> list[str]:
-    """Those that are needed to read the numbers: none about the profilers themselves."""
-    return [text for text in model.notices if not text.startswith(PROFILING)]
-
-
-def _clipped(view: tuple[float, float] | None, now: float) -> tuple[float, float]:
-    """An interval of some length within the recording."""
-    longest = max(now, 1.0)
+def _clipped(view: tuple[float, float] | None, longest: float) -> tuple[float, float]:
+    """Clip an interval to the recording; the result has some length."""
     if view is None:
         return max(0.0, longest - FOLLOWED), longest
-    start = min(max(view[0], 0.0), longest)
-    stop = min(max(view[1], 0.0), longest)
+    start, stop = np.clip(view, 0.0, longest).tolist()
     return (start, stop) if stop - start >= 1e-6 else (max(0.0, stop - 1e-6), max(stop, 1e-6))
 
 
 def _resources(
     model: LiveModel, start: float, stop: float, most: int
 ) -> dict[str, list[float | None]]:
-    """Samples in view, and one on each side; of many, the largest of several."""
-    time = model.resources("time") - model.start
-    first, last = np.searchsorted(time, [start, stop])
-    rows = slice(max(0, int(first) - 1), int(last) + 1)
-    memory = model.resources("memory") + model.resources("memory_children")
-    columns = {
-        "time": time,
-        "cpu": model.resources("cpu"),
-        "others": model.resources("cpu_others"),
-        "memory": memory,
-    }
-    return {name: _thinned(values[rows], most, name) for name, values in columns.items()}
+    """Samples in view and one on each side; the maximum of several, if they are too many."""
+    time = model.resources["time"] - model.start
+    first, last = np.searchsorted(time, [start, stop]).tolist()
+    rows = slice(max(0, first - 1), last + 1)
+    cpu, others = model.resources["cpu"], model.resources["cpu_others"]
+    # Digits below these are not seen in a pixel.
+    columns = (
+        ("time", time, 3),
+        ("cpu", cpu, 1),
+        ("others", others, 1),
+        ("memory", model.memory, -3),
+    )
+    return {name: _thinned(values[rows], most, digits) for name, values, digits in columns}
 
 
-def _thinned(values: FloatArray, most: int, name: str) -> list[float | None]:
+def _thinned(values: FloatArray, most: int, digits: int) -> list[float | None]:
     per_point = -(-len(values) // most)
     if per_point > 1:
         values = np.fmax.reduceat(values, np.arange(0, len(values), per_point))
-    # Digits that no pixel shows.
-    digits = {"time": 3, "memory": -3}.get(name, 1)
-    rounded: list[float] = np.round(values, digits).tolist()
-    if not np.isnan(values).any():
-        return [*rounded]
-    # JSON has no word for what is not known but null.
-    return [None if isnan(value) else value for value in rounded]
+    # JSON has no NaN.
+    return [None if isnan(value) else value for value in np.round(values, digits).tolist()]
 
 
 def _memory(model: LiveModel) -> str:
-    memory = model.resources("memory") + model.resources("memory_children")
+    memory = model.memory
     if not len(memory):
         return ""
     limit = f" of {size(model.machine.memory)}" if model.machine.memory else ""
@@ -209,7 +153,7 @@ def _memory(model: LiveModel) -> str:
 
 
 def _workers(model: LiveModel) -> list[tuple[str, str, float, str]]:
-    """The parts of the workers' time: name, seconds, share and colour."""
+    """Parts of the workers' time: name, seconds, share and colour."""
     time = model.worker_time()
     total = sum(time)
     parts = (
@@ -223,24 +167,3 @@ def _workers(model: LiveModel) -> list[tuple[str, str, float, str]]:
         for name, value, color in parts
         if total and value / total >= 5e-4
     ]
-
-
-def _functions(model: LiveModel) -> list[tuple[str, str, str, str, str, str]]:
-    """Name, colour, done, planned, seconds and CPU of each function, the longest first."""
-    planned = model.progress.planned_by_function()
-    sums = model.functions
-    colors = model.colors()
-    rows = []
-    for name in model.functions_by_time():
-        took = sums[name].seconds if name in sums else 0.0
-        rows.append(
-            (
-                shown(name),
-                colors[name],
-                count(sums[name].tasks if name in sums else 0),
-                count(planned[name]) if name in planned else "",
-                seconds(took) if name in sums else "",
-                percent(sums[name].cpu / took) if took else "",
-            )
-        )
-    return rows

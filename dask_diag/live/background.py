@@ -1,4 +1,4 @@
-"""Findings about what has been recorded so far, on a thread that has little of the time."""
+"""Findings so far, made by a thread that takes a thousandth of a core; the report, by a process."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from collections.abc import Callable
 from math import inf, isnan
 from pathlib import Path
 from time import monotonic, thread_time
+from typing import NamedTuple
 
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.findings.rules import findings
 from dask_diag.formatting import count
+from dask_diag.live.model import LiveModel
 from dask_diag.live.texts import duration
-from dask_diag.live.viewer import Viewer
 from dask_diag.storage.follow import FollowState
 from dask_diag.storage.read import load
 
 
 async def made_report(path: str | os.PathLike[str]) -> bytes | None:
-    """The page; None if none can be made. If it is not waited for, its process is killed.
+    """The report's page, or None if it cannot be made; a cancelled wait kills the process.
 
     Parameters
     ----------
@@ -33,23 +34,22 @@ async def made_report(path: str | os.PathLike[str]) -> bytes | None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        # Modules where the user is must not take the place of others.
+        # Modules in the user's folder must not replace others.
         cwd=os.path.abspath(os.sep),
     )
     try:
         # In a thread: not every system's event loop can wait for processes.
         page, _ = await asyncio.get_running_loop().run_in_executor(None, process.communicate)
     finally:
-        # Of a process that has ended nothing is killed.
+        # This does nothing to a process that has ended.
         process.kill()
     return page if process.returncode == 0 else None
 
 
 def main(path: str) -> None:
-    """Write the page to stdout."""
+    """Write the report's page to stdout."""
     from dask_diag.analysis.facts import Analysis
     from dask_diag.errors import DiagnosticError
-    from dask_diag.storage.read import load
     from dask_diag.views.report.page import report_page
 
     try:
@@ -64,22 +64,33 @@ if __name__ == "__main__":
 
 
 MOST_TASKS = 100_000
-"""Findings of more tasks take a whole recording's memory: a page leaves them to the report."""
+"""Findings of more tasks take as much memory as the recording: a page leaves them to the report."""
 _SHARE = 0.001
-"""Of a core, that they may take: what follows the file takes a few times as much."""
+"""Share of a core for findings."""
 _SHORTEST_PAUSE = 4.0
 _EARLIEST = 10.0
-"""Seconds of a recording before which there is little to be found, unless it is over."""
+"""Seconds of a recording before which little can be found, unless it is over."""
+
+
+class _Rows(NamedTuple):
+    """Rows of which findings are made."""
+
+    generation: int
+    revision: int
+    is_over: bool
+    lasted: float
 
 
 class FindingsSoFar:
-    """The findings of a file, made again every now and then.
+    """Findings of a file that grows, updated now and then by a thread.
+
+    At most one thread runs. Attributes get whole objects, `revision` last.
 
     Parameters
     ----------
     path : Path
     make : callable, optional
-        Makes the findings of the file; those that lost most come first if it is not given.
+        Makes the findings of the file; by default by seconds lost.
     clock, cpu_time : callable, optional
         Seconds.
 
@@ -87,9 +98,9 @@ class FindingsSoFar:
     ----------
     findings : list of Finding
     problem : str
-        Why there are no newer ones.
+        Error of the last update.
     revision : int
-        It grows with each time that they are made.
+        Number of updates.
     """
 
     def __init__(
@@ -99,103 +110,93 @@ class FindingsSoFar:
         clock: Callable[[], float] = monotonic,
         cpu_time: Callable[[], float] = thread_time,
     ) -> None:
-        self.findings: list[Finding] = []
-        self.problem = ""
         self.revision = 0
         self._path = path
         self._make = make or _findings_by_loss
         self._clock = clock
         self._cpu_time = cpu_time
-        self._next = 0.0
-        self._is_final = False
-        self._are_final = False
-        self._generation = 0
-        self._of = 0.0
-        self._made_of = -1
         self._thread: threading.Thread | None = None
-
-    def refresh(self, viewer: Viewer) -> None:
-        """Start to make them again, if it is time to."""
-        model = viewer.model
-        if model.generation != self._generation:
-            self._forget(model.generation)
-        if not viewer.is_over:
-            self._is_final = False
-        is_running = self._thread is not None and self._thread.is_alive()
-        has_some = (model.recorded and model.stop - model.start >= _EARLIEST) or viewer.is_over
-        if is_running or self._is_final or not has_some or model.recorded > MOST_TASKS:
-            return
-        # Of the same rows they would say the same. Those of a recording that is over are the last:
-        # they are not put off.
-        are_due = self._clock() >= self._next and model.revision != self._made_of
-        if are_due or viewer.is_over:
-            self._start(viewer)
+        self._forget(0)
 
     def _forget(self, generation: int) -> None:
-        """Of another recording, none is shown."""
         self._generation = generation
-        self.findings, self.problem, self._next = [], "", 0.0
-        self._is_final = self._are_final = False
-        self._of = 0.0
-        self.revision += 1
+        self.findings: list[Finding] = []
+        self.problem = ""
+        self._next = 0.0
+        self._started: _Rows | None = None
+        self._made: _Rows | None = None
 
-    def _start(self, viewer: Viewer) -> None:
-        self._is_final = viewer.is_over
-        self._made_of = viewer.model.revision
-        lasted = viewer.model.stop - viewer.model.start
-        self._thread = threading.Thread(
-            target=self._run, args=(lasted,), name="findings", daemon=True
-        )
-        self._thread.start()
+    def _rows(self, model: LiveModel) -> _Rows:
+        if model.generation != self._generation:
+            self._forget(model.generation)
+            self.revision += 1
+        lasted = model.stop - model.start
+        return _Rows(model.generation, model.revision, model.is_over, lasted)
 
-    def finish(self, viewer: Viewer) -> list[Finding]:
-        """Those of a recording that is over, however many tasks it has."""
+    def refresh(self, model: LiveModel) -> None:
+        """Start an update, if there are new rows and enough time has passed."""
+        rows = self._rows(model)
+        is_running = self._thread is not None and self._thread.is_alive()
+        if is_running or model.recorded > MOST_TASKS or rows == self._started:
+            return
+        # The last findings of a recording are not put off.
+        is_due = model.recorded and rows.lasted >= _EARLIEST and self._clock() >= self._next
+        if is_due or rows.is_over:
+            self._start(rows)
+
+    def finish(self, model: LiveModel) -> list[Finding]:
+        """Wait for the findings of a recording that is over, however many tasks it has."""
+        rows = self._rows(model)
         if self._thread is not None:
             self._thread.join()
-        if viewer.model.has_rows and not self._is_final:
-            self._start(viewer)
-        if self._thread is not None:
-            self._thread.join()
+        if model.has_rows and rows != self._started:
+            self._start(rows).join()
         return self.findings
 
-    def note(self, viewer: Viewer) -> str:
-        """What is to be known about them; nothing if they are all there are."""
+    def note(self, model: LiveModel) -> str:
+        """Extent of the findings: so far, of the first seconds, or empty for all rows."""
+        made = self._made
         if self.problem:
             return self.problem
-        if viewer.model.recorded > MOST_TASKS:
+        if model.recorded > MOST_TASKS:
             return f"of more than {count(MOST_TASKS)} tasks they are in the report, at the end"
-        if self._are_final:
-            # What was lost is not in them, and nothing more comes.
-            is_complete = viewer.model.state == FollowState.COMPLETE
-            return "" if is_complete else f"of the {duration(self._of)} that were recorded"
-        return f"of the first {duration(self._of)}, so far" if self._of else "so far"
+        if made is None:
+            return "so far"
+        if not made.is_over:
+            return f"of the first {duration(made.lasted)}, so far"
+        # A recording that lost its end has no findings of it.
+        is_complete = model.state == FollowState.COMPLETE
+        return "" if is_complete else f"of the {duration(made.lasted)} that were recorded"
 
-    def _run(self, lasted: float) -> None:
-        start, generation, are_final = self._cpu_time(), self._generation, self._is_final
-        made: list[Finding] = []
-        problem = ""
+    def _start(self, rows: _Rows) -> threading.Thread:
+        self._started = rows
+        thread = threading.Thread(target=self._run, args=(rows,), name="findings", daemon=True)
+        self._thread = thread
+        thread.start()
+        return thread
+
+    def _run(self, rows: _Rows) -> None:
+        start = self._cpu_time()
+        made, problem = self.findings, ""
         try:
             made = self._make(self._path)
         except Exception as error:
-            # The file may be replaced or damaged just then.
+            # The file may be replaced or damaged at this moment.
             problem = f"could not be made: {error}"
-        if generation != self._generation:
+        if rows.generation != self._generation:
             return
-        self.findings, self.problem = (self.findings if problem else made), problem
-        self._are_final, self._of = are_final, lasted
-        self.revision += 1
+        self.findings, self.problem, self._made = made, problem, rows
         took = self._cpu_time() - start
         self._next = self._clock() + max(_SHORTEST_PAUSE, took / _SHARE)
+        self.revision += 1
 
 
 def _findings_by_loss(path: Path) -> list[Finding]:
-    return sorted(findings(load(path)), key=_order)
+    """Findings that lost most first: a live view shows seconds, and not how severe findings are."""
 
+    def order(finding: Finding) -> tuple[bool, float]:
+        # Without a result no other finding matters; unknown losses come last.
+        lost = finding.seconds_lost
+        return finding.code != "failed-tasks", inf if isnan(lost) else -lost
 
-def _order(finding: Finding) -> tuple[bool, float]:
-    """By seconds lost, the most first: a live view shows them, and not how severe findings are.
-
-    Without a result no other finding matters; those whose seconds are not known come last.
-    """
-    lost = finding.seconds_lost
-    return finding.code != "failed-tasks", inf if isnan(lost) else -lost
+    return sorted(findings(load(path)), key=order)

@@ -1,4 +1,4 @@
-"""A live page from its start to its end: the address is printed, a browser opened, pages served."""
+"""Start of a live page: print the address, open a browser, serve pages."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _SNAPS, _BROWSERS = Path("/snap/bin"), ("firefox", "chromium", "brave", "opera")
 def serve(
     path: str, port: int, *, opens_browser: bool, waits: bool, report: Callable[[str], None]
 ) -> None:
-    """Serve pages about a file until Ctrl-C, or until they are of no more use.
+    """Serve pages about a file until Ctrl-C, or until the server is idle.
 
     Parameters
     ----------
     path : str
     port : int
-        Any free one if it is 0.
+        0 for any free port.
     opens_browser : bool
     waits : bool
-        Whether it goes on, with no page open, as long as there is no recording.
+        Whether to go on without an open page before the recording starts.
     report : callable
         Prints lines.
 
@@ -72,11 +72,11 @@ async def _serve(
 
 
 def addresses(server: LiveServer, environ: Mapping[str, str]) -> list[str]:
-    """Where the page is, and how to come there from elsewhere."""
+    """Addresses of the page, on this machine and from elsewhere."""
     lines = [f"live: {server.url}"]
     prefix = environ.get("JUPYTERHUB_SERVICE_PREFIX")
     if prefix and _has_proxy():
-        # The viewer refuses any name that it does not know: it could lead anywhere.
+        # The viewer refuses unknown names, which could lead anywhere.
         hub = hub_origin(environ)
         page = f"{hub}{prefix}proxy/{server.port}/?token={server.token}"
         lines.append(f"through the hub: {page if hub else UNKNOWN_HUB}")
@@ -104,9 +104,9 @@ def _has_proxy() -> bool:
 
 @contextlib.contextmanager
 def _redirect(url: str) -> Iterator[Path]:
-    """A file that only this user can read, and that leads to the address.
+    """Yield a file, readable by this user alone, with a redirection to the address.
 
-    The command line of a browser can be read by all users: the address has the token.
+    All users can read the command line of a browser, and the address has the token.
     """
     with tempfile.TemporaryDirectory(prefix="dask-diag-", dir=_folder_of_browsers()) as folder:
         file = Path(folder) / "live.html"
@@ -119,9 +119,9 @@ def _redirect(url: str) -> Iterator[Path]:
 
 
 def _folder_of_browsers() -> str | None:
-    """Where a browser can read a file, if not among the system's temporary ones.
+    """Folder of files for a browser; None for the system's temporary folder.
 
-    A snap has a /tmp of its own: of the user's files it sees those in the home that are not hidden.
+    A snap has a /tmp of its own, and reads files in the home that are not hidden.
     """
     home = os.path.expanduser("~")
     is_snap = any((_SNAPS / name).exists() for name in _BROWSERS)

@@ -1,257 +1,142 @@
-"""What a live view knows: sums and arrays, brought up to date by each chunk.
+"""State of a growing recording: sums and arrays, updated by each chunk of the file.
 
-It is no Recording: that would have to be made again of all chunks each time. What a chunk costs
-does not depend on how many came before.
+A Recording would have to be made again of all chunks at each poll. Here the cost of a chunk does
+not depend on the number of chunks before.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
 from toolz import merge_with
 
 from dask_diag.columns import Array, Categorical, FloatArray, IntArray
-from dask_diag.model import tables
+from dask_diag.errors import RecordingFileError
 from dask_diag.model.codes import Outcome, ProgressPhase
-from dask_diag.model.tables import Computations, RecordingTable, Tasks
+from dask_diag.model.table import Table
+from dask_diag.model.tables import TABLES
 from dask_diag.storage.chunks import Chunk, Columns
-from dask_diag.storage.follow import FollowState, Update
+from dask_diag.storage.follow import Follower, FollowState, Update
 from dask_diag.views.colors import FunctionColors
 
-_COMPUTATIONS = frozenset({"computation", "called", "start", "prepared", "stop", "workers"})
-_PLANNED = frozenset({"computation", "function", "tasks"})
+PERIOD = 1.0
+"""Seconds between polls: a little more than between writes of `record`, as each poll that finds
+something has to decode it."""
+
+_TIMES = ("called", "start", "prepared", "stop")
+_COMPUTATIONS = ("computation", *_TIMES, "workers")
+_PLANNED = ("computation", "function", "tasks")
+_RESOURCES = ("time", "cpu", "cpu_others", "memory", "memory_children")
 COLUMNS: Columns = {
     "computations": _COMPUTATIONS,
     "planned": _PLANNED,
-    "tasks": frozenset(
-        {"computation", "function", "worker", "start", "stop", "thread_cpu", "outcome"}
-    ),
-    "resources": frozenset({"time", "cpu", "cpu_others", "memory", "memory_children"}),
-    "environment": frozenset({"name", "value"}),
+    "tasks": ("computation", "function", "worker", "start", "stop", "thread_cpu", "outcome"),
+    "resources": _RESOURCES,
+    "environment": ("name", "value"),
 }
-"""Of rows that stay."""
+"""Columns to decode of rows that stay in the file."""
 PROVISIONAL_COLUMNS: Columns = {
     "computations": _COMPUTATIONS,
     "planned": _PLANNED,
-    "progress": frozenset(tables.Progress.schema),
-    "tasks": frozenset({"key", "function", "worker", "start", "stop"}),
-    "cached_results": frozenset({"metric"}),
+    "progress": ("computation", "phase", "since", "total", "finished"),
+    "tasks": ("key", "function", "worker", "start", "stop"),
+    "cached_results": ("metric",),
 }
-"""Of rows that are true for now."""
-_SHOWN: Mapping[str, set[str]] = {
-    name: {*COLUMNS.get(name, ()), *PROVISIONAL_COLUMNS.get(name, ())}
-    for name in COLUMNS.keys() | PROVISIONAL_COLUMNS.keys()
-}
-Kind = TypeVar("Kind", bound=RecordingTable)
+"""Columns to decode of rows that the next write replaces."""
+
+LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
+"""Progress of a computation below which the remaining time is not estimated."""
+_POWERS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
-class LiveRows(NamedTuple):
-    """What of a chunk is shown; tables have at least the columns that are."""
+def check_file(path: str) -> None:
+    """Refuse an unreadable file or another format; a missing or empty file may become a recording.
 
-    start: float
-    stop: float
-    epoch: float
-    notices: tuple[str, ...]
-    computations: Computations
-    planned: tables.Planned
-    progress: tables.Progress
-    tasks: Tasks
-    resources: tables.Resources
-    cached_results: tables.CachedResults
-    environment: tables.Environment
+    Raises
+    ------
+    RecordingFileError
+    """
+    update = Follower(path, columns={}, provisional_columns={}).poll()
+    if update.state == FollowState.NOT_A_RECORDING:
+        raise RecordingFileError(update.problem)
 
 
-def rows_of(chunk: Chunk) -> LiveRows:
-    """The rows of a chunk; one that is not as a recording is some error."""
-    start, stop, epoch = (float(chunk.values[name]) for name in ("start", "stop", "epoch"))
-    return LiveRows(
-        start,
-        stop,
-        epoch,
-        notices=tuple(map(str, chunk.values.get("notices", ()))),
-        computations=_some(Computations, "computations", chunk),
-        planned=_some(tables.Planned, "planned", chunk),
-        progress=_some(tables.Progress, "progress", chunk),
-        tasks=_some(Tasks, "tasks", chunk),
-        resources=_some(tables.Resources, "resources", chunk),
-        cached_results=_some(tables.CachedResults, "cached_results", chunk),
-        environment=_some(tables.Environment, "environment", chunk),
-    )
+class GrowingTable:
+    """Numeric columns with amortized appends: the arrays double when full.
 
-
-def _some(kind: type[Kind], name: str, chunk: Chunk) -> Kind:
-    table = chunk.tables.get(name) or kind.empty()
-    return kind({column: table[column] for column in table.columns if column in _SHOWN[name]})
-
-
-_COLUMNS: Mapping[str, str] = {
-    "start": "f8",
-    "stop": "f8",
-    "cpu": "f8",
-    "function": "i4",
-    "worker": "i4",
-}
-
-
-class Growing:
-    """A column to which rows are added: each is copied a few times at most, however many come.
+    Provisional rows come last, until others are appended.
 
     Parameters
     ----------
-    dtype : str
+    **dtypes : str
+        The type of each column.
     """
 
-    def __init__(self, dtype: str) -> None:
-        self._array = np.zeros(1024, dtype)
-        self._length = 0
+    def __init__(self, **dtypes: str) -> None:
+        self._kept = self._length = 0
+        self._columns: dict[str, Array] = {
+            name: np.zeros(1024, dtype) for name, dtype in dtypes.items()
+        }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self._columns)
 
     def __len__(self) -> int:
         return self._length
 
-    @property
-    def values(self) -> Array:
-        """All rows."""
-        return self._array[: self._length]
-
-    def extend(self, values: Array) -> None:
-        """Add rows."""
-        length = self._length + len(values)
-        if length > len(self._array):
-            larger = np.zeros(max(length, 2 * len(self._array)), self._array.dtype)
-            larger[: self._length] = self.values
-            self._array = larger
-        self._array[self._length : length] = values
-        self._length = length
-
-
-class Names:
-    """Labels of all chunks, each with one code."""
-
-    def __init__(self) -> None:
-        self.codes: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    @property
-    def names(self) -> list[str]:
-        """By their codes."""
-        return list(self.codes)
-
-    def of(self, column: Categorical) -> IntArray:
-        """The codes of a chunk's rows."""
-        used = np.unique(column.codes).tolist()
-        table = np.zeros(len(column.values) + 1, np.int64)
-        for code in used:
-            name = str(column.values[code])
-            table[code] = self.codes.setdefault(name, len(self.codes))
-        return table[column.codes]
-
-
-class TaskArrays:
-    """The tasks that have been collected and are known to have run.
-
-    They come in the order of collection, which is nearly that of time: chunk by chunk it is known
-    which have to be looked at for an interval.
-    """
-
-    def __init__(self) -> None:
-        self.functions = Names()
-        self.workers = Names()
-        self._columns = {name: Growing(dtype) for name, dtype in _COLUMNS.items()}
-        self._chunks = {name: Growing("f8") for name in ("first", "rows", "start", "stop")}
-
-    def __len__(self) -> int:
-        return len(self._columns["start"])
-
     def __getitem__(self, name: str) -> Array:
-        return self._columns[name].values
+        return self._columns[name][: self._length]
 
-    def extend(self, tasks: Tasks) -> None:
-        """Add a chunk's tasks."""
-        ran = ~(np.isnan(tasks.start) | np.isnan(tasks.stop))
-        start, stop = tasks.start[ran], tasks.stop[ran]
-        if not len(start):
-            return
-        columns: Mapping[str, Array] = {
-            "start": start,
-            "stop": stop,
-            "cpu": tasks.thread_cpu[ran],
-            "function": self.functions.of(tasks.function)[ran],
-            "worker": self.workers.of(tasks.worker)[ran],
-        }
-        chunk = (len(self), len(start), start.min(), stop.max())
-        for column, number in zip(self._chunks.values(), chunk, strict=True):
-            column.extend(np.array([number]))
-        for name, values in columns.items():
-            self._columns[name].extend(values)
-
-    def between(self, start: float, stop: float) -> dict[str, Array]:
-        """The tasks that ran in an interval, at any time."""
-        chunks = {name: column.values for name, column in self._chunks.items()}
-        touched = np.flatnonzero((chunks["stop"] >= start) & (chunks["start"] <= stop))
-        if not len(touched):
-            return {name: column.values[:0] for name, column in self._columns.items()}
-        # Chunks that are looked at lie next to each other, but for a few long tasks.
-        low = int(chunks["first"][touched[0]])
-        high = int(chunks["first"][touched[-1]] + chunks["rows"][touched[-1]])
-        inside = (self["stop"][low:high] >= start) & (self["start"][low:high] <= stop)
-        return {name: self[name][low:high][inside] for name in self._columns}
+    def extend(self, rows: Mapping[str, Array] | Table, *, provisional: bool = False) -> None:
+        """Append rows in place of provisional rows; further columns are ignored."""
+        before = self._kept
+        self._length = before + len(rows[next(iter(self._columns))])
+        self._kept = before if provisional else self._length
+        for name, column in self._columns.items():
+            if self._length > len(column):
+                more = np.zeros(max(self._length - len(column), len(column)), column.dtype)
+                self._columns[name] = np.concatenate([column, more])
+            self._columns[name][before : self._length] = rows[name]
 
 
-class Preparation(NamedTuple):
-    """Of some computations, together.
+class Labels(dict[str, int]):
+    """Codes of the labels in all chunks, numbered by first appearance."""
 
-    Attributes
-    ----------
-    graph, ordering : float
-        Seconds.
-    computations : int
-        That took any.
-    """
-
-    graph: float = 0.0
-    ordering: float = 0.0
-    computations: int = 0
-
-    def plus(self, other: Preparation) -> Preparation:
-        """Of these and others."""
-        return Preparation(
-            self.graph + other.graph,
-            self.ordering + other.ordering,
-            self.computations + other.computations,
-        )
+    def codes(self, column: Categorical) -> IntArray:
+        """Return the code of each row of a chunk's column."""
+        table = np.zeros(len(column.values), np.int64)
+        # A chunk may list values that no row has.
+        for code in np.unique(column.codes).tolist():
+            table[code] = self.setdefault(str(column.values[code]), len(self))
+        return np.asarray(table[column.codes])
 
 
-def preparation_of(computations: Computations, still_ordered: Collection[str] = ()) -> Preparation:
-    """The seconds before their first task.
+@dataclass
+class FunctionSums:
+    """Number of recorded tasks of a function, with their wall and CPU seconds."""
 
-    Parameters
-    ----------
-    computations : Computations
-    still_ordered : collection of str
-        Those whose tasks are put in order now: of these only the graph is made.
-    """
-    graph = np.nan_to_num(np.maximum(computations.start - computations.called, 0.0))
-    ordering = np.nan_to_num(np.maximum(computations.prepared - computations.start, 0.0))
-    names = computations.computation.tolist()
-    ordering[[name in still_ordered for name in names]] = 0.0
-    return Preparation(
-        float(graph.sum()), float(ordering.sum()), int(np.count_nonzero(graph + ordering))
-    )
+    tasks: int = 0
+    seconds: float = 0.0
+    cpu: float = 0.0
 
-
-LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
-"""Of a computation, before there is an estimate."""
+    def add(self, tasks: int, seconds: float, cpu: float) -> None:
+        """Add the sums of a chunk."""
+        self.tasks += tasks
+        self.seconds += seconds
+        self.cpu += cpu
 
 
 @dataclass
 class ComputationProgress:
-    """How far one computation is.
+    """Progress of a computation that runs.
 
     Attributes
     ----------
@@ -259,131 +144,48 @@ class ComputationProgress:
         One of `ProgressPhase`.
     since : float
         When the phase started.
-    total, finished, ready, waiting, running : int
-        Of its tasks.
+    total, finished : int
+        Numbers of tasks.
     planned : dict
-        Tasks by function.
-    done, seconds : dict
-        Tasks that were recorded, and their seconds, by function.
+        Number of tasks by function.
+    recorded : dict
+        Sums of the recorded tasks by function.
     """
 
     phase: str = ProgressPhase.TASKS
     since: float = 0.0
     total: int = 0
     finished: int = 0
-    ready: int = 0
-    waiting: int = 0
-    running: int = 0
     planned: dict[str, int] = field(default_factory=dict)
-    done: dict[str, int] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    recorded: dict[str, FunctionSums] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
-        """From 0 to 1."""
+        """Share of finished tasks."""
         return min(1.0, self.finished / self.total) if self.total else 0.0
 
+    def seconds_left(self, now: float) -> float | None:
+        """Estimate the remaining seconds; None while an estimate would be a guess.
 
-class Progress:
-    """The computations that run, by name; those that have ended are only counted."""
-
-    def __init__(self) -> None:
-        self.running: dict[str, ComputationProgress] = {}
-        self.planned: dict[str, int] = {}
-        self.ended = 0
-        self._live: dict[str, ComputationProgress] = {}
-
-    def add(self, chunk: LiveRows) -> None:
-        """Rows that stay: tasks that were recorded, computations that have ended."""
-        tasks = chunk.tasks
-        if len(tasks):
-            self._add_tasks(chunk)
-        for row in chunk.planned.to_dicts():
-            function = str(row["function"])
-            self.planned[function] = self.planned.get(function, 0) + row["tasks"]
-        for name in chunk.computations.computation.tolist():
-            self.ended += 1
-            self._live.pop(str(name), None)
-
-    def _add_tasks(self, chunk: LiveRows) -> None:
-        tasks = chunk.tasks
-        names, functions = tasks.computation.values, tasks.function.values
-        pairs = tasks.computation.codes.astype(np.int64) * len(functions) + tasks.function.codes
-        counts = np.bincount(pairs)
-        seconds = np.bincount(pairs, np.nan_to_num(tasks.stop - tasks.start))
-        for pair in np.flatnonzero(counts).tolist():
-            computation, function = divmod(pair, len(functions))
-            live = self._live.setdefault(str(names[computation]), ComputationProgress())
-            name = str(functions[function])
-            live.done[name] = live.done.get(name, 0) + int(counts[pair])
-            live.seconds[name] = live.seconds.get(name, 0.0) + float(seconds[pair])
-
-    def show(self, provisional: LiveRows) -> None:
-        """Rows that are true for now."""
-        self.running = {}
-        for row in provisional.progress.to_dicts():
-            name = str(row["computation"])
-            live = self._live.setdefault(name, ComputationProgress()) if name else None
-            live = live or ComputationProgress()
-            live.phase, live.since = str(row["phase"]), float(row["since"])
-            live.total = int(row["total"])
-            # It never falls, whenever what was read.
-            live.finished = max(live.finished, int(row["finished"]))
-            live.ready, live.waiting = int(row["ready"]), int(row["waiting"])
-            live.running = int(row["running"])
-            live.planned = {}
-            self.running[name] = live
-        for row in provisional.planned.to_dicts():
-            name = str(row["computation"])
-            if name in self.running:
-                self.running[name].planned[str(row["function"])] = int(row["tasks"])
-
-    def planned_by_function(self) -> Mapping[str, int]:
-        """Tasks of all computations, those that have ended included."""
-        running = (live.planned for live in self.running.values())
-        planned: Mapping[str, int] = merge_with(sum, self.planned, *running)
-        return planned
-
-
-def seconds_left(progress: ComputationProgress, now: float) -> float | None:
-    """About how long it still takes; None as long as that is a guess.
-
-    The tasks that are left take as long as others of their function did. They are divided among
-    workers as the tasks so far were: what the scheduler takes between tasks is so included.
-    """
-    elapsed = now - progress.since
-    worked = sum(progress.seconds.values())
-    if (
-        progress.phase != ProgressPhase.TASKS
-        or progress.share < LEAST_SHARE
-        or elapsed < LEAST_SECONDS
-        or worked <= 0
-    ):
-        return None
-    usual = worked / sum(progress.done.values())
-    seconds = 0.0
-    for function, tasks in progress.planned.items():
-        done = progress.done.get(function, 0)
-        seconds_per_task = progress.seconds[function] / done if done else usual
-        seconds += max(0, tasks - done) * seconds_per_task
-    return seconds * elapsed / worked
-
-
-RESOURCES = ("time", "cpu", "cpu_others", "memory", "memory_children")
-_POWERS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-
-
-@dataclass
-class FunctionSums:
-    """What the tasks of a function took so far."""
-
-    tasks: int = 0
-    seconds: float = 0.0
-    cpu: float = 0.0
+        Remaining tasks are assumed to take as long as recorded tasks of the same function, and to
+        share workers as the recorded tasks did, including the scheduler's time between tasks.
+        """
+        elapsed = now - self.since
+        worked = sum(sums.seconds for sums in self.recorded.values())
+        is_known = self.phase == ProgressPhase.TASKS and self.share >= LEAST_SHARE
+        if not is_known or elapsed < LEAST_SECONDS or worked <= 0:
+            return None
+        mean = worked / sum(sums.tasks for sums in self.recorded.values())
+        left = 0.0
+        for function, tasks in self.planned.items():
+            sums = self.recorded.get(function, FunctionSums())
+            each = sums.seconds / sums.tasks if sums.tasks else mean
+            left += max(0, tasks - sums.tasks) * each
+        return left * elapsed / worked
 
 
 class RunningTask(NamedTuple):
-    """A task that ran when the file was written last."""
+    """A task that ran at the time of the last write."""
 
     key: str
     function: str
@@ -391,8 +193,16 @@ class RunningTask(NamedTuple):
     start: float
 
 
+class Preparation(NamedTuple):
+    """Seconds before the first task, summed over computations; the number of these computations."""
+
+    graph: float
+    ordering: float
+    computations: int
+
+
 class WorkerTime(NamedTuple):
-    """The worker-seconds of tasks' phases so far."""
+    """Worker-seconds while tasks could run, by state of the worker."""
 
     cpu: float
     waiting: float
@@ -401,167 +211,289 @@ class WorkerTime(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """Its limits; 0 if they are not known."""
+    """Number of CPUs and bytes of memory; 0 if unknown."""
 
     cpus: int
     memory: float
 
 
 class LiveModel:
-    """The state of one recording.
+    """State of a recording that is followed.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    clock : callable, optional
+        Seconds.
+    follower : Follower, optional
 
     Attributes
     ----------
-    state : str
-        One of `FollowState`.
+    name : str
+        The name of the file.
+    state, problem, quiet
+        As in the last `Update`.
     start, stop, epoch : float
-        As a `Recording` has them; `stop` is when the file was written last.
-    generation : int
-        It grows with each recording that takes the place of another.
+        As in a `Recording`; `stop` is the time of the last write.
+    revision, generation : int
+        Numbers of changes, and of recordings that replaced each other.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Callable[[], float] = monotonic,
+        follower: Follower | None = None,
+    ) -> None:
+        self._clock = clock
+        self._follower = follower or Follower(
+            path, clock=clock, columns=COLUMNS, provisional_columns=PROVISIONAL_COLUMNS
+        )
+        self.name = self._follower.path.name
         self.state = FollowState.WAITING
         self.problem = ""
         self.quiet = 0.0
-        self.revision = 0
-        self.generation = 0
+        self.revision = self.generation = 0
+        self._fits = True
+        self._seen = (0.0, clock())
         self._forget()
 
     def _forget(self) -> None:
         self.start = self.stop = self.epoch = 0.0
         self.notices: tuple[str, ...] = ()
-        self.tasks = TaskArrays()
+        self.tasks = GrowingTable(start="f8", stop="f8", share="f8", function="i4", worker="i4")
+        self.function_codes, self.worker_codes = Labels(), Labels()
         self.functions: dict[str, FunctionSums] = {}
-        self._seen: dict[str, None] = {}
-        self.recorded = self.failed = 0
-        self.progress = Progress()
+        self.recorded = self.failed = self.ended = 0
+        self.computations: dict[str, ComputationProgress] = {}
+        # Tasks of a computation may be recorded before, and between, the rows on its progress.
+        self._unended: dict[str, ComputationProgress] = {}
+        self._planned_ended: dict[str, int] = {}
         self.running: list[RunningTask] = []
         self.cached_bytes = 0.0
         self.machine = Machine(0, 0.0)
-        self._resources = {name: Growing("f8") for name in RESOURCES}
-        self._ended_worker_seconds = self._live_worker_seconds = 0.0
-        self._ended_preparation = self._live_preparation = Preparation()
+        self.resources = GrowingTable(**dict.fromkeys(_RESOURCES, "f8"))
+        self._times = GrowingTable(**dict.fromkeys(_TIMES, "f8"), workers="i8")
+        self._colored: dict[str, None] = {}
         self.has_rows = False
-        self._shown: Chunk | None = None
+        self._provisional: Chunk | None = None
+
+    def poll(self) -> None:
+        """Read from the file until nothing is new."""
+        is_behind = True
+        while is_behind:
+            update = self._follower.poll()
+            is_behind = update.behind
+            self._fits |= update.fresh
+            if not self._fits and update.state != FollowState.WAITING:
+                # Chunks after one that does not fit do not fit either.
+                return
+            try:
+                self.apply(update)
+            except Exception as error:
+                # Chunks have valid checksums: another program wrote them.
+                self._fits = False
+                self.revision += 1
+                self.state = FollowState.NOT_A_RECORDING
+                self.problem = f"its chunks do not fit together ({error})"
+                return
+        if self.stop != self._seen[0]:
+            self._seen = (self.stop, self._clock())
 
     def apply(self, update: Update) -> None:
-        """Take what a follower has read."""
-        changed = (update.state, update.problem) != (self.state, self.problem)
-        changed |= update.fresh or bool(update.chunks) or update.provisional is not self._shown
+        """Add the rows of an update."""
+        # The last state of a file that is gone stays in view.
+        is_readable = update.state not in (FollowState.WAITING, FollowState.NOT_A_RECORDING)
+        is_new = is_readable and update.provisional is not self._provisional
+        has_rows = update.fresh or bool(update.chunks)
+        if has_rows or is_new or (update.state, update.problem) != (self.state, self.problem):
+            self.revision += 1
         self.state, self.problem, self.quiet = update.state, update.problem, update.quiet
         if update.fresh:
             self.generation += 1
             self._forget()
         for chunk in update.chunks:
-            self._add(rows_of(chunk))
-        # Of a file that is gone, the last state is shown on.
-        if changed and update.state not in (FollowState.WAITING, FollowState.NOT_A_RECORDING):
+            self._add(chunk)
+        if is_readable and (has_rows or is_new):
             self._show(update.provisional)
-        self.revision += changed
 
-    def _add(self, chunk: LiveRows) -> None:
+    def _add(self, chunk: Chunk) -> None:
         self.has_rows = True
-        self.start, self.stop, self.epoch = chunk.start, chunk.stop, chunk.epoch
-        self.notices = chunk.notices
-        self.progress.add(chunk)
-        self.tasks.extend(chunk.tasks)
-        self._add_sums(chunk)
-        for name in RESOURCES:
-            self._resources[name].extend(chunk.resources[name])
-        self._ended_worker_seconds += _worker_seconds(chunk)
-        self._ended_preparation = self._ended_preparation.plus(preparation_of(chunk.computations))
-        if len(chunk.environment):
-            self.machine = _machine_of(chunk)
+        values = chunk.values
+        self.start, self.stop, self.epoch = (float(values[n]) for n in ("start", "stop", "epoch"))
+        self.notices = tuple(map(str, values.get("notices", ())))
+        self._add_tasks(_rows(chunk, "tasks"))
+        for row in _rows(chunk, "planned").to_dicts():
+            function = str(row["function"])
+            self._planned_ended[function] = self._planned_ended.get(function, 0) + row["tasks"]
+        computations = _rows(chunk, "computations")
+        for name in computations["computation"].tolist():
+            self.ended += 1
+            self._unended.pop(str(name), None)
+        self._times.extend(computations)
+        self.resources.extend(_rows(chunk, "resources"))
+        if len(environment := _rows(chunk, "environment")):
+            self.machine = _machine_of(environment)
 
-    def _add_sums(self, chunk: LiveRows) -> None:
-        tasks = chunk.tasks
+    def _add_tasks(self, tasks: Table) -> None:
         if not len(tasks):
             return
-        codes, names = tasks.function.codes, tasks.function.values
-        counts = np.bincount(codes, minlength=len(names))
-        seconds = np.bincount(codes, np.nan_to_num(tasks.stop - tasks.start), len(names))
-        cpu = np.bincount(codes, np.nan_to_num(tasks.thread_cpu), len(names))
-        for code in np.flatnonzero(counts).tolist():
-            sums = self.functions.setdefault(str(names[code]), FunctionSums())
-            sums.tasks += int(counts[code])
-            sums.seconds += float(seconds[code])
-            sums.cpu += float(cpu[code])
+        lasted, cpu = tasks["stop"] - tasks["start"], tasks["thread_cpu"]
+        names, functions = tasks["computation"], tasks["function"]
+        pairs = names.codes.astype(np.int64) * len(functions.values) + functions.codes
+        counts = np.bincount(pairs)
+        seconds, cpu_seconds = (
+            np.bincount(pairs, np.nan_to_num(amounts)).tolist() for amounts in (lasted, cpu)
+        )
+        for pair in np.flatnonzero(counts).tolist():
+            computation, code = divmod(pair, len(functions.values))
+            function = str(functions.values[code])
+            progress = self._progress_of(str(names.values[computation]))
+            for sums in (self.functions, progress.recorded):
+                sums.setdefault(function, FunctionSums()).add(
+                    int(counts[pair]), seconds[pair], cpu_seconds[pair]
+                )
         self.recorded += len(tasks)
-        self.failed += int(np.count_nonzero(tasks.outcome.where(Outcome.FAILED)))
+        self.failed += int(np.count_nonzero(tasks["outcome"].where(Outcome.FAILED)))
+        ran = np.flatnonzero(~np.isnan(lasted))
+        # Unknown CPU time counts as all of the task, as in a report.
+        share = np.where(np.isnan(cpu), 1.0, cpu / np.maximum(lasted, 1e-9))
+        columns = self._columns_of(tasks, ran)
+        self.tasks.extend({**columns, "share": np.clip(share[ran], 0.0, 1.0)})
 
-    def functions_by_time(self) -> list[str]:
-        """Those planned and those recorded, the longest first."""
-        seconds = {name: sums.seconds for name, sums in self.functions.items()}
-        names = {**seconds, **self.progress.planned_by_function()}
-        return sorted(names, key=lambda name: -seconds.get(name, 0.0))
+    def _columns_of(self, tasks: Table, rows: IntArray) -> dict[str, Array]:
+        return {
+            "start": tasks["start"][rows],
+            "stop": tasks["stop"][rows],
+            "function": self.function_codes.codes(tasks["function"][rows]),
+            "worker": self.worker_codes.codes(tasks["worker"][rows]),
+        }
 
-    def colors(self) -> FunctionColors:
-        """The colours of functions: one that has a colour does not lose it to a later one."""
-        self._seen.update(dict.fromkeys(self.functions_by_time()))
-        return FunctionColors(self._seen)
+    def _progress_of(self, computation: str) -> ComputationProgress:
+        return self._unended.setdefault(computation, ComputationProgress())
 
     def _show(self, provisional: Chunk | None) -> None:
-        """What is true for now."""
-        self._shown = provisional
-        if provisional is None:
-            self.progress.running, self.running = {}, []
-            self.cached_bytes = self._live_worker_seconds = 0.0
-            self._live_preparation = Preparation()
-            return
-        now = rows_of(provisional)
-        self.progress.show(now)
-        self.running = _running_tasks(now)
-        self.cached_bytes = float(np.nansum(now.cached_results.metric))
-        self._live_worker_seconds = _worker_seconds(now)
-        progress = self.progress.running.items()
-        ordered = {
-            name for name, computation in progress if computation.phase == ProgressPhase.ORDERING
-        }
-        self._live_preparation = preparation_of(now.computations, ordered)
+        """Replace the provisional rows."""
+        self._provisional = provisional
+        now = provisional or Chunk({}, {})
+        self.computations = {}
+        for row in _rows(now, "progress").to_dicts():
+            name = str(row["computation"])
+            # A graph that is being made has no computation yet.
+            progress = self._progress_of(name) if name else ComputationProgress()
+            progress.phase, progress.since = str(row["phase"]), float(row["since"])
+            progress.total = int(row["total"])
+            # Rows may have been read in another order than they were counted.
+            progress.finished = max(progress.finished, int(row["finished"]))
+            progress.planned = {}
+            self.computations[name] = progress
+        for row in _rows(now, "planned").to_dicts():
+            if (name := str(row["computation"])) in self.computations:
+                self.computations[name].planned[str(row["function"])] = int(row["tasks"])
+        self.cached_bytes = float(np.nansum(_rows(now, "cached_results")["metric"]))
+        self._show_tasks(_rows(now, "tasks"))
+        computations = _rows(now, "computations")
+        is_ordered = [
+            name in self.computations and self.computations[name].phase == ProgressPhase.ORDERING
+            for name in computations["computation"].tolist()
+        ]
+        times = {name: computations[name] for name in (*_TIMES, "workers")}
+        times["prepared"] = np.where(is_ordered, np.nan, times["prepared"])
+        self._times.extend(times, provisional=True)
 
-    def resources(self, name: str) -> FloatArray:
-        """A column of the samples of resources."""
-        return self._resources[name].values
+    def _show_tasks(self, tasks: Table) -> None:
+        """Replace the tasks that run: without a stop, the longest first."""
+        rows = np.flatnonzero(~np.isnan(tasks["start"]) & np.isnan(tasks["stop"]))
+        rows = rows[np.argsort(tasks["start"][rows], kind="stable")]
+        names = (tasks[name][rows].tolist() for name in RunningTask._fields)
+        self.running = [RunningTask(*row) for row in zip(*names, strict=True)]
+        until_now, unknown = np.full(len(rows), self.stop), np.full(len(rows), np.nan)
+        columns = self._columns_of(tasks, rows)
+        self.tasks.extend({**columns, "stop": until_now, "share": unknown}, provisional=True)
+
+    @property
+    def now(self) -> float:
+        """The present in the recording's seconds: the last write, and the time since."""
+        stop, seen = self._seen
+        return stop + (self._clock() - seen if self.is_growing else 0.0)
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether more is to come."""
+        return self.state == FollowState.GROWING
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to come, unless another recording takes its place."""
+        """Whether nothing more is to come, unless another recording replaces the file."""
         return self.state in (FollowState.COMPLETE, FollowState.TRUNCATED, FollowState.DAMAGED)
 
     @property
+    def share(self) -> float | None:
+        """Share of finished tasks of the first computation that runs tasks."""
+        running = (progress.share for progress in self.computations.values() if progress.total)
+        return next(running, None)
+
+    @property
+    def memory(self) -> FloatArray:
+        """Bytes of the process and its children at each sample."""
+        return np.asarray(self.resources["memory"] + self.resources["memory_children"])
+
+    def planned(self) -> Mapping[str, int]:
+        """Number of planned tasks by function, of all computations."""
+        running = (progress.planned for progress in self.computations.values())
+        planned: Mapping[str, int] = merge_with(sum, self._planned_ended, *running)
+        return planned
+
+    def functions_by_time(self) -> list[str]:
+        """Names of recorded and planned functions, the longest first."""
+        seconds = {name: sums.seconds for name, sums in self.functions.items()}
+        names = {**seconds, **self.planned()}
+        return sorted(names, key=lambda name: -seconds.get(name, 0.0))
+
+    def colors(self) -> FunctionColors:
+        """Colours of functions: a function keeps its colour when others appear."""
+        self._colored.update(dict.fromkeys(self.functions_by_time()))
+        return FunctionColors(self._colored)
+
+    def tasks_between(self, start: float, stop: float) -> dict[str, Array]:
+        """Columns of the tasks in an interval.
+
+        Tasks that still run stop at the time of the last write, and their share of CPU is NaN.
+        """
+        tasks = self.tasks
+        inside = (tasks["stop"] >= start) & (tasks["start"] <= stop)
+        inside[len(inside) - len(self.running) :] = True
+        rows = np.flatnonzero(inside)
+        return {name: tasks[name][rows] for name in tasks.names}
+
+    @property
     def preparation(self) -> Preparation:
-        """What went before the first task of each computation so far."""
-        return self._ended_preparation.plus(self._live_preparation)
+        """Seconds of dask before the first task of each computation."""
+        times = self._times
+        graph = np.nan_to_num(np.maximum(times["start"] - times["called"], 0.0))
+        ordering = np.nan_to_num(np.maximum(times["prepared"] - times["start"], 0.0))
+        computations = int(np.count_nonzero(graph + ordering))
+        return Preparation(float(graph.sum()), float(ordering.sum()), computations)
 
     def worker_time(self) -> WorkerTime:
-        """What workers did while tasks could run, in worker-seconds."""
+        """Worker-seconds so far."""
+        times = self._times
+        lasted = np.nan_to_num(np.maximum(times["stop"] - times["prepared"], 0.0))
+        available = float((lasted * np.maximum(times["workers"], 1)).sum())
         seconds = sum(sums.seconds for sums in self.functions.values())
         cpu = min(sum(sums.cpu for sums in self.functions.values()), seconds)
         running = sum(max(0.0, self.stop - task.start) for task in self.running)
-        available = self._ended_worker_seconds + self._live_worker_seconds
         return WorkerTime(cpu, seconds - cpu, running, max(0.0, available - seconds - running))
 
 
-def _worker_seconds(chunk: LiveRows) -> float:
-    computations = chunk.computations
-    lasted = np.maximum(computations.stop - computations.prepared, 0.0)
-    return float((lasted * np.maximum(computations.workers, 1)).sum())
+def _rows(chunk: Chunk, name: str) -> Table:
+    return chunk.tables.get(name) or TABLES[name].empty()
 
 
-def _running_tasks(now: LiveRows) -> list[RunningTask]:
-    tasks = now.tasks
-    rows = np.flatnonzero(~np.isnan(tasks.start) & np.isnan(tasks.stop))
-    rows = rows[np.argsort(tasks.start[rows], kind="stable")]
-    columns = (tasks.key, tasks.function, tasks.worker, tasks.start)
-    return [
-        RunningTask(str(key), str(function), str(worker), float(start))
-        for key, function, worker, start in zip(*(c[rows].tolist() for c in columns), strict=True)
-    ]
-
-
-def _machine_of(chunk: LiveRows) -> Machine:
-    facts = {row["name"]: str(row["value"]) for row in chunk.environment.to_dicts()}
+def _machine_of(environment: Table) -> Machine:
+    values = zip(environment["name"].tolist(), environment["value"].tolist(), strict=True)
+    facts = {name: str(value) for name, value in values}
     cpus = re.search(r"(\d+)\D*$", facts.get("processors", ""))
     memory = re.fullmatch(r"([\d.,]+) (\w+)", facts.get("memory", ""))
     size = 0.0

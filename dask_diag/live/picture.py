@@ -1,14 +1,15 @@
-"""A picture for a notebook: HTML and an image, which need no script and stay in a saved one."""
+"""Picture for a notebook: HTML with an image and without scripts, as saved notebooks show it."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from html import escape
 from itertools import groupby
 
-from dask_diag.columns import IntArray
 from dask_diag.live.answer import FOLLOWED
-from dask_diag.live.stream import NOTHING, dominant_in_view
+from dask_diag.live.model import LiveModel
+from dask_diag.live.stream import NOTHING, dominant, shares, tasks_in_view
 from dask_diag.live.texts import (
     duration,
     preparation_line,
@@ -16,85 +17,73 @@ from dask_diag.live.texts import (
     running_title,
     state_line,
 )
-from dask_diag.live.viewer import Viewer
 from dask_diag.views.assets import image_tag
 from dask_diag.views.escaping import shown
 
 _WIDTH, _LANE, _GAP = 700, 16, 3
-_MOST_LANES, _MOST_CELLS, _MOST_NAMES = 8, 600, 12
+_MOST_LANES, _MOST_PIXELS, _MOST_NAMES = 8, 600, 12
 _NAME = 40
 
 
-def picture(viewer: Viewer) -> str:
-    """The present state as a piece of HTML of less than 20 kB."""
-    model, now = viewer.model, viewer.now
-    lines = [escape(shown(line, 120)) for line in progress_lines(model, now)[:2]]
-    parts = [f"<div><b>{'<br>'.join(lines)}</b></div>" if lines else ""]
-    parts.append(f"<div>{escape(state_line(model, shown(viewer.name), now))}</div>")
-    if preparation := preparation_line(model):
-        parts.append(f"<div>{escape(preparation)}</div>")
-    shares = [progress.share for progress in model.progress.running.values() if progress.total]
-    if shares:
-        parts.append(_bar(shares[0]))
+def picture(model: LiveModel) -> str:
+    """The present state as HTML of less than 20 kB."""
+    parts = "".join(f"<div>{part}</div>" for part in _parts(model) if part)
+    return f'<div style="font: 13px/1.5 sans-serif; max-width: {_WIDTH}px">{parts}</div>'
+
+
+def _parts(model: LiveModel) -> Iterator[str]:
+    lines = [escape(shown(line, 120)) for line in progress_lines(model)[:2]]
+    yield f"<b>{'<br>'.join(lines)}</b>" if lines else ""
+    yield escape(state_line(model))
+    yield escape(preparation_line(model))
+    if model.share is not None:
+        yield (
+            '<div style="height: 7px; border: 1px solid #8888; border-radius: 4px; '
+            f'overflow: hidden"><div style="height: 100%; width: {100 * model.share:.1f}%; '
+            'background: #3a8a46"></div></div>'
+        )
     if model.has_rows:
-        parts += _stream_of(viewer)
+        yield from _stream(model)
     if model.running:
         task = model.running[0]
-        text = f"{running_title(model)}: {shown(task.key, 80)} for {duration(now - task.start)}"
-        parts.append(f"<div>{escape(text)}</div>")
-    return f'<div style="font: 13px/1.5 sans-serif; max-width: {_WIDTH}px">{"".join(parts)}</div>'
+        took = duration(model.now - task.start)
+        yield escape(f"{running_title(model)}: {shown(task.key, 80)} for {took}")
 
 
-def _bar(share: float) -> str:
-    return (
-        '<div style="height: 7px; border: 1px solid #8888; border-radius: 4px; overflow: hidden">'
-        f'<div style="height: 100%; width: {100 * share:.1f}%; background: #3a8a46"></div></div>'
-    )
-
-
-def _stream_of(viewer: Viewer) -> list[str]:
-    """The tasks of the last minute, and the colours of their functions."""
-    model = viewer.model
-    stop = max(viewer.now, model.start + 1.0)
+def _stream(model: LiveModel) -> Iterator[str]:
+    """Image of the last minute: the function with most time in each pixel; names of functions."""
+    stop = max(model.now, model.start + 1.0)
     start = max(model.start, stop - FOLLOWED)
-    workers = max(1, min(_MOST_LANES, len(model.tasks.workers.names)))
-    lanes, functions = dominant_in_view(model, start, stop, _MOST_CELLS // workers)
-    lanes = lanes[:_MOST_LANES]
-    paths = "".join(
-        f'<path d="{data}" fill="{escape(functions[function][1])}"/>'
-        for function, data in _paths(lanes).items()
-    )
-    if not paths:
-        return []
-    height = len(lanes) * _LANE
-    names = "".join(_swatch(*function) for function in functions[:_MOST_NAMES])
-    label = f"Tasks of {len(lanes)} workers, {duration(stop - start)}"
-    svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
-        f'viewBox="0 0 {_WIDTH} {height}">{paths}</svg>'
-    )
-    return [image_tag(svg, label, _WIDTH), f"<div>{names}</div>"]
-
-
-def _swatch(name: str, color: str) -> str:
-    look = f"display: inline-block; width: 10px; height: 10px; background: {escape(color)}"
-    return (
-        f'<span style="white-space: nowrap; margin-right: 12px"><span style="{look}"></span> '
-        f"{escape(name[:_NAME])}</span>"
-    )
-
-
-def _paths(lanes: list[IntArray]) -> dict[int, str]:
-    """For each function the rectangles of where it had most of a worker's time."""
-    paths: defaultdict[int, list[str]] = defaultdict(list)
-    for lane, functions in enumerate(lanes):
-        scale, column = _WIDTH / len(functions), 0
-        for function, run in groupby(functions.tolist()):
+    tasks, workers, functions = tasks_in_view(model, start, stop)
+    lanes = min(_MOST_LANES, len(workers))
+    columns = _MOST_PIXELS // max(1, lanes)
+    paths: defaultdict[int, str] = defaultdict(str)
+    for lane, own in enumerate(tasks.by_lane(lanes)):
+        busy, _ = shares(own, len(functions), columns, stop - start)
+        scale, column = _WIDTH / columns, 0
+        for function, run in groupby(dominant(busy).tolist()):
             length = len(list(run))
             if function != NOTHING:
                 width = length * scale
-                paths[function].append(
+                paths[function] += (
                     f"M{column * scale:.0f} {lane * _LANE}h{width:.0f}v{_LANE - _GAP}h-{width:.0f}z"
                 )
             column += length
-    return {function: "".join(parts) for function, parts in paths.items()}
+    if not paths:
+        return
+    drawn = "".join(
+        f'<path d="{data}" fill="{escape(functions[function][1])}"/>'
+        for function, data in paths.items()
+    )
+    height = lanes * _LANE
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
+        f'viewBox="0 0 {_WIDTH} {height}">{drawn}</svg>'
+    )
+    yield image_tag(svg, f"Tasks of {lanes} workers, {duration(stop - start)}", _WIDTH)
+    yield "".join(
+        '<span style="white-space: nowrap; margin-right: 12px"><span style="display: inline-block; '
+        f'width: 10px; height: 10px; background: {escape(color)}"></span> '
+        f"{escape(name[:_NAME])}</span>"
+        for name, color in functions[:_MOST_NAMES]
+    )

@@ -1,4 +1,4 @@
-"""Where a viewer listens, and how many may connect: any program of this machine can."""
+"""Security of a viewer: address, token, and limits on connections."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from hmac import compare_digest
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,14 +24,20 @@ if TYPE_CHECKING:
     from tornado.web import Application
 
 
+ADDRESS = "127.0.0.1"
 TOKEN_HEADER = "X-Dask-Diag-Token"
 QUESTION = ("x0", "x1", "w", "r", "p")
-"""What a page may ask with."""
+"""Parameters of a page's question."""
 MOST_COLUMNS = 4000
 _LARGEST_TIME = 1e9
+MOST_STRANGERS = 64
+"""Connections without a token."""
+_LONGEST_SILENCE = 20.0
+"""Seconds after which a connection without questions is closed; a page then opens another."""
+_LONGEST_BODY = 5.0
 
 HEADERS: Mapping[str, str] = {
-    # Bokeh needs inline scripts and eval; nothing leaves the page but questions to its own server.
+    # Bokeh needs inline scripts and eval; a page connects to its own server alone.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src data:; connect-src 'self'; frame-ancestors 'self'; "
@@ -47,21 +52,11 @@ HEADERS: Mapping[str, str] = {
 _HUB_VARIABLES = ("JUPYTERHUB_PUBLIC_URL", "JUPYTERHUB_PUBLIC_HUB_URL", "JUPYTERHUB_HOST")
 
 
-def new_token() -> str:
-    """192 random bits."""
-    return secrets.token_urlsafe(24)
-
-
-def is_token(given: str | None, token: str) -> bool:
-    """Compare in a time that does not depend on where they differ."""
-    return compare_digest((given or "").encode("utf-8", "replace"), token.encode())
-
-
 def allowed_hosts(port: int, environ: Mapping[str, str] = os.environ) -> frozenset[str]:
-    """The names by which a page may call the viewer.
+    """Names by which a page may call the viewer; behind a hub's proxy also the hub's name.
 
-    Any name can be made to lead to this machine (DNS rebinding): a page of that name would be of
-    the viewer's origin. Behind a hub's proxy it is the hub's name.
+    Any name can be made to lead to this machine (DNS rebinding): a page of any such name would
+    have the viewer's origin.
     """
     hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
     if environ.get("JUPYTERHUB_SERVICE_PREFIX"):
@@ -70,9 +65,9 @@ def allowed_hosts(port: int, environ: Mapping[str, str] = os.environ) -> frozens
 
 
 def hub_origin(environ: Mapping[str, str]) -> str:
-    """Where a hub's pages are, as ``https://hub.example``; nothing if it is not known.
+    """Origin of a hub's pages, as ``https://hub.example``; empty if unknown.
 
-    A hub says so only if it was configured with its public address.
+    A hub knows its public address only by configuration.
     """
     return next(_hub_origins(environ), "")
 
@@ -84,38 +79,34 @@ def _hub_origins(environ: Mapping[str, str]) -> Iterator[str]:
             yield f"{parts.scheme}://{parts.netloc}"
 
 
-def allowed_origins(hosts: frozenset[str]) -> frozenset[str]:
-    """The pages that may ask."""
-    return frozenset(f"{scheme}://{host}" for host in hosts for scheme in ("http", "https"))
-
-
 def refusal(
     method: str, headers: Mapping[str, str], given: str | None, token: str, hosts: frozenset[str]
 ) -> int:
-    """The status of a request that is refused; 0 if it is not."""
+    """Status of a request that is refused; 0 if it is answered."""
     if method != "GET":
         return 405
-    if headers.get("Host", "").lower() not in hosts:
-        return 403
     origin = headers.get("Origin")
-    if origin is not None and origin.lower() not in allowed_origins(hosts):
-        return 403
-    return 0 if is_token(given, token) else 403
+    origins = {f"{scheme}://{host}" for host in hosts for scheme in ("http", "https")}
+    is_own = origin is None or origin.lower() in origins
+    # The time of this comparison does not depend on the first difference.
+    has_token = compare_digest((given or "").encode("utf-8", "replace"), token.encode())
+    is_allowed = is_own and has_token and headers.get("Host", "").lower() in hosts
+    return 0 if is_allowed else 403
 
 
 class Question(NamedTuple):
-    """What a page asks for.
+    """Question of a page.
 
     Attributes
     ----------
     view : (float, float) or None
-        Seconds since the recording started; None for the last ones.
+        Seconds since the recording started; None for the last minute.
     columns : int
         Pixels.
     revision : int
-        What the page has.
+        Revision that the page shows.
     pictures : bool
-        Whether with what is drawn, or numbers alone.
+        Whether drawings are wanted besides numbers.
     """
 
     view: tuple[float, float] | None
@@ -125,44 +116,31 @@ class Question(NamedTuple):
 
 
 def question_of(arguments: Mapping[str, str]) -> Question | None:
-    """What is asked for; None if something is not a number in its bounds."""
+    """Parse a question; None if a parameter is not a number within its bounds."""
     try:
         columns = int(arguments.get("w", "800"))
         revision = int(arguments.get("r", "-1"))
         pictures = int(arguments.get("p", "1"))
-        interval = None
+        view = None
         if "x0" in arguments or "x1" in arguments:
-            interval = (float(arguments["x0"]), float(arguments["x1"]))
+            view = (float(arguments["x0"]), float(arguments["x1"]))
     except (KeyError, ValueError):
         return None
-    if not 1 <= columns <= MOST_COLUMNS or not -1 <= revision <= 2**53 or pictures not in (0, 1):
-        return None
-    if interval is not None and not all(
-        math.isfinite(time) and abs(time) <= _LARGEST_TIME for time in interval
-    ):
-        return None
-    return Question(interval, columns, revision, bool(pictures))
-
-
-ADDRESS = "127.0.0.1"
-MOST_STRANGERS = 64
-"""Connections over which no question with the token has come."""
-_LONGEST_SILENCE = 20.0
-"""Seconds without a question after which a connection is closed; a page then opens another."""
-_LONGEST_BODY = 5.0
+    is_valid = 1 <= columns <= MOST_COLUMNS and -1 <= revision <= 2**53 and pictures in (0, 1)
+    times = all(math.isfinite(time) and abs(time) <= _LARGEST_TIME for time in view or ())
+    return Question(view, columns, revision, bool(pictures)) if is_valid and times else None
 
 
 class PortTakenError(DiagnosticError):
-    """Another program listens at that port."""
+    """Another program listens at the port."""
 
 
 def bind(port: int) -> list[socket.socket]:
-    """A socket of this machine alone; any free port if it is 0.
+    """Sockets that listen on this machine alone, at any free port if `port` is 0.
 
     Raises
     ------
     PortTakenError
-        If that port cannot be had.
     """
     try:
         return tornado.netutil.bind_sockets(port, ADDRESS)
@@ -174,14 +152,14 @@ def bind(port: int) -> list[socket.socket]:
 
 
 class LimitedServer(HTTPServer):
-    """Closes connections of those who have no token, the oldest first, before files run out."""
+    """Server that closes the oldest connections without a token before files run out."""
 
     def __init__(self, application: Application) -> None:
         super().__init__(application)
         self._strangers: list[IOStream] = []
 
     def initialize(self, application: Application) -> None:  # type: ignore[override]
-        """As tornado's, which makes it before it is initialized."""
+        """Set limits; tornado calls this before `__init__`."""
         super().initialize(
             application,
             max_header_size=1 << 16,
@@ -191,23 +169,23 @@ class LimitedServer(HTTPServer):
         )
 
     def handle_stream(self, stream: IOStream, address: tuple[object, ...]) -> None:
-        """Somebody has connected."""
+        """Accept a connection."""
         self._strangers = [stranger for stranger in self._strangers if not stranger.closed()]
         if len(self._strangers) >= MOST_STRANGERS:
             self._strangers.pop(0).close()
         self._strangers.append(stream)
         super().handle_stream(stream, address)
 
-    def note_friend(self, request: HTTPServerRequest) -> None:
-        """Somebody has the token."""
+    def note_token(self, request: HTTPServerRequest) -> None:
+        """Keep the connection of a request that had the token."""
         stream = getattr(request.connection, "stream", None)
         self._strangers = [stranger for stranger in self._strangers if stranger is not stream]
 
 
 def silence() -> None:
-    """Print nothing: messages of tornado would hold addresses, and so the token.
+    """Print no messages: tornado's have addresses, and so the token.
 
-    Those of asyncio come once for each connection that fails, as often as anybody likes.
+    Messages of asyncio would come with each connection that fails, as often as anybody likes.
     """
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     for name in ("tornado.access", "tornado.application", "tornado.general"):

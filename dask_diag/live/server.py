@@ -1,7 +1,7 @@
-"""The server of a live page: on this machine only, and it answers nobody without its token.
+"""Server of a live page, on this machine only; requests without the token are refused.
 
-It is tornado alone. Bokeh's own server checks neither Host nor a missing Origin, and repeats its
-token in addresses.
+The server is tornado's. Bokeh's own server checks neither Host nor a missing Origin, and repeats
+the token in addresses.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import secrets
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING
 
 import tornado.web
 
-from dask_diag.live.answer import QuickCompression, answer, pictures
+from dask_diag.live.answer import answer, pictures
 from dask_diag.live.background import FindingsSoFar, made_report
+from dask_diag.live.model import PERIOD, LiveModel
 from dask_diag.live.picture import picture
 from dask_diag.live.security import (
     ADDRESS,
@@ -27,12 +29,10 @@ from dask_diag.live.security import (
     TOKEN_HEADER,
     LimitedServer,
     allowed_hosts,
-    new_token,
     question_of,
     refusal,
     silence,
 )
-from dask_diag.live.viewer import PERIOD, Viewer
 from dask_diag.storage.follow import QUIET, FollowState
 from dask_diag.views.live import live_page
 
@@ -43,30 +43,30 @@ if TYPE_CHECKING:
 
 
 IDLE = 60.0
-"""Seconds without a question after which it ends, once nothing more is to come."""
+"""Seconds without a question after which the server ends, if nothing more is to come."""
 ABANDONED = 600.0
-"""Seconds without a change after which a file that is not complete keeps no viewer, either."""
+"""Seconds without a change after which nothing more is expected of a file that is not complete."""
 UNASKED = 4.0
-"""Seconds from one poll to the next of a file that grows, if no page asks."""
+"""Seconds between polls of a file that grows, while no page asks."""
 _JUST_NOW = 0.8
-"""Seconds before a question within which a poll is new enough for its answer."""
+"""Age in seconds of a poll that is new enough for an answer."""
 _MOST_POLLS = 10
-"""After which a question is answered, if nothing is new."""
+"""Polls after which a question is answered without news."""
 
 
 class LiveServer:
-    """Follows a file and answers pages.
+    """Server that follows a file.
 
-    It reads the file when a page asks: what nobody would see costs nothing. While a page that has
-    all there is waits, it goes on reading.
+    The file is read when a page asks, and while a page waits for news; without a page, only now and
+    then.
 
     Parameters
     ----------
     path : str
     sockets : list of socket
-        Where it listens, as `bind` makes them.
+        Sockets that listen, as `bind` makes them.
     waits : bool
-        Whether to go on, with no page open, as long as there is no recording yet.
+        Whether to go on, with no page open, while there is no recording yet.
     clock : callable, optional
         Seconds.
     """
@@ -80,9 +80,9 @@ class LiveServer:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.path = Path(path)
-        self.viewer = Viewer(path, clock=clock)
+        self.model = LiveModel(path, clock=clock)
         self.findings = FindingsSoFar(self.path)
-        self.token = new_token()
+        self.token = secrets.token_urlsafe(24)
         self.port: int = sockets[0].getsockname()[1]
         self.hosts = allowed_hosts(self.port)
         self.stopped = asyncio.Event()
@@ -91,24 +91,24 @@ class LiveServer:
         self._waits = waits
         self._clock = clock
         self._asked = clock()
-        self._looked = -inf
-        self._server: LimitedServer | None = None
+        self._polled = -inf
+        self._server = LimitedServer(_application(self))
 
     @property
     def url(self) -> str:
-        """The page's address, with the token."""
+        """Address of the page, with the token."""
         return f"http://{ADDRESS}:{self.port}/?token={self.token}"
 
     @property
     def revision(self) -> int:
-        """It changes with everything that a page shows."""
-        return self.viewer.model.revision + self.findings.revision
+        """Number that grows with each change of the page's content."""
+        return self.model.revision + self.findings.revision
 
     def note_question(self, request: HTTPServerRequest | None = None) -> None:
-        """A page is open."""
+        """Note that a page is open."""
         self._asked = self._clock()
-        if request is not None and self._server is not None:
-            self._server.note_friend(request)
+        if request is not None:
+            self._server.note_token(request)
 
     async def make_report(self) -> bytes | None:
         """The page of the report; one at a time, as each takes much memory."""
@@ -116,66 +116,69 @@ class LiveServer:
             return await made_report(self.path)
 
     async def serve(self) -> None:
-        """Answer until it is stopped, or nobody has asked for long and nothing more is to come."""
+        """Answer until stopped or idle."""
         silence()
-        server = self._server = LimitedServer(_application(self))
-        server.add_sockets(self._sockets)
+        self._server.add_sockets(self._sockets)
         try:
             while not self.stopped.is_set() and not self.is_idle():
-                self.look(UNASKED if self.viewer.is_growing else 0.0)
+                self.look(UNASKED if self.model.is_growing else 0.0)
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self.stopped.wait(), PERIOD)
         finally:
-            server.stop()
-            await server.close_all_connections()
+            self._server.stop()
+            await self._server.close_all_connections()
 
     def look(self, oldest: float = 0.0) -> None:
-        """Read what is new, unless that was done less than so many seconds ago."""
+        """Poll the file, unless the last poll is more recent than `oldest` seconds."""
         now = self._clock()
-        if now - self._looked < oldest:
-            return
-        self._looked = now
-        self.viewer.poll()
-        self.findings.refresh(self.viewer)
+        if now - self._polled >= oldest:
+            self._polled = now
+            self.model.poll()
+            self.findings.refresh(self.model)
 
     def is_idle(self) -> bool:
-        """Whether it is of no more use.
+        """Whether no page is open and nothing more is to come.
 
-        Where locks are not seen, the file of a killed program is never said to be over.
+        Where locks are not seen, the file of a killed program is never over.
         """
-        model = self.viewer.model
-        more = self.viewer.is_growing and model.quiet < ABANDONED
-        more |= self._waits and model.state == FollowState.WAITING
+        more = self.model.is_growing and self.model.quiet < ABANDONED
+        more |= self._waits and self.model.state == FollowState.WAITING
         is_busy = more or self._making_report.locked()
         return not is_busy and self._clock() - self._asked >= IDLE
 
     async def look_for_news(self, revision: int) -> None:
-        """Read until there is something newer than that, but not for long."""
+        """Poll until there is a newer revision, but not for long."""
         self.look(_JUST_NOW)
         for _ in range(_MOST_POLLS):
             if self.revision != revision:
                 return
-            # As soon as a file has been quiet for long enough, its program may have been killed.
-            until_quiet = QUIET - self.viewer.model.quiet
+            # A file that has been quiet for long enough may be that of a killed program.
+            until_quiet = QUIET - self.model.quiet
             pause = min(PERIOD, until_quiet) if until_quiet > 0 else PERIOD
             await asyncio.sleep(pause)
             self.look(_JUST_NOW * pause)
 
 
+class QuickCompression(tornado.web.GZipContentEncoding):
+    """Compression for an answer each second: little CPU, and some more bytes."""
+
+    GZIP_LEVEL = 1
+
+
 def _application(server: LiveServer) -> tornado.web.Application:
-    routes = [(r"/", _Page), (r"/data", _Data), (r"/report", _Report), (r"/picture", _Picture)]
+    routes = {"/": _Page, "/data": _Data, "/report": _Report, "/picture": _Picture}
     return tornado.web.Application(
-        [(path, handler, {"server": server}) for path, handler in routes],
+        [(path, handler, {"server": server}) for path, handler in routes.items()],
         default_handler_class=_Nothing,
         default_handler_args={"server": server},
         transforms=[QuickCompression],
-        # Addresses hold the token.
+        # Addresses have the token.
         log_function=lambda handler: None,
     )
 
 
 class _Handler(tornado.web.RequestHandler):
-    """Refuses before it does anything else."""
+    """Handler that checks each request before anything else."""
 
     def initialize(self, server: LiveServer) -> None:
         self.server = server
@@ -203,7 +206,7 @@ class _Handler(tornado.web.RequestHandler):
         self.finish()
 
     def log_exception(self, *args: object) -> None:
-        """Not at all: a message would hold the address."""
+        """Log nothing: a message would have the address."""
 
 
 class _Nothing(_Handler):
@@ -213,17 +216,18 @@ class _Nothing(_Handler):
 
 class _Page(_Handler):
     def get(self) -> None:
-        self.finish(live_page(self.server.viewer.name))
+        self.finish(live_page(self.server.model.name))
 
 
-class _Data(_Handler):
+class _TokenInHeader(_Handler):
     def token_given(self) -> str | None:
         return self.request.headers.get(TOKEN_HEADER)
 
+
+class _Data(_TokenInHeader):
     _is_gone = False
 
     def on_connection_close(self) -> None:
-        """The page does not wait for the answer."""
         self._is_gone = True
 
     async def get(self) -> None:
@@ -237,36 +241,32 @@ class _Data(_Handler):
         if self._is_gone:
             return
         began = thread_time()
-        content: dict[str, object] = {**answer(server.viewer, server.findings, server.revision)}
+        content = answer(server.model, server.findings, server.revision)
         if question.pictures:
-            content.update(pictures(server.viewer, question.view, question.columns))
+            content |= pictures(server.model, question.view, question.columns)
         self.set_header("Content-Type", "application/json")
-        # What it costs to draw the same again says how soon a page asks again.
+        # The page asks the less often the longer its drawings take.
         self.finish(json.dumps({**content, "took": thread_time() - began}))
 
 
-class _Picture(_Handler):
-    """For a notebook, which asks for the present state: it is the kernel that asks, and no page."""
-
-    def token_given(self) -> str | None:
-        return self.request.headers.get(TOKEN_HEADER)
+class _Picture(_TokenInHeader):
+    """Picture for a notebook, whose kernel asks for the present state without waiting for news."""
 
     async def get(self) -> None:
         self.server.look()
-        self.finish(picture(self.server.viewer))
+        self.finish(picture(self.server.model))
 
 
 class _Report(_Handler):
     _making: asyncio.Future[bytes | None] | None = None
 
     def on_connection_close(self) -> None:
-        """Nobody waits for the page."""
         if self._making is not None:
             self._making.cancel()
 
     async def get(self) -> None:
         page = None
-        if self.server.viewer.is_over:
+        if self.server.model.is_over:
             self._making = asyncio.ensure_future(self.server.make_report())
             await asyncio.wait([self._making])
             if self._making.cancelled():

@@ -1,4 +1,4 @@
-"""The user's text, made safe to show anywhere: whatever is in a key or a function's name."""
+"""Keys and names of functions, made safe to show anywhere."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _TOKEN = re.compile("[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
 
 
 def shown(text: object, limit: int = 60) -> str:
-    """`text` on one line, what cannot be printed spelled out, shortened in the middle.
+    """`text` on one line, with unprintable characters spelled out, shortened in the middle.
 
-    It is not HTML: escape it where it meets HTML.
+    The result is not HTML: escape it where it meets HTML.
     """
     line = str(text)
     if len(line) > 2 * limit + 2:
@@ -24,7 +24,7 @@ def shown(text: object, limit: int = 60) -> str:
 
 
 def short_key(key: str) -> str:
-    """A key without most of the digits that say nothing to a reader: hashes and identifiers."""
+    """A key with hashes and identifiers shortened, whose digits say nothing to a reader."""
     return _TOKEN.sub(lambda match: f"{match[0][:6]}…", key)
 
 

@@ -1,4 +1,4 @@
-"""Findings as text, or why there are none; and the sentence about a recording that lost a part."""
+"""Findings as text, the reason for no findings, and the warning on an incomplete recording."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dask_diag.views.escaping import shown
 _ADDRESSES = ("https://", "http://", "file://")
 """Nothing else becomes a link: an address may not be a script."""
 _INTERVALS_SHOWN = 3
-"""Of more than these a list says nothing."""
+"""A longer list says nothing."""
 _WORKERS_SHOWN = 2
 _NAMES_SHOWN = 4
 _MUCH_OFF_CPU, _OF_THE_WALL = 0.5, 0.1
-"""The shares of the time of tasks, and of the wall time, from which a reader asks why."""
+"""Shares of the time of tasks, and of the wall time, that need an explanation."""
 
 
 def lost(finding: Finding) -> str:
-    """What a finding costs, and what sort of number that is; nothing if it is not known."""
+    """Seconds lost by a finding, and how they are known; empty if unknown."""
     if isnan(finding.seconds_lost):
         return ""
     time = f"{seconds(finding.seconds_lost)} lost"
@@ -31,13 +31,13 @@ def lost(finding: Finding) -> str:
 
 
 def location(finding: Finding, recording: Recording) -> str:
-    """When and on which workers a finding is, if these are few, and in functions it does not name.
+    """Times and workers of a finding, if few, and functions that its evidence does not name.
 
-    Times are shown from the start of the recording on. All workers that there are say nothing.
+    Times are shown from the start of the recording on. A list of all workers would say nothing.
     """
     where, start = finding.where, recording.start
     bounds = [(_time(a - start), _time(b - start)) for a, b in where.intervals]
-    # Two equal texts say nothing.
+    # Bounds with equal texts say nothing.
     times = [f"{first} to {last}" for first, last in bounds if first != last]
     parts = [", ".join(times)] if 0 < len(times) <= _INTERVALS_SHOWN else []
     workers = [name for name in where.workers if name not in ("", UNKNOWN_WORKER)]
@@ -56,7 +56,7 @@ def page_of(finding: Finding) -> str:
 
 
 def address_of_page(finding: Finding) -> str:
-    """Where that page is, if the configuration ``diag.docs`` says where the documentation is."""
+    """Address of that page, if the configuration ``diag.docs`` has the documentation's address."""
     # A summary names no address, and does without dask.
     import dask.config
 
@@ -69,7 +69,7 @@ def _time(value: float) -> str:
 
 
 def _some(texts: list[str], total: int) -> str:
-    """Texts, and how many more there are."""
+    """Texts, and the number of others."""
     more = f" and {count(total - len(texts))} more" if total > len(texts) else ""
     return f"{', '.join(texts)}{more}"
 
@@ -85,7 +85,7 @@ def incomplete(recording: Recording) -> str:
 
 
 def no_findings(analysis: Analysis) -> str:
-    """What is said where there are no findings: nothing was wrong only if everything was seen."""
+    """Sentence for no findings: nothing was wrong only if everything was seen."""
     recording = analysis.recording
     if not len(recording.tasks):
         return f"No findings: {why_no_tasks(recording)}."
@@ -98,7 +98,7 @@ def no_findings(analysis: Analysis) -> str:
 
 
 def _how_to_know_more(analysis: Analysis) -> str:
-    """How to record waits, if tasks were much off the CPU and no wait was recorded."""
+    """Advice to record waits, if tasks were much off the CPU and no wait was recorded."""
     off_cpu, lasted = analysis.off_cpu_in_tasks, analysis.in_tasks
     wall = analysis.recording.stop - analysis.recording.start
     is_little = off_cpu < _MUCH_OFF_CPU * lasted or off_cpu < _OF_THE_WALL * wall

@@ -103,7 +103,7 @@ def _cells(part: float, total: float) -> tuple[str, str]:
 
 
 def _notes(total: Mapping[str, float], lost: float) -> Iterator[str]:
-    """How it divides into CPU time and waiting, and what could not be seen."""
+    """Shares of CPU time and waiting, and the time that was not sampled."""
     wall, cpu, waiting = (total[name] for name in ("wall", "cpu", "waiting"))
     if not wall:
         return

@@ -1,4 +1,4 @@
-"""Labelled lines of a summary on allocations, threads, throughput and profiling."""
+"""Labelled lines of a summary."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRACING_COST = "tracemalloc was on: code that makes many small objects ran 2 to 
 _SHOWN = 3
 _SMALLEST_SHARE = 0.01
 _AT_PEAK = 0.9
-"""Share of the peak from which on a snapshot is said to be of it."""
+"""Least share of the peak of a snapshot that is called one of the peak."""
 
 
 def allocation_lines(recording: Recording) -> Iterator[tuple[str, str]]:
@@ -51,7 +51,7 @@ def allocation_lines(recording: Recording) -> Iterator[tuple[str, str]]:
 
 
 def point_of(snapshot: PeakSnapshot) -> str:
-    """The peak, or what share of it a snapshot was taken at, at least."""
+    """The peak, or the least share of the peak at which a snapshot was taken."""
     return "peak" if snapshot.near >= _AT_PEAK else f"{percent(snapshot.near)} of peak"
 
 
@@ -63,7 +63,7 @@ def allocation_place(row: Record) -> str:
 
 
 def nearness(snapshot: PeakSnapshot) -> str:
-    """How near the peak a snapshot was taken, and how much of the memory was traced."""
+    """Bytes traced by a snapshot, and the least share of their peak."""
     return (
         f"{size(snapshot.traced)} traced, at least {percent(snapshot.near)} of the peak of what is "
         "traced"
@@ -72,7 +72,7 @@ def nearness(snapshot: PeakSnapshot) -> str:
 
 _OTHER_THREADS = ("python", "native", "ended")
 _LARGE_SHARE = 0.1
-"""The share of the CPU from which on CPU outside tasks is shown."""
+"""Least share of the CPU for which CPU outside tasks is shown."""
 _SMALLEST_SHOWN = 1e-3
 """Seconds of CPU between tasks, on the workers' threads."""
 _GROUPS_SHOWN = 6
@@ -126,7 +126,7 @@ _ROWS_SHOWN = 20
 
 
 def throughput_summary(recording: Recording, total: Table, parts: Table, by: str) -> Summary:
-    """What `dask_diag.throughput` says of all tasks of a recording, and by function or worker."""
+    """Result of `dask_diag.throughput` for all tasks of a recording, and by function or worker."""
     (all_tasks,) = total.to_dicts()
     rows = [_row(shown(row[by]), row) for row in parts.to_dicts()[:_ROWS_SHOWN]]
     more = len(parts) - len(rows)
@@ -155,7 +155,7 @@ def throughput_line(recording: Recording) -> Iterator[tuple[str, str]]:
 
 
 def _wall(recording: Recording, row: Record) -> str:
-    """What the rates are of, beside the times that a summary has."""
+    """Wall time of the rates, and the times that a summary has."""
     computing = seconds_computing(recording.computations)
     return (
         f"{seconds(row['wall'])} of computations and the preparation of their graphs, "
@@ -165,15 +165,15 @@ def _wall(recording: Recording, row: Record) -> str:
 
 
 def _lines(row: Record) -> Iterator[tuple[str, str]]:
-    yield "Workers", f"{_mean(row['workers'])} on average, peak {count(row['peak_workers'])}"
-    yield "Threads", f"{_mean(row['threads'])} on average, peak {count(row['peak_threads'])}"
+    yield "Workers", f"{amount(row['workers'])} on average, peak {count(row['peak_workers'])}"
+    yield "Threads", f"{amount(row['threads'])} on average, peak {count(row['peak_threads'])}"
     efficiency = percent(row["core_efficiency"])
     yield "Core efficiency", f"{efficiency}: {seconds(row['cpu'])} of CPU / (threads × wall)"
     if row["cpu_unknown"]:
         yield "CPU not known", f"of {seconds(row['cpu_unknown'])} of tasks, which are not in it"
     for unit in ("events", "bytes"):
         for text in _rates(row, unit):
-            yield unit.capitalize(), f"{_quantity(row[unit], unit)}: {text}"
+            yield unit.capitalize(), f"{quantity(row[unit], unit)}: {text}"
 
 
 def _rates(row: Record, unit: str) -> Iterator[str]:
@@ -184,22 +184,14 @@ def _rates(row: Record, unit: str) -> Iterator[str]:
         "/s per core": f"{unit}_per_core",
         " per CPU second": f"{unit}_per_cpu_second",
     }
-    yield ", ".join(f"{_quantity(row[name], unit)}{text}" for text, name in rates.items())
-
-
-def _quantity(value: float, unit: str) -> str:
-    return size(value) if unit == "bytes" else f"{amount(value)} {unit}"
-
-
-def _mean(value: float) -> str:
-    return "unknown" if isnan(value) else amount(value)
+    yield ", ".join(f"{quantity(row[name], unit)}{text}" for text, name in rates.items())
 
 
 def _row(name: str, row: Record) -> tuple[str, ...]:
     return (
         name,
         count(row["tasks"]),
-        _mean(row["threads"]),
+        amount(row["threads"]),
         seconds(row["cpu"]),
         percent(row["core_efficiency"]),
         "" if isnan(row["events_per_second"]) else amount(row["events_per_second"]),
@@ -211,24 +203,24 @@ Line = tuple[str, str]
 """A label and a text."""
 
 _LONG_WAIT = 0.05
-"""Of what was sampled: the longest wait is named if it is longer."""
+"""Least share of the sampled time of a wait that is named."""
 _LARGE_GROWTH = 1e6
 _ALIKE = 0.1
-"""Of the largest: upper bounds that differ by less are all of the same memory."""
+"""Share of the largest upper bound by which bounds differ that show the same memory."""
 _ENOUGH_SAMPLED = 5
-"""Tasks of a function that samples fell into."""
+"""Least number of sampled tasks of a function."""
 _SERIES_SHOWN = 8
 _METERED_SHOWN = 8
 _SHORTEST_FOR_CPU = 0.05
-"""Seconds: the kernel counts what other processors do when its clock ticks, each 4 or 10 ms."""
+"""Seconds: the kernel counts other processors when its clock ticks, each 4 or 10 ms."""
 
 _OWN = "in dask's scheduler: no task failed"
 _ENDS_FROM_OUTSIDE = {"BrokenProcessPool", "KeyboardInterrupt", "SystemExit"}
-"""Errors that are no task's, and not the scheduler's either."""
+"""Errors raised neither by tasks nor by the scheduler."""
 
 
 def labelled_lines(analysis: Analysis) -> Iterator[Line]:
-    """What is worth knowing of a recording besides its findings and its table."""
+    """Facts of a recording besides its findings and its table."""
     recording = analysis.recording
     yield from _phases(analysis)
     yield from _critical_path(analysis)
@@ -261,7 +253,7 @@ def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, fl
 
 
 def _phases(analysis: Analysis) -> Iterator[Line]:
-    """What there was beside tasks."""
+    """Seconds of each phase."""
     recording = analysis.recording
     if not len(recording.computations):
         return
@@ -278,7 +270,7 @@ def _phases(analysis: Analysis) -> Iterator[Line]:
 
 
 def _imports(analysis: Analysis) -> str:
-    """How much of the time of preparing was that of imports, if that is known."""
+    """Seconds of imports while preparing, if known."""
     if not is_known_what_was_imported(analysis.recording):
         return " (with imports)"
     imported = not_of_graphs_while_preparing(analysis.recording)
@@ -286,7 +278,7 @@ def _imports(analysis: Analysis) -> str:
 
 
 def _metered(recording: Recording) -> Iterator[Line]:
-    """What tasks metered: seconds, with the share of them on a CPU, and other amounts."""
+    """Amounts that tasks metered; for seconds also the share on a CPU."""
     amounts = metered_amounts(recording)
     cpu = metered_cpu(recording)
     parts = [
@@ -302,7 +294,7 @@ def _metered(recording: Recording) -> Iterator[Line]:
 
 
 def _off_cpu(analysis: Analysis) -> Iterator[Line]:
-    """What tasks waited for, with the standard error of what was sampled."""
+    """Causes of waits in tasks, with the standard error of sampled ones."""
     rows = analysis.waits.to_dicts()
     total = sum(row["seconds"] for row in rows)
     if total <= 0:
@@ -380,7 +372,7 @@ def _computations(recording: Recording) -> Iterator[Line]:
 
 
 def _hottest_line(recording: Recording) -> Iterator[Line]:
-    """The line that computed longest, and the one that waited longest."""
+    """The lines that computed and waited longest."""
     samples = recording.samples
     sampled = float(samples.seconds[samples.root.where(Root.TASKS)].sum())
 
@@ -412,7 +404,7 @@ def _location(line: Record) -> str:
 
 
 def _cpu_of_resources(recording: Recording) -> str:
-    """Per cent of a core; a sample represents the time since the one before."""
+    """Per cent of a core; a sample represents the time since the sample before."""
     cpu = recording.resources["cpu"]
     lasted = np.diff(recording.resources["time"], prepend=recording.start)
     # Between computations nothing is sampled.
@@ -422,7 +414,7 @@ def _cpu_of_resources(recording: Recording) -> str:
     average = float(np.average(cpu, weights=lasted))
     text = f"{percent(average / 100)} on average"
     peak = float(cpu[lasted >= _SHORTEST_FOR_CPU].max(initial=0.0))
-    # Where all but a few samples are too short, the peak of those few is no peak.
+    # Where all but a few samples are too short, the others have no peak.
     return f"{text}, peak {percent(peak / 100)}" if peak >= average else text
 
 
@@ -441,7 +433,7 @@ def _resources(recording: Recording) -> Iterator[Line]:
 
 
 def _memory(analysis: Analysis) -> Iterator[Line]:
-    """What functions took while they ran, and the series of memory samplers."""
+    """Growth of memory during tasks, and the series of memory samplers."""
     grown = [row for row in memory_growth(analysis) if row["peak_growth"] >= _LARGE_GROWTH]
     if grown:
         largest = ", ".join(
@@ -461,9 +453,9 @@ def _memory(analysis: Analysis) -> Iterator[Line]:
 
 
 def memory_growth(analysis: Analysis) -> list[Record]:
-    """By how much memory grew during tasks, by function, where that differs.
+    """Growth of memory during tasks by function, where functions differ.
 
-    An upper bound of few samples, or one like those of all others, is little but the memory of the
+    An upper bound of few samples, or bounds that are alike, show little but the memory of the
     process, which is the same for all functions.
     """
     rows: list[Record] = [row for row in analysis.memory_usage.to_dicts() if row["sampled"]]

@@ -27,16 +27,16 @@ from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.text import FindingText, Record, Summary, SummaryParts, make_summary
 
 _DIAGNOSTIC = "late-samples"
-"""The finding that is about a profiler; if it is severe, numbers are not to be relied on."""
+"""The finding on a profiler; if severe, numbers are unreliable."""
 
 
 def is_about_profilers(finding: Finding) -> bool:
-    """Whether it is about a profiler and changes little of what was measured."""
+    """Whether a finding is on a profiler and changes few numbers."""
     return finding.code == _DIAGNOSTIC and finding.severity == "low"
 
 
 def without_profilers(notices: tuple[str, ...]) -> list[str]:
-    """The notices that are needed to read the numbers."""
+    """Notices that are needed to read the numbers."""
     return [notice for notice in notices if not notice.startswith(PROFILING)]
 
 
@@ -48,15 +48,15 @@ def notice_text(notice: str) -> str:
 def profiling_lines(
     analysis: Analysis, verbose: bool, hidden: int = 0
 ) -> Iterator[tuple[str, str]]:
-    """What profiling itself cost, of every recording with computations.
+    """Cost of profiling, for a recording with computations.
 
     Parameters
     ----------
     analysis : Analysis
     verbose : bool
-        Whether to add how hooks were calibrated, and how much later than planned samples came.
+        Whether to add the calibration of hooks and the delay of samples.
     hidden : int
-        How many findings and notices about profilers are shown with ``verbose`` alone.
+        Number of findings and notices on profilers that only ``verbose`` shows.
     """
     if not len(analysis.recording.computations):
         return
@@ -141,7 +141,7 @@ def summary(profilers: Sources, *, verbose: bool = False) -> Summary:
 
 
 def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
-    """What the summary of a recording shows."""
+    """Content of the summary of a recording."""
     findings, notices = list(find(analysis)), analysis.recording.notices
     shown_findings = [finding for finding in findings if verbose or not is_about_profilers(finding)]
     shown_notices = list(notices) if verbose else without_profilers(notices)
@@ -161,7 +161,7 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
 
 
 def _in_words(finding: Finding, recording: Recording) -> FindingText:
-    """What it is and how bad; why, what to do, and where."""
+    """Code, severity and loss of a finding; evidence, advice and place."""
     evidence, advice = shown(finding.evidence, 600), shown(finding.advice, 400)
     where = location(finding, recording)
     text = f"{evidence}. To do: {advice}."
@@ -211,7 +211,7 @@ def _outcome(recording: Recording) -> str:
 
 
 def _workers_used(tasks: Tasks) -> int:
-    """How many workers started a task; tasks of unknown workers are nobody's."""
+    """Number of known workers that started a task."""
     is_known = ~np.isnan(tasks.start) & ~tasks.worker.where(UNKNOWN_WORKER)
     return len(np.unique(tasks.worker.codes[is_known]))
 
@@ -238,7 +238,7 @@ def _row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
         return (name, count(tasks), "unknown", "", "", "", "")
     share = percent(sum(cpu) / sum(wall)) if sum(wall) else ""
     if not cpu:
-        # Of workers that did not measure.
+        # These workers did not measure CPU time.
         return (name, count(tasks), seconds(sum(wall)), "unknown", "", "", seconds(max(longest)))
     times = (sum(wall), sum(cpu), sum(noncpu))
     return (name, count(tasks), *map(seconds, times), share, seconds(max(longest)))

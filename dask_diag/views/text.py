@@ -1,4 +1,4 @@
-"""What summaries have in common: text for a terminal, a table for a notebook."""
+"""Summaries as text for a terminal and as a table for a notebook."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import html
 import io
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,10 +21,10 @@ from dask_diag.formatting import percent
 from dask_diag.model.codes import Activity
 
 WIDTH = 80
-"""Columns where it is not known how many there are."""
+"""Columns of a terminal of unknown size."""
 _NARROWEST = 60
 _GLYPHS = "█▓▒░▚▞"
-"""Of the largest shares of a bar, in order; what is left of them is drawn as dots."""
+"""Glyphs of the largest shares of a bar, in order; smaller shares are drawn as dots."""
 _OTHERS = "·"
 _STYLES = {"high": "bold red", "medium": "bold yellow", "low": "bold"}
 _BAR_STYLES = {
@@ -39,9 +39,14 @@ _WAITING = "yellow"
 _UNIT_FOLLOWS = re.compile(r"(?<=\d) (?=(?:[nµm]?s|[kMGT]?B)\b)")
 _NO_BREAK = "\u00a0"
 
+Record = Mapping[str, Any]
+"""A row of a table, by column."""
+Paint = Callable[[str, str], str]
+"""A function that returns a text in a style."""
+
 
 class FindingText(NamedTuple):
-    """A finding in words: its code, how severe it is, what was lost, and all else."""
+    """A finding in words: code, severity, loss, and the other sentences."""
 
     code: str
     severity: str
@@ -56,14 +61,14 @@ class FindingText(NamedTuple):
 
 @dataclass(frozen=True)
 class SummaryParts:
-    """What a summary shows, from top to bottom.
+    """Content of a summary, from top to bottom.
 
     Attributes
     ----------
     headline : str
         A sentence per line.
     warning : str
-        What to know before any number is read.
+        A sentence to read before any number.
     findings : sequence of FindingText
     bar_title : str
     bar : sequence of (str, float)
@@ -74,7 +79,7 @@ class SummaryParts:
     lines : sequence of (str, str)
         Short lines with a label each.
     notices : sequence of str
-        What a reader must know besides the numbers.
+        Sentences needed to read the numbers.
     is_wrapped : bool
         Whether the first column of the table is shown whole, on several lines.
     """
@@ -93,103 +98,95 @@ class SummaryParts:
 
 def text_of(parts: SummaryParts, width: int = WIDTH, color: bool = False) -> str:
     """A summary as text, block by block."""
-    return _Writer(max(width, _NARROWEST), color).text_of(parts)
+    width = max(width, _NARROWEST)
 
-
-class _Writer:
-    """Writes blocks of text of a width; what is painted is plain without colour."""
-
-    def __init__(self, width: int, color: bool) -> None:
-        self._width = width
-        self._color = color
-
-    def text_of(self, parts: SummaryParts) -> str:
-        first, *others = parts.headline.split("\n")
-        blocks = [
-            [self._paint(line, "bold") for line in _lines(first, self._width)]
-            + [line for text in others for line in _lines(text, self._width)],
-            [self._paint(line, "bold red") for line in self._wrapped(parts.warning, "! ", "  ")],
-            list(self._findings(parts.findings)),
-            list(self._bar(parts.bar_title, parts.bar)),
-            self._table(parts.columns, parts.rows, parts.is_wrapped),
-            list(self._labelled(parts.lines)),
-            [line for text in parts.notices for line in self._wrapped(text, "- ", "  ")],
-        ]
-        return "\n\n".join("\n".join(block) for block in blocks if block)
-
-    def _paint(self, text: str, style: str) -> str:
-        if not self._color or not style:
+    def paint(text: str, style: str) -> str:
+        if not color or not style:
             return text
         return Style.parse(style).render(text, color_system=ColorSystem.STANDARD)
 
-    def _wrapped(self, text: str, first: str, others: str) -> list[str]:
-        return _lines(text, self._width, first, others)
-
-    def _findings(self, findings: Sequence[FindingText]) -> Iterator[str]:
-        for finding in findings:
-            for line in self._wrapped(finding.title, "! ", "  "):
-                yield self._paint(line, _STYLES.get(finding.severity, ""))
-            yield from self._wrapped(finding.text, "  ", "  ")
-
-    def _bar(self, title: str, shares: Sequence[tuple[str, float]]) -> Iterator[str]:
-        """A title, the bar, and which glyph is which share."""
-        if not shares:
-            return
-        width = self._width - 2
-        drawn = list(zip(_GLYPHS, shares, strict=False))
-        free, bar = width, ""
-        for glyph, (name, share) in drawn:
-            piece = glyph * min(round(share * width), free)
-            free -= len(piece)
-            bar += self._paint(piece, _style_of_part(name))
-        yield title
-        yield f"  {bar}{_OTHERS * free}"
-        legend = [f"{glyph} {name} {percent(share)}" for glyph, (name, share) in drawn]
-        legend += [f"{_OTHERS} {name} {percent(share)}" for name, share in shares[len(drawn) :]]
-        # A share stays with its name where a line breaks.
-        text = "  ".join(item.replace(" ", "\N{NO-BREAK SPACE}") for item in legend)
-        for line in _lines(text, width):
-            yield "  " + line.replace("\N{NO-BREAK SPACE}", " ")
-
-    def _labelled(self, lines: Sequence[tuple[str, str]]) -> Iterator[str]:
-        width = max((len(label) for label, _ in lines), default=0) + 2
-        for label, text in lines:
-            first, *others = self._wrapped(text, label.ljust(width), " " * width)
-            yield self._paint(first[:width], "bold") + first[width:]
-            yield from others
-
-    def _table(
-        self, columns: Sequence[str], rows: Sequence[tuple[str, ...]], is_wrapped: bool
-    ) -> list[str]:
-        if not rows:
-            return []
-        stream = io.StringIO()
-        console = Console(
-            file=stream, width=self._width, color_system=None, highlight=False, force_jupyter=False
+    first, *others = parts.headline.split("\n")
+    findings = (
+        line
+        for finding in parts.findings
+        for line in (
+            *(
+                paint(title, _STYLES.get(finding.severity, ""))
+                for title in _lines(finding.title, width, "! ", "  ")
+            ),
+            *_lines(finding.text, width, "  ", "  "),
         )
-        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
-        for position, name in enumerate(columns):
-            if position == 0:
-                overflow: OverflowMethod = "fold" if is_wrapped else "ellipsis"
-                table.add_column(
-                    name, no_wrap=not is_wrapped, overflow=overflow, justify="left", ratio=1
-                )
-            else:
-                table.add_column(name, no_wrap=True, overflow="ellipsis", justify="right")
-        for row in rows[:-1]:
-            table.add_row(*map(Text, row))
-        table.add_section()
-        table.add_row(*map(Text, rows[-1]))
-        console.print(table)
-        return [line.rstrip() for line in stream.getvalue().splitlines() if line.strip()]
+    )
+    blocks: list[Iterable[str]] = [
+        [
+            *(paint(line, "bold") for line in _lines(first, width)),
+            *(line for text in others for line in _lines(text, width)),
+        ],
+        (paint(line, "bold red") for line in _lines(parts.warning, width, "! ", "  ")),
+        findings,
+        _bar(parts.bar_title, parts.bar, width, paint),
+        _table(parts.columns, parts.rows, width, parts.is_wrapped),
+        _labelled(parts.lines, width, paint),
+        (line for text in parts.notices for line in _lines(text, width, "- ", "  ")),
+    ]
+    return "\n\n".join(filter(None, map("\n".join, blocks)))
 
 
-def _style_of_part(name: str) -> str:
-    return _BAR_STYLES.get(name, _WAITING)
+def _bar(
+    title: str, shares: Sequence[tuple[str, float]], width: int, paint: Paint
+) -> Iterator[str]:
+    """A title, the bar, and the share of each glyph."""
+    if not shares:
+        return
+    width -= 2
+    drawn = list(zip(_GLYPHS, shares, strict=False))
+    free, bar = width, ""
+    for glyph, (name, share) in drawn:
+        piece = glyph * min(round(share * width), free)
+        free -= len(piece)
+        bar += paint(piece, _BAR_STYLES.get(name, _WAITING))
+    yield title
+    yield f"  {bar}{_OTHERS * free}"
+    legend = [f"{glyph} {name} {percent(share)}" for glyph, (name, share) in drawn]
+    legend += [f"{_OTHERS} {name} {percent(share)}" for name, share in shares[len(drawn) :]]
+    # A share stays with its name where a line breaks.
+    text = "  ".join(item.replace(" ", _NO_BREAK) for item in legend)
+    yield from _lines(text, width + 2, "  ", "  ")
+
+
+def _labelled(lines: Sequence[tuple[str, str]], width: int, paint: Paint) -> Iterator[str]:
+    indent = max((len(label) for label, _ in lines), default=0) + 2
+    for label, text in lines:
+        first, *others = _lines(text, width, label.ljust(indent), " " * indent)
+        yield paint(first[:indent], "bold") + first[indent:]
+        yield from others
+
+
+def _table(
+    columns: Sequence[str], rows: Sequence[tuple[str, ...]], width: int, is_wrapped: bool
+) -> list[str]:
+    if not rows:
+        return []
+    stream = io.StringIO()
+    console = Console(
+        file=stream, width=width, color_system=None, highlight=False, force_jupyter=False
+    )
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    first, *others = columns
+    overflow: OverflowMethod = "fold" if is_wrapped else "ellipsis"
+    table.add_column(first, no_wrap=not is_wrapped, overflow=overflow, ratio=1)
+    for name in others:
+        table.add_column(name, no_wrap=True, overflow="ellipsis", justify="right")
+    for row in rows[:-1]:
+        table.add_row(*map(Text, row))
+    table.add_section()
+    table.add_row(*map(Text, rows[-1]))
+    console.print(table)
+    return [line.rstrip() for line in stream.getvalue().splitlines() if line.strip()]
 
 
 def unbroken(text: str) -> str:
-    """A text of which no line ends between a number and its unit."""
+    """A text in which no line breaks between a number and its unit."""
     return _UNIT_FOLLOWS.sub(_NO_BREAK, text)
 
 
@@ -205,12 +202,6 @@ def _lines(text: str, width: int, first: str = "", others: str = "") -> list[str
     return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
-_NEW_LINE = "\n"
-
-Record = Mapping[str, Any]
-"""A row of a table, by column."""
-
-
 class Summary(str):
     """Text that shows itself as it is, and as a table in a notebook."""
 
@@ -218,7 +209,7 @@ class Summary(str):
     _parts: SummaryParts | None
 
     def __new__(cls, text: str, as_html: str, parts: SummaryParts | None = None) -> Summary:
-        """Make one of its two forms, and of what it was made."""
+        """Make a summary of its two forms; with `parts` it can be drawn again."""
         self = super().__new__(cls, text)
         self._html = as_html
         self._parts = parts
@@ -254,7 +245,7 @@ def _as_html(parts: SummaryParts) -> str:
     lines += parts.lines
     return "".join(
         (
-            f"<p>{html.escape(parts.headline).replace(_NEW_LINE, '<br>')}</p>",
+            f"<p>{html.escape(parts.headline).replace(chr(10), '<br>')}</p>",
             f"<p><strong>{html.escape(parts.warning)}</strong></p>" if parts.warning else "",
             _html_list(findings),
             _html_table(parts.columns, parts.rows),

@@ -30,7 +30,7 @@ _NOTE_WITHOUT_CHUNKS = (
 
 
 def notes(recording: Recording, table: Table) -> list[str]:
-    """What a reader of the table must know."""
+    """Sentences needed to read the table."""
     on_cluster = recording.computations.scheduler.where("distributed").any()
     has_chunks = table["kind"].where("chunks").any()
     return [
@@ -42,7 +42,7 @@ def notes(recording: Recording, table: Table) -> list[str]:
 
 
 def _note_on_memory(recording: Recording, table: Table) -> list[str]:
-    """For how many workers there is memory, if that is known and the table has more."""
+    """Number of workers that fit into memory, if known and exceeded by the table."""
     numbers = table.rows(table["kind"].where("workers"))["name"].tolist()
     asked = [int(number) for number in numbers if number.isdecimal()]
     most = workers_that_fit(recording)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,9 +19,9 @@ _PACKED = ".gz"
 
 
 class Format(NamedTuple):
-    """A format: the endings of its files, and the functions that write a file or a folder.
+    """A format: endings of its files, and functions that write a file or a folder.
 
-    The third argument of ``file`` is whether to compress, if `may_be_packed`.
+    ``file`` gets the recording and the path, and whether to compress, if `may_be_packed`.
     """
 
     endings: tuple[str, ...]
@@ -29,18 +30,15 @@ class Format(NamedTuple):
     may_be_packed: bool = True
 
 
-def _stacks(kind: str) -> Callable[[Recording, Path, bool], None]:
-    def write(recording: Recording, path: Path, compressed: bool) -> None:
-        with open_text(path, compressed=compressed) as stream:
-            stream.write(stacks_text(recording, kind))
-
-    return write
+def _write_stacks(kind: str, recording: Recording, path: Path, compressed: bool) -> None:
+    with open_text(path, compressed=compressed) as stream:
+        stream.write(stacks_text(recording, kind))
 
 
 FORMATS = {
     "perfetto": Format((".perfetto.json", ".trace.json"), perfetto.write_perfetto_file),
-    "speedscope": Format((".speedscope.json",), _stacks("speedscope")),
-    "collapsed": Format((".collapsed", ".folded"), _stacks("collapsed")),
+    "speedscope": Format((".speedscope.json",), partial(_write_stacks, "speedscope")),
+    "collapsed": Format((".collapsed", ".folded"), partial(_write_stacks, "collapsed")),
     "json": Format((".json",), tables.write_json_file),
     "csv": Format((".csv",), tables.write_csv_file, tables.write_csv_folder),
     "parquet": Format((".parquet",), tables.write_parquet_file, tables.write_parquet_folder, False),
@@ -110,20 +108,18 @@ def export(
 
 
 def _ending(path: Path) -> str:
-    """The longest known ending of a path's name, without that of compression; or nothing."""
+    """The longest known ending of a path, before that of compression; or nothing."""
     name = path.name.removesuffix(_PACKED).lower()
-    endings = [ending for written in FORMATS.values() for ending in written.endings]
+    endings = [ending for chosen in FORMATS.values() for ending in chosen.endings]
     return max((ending for ending in endings if name.endswith(ending)), key=len, default="")
 
 
 def _format_of(path: Path) -> str:
     ending = _ending(path)
-    for name, written in FORMATS.items():
-        if ending in written.endings:
+    for name, chosen in FORMATS.items():
+        if ending in chosen.endings:
             return name
-    endings = "; ".join(
-        f"{name}: {' or '.join(written.endings)}" for name, written in FORMATS.items()
-    )
+    endings = "; ".join(f"{name}: {' or '.join(each.endings)}" for name, each in FORMATS.items())
     raise DiagnosticError(
         f"path: expected an ending that says the format ({endings}), found {str(path)!r}; or name "
         f"the format: {', '.join(map(repr, FORMATS))}"

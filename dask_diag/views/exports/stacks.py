@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
@@ -54,34 +53,34 @@ def export_stacks(
         be replaced, or there are no such samples.
     """
     target = as_path(path, "path")
-    written_as = _format_of(target)
+    kinds = {".speedscope.json": "speedscope", ".collapsed": "collapsed", ".folded": "collapsed"}
+    kind = next((kinds[ending] for ending in kinds if target.name.endswith(ending)), None)
+    if kind is None:
+        raise DiagnosticError(
+            "path: expected one that ends in .speedscope.json, .collapsed or .folded, which says "
+            f"the format, found {str(target)!r}"
+        )
     with atomic_file(target, overwrite=overwrite) as temporary, open_text(temporary) as stream:
-        nodes, weights = _weighted(recording, selection)
-        stream.write(written_as(nodes, weights, target.name))
+        stream.write(stacks_text(recording, kind, selection, target.name))
 
 
-def stacks_text(recording: Recording, kind: str) -> str:
-    """All stacks as the content of a file: ``speedscope`` or ``collapsed``."""
-    nodes, weights = _weighted(recording)
-    return _KINDS[kind](nodes, weights, "dask_diag")
+def stacks_text(
+    recording: Recording,
+    kind: str,
+    selection: Selection = ALL_SAMPLES,
+    name: str = "dask_diag",
+) -> str:
+    """Stacks as the content of a file: ``speedscope``, which has a name, or ``collapsed``."""
+    nodes, weights = _weighted(recording, selection)
+    if kind == "collapsed":
+        return _as_collapsed(nodes, weights)
+    return _as_speedscope(nodes, weights, name)
 
 
-def _format_of(path: Path) -> Callable[[Table, list[tuple[int, float]], str], str]:
-    for ending, written_as in _FORMATS.items():
-        if path.name.endswith(ending):
-            return written_as
-    raise DiagnosticError(
-        f"path: expected one that ends in {', '.join(list(_FORMATS)[:-1])} or "
-        f"{list(_FORMATS)[-1]}, which says the format, found {str(path)!r}"
-    )
-
-
-def _weighted(
-    recording: Recording, selection: Selection = ALL_SAMPLES
-) -> tuple[Table, list[tuple[int, float]]]:
+def _weighted(recording: Recording, selection: Selection) -> tuple[Table, list[tuple[int, float]]]:
     """The tree, and its nodes with their self seconds, in order of cycles.
 
-    If there are none it is an error: viewers would show an empty file as one that took no time.
+    Viewers would show an empty file as one that took no time: without samples it is an error.
     """
     if not len(recording.samples):
         raise DiagnosticError(
@@ -185,7 +184,7 @@ def _described(nodes: Table) -> list[tuple[str, str, int]]:
     ]
 
 
-def _as_collapsed(nodes: Table, weights: list[tuple[int, float]], _: str) -> str:
+def _as_collapsed(nodes: Table, weights: list[tuple[int, float]]) -> str:
     """The lines of collapsed stacks, each stack once; their weights sum to the seconds of all."""
     sums = np.zeros(len(nodes))
     np.add.at(sums, [node for node, _ in weights], [seconds for _, seconds in weights])
@@ -205,11 +204,3 @@ def _word(name: str, file: str, first: int) -> str:
     """A call as one part of a collapsed stack, in which no semicolon may be."""
     location = f" ({file}:{first})" if first else f" ({file})" if file else ""
     return (name + location).replace(";", ",").strip() or "(no name)"
-
-
-_KINDS = {"speedscope": _as_speedscope, "collapsed": _as_collapsed}
-_FORMATS = {
-    ".speedscope.json": _as_speedscope,
-    ".collapsed": _as_collapsed,
-    ".folded": _as_collapsed,
-}

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from math import isfinite, isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dask_diag._version import __version__
 from dask_diag.analysis.findings.rules import findings
-from dask_diag.columns import Array, Categorical, PrefixStrings
+from dask_diag.columns import Categorical, PrefixStrings, Values
 from dask_diag.errors import DiagnosticError, import_optional
 from dask_diag.files import open_text
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-
 ROWS = 20_000
 """Rows that are plain values at the same time."""
-Column: TypeAlias = Array | Categorical | PrefixStrings
-Value = str | int | float
-"""What a column has in a row."""
+_ROWS_OF_PARQUET = 50_000
+Value = str | int | float | None
+"""The value of a column in a row."""
 _POSITIONS = {"tasks": "task", "frames": "frame", "call_tree": "node"}
-"""The tables that others refer to by position, and what that is called."""
+"""Tables that others refer to by position, and the name of that position."""
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "'")
+"""Beginnings of a text that a spreadsheet would take for a formula; and the mark before it."""
 
 
 def tables(recording: Recording) -> Iterator[tuple[str, Table]]:
@@ -65,68 +63,66 @@ def _numbered(name: str, table: Table) -> Table:
 
 
 def facts(recording: Recording) -> dict[str, object]:
-    """What a recording has besides tables."""
+    """The values of a recording besides its tables."""
     values = {field.name: getattr(recording, field.name) for field in fields(recording)}
     return {name: value for name, value in values.items() if not isinstance(value, Table)}
 
 
-def chunks(column: Column, rows: int = ROWS) -> Iterator[list[Value]]:
-    """The values of a column, so many at a time."""
+def chunks(
+    column: Values, rows: int = ROWS, *, converted: Callable[[Any], Value] | None = None
+) -> Iterator[list[Any]]:
+    """The values of a column, a number of rows at a time.
+
+    Parameters
+    ----------
+    column : array, Categorical or PrefixStrings
+    rows : int
+    converted : callable, optional
+        Converts texts, labels and numbers that are not finite; other numbers stay.
+    """
+    parts: Iterator[list[Any]]
     if isinstance(column, PrefixStrings):
-        yield from map(list, column.chunks(rows))
-        return
-    if isinstance(column, Categorical):
-        column = Categorical(column.codes, list(map(_plain, column.values)))
-    for first in range(0, len(column), rows):
-        yield column[first : first + rows].tolist()
-
-
-def _plain(value: object) -> object:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-_NOT_FIRST = ("=", "+", "-", "@", "\t", "\r", "'")
-"""What makes a spreadsheet take a text for a formula; and the mark that is put before it."""
+        parts = map(list, column.chunks(rows))
+    else:
+        if isinstance(column, Categorical):
+            plain = [v.item() if isinstance(v, np.generic) else v for v in column.values]
+            column = Categorical(
+                column.codes, [converted(v) for v in plain] if converted else plain
+            )
+            converted = None
+        elif column.dtype.kind != "f" or np.isfinite(column).all():
+            converted = None
+        parts = (column[n : n + rows].tolist() for n in range(0, len(column), rows))
+    yield from parts if converted is None else ([converted(v) for v in part] for part in parts)
 
 
 def write_csv_file(recording: Recording, path: Path, compressed: bool) -> None:
     """Write the tasks."""
-    _write(tasks_of(recording), path, compressed)
+    _write_csv(tasks_of(recording), path, compressed)
 
 
 def write_csv_folder(recording: Recording, folder: Path) -> None:
-    """Write a file for each table, and what else there is."""
+    """Write a file for each table, and the other values of the recording."""
     for name, table in tables(recording):
-        _write(table, folder / f"{name}.csv", compressed=False)
+        _write_csv(table, folder / f"{name}.csv", compressed=False)
     text = json.dumps(facts(recording), indent=1)
     (folder / "recording.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _write(table: Table, path: Path, compressed: bool) -> None:
-    # Newlines are the csv writer's own.
+def _write_csv(table: Table, path: Path, compressed: bool) -> None:
+    # The csv writer has newlines of its own.
     with open_text(path, compressed=compressed, newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(table.columns)
-        for columns in zip(*(_cells(table[name]) for name in table.columns), strict=True):
-            writer.writerows(zip(*columns, strict=True))
-
-
-def _cells(column: Column) -> Iterator[list[Value]]:
-    if isinstance(column, Categorical):
-        column = Categorical(column.codes, [_cell(value) for value in column.values])
-        yield from chunks(column)
-        return
-    if isinstance(column, np.ndarray) and not (column.dtype.kind == "f" and np.isnan(column).any()):
-        yield from chunks(column)
-        return
-    for values in chunks(column):
-        yield list(map(_cell, values))
+        columns = (chunks(table[name], converted=_cell) for name in table.columns)
+        for values in zip(*columns, strict=True):
+            writer.writerows(zip(*values, strict=True))
 
 
 def _cell(value: Value) -> Value:
-    """A text that starts no formula: with a mark before it, also where the text had one."""
+    """A text that starts no formula, by a mark before it; nothing for NaN."""
     if isinstance(value, str):
-        return "'" + value if value.startswith(_NOT_FIRST) else value
+        return "'" + value if value.startswith(_FORMULAS) else value
     return "" if isinstance(value, float) and isnan(value) else value
 
 
@@ -136,83 +132,67 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 def write_json_file(recording: Recording, path: Path, compressed: bool) -> None:
     """Write everything."""
     with open_text(path, compressed=compressed) as stream:
-        for text in _parts(recording):
-            stream.write(text)
+        stream.writelines(_json(recording))
 
 
-def _parts(recording: Recording) -> Iterator[str]:
+def _json(recording: Recording) -> Iterator[str]:
     about = {"format": "dask_diag recording", "version": __version__, **facts(recording)}
-    shown_findings = [finding.to_dict() for finding in findings(recording)]
-    yield f'{_encode(about)[:-1]},\n"findings":{_encode(shown_findings)},\n"tables":{{'
+    found = [finding.to_dict() for finding in findings(recording)]
+    yield f'{_encode(about)[:-1]},\n"findings":{_encode(found)},\n"tables":{{'
     for position, (name, table) in enumerate(tables(recording)):
         yield f"{',' if position else ''}\n{_encode(name)}:{{"
         for number, column in enumerate(table.columns):
             yield f"{',' if number else ''}\n{_encode(column)}:["
-            yield from _values(table[column])
+            comma = ""
+            for values in chunks(table[column], converted=_known):
+                yield comma + _encode(values)[1:-1]
+                comma = ", "
             yield "]"
         yield "}"
     yield "\n}}\n"
 
 
-def _values(column: Column) -> Iterator[str]:
-    may_be_unknown = isinstance(column, np.ndarray) and column.dtype.kind == "f"
-    for position, values in enumerate(chunks(column)):
-        items = [_number(value) for value in values] if may_be_unknown else values
-        yield (", " if position else "") + _encode(items)[1:-1]
-
-
-def _number(value: Value) -> Value | None:
-    """JSON has no NaN and no infinity."""
+def _known(value: Value) -> Value:
+    """The value, or None in place of NaN and infinity, which JSON does not have."""
     return value if not isinstance(value, float) or isfinite(value) else None
-
-
-_ROWS = 50_000
 
 
 def write_parquet_file(recording: Recording, path: Path) -> None:
     """Write the tasks."""
-    _write_parquet(tasks_of(recording), path, facts(recording))
+    _write_parquet(tasks_of(recording), path, recording)
 
 
 def write_parquet_folder(recording: Recording, folder: Path) -> None:
     """Write a file for each table."""
     for name, table in tables(recording):
-        _write_parquet(table, folder / f"{name}.parquet", facts(recording))
+        _write_parquet(table, folder / f"{name}.parquet", recording)
 
 
-def _write_parquet(table: Table, path: Path, about: Mapping[str, object]) -> None:
-    pyarrow, parquet = _pyarrow()
-    types = {name: _type(pyarrow, table[name]) for name in table.columns}
-    schema = pyarrow.schema(list(types.items()), metadata={"dask_diag": json.dumps(about)})
-    with parquet.ParquetWriter(path, schema) as writer:
-        columns = (chunks(table[name], _ROWS) for name in table.columns)
-        for values in zip(*columns, strict=True):
-            arrays = [
-                pyarrow.array(_encoded(part), kind)
-                for part, kind in zip(values, types.values(), strict=True)
-            ]
-            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
-
-
-def _pyarrow() -> tuple[Any, Any]:
+def _write_parquet(table: Table, path: Path, recording: Recording) -> None:
     purpose = "the format 'parquet'", "'csv' and 'json' need nothing"
-    return import_optional("pyarrow", *purpose), import_optional("pyarrow.parquet", *purpose)
+    pyarrow, parquet = (import_optional(n, *purpose) for n in ("pyarrow", "pyarrow.parquet"))
+
+    def kind(column: Values) -> object:
+        if isinstance(column, np.ndarray):
+            return pyarrow.from_numpy_dtype(column.dtype)
+        values = column.values if isinstance(column, Categorical) else ()
+        are_integers = values and all(isinstance(value, int) for value in values)
+        return pyarrow.int64() if are_integers else pyarrow.string()
+
+    types = {name: kind(table[name]) for name in table.columns}
+    about = {"dask_diag": json.dumps(facts(recording))}
+    schema = pyarrow.schema(list(types.items()), metadata=about)
+    with parquet.ParquetWriter(path, schema) as writer:
+        columns = (
+            chunks(table[name], _ROWS_OF_PARQUET, converted=_in_utf8) for name in table.columns
+        )
+        for parts in zip(*columns, strict=True):
+            arrays = map(pyarrow.array, parts, types.values())
+            writer.write_table(pyarrow.Table.from_arrays(list(arrays), schema=schema))
 
 
-def _type(pyarrow: Any, column: Column) -> object:
-    if isinstance(column, PrefixStrings):
-        return pyarrow.string()
-    if isinstance(column, Categorical):
-        are_integers = all(isinstance(value, int) for value in column.values)
-        return pyarrow.int64() if are_integers and len(column.values) else pyarrow.string()
-    return pyarrow.from_numpy_dtype(column.dtype)
-
-
-def _encoded(values: list[Value]) -> list[Value]:
-    """The values; texts with what UTF-8 has no bytes for are written with escapes."""
-    texts = [value for value in values if isinstance(value, str)]
-    try:
-        "".join(texts).encode()
-    except UnicodeEncodeError:
-        return [text.encode("utf-8", "backslashreplace").decode() for text in texts]
-    return values
+def _in_utf8(value: Value) -> Value:
+    """The value, with escapes for characters that UTF-8 has no bytes for."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value
