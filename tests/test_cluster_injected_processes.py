@@ -36,7 +36,7 @@ SAMPLES = {
     f"{SAMPLING}.waits:WaitTaskProbe.sample": "notice",
 }
 SENDS = {
-    f"{CLUSTER}.task:ClusterTask.metrics": "notice",
+    f"{CLUSTER}.task:ClusterTask.measurements": "notice",
     f"{CLUSTER}.worker:WorkerSide._log_run": "notice",
     f"{CLUSTER}.worker:WorkerSide._send": "notice",
     f"{CLUSTER}.worker:WorkerSide._log_running": "notice",

@@ -12,15 +12,14 @@ from toolz import merge_with
 from dask_diag.capture.chunks import Increment, Tables
 from dask_diag.capture.workers_table import constant
 from dask_diag.cluster.log import ClusterLog
-from dask_diag.cluster.messages import Batch, ClusterComputation
 from dask_diag.cluster.tasks_table import (
-    RUN,
     metrics_of,
     others_of,
     tasks_of,
     transfers_of,
     waits_of,
 )
+from dask_diag.cluster.wire import RUN, Batch, ClusterComputation
 from dask_diag.cluster.workers_table import (
     Lanes,
     RemoteProcesses,
@@ -91,7 +90,7 @@ class LogTables:
 
     def _tables_of(self, batch: Batch, ids: IntArray, position: int) -> Tables:
         log = self._log
-        runs = np.frombuffer(batch.rows, RUN)
+        runs = np.frombuffer(batch.rows, RUN.dtype)
         positions = np.arange(len(runs)) + position
         counts = runs["dependencies"]
         depends_on = self._positions_of(np.frombuffer(batch.depends_on, np.int64))

@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING, cast
 from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
 from dask_diag.capture.metrics import (
     Metered,
-    Metric,
     ends_a_task,
     hear_this_task,
     runs_a_task,
     sums_of,
 )
 from dask_diag.capture.task import StackSample
-from dask_diag.cluster.messages import packed_stacks
-from dask_diag.cluster.wire import COROUTINE, NAME, WORKER_ROW, Sampled
+from dask_diag.cluster.wire import (
+    COROUTINE,
+    NAME,
+    WORKER_ROW,
+    RunMeasurements,
+    Waits,
+    packed_stacks,
+)
 from dask_diag.hooks.stack import GraphNode
 from dask_diag.sampling.probes import Probe, RunningTask
 from dask_diag.sampling.stacks import RemoteStackTaskProbe, StackProbe
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
 
 
 _NAN = float("nan")
+Sampled = tuple[()] | tuple[Waits, bytes]
+"""Waits and stacks of a task; empty if it was not sampled."""
 
 
 class ClusterTask(GraphNode):
@@ -73,7 +80,7 @@ class ClusterTask(GraphNode):
     metered: Metered | None = None
     error = fault = ""
     rescheduled = discarded = False
-    sampled: Sampled | tuple[()] = ()
+    sampled: Sampled = ()
     seceded = seceded_at_cpu = _NAN
 
     def __init__(self, state: TaskState, task: GraphNode, clock: Callable[[], float]) -> None:
@@ -155,15 +162,13 @@ class ClusterTask(GraphNode):
             if error is not None:
                 self.error = type(error).__name__
                 self.rescheduled = _asks_to_be_rescheduled(error)
-            sampled: Sampled | tuple[()] = ()
+            sampled: Sampled = ()
             if self.is_sampled:
                 self.sampled = sampled = self.end_sampling(cpu)
             if error is None and not self.discarded:
                 # Most tasks meter nothing: of those the row is all that is sent.
                 is_alone = self.metered is None and not sampled
-                self.state.metadata[NAME] = (
-                    self.row if is_alone else [self.row, self.metrics(), *sampled]
-                )
+                self.state.metadata[NAME] = self.row if is_alone else tuple(self.measurements())
         except Exception as fault:
             self.fault = f"{type(fault).__name__}: {fault}"
         finally:
@@ -174,23 +179,24 @@ class ClusterTask(GraphNode):
         """Since when it has had its thread, and until when so far; called from another thread."""
         return self.start, self.clock() if isnan(self.seceded) else self.seceded
 
-    def so_far(self) -> Sampled | tuple[()]:
+    def so_far(self) -> Sampled:
         """What a subclass has sampled of a task that still runs; called from another thread."""
         return ()
 
     def start_sampling(self) -> None:
         """Have a subclass sample what runs now; nothing is raised."""
 
-    def end_sampling(self, cpu: float) -> Sampled | tuple[()]:
+    def end_sampling(self, cpu: float) -> Sampled:
         """What a subclass has sampled; called when the task has stopped, after so much CPU."""
         return ()
 
     def leave_sampling(self) -> None:
         """Have a subclass sample it no more, whatever has failed before; nothing is raised."""
 
-    def metrics(self) -> list[Metric]:
-        """What it metered, added up: all of it travels with its result."""
-        return [] if self.metered is None else sums_of(self.metered.metrics)
+    def measurements(self) -> RunMeasurements:
+        """Return the row, and the sums of metrics, which are sent with the result."""
+        metrics = [] if self.metered is None else sums_of(self.metered.metrics)
+        return RunMeasurements(self.row, self.error, metrics, *self.sampled)
 
     @property
     def dependencies(self) -> frozenset[Hashable]:
@@ -336,7 +342,7 @@ class ProbedClusterTask(ClusterTask):
         except Exception as error:
             self.fault = f"{type(error).__name__}: {error}"
 
-    def end_sampling(self, cpu: float) -> Sampled | tuple[()]:
+    def end_sampling(self, cpu: float) -> Sampled:
         """What it waited for, and its stacks."""
         if self.is_coro:
             are_stacks = any(isinstance(probe, StackProbe) for probe in self._probes)
@@ -356,7 +362,7 @@ class ProbedClusterTask(ClusterTask):
         if self._running is not None:
             self._running.leave()
 
-    def so_far(self) -> Sampled | tuple[()]:
+    def so_far(self) -> Sampled:
         """The stacks of a task that still runs; called from another thread."""
         running = self._running
         probe = None if running is None else running.task_probes.get(StackProbe)

@@ -7,11 +7,20 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 import numpy as np
 
 from dask_diag.capture.stacks_table import joined_stacks, stacks_as_seen, stacks_of_tasks
+from dask_diag.capture.task import Line
 from dask_diag.capture.tasks_table import keys_columns
 from dask_diag.capture.workers_table import constant
 from dask_diag.cluster.log import ClusterLog
-from dask_diag.cluster.messages import Batch, unpacked_stacks
-from dask_diag.cluster.wire import COROUTINE, OUTCOMES, RESULT, RUN_FIELDS
+from dask_diag.cluster.wire import (
+    COROUTINE,
+    OK,
+    OTHER_TASK,
+    OUTCOMES,
+    RESULT,
+    RUN,
+    Batch,
+    unpacked_stacks,
+)
 from dask_diag.cluster.workers_table import (
     Lanes,
     bounds_in_microseconds,
@@ -22,7 +31,7 @@ from dask_diag.cluster.workers_table import (
 )
 from dask_diag.columns import Array, Categorical, IntArray, Values
 from dask_diag.model import tables
-from dask_diag.model.codes import UNKNOWN_WORKER, Activity, Outcome
+from dask_diag.model.codes import UNKNOWN_WORKER, Activity
 from dask_diag.model.table import Table, stack
 from dask_diag.model.tables import TABLES
 from dask_diag.sampling.call_tree import Stacks
@@ -66,10 +75,9 @@ class ClusterResults:
             yield from ((batch, log) for batch in batches if batch.results)
 
     def _table_of(self, batch: Batch, log: ClusterLog) -> tables.CachedResults:
-        numbers = np.frombuffer(batch.results, float).reshape(-1, RESULT.size // 8)
-        computation, nbytes, start, stop = numbers.T
+        rows = np.frombuffer(batch.results, RESULT.dtype)
         keys, functions = keys_columns(list(batch.result_keys), batch.result_functions)
-        distinct, codes = np.unique(computation.astype(np.int64), return_inverse=True)
+        distinct, codes = np.unique(rows["computation"].astype(np.int64), return_inverse=True)
         computations = [log.computations.get(number) for number in distinct.tolist()]
         names = Categorical.of(recorded.name if recorded else "" for recorded in computations)
         return tables.CachedResults(
@@ -77,9 +85,9 @@ class ClusterResults:
                 "key": keys,
                 "function": functions,
                 "computation": names[codes.reshape(-1)],
-                "metric": nbytes.copy() if self._in_bytes else np.ones(len(nbytes)),
-                "start": microseconds(start - log.offset, np.floor),
-                "stop": microseconds(stop - log.offset, np.ceil),
+                "metric": rows["nbytes"].copy() if self._in_bytes else np.ones(len(rows)),
+                "start": microseconds(rows["start"] - log.offset, np.floor),
+                "stop": microseconds(rows["stop"] - log.offset, np.ceil),
             }
         )
 
@@ -149,11 +157,11 @@ def transfers_of(batch: Batch, log: ClusterLog, positions_of: Positions) -> Tabl
 
 def others_of(batch: Batch, log: ClusterLog) -> Table:
     """When tasks of clients that are not recorded ran."""
-    worker, start, stop = np.frombuffer(batch.others, float).reshape(-1, 3).T
-    workers, codes = distinct_of(worker.astype(np.int64))
+    rows = np.frombuffer(batch.others, OTHER_TASK.dtype)
+    numbers = rows["worker"].astype(np.int64)
+    workers, codes = distinct_of(numbers)
     names = log.labels
-    numbers = worker.astype(np.int64)
-    start, stop = times_of_workers(start, numbers, log), times_of_workers(stop, numbers, log)
+    start, stop = (times_of_workers(rows[bound], numbers, log) for bound in ("start", "stop"))
     return Table(
         {
             "computation": constant(log.scheduler, len(codes)),
@@ -164,13 +172,9 @@ def others_of(batch: Batch, log: ClusterLog) -> Table:
     )
 
 
-RUN = np.dtype(list(RUN_FIELDS))
-"""A row of a batch."""
-
-
 def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
     """The table of the runs in a batch."""
-    runs = np.frombuffer(batch.rows, RUN)
+    runs = np.frombuffer(batch.rows, RUN.dtype)
     if not len(runs):
         return TABLES["tasks"].empty()
     ids = np.frombuffer(batch.ids, np.int64).tolist()
@@ -188,7 +192,7 @@ def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
     errors = {row: details.error for row, details in batch.details.items() if details.error}
     computations, spans = _of_computations(runs["computation"], log)
     outcomes = runs["outcome"]
-    ok = outcomes == OUTCOMES.index(Outcome.OK)
+    ok = outcomes == OK
     columns: dict[str, Values] = {
         "key": texts,
         "function": functions,
@@ -332,7 +336,7 @@ class _StacksOfLog:
             if not batch.ids:
                 continue
             tasks = tasks_of(batch, self._log, self._lanes)
-            workers = np.frombuffer(batch.rows, RUN)["worker"].astype(np.int64)
+            workers = np.frombuffer(batch.rows, RUN.dtype)["worker"].astype(np.int64)
             self._tasks.append(tasks)
             self._workers.append(workers)
             self._add(batch, tasks, workers)
@@ -347,7 +351,7 @@ class _StacksOfLog:
             row = int(np.searchsorted(ids, number))
             worker = int(workers[row])
             readings = readings_of(log.workers.get(worker))
-            samples = unpacked_stacks(details.stacks)
+            samples = unpacked_stacks(details.stacks, Line)
             times = to_other_clock(np.array([time for time, *_ in samples]), readings) - log.offset
             moved = [
                 (time, *sample[1:]) for time, sample in zip(times.tolist(), samples, strict=True)

@@ -15,8 +15,7 @@ import numpy as np
 
 from dask_diag.capture.workers_table import constant, this_host
 from dask_diag.cluster.log import ClusterLog
-from dask_diag.cluster.messages import Batch, ClusterWorker
-from dask_diag.cluster.wire import PROCESS, SCHEDULER
+from dask_diag.cluster.wire import PROCESS, SCHEDULER, Batch, ClusterWorker
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model import tables
 from dask_diag.model.codes import UNKNOWN_WORKER, WorkerEvent
@@ -276,20 +275,19 @@ class RemoteProcesses:
 
 
 def _processes_of(log: ClusterLog, worker: int, samples: bytes) -> tables.Processes:
-    numbers = np.frombuffer(samples, float).reshape(-1, PROCESS.size // 8)
-    time, pid, is_child, memory, cpu = numbers.T
-    readings = readings_of(log.workers.get(worker))
-    own = next(iter(pid[is_child == 0].tolist()), np.nan)
+    rows = np.frombuffer(samples, PROCESS.dtype)
+    readings, pid = readings_of(log.workers.get(worker)), rows["pid"]
+    own = next(iter(pid[rows["is_child"] == 0].tolist()), np.nan)
     host, label = _host_of(log, worker), _label_of(log, worker)
     return tables.Processes(
         {
-            "time": to_other_clock(time, readings) - log.offset,
+            "time": to_other_clock(rows["time"], readings) - log.offset,
             "pid": pid.astype(np.int64),
             # Of this process it is none, but no other is the one that computes.
-            "is_child": np.ones(len(time), np.int64),
-            "memory": memory.copy(),
-            "cpu": cpu.copy(),
-            "host": Categorical(np.zeros(len(time), np.int64), [host]),
+            "is_child": np.ones(len(rows), np.int64),
+            "memory": rows["memory"].copy(),
+            "cpu": rows["cpu"].copy(),
+            "host": Categorical(np.zeros(len(rows), np.int64), [host]),
             "worker": Categorical.of([label, ""])[(pid != own).astype(np.int64)],
         }
     )

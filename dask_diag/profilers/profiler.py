@@ -16,7 +16,7 @@ from dask_diag.profilers.base import OnClusters
 from dask_diag.profilers.task_profiler import TaskDiagnostic
 
 if TYPE_CHECKING:
-    from dask_diag.cluster.messages import Wants
+    from dask_diag.cluster.wire import Wants
     from dask_diag.model.recording import Recording
     from dask_diag.sampling.waits import WaitRecorder
 
