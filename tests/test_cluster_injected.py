@@ -50,10 +50,8 @@ READ_BY_THE_USER = {
 """Called before the block or after it, where the user asks for what was recorded."""
 GUARDS = {
     *("ClusterSession._finish", "ClusterSession._detach", "ClusterSession._twice"),
-    *("ClusterTask._stop",),
-    *("DaskDiagSchedulerPlugin.stop", "ClusterTask.start_sampling"),
-    *("ClusterTask.leave_sampling", "ProbedClusterTask.leave_sampling"),
-    *("ProbedClusterTask.start_sampling", "WorkerSide.stop"),
+    *("ClusterTask._end",),
+    *("DaskDiagSchedulerPlugin.stop", "ClusterTask.start_sampling", "WorkerSide.stop"),
     *("Record.__init__", "Record.reader"),
 }
 """They have nothing around them but distributed, or the import: what they call may raise."""
@@ -70,7 +68,7 @@ NOT_REPORTED = {
 }
 """They report what fails in them, but not that they fail themselves, or do so as a block ends."""
 OTHER_PROGRAMS = {
-    *("ClusterLog.clear", "ClusterRecorder.sessions", "ClusterSession.pull", "SampledRun.key"),
+    *("ClusterLog.clear", "ClusterRecorder.sessions", "ClusterSession.pull"),
     *("ClusterRecorder.join", "ClusterRecorder.joined", "ClusterRecorder.leave"),
     *("ClusterRecorder.finish", "DaskDiagSchedulerPlugin.restart"),
     *("RunCollector.add", "RunCollector.add_with_dependents", "RunCollector.record_for_others"),
@@ -84,13 +82,12 @@ OTHER_PROGRAMS = {
     *("WorkerMonitor.changed_status", "SessionRegistry.fault"),
     *("SessionRegistry.fault_of_worker", "WorkerSide._fault"),
     *("WorkerProcesses._failed", "WorkerSampling._failed", "WorkerSide._log_clock"),
-    *("ClusterTask.so_far", "ClusterTask.end_sampling"),
 }
 """What is called in other programs than those of this file: faults, files, other clients."""
 COMING_AND_GOING = {
     *("DaskDiagSchedulerPlugin.add_worker", "DaskDiagSchedulerPlugin.remove_worker"),
     *("DaskDiagSchedulerPlugin.remove_client", "ComputationTracker.count_progress"),
-    *("RunCollector.is_running", "ProbedClusterTask.so_far", "ClusterTask.bounds"),
+    *("RunCollector.is_running", "ClusterTask.stacks_so_far", "ClusterTask.occupied_until"),
     "WorkerMonitor.leave",
 }
 """What is called when workers and clients come and go, while a task runs on."""

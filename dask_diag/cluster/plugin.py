@@ -1168,7 +1168,7 @@ class RunCollector:
                 said, row, measured = self.running.get(key), NOT_STARTED, None
                 if said is not None:
                     row = WORKER_ROW.pack(said.start, *[NAN] * 4, said.thread, said.run)
-                    measured = RunMeasurements(row, waits=said.waits, stacks=said.stacks)
+                    measured = RunMeasurements(row, stacks=said.stacks)
                 self.record(
                     key,
                     task,

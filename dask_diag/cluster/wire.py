@@ -106,7 +106,6 @@ class Running(NamedTuple):
     start: float
     until: float
     thread: int
-    waits: Waits = ()
     stacks: bytes = b""
 
 

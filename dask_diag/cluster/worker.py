@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from dask_diag.capture.computation import start_listening, stop_listening
 from dask_diag.capture.metrics import runs_around_tasks
 from dask_diag.cluster.clocks import ClockReading, WorkerClock, clock_of
-from dask_diag.cluster.task import ClusterTask, ProbedClusterTask, codes_around_tasks
+from dask_diag.cluster.task import ClusterTask, codes_around_tasks
 from dask_diag.cluster.wire import (
     CANCELLED,
     FAILED,
@@ -405,9 +405,16 @@ class WorkerSide:
 
     def _log_running(self) -> None:
         self._messages += [
-            Running(key, task.run_id, *task.bounds(), task.thread, *task.so_far())
+            Running(
+                key,
+                task.run_id,
+                task.start,
+                task.occupied_until(),
+                task.thread,
+                task.stacks_so_far(),
+            )
             for key, task in self._tasks.items()
-            if task.thread
+            if task.thread and task.start is not None
         ]
 
     async def change_settings(self, settings: Settings) -> None:
@@ -424,7 +431,8 @@ class WorkerSide:
     def _log_spills(self, key: Hashable = None) -> None:
         """What went to disk or came back since the last time; inputs came back before a task."""
         task = self._tasks.get(key)
-        for event in self._spills.changes(task.start if task is not None else self._clock()):
+        started = None if task is None else task.start
+        for event in self._spills.changes(self._clock() if started is None else started):
             self._log(event)
 
     def _wrap(self, key: Hashable) -> None:
@@ -444,11 +452,7 @@ class WorkerSide:
             self._log(Unmeasured(key, "executor"))
         elif isinstance(task, GraphNode):
             probes = self._sampling.probes
-            self._tasks[key] = state.run_spec = (
-                ProbedClusterTask(state, task, self._clock, probes)
-                if probes
-                else ClusterTask(state, task, self._clock)
-            )
+            self._tasks[key] = state.run_spec = ClusterTask(state, task, self._clock, probes)
 
     def _unwrap(self, key: Hashable, finish: str) -> None:
         """A run has ended; one whose result the scheduler does not get, or refuses, is reported."""
