@@ -709,16 +709,16 @@ def test_the_scheduler_remembers_nothing_that_was_pulled_and_forgotten():
         client.gather(futures)
         scheduler = client.cluster.scheduler
         plugin = scheduler.plugins["dask_diag"]
-        assert len(plugin.tasks) == 100
+        assert len(plugin.runs.tasks) == 100
         del futures
         while scheduler.tasks:
             time.sleep(0.01)
         prof.clusters.pull()
         prof.clusters.pull()
-        assert not plugin.tasks
-        assert not plugin.orphans
-        for session in plugin.sessions.values():
-            assert sum(len(batch.content["rows"]) for batch in session.sealed) == 0
+        assert not plugin.runs.tasks
+        assert not plugin.runs.orphans
+        for session in plugin.sessions.by_name.values():
+            assert sum(len(batch["rows"].rows) for _, batch in session.sealed) == 0
     assert len(prof.recording.tasks) == 100
 
 

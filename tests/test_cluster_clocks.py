@@ -18,7 +18,7 @@ from dask_diag.cluster import clocks as clocks_module
 from dask_diag.cluster import plugin as plugin_module
 from dask_diag.cluster import worker as worker_module
 from dask_diag.cluster.clocks import compare_clocks
-from dask_diag.cluster.tasks_table import RUN
+from dask_diag.cluster.wire import RUN
 from dask_diag.cluster.workers_table import error_of, readings_of, to_other_clock
 
 from .clusters import assert_adds_up, cluster
@@ -111,7 +111,7 @@ def test_no_task_of_a_chain_over_workers_whose_clocks_differ_starts_before_it_wa
         assert before["collected"] == pytest.approx(after["submitted"], abs=2e-6)
     # Nor does any by the clocks alone, whose error tables take away where it can be seen.
     for batch in log.batches:
-        for run in np.frombuffer(batch.rows, RUN):
+        for run in np.frombuffer(batch.rows, RUN.dtype):
             bound = bounds[log.labels[run["worker"]]]
             readings = readings_of(log.workers[run["worker"]])
             (start, stop) = to_other_clock(np.array([run["start"], run["stop"]]), readings)

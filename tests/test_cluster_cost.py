@@ -50,14 +50,14 @@ def test_the_scheduler_calls_few_functions_for_a_task():
     driver = Driver()
     driver.run(0, TASKS)
     driver.pull()
-    (session,) = driver.plugin.sessions.values()
+    (session,) = driver.plugin.sessions.by_name.values()
     # Between messages, and many at once: there each call takes a fifth of the time.
-    between, at_once = calls_of(driver.run, TASKS, TASKS), calls_of(session.pack_ended)
+    between, at_once = calls_of(driver.run, TASKS, TASKS), calls_of(session.pack)
     assert 0 < between / TASKS <= 29
     assert 0 < between / TASKS + at_once / TASKS <= 33
     driver.pull()
     assert len(driver.recording().tasks) == 2 * TASKS
-    assert not driver.plugin.faults
+    assert not driver.plugin.sessions.faults
 
 
 def test_with_more_workers_a_task_costs_the_scheduler_no_more():
@@ -202,7 +202,7 @@ def test_record_has_one_session_on_a_cluster_and_every_table(tmp_path):
         Client(cluster) as client,
     ):
         with record(tmp_path / "run.diag", interval=0.05):
-            (session,) = cluster.scheduler.plugins["dask_diag"].sessions.values()
+            (session,) = cluster.scheduler.plugins["dask_diag"].sessions.by_name.values()
             assert session.wants.keys() >= {"tasks", "waits", "results", "processes", "stacks"}
             assert client.gather(client.map(doubled, range(10))) == list(range(0, 20, 2))
         assert "dask_diag" not in cluster.scheduler.plugins

@@ -19,7 +19,8 @@ from dask_diag import Profiler, context_meter
 from dask_diag.capture.metrics import Metered, listening, sums_of
 from dask_diag.cluster import plugin as plugin_module
 from dask_diag.cluster import session as session_module
-from dask_diag.cluster.plugin import Computation, Task
+from dask_diag.cluster.plugin import RecordedComputation, RecordedTask
+from dask_diag.cluster.wire import WORKER_ROW, RunDetails
 
 from .clusters import assert_adds_up, cluster, rows
 from .test_cluster_many_tasks import NAN, Driver
@@ -155,10 +156,10 @@ def test_a_client_that_is_closed_twice_in_the_block_is_left_once():
 )
 def test_long_keys_count_to_what_the_scheduler_holds_at_most(key, monkeypatch):
     monkeypatch.setattr(plugin_module, "LIMIT_BYTES", 1_000_000)
-    session = plugin_module.Session("client", {"tasks": True})
+    session = plugin_module.RecordedSession("client", {"tasks": True})
     for number in range(10):
-        session.add_run(number, key, b"", (), None)
-    assert len(session.keys) == 3
+        session.add_run((number, key, b"", (), [0] * 11), None, "")
+    assert len(session.ended) == 3
     assert session.dropped == 7
     assert session.size >= 900_000
 
@@ -166,7 +167,7 @@ def test_long_keys_count_to_what_the_scheduler_holds_at_most(key, monkeypatch):
 def test_what_is_not_packed_yet_is_counted_too(monkeypatch):
     monkeypatch.setattr(plugin_module, "LIMIT_BYTES", 1_000_000)
     driver = Driver()
-    (session,) = driver.plugin.sessions.values()
+    (session,) = driver.plugin.sessions.by_name.values()
     driver.run(0, 10)
     assert len(session.ended) == 10
     assert session.size == 10 * plugin_module.BYTES_PER_RUN
@@ -178,17 +179,17 @@ def test_what_is_not_packed_yet_is_counted_too(monkeypatch):
     assert session.dropped == 3
     driver.pull()
     assert len(driver.recording().tasks) == 1_012
-    assert not driver.plugin.faults
+    assert not driver.plugin.sessions.faults
 
 
 def test_a_run_that_cannot_be_packed_takes_no_other_with_it():
     driver = Driver()
-    (session,) = driver.plugin.sessions.values()
+    (session,) = driver.plugin.sessions.by_name.values()
     driver.run(0, 3)
-    number, key, row, *numbers = session.ended[1]
-    session.ended[1] = (number, key, row, "never a time", *numbers[1:])
+    *others, numbers = session.ended[1]
+    session.ended[1] = (*others, ("never a time", *numbers[1:]))
     with pytest.raises(struct.error):
-        session.pack_ended()
+        session.pack()
     driver.run(3, 2)
     driver.pull()
     assert driver.recording().tasks.key.tolist() == [f"no_op-{n}" for n in (0, 2, 3, 4)]
@@ -232,10 +233,12 @@ def test_a_task_that_meters_often_takes_little_memory_before_it_is_done():
 def test_a_run_is_there_where_its_details_have_no_room(monkeypatch):
     monkeypatch.setattr(plugin_module, "LIMIT_BYTES", 10_000)
     driver = Driver()
-    (session,) = driver.plugin.sessions.values()
+    (session,) = driver.plugin.sessions.by_name.values()
     metrics = [(str(number), "events", 1.0, NAN) for number in range(200)]
-    session.add_run(1, "key", b"", (), ("ValueError", metrics, "span", (), b""))
-    assert session.details == {1: ("ValueError", (), "span", (), b"")}
+    row = WORKER_ROW.pack(*[NAN] * 5, 0, 0)
+    run = (1, "key", row, (), [0] * 11)
+    session.add_run(run, RunDetails("ValueError", metrics, "span"), "")
+    assert session.details == {1: RunDetails("ValueError", (), "span")}
     assert session.dropped == 0
     driver.pull()
     assert driver.log.notices() == [
@@ -247,19 +250,20 @@ def test_transfers_and_pauses_have_room_as_all_else_has(monkeypatch):
     monkeypatch.setattr(plugin_module, "LIMIT_BYTES", 50_000)
     driver = Driver(2)
     plugin, (one, other) = driver.plugin, driver.addresses
-    (session,) = plugin.sessions.values()
+    (session,) = plugin.sessions.by_name.values()
     driver.run(0, 1)
-    task = plugin.tasks["key"] = Task(Computation(1, "c", "client", ""))
+    task = plugin.runs.tasks["key"] = RecordedTask(RecordedComputation(1, "c", "client", ""))
     task.computation.set_sessions([session])
-    task.row = 1
-    transfer = ("transfer", "key", one, other, 1.0, 2.0, 5)
+    task.run = 1
+    transfer = ("Received", "key", one, other, 1.0, 2.0, 5)
     for _ in range(1_000):
         plugin.log_event("dask_diag", [transfer])
     held = len(session.transfers)
     assert 400 <= held <= 500
-    plugin.workers[one].paused_at = 1.0
+    worker = plugin.workers.present[one]
+    worker.paused_at = 1.0
     for _ in range(10):
-        plugin._record_pause(plugin.workers[one], [session])
+        plugin.workers.record_pause(worker, [session])
     assert not session.events
     driver.pull()
     assert driver.log.notices() == [

@@ -50,48 +50,45 @@ READ_BY_THE_USER = {
 """Called before the block or after it, where the user asks for what was recorded."""
 GUARDS = {
     *("ClusterSession._finish", "ClusterSession._detach", "ClusterSession._twice"),
-    *("ClusterTask._stop",),
-    *("LeavingCollector.stop", "ClusterTask.start_sampling"),
-    *("ClusterTask.leave_sampling", "ProbedClusterTask.leave_sampling"),
-    *("ProbedClusterTask.start_sampling", "WorkerSide.stop"),
+    *("ClusterTask._end",),
+    *("DaskDiagSchedulerPlugin.stop", "ClusterTask.start_sampling", "WorkerSide.stop"),
+    *("Record.__init__", "Record.reader"),
 }
-"""They have nothing around them but distributed: what they call may raise."""
+"""They have nothing around them but distributed, or the import: what they call may raise."""
 NOT_REPORTED = {
-    *("ClusterSession._pull_regularly", "WorkerCollector._sample_regularly"),
+    *("ClusterSession._pull_regularly", "WorkerMonitor.sample_regularly"),
     *("WorkerProcesses._send_regularly", "WorkerSide.flush", "WorkerSide.transition"),
     *("WorkerSide._send_due", "WorkerClock._ping", "WorkerClock.stop"),
-    *("DaskDiagSchedulerPlugin.log_event", "DaskDiagSchedulerPlugin.transition"),
-    *("ComputationCollector.update_graph", "WorkerCollector._sample_usage"),
+    *("DaskDiagSchedulerPlugin.log_event", "RunCollector.transition"),
+    *("DaskDiagSchedulerPlugin.update_graph", "WorkerMonitor.sample"),
     *("DaskDiagSchedulerPlugin.add_worker", "DaskDiagSchedulerPlugin.remove_worker"),
-    *("LeavingCollector.remove_client", "LeavingCollector._remove_plugins_of_workers"),
-    *("LeavingCollector._remove_plugins", "WorkerCollector._sampled_processes"),
+    "DaskDiagSchedulerPlugin.remove_client",
+    "DaskDiagSchedulerPlugin.remove_plugins_of_workers",
+    *("DaskDiagSchedulerPlugin.remove_plugins", "WorkerMonitor.add_samples"),
 }
 """They report what fails in them, but not that they fail themselves, or do so as a block ends."""
 OTHER_PROGRAMS = {
-    *("ClusterLog.clear", "ClusterRecorder.sessions", "ClusterSession.pull", "SampledRun.key"),
+    *("ClusterLog.clear", "ClusterRecorder.sessions", "ClusterSession.pull"),
     *("ClusterRecorder.join", "ClusterRecorder.joined", "ClusterRecorder.leave"),
     *("ClusterRecorder.finish", "DaskDiagSchedulerPlugin.restart"),
-    *("OthersCollector._task_of_others", "OthersCollector._record_for_others"),
-    *("OthersCollector._adopt_with_dependents", "OthersCollector._adopt_one"),
-    *("OthersCollector._add_to_others", "OthersCollector._leave_out_nested"),
-    "OthersCollector._one_of_each_block",
-    *("OthersCollector._is_executing", "OthersCollector._at_worker"),
-    *("ComputationCollector._parent_of", "ComputationCollector._program_of"),
-    *("LeavingCollector.before_close", "LeavingCollector.close"),
+    *("RunCollector.add", "RunCollector.add_with_dependents", "RunCollector.record_for_others"),
+    *("RunCollector.add_other", "RunCollector.is_executing", "RunCollector.at_worker"),
+    *("RecordedWorker.to_clock", "RecordedWorker.add_readings", "RunCollector.restart"),
+    *("SessionRegistry.of_blocks", "SessionRegistry.program_of"),
+    *("ComputationTracker.parent_of", "DaskDiagSchedulerPlugin.before_close"),
+    "DaskDiagSchedulerPlugin.close",
     *("ClusterSession._begin_again", "ClusterRecorder._rejoin", "ClusterSession._withdraw"),
-    *("ComputationCollector._worker_has_client", "ComputationCollector._uses_client"),
-    *("WorkerCollector._moved_to_disk", "WorkerCollector._worker_said"),
-    *("ResultCollector._recorders_of_dependents", "Session.add_function"),
-    *("WorkerCollector.fault", "WorkerCollector._count_fault", "WorkerSide._fault"),
+    *("ComputationTracker.worker_has_client", "WorkerMonitor.spilled"),
+    *("WorkerMonitor.changed_status", "SessionRegistry.fault"),
+    *("SessionRegistry.fault_of_worker", "WorkerSide._fault"),
     *("WorkerProcesses._failed", "WorkerSampling._failed", "WorkerSide._log_clock"),
-    *("ClusterTask.so_far", "ClusterTask.end_sampling"),
 }
 """What is called in other programs than those of this file: faults, files, other clients."""
 COMING_AND_GOING = {
     *("DaskDiagSchedulerPlugin.add_worker", "DaskDiagSchedulerPlugin.remove_worker"),
-    *("LeavingCollector.remove_client", "ComputationCollector._count_done"),
-    *("RunCollector._is_running", "RunPacker._add_seconds", "ProbedClusterTask.so_far"),
-    "ClusterTask.bounds",
+    *("DaskDiagSchedulerPlugin.remove_client", "ComputationTracker.count_progress"),
+    *("RunCollector.is_running", "ClusterTask.stacks_so_far", "ClusterTask.occupied_until"),
+    "WorkerMonitor.leave",
 }
 """What is called when workers and clients come and go, while a task runs on."""
 WITH_ANOTHER_HOST = {"ClusterSession._compare_clocks", "DaskDiagSchedulerPlugin.handle_clock"}
@@ -431,7 +428,7 @@ def test_a_failure_that_is_heard_of_twice_is_not_the_next_attempts(client, monke
     send, sent = worker.log_event, []
 
     def note(topic, messages):
-        sent.extend((topic, [message]) for message in messages if message[0] == "run")
+        sent.extend((topic, [message]) for message in messages if message[0] == "RunEnded")
         send(topic, messages)
 
     monkeypatch.setattr(worker, "log_event", note)
@@ -486,8 +483,8 @@ def test_one_key_that_is_cancelled_and_submitted_again_and_again(client):
         while client.cluster.scheduler.tasks:
             time.sleep(0.001)
         client.submit(increment, 1, pure=False).result()
-        assert len(plugin.orphans) <= rounds
-    assert not plugin.orphans
+        assert len(plugin.runs.orphans) <= rounds
+    assert not plugin.runs.orphans
     assert what_is_there(client) == before
     rows = [row for row in prof.recording.tasks.to_dicts() if row["key"] == "again"]
     outcomes = [row["outcome"] for row in rows]

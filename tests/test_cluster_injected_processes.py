@@ -23,12 +23,12 @@ STARTS = {
     f"{CLUSTER}.worker:WorkerSide._start": "notice",
     f"{CLUSTER}.worker:WorkerSide.change_settings": "notice",
     f"{CLUSTER}.worker:WorkerSampling.change": "notice",
-    f"{CLUSTER}.task:SampledRun.__init__": "notice",
+    f"{CLUSTER}.task:ClusterTask.start_sampling": "notice",
 }
 STOPS = {
     f"{CLUSTER}.worker:WorkerSampling.stop": "rows",
     f"{CLUSTER}.worker:WorkerProcesses.stop": "rows",
-    f"{CLUSTER}.task:ProbedClusterTask.end_sampling": "notice",
+    f"{CLUSTER}.task:ClusterTask.end_sampling": "notice",
 }
 SAMPLES = {
     f"{SAMPLING}.walker:Walker.stack_of": "notice",
@@ -36,7 +36,7 @@ SAMPLES = {
     f"{SAMPLING}.waits:WaitTaskProbe.sample": "notice",
 }
 SENDS = {
-    f"{CLUSTER}.task:ClusterTask.metrics": "notice",
+    f"{CLUSTER}.task:ClusterTask.measurements": "notice",
     f"{CLUSTER}.worker:WorkerSide._log_run": "notice",
     f"{CLUSTER}.worker:WorkerSide._send": "notice",
     f"{CLUSTER}.worker:WorkerSide._log_running": "notice",

@@ -16,12 +16,15 @@ pytest.importorskip("distributed")
 from distributed import Client, LocalCluster
 
 from dask_diag import Profiler, record
+from dask_diag.cluster.wire import Fault
 from dask_diag.cluster.worker import WorkerSide
 
 from .clusters import cluster
 
-SHIPPED = {"Cached", "Computation", "DaskDiagSchedulerPlugin", "DaskDiagWorkerPlugin"}
-SHIPPED |= {"Session", "Task", "Worker"}
+SHIPPED = {
+    *("DaskDiagSchedulerPlugin", "DaskDiagWorkerPlugin", "MemoryResult", "RecordedComputation"),
+    *("RecordedSession", "RecordedTask", "RecordedWorker", "RunCollector", "SessionRegistry"),
+}
 
 
 def increment(x):
@@ -57,7 +60,7 @@ async def log_and_stop():
         log_event=None,
     )
     side, loop = WorkerSide(worker), asyncio.get_running_loop()
-    side._log(("disk", "tcp://here"))
+    side._log(Fault("late"))
     (timer,) = loop._scheduled
     side.stop()
     return timer.cancelled()
@@ -76,9 +79,14 @@ def test_nothing_is_held_of_what_was_recorded_before(tmp_path):
             with record(tmp_path / f"{number}.diag") as run:
                 client.gather(client.map(increment, range(10), pure=False))
                 more = held() - before
-                assert more["WorkerSide"] == more["DaskDiagWorkerPlugin"] == more["Worker"] == 2
-                assert more["DaskDiagSchedulerPlugin"] == more["Session"] == 1
-                assert more["Computation"] >= 1
+                assert (
+                    more["WorkerSide"]
+                    == more["DaskDiagWorkerPlugin"]
+                    == more["RecordedWorker"]
+                    == 2
+                )
+                assert more["DaskDiagSchedulerPlugin"] == more["RecordedSession"] == 1
+                assert more["RecordedComputation"] >= 1
             del run
             assert left_over(before) == Counter()
 

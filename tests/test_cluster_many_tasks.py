@@ -7,7 +7,6 @@ cluster needs for so many tasks; ``python -m benchmarks.cluster million`` uses o
 from __future__ import annotations
 
 import asyncio
-import struct
 import time
 from itertools import pairwise
 from types import SimpleNamespace
@@ -17,14 +16,13 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from dask_diag.capture.keys import Keys
+
 from dask_diag.cluster import plugin as plugin_module
 from dask_diag.cluster.log import ClusterLog
-from dask_diag.cluster.messages import Batch
 from dask_diag.cluster.plugin import DaskDiagSchedulerPlugin
 from dask_diag.cluster.tables import with_clusters
-from dask_diag.cluster.tasks_table import RUN, tasks_of
-from dask_diag.cluster.wire import NAME, WORKER_ROW
+from dask_diag.cluster.tasks_table import tasks_of
+from dask_diag.cluster.wire import CANCELLED, NAME, RUN, WORKER_ROW, Batch
 from dask_diag.cluster.workers_table import Lanes, microseconds
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Tasks
@@ -106,7 +104,7 @@ class Driver:
 
     def held(self):
         """Bytes that the plugin has collected and not handed out."""
-        (session,) = self.plugin.sessions.values()
+        (session,) = self.plugin.sessions.by_name.values()
         return session.size + session.sealed_size
 
     def recording(self):
@@ -142,8 +140,7 @@ def cancelled(driver, count, run=7):
 def end_of(key, run, start, worker):
     """What a worker says of a run that was cancelled as it ran."""
     row = WORKER_ROW.pack(start, start + 0.5, 0.25, NAN, NAN, THREAD, run)
-    code = plugin_module.CANCELLED
-    return ("run", key, run, worker, code, row, "", [])
+    return ("RunEnded", key, run, worker, CANCELLED, (row,))
 
 
 def test_cancelled_runs_of_which_no_end_is_heard_are_bounded_and_each_has_its_row(monkeypatch):
@@ -151,13 +148,13 @@ def test_cancelled_runs_of_which_no_end_is_heard_are_bounded_and_each_has_its_ro
     driver = Driver()
     (worker,) = driver.addresses
     keys = cancelled(driver, 250)
-    assert len(driver.plugin.orphans) == 100
+    assert len(driver.plugin.runs.orphans) == 100
     # Of one that is awaited still, and of one that is not.
     for key in (keys[-1], keys[0]):
         driver.plugin.log_event(NAME, [end_of(key, 7, 1.0, worker)])
-    assert len(driver.plugin.orphans) == 99
+    assert len(driver.plugin.runs.orphans) == 99
     driver.log.receive(asyncio.run(driver.plugin.handle_detach("session", 0)))
-    assert not driver.plugin.orphans
+    assert not driver.plugin.runs.orphans
     recording = driver.recording()
     tasks = recording.tasks
     assert sorted(tasks["key"].tolist()) == sorted(keys)
@@ -172,24 +169,24 @@ def test_cancelled_runs_of_a_client_that_has_gone_are_forgotten():
     driver = Driver()
     asyncio.run(driver.plugin.handle_attach("other", "another client", {"tasks": True}))
     cancelled(driver, 10)
-    assert len(driver.plugin.orphans) == 10
+    assert len(driver.plugin.runs.orphans) == 10
 
     async def goes():
         driver.plugin.remove_client(driver.scheduler, client="client")
         await driver.plugin._change
 
     asyncio.run(goes())
-    assert not driver.plugin.orphans
-    assert not driver.plugin.faults
+    assert not driver.plugin.runs.orphans
+    assert not driver.plugin.sessions.faults
 
 
 def test_cancelled_runs_that_no_one_records_are_not_awaited():
     driver = Driver()
-    (session,) = driver.plugin.sessions.values()
+    (session,) = driver.plugin.sessions.by_name.values()
     session.wants = {"progress": True}
-    driver.plugin._renew_sessions()
+    driver.plugin.refresh()
     cancelled(driver, 10)
-    assert not driver.plugin.orphans
+    assert not driver.plugin.runs.orphans
 
 
 def test_every_task_has_its_row_and_nothing_of_it_stays():
@@ -203,9 +200,9 @@ def test_every_task_has_its_row_and_nothing_of_it_stays():
     driver.pull()
     plugin = driver.plugin
     assert driver.held() == 0
-    assert not plugin.tasks
-    assert not plugin.orphans
-    assert not plugin.faults
+    assert not plugin.runs.tasks
+    assert not plugin.runs.orphans
+    assert not plugin.sessions.faults
     recording = driver.recording()
     tasks = recording.tasks
     assert len(tasks) == count
@@ -222,7 +219,7 @@ def test_times_of_the_scheduler_are_whole_microseconds_and_no_earlier_or_later_t
     driver.run(0, 1_000)
     driver.pull()
     (batch,) = driver.log.batches
-    exact, tasks = np.frombuffer(batch.rows, RUN), driver.recording().tasks
+    exact, tasks = np.frombuffer(batch.rows, RUN.dtype), driver.recording().tasks
     for times, was, direction in (
         (tasks.submitted, exact["submitted"], -1),
         (tasks.collected, exact["collected"], 1),
@@ -235,7 +232,7 @@ def test_times_of_the_scheduler_are_whole_microseconds_and_no_earlier_or_later_t
 
 def test_times_of_workers_are_whole_microseconds_in_the_time_that_the_scheduler_saw():
     rng = np.random.default_rng(3)
-    runs = np.zeros(5_000, RUN)
+    runs = np.zeros(5_000, RUN.dtype)
     runs["submitted"] = np.cumsum(rng.integers(1, 10**6, len(runs))) / 1e9 + 50_000
     # Of many, the whole time between being sent and being known to be done; some by a clock that
     # is wrong by more than that.
@@ -246,19 +243,7 @@ def test_times_of_workers_are_whole_microseconds_in_the_time_that_the_scheduler_
     runs["cpu"] = lasted * rng.random(len(runs))
     runs["seceded"] = np.where(rng.random(len(runs)) < 0.5, runs["start"] + lasted / 2, np.nan)
     runs["start"][:100] = runs["stop"][:100] = runs["cpu"][:100] = np.nan
-    batch = Batch(
-        np.arange(len(runs)).tobytes(),
-        runs.tobytes(),
-        Keys(list(range(len(runs)))),
-        b"",
-        {},
-        (),
-        b"",
-        (),
-        Keys([]),
-        b"",
-        (),
-    )
+    batch = Batch(np.arange(len(runs)).tobytes(), runs.tobytes(), range(len(runs)))
     tasks = Tasks.of(tasks_of(batch, ClusterLog({"tasks": True}), Lanes()))
     for times in (tasks.start, tasks.stop, tasks.seceded, tasks.thread_cpu):
         measured = times[~np.isnan(times)]
@@ -298,8 +283,7 @@ def test_a_client_that_does_not_pull_costs_64_mb_and_no_more(monkeypatch):
     limit = 8_000_000
     monkeypatch.setattr(plugin_module, "LIMIT_BYTES", limit)
     driver, at_once = Driver(), 10_000
-    per_task = WORKER_ROW.size + struct.calcsize(plugin_module.RUN.format)
-    fits = limit // (per_task + plugin_module.BYTES_PER_KEY)
+    fits = limit // (RUN.size + plugin_module.BYTES_PER_KEY)
     count = (fits // at_once + 1) * at_once
     for first in range(0, count, at_once):
         driver.run(first, at_once)
@@ -348,17 +332,17 @@ def test_computations_of_a_client_do_not_overlap_where_a_result_is_lost(is_next_
     # It belongs to what runs, or is one of its own.
     expected = [("lost", 0), ("next", 1), ("lost", 2 if is_next_done else 1)]
     assert list(zip(keys, of, strict=True)) == expected
-    assert not plugin.faults
+    assert not plugin.sessions.faults
 
 
 def test_a_worker_that_joins_while_tasks_run_counts_until_they_are_done():
     driver = Driver()
     plugin, scheduler = driver.plugin, driver.scheduler
     driver.run(0, 1)
-    before = plugin.open["client"]
+    before = plugin.runs.computations.open["client"]
     plugin.update_graph(scheduler, client="client", tasks=["waits"], annotations={})
     plugin.transition("waits", "released", "waiting", stimulus_id="graph")
-    running = plugin.open["client"]
+    running = plugin.runs.computations.open["client"]
     late = SimpleNamespace(name="late", host="h", nthreads=2, address="tcp://late")
     driver.workers[late.address] = late
     scheduler.total_nthreads = 4
@@ -367,4 +351,4 @@ def test_a_worker_that_joins_while_tasks_run_counts_until_they_are_done():
     plugin.remove_worker(scheduler, late.address)
     plugin.transition("waits", "waiting", "released", stimulus_id="cancelled")
     assert (before.workers, running.workers) == (2, 4)
-    assert not plugin.faults
+    assert not plugin.sessions.faults

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import dask
 import pytest
@@ -16,7 +17,8 @@ pytest.importorskip("distributed")
 from distributed import Client, wait
 from distributed.core import Status
 
-from dask_diag.cluster.worker import READS, WRITES, Spill, SpillCounters
+from dask_diag.cluster.wire import Spilled
+from dask_diag.cluster.worker import READS, WRITES, SpillCounters
 
 from .clusters import assert_adds_up, cluster, spin
 
@@ -148,27 +150,31 @@ def test_counters_say_what_has_changed_since_the_last_time():
     now = [10.0]
     buffer = Buffer()
     buffer.moves("disk-write", 1, 1.0)
-    counters = SpillCounters(buffer, lambda: now[0])
+    counters = counters_of(buffer, lambda: now[0])
     assert not have_changed(counters)
     now[0] = 12.0
     buffer.moves("disk-write", 100, 0.25, serialize=0.25)
     assert have_changed(counters)
-    assert counters.changes(12.0) == [Spill("disk-write", 11.5, 12.0, 100)]
+    assert counters.changes(12.0) == [Spilled("w", "disk-write", 11.5, 12.0, 100)]
     assert not have_changed(counters)
     assert counters.changes(12.0) == []
+
+
+def counters_of(buffer, clock):
+    return SpillCounters(SimpleNamespace(data=buffer, address="w"), clock)
 
 
 @pytest.mark.parametrize(("task_started", "stop"), [(14.0, 14.0), (12.1, 15.0), (16.0, 15.0)])
 def test_inputs_were_read_before_their_task_started(task_started, stop):
     now = [12.0]
     buffer = Buffer()
-    counters = SpillCounters(buffer, lambda: now[0])
+    counters = counters_of(buffer, lambda: now[0])
     now[0] = 15.0
     buffer.moves("disk-read", 100, 0.5)
-    assert counters.changes(task_started) == [Spill("disk-read", stop - 0.5, stop, 100)]
+    assert counters.changes(task_started) == [Spilled("w", "disk-read", stop - 0.5, stop, 100)]
 
 
 def test_a_buffer_that_does_not_count_says_nothing():
-    counters = SpillCounters({}, lambda: 0.0)
+    counters = counters_of({}, lambda: 0.0)
     assert not have_changed(counters)
     assert counters.changes(0.0) == []

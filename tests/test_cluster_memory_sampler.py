@@ -18,11 +18,9 @@ from distributed.diagnostics import MemorySampler as DistributedMemorySampler
 
 from dask_diag import MemorySampler
 from dask_diag.capture.build import memory_table
-from dask_diag.capture.keys import Keys
 from dask_diag.cluster.log import ClusterLog
-from dask_diag.cluster.messages import Batch
 from dask_diag.cluster.tables import with_remote_memory
-from dask_diag.cluster.wire import PROCESS
+from dask_diag.cluster.wire import PROCESS, Batch
 
 from .clusters import cluster, cluster_of_others
 
@@ -137,8 +135,7 @@ def log_of(samples):
     """What was pulled of a cluster: the samples of one process, as time and bytes."""
     log = ClusterLog({"processes": 1.0})
     packed = b"".join(PROCESS.pack(moment, 7, 0, size, 0.0) for moment, size in samples)
-    nothing = Keys([])
-    log.batches.append(Batch(b"", b"", nothing, b"", {}, [], b"", [(0, packed)], nothing, b"", []))
+    log.batches.append(Batch(processes=[(0, packed)]))
     return log
 
 

@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster, wait
 
 from dask_diag import Profiler, SamplingProfiler, activities, context_meter, load, record
 from dask_diag.capture.task import Line
-from dask_diag.cluster.messages import packed_stacks, unpacked_stacks
+from dask_diag.cluster.wire import packed_stacks, unpacked_stacks
 from dask_diag.model.codes import Root
 from dask_diag.sampling.sampler import running_tasks
 
@@ -175,8 +175,8 @@ def test_without_waits_and_stacks_nothing_is_sampled():
 def test_stacks_are_unpacked_as_they_were():
     outer, inner = Line("f", "a.py", 3, 1), Line("g", "b.py", 7, 5)
     samples = [(1.5, (outer, inner), 0.2, 0.1, 3), (2.5, (), 0.1, 0.0, 0)]
-    assert unpacked_stacks(packed_stacks(samples)) == samples
-    assert unpacked_stacks(packed_stacks([])) == []
+    assert unpacked_stacks(packed_stacks(samples), Line) == samples
+    assert unpacked_stacks(packed_stacks([]), Line) == []
 
 
 def reads_inputs(seconds):

@@ -31,8 +31,7 @@ def log_of(names, scheduler, workers, start=0.0, stop=float("inf"), plugin=""):
         (number, name, f"tcp://host:{port}", "host", 1, joined, left, reason, facts)
         for number, name, port, joined, left, reason, facts in workers
     ]
-    content = dict.fromkeys(("ids", "transfers", "others", "processes", "results", "events"), ())
-    log.receive({"batches": [{"number": 1, "computations": [], "workers": described, **content}]})
+    log.receive({"batches": [{"number": 1, "rows": (), "computations": [], "workers": described}]})
     log.start, log.stop = start, stop
     return log
 

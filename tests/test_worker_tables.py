@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from dask_diag._version import __version__
-from dask_diag.capture.keys import Keys
 from dask_diag.capture.stacks_table import joined_stacks
 from dask_diag.capture.task import RemoteWorker, pack_row
 from dask_diag.capture.workers_table import (
@@ -22,8 +21,7 @@ from dask_diag.capture.workers_table import (
 )
 from dask_diag.cluster import tasks_table
 from dask_diag.cluster.log import ClusterLog
-from dask_diag.cluster.messages import Batch, RunDetails
-from dask_diag.cluster.wire import SENT_OUTCOMES
+from dask_diag.cluster.wire import OUTCOMES, RUN, Batch, RunDetails
 from dask_diag.cluster.workers_table import Lanes
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Tasks
@@ -221,21 +219,19 @@ def test_tasks_of_a_cluster_are_as_they_were_pulled():
     log = ClusterLog({"tasks": True})
     log.offset, log.clients, log.labels = 10.0, ["me", "other"], {5: "worker-5"}
     log.computations = {2: SimpleNamespace(name="c", span="all")}
-    runs = np.zeros(3, tasks_table.RUN)
+    runs = np.zeros(3, RUN.dtype)
     runs["submitted"], runs["collected"], runs["queued"] = [12, 14, 15], [16, 19, 20], 0.5
     runs["start"], runs["stop"], runs["cpu"] = [13, 15, NAN], [15, 18, NAN], [1, 0.5, NAN]
     runs["seceded"], runs["seceded_cpu"] = [14, NAN, NAN], [0.25, NAN, NAN]
     runs["thread"], runs["worker"], runs["computation"] = [7, 7, 0], [5, 5, 6], [2, 2, 3]
     runs["attempt"], runs["client"], runs["stolen"] = [1, 2, 1], [0, 1, 0], [0, 1, 0]
-    runs["outcome"] = [SENT_OUTCOMES[name] for name in ("ok", "failed", "cancelled")]
+    runs["outcome"] = [OUTCOMES.index(name) for name in ("ok", "failed", "cancelled")]
     runs["nbytes"], runs["measured"] = [80, 99, 99], 1
     batch = Batch(
         np.arange(3).tobytes(),
         runs.tobytes(),
-        Keys(["f-1", ("g-2", 0), "h-3"]),
-        b"",
-        {1: RunDetails("ValueError", (), "loading", (), b"")},
-        *((), b"", (), Keys([]), b"", ()),
+        ["f-1", ("g-2", 0), "h-3"],
+        details={1: RunDetails("ValueError", span="loading")},
     )
     tasks = Tasks.of(tasks_table.tasks_of(batch, log, Lanes()))
     assert tasks["key"].tolist() == ["f-1", "('g-2', 0)", "h-3"]
@@ -267,18 +263,13 @@ def test_no_task_of_a_cluster_starts_before_it_was_sent_or_ends_after_it_was_kno
     log, clock = ClusterLog({"tasks": True}), [(0.0, 3.0, 0.5)]
     log.offset, log.clients, log.labels = 10.0, ["me"], {5: "worker-5"}
     log.workers = {5: SimpleNamespace(host="h", facts={"pid": 42, "clock": clock})}
-    runs = np.zeros(4, tasks_table.RUN)
+    runs = np.zeros(4, RUN.dtype)
     runs["submitted"], runs["collected"], runs["worker"] = 12, [20, 20, 17, 20], 5
     # In time; a second early; a second late; and by the scheduler's own clock.
     runs["start"], runs["stop"] = [10, 8, 12, 13], [12, 10, 15, 15]
     runs["seceded"], runs["measured"] = [11, 9, 13, 14], [1, 1, 1, 0]
     runs["cpu"] = 0.5
-    batch = Batch(
-        np.arange(4).tobytes(),
-        runs.tobytes(),
-        Keys(["f-1", "f-2", "f-3", "f-4"]),
-        *(b"", {}, (), b"", (), Keys([]), b"", ()),
-    )
+    batch = Batch(np.arange(4).tobytes(), runs.tobytes(), ["f-1", "f-2", "f-3", "f-4"])
     tasks = Tasks.of(tasks_table.tasks_of(batch, log, Lanes()))
     # What it took is as it was measured.
     np.testing.assert_allclose(tasks.start, [3, 2, 4, 3])

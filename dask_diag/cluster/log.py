@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from dask_diag.cluster.messages import Batch, ClusterComputation, ClusterWorker, batch_of
-from dask_diag.cluster.wire import COROUTINE
+from dask_diag.capture.keys import Keys
+from dask_diag.cluster.wire import COROUTINE, Batch, ClusterComputation, ClusterWorker, RunDetails
 
 if TYPE_CHECKING:
-    from dask_diag.cluster.messages import Reply, Wants
+    from dask_diag.cluster.wire import PullReply, Wants
 
 
 class _Named:
@@ -100,13 +100,6 @@ def _of(
     return None
 
 
-_CONTENT: tuple[Literal["ids", "transfers", "others", "processes", "results", "events"], ...] = (
-    *("ids", "transfers", "others"),
-    *("processes", "results", "events"),
-)
-"""What of a batch is to be looked at later: the remainder is taken at once."""
-
-
 class ClusterLog:
     """Everything that was pulled for one client.
 
@@ -165,7 +158,7 @@ class ClusterLog:
         self.received = self.coroutines = 0
         self.is_left = self.has_ended = False
 
-    def receive(self, reply: Reply) -> None:
+    def receive(self, reply: PullReply) -> None:
         """Add what a pull has brought; batches that came before are left out."""
         for sent in reply.get("batches", ()):
             if sent["number"] <= self.received:
@@ -175,11 +168,14 @@ class ClusterLog:
                 self.computations[values[0]] = ClusterComputation(*values)
             for facts in sent["workers"]:
                 self._add_worker(ClusterWorker(*facts))
-            if any(sent[name] for name in _CONTENT):
-                batch = batch_of(sent)
+            batch = Batch(*sent["rows"])
+            if any(batch):
+                details = {run: RunDetails(*values) for run, values in batch.details.items()}
+                self.coroutines += sum(d.stacks == COROUTINE for d in details.values())
+                # Packed, keys do not keep the user's objects.
+                keys, result_keys = Keys(list(batch.keys)), Keys(list(batch.result_keys))
+                batch = batch._replace(keys=keys, result_keys=result_keys, details=details)
                 self.batches.append(batch)
-                details = batch.details.values()
-                self.coroutines += sum(detail.stacks == COROUTINE for detail in details)
         self.clients = list(reply.get("clients", self.clients))
         self.faults = dict(reply.get("faults", self.faults))
         self.dropped = reply.get("dropped", self.dropped)
@@ -257,6 +253,21 @@ class ClusterLog:
             for reason, hosts in reasons.items()
             if what
         ]
+
+
+class UnreadBatches:
+    """The batches of logs that a reader has not seen yet."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+
+    def take(self, logs: Iterable[ClusterLog]) -> Iterator[tuple[ClusterLog, Batch]]:
+        """Yield the batches that were pulled since the previous call, log by log."""
+        for log in logs:
+            seen = self._seen.get(id(log), 0)
+            new = log.batches[seen:]
+            self._seen[id(log)] = seen + len(new)
+            yield from ((log, batch) for batch in new)
 
 
 _OWN_TIMES = "of which only distributed's own times are known, without CPU"

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from distributed.preloading import PreloadManager
 
     from dask_diag.cluster.log import ClusterLog, WorkerNames
-    from dask_diag.cluster.messages import Wants
     from dask_diag.cluster.session import ClusterSession, Fault
+    from dask_diag.cluster.wire import Wants
 
 
 _PRELOAD = "dask_diag.cluster.preload"

@@ -20,7 +20,7 @@ from dask_diag.cluster.wire import NAME, SCHEDULER, host_id, is_below_this_proce
 if TYPE_CHECKING:
     from distributed import Client
 
-    from dask_diag.cluster.messages import Joined, Reply, Wants
+    from dask_diag.cluster.wire import AttachReply, PullReply, Wants
 
 
 _SECONDS_WITHOUT_SCHEDULER = 0.5
@@ -149,7 +149,7 @@ class ClusterSession:
         wants = {**self._wants, "program": run_id()}
         for _ in range(_ATTEMPTS):
             await scheduler.register_scheduler_plugin(plugin=pickle.dumps(plugin), **_ONCE)
-            reply: Joined | None = await scheduler.dask_diag_attach(
+            reply: AttachReply | None = await scheduler.dask_diag_attach(
                 session=self._id, client=self._client_id, wants=wants
             )
             # None if the last session of another client has taken the plugin with it meanwhile.
@@ -209,7 +209,7 @@ class ClusterSession:
         if reply.get("closing") and self._finishing is None:
             self._finishing = asyncio.ensure_future(self._finish())
 
-    def _receive(self, reply: Reply | None) -> None:
+    def _receive(self, reply: PullReply | None) -> None:
         if reply is None or reply.get("status") != "OK":
             raise ConnectionLostError("the connection broke: what ended just before is missing")
         self.log.receive(reply)
@@ -287,7 +287,7 @@ class ClusterSession:
             self._fault("to leave a cluster", error)
             return await ask()
 
-    async def _ask_for_the_last(self) -> Reply:
+    async def _ask_for_the_last(self) -> PullReply:
         await self._compare_at_end()
         return await self._ask_to_detach()
 
@@ -299,9 +299,9 @@ class ClusterSession:
             reading = await asyncio.wait_for(self._compare_clocks(), _SECONDS_TO_COMPARE)
             self.log.error += abs(reading.offset - self.log.offset)
 
-    async def _ask_to_detach(self) -> Reply:
+    async def _ask_to_detach(self) -> PullReply:
         reply = await self._scheduler.dask_diag_detach(session=self._id, received=self.log.received)
-        return cast("Reply", reply)
+        return cast("PullReply", reply)
 
     async def _say_that_it_left(self) -> None:
         """Have the scheduler forget what it has for this session."""

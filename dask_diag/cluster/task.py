@@ -1,4 +1,4 @@
-"""A task on a worker of a cluster that is sampled while it runs."""
+"""Tasks on a worker of a cluster, measured and sampled while they run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, cast
 from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
 from dask_diag.capture.metrics import (
     Metered,
-    Metric,
     ends_a_task,
     hear_this_task,
     runs_a_task,
     sums_of,
 )
-from dask_diag.capture.task import StackSample
-from dask_diag.cluster.messages import packed_stacks
-from dask_diag.cluster.wire import COROUTINE, NAME, WORKER_ROW, Sampled
+from dask_diag.cluster.wire import COROUTINE, NAME, WORKER_ROW, RunMeasurements, packed_stacks
 from dask_diag.hooks.stack import GraphNode
 from dask_diag.sampling.probes import Probe, RunningTask
 from dask_diag.sampling.stacks import RemoteStackTaskProbe, StackProbe
@@ -30,6 +27,8 @@ if TYPE_CHECKING:
     from distributed.worker import Worker
     from distributed.worker_state_machine import TaskState
 
+    from dask_diag.capture.task import StackSample
+
 
 _NAN = float("nan")
 
@@ -37,56 +36,63 @@ _NAN = float("nan")
 class ClusterTask(GraphNode):
     """Replaces a task in a worker's state, from when it is to be run until it is called.
 
-    Its first act is to put the task back. A row of numbers goes into the metadata that the worker
-    sends with the result: what the scheduler knows to be done has its row, whatever happens to the
-    worker then.
+    The call begins by putting the task back. The measurements go into the metadata that the worker
+    sends with the result: if the scheduler knows that a run is done it has the row of the run,
+    whatever happens to the worker then. Probes sample the task while it runs, but not a coroutine,
+    which shares its thread with the worker's event loop.
 
     Attributes
     ----------
     state : TaskState
         The worker's own state of the task.
     row : bytes
-        What was measured; empty while it has not run.
-    error : str
-        The type of the exception that it raised.
-    is_sampled : bool
-        Whether a subclass samples it.
-    rescheduled : bool
-        Whether that asked for it to be run again.
-    sampled : tuple
-        What it waited for and its stacks, if these were sampled.
+        Measurements; empty until the task has run.
+    error, rescheduled : str, bool
+        Type of the exception that the task raised, and whether it asks for another run.
+    stacks, packed : tuple of StackSample, bytes
+        Stacks that were sampled, as a probe sets them and as they are sent.
     discarded : bool
-        Whether no one asks for its row any more.
+        Whether nobody asks for the measurements any more.
     fault : str
-        What failed as it was measured; the task itself goes on.
+        Error of the measurement; the task itself goes on.
     is_coro : bool
-        Whether the worker has to await it.
+        Whether the worker has to await the task.
     """
 
     __slots__ = (
-        *("__dict__", "clock", "cpu", "is_coro", "row", "run_id"),
+        *("__dict__", "clock", "cpu_before", "is_coro", "probes", "row", "run_id"),
         *("start", "state", "task", "thread"),
     )
 
-    # What most tasks never have is the class's until then: this is made for every task.
-    is_sampled = False
+    # Attributes that most tasks never set are those of the class: a wrapper is made for each task.
     metered: Metered | None = None
     error = fault = ""
     rescheduled = discarded = False
-    sampled: Sampled | tuple[()] = ()
     seceded = seceded_at_cpu = _NAN
+    running: RunningTask | None = None
+    stop: float | None = None
+    cpu = 0.0
+    stacks: tuple[StackSample, ...] = ()
+    packed = b""
 
-    def __init__(self, state: TaskState, task: GraphNode, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        state: TaskState,
+        task: GraphNode,
+        clock: Callable[[], float],
+        probes: Collection[Probe] = (),
+    ) -> None:
         self.state = state
         self.task = task
         self.key = task.key
         self.clock = clock
+        self.probes = probes
         self.run_id: int = state.run_id
         self.is_coro: bool = task.is_coro
         self.row = b""
         self.thread = 0
-        self.start = _NAN
-        self.cpu = 0.0
+        self.start: float | None = None
+        self.cpu_before = 0.0
 
     def __call__(self, values: object = ()) -> object:
         """Run the task and read the clocks around it."""
@@ -95,25 +101,26 @@ class ClusterTask(GraphNode):
             hear_this_task()
         except Exception as fault:
             self.fault = f"{type(fault).__name__}: {fault}"
-        if self.is_sampled:
+        if self.probes:
             self.start_sampling()
+        start = self.clock()
+        self.cpu_before = cpu = thread_time()
+        # Other threads take a task that has a start, and then a thread, for one that runs.
+        self.start = start
         self.thread = get_ident()
-        self.start = self.clock()
         if self.is_coro:
             return _Steps(self, cast("Awaitable[object]", self.task(values)))
-        cpu = thread_time()
-        self.cpu = cpu
         try:
             result = self.task(values)
         except BaseException as error:
-            self._stop(thread_time() - cpu, error)
+            self._end(thread_time() - cpu, error)
             take_out_own_frames(error)
             raise
-        self._stop(thread_time() - cpu)
+        self._end(thread_time() - cpu)
         return result
 
     def steps(self, coroutine: Awaitable[object]) -> Generator[object, object, object]:
-        """Run a coroutine and add up the CPU of its steps: others may run between them."""
+        """Run a coroutine and sum the CPU of its steps: other coroutines may run between steps."""
         iterator = cast("Generator[object, object, object]", coroutine.__await__())
         resume: Callable[..., object] = iterator.send
         argument: object = None
@@ -123,10 +130,10 @@ class ClusterTask(GraphNode):
             try:
                 waits_for = resume(argument)
             except StopIteration as stopped:
-                self._stop(spent + thread_time() - cpu)
+                self._end(spent + thread_time() - cpu)
                 return stopped.value
             except BaseException as error:
-                self._stop(spent + thread_time() - cpu, error)
+                self._end(spent + thread_time() - cpu, error)
                 take_out_own_frames(error)
                 raise
             spent += thread_time() - cpu
@@ -137,13 +144,13 @@ class ClusterTask(GraphNode):
                 argument, resume = error, iterator.throw
 
     def secede(self) -> None:
-        """Its thread is no worker thread any more; called from another one."""
+        """Note that the thread of the task leaves the worker's pool; called from another thread."""
         self.seceded = self.clock()
         if not self.is_coro:
-            self.seceded_at_cpu = _cpu_of(self.thread) - self.cpu
+            self.seceded_at_cpu = _cpu_of(self.thread) - self.cpu_before
 
-    def _stop(self, cpu: float, error: BaseException | None = None) -> None:
-        """Note what was measured. Nothing is raised here: it would be the task's failure."""
+    def _end(self, cpu: float, error: BaseException | None = None) -> None:
+        """Store the measurements. Nothing is raised: it would be the task's failure."""
         try:
             stop = self.clock()
             seceded, seceded_cpu = self.seceded, _NAN
@@ -155,42 +162,56 @@ class ClusterTask(GraphNode):
             if error is not None:
                 self.error = type(error).__name__
                 self.rescheduled = _asks_to_be_rescheduled(error)
-            sampled: Sampled | tuple[()] = ()
-            if self.is_sampled:
-                self.sampled = sampled = self.end_sampling(cpu)
+            if self.probes:
+                self.end_sampling(cpu)
             if error is None and not self.discarded:
-                # Most tasks meter nothing: of those the row is all that is sent.
-                is_alone = self.metered is None and not sampled
-                self.state.metadata[NAME] = (
-                    self.row if is_alone else [self.row, self.metrics(), *sampled]
-                )
+                # Most tasks have only a row.
+                is_alone = self.metered is None and not self.packed
+                self.state.metadata[NAME] = self.row if is_alone else tuple(self.measurements())
         except Exception as fault:
             self.fault = f"{type(fault).__name__}: {fault}"
         finally:
-            if self.is_sampled:
-                self.leave_sampling()
-
-    def bounds(self) -> tuple[float, float]:
-        """Since when it has had its thread, and until when so far; called from another thread."""
-        return self.start, self.clock() if isnan(self.seceded) else self.seceded
-
-    def so_far(self) -> Sampled | tuple[()]:
-        """What a subclass has sampled of a task that still runs; called from another thread."""
-        return ()
+            if self.running is not None:
+                # The end may have failed before the probes were stopped.
+                self.running.leave()
 
     def start_sampling(self) -> None:
-        """Have a subclass sample what runs now; nothing is raised."""
+        """Have the probes sample the current thread."""
+        if self.is_coro:
+            return
+        try:
+            self.running = RunningTask(self, self.probes)
+        except Exception as error:
+            self.fault = f"{type(error).__name__}: {error}"
 
-    def end_sampling(self, cpu: float) -> Sampled | tuple[()]:
-        """What a subclass has sampled; called when the task has stopped, after so much CPU."""
-        return ()
+    def end_sampling(self, cpu: float) -> None:
+        """Stop the probes, which hand over their samples, and pack the stacks."""
+        if self.is_coro:
+            are_stacks = any(isinstance(probe, StackProbe) for probe in self.probes)
+            self.packed = COROUTINE if are_stacks else b""
+        elif self.running is not None:
+            self.stop, self.cpu = perf_counter(), cpu
+            self.running.end()
+            self.packed = packed_stacks(self.stacks)
 
-    def leave_sampling(self) -> None:
-        """Have a subclass sample it no more, whatever has failed before; nothing is raised."""
+    def stacks_so_far(self) -> bytes:
+        """Pack the stacks of a task that still runs; called from another thread."""
+        task_probe = None if self.running is None else self.running.task_probes.get(StackProbe)
+        if not isinstance(task_probe, RemoteStackTaskProbe):
+            return b""
+        return packed_stacks(task_probe.samples())
 
-    def metrics(self) -> list[Metric]:
-        """What it metered, added up: all of it travels with its result."""
-        return [] if self.metered is None else sums_of(self.metered.metrics)
+    def occupied_until(self) -> float:
+        """The time until which the task has had a thread of the pool, so far."""
+        return self.clock() if isnan(self.seceded) else self.seceded
+
+    def measurements(self) -> RunMeasurements:
+        """All measurements, with the sums of metrics."""
+        row, metered = self.row, self.metered
+        if metered is None:
+            return RunMeasurements(row, self.error, stacks=self.packed)
+        metrics, waits = sums_of(metered.metrics), list(metered.waits)
+        return RunMeasurements(row, self.error, metrics, waits, self.packed)
 
     @property
     def dependencies(self) -> frozenset[Hashable]:
@@ -201,12 +222,12 @@ class ClusterTask(GraphNode):
         return repr(self.task)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # A copy that is sent or spilled is the task's.
+        # A copy that is sent or spilled is the task.
         return _itself, (self.task,)
 
 
 class _Steps:
-    """What a coroutine's task returns: awaited, it runs the coroutine step by step."""
+    """Result of the call of a coroutine's task: awaited, it runs the coroutine step by step."""
 
     __slots__ = ("_coroutine", "_task")
 
@@ -218,14 +239,14 @@ class _Steps:
         return self._task.steps(self._coroutine)
 
 
-ends_a_task.add(id(ClusterTask._stop.__code__))
+ends_a_task.add(id(ClusterTask._end.__code__))
 _codes = {id(ClusterTask.__call__.__code__), id(ClusterTask.steps.__code__)}
 runs_a_task.update(_codes)
 passes_errors_on.update(_codes)
 
 
 def _asks_to_be_rescheduled(error: BaseException) -> bool:
-    """Whether it is distributed's `Reschedule`, or a subclass: as the worker itself decides."""
+    """Return whether an error is distributed's `Reschedule`, as the worker itself decides."""
     kind = getattr(sys.modules.get("distributed.exceptions"), "Reschedule", ())
     return isinstance(error, kind)
 
@@ -235,7 +256,7 @@ def _itself(task: object) -> object:
 
 
 def _cpu_of(thread: int) -> float:
-    """The CPU seconds of another thread of this process; NaN where that cannot be known."""
+    """The CPU seconds of another thread of this process; NaN where they cannot be known."""
     try:
         from time import pthread_getcpuclockid
 
@@ -245,121 +266,10 @@ def _cpu_of(thread: int) -> float:
 
 
 def codes_around_tasks(worker: Worker) -> Iterator[int]:
-    """The ``id()`` of the code of functions of distributed that call tasks, and meter beside."""
+    """The ``id()`` of the code of functions of distributed that call tasks and meter other work."""
     module = sys.modules.get("distributed.worker")
     names = ("_run_task", "_run_task_simple", "_run_task_async")
     for function in (type(worker).execute, *(getattr(module, name, None) for name in names)):
         code = getattr(unwrap(function), "__code__", None)
         if code is not None:
             yield id(code)
-
-
-class SampledRun:
-    """A run as probes have it.
-
-    Attributes
-    ----------
-    stop : float or None
-        When it stopped, by the clock of samples.
-    cpu : float
-    stacks : tuple of StackSample
-    """
-
-    __slots__ = ("_owner", "cpu", "stacks", "stop")
-
-    def __init__(self, owner: ClusterTask) -> None:
-        self._owner = owner
-        self.stop: float | None = None
-        self.cpu = 0.0
-        self.stacks: tuple[StackSample, ...] = ()
-
-    @property
-    def key(self) -> Hashable:
-        """The task's."""
-        return self._owner.key
-
-    @property
-    def task(self) -> GraphNode:
-        """The task itself."""
-        return self._owner.task
-
-    @property
-    def start(self) -> float | None:
-        """When it started; the CPU clock is read after that."""
-        return self._owner.start if self._owner.cpu else None
-
-    @property
-    def cpu_before(self) -> float:
-        """The CPU seconds of its thread as it started."""
-        return self._owner.cpu
-
-    @property
-    def metered(self) -> Metered | None:
-        """What is known of the task beside its times."""
-        return self._owner.metered
-
-    @metered.setter
-    def metered(self, metered: Metered | None) -> None:
-        self._owner.metered = metered
-
-
-class ProbedClusterTask(ClusterTask):
-    """Has the task sampled by probes, as those of other processes are.
-
-    A coroutine is not: it shares its thread with the worker's event loop.
-    """
-
-    __slots__ = ("_probes", "_run", "_running")
-
-    is_sampled = True
-
-    def __init__(
-        self,
-        state: TaskState,
-        task: GraphNode,
-        clock: Callable[[], float],
-        probes: Collection[Probe],
-    ) -> None:
-        super().__init__(state, task, clock)
-        self._probes = probes
-        self._run: SampledRun | None = None
-        self._running: RunningTask | None = None
-
-    def start_sampling(self) -> None:
-        """Have the probes sample the thread that this is called on."""
-        if self.is_coro:
-            return
-        try:
-            run = SampledRun(self)
-            self._running = RunningTask(run, self._probes)
-            self._run = run
-        except Exception as error:
-            self.fault = f"{type(error).__name__}: {error}"
-
-    def end_sampling(self, cpu: float) -> Sampled | tuple[()]:
-        """What it waited for, and its stacks."""
-        if self.is_coro:
-            are_stacks = any(isinstance(probe, StackProbe) for probe in self._probes)
-            return ([], COROUTINE) if are_stacks else ()
-        run, running = self._run, self._running
-        if run is None or running is None:
-            return ()
-        run.stop, run.cpu = perf_counter(), cpu
-        running.end()
-        waits = [] if self.metered is None else list(self.metered.waits)
-        if not waits and not run.stacks:
-            return ()
-        return waits, packed_stacks(run.stacks)
-
-    def leave_sampling(self) -> None:
-        """Have the probes find it no more: its end may have failed before they were stopped."""
-        if self._running is not None:
-            self._running.leave()
-
-    def so_far(self) -> Sampled | tuple[()]:
-        """The stacks of a task that still runs; called from another thread."""
-        running = self._running
-        probe = None if running is None else running.task_probes.get(StackProbe)
-        if not isinstance(probe, RemoteStackTaskProbe):
-            return ()
-        return [], packed_stacks(probe.samples())

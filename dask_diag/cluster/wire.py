@@ -1,53 +1,379 @@
-"""Which processes share a clock, and which were started by this one."""
+"""Records and messages that the client, the scheduler and the workers of a cluster exchange.
+
+Each record is defined here once. `shipping` sends the text of this module to the scheduler in front
+of the text of `plugin`, so nothing here imports another module of this package when it runs.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import struct
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict, TypeVar
+
+if TYPE_CHECKING:
+    from dask_diag.capture.metrics import Metric
+    from dask_diag.capture.task import StackSample
 
 NAME: Final = "dask_diag"
-"""Of the plugins, of the topic, and of the entry in a task's metadata."""
+"""Name of the plugins, of the topic of events, and of the entry in a task's metadata."""
+FLUSH, SETTINGS = f"{NAME}_flush", f"{NAME}_settings"
+"""Handlers of workers."""
 
-WORKER_ROW = struct.Struct("<dddddqq")
-"""Start, stop, cpu, seceded, CPU after seceding; thread, run id."""
 
-PROCESS = struct.Struct("<ddddd")
-"""A sample of a process: time, pid, whether it is a child of a worker; memory, % CPU of a core."""
+class Record:
+    """A row of numbers: names of fields, each with the letter of its type in `struct` and numpy."""
 
-RESULT = struct.Struct("<dddd")
-"""A result that was in memory: its computation, bytes, from when, until when."""
+    def __init__(self, **fields: str) -> None:
+        self.fields = fields
+        self.dtype = [(name, f"<{letter}") for name, letter in fields.items()]
+        layout = struct.Struct("<" + "".join(fields.values()))
+        self.size, self.pack, self.unpack = layout.size, layout.pack, layout.unpack
 
-Sampled = tuple[Sequence[tuple[str, float, int, str]], bytes]
-"""What a task waited for, as in `Wait`; and its stacks: see `packed_stacks`."""
+    def reader(self, field: str) -> Callable[[bytes], tuple[float, ...]]:
+        """Return a function that reads one field of a packed row, as a tuple of one number."""
+        letters = "".join(self.fields.values())
+        position = list(self.fields).index(field)
+        before, after = (
+            struct.calcsize(f"<{part}") for part in (letters[:position], letters[position + 1 :])
+        )
+        return struct.Struct(f"<{before}x{letters[position]}{after}x").unpack
 
-COROUTINE: Final = b"coroutine"
-"""In place of stacks: a coroutine has none of its own."""
 
-SCHEDULER: Final = -1
-"""The number of the scheduler, among those of workers."""
-
-RUN_FIELDS = (
-    *((name, "<f8") for name in ("start", "stop", "cpu", "seceded", "seceded_cpu")),
-    *((name, "<i8") for name in ("thread", "run")),
-    *((name, "<f8") for name in ("submitted", "collected", "queued", "nbytes")),
-    *((name, "<i4") for name in ("worker", "computation", "attempt", "client", "dependencies")),
-    *((name, "u1") for name in ("outcome", "stolen", "measured")),
+WORKER_ROW = Record(
+    **dict.fromkeys(("start", "stop", "cpu", "seceded", "seceded_cpu"), "d"), thread="q", run="q"
 )
-"""Name and type of each field of a run, as numpy has them."""
+"""Measurements of one run of a task on a worker."""
+SCHEDULER_ROW = Record(
+    dependencies="i",
+    **dict.fromkeys(("submitted", "collected", "queued", "nbytes"), "d"),
+    **dict.fromkeys(("worker", "computation", "attempt", "client"), "i"),
+    **dict.fromkeys(("outcome", "stolen", "measured"), "B"),
+)
+"""Facts that the scheduler adds to the row of a worker."""
+RUN = Record(**WORKER_ROW.fields, **SCHEDULER_ROW.fields)
+OTHER_TASK = Record(worker="d", start="d", stop="d")
+"""Time in which a worker ran a task of a client that is not recorded."""
+PROCESS = Record(time="d", pid="d", is_child="d", memory="d", cpu="d")
+"""A sample of a process; `is_child` is 1 for a child process of a worker, `cpu` is % of a core."""
+RESULT = Record(computation="d", nbytes="d", start="d", stop="d")
+"""Time in which a result was in memory."""
 
 OUTCOMES = ("ok", "failed", "unfinished", "cancelled", "rescheduled")
-"""The outcomes of runs, by the code that is sent."""
-SENT_OUTCOMES = {name: code for code, name in enumerate(OUTCOMES)}
+OK, FAILED, UNFINISHED, CANCELLED, RESCHEDULED = range(len(OUTCOMES))
+
+COROUTINE: Final = b"coroutine"
+"""Sent in place of stacks: a coroutine has no stack of its own."""
+SCHEDULER: Final = -1
+"""Number of the scheduler among the numbers of workers."""
+
+Waits = Sequence[tuple[str, float, int, str]]
+"""Activity, seconds, number of samples and label of each wait of a task."""
+
+
+class RunMeasurements(NamedTuple):
+    """Measurements of one run of a task, in its metadata; `row` is empty if it did not run."""
+
+    row: bytes
+    error: str = ""
+    metrics: Sequence[Metric] = ()
+    waits: Waits = ()
+    stacks: bytes = b""
+
+
+# Messages of workers, on the topic `NAME`.
+
+
+class RunEnded(NamedTuple):
+    """End of a run that brought no result."""
+
+    key: Hashable
+    run: int
+    worker: str
+    outcome: int
+    measured: RunMeasurements
+
+
+class Running(NamedTuple):
+    """A run that has not ended; `until` is when its thread was left to other tasks, or now."""
+
+    key: Hashable
+    run: int
+    start: float
+    until: float
+    thread: int
+    stacks: bytes = b""
+
+
+class Received(NamedTuple):
+    """A result that a worker received from another worker."""
+
+    key: Hashable
+    source: str
+    destination: str
+    start: float
+    stop: float
+    nbytes: int
+
+
+class Spilled(NamedTuple):
+    """Results that a worker wrote to its disk or read back."""
+
+    worker: str
+    event: str
+    start: float
+    stop: float
+    nbytes: float
+
+
+class ProcessSamples(NamedTuple):
+    """Rows of `PROCESS` of a worker and its child processes."""
+
+    worker: str
+    rows: bytes
+
+
+class Unmeasured(NamedTuple):
+    """A task that cannot be measured like others: a shuffle, an actor, or an unknown executor."""
+
+    key: Hashable
+    kind: str
+
+
+class Fault(NamedTuple):
+    """An error of dask_diag on a worker."""
+
+    text: str
+
+
+# Messages of the scheduler to clients.
+
+
+class RunDetails(NamedTuple):
+    """Facts that most runs lack; `error` is the type of the exception."""
+
+    error: str = ""
+    metrics: Sequence[Metric] = ()
+    span: str = ""
+    waits: Waits = ()
+    stacks: bytes = b""
+
+
+class ClusterTransfer(NamedTuple):
+    """A transfer between two workers, by number; `run` is -1 if the run is not recorded."""
+
+    run: int
+    source: int
+    destination: int
+    start: float
+    stop: float
+    nbytes: float
+
+
+class WorkerActivity(NamedTuple):
+    """A pause of a worker, or its use of its disk."""
+
+    worker: int
+    event: str
+    start: float
+    stop: float
+    nbytes: float
+
+
+class Batch(NamedTuple):
+    """Rows that the scheduler collected from one pull to the next.
+
+    Attributes
+    ----------
+    ids : bytes
+        A number for each run, as 64-bit integers that ascend over all batches.
+    rows : bytes
+        Rows of `RUN`, in the order in which the scheduler saw the runs end.
+    keys : iterable
+    depends_on : bytes
+        Ids of the runs that each run depends on, one after the other.
+    details, functions : mapping
+        By id. A run has a function here if its key does not name it.
+    transfers, events : sequence
+    others : bytes
+        Rows of `OTHER_TASK`.
+    processes : sequence
+        Numbers of workers, each with rows of `PROCESS`.
+    result_keys : iterable
+    results : bytes
+        Rows of `RESULT`.
+    result_functions : mapping
+        By position in `results`.
+    """
+
+    ids: bytes = b""
+    rows: bytes = b""
+    keys: Iterable[Hashable] = ()
+    depends_on: bytes = b""
+    details: Mapping[int, RunDetails] = {}
+    functions: Mapping[int, str] = {}
+    transfers: Sequence[ClusterTransfer] = ()
+    others: bytes = b""
+    processes: Sequence[tuple[int, bytes]] = ()
+    result_keys: Iterable[Hashable] = ()
+    results: bytes = b""
+    result_functions: Mapping[int, str] = {}
+    events: Sequence[WorkerActivity] = ()
+
+
+class ClusterComputation(NamedTuple):
+    """A computation, by the scheduler's clock; `stop` is None while tasks of it are to be run.
+
+    `total` to `cpu` are counted if a session shows progress: tasks, tasks that are done and that
+    failed, and seconds and CPU seconds of the tasks that are done.
+    """
+
+    number: int
+    name: str
+    client: str
+    span: str
+    start: float
+    stop: float | None
+    workers: int
+    scheduler_cpu: float
+    total: int
+    done: int
+    failed: int
+    seconds: float
+    cpu: float
+
+
+class ClusterWorker(NamedTuple):
+    """A worker, by the scheduler's clock."""
+
+    number: int
+    name: str
+    address: str
+    host: str
+    threads: int
+    joined: float
+    left: float | None
+    reason: str
+    facts: WorkerFacts
+
+
+class Wants(TypedDict, total=False):
+    """Kinds of rows that a session collects.
+
+    `processes` is the number of seconds between samples, `stacks` has the seconds between samples
+    and of a cycle. Each session of a `program` records tasks of another client. The sessions of a
+    `block` make one recording.
+    """
+
+    program: str
+    block: str
+    tasks: bool
+    results: bool
+    waits: bool
+    stacks: Sequence[float]
+    progress: bool
+    processes: float
+
+
+class Settings(TypedDict, total=False):
+    """Kinds of measurements that workers make; the settings with the highest number count."""
+
+    number: int
+    processes: float
+    stacks: Sequence[float]
+    waits: bool
+
+
+class WorkerFacts(TypedDict, total=False):
+    """Facts that a worker reports; `clock` has time, offset and error of each comparison.
+
+    Processes with the same `clock_host` share a clock.
+    """
+
+    version: str
+    reason: str
+    measured: int
+    pid: int
+    clock_host: str
+    cpus: int
+    memory_limit: float
+    clock: Sequence[Sequence[float]]
+
+
+class HelloReply(TypedDict):
+    """Reply of the scheduler to the facts of a worker."""
+
+    settings: Settings
+    host: str
+
+
+class AttachReply(TypedDict):
+    """Reply of the scheduler to a new session."""
+
+    scheduler: str
+    plugin: str
+    address: str
+    host: str
+    pid: int
+
+
+class SentBatch(TypedDict):
+    """A batch with its number, and the computations and workers that have changed."""
+
+    number: int
+    rows: Batch
+    computations: Sequence[ClusterComputation]
+    workers: Sequence[ClusterWorker]
+
+
+class PullReply(TypedDict, total=False):
+    """Reply of the scheduler to a pull."""
+
+    status: str
+    closing: bool
+    batches: Sequence[SentBatch]
+    clients: Sequence[str]
+    dropped: int
+    unmeasured: dict[str, int]
+    running: int
+    faults: dict[str, int]
+
+
+LineT = TypeVar("LineT")
+
+
+def packed_stacks(samples: Sequence[StackSample]) -> bytes:
+    """Pack samples of stacks, with each line of code once."""
+    if not samples:
+        return b""
+    lines: dict[tuple[object, ...], int] = {}
+    rows = [
+        (time, [lines.setdefault(line, len(lines)) for line in stack], *numbers)
+        for time, stack, *numbers in samples
+    ]
+    return zlib.compress(json.dumps([list(lines), rows]).encode(), 1)
+
+
+def unpacked_stacks(
+    data: bytes, line: Callable[..., LineT]
+) -> list[tuple[float, tuple[LineT, ...], float, float, float]]:
+    """Unpack samples of stacks; `line` makes a line of code of its values."""
+    if not data:
+        return []
+    texts, rows = json.loads(zlib.decompress(data))
+    lines = [line(*text) for text in texts]
+    return [(time, tuple(lines[n] for n in stack), *numbers) for time, stack, *numbers in rows]
 
 
 def forget_handlers() -> None:
-    """Have distributed forget the handlers that it called: it looks at those that are left again.
+    """Have distributed forget the handlers that it has called.
 
-    It keeps each for as long as its process runs, and with it all that the handler belongs to.
+    Its cache would keep each handler, and the object that the handler belongs to, for as long as
+    the process runs. Handlers that are left are looked at again.
     """
     import distributed.core
 
@@ -59,7 +385,7 @@ def forget_handlers() -> None:
 
 @lru_cache(maxsize=1)
 def host_id() -> str:
-    """The same text in all processes that share a monotonic clock; empty if that is not known."""
+    """Text that is the same in all processes that share a monotonic clock; empty if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
         return boot.strip() + os.readlink("/proc/self/ns/time")
@@ -68,13 +394,13 @@ def host_id() -> str:
 
 
 def is_below_this_process(host: str, pid: int) -> bool:
-    """Whether a process of a host, as `host_id` names it, is this one or descends from it."""
+    """Return whether a process of a host is this process or one of its descendants."""
     if not host or host != host_id():
         return False
     own = os.getpid()
     try:
         while pid > 1 and pid != own:
-            # After the name, in which there may be brackets: the state, and the parent.
+            # The name may contain brackets; the state and the parent follow it.
             words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
             pid = int(words[1])
     except (OSError, LookupError, ValueError):

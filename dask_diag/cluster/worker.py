@@ -6,18 +6,34 @@ import asyncio
 import os
 import threading
 from array import array
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from dask_diag.capture.computation import start_listening, stop_listening
 from dask_diag.capture.metrics import runs_around_tasks
 from dask_diag.cluster.clocks import ClockReading, WorkerClock, clock_of
-from dask_diag.cluster.task import ClusterTask, ProbedClusterTask, codes_around_tasks
-from dask_diag.cluster.wire import NAME, SENT_OUTCOMES, forget_handlers
+from dask_diag.cluster.task import ClusterTask, codes_around_tasks
+from dask_diag.cluster.wire import (
+    CANCELLED,
+    FAILED,
+    FLUSH,
+    NAME,
+    RESCHEDULED,
+    SETTINGS,
+    Fault,
+    ProcessSamples,
+    Received,
+    RunEnded,
+    RunMeasurements,
+    Running,
+    Spilled,
+    Unmeasured,
+    forget_handlers,
+)
 from dask_diag.hooks.stack import GraphNode
-from dask_diag.model.codes import Activity, Outcome, WorkerEvent
+from dask_diag.model.codes import Activity, WorkerEvent
 from dask_diag.sampling.linux import why_not_here
 from dask_diag.sampling.probes import Probe
 from dask_diag.sampling.sampler import Subscription, sampler
@@ -30,7 +46,7 @@ from dask_diag.system.usage import processors
 if TYPE_CHECKING:
     from distributed.worker import Worker
 
-    from dask_diag.cluster.messages import Facts, Settings, Welcome
+    from dask_diag.cluster.wire import HelloReply, Settings, WorkerFacts
 
 
 _LABELS = {
@@ -44,15 +60,6 @@ WRITES, READS = ((label, "count") for label in _LABELS)
 Counters = Mapping[tuple[str, str], float]
 
 
-class Spill(NamedTuple):
-    """What went to disk or came back."""
-
-    event: str
-    start: float
-    stop: float
-    bytes: float
-
-
 class SpillCounters:
     """Says what has changed since it was asked last.
 
@@ -61,21 +68,22 @@ class SpillCounters:
 
     Parameters
     ----------
-    data : mapping
-        A worker's results. If it does not count, as third-party buffers may not, nothing changes.
+    worker : Worker
+        If its buffer of results does not count, as third-party buffers may not, nothing changes.
     clock : callable
     """
 
-    def __init__(self, data: object, clock: Callable[[], float]) -> None:
-        counters = getattr(data, "cumulative_metrics", None)
+    def __init__(self, worker: Worker, clock: Callable[[], float]) -> None:
+        counters = getattr(worker.data, "cumulative_metrics", None)
         self._counters: Counters = counters if isinstance(counters, Mapping) else {}
+        self._worker = worker
         self._clock = clock
         self._asked_at = clock()
         self._before = dict(self._counters)
         self.count = self._counters.get
         self.writes, self.reads = self.count(WRITES), self.count(READS)
 
-    def changes(self, read_until: float) -> list[Spill]:
+    def changes(self, read_until: float) -> list[Spilled]:
         """What went to disk or came back since the last time.
 
         Parameters
@@ -94,7 +102,7 @@ class SpillCounters:
                 stop = min(now, read_until)
             if moved:
                 start = max(stop - seconds, min(self._asked_at, stop))
-                spills.append(Spill(event, start, stop, moved))
+                spills.append(Spilled(self._worker.address, event, start, stop, moved))
         self._asked_at, self._before = now, dict(self._counters)
         self.writes, self.reads = self.count(WRITES), self.count(READS)
         return spills
@@ -254,7 +262,6 @@ class WorkerSampling:
         self._fault("sampling tasks", error)
 
 
-_FLUSH, _SETTINGS = f"{NAME}_flush", f"{NAME}_settings"
 _GOES_ON = {"running", "paused"}
 """Statuses of a worker that has not ended, so that it was asked to measure no more."""
 _SECONDS_TO_SEND = 0.05
@@ -262,15 +269,19 @@ _MESSAGES_AT_ONCE = 500
 _DEFAULT: dict[str, str] = {}
 _BARRIER = "P2PBarrierTask"
 """Of each shuffle, or rechunking, in which workers send each other data outside of tasks."""
-Message = tuple[object, ...]
+Message = RunEnded | Running | Received | Spilled | ProcessSamples | Unmeasured | Fault
 _WAITING = {"ready", "constrained", "waiting"}
 _RUNNING = frozenset(("executing", "long-running", "cancelled", "resumed"))
 _NO_NEWS = {*_WAITING, "forgotten"}
 """What a task may become unnoticed, if it did not run: half of all transitions."""
 
 
-def _fault_message(doing: str, error: BaseException) -> Message:
-    return "fault", f"on a worker, {doing}: {type(error).__name__}: {error}"
+def _fault_message(doing: str, error: BaseException) -> Fault:
+    return Fault(f"on a worker, {doing}: {type(error).__name__}: {error}")
+
+
+def _sent(messages: Iterable[Message]) -> list[tuple[object, ...]]:
+    return [(type(message).__name__, *message) for message in messages]
 
 
 class WorkerSide:
@@ -285,7 +296,7 @@ class WorkerSide:
         self._clock = clock_of(worker)
         self._tasks: dict[Hashable, ClusterTask] = {}
         self._flights: dict[Hashable, tuple[float, str, int]] = {}
-        self._spills = SpillCounters(worker.data, self._clock)
+        self._spills = SpillCounters(worker, self._clock)
         self._messages: list[Message] = []
         self._due: asyncio.TimerHandle | None = None
         self._is_heard = True
@@ -306,9 +317,9 @@ class WorkerSide:
     async def _start(self, version: str) -> None:
         runs_around_tasks.update(codes_around_tasks(self._worker))
         start_listening(self, everywhere=False)
-        self._worker.handlers[_FLUSH] = self.flush
-        self._worker.handlers[_SETTINGS] = self.change_settings
-        facts: Facts = {
+        self._worker.handlers[FLUSH] = self.flush
+        self._worker.handlers[SETTINGS] = self.change_settings
+        facts: WorkerFacts = {
             "version": version,
             "reason": "",
             "measured": 1,
@@ -324,7 +335,7 @@ class WorkerSide:
     def stop(self) -> None:
         """Leave the worker as it was; what runs goes on, unmeasured."""
         stop_listening(self)
-        for name in (_FLUSH, _SETTINGS):
+        for name in (FLUSH, SETTINGS):
             self._worker.handlers.pop(name, None)
         forget_handlers()
         for task in self._tasks.values():
@@ -381,7 +392,7 @@ class WorkerSide:
         elif finish == "long-running" and key in self._tasks:
             self._tasks[key].secede()
 
-    async def flush(self) -> list[Message]:
+    async def flush(self) -> list[tuple[object, ...]]:
         """What was not sent yet, and what runs; in a reply, it is there before anything else."""
         await self._compared.compare_at_end()
         for step in (self._processes.flush, self._log_spills, self._log_running):
@@ -390,13 +401,20 @@ class WorkerSide:
             except Exception as error:
                 self._messages.append(_fault_message("sending what was not sent yet", error))
         messages, self._messages = self._messages, []
-        return messages
+        return _sent(messages)
 
     def _log_running(self) -> None:
         self._messages += [
-            ("running", key, task.run_id, task.bounds(), task.thread, *task.so_far())
+            Running(
+                key,
+                task.run_id,
+                task.start,
+                task.occupied_until(),
+                task.thread,
+                task.stacks_so_far(),
+            )
             for key, task in self._tasks.items()
-            if task.thread
+            if task.thread and task.start is not None
         ]
 
     async def change_settings(self, settings: Settings) -> None:
@@ -413,8 +431,9 @@ class WorkerSide:
     def _log_spills(self, key: Hashable = None) -> None:
         """What went to disk or came back since the last time; inputs came back before a task."""
         task = self._tasks.get(key)
-        for event in self._spills.changes(task.start if task is not None else self._clock()):
-            self._log(("disk", self._worker.address, *event))
+        started = None if task is None else task.start
+        for event in self._spills.changes(self._clock() if started is None else started):
+            self._log(event)
 
     def _wrap(self, key: Hashable) -> None:
         state = self._worker.state.tasks[key]
@@ -426,18 +445,14 @@ class WorkerSide:
             # As the worker itself decides.
             runs_in_thread = self._is_of_threads[executor] = "ThreadPoolExecutor" in str(executor)
         if type(task).__name__ == _BARRIER:
-            self._log(("unmeasured", key, "shuffle"))
+            self._log(Unmeasured(key, "shuffle"))
         if key in self._worker.state.actors:
-            self._log(("unmeasured", key, "actor"))
+            self._log(Unmeasured(key, "actor"))
         if not (runs_in_thread or getattr(task, "is_coro", False)):
-            self._log(("unmeasured", key, "executor"))
+            self._log(Unmeasured(key, "executor"))
         elif isinstance(task, GraphNode):
             probes = self._sampling.probes
-            self._tasks[key] = state.run_spec = (
-                ProbedClusterTask(state, task, self._clock, probes)
-                if probes
-                else ClusterTask(state, task, self._clock)
-            )
+            self._tasks[key] = state.run_spec = ClusterTask(state, task, self._clock, probes)
 
     def _unwrap(self, key: Hashable, finish: str) -> None:
         """A run has ended; one whose result the scheduler does not get, or refuses, is reported."""
@@ -447,29 +462,25 @@ class WorkerSide:
         if task.state.run_spec is task:
             task.state.run_spec = task.task
         if task.fault:
-            self._log(("fault", f"on a worker, measuring a task: {task.fault}"))
+            self._log(Fault(f"on a worker, measuring a task: {task.fault}"))
         if finish == "memory" and task.state.run_id == task.run_id:
             return
         if finish == "error":
-            outcome = Outcome.FAILED
+            outcome = FAILED
         elif task.rescheduled:
-            outcome = Outcome.RESCHEDULED
+            outcome = RESCHEDULED
         else:
-            outcome = Outcome.CANCELLED
-        measured = (task.row, task.error, task.metrics(), *task.sampled)
-        self._log_run(key, task.run_id, outcome, measured)
+            outcome = CANCELLED
+        self._log_run(key, task.run_id, outcome, task.measurements())
 
     def _never_ran(self, key: Hashable) -> None:
         """A task that waited here is not wanted any more, or will run elsewhere."""
         state = self._worker.state.tasks.get(key)
         if state is not None:
-            self._log_run(key, state.run_id, Outcome.CANCELLED, (b"", "", []))
+            self._log_run(key, state.run_id, CANCELLED, RunMeasurements(b""))
 
-    def _log_run(
-        self, key: Hashable, run_id: int, outcome: str, measured: tuple[object, ...]
-    ) -> None:
-        code, address = SENT_OUTCOMES[outcome], self._worker.address
-        self._messages.append(("run", key, run_id, address, code, *measured))
+    def _log_run(self, key: Hashable, run_id: int, outcome: int, measured: RunMeasurements) -> None:
+        self._messages.append(RunEnded(key, run_id, self._worker.address, outcome, measured))
         # At once: the scheduler has to have it before it hears from the worker itself.
         self._send()
 
@@ -485,7 +496,7 @@ class WorkerSide:
         started, source, size = self._flights.pop(key)
         if finish == "memory":
             address = self._worker.address
-            self._log(("transfer", key, source, address, started, self._clock(), size))
+            self._log(Received(key, source, address, started, self._clock(), size))
 
     def _log(self, message: Message) -> None:
         self._messages.append(message)
@@ -505,25 +516,25 @@ class WorkerSide:
     def _send(self) -> None:
         messages, self._messages = self._messages, []
         if messages and self._is_heard:
-            self._worker.log_event(NAME, messages)
+            self._worker.log_event(NAME, _sent(messages))
 
     def _fault(self, doing: str, error: BaseException) -> None:
         if not self._is_heard:
             return
         try:
-            self._worker.log_event(NAME, [_fault_message(doing, error)])
+            self._worker.log_event(NAME, _sent([_fault_message(doing, error)]))
         except Exception:
             # The worker goes on, whatever becomes of the report.
             return
 
     def _log_processes(self, samples: bytes) -> None:
-        self._log(("processes", self._worker.address, samples))
+        self._log(ProcessSamples(self._worker.address, samples))
 
     async def _log_clock(self, reading: ClockReading) -> None:
         await self._report({"clock": [list(reading)]})
 
-    async def _report(self, facts: Facts) -> Welcome:
+    async def _report(self, facts: WorkerFacts) -> HelloReply:
         reply = await self._worker.scheduler.dask_diag_worker(
             address=self._worker.address, facts=facts
         )
-        return cast("Welcome", reply)
+        return cast("HelloReply", reply)

@@ -26,8 +26,8 @@ from dask_diag.profilers.task_profiler import rehearse_results, seconds_per_task
 
 if TYPE_CHECKING:
     from dask_diag.cluster.log import ClusterLog
-    from dask_diag.cluster.messages import Wants
     from dask_diag.cluster.tasks_table import ClusterResults
+    from dask_diag.cluster.wire import Wants
     from dask_diag.columns import FloatArray
     from dask_diag.model.recording import Recording
     from dask_diag.model.table import Table

@@ -15,7 +15,7 @@ from dask_diag.model.codes import Outcome
 from dask_diag.profilers.task_profiler import TaskDiagnostic
 
 if TYPE_CHECKING:
-    from dask_diag.cluster.messages import Wants
+    from dask_diag.cluster.wire import Wants
     from dask_diag.model.recording import Recording
     from dask_diag.sampling.waits import WaitRecorder
 

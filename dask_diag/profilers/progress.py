@@ -17,7 +17,7 @@ from dask.utils import format_time
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.task import ROW
 from dask_diag.cluster.log import ClusterLog
-from dask_diag.cluster.messages import ClusterComputation
+from dask_diag.cluster.wire import ClusterComputation
 from dask_diag.errors import ArgumentTypeError, number
 from dask_diag.formatting import seconds
 from dask_diag.profilers.task_profiler import TaskDiagnostic
@@ -26,7 +26,7 @@ from dask_diag.system.periodic import PeriodicThread
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from dask_diag.cluster.messages import Wants
+    from dask_diag.cluster.wire import Wants
     from dask_diag.model.recording import Recording
 
 

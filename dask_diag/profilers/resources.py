@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dask_diag.cluster.log import ClusterLog
-    from dask_diag.cluster.messages import Wants
+    from dask_diag.cluster.wire import Wants
     from dask_diag.model.recording import Recording
     from dask_diag.model.table import Table
 

@@ -21,7 +21,7 @@ from dask_diag.sampling.sampler import Subscription, sampler
 
 if TYPE_CHECKING:
     from dask_diag.cluster.log import ClusterLog
-    from dask_diag.cluster.messages import Wants
+    from dask_diag.cluster.wire import Wants
     from dask_diag.model.recording import Recording
     from dask_diag.model.table import Table
     from dask_diag.sampling.call_tree import Stacks
