@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 from toolz import merge_with
 
-from dask_diag.capture.chunks import Increment, Tables
+from dask_diag.capture.build import Increment, Tables
 from dask_diag.capture.workers_table import constant
 from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.messages import Batch, ClusterComputation
