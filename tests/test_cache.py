@@ -14,7 +14,7 @@ import pytest
 
 from dask_diag import CacheProfiler, Profiler
 from dask_diag.analysis.memory import cached_levels
-from dask_diag.capture.increments import IncrementalTasks
+from dask_diag.capture.increments import TaskTables
 
 CHAIN = {("a", 0): (add, 1, 2), ("b", 0): (add, ("a", 0), 1), ("c", 0): (add, ("b", 0), 1)}
 
@@ -94,7 +94,7 @@ def test_a_task_whose_result_is_being_measured_is_not_missing_in_what_is_written
         return 8
 
     prof, cprof = Profiler(), CacheProfiler(measure, unit="bytes")
-    stream = IncrementalTasks(prof.session, results=cprof)
+    stream = TaskTables(prof.session, results=cprof)
     callbacks = [prof._callback, cprof._callback]
     dask.local.get_sync(CHAIN, ("c", 0), callbacks=callbacks)
     keys = [str(key) for key in CHAIN]

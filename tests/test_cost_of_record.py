@@ -12,7 +12,7 @@ from dask.local import get_sync
 
 from dask_diag import CacheProfiler, Profiler
 from dask_diag.capture import tasks_table
-from dask_diag.capture.increments import IncrementalTasks
+from dask_diag.capture.increments import TaskTables
 from dask_diag.capture.results import ResultSizes
 from dask_diag.capture.results_table import CachedResults, NewResults
 from dask_diag.capture.stacks_table import SeenBefore, stacks_as_seen
@@ -46,7 +46,7 @@ def test_keys_of_results_are_made_into_text_with_those_of_their_tasks(monkeypatc
     dsk = {("held", n): (int, n) for n in range(100)} | {("late", n): (abs, n) for n in range(9)}
     written = []
     with Profiler() as prof, CacheProfiler() as cprof:
-        stream = IncrementalTasks(prof.session, results=cprof)
+        stream = TaskTables(prof.session, results=cprof)
         with Callback(posttask=lambda *_: written.append(stream.take())):
             get_sync(dsk, list(dsk))
         last = stream.take()[0]["cached_results"]
@@ -188,7 +188,7 @@ def test_a_computation_of_one_task_takes_a_bounded_number_of_calls_to_write():
     with Profiler() as prof:
         for _ in range(31):
             get_sync({("f", 0): (abs, 1)}, ("f", 0))
-    first = IncrementalTasks(prof.session)
+    first = TaskTables(prof.session)
     tables = []
     calls = calls_of(lambda: tables.append(first.take()[0]))
     assert len(tables[0]["tasks"]) == len(tables[0]["computations"]) == 31

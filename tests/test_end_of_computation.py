@@ -9,7 +9,6 @@ import pytest
 
 from dask_diag import Profiler, SamplingProfiler, combine
 from dask_diag.capture import session
-from dask_diag.capture.keys import NamesOfPlainKeys
 from dask_diag.capture.log import Dependencies
 
 
@@ -28,7 +27,7 @@ def wait(started, release):
     [
         (session, "_failure_of"),
         (session, "rows_of"),
-        (NamesOfPlainKeys, "__init__"),
+        (session, "names_of_plain_keys"),
         (Dependencies, "close"),
         (session, "_release"),
     ],
@@ -67,7 +66,7 @@ def test_a_recording_made_in_the_middle_of_an_end_spoils_none(owner, step, monke
 
     running = [True]
     with Profiler() as prof, SamplingProfiler() as sprof:
-        if step == "__init__":
+        if step == "names_of_plain_keys":
             # Names are also made for those who ask before the end.
             prof.recording
         monkeypatch.setattr(owner, step, with_a_reader)

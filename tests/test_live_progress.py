@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from dask_diag import Profiler, load, record
 from dask_diag.capture import session
-from dask_diag.capture.chunks import IncrementalProgress
-from dask_diag.capture.keys import NamesOfPlainKeys, count_functions
+from dask_diag.capture.increments import TaskTables
+from dask_diag.capture.keys import count_functions, names_of_plain_keys
 from dask_diag.capture.tasks_table import keys_columns
 from dask_diag.model.codes import ProgressPhase
 from dask_diag.profilers import record as record_module
@@ -76,7 +76,7 @@ def test_tasks_that_a_failure_prevents_were_planned(scheduler):
 def test_a_running_computation_says_how_far_it_is():
     seen = []
     with Profiler() as profiler:
-        progress = IncrementalProgress(profiler.session)
+        progress = TaskTables(profiler.session)
 
         def look(value):
             seen.append(progress.take())
@@ -100,7 +100,7 @@ def test_a_running_computation_says_how_far_it_is():
 def test_tasks_that_are_put_in_order_are_counted_before_the_first(monkeypatch):
     seen = []
     with Profiler() as profiler:
-        progress = IncrementalProgress(profiler.session)
+        progress = TaskTables(profiler.session)
         order = dask.local.order
         monkeypatch.setattr(
             dask.local, "order", lambda dsk: seen.append(progress.take()[1]) or order(dsk)
@@ -115,7 +115,7 @@ def test_tasks_that_are_put_in_order_are_counted_before_the_first(monkeypatch):
 def test_a_graph_that_is_made_is_seen_before_the_scheduler_has_it(monkeypatch):
     seen = []
     with Profiler() as profiler:
-        progress = IncrementalProgress(profiler.session)
+        progress = TaskTables(profiler.session)
         optimize = (
             dask.base.collections_to_expr if hasattr(dask.base, "collections_to_expr") else None
         )
@@ -182,5 +182,5 @@ plain = st.text(max_size=8) | st.integers() | st.binary(max_size=4)
     )
 )
 def test_functions_are_counted_as_tasks_name_them(keys):
-    functions = keys_columns(keys, dict(NamesOfPlainKeys(keys, {})))[1]
+    functions = keys_columns(keys, dict(names_of_plain_keys(keys, {})))[1]
     assert count_functions(keys, {}) == Counter(functions.tolist())

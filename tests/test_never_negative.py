@@ -18,8 +18,8 @@ from dask_diag.analysis.occupancy import occupancies
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.waits import waits
 from dask_diag.analysis.wall_time import wall_time
-from dask_diag.capture import session
-from dask_diag.capture.increments import IncrementalComputation, IncrementalTasks
+from dask_diag.capture import increments, session
+from dask_diag.capture.increments import TaskTables
 
 from .random_recordings import recordings
 from .tables import filled_table
@@ -160,12 +160,12 @@ def test_no_task_goes_on_after_a_computation_that_failed(monkeypatch):
 def test_no_task_starts_after_what_is_read_of_a_running_computation(monkeypatch):
     """It is read task by task while others start: it has lasted until all was read."""
     started, is_read = threading.Event(), threading.Event()
-    take = IncrementalComputation.take
+    read = increments.snapshot_of
 
-    def slow_take(self):
+    def read_slowly(*args):
         is_read.set()
         assert started.wait(5)
-        return take(self)
+        return read(*args)
 
     def second(first):
         started.set()
@@ -178,8 +178,8 @@ def test_no_task_starts_after_what_is_read_of_a_running_computation(monkeypatch)
         thread.start()
         while not prof.session.computations:
             time.sleep(1e-3)
-        monkeypatch.setattr(IncrementalComputation, "take", slow_take)
-        _, now = IncrementalTasks(prof.session).take()
+        monkeypatch.setattr(increments, "snapshot_of", read_slowly)
+        _, now = TaskTables(prof.session).take()
         ended.set()
         thread.join()
     assert now["tasks"]["function"].tolist() == ["second"]

@@ -13,7 +13,7 @@ import pytest
 
 import dask_diag.capture.session
 from dask_diag import CacheProfiler, Profiler, ProgressBar, SamplingProfiler, context_meter
-from dask_diag.capture.increments import IncrementalTasks
+from dask_diag.capture.increments import TaskTables
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table, stack
 
@@ -161,7 +161,7 @@ class Stream:
     """A recording that is written while computations run, as `record` does it; the parts so far."""
 
     def __init__(self, prof, cprof):
-        self._source = IncrementalTasks(prof.session, results=cprof)
+        self._source = TaskTables(prof.session, results=cprof)
         self.tasks, self.cache = [], []
 
     def take(self):

@@ -33,8 +33,8 @@ from dask_diag import (
     record,
 )
 from dask_diag.capture import increments, session
-from dask_diag.capture.chunks import ChunkBuilder
-from dask_diag.capture.increments import IncrementalTasks
+from dask_diag.capture.build import ChunkBuilder
+from dask_diag.capture.increments import TaskTables
 from dask_diag.capture.keys import function_of_key
 from dask_diag.capture.tasks_table import keys_columns, tasks_of
 from dask_diag.errors import RecordingFileError
@@ -282,17 +282,18 @@ def test_a_computation_may_end_while_its_results_are_written(monkeypatch):
         computing = threading.Thread(target=dask.threaded.get, args=({"plain": (wait,)}, "plain"))
         computing.start()
         assert started.wait(30)
-        stream = IncrementalTasks(prof.session, results=cprof)
+        stream = TaskTables(prof.session, results=cprof)
         tables = [stream.take()[0]["cached_results"] for _ in range(2)]
     assert [len(table) for table in tables] == [0, 1]
     assert tables[1]["function"].tolist() == ["wait"]
 
 
 def test_a_fault_of_our_own_is_reported_and_all_is_saved_at_the_end(often, monkeypatch):
-    def fail(self):
+    def fail(*_):
         raise RuntimeError("own")
 
-    monkeypatch.setattr(IncrementalTasks, "take", fail)
+    monkeypatch.setattr(ChunkBuilder, "take", fail)
+    monkeypatch.setattr(ChunkBuilder, "take_last", fail)
     with record("run.diag") as run:
         assert dask.threaded.get(graph(), "c") == 1
         time.sleep(0.02)
@@ -301,14 +302,14 @@ def test_a_fault_of_our_own_is_reported_and_all_is_saved_at_the_end(often, monke
 
 
 def test_what_fails_is_saved_where_the_block_was_entered(often, monkeypatch, tmp_path):
-    def fail(self):
+    def fail(*_):
         raise RuntimeError("own")
 
     (tmp_path / "elsewhere").mkdir()
     other = tmp_path / "elsewhere" / "run.diag"
     other.write_text("the user's")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(IncrementalTasks, "take", fail)
+    monkeypatch.setattr(ChunkBuilder, "take_last", fail)
     with record("run.diag") as run:
         os.chdir("elsewhere")
         assert dask.threaded.get(graph(), "c") == 1
@@ -547,7 +548,7 @@ def run_python(code):
 def test_tables_can_be_built_before_the_first_task_is_collected():
     parts = []
     with Profiler() as prof:
-        incremental = IncrementalTasks(prof.session)
+        incremental = TaskTables(prof.session)
         dask.local.get_sync({("f", 0): (lambda: parts.append(incremental.take()),)}, ("f", 0))
         parts.append(incremental.take())
     (before, running), (after, none_running) = parts

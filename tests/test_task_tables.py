@@ -15,15 +15,14 @@ from dask_diag import CacheProfiler, Profiler, context_meter
 from dask_diag.capture import tasks_table
 from dask_diag.capture.computation import ComputationSnapshot, TaskRows
 from dask_diag.capture.failures import Failure
-from dask_diag.capture.increments import IncrementalTasks
-from dask_diag.capture.log import Dependencies, Metrics, SpansOfTasks, Transfers, Waits
+from dask_diag.capture.increments import TaskTables
+from dask_diag.capture.log import Metrics, Transfers, Waits, spans_of_tasks
 from dask_diag.capture.metrics import Wait
 from dask_diag.capture.task import Exceptional, Transfer, pack_row
 from dask_diag.capture.tasks_table import (
     keys_columns,
     log_tables,
     tasks_of,
-    tasks_tables,
     times_of_tasks,
     with_workers_named,
 )
@@ -64,7 +63,7 @@ def test_what_was_read_while_a_computation_ran_is_not_read_again():
     dsk = {"a-1": (nothing,), "b-1": (read, "a-1"), "c-1": (nothing, "b-1")}
     dsk |= {"d": (read, "c-1", "a-1"), "e": (fail, "d")}
     with Profiler() as prof:
-        incremental = IncrementalTasks(prof.session)
+        incremental = TaskTables(prof.session)
         with pytest.raises(ValueError, match="no"):
             dask.local.get_sync(dsk, "e")
         parts += [incremental.take(), incremental.take()]
@@ -103,7 +102,7 @@ def test_tasks_of_several_computations_and_of_a_cluster_have_a_row_each():
         dask.local.get_sync(dsk, f"{name}-1")
 
     with Profiler() as prof:
-        incremental = IncrementalTasks(prof.session, lambda: [driver.log])
+        incremental = TaskTables(prof.session, lambda: [driver.log])
         threads = []
         for name in ("x", "y"):
             runs = threading.Event()
@@ -144,7 +143,7 @@ def test_a_result_whose_size_is_being_measured_comes_with_it_in_the_next_part(or
 
     cache = CacheProfiler(metric=size, unit="bytes")
     prof = Profiler()
-    incremental = IncrementalTasks(prof.session)
+    incremental = TaskTables(prof.session)
     callbacks = [profiler._callback for profiler in (prof, cache)][::order]
     dask.local.get_sync({"b-1": (abs, 1), "c-1": (add, "b-1", 1)}, "c-1", callbacks=callbacks)
     parts.append(incremental.take())
@@ -154,7 +153,7 @@ def test_a_result_whose_size_is_being_measured_comes_with_it_in_the_next_part(or
 
 
 def test_of_nothing_there_are_all_columns_and_no_rows():
-    tasks = tasks_tables([])["tasks"]
+    tasks = Profiler().recording.tasks
     assert len(tasks) == 0
     assert set(tasks.columns) == set(Tasks.schema)
     for name, column in Tasks.schema.items():
@@ -164,12 +163,19 @@ def test_of_nothing_there_are_all_columns_and_no_rows():
 ON_TWO_THREADS = SimpleNamespace(
     stop=9.0, name="c", span="", scheduler="threads", workers=2, pid=3, thread=1, remote_workers={}
 )
-NO_LOGS = {"metrics": Metrics(), "transfers": Transfers(), "waits": Waits()}
+NO_LOGS = {
+    "first": 0,
+    "dependencies": ([], []),
+    "metrics": Metrics(),
+    "transfers": Transfers(),
+    "waits": Waits(),
+}
 
 
 def test_tasks_are_as_they_were_captured():
     """Three tasks on two threads, of which two raised; the first result has a known size."""
     captured = TaskRows(
+        final=3,
         # Submitted, start, stop, CPU, thread, collected.
         rows=pack_row(0, 1, 3, 0.5, 7, 4)
         + pack_row(0, 2, 6, 4.0, 9, 7)
@@ -180,8 +186,7 @@ def test_tasks_are_as_they_were_captured():
             1: Exceptional("failed", "ValueError", Failure("no", "here")),
             2: Exceptional("failed", "ValueError"),
         },
-        spans=SpansOfTasks(["f-1", "g-1", "g-2"], {"g-1": "loading"}),
-        dependencies=Dependencies(),
+        spans=spans_of_tasks(["f-1", "g-1", "g-2"], {"g-1": "loading"}),
         sizes=array("d", [16.0]),
         dependents=array("I"),
         **NO_LOGS,

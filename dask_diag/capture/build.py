@@ -1,57 +1,156 @@
-"""From what capture collected to a Recording; see `tasks` and `stacks` for their tables."""
+"""Recordings made of tables: at once, or chunk by chunk while computations run."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from toolz import merge_with
 
 from dask_diag.capture.computation import ComputationInfo, ComputationSnapshot, run_id
 from dask_diag.capture.session import Session
-from dask_diag.capture.workers_table import constant, task_threads, threads_table, workers_table
-from dask_diag.cluster.log import ClusterLog
+from dask_diag.capture.workers_table import (
+    TaskThreads,
+    constant,
+    task_threads,
+    threads_table,
+    workers_table,
+)
 from dask_diag.cluster.workers_table import with_places
 from dask_diag.columns import Categorical, FloatArray, PrefixStrings
 from dask_diag.model import tables
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import Table
+from dask_diag.model.table import Table, stack
 from dask_diag.system.processes import memory_limit
-from dask_diag.system.samplers import MEMORY_COLUMNS, PROCESS_COLUMNS, SAMPLE_COLUMNS
+from dask_diag.system.samplers import (
+    MEMORY_COLUMNS,
+    PROCESS_COLUMNS,
+    SAMPLE_COLUMNS,
+)
 from dask_diag.system.usage import NOT_LISTED, processors
+
+if TYPE_CHECKING:
+    from dask_diag.cluster.log import ClusterLog
+
+Tables = dict[str, Table]
+Increment = tuple[Tables, Tables]
+"""New rows that are final, and provisional ones, as of tasks that run: the next increment has them
+again."""
+
+
+class Source(Protocol):
+    """Gives the tables of one profiler, increment by increment."""
+
+    def take(self) -> Increment:
+        """Return the rows that are new and final, and the provisional ones."""
+
+
+def joined(*parts: Tables) -> Tables:
+    """Tables with the rows of several parts, such as those of a last, or only, increment."""
+    made: Tables = merge_with(stack, *parts)
+    return made
 
 
 def build_recording(
-    session: Session,
-    computations: Sequence[ComputationSnapshot],
-    notices: Sequence[str],
-    **fields: Any,
+    session: Session, notices: Sequence[str], made: Mapping[str, Table], **fields: Any
 ) -> Recording:
-    """A Recording of what one diagnostic captured: its times, its computations, and its tables."""
-    infos = [computation.info for computation in computations]
+    """A recording of what one profiler has captured: the tables, and the times around them."""
     now = perf_counter()
-    starts = [session.start, *(info.called for info in infos)]
-    stops = [session.stop, *(info.stop or now for info in infos)]
-    start = min((time for time in starts if time is not None), default=now)
+    called, stopped = (
+        made["computations"][name].tolist() if "computations" in made else []
+        for name in ("called", "stop")
+    )
+    starts = [*([] if session.start is None else [session.start]), *called]
+    stops = [*([] if session.stop is None else [session.stop]), *stopped]
+    start = min(starts, default=now)
     return Recording(
         start=start,
-        stop=max((time for time in stops if time is not None), default=now),
+        stop=max(stops, default=now),
         epoch=session.epoch,
-        computations=computations_table(infos, now),
         notices=tuple(notices),
         run_id=run_id(),
-        pools=pools_table(infos),
-        workers=workers_table(computation.info for computation in computations),
-        threads=threads_table(
-            (computation.info, task_threads(computation.tasks.rows)) for computation in computations
-        ),
-        **fields,
+        **{**made, **fields},
     )
 
 
-def computations_table(computations: Sequence[ComputationInfo], now: float) -> tables.Computations:
+class ChunkBuilder:
+    """Makes chunks of what several profilers capture over one block.
+
+    Parameters
+    ----------
+    sessions : sequence of Session
+    sources : sequence of Source
+    **fields
+        Fields of the recording that are no tables, such as ``metric``.
+    """
+
+    def __init__(
+        self, sessions: Sequence[Session], sources: Sequence[Source], **fields: Any
+    ) -> None:
+        self._sessions = sessions
+        self._sources = sources
+        self._fields = fields
+
+    def first(self, environment: Table, notices: Sequence[str]) -> Recording:
+        """The chunk that a recording begins with: where it is made."""
+        return self._chunk({"environment": environment}, notices)
+
+    def take(self, notices: Sequence[str]) -> tuple[Recording, Recording | None]:
+        """A chunk of final rows, and one of provisional rows if there are any."""
+        new, provisional = self._increment()
+        is_filled = any(map(len, provisional.values()))
+        return self._chunk(new, notices), self._chunk(provisional, notices) if is_filled else None
+
+    def take_last(self, notices: Sequence[str]) -> Recording:
+        """A chunk of all that is new."""
+        return self._chunk(joined(*self._increment()), notices)
+
+    def _increment(self) -> Increment:
+        new: Tables = {}
+        provisional: Tables = {}
+        for source in self._sources:
+            new_tables, provisional_tables = source.take()
+            new.update(new_tables)
+            provisional.update(provisional_tables)
+        return new, provisional
+
+    def _chunk(self, made: Tables, notices: Sequence[str]) -> Recording:
+        now = perf_counter()
+        return Recording(
+            start=min(session.start or now for session in self._sessions),
+            stop=now,
+            epoch=self._sessions[0].epoch,
+            run_id=run_id(),
+            notices=tuple(dict.fromkeys(notices)),
+            **{**made, **self._fields},
+        )
+
+
+def computations_tables(
+    computations: Sequence[tuple[ComputationInfo, TaskThreads]], now: float
+) -> Tables:
+    """The tables of computations, without their tasks; a computation that runs stops `now`."""
+    infos = [info for info, _ in computations]
+    return {
+        "computations": _computations_table(infos, now),
+        "pools": _pools_table(infos),
+        "workers": workers_table(infos),
+        "threads": threads_table(computations),
+    }
+
+
+def snapshots_tables(snapshots: Sequence[ComputationSnapshot]) -> Tables:
+    """The same of snapshots."""
+    return computations_tables(
+        [(snapshot.info, task_threads(snapshot.tasks.rows)) for snapshot in snapshots],
+        perf_counter(),
+    )
+
+
+def _computations_table(computations: Sequence[ComputationInfo], now: float) -> tables.Computations:
     """`Recording.computations`; a computation that still runs stops `now`."""
     if not computations:
         return tables.Computations.empty()
@@ -100,7 +199,7 @@ def _usage_columns(computations: Sequence[ComputationInfo]) -> dict[str, FloatAr
     }
 
 
-def pools_table(computations: Iterable[ComputationInfo]) -> tables.Pools:
+def _pools_table(computations: Iterable[ComputationInfo]) -> tables.Pools:
     """`Recording.pools`."""
     pools = [(computation, pool) for computation in computations for pool in computation.pools]
     if not pools:
@@ -136,8 +235,8 @@ def processes_table(samples: array[float], logs: Sequence[ClusterLog] = ()) -> t
 def memory_table(series: Mapping[str, array[float]]) -> tables.Memory:
     """`Recording.memory`, series by series."""
     lengths = [len(rows) // len(MEMORY_COLUMNS) for rows in series.values()]
-    joined = [np.array(rows, dtype=float) for rows in series.values()]
-    numbers = np.concatenate([np.zeros(0), *joined]).reshape(-1, len(MEMORY_COLUMNS))
+    arrays = [np.array(rows, dtype=float) for rows in series.values()]
+    numbers = np.concatenate([np.zeros(0), *arrays]).reshape(-1, len(MEMORY_COLUMNS))
     columns = {name: numbers[:, n].copy() for n, name in enumerate(MEMORY_COLUMNS)}
     labels = Categorical(np.repeat(np.arange(len(lengths)), lengths), list(series))
     return tables.Memory({"label": labels, **columns})

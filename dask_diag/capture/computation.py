@@ -14,11 +14,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dask_diag.capture.failures import NO_FAILURE
-from dask_diag.capture.keys import PlannedTasks, function_of
+from dask_diag.capture.keys import Keys, PlannedTasks, function_of
 from dask_diag.capture.log import (
     Dependencies,
+    Labels,
     Metrics,
-    SpansOfTasks,
+    RowDependencies,
     Transfers,
     Waits,
     current_span,
@@ -31,6 +32,7 @@ from dask_diag.capture.metrics import (
     stop_hearing_distributed,
 )
 from dask_diag.capture.task import (
+    ROW,
     Exceptional,
     Measurement,
     Receiver,
@@ -60,6 +62,7 @@ from dask_diag.system.usage import NativePool, Usage, UsageSoFar
 if TYPE_CHECKING:
     from dask_diag.capture.results import ResultSizes
     from dask_diag.capture.task import StackSample
+    from dask_diag.columns import Categorical
 
 
 _drawn: dict[str, str] = {}
@@ -268,51 +271,89 @@ class ComputationInfo(NamedTuple):
 
 
 class TaskRows(NamedTuple):
-    """Tasks of a computation, a row each: in the order of collection, then those in flight.
+    """Tasks of a computation from one row on: in the order of collection, then those in flight.
 
     Attributes
     ----------
+    first : int
+        The number of the first row, which counts all tasks of the computation.
+    final : int
+        The number of rows, from the first on, that no later reader finds changed.
     rows : bytes
         `ROW` upon `ROW`.
-    keys : iterable
+    keys : list or Keys
     names : iterable of (int, str)
-        Row and function of each task whose key does not name its function.
+        Position among these rows, and function, of each task whose key does not name its function.
     exceptional : mapping
-        How tasks ended that were not simply done, by row.
-    spans : SpansOfTasks
-    dependencies : Dependencies
+        How tasks ended that were not simply done, by position.
+    spans : Labels
+        By position.
+    dependencies : tuple of (array of int, array of int)
+        See `RowDependencies`; the rows are those of the computation.
     metrics, transfers, waits : Metrics, Transfers, Waits
+        Entries refer to rows of the computation.
     sizes : array of float
-        The bytes of the results of the first rows; none if they were not measured.
+        The bytes of the results of the first of these rows; none if they were not measured.
     dependents : array of int
         How many tasks depend on the result of each row: see `dependents_of`; none if results were
         not measured.
     """
 
+    first: int
+    final: int
     rows: bytes
-    keys: Iterable[Hashable]
+    keys: list[Hashable] | Keys
     names: Iterable[tuple[int, str]]
     exceptional: Mapping[int, Exceptional]
-    spans: SpansOfTasks
-    dependencies: Dependencies
+    spans: Labels
+    dependencies: RowDependencies
     metrics: Metrics
     transfers: Transfers
     waits: Waits
     sizes: array[float]
     dependents: array[int]
 
+    def since(self, row: int) -> TaskRows:
+        """The same tasks from a row on, where these are all tasks of a computation that ended."""
+        counts, depends_on = self.dependencies
+        stop = self.first + self.final
+        assert isinstance(self.keys, Keys)
+        return TaskRows(
+            first=row,
+            final=stop - row,
+            rows=self.rows[row * ROW.size :],
+            keys=self.keys.after(row),
+            names=[(named - row, name) for named, name in self.names if named >= row],
+            exceptional={n - row: how for n, how in self.exceptional.items() if n >= row},
+            spans=self.spans.since(row),
+            dependencies=(counts[row:], depends_on[sum(counts[:row]) :]),
+            metrics=self.metrics.between(row, stop),
+            transfers=self.transfers.between(row, stop),
+            waits=self.waits.between(row, stop),
+            sizes=self.sizes[row:],
+            dependents=self.dependents[row:],
+        )
+
 
 class ComputationSnapshot:
-    """A computation and its tasks; none equals another.
+    """A computation and its tasks.
 
     A plain class, as to make a dataclass takes a tenth of the import of this package.
+
+    Attributes
+    ----------
+    info : ComputationInfo
+    tasks : TaskRows
+    functions : Categorical or None
+        The functions of all tasks of a computation that has ended, once a builder has found them.
     """
 
-    __slots__ = ("__weakref__", "info", "tasks")
+    __slots__ = ("functions", "info", "tasks")
 
     def __init__(self, info: ComputationInfo, tasks: TaskRows) -> None:
         self.info = info
         self.tasks = tasks
+        self.functions: Categorical | None = None
 
 
 INTERRUPTIONS = {"KeyboardInterrupt", "SystemExit"}

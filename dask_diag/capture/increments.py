@@ -1,45 +1,44 @@
-"""New rows of each table since the last chunk, while computations run."""
+"""Rows of each table that are new since the previous increment, or all rows in the only one."""
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from dask_diag.capture.build import (
-    computations_table,
-    pools_table,
+    Increment,
+    Tables,
+    computations_tables,
+    joined,
     processes_table,
     resources_table,
 )
-from dask_diag.capture.chunks import Increment, Tables
-from dask_diag.capture.computation import (
-    Computation,
-    ComputationInfo,
-    ComputationSnapshot,
-    InFlight,
-    TaskRows,
-)
-from dask_diag.capture.keys import Keys, NamesOfPlainKeys
-from dask_diag.capture.log import Dependencies, Log, Metrics, SpansOfTasks, Transfers, Waits
-from dask_diag.capture.results_table import CachedResults, NewResults, table_of
-from dask_diag.capture.session import Session, collected_and_in_flight, dependents_of_rows, info_of
+from dask_diag.capture.computation import Computation, ComputationInfo, TaskRows
+from dask_diag.capture.results_table import CachedResults, NewResults, cached_results_table
+from dask_diag.capture.session import ProgressInfo, Session, open_calls, progress_of, snapshot_of
 from dask_diag.capture.stacks_table import SeenBefore, joined_stacks, stacks_as_seen, stacks_tables
 from dask_diag.capture.task import ROW
 from dask_diag.capture.tasks_table import (
     log_tables,
-    moved,
-    remember_functions,
+    order_of_submission,
     tasks_of,
     with_workers_named,
 )
-from dask_diag.capture.workers_table import Workers, task_threads, threads_table, workers_table
-from dask_diag.columns import Categorical, IntArray, concatenate
+from dask_diag.capture.workers_table import (
+    NO_THREADS,
+    TaskThreads,
+    Workers,
+    task_threads,
+)
+from dask_diag.columns import BoolArray, Categorical, IntArray, concatenate
+from dask_diag.model import tables
 from dask_diag.model.table import NO_ROWS, Table, stack
 from dask_diag.model.tables import REFERENCES
 from dask_diag.sampling.call_tree import Stacks
@@ -52,39 +51,38 @@ if TYPE_CHECKING:
     from dask_diag.cluster.workers_table import RemoteProcesses
 
 
-class TakenTasks:
-    """The rows of one computation, part by part; its length is how many there are."""
+class RowPositions:
+    """The positions, in the table of all tasks, of the rows of one computation.
+
+    Rows that come one after the other have positions in parts: between them come the rows of other
+    computations. Its length is the number of rows that have a position for good.
+    """
 
     def __init__(self) -> None:
-        self._functions = [Categorical([], [])]
-        # The first row of each part, and of the next one; and by how much a part has moved.
-        self._rows = [0, 0]
-        self._moved = [0]
+        self._count = 0
+        # The first row of each part, and by how much its rows have moved.
+        self._first_rows: list[int] = []
+        self._shifts: list[int] = []
 
     def __len__(self) -> int:
-        return self._rows[-1]
+        return self._count
 
-    def add(self, position: int, functions: Categorical) -> None:
-        """Add the rows that follow, of which the first is at `position` of all tasks."""
-        if len(functions):
-            self._functions.append(functions)
-            self._moved.append(position - len(self))
-            self._rows.append(len(self) + len(functions))
+    def add(self, count: int, position: int) -> None:
+        """Add the rows that follow, of which the first is at `position`."""
+        if count:
+            self._first_rows.append(self._count)
+            self._shifts.append(position - self._count)
+            self._count += count
 
-    def positions_of(self, rows: IntArray) -> IntArray:
-        """Where rows are in the table of all tasks."""
-        parts = np.searchsorted(self._rows[:-1], rows, "right") - 1
-        positions: IntArray = rows + np.array(self._moved)[parts]
+    def of(self, rows: IntArray, after: int = 0) -> IntArray:
+        """The positions of rows; of those that follow all that were added the first is `after`."""
+        parts = np.searchsorted([*self._first_rows, self._count], rows, "right") - 1
+        positions: IntArray = rows + np.array([*self._shifts, after - self._count])[parts]
         return positions
-
-    def functions(self) -> Categorical:
-        """The functions of all rows."""
-        functions: Categorical = concatenate(self._functions)
-        return functions
 
 
 class ResultSource(Protocol):
-    """What measures the results of tasks."""
+    """A profiler that measures the results of tasks."""
 
     def sizes_of(self, computation: Computation) -> Sequence[float] | None:
         """The size of the result of each row so far; None if they are not measured.
@@ -93,239 +91,265 @@ class ResultSource(Protocol):
         """
 
     def results_on_clusters(self) -> Callable[[], Table]:
-        """Returns what, each time it is called, returns the results on clusters that are new."""
+        """Return a function that returns the results on clusters that are new."""
 
 
-class Part(NamedTuple):
-    """What is new of one computation.
+class _TakenComputation:
+    """A computation whose tasks are taken increment by increment.
 
-    Attributes
-    ----------
-    info : ComputationInfo
-    new : TaskRows
-        The tasks collected since last asked; but dependencies, and the rows in ``metrics``,
-        ``transfers`` and ``waits``, are those of the whole computation.
-    in_flight : TaskRows
-        Those that are not taken for good yet: in flight, or their results are being measured.
-    dependencies : tuple of (list of int, list of int)
-        On how many tasks with a row each of these depends, and on which.
-    """
-
-    info: ComputationInfo
-    new: TaskRows
-    in_flight: TaskRows
-    dependencies: tuple[list[int], list[int]]
-
-
-class IncrementalComputation:
-    """The tasks of one computation, and their results, from where they were taken last.
-
-    Of what a computation releases at its end, its keys are retained until all have been taken; but
-    no task and no result.
+    In each increment `read`, `take` and `tables` are called, in this order.
     """
 
     def __init__(self, computation: Computation, results: ResultSource | None) -> None:
         self.computation = computation
-        self._sizes_of = results.sizes_of if results else _not_measured
+        self._results = results
+        self._positions = RowPositions()
+        self._functions = [Categorical([], [])]
+        self._threads = NO_THREADS
         self._cached_results = CachedResults()
-        self._keys = computation.keys
-        self._annotated = computation.annotated
-        self.taken_tasks = TakenTasks()
-        self.threads = task_threads(b"")
-        self._dependencies_taken = 0
-        self._log_taken = {"metrics": 0, "transfers": 0, "waits": 0}
+        self.info: ComputationInfo
+        self._rows: TaskRows
+        self._tasks: Table
 
-    def take(self) -> Part:
-        """What was added since last asked; and all that remains of it, if it has ended."""
-        computation = self.computation
-        if computation.finished is None:
-            part = self._read(computation)
-        if computation.finished is not None:
-            # If it ended meanwhile, what was read may lack what was released.
-            part = self._read_finished(computation.finished)
-        return part
+    def read(self) -> None:
+        """Read the tasks that have not been taken for good."""
+        snapshot = snapshot_of(self.computation, len(self._positions), self._sizes())
+        self.info, self._rows = snapshot.info, snapshot.tasks
 
-    def _read(self, computation: Computation) -> Part:
-        keys, in_flight = collected_and_in_flight(computation, self._keys, len(self.taken_tasks))
-        sized = self._sized(computation, len(keys))
-        keys, unsized = keys[:sized], keys[sized:]
-        names = NamesOfPlainKeys(keys, computation.dsk)
-        spans = SpansOfTasks(keys, self._annotated)
-        # Dependencies are collected once: by this thread, or at the end of the computation.
-        computation.dependencies.extend(self._keys, computation.state.get("dependencies", {}))
-        return Part(
-            info_of(computation),
-            self._new(computation, keys, names, spans)._replace(
-                dependents=dependents_of_rows(computation, keys)
-            ),
-            self._provisional(computation, len(self.taken_tasks) + sized, unsized, in_flight),
-            computation.dependencies.of([*unsized, *(task.key for task in in_flight)]),
-        )
+    def _sizes(self) -> Sequence[float] | None:
+        return self._results.sizes_of(self.computation) if self._results else None
 
-    def _sized(self, computation: Computation, count: int) -> int:
-        """How many of so many new rows are to be taken for good.
+    @property
+    def has_ended(self) -> bool:
+        """Whether all tasks that were read are final."""
+        return self.info.stop is not None
 
-        If the size of the last result is being measured, the next chunk has it.
+    @property
+    def threads(self) -> tuple[ComputationInfo, TaskThreads]:
+        """The computation, and the threads that ran the tasks that were read, final or not."""
+        others = self._rows.rows[self._rows.final * ROW.size :]
+        return self.info, self._threads.plus(task_threads(others))
+
+    def take(self, workers: Workers, position: int) -> int:
+        """Make the table of tasks; returns the number of final ones, which begin at `position`."""
+        rows = self._rows
+        self._tasks = tasks_of(self.info, rows, workers)
+        self._positions.add(rows.final, position)
+        self._functions.append(self._tasks["function"][: rows.final])
+        self._threads = self._threads.plus(task_threads(rows.rows[: rows.final * ROW.size]))
+        finished = self.computation.finished
+        if finished is not None and self.has_ended:
+            finished.functions = concatenate(self._functions)
+        return rows.final
+
+    def planned(self) -> Mapping[str, int]:
+        """The number of tasks of each function that were to run, where the computation has ended.
+
+        These are the tasks that were submitted, and those that it did not come to.
         """
-        start = len(self.taken_tasks)
-        sizes = (computation.sizes, self._sizes_of(computation))
-        return min([count, *(len(some) - start for some in sizes if some is not None)])
+        functions = concatenate(self._functions)
+        counts = np.bincount(functions.codes, minlength=len(functions.values)).tolist()
+        submitted = Counter(dict(zip(functions.values, counts, strict=True)))
+        return submitted + Counter(self.info.not_run)
 
-    def _read_finished(self, finished: ComputationSnapshot) -> Part:
-        tasks, start = finished.tasks, len(self.taken_tasks)
-        assert isinstance(tasks.keys, Keys)
-        keys = self._keys[start:] + tasks.keys.after(len(self._keys))
-        stop = start + len(keys)
-        names = [(row - start, name) for row, name in tasks.names if start <= row < stop]
-        spans = SpansOfTasks(keys, self._annotated) if start else tasks.spans
-        return Part(finished.info, self._new(tasks, keys, names, spans), _no_rows(), ([], []))
+    def tables(self, position: int) -> Increment:
+        """Return the tables of what was read; tasks that are not final begin at `position`."""
+        rows, taken = self._rows, len(self._positions)
+        released, cached = self._results_tables()
+        new, provisional = {"cached_results": released}, {"cached_results": cached}
+        is_final = np.arange(len(self._tasks)) < rows.final
+        new["tasks"], provisional["tasks"] = _split(self._tasks, is_final)
+        for name, table in log_tables(rows).items():
+            if len(table):
+                moved = _moved(table, name, partial(self._positions.of, after=position))
+                new[name], provisional[name] = _split(moved, table["task"] < taken)
+        return new, provisional
 
-    def _new(
-        self,
-        source: Computation | TaskRows,
-        keys: list[Hashable],
-        names: Iterable[tuple[int, str]],
-        spans: SpansOfTasks,
-    ) -> TaskRows:
-        start, stop = len(self.taken_tasks), len(self.taken_tasks) + len(keys)
-        return TaskRows(
-            rows=b"".join(source.rows[start:stop])
-            if isinstance(source, Computation)
-            else source.rows[start * ROW.size : stop * ROW.size],
-            keys=keys,
-            names=names,
-            exceptional={
-                row - start: how
-                for row, how in dict(source.exceptional).items()
-                if start <= row < stop
-            },
-            spans=spans,
-            dependencies=source.dependencies,
-            metrics=self._since(source.metrics, "metrics", stop),
-            transfers=self._since(source.transfers, "transfers", stop),
-            waits=self._since(source.waits, "waits", stop),
-            sizes=(source.sizes or array("d"))[start:stop],
-            dependents=source.dependents[start:stop]
-            if isinstance(source, TaskRows)
-            else array("I"),
-        )
-
-    def _since(self, log: Log, name: str, rows: int) -> Log:
-        """The new entries about the first rows."""
-        start = self._log_taken[name]
-        return log.between(start, bisect_left(log.rows, rows, lo=start))
-
-    def _provisional(
-        self,
-        computation: Computation,
-        row: int,
-        unsized: list[Hashable],
-        in_flight: list[InFlight],
-    ) -> TaskRows:
-        """The tasks from a row on whose results are being measured, and those in flight."""
-        keys = [*unsized, *(task.key for task in in_flight)]
-        rows = computation.rows[row : row + len(unsized)]
-        return _no_rows()._replace(
-            rows=b"".join([*rows, *(task.row() for task in in_flight)]),
-            keys=keys,
-            names=NamesOfPlainKeys(keys, computation.dsk),
-            exceptional={row: task.outcome for row, task in enumerate(in_flight, len(unsized))},
-            spans=SpansOfTasks(keys, self._annotated),
-        )
-
-    def collected(self, part: Part, workers: Workers, position: int) -> Tables:
-        """The tasks that are new, of which the first is to be at `position`."""
-        first = len(self.taken_tasks)
-        tasks = tasks_of(part.info, part.new, workers)
-        self.threads = self.threads.plus(task_threads(part.new.rows))
-        self.taken_tasks.add(position, tasks["function"])
-        if self.computation.finished is not None and part.info.stop is not None:
-            remember_functions(self.computation.finished, self.taken_tasks.functions())
-        logged = log_tables(part.new)
-        for name in logged:
-            self._log_taken[name] += len(getattr(part.new, name).rows)
-        to = self.taken_tasks.positions_of
-        dependencies = self._dependencies(part.new.dependencies, first)
-        return {
-            "tasks": tasks,
-            "cached_results": self._released(part, tasks, first, dependencies),
-            "dependencies": self._dependencies_table(position, *dependencies),
-            **{name: moved(table, REFERENCES[name], to) for name, table in logged.items()},
-        }
-
-    def in_flight(self, part: Part, workers: Workers, position: int) -> Tables:
-        """The tasks that are submitted and not collected, of which the first is at `position`."""
-        return {
-            "tasks": tasks_of(part.info, part.in_flight, workers),
-            "cached_results": table_of(part.info.name, self._cached_results.until(perf_counter())),
-            "dependencies": self._dependencies_table(position, *part.dependencies),
-        }
-
-    def _dependencies(
-        self, dependencies: Dependencies, first: int
-    ) -> tuple[Sequence[int], Sequence[int]]:
-        """On how many rows each task from row `first` on depends, and on which."""
-        start = self._dependencies_taken
-        counts = dependencies.counts[first : len(self.taken_tasks)]
-        stop = self._dependencies_taken = start + sum(counts)
-        return counts, dependencies.rows[start:stop]
-
-    def _released(
-        self,
-        part: Part,
-        tasks: Table,
-        first: int,
-        dependencies: tuple[Sequence[int], Sequence[int]],
-    ) -> Table:
-        """The results that were released; and all others, if the computation has ended."""
-        sizes = self._sizes_of(self.computation)
+    def _results_tables(self) -> tuple[Table, Table]:
+        """The results that are not cached any more, and those that are."""
+        sizes = self._sizes()
         if sizes is None:
-            return NO_ROWS
-        sizes = sizes[first : first + len(tasks)]
-        columns = Table({name: tasks[name] for name in ("key", "function")})
-        new = NewResults.of(columns, sizes, tasks["collected"], part.new.dependents, dependencies)
-        released = [self._cached_results.add(new)]
-        self._cached_results.drop_names()
-        if part.info.stop is not None:
-            released.append(self._cached_results.until(part.info.stop))
-        return stack([*(table_of(part.info.name, some) for some in released)])
-
-    def _dependencies_table(
-        self, position: int, counts: Sequence[int], rows: Sequence[int]
-    ) -> Table:
-        """On which rows each of some tasks depends, of which the first is at `position`."""
-        if not rows:
-            return NO_ROWS
-        depends_on = np.array(rows, dtype=np.int64)
-        task = np.arange(position, position + len(counts)).repeat(counts)
-        # What runs may depend on what has been collected since.
-        is_collected = depends_on < len(self.taken_tasks)
-        return Table(
-            {
-                "task": task[is_collected],
-                "depends_on": self.taken_tasks.positions_of(depends_on[is_collected]),
-            }
+            return NO_ROWS, NO_ROWS
+        rows, info = self._rows, self.info
+        tasks = self._tasks.rows(slice(rows.final))
+        # Tasks that were in flight at the end come last, and have no result.
+        collected = int((~np.isnan(tasks["collected"])).sum())
+        new = NewResults.of(
+            Table({name: tasks[name] for name in ("key", "function")}),
+            sizes[rows.first : rows.first + collected],
+            tasks["collected"],
+            rows.dependents,
+            rows.dependencies,
         )
+        released = cached_results_table(info.name, self._cached_results.add(new))
+        self._cached_results.drop_names()
+        until = perf_counter() if info.stop is None else info.stop
+        cached = cached_results_table(info.name, self._cached_results.until(until))
+        return (stack([released, cached]), NO_ROWS) if self.has_ended else (released, cached)
 
 
-def _no_rows() -> TaskRows:
-    return TaskRows(
-        rows=b"",
-        keys=[],
-        names=[],
-        exceptional={},
-        spans=SpansOfTasks([], {}),
-        dependencies=Dependencies(),
-        metrics=Metrics(),
-        transfers=Transfers(),
-        waits=Waits(),
-        sizes=array("d"),
-        dependents=array("I"),
+def _split(table: Table, is_final: BoolArray) -> tuple[Table, Table]:
+    """The rows that are final, and the others."""
+    if is_final.all():
+        return table, NO_ROWS
+    return table.rows(is_final), table.rows(~is_final)
+
+
+def _moved(table: Table, name: str, position_of: Callable[[IntArray], IntArray]) -> Table:
+    """A table that refers to tasks, with other positions of these."""
+    columns = {column: table[column] for column in table.columns}
+    return Table({**columns, **{column: position_of(table[column]) for column in REFERENCES[name]}})
+
+
+class TaskTables:
+    """The computations of a session, their tasks, and what refers to these.
+
+    Tasks that were collected, and computations that have ended, are final; what runs is
+    provisional.
+
+    Parameters
+    ----------
+    session : Session
+    logs : callable, optional
+        Returns what was pulled from clusters.
+    results : CacheProfiler, optional
+        What measures results, if one does.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        logs: Callable[[], Sequence[ClusterLog]] = tuple,
+        results: ResultSource | None = None,
+    ) -> None:
+        self._session = session
+        self._logs = logs
+        self._results = results
+        self._results_on_clusters: Callable[[], Table] | None = None
+        self._clusters: ClusterTables | None = None
+        self._seen: set[int] = set()
+        self._running: list[_TakenComputation] = []
+        self._workers: Workers = {}
+        self._count = 0
+
+    def take(self) -> Increment:
+        """Return what is final and was not returned before, and what is provisional."""
+        computations = tuple(self._session.computations)
+        for computation in computations:
+            if computation.number not in self._seen:
+                self._seen.add(computation.number)
+                self._running.append(_TakenComputation(computation, self._results))
+        taken = self._running
+        progress = [(progress_of(one.computation), _planned_now(one.computation)) for one in taken]
+        for one in taken:
+            one.read()
+        # Of tasks that run none has started later than the computation is said to have reached.
+        now = perf_counter()
+        for one in taken:
+            self._count += one.take(self._workers, self._count)
+        on_clusters = self._take_clusters(now)
+        position, parts = self._count, []
+        for one in taken:
+            parts.append(one.tables(position))
+            position += len(parts[-1][1]["tasks"])
+        ended = [one for one in taken if one.has_ended]
+        self._running = [one for one in taken if not one.has_ended]
+        new = self._together([part for part, _ in parts], ended, now)
+        new["planned"] = _planned_table((one.info.name, one.planned()) for one in ended)
+        provisional = self._together([part for _, part in parts], self._running, now)
+        go_on = [
+            (info, planned)
+            for one, (info, planned) in zip(taken, progress, strict=True)
+            if info is not None and not one.has_ended
+        ]
+        provisional["planned"] = _planned_table((info.computation, plan) for info, plan in go_on)
+        calls = open_calls({computation.called for computation in computations})
+        provisional["progress"] = _progress_table([*(info for info, _ in go_on), *calls])
+        return joined(new, on_clusters[0]), joined(provisional, on_clusters[1])
+
+    def _take_clusters(self, now: float) -> Increment:
+        """The same of what was pulled from clusters."""
+        logs = self._logs()
+        if not logs:
+            return {}, {}
+        if self._clusters is None:
+            from dask_diag.cluster.tables import ClusterTables
+
+            self._clusters = ClusterTables()
+            if self._results is not None:
+                self._results_on_clusters = self._results.results_on_clusters()
+        new, provisional = self._clusters.take(logs, self._count, now)
+        self._count += len(new["tasks"])
+        if self._results_on_clusters is not None:
+            new = {**new, "cached_results": self._results_on_clusters()}
+        return new, provisional
+
+    def _together(
+        self, parts: Sequence[Tables], computations: Sequence[_TakenComputation], now: float
+    ) -> Tables:
+        """The tables of several computations as one."""
+        made = joined(dict.fromkeys(("tasks", "cached_results", *REFERENCES), NO_ROWS), *parts)
+        tasks = made["tasks"]
+        # A table without rows has no columns of workers yet.
+        made["tasks"] = with_workers_named(tasks, self._workers) if len(tasks) else NO_ROWS
+        return {**made, **computations_tables([one.threads for one in computations], now)}
+
+
+def tasks_tables(session: Session, results: ResultSource | None = None) -> Tables:
+    """All tables of `TaskTables`, with tasks in the order in which they were submitted."""
+    made = joined(*TaskTables(session, results=results).take())
+    tasks = made["tasks"]
+    if not len(tasks):
+        return made
+    order = order_of_submission(tasks)
+    position_of = np.empty(len(order), dtype=np.int64)
+    position_of[order] = np.arange(len(order))
+    made["tasks"] = tasks.rows(order)
+    for name in REFERENCES:
+        if len(made[name]):
+            made[name] = _moved(made[name], name, position_of.__getitem__)
+    return made
+
+
+_Counts = tuple[str, Mapping[str, int]]
+"""A computation, and how many tasks of each function it was to run."""
+
+
+def _planned_now(computation: Computation) -> Mapping[str, int]:
+    planned = computation.planned
+    return {} if planned is None else planned.by_function(computation.dsk)
+
+
+def _planned_table(counts: Iterable[_Counts]) -> tables.Planned:
+    rows = [
+        (computation, function, count)
+        for computation, functions in counts
+        for function, count in sorted(functions.items())
+        if count
+    ]
+    return tables.Planned(
+        {
+            "computation": Categorical.of(row[0] for row in rows),
+            "function": Categorical.of(row[1] for row in rows),
+            "tasks": np.array([row[2] for row in rows], dtype=np.int64),
+        }
     )
 
 
-def _not_measured(computation: Computation) -> None:
-    """The sizes of results where nothing measures them."""
+def _progress_table(infos: Iterable[ProgressInfo]) -> tables.Progress:
+    rows = list(infos)
+    numbers = ("total", "finished", "ready", "waiting", "running")
+    return tables.Progress(
+        {
+            "computation": Categorical.of(info.computation for info in rows),
+            "phase": Categorical.of(info.phase for info in rows),
+            "since": np.array([info.since for info in rows], dtype=float),
+            **{
+                name: np.array([getattr(info, name) for info in rows], dtype=np.int64)
+                for name in numbers
+            },
+        }
+    )
 
 
 _SECONDS_TO_ARRIVE = 2.0
@@ -333,25 +357,16 @@ _SECONDS_TO_ARRIVE = 2.0
 _SECONDS_OF_HISTORY = 600.0
 
 
-def sampled_tables(
-    samples: array[float], processes: array[float], logs: Sequence[ClusterLog]
-) -> dict[str, Table]:
-    """`Recording.resources` and `Recording.processes` of all that was sampled."""
-    resources, local = resources_table(samples), processes_table(processes, logs)
-    if not logs:
-        return {"resources": resources, "processes": local}
-    from dask_diag.cluster.workers_table import RemoteProcesses, with_remote_processes
-
-    remote = RemoteProcesses().take(logs)
-    start = float(np.min(local["time"], initial=np.inf))
-    together: Table = stack([local, remote])
-    return {
-        "resources": with_remote_processes(resources, remote, start),
-        "processes": together.rows(np.argsort(together["time"], kind="stable")),
-    }
+def sampled_tables(rows: ResourceRows, logs: Sequence[ClusterLog]) -> Tables:
+    """`Recording.resources` and `Recording.processes` of all that was sampled, in order of time."""
+    made = joined(*ResourceTables(rows, lambda: logs).take())
+    processes = made["processes"]
+    if logs:
+        processes = processes.rows(np.argsort(processes["time"], kind="stable"))
+    return {**made, "processes": processes}
 
 
-class IncrementalResources:
+class ResourceTables:
     """The samples of a ResourceProfiler.
 
     Parameters
@@ -368,7 +383,7 @@ class IncrementalResources:
         self._processes = _NewRows(rows.processes, len(PROCESS_COLUMNS))
         self._logs = logs
         self._remote: RemoteProcesses | None = None
-        self._recent: Table = Table({})
+        self._remote_rows: Table = Table({})
         self._waiting: Table = Table({})
         self._last = -np.inf
 
@@ -387,21 +402,23 @@ class IncrementalResources:
             self._remote = RemoteProcesses()
         remote = self._remote.take(logs)
         processes = stack([processes, remote])
-        recent = stack([self._recent, remote])
+        self._remote_rows = stack([self._remote_rows, remote])
         now = perf_counter()
-        self._recent = recent.rows(recent["time"] > now - _SECONDS_OF_HISTORY)
         waiting = stack([self._waiting, resources])
         # A row is the sum over all hosts: it is final when no sample of its time can come any more.
         is_new = waiting["time"] > now - _SECONDS_TO_ARRIVE
         final, self._waiting = waiting.rows(~is_new), waiting.rows(is_new)
         new = {"resources": self._complete(final), "processes": processes}
         self._last = float(np.max(final["time"], initial=self._last))
-        return new, {"resources": self._complete(self._waiting)}
+        provisional = {"resources": self._complete(self._waiting)}
+        is_recent = self._remote_rows["time"] > now - _SECONDS_OF_HISTORY
+        self._remote_rows = self._remote_rows.rows(is_recent)
+        return new, provisional
 
     def _complete(self, resources: Table) -> Table:
         from dask_diag.cluster.workers_table import with_remote_processes
 
-        return with_remote_processes(resources, self._recent, self._last)
+        return with_remote_processes(resources, self._remote_rows, self._last)
 
 
 class _NewRows:
@@ -424,7 +441,7 @@ _MOST_CELLS = 20_000
 """Rows written while computations run; if there are more, cycles are merged: it is cheap."""
 
 
-class IncrementalStacks:
+class StackTables:
     """The call stacks that a SamplingProfiler sampled.
 
     All rows are written again each time, since what samples represent is known only when their
@@ -478,97 +495,3 @@ class IncrementalStacks:
         if self._clusters is not None:
             self._clusters.take(logs)
         return self._clusters
-
-
-class IncrementalTasks:
-    """The tasks and the computations of a Profiler, their results, and what refers to tasks by row.
-
-    Parameters
-    ----------
-    session : Session
-    logs : callable, optional
-        Returns what was pulled from clusters.
-    results : CacheProfiler, optional
-        What measures results, if one does.
-    """
-
-    def __init__(
-        self,
-        session: Session,
-        logs: Callable[[], Sequence[ClusterLog]] = tuple,
-        results: ResultSource | None = None,
-    ) -> None:
-        self._session = session
-        self._logs = logs
-        self._results = results
-        self._results_on_clusters = results.results_on_clusters() if results else None
-        self._clusters: ClusterTables | None = None
-        self._seen: set[int] = set()
-        self._live: list[IncrementalComputation] = []
-        self._workers: Workers = {}
-        self._rows = 0
-
-    def take(self) -> Increment:
-        """The tasks collected and the computations ended since last asked; and what runs now."""
-        for computation in tuple(self._session.computations):
-            if computation.number not in self._seen:
-                self._seen.add(computation.number)
-                self._live.append(IncrementalComputation(computation, self._results))
-        parts = [(source, source.take()) for source in self._live]
-        # Of tasks that run none has started later than the computation is said to have reached.
-        now = perf_counter()
-        collected, in_flight = [], []
-        for source, part in parts:
-            collected.append(source.collected(part, self._workers, self._rows))
-            self._rows += len(collected[-1]["tasks"])
-        on_clusters = self._of_clusters(now)
-        rows = self._rows
-        running = [(source, part) for source, part in parts if part.info.stop is None]
-        for source, part in running:
-            in_flight.append(source.in_flight(part, self._workers, rows))
-            rows += len(in_flight[-1]["tasks"])
-        self._live = [source for source, _ in running]
-        ended = [(source, part) for source, part in parts if part.info.stop is not None]
-        tables = self._together(collected, ended, now), self._together(in_flight, running, now)
-        for local, others in zip(tables, on_clusters, strict=True):
-            for name, table in others.items():
-                local[name] = stack([local[name], table]) if name in local else table
-        if self._results_on_clusters is not None:
-            new = tables[0]
-            new["cached_results"] = stack([new["cached_results"], self._results_on_clusters()])
-        return tables
-
-    def _of_clusters(self, now: float) -> Increment:
-        """What was pulled from clusters since last asked."""
-        logs = self._logs()
-        if not logs:
-            return {}, {}
-        if self._clusters is None:
-            from dask_diag.cluster.tables import ClusterTables
-
-            self._clusters = ClusterTables()
-        new, provisional = self._clusters.take(logs, self._rows, now)
-        self._rows += len(new["tasks"])
-        return new, provisional
-
-    def _together(
-        self,
-        parts: Sequence[Tables],
-        computations: Sequence[tuple[IncrementalComputation, Part]],
-        now: float,
-    ) -> Tables:
-        tables = {
-            name: stack([*(part[name] for part in parts if name in part), NO_ROWS])
-            for name in ("tasks", "cached_results", *REFERENCES)
-        }
-        tasks = tables["tasks"]
-        # A table without rows has no columns of workers yet.
-        tables["tasks"] = with_workers_named(tasks, self._workers) if len(tasks) else NO_ROWS
-        infos = [part.info for _, part in computations]
-        return {
-            **tables,
-            "computations": computations_table(infos, now),
-            "pools": pools_table(infos),
-            "workers": workers_table(infos),
-            "threads": threads_table((part.info, source.threads) for source, part in computations),
-        }

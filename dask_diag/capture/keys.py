@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import marshal
-from array import array
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -13,6 +12,7 @@ from typing import cast
 
 from dask.utils import funcname, key_split
 
+from dask_diag.capture.log import Labels
 from dask_diag.capture.task import TimedTask
 from dask_diag.hooks.stack import SchedulerState
 
@@ -135,27 +135,17 @@ def _unpacked(packed: _Packed) -> list[Hashable]:
     return list(keys)
 
 
-class NamesOfPlainKeys:
+def names_of_plain_keys(keys: Sequence[Hashable], dsk: Mapping[Hashable, object]) -> Labels:
     """Function names for the rows whose key has no prefix that names it: ``"c"``, ``7``.
 
     They must be looked up while the graph is still there.
     """
-
-    def __init__(self, keys: Sequence[Hashable], dsk: Mapping[Hashable, object]) -> None:
-        self.rows = array("I")
-        self.codes = array("I")
-        self.names: dict[str, int] = {}
-        if _are_tuples(keys):
-            return
-        plain = [(row, key) for row, key in enumerate(keys) if is_plain(key)]
-        for row, key in plain:
-            name = function_name(_task_of(key, dsk))
-            self.rows.append(row)
-            self.codes.append(self.names.setdefault(name, len(self.names)))
-
-    def __iter__(self) -> Iterator[tuple[int, str]]:
-        names = list(self.names)
-        return ((row, names[code]) for row, code in zip(self.rows, self.codes, strict=True))
+    labels = Labels()
+    if not _are_tuples(keys):
+        for row, key in enumerate(keys):
+            if is_plain(key):
+                labels.add(row, function_name(_task_of(key, dsk)))
+    return labels
 
 
 def _task_of(key: Hashable, dsk: Mapping[Hashable, object]) -> object:

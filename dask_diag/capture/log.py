@@ -9,9 +9,9 @@ from bisect import bisect_left
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from itertools import chain, compress, count
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from itertools import accumulate, chain, compress, count, islice
+from operator import attrgetter, sub
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dask_diag.capture.metrics import Metric, Wait
 from dask_diag.capture.task import Transfer
@@ -111,16 +111,16 @@ class Dependencies:
 
     Attributes
     ----------
-    counts : array of int
-        On how many tasks each row depends.
+    stops : array of int
+        Where in `rows` the dependencies of each row end, after a 0.
     rows : array of int
-        The rows of these tasks, row after row.
+        The rows that each row depends on, row after row.
     closed : bool
-        Whether it is complete.
+        Whether all rows are there.
     """
 
     def __init__(self) -> None:
-        self.counts = array("I")
+        self.stops = array("I", [0])
         self.rows = array("I")
         self.closed = False
         self._dependencies: Mapping[Hashable, Collection[Hashable]] | None = None
@@ -130,59 +130,96 @@ class Dependencies:
     def extend(
         self, keys: Sequence[Hashable], dependencies: Mapping[Hashable, Collection[Hashable]]
     ) -> None:
-        """Add those of new tasks; `keys` are those of all rows."""
+        """Add the dependencies of new rows; `keys` has the keys of all rows.
+
+        Nothing is added for a graph of tasks that are all independent.
+        """
         with self._lock:
             if self.closed:
                 return
             if self._dependencies is None and dependencies:
                 self._dependencies = dependencies if any(dependencies.values()) else {}
-            if self._dependencies:
-                start = len(self.counts)
-                new = keys[start:]
-                self._row_of.update(zip(new, range(start, start + len(new)), strict=True))
-                counts, rows = self.of(new)
-                self.rows.extend(rows)
-                self.counts.extend(counts)
+            if not self._dependencies:
+                return
+            start, row_of = len(self.stops) - 1, self._row_of
+            new = keys[start:]
+            row_of.update(zip(new, range(start, start + len(new)), strict=True))
+            try:
+                needed = list(map(self._dependencies.__getitem__, new))
+            except KeyError:
+                needed = [self._dependencies.get(key, ()) for key in new]
+            rows = list(map(row_of.get, chain.from_iterable(needed)))
+            if None in rows:
+                # Data that is not the result of a task has no row.
+                needed = [[key for key in keys_of_task if key in row_of] for keys_of_task in needed]
+                rows = [row for row in rows if row is not None]
+            counts = accumulate(map(len, needed), initial=self.stops[-1])
+            self.rows.extend(rows)  # type: ignore[arg-type]
+            self.stops.extend(islice(counts, 1, None))
 
-    def of(self, keys: Sequence[Hashable]) -> tuple[list[int], list[int]]:
-        """On how many rows each task depends, and on which; a task itself may have no row yet."""
-        dependencies, row_of = self._dependencies or {}, self._row_of
-        try:
-            needed = list(map(dependencies.__getitem__, keys))
-        except KeyError:
-            needed = [dependencies.get(key, ()) for key in keys]
-        rows = list(map(row_of.get, chain.from_iterable(needed)))
-        if None in rows:
-            # Data that is not the result of a task.
-            needed = [[key for key in keys_of_task if key in row_of] for keys_of_task in needed]
-            rows = [row for row in rows if row is not None]
-        return list(map(len, needed)), rows  # type: ignore[return-value]
+    def between(self, first: int, stop: int, in_flight: Sequence[Hashable]) -> RowDependencies:
+        """The dependencies of the rows from `first` to `stop`, then those of tasks in flight."""
+        stops = self.stops[first : stop + 1]
+        counts = array("I", map(sub, stops[1:], stops))
+        rows = self.rows[stops[0] : stops[-1]] if stops else array("I")
+        dependencies, row_of = self._dependencies, self._row_of
+        if dependencies:
+            for key in in_flight:
+                # Tasks may have been collected, and others submitted, since rows were counted.
+                needed = [row_of.get(other, stop) for other in dependencies.get(key, ())]
+                known = [row for row in needed if row < stop]
+                counts.append(len(known))
+                rows.extend(known)
+        return counts, rows
 
     def close(self) -> None:
-        """Release the keys; it grows no more."""
+        """Release the keys; no more rows are added."""
         with self._lock:
             self.closed = True
             self._dependencies = None
             self._row_of = {}
+            self.stops, self.rows = array("I", [0]), array("I")
 
 
-Log = TypeVar("Log", bound="TaskLog")
+RowDependencies = tuple["array[int]", "array[int]"]
+"""The number of rows that each row depends on (of the first rows, if the others have none), and
+these rows."""
 
 
-class SpansOfTasks:
-    """The spans that tasks were annotated with: for each such task its row."""
+class Labels:
+    """Texts of some rows: in order of rows, and each distinct text once."""
 
-    def __init__(self, keys: Sequence[Hashable], annotated: Mapping[Hashable, object]) -> None:
+    def __init__(self) -> None:
         self.rows = array("I")
         self.codes = array("I")
         self.names: dict[str, int] = {}
-        if not annotated:
-            return
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        names = list(self.names)
+        return ((row, names[code]) for row, code in zip(self.rows, self.codes, strict=True))
+
+    def add(self, row: int, name: str) -> None:
+        """Label a row, which comes after all that are labelled."""
+        self.rows.append(row)
+        self.codes.append(self.names.setdefault(name, len(self.names)))
+
+    def since(self, row: int) -> Labels:
+        """The labels from a row on, which becomes row 0."""
+        part = Labels()
+        for labelled, name in self:
+            if labelled >= row:
+                part.add(labelled - row, name)
+        return part
+
+
+def spans_of_tasks(keys: Sequence[Hashable], annotated: Mapping[Hashable, object]) -> Labels:
+    """The spans that tasks were annotated with."""
+    spans = Labels()
+    if annotated:
         for row, key in enumerate(keys):
             if key in annotated:
-                name = name_of_annotation(annotated[key])
-                self.rows.append(row)
-                self.codes.append(self.names.setdefault(name, len(self.names)))
+                spans.add(row, name_of_annotation(annotated[key]))
+    return spans
 
 
 class TaskLog:
@@ -196,17 +233,17 @@ class TaskLog:
         self.codes = array("I")
         self.names = {}
 
-    def of_first(self, rows: int) -> Self:
-        """A copy of the entries about the first rows; more may be added meanwhile."""
-        return self.between(0, bisect_left(self.rows, rows))
+    def between(self, first: int, stop: int) -> Self:
+        """A copy of the entries about the rows from `first` to `stop`; more may be added meanwhile.
 
-    def between(self, start: int, stop: int) -> Self:
-        """A copy of the entries from one on up to another."""
+        The entries of a row are complete before the row has a key.
+        """
         part = type(self)()
         part.names = dict(self.names)
-        part.rows = self.rows[start:stop]
+        start, end = bisect_left(self.rows, first), bisect_left(self.rows, stop)
+        part.rows = self.rows[start:end]
         for name, width in self._WIDTHS.items():
-            setattr(part, name, getattr(self, name)[start * width : stop * width])
+            setattr(part, name, getattr(self, name)[start * width : end * width])
         return part
 
 

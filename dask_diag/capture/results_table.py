@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.capture.chunks import Increment
+from dask_diag.capture.build import Increment
 from dask_diag.capture.computation import ComputationSnapshot
-from dask_diag.capture.tasks_table import keys_and_functions_of, numbers_of
-from dask_diag.capture.workers_table import constant
+from dask_diag.capture.workers_table import constant, numbers_of
 from dask_diag.columns import Categorical, FloatArray, IntArray, PrefixStrings
 from dask_diag.formatting import counted
 from dask_diag.model import tables
@@ -26,9 +25,6 @@ from dask_diag.system.secrets import redacted_source
 _FEW_NAMES = 200
 """Names of keys that need not be dropped: to have them costs less than to look for them."""
 _NONE: IntArray = np.zeros(0, np.int64)
-
-ResultsOfComputation = tuple[ComputationSnapshot, Sequence[float]]
-"""A computation, and the size of the result of each of its rows."""
 
 
 class NewResults(NamedTuple):
@@ -149,7 +145,7 @@ def _stopped(columns: Table, stop: FloatArray) -> Table:
     return Table({**{name: columns[name] for name in columns.columns}, "stop": stop})
 
 
-def table_of(computation: str, results: Table) -> tables.CachedResults:
+def cached_results_table(computation: str, results: Table) -> tables.CachedResults:
     """`Recording.cached_results` of results of one computation."""
     if not len(results):
         return tables.CachedResults.empty()
@@ -165,32 +161,13 @@ def table_of(computation: str, results: Table) -> tables.CachedResults:
     )
 
 
-def cached_results_table(computations: Iterable[ResultsOfComputation]) -> tables.CachedResults:
-    """`Recording.cached_results` of computations, in the order of release."""
-    parts = [_table_of_all(computation, sizes) for computation, sizes in computations]
-    return stack([*parts, tables.CachedResults.empty()])
-
-
-def _table_of_all(computation: ComputationSnapshot, sizes: Sequence[float]) -> tables.CachedResults:
-    results = results_of(computation, sizes)
-    if not len(results):
-        return tables.CachedResults.empty()
-    keys, functions = keys_and_functions_of(computation.tasks)
-    rows = results["row"]
-    columns = {name: results[name] for name in ("metric", "start", "stop")}
-    return table_of(
-        computation.info.name,
-        Table({"key": keys[rows], "function": functions[rows], **columns}),
-    )
-
-
 def results_of(computation: ComputationSnapshot, sizes: Sequence[float]) -> Table:
     """The results of a computation, as ``row``, ``metric``, ``start`` and ``stop``.
 
     Those that were released come in that order, then those that were cached at the end, or are now.
     """
     tasks = computation.tasks
-    collected = numbers_of(tasks)[5]
+    collected = numbers_of(tasks.rows)[5]
     # Tasks in flight come last.
     count = min(len(sizes), int((~np.isnan(collected)).sum()))
     if not count:
@@ -200,7 +177,7 @@ def results_of(computation: ComputationSnapshot, sizes: Sequence[float]) -> Tabl
         sizes[:count],
         collected,
         tasks.dependents,
-        (tasks.dependencies.counts, tasks.dependencies.rows),
+        tasks.dependencies,
     )
     results, stop = CachedResults(), computation.info.stop
     released = results.add(new)
@@ -270,7 +247,7 @@ def _rows(label: str, snapshot: Allocations, source: _Source) -> Iterator[_Row]:
         yield _Row(label, name, "", 0, "", size, blocks, snapshot)
 
 
-class IncrementalAllocations:
+class AllocationTables:
     """The last snapshot so far, while a file is written: each chunk replaces the one before.
 
     Parameters

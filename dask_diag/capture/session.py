@@ -23,12 +23,12 @@ from dask_diag.capture.computation import (
 from dask_diag.capture.failures import failure_of
 from dask_diag.capture.keys import (
     Keys,
-    NamesOfPlainKeys,
     count_functions,
     keys_since,
+    names_of_plain_keys,
     tasks_not_submitted,
 )
-from dask_diag.capture.log import Dependencies, SpansOfTasks, dependents_of
+from dask_diag.capture.log import dependents_of, spans_of_tasks
 from dask_diag.capture.task import take_measurement, this_thread
 from dask_diag.capture.worker_starts import end_of_pool
 from dask_diag.hooks.calls import calls_of_threads, codes_of_dask_calls
@@ -41,28 +41,36 @@ from dask_diag.system.usage import NativePool, Usage, thread_pools
 _NAN = float("nan")
 
 
-def snapshot_of(computation: Computation) -> ComputationSnapshot:
-    """What is known of it now."""
-    if computation.finished is None:
-        keys, in_flight = collected_and_in_flight(computation, computation.keys, 0)
-        snapshot = ComputationSnapshot(
-            info_of(computation), rows_of(computation, keys, in_flight, Dependencies())
-        )
-    # If it ended meanwhile, what was read may lack what was released.
-    return computation.finished or snapshot
+def snapshot_of(
+    computation: Computation, first: int = 0, sizes: Sequence[float] | None = None
+) -> ComputationSnapshot:
+    """A computation as it is now, with its tasks from the row `first` on: each task once.
 
-
-def collected_and_in_flight(
-    computation: Computation, keys: list[Hashable], row: int
-) -> tuple[list[Hashable], list[InFlight]]:
-    """Keys of the tasks that have a row, from one on; and those in flight: each task once.
-
-    `keys` is the list that was its own when the reader started to read.
+    Parameters
+    ----------
+    computation : Computation
+    first : int, optional
+    sizes : sequence of float, optional
+        One for each row, if results are measured: a row whose size is not there is not final.
     """
-    count = len(keys)
-    in_flight = computation.in_flight()
-    collected, recent = keys_since(keys, row, count)
-    return collected, [task for task in in_flight if task.key not in recent]
+    # It is replaced at the end of the computation, as all that is read here.
+    all_keys = computation.keys
+    if computation.finished is None:
+        count = len(all_keys)
+        in_flight = computation.in_flight()
+        keys, recent = keys_since(all_keys, first, count)
+        in_flight = [task for task in in_flight if task.key not in recent]
+        measured = [some for some in (computation.sizes, sizes) if some is not None]
+        final = min([len(keys), *(len(some) - first for some in measured)])
+        computation.dependencies.extend(all_keys, computation.state.get("dependencies", {}))
+        snapshot = ComputationSnapshot(
+            info_of(computation), rows_of(computation, first, keys, in_flight, final)
+        )
+    finished = computation.finished
+    if finished is None:
+        return snapshot
+    # If it ended meanwhile, what was read may lack what was released.
+    return ComputationSnapshot(finished.info, finished.tasks.since(first)) if first else finished
 
 
 def info_of(computation: Computation) -> ComputationInfo:
@@ -125,48 +133,46 @@ def hooks_cpu_of(computation: Computation) -> float:
 
 def rows_of(
     computation: Computation,
+    first: int,
     keys: Sequence[Hashable],
     in_flight: Sequence[InFlight],
-    dependencies: Dependencies,
+    final: int,
 ) -> TaskRows:
-    """Of the tasks with these keys, which are all that have rows, and of those in flight."""
-    done = len(keys)
-    all_keys = [*keys, *[task.key for task in in_flight]]
-    exceptional = {row: how for row, how in dict(computation.exceptional).items() if row < done}
-    metrics = computation.metrics.of_first(done)
-    transfers = computation.transfers.of_first(done)
-    waits = computation.waits.of_first(done)
-    for row, task in enumerate(in_flight, done):
+    """The tasks with these keys, which have the rows from `first` on, and those in flight."""
+    stop, in_flight_keys = first + len(keys), [task.key for task in in_flight]
+    keys = [*keys, *in_flight_keys]
+    exceptional = dict(computation.exceptional).items()
+    outcomes = {row - first: how for row, how in exceptional if first <= row < stop}
+    metrics = computation.metrics.between(first, stop)
+    transfers = computation.transfers.between(first, stop)
+    waits = computation.waits.between(first, stop)
+    for row, task in enumerate(in_flight, stop):
         if task.outcome.outcome != Outcome.OK:
-            exceptional[row] = task.outcome
+            outcomes[row - first] = task.outcome
         if task.transfer is not None:
             transfers.add(row, task.transfer)
         if task.metered is not None:
             metrics.add(row, tuple(task.metered.metrics))
             waits.add(row, tuple(task.metered.waits))
-    dependencies.extend(all_keys, computation.state.get("dependencies", {}))
-    rows = [*computation.rows[:done], *(task.row() for task in in_flight)]
+    sizes = computation.sizes
     return TaskRows(
-        rows=b"".join(rows),
-        keys=all_keys,
-        names=NamesOfPlainKeys(all_keys, computation.dsk),
-        exceptional=exceptional,
-        spans=SpansOfTasks(all_keys, computation.annotated),
-        dependencies=dependencies,
+        first=first,
+        final=final,
+        rows=b"".join([*computation.rows[first:stop], *(task.row() for task in in_flight)]),
+        keys=keys,
+        names=names_of_plain_keys(keys, computation.dsk),
+        exceptional=outcomes,
+        spans=spans_of_tasks(keys, computation.annotated),
+        dependencies=computation.dependencies.between(first, stop, in_flight_keys),
         metrics=metrics,
         transfers=transfers,
         waits=waits,
-        sizes=_sizes_of(computation, done),
-        dependents=dependents_of_rows(computation, all_keys),
+        sizes=array("d") if sizes is None else sizes[first : min(first + final, stop)],
+        dependents=_dependents_of_rows(computation, keys),
     )
 
 
-def _sizes_of(computation: Computation, done: int) -> array[float]:
-    """The bytes of the results of the first rows."""
-    return array("d") if computation.sizes is None else computation.sizes[:done]
-
-
-def dependents_of_rows(computation: Computation, keys: Sequence[Hashable]) -> array[int]:
+def _dependents_of_rows(computation: Computation, keys: Sequence[Hashable]) -> array[int]:
     """How many tasks depend on the result of each of these; none if results are not measured."""
     requested = computation.requested
     if requested is None:
@@ -281,8 +287,10 @@ def _publish(computation: Computation, failed: bool) -> None:
     worth_listing = stop - computation.start >= WORTH_LISTING_POOLS
     pools = tuple(thread_pools()) if worth_listing else ()
     not_run = _tasks_not_run(computation) if failed else {}
-    tasks = rows_of(computation, computation.keys, in_flight, computation.dependencies)
-    keys = Keys(computation.keys, [task.key for task in in_flight])
+    collected = computation.keys
+    computation.dependencies.extend(collected, computation.state.get("dependencies", {}))
+    tasks = rows_of(computation, 0, collected, in_flight, len(collected) + len(in_flight))
+    keys = Keys(collected, [task.key for task in in_flight])
     computation.finished = ComputationSnapshot(
         info_at_end(
             computation,

@@ -1,32 +1,43 @@
-"""From what was logged of tasks to the tables that refer to them by row."""
+"""The table of tasks, and the tables that refer to its rows, made of rows as they come."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from operator import itemgetter
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from dask_diag.capture.computation import ComputationInfo, ComputationSnapshot, TaskRows
+from dask_diag.capture.computation import (
+    ComputationInfo,
+    ComputationSnapshot,
+    TaskRows,
+)
 from dask_diag.capture.keys import function_of_key, text_of_key
-from dask_diag.capture.log import Dependencies, Metrics, Transfers, Waits
-from dask_diag.capture.task import ROW
+from dask_diag.capture.log import Metrics, Transfers, Waits
 from dask_diag.capture.workers_table import (
     Workers,
     constant,
+    numbers_of,
     on_local_schedulers,
     worker_codes,
     worker_names,
 )
-from dask_diag.columns import Categorical, FloatArray, IntArray, PrefixStrings, concatenate
+from dask_diag.columns import (
+    Categorical,
+    FloatArray,
+    IntArray,
+    PrefixStrings,
+    concatenate,
+)
 from dask_diag.model.codes import Activity, Outcome
 from dask_diag.model.table import NO_ROWS, Table, stack
-from dask_diag.model.tables import REFERENCES
+
+if TYPE_CHECKING:
+    pass
 
 H = TypeVar("H", bound=Hashable)
 
@@ -187,55 +198,14 @@ TASK_COLUMNS = (
 )
 
 
-def tasks_tables(computations: Iterable[ComputationSnapshot]) -> dict[str, Table]:
-    """`Recording.tasks`, in the order in which they were submitted, and what refers to them."""
-    workers: Workers = {}
-    tables: list[Table] = []
-    references: dict[str, list[Table]] = {name: [] for name in REFERENCES}
-    before = 0
-    for computation in computations:
-        tasks = computation.tasks
-        table = tasks_of(computation.info, tasks, workers)
-        remember_functions(computation, table["function"])
-        tables.append(table)
-        dependencies = dependencies_table(tasks.dependencies)
-        for name, refers in {"dependencies": dependencies, **log_tables(tasks)}.items():
-            references[name].append(moved(refers, REFERENCES[name], partial(np.add, before)))
-        before += len(table)
-    table = stack([*tables, _no_tasks()])
-    # They come in the order of collection; all that refers to them by row moves with them.
-    order = np.argsort(table["submitted"], kind="stable")
-    position_of = np.empty(len(order), dtype=np.int64)
-    position_of[order] = np.arange(len(order))
-    return {
-        "tasks": with_workers_named(table.rows(order), workers),
-        **{
-            name: moved(stack(parts), REFERENCES[name], position_of.__getitem__)
-            for name, parts in references.items()
-            if parts
-        },
-    }
-
-
-_functions: WeakKeyDictionary[ComputationSnapshot, Categorical] = WeakKeyDictionary()
-"""The functions of the tasks of computations that have ended, for builders that need only these.
-
-A snapshot never changes, so what was made of it is valid as long as it exists.
-"""
-
-
-def remember_functions(computation: ComputationSnapshot, functions: Categorical) -> None:
-    """Keep the functions of all tasks of a computation, if it has ended."""
-    if computation.info.stop is not None:
-        _functions[computation] = functions
-
-
 def functions_of(computation: ComputationSnapshot) -> Categorical:
     """The functions of the tasks of a computation that were submitted."""
-    functions = _functions.get(computation)
+    functions = computation.functions
     if functions is None:
         functions = keys_and_functions_of(computation.tasks)[1]
-        remember_functions(computation, functions)
+        # A computation that has ended never changes.
+        if computation.info.stop is not None:
+            computation.functions = functions
     return functions
 
 
@@ -245,7 +215,7 @@ def times_of_tasks(computations: Iterable[ComputationSnapshot]) -> Table:
 
 
 def _times_of(computation: ComputationSnapshot) -> Table:
-    _, start, stop, cpu, _, _ = numbers_of(computation.tasks)
+    _, start, stop, cpu, _, _ = numbers_of(computation.tasks.rows)
     if not len(start):
         return _no_tasks()
     return Table(
@@ -256,15 +226,6 @@ def _times_of(computation: ComputationSnapshot) -> Table:
             "thread_cpu": cpu,
             "computation": constant(computation.info.name, len(start)),
         }
-    )
-
-
-def moved(table: Table, columns: Sequence[str], to: Callable[[IntArray], IntArray]) -> Table:
-    """The table with other positions of tasks: those to which they have moved."""
-    if not len(table):
-        return table
-    return Table(
-        {name: to(table[name]) if name in columns else table[name] for name in table.columns}
     )
 
 
@@ -296,7 +257,7 @@ def _no_tasks() -> Table:
 
 def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) -> Table:
     """The tasks of a computation; their workers are numbers in `workers`, which grows."""
-    submitted, start, stop, cpu, ran_on, collected = numbers_of(tasks)
+    submitted, start, stop, cpu, ran_on, collected = numbers_of(tasks.rows)
     count = len(submitted)
     if not count:
         return _no_tasks()
@@ -317,7 +278,7 @@ def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) ->
             "collected": collected,
             "worker": worker_codes(computation, ran_on, start, workers),
             "computation": constant(computation.name, count),
-            "span": _spans_of(computation, tasks, count),
+            "span": _mostly(computation.span, dict(tasks.spans), count),
             "outcome": _mostly(Outcome.OK, outcomes, count),
             "error": _mostly("", errors, count),
             "error_message": _mostly("", messages, count),
@@ -338,11 +299,6 @@ def _sizes_of(tasks: TaskRows, count: int) -> dict[str, FloatArray]:
     return {"nbytes": sizes}
 
 
-def numbers_of(tasks: TaskRows) -> FloatArray:
-    """The numbers of each `ROW`, an array each."""
-    return np.frombuffer(tasks.rows, dtype=float).reshape(-1, ROW.size // 8).T.copy()
-
-
 def keys_and_functions_of(tasks: TaskRows) -> tuple[PrefixStrings, Categorical]:
     """The keys as text, and the function of each."""
     return keys_columns(list(tasks.keys), dict(tasks.names))
@@ -360,35 +316,38 @@ def _mostly(usual: str, others: dict[int, str], rows: int) -> Categorical:
     return Categorical(codes, values)
 
 
-def _spans_of(computation: ComputationInfo, tasks: TaskRows, count: int) -> Categorical:
-    """The span of each task: that of its computation, unless it was annotated with one."""
-    names, spans = list(tasks.spans.names), tasks.spans
-    others = {row: names[code] for row, code in zip(spans.rows, spans.codes, strict=True)}
-    return _mostly(computation.span, others, count)
+def tasks_and_keys(computation: ComputationSnapshot) -> tuple[Table, list[Hashable]]:
+    """The tasks of one computation, in the order in which they were submitted, and their keys."""
+    workers: Workers = {}
+    tasks = with_workers_named(tasks_of(computation.info, computation.tasks, workers), workers)
+    keys, order = list(computation.tasks.keys), order_of_submission(tasks)
+    return tasks.rows(order), [keys[row] for row in order.tolist()]
 
 
-def in_order_of_submission(tasks: TaskRows) -> list[Hashable]:
-    """The keys, as `tasks_tables` orders the tasks of a computation."""
-    keys, submitted = list(tasks.keys), numbers_of(tasks)[0]
-    return [keys[row] for row in np.argsort(submitted, kind="stable").tolist()]
+def order_of_submission(tasks: Table) -> IntArray:
+    """The positions of tasks, in the order in which these were submitted."""
+    order: IntArray = np.argsort(tasks["submitted"], kind="stable")
+    return order
 
 
 def log_tables(tasks: TaskRows) -> dict[str, Table]:
-    """The tables of what was logged of tasks: metrics, transfers and waits."""
+    """The tables of what was logged of tasks, which refer to rows of their computation."""
     return {
+        "dependencies": _dependencies_table(tasks),
         "metrics": _metrics_table(tasks.metrics) if tasks.metrics.rows else NO_ROWS,
         "transfers": _transfers_table(tasks.transfers) if tasks.transfers.rows else NO_ROWS,
         "waits": _waits_table(tasks.waits) if tasks.waits.rows else NO_ROWS,
     }
 
 
-def dependencies_table(dependencies: Dependencies) -> Table:
-    """`Recording.dependencies` of a computation."""
-    counts = np.array(dependencies.counts, dtype=np.int64)
+def _dependencies_table(tasks: TaskRows) -> Table:
+    counts, rows = tasks.dependencies
+    if not rows:
+        return NO_ROWS
     return Table(
         {
-            "task": np.repeat(np.arange(len(counts)), counts),
-            "depends_on": np.array(dependencies.rows, dtype=np.int64),
+            "task": np.arange(tasks.first, tasks.first + len(counts)).repeat(counts),
+            "depends_on": np.array(rows, dtype=np.int64),
         }
     )
 

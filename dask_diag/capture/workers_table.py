@@ -168,7 +168,7 @@ class TaskThreads(NamedTuple):
         return TaskThreads(self.idents | other.idents, nanoseconds)
 
 
-_NO_TASKS = TaskThreads(frozenset(), 0)
+NO_THREADS = TaskThreads(frozenset(), 0)
 
 
 def threads_table(computations: Iterable[tuple[ComputationInfo, TaskThreads]]) -> tables.Threads:
@@ -240,13 +240,18 @@ def _add(groups: _Groups, kind: str, thread: ThreadCpu, cpu: float) -> None:
     groups[group] = count + (kind != "ended"), cpu_before + cpu
 
 
+def numbers_of(rows: bytes) -> FloatArray:
+    """The numbers of rows of tasks: an array for each number of a `ROW`."""
+    return np.frombuffer(rows, dtype=float).reshape(-1, ROW.size // 8).T.copy()
+
+
 def task_threads(rows: bytes) -> TaskThreads:
-    """Of the tasks of these rows."""
+    """The threads that ran the tasks of these rows, and the CPU time of the tasks."""
     if not rows:
-        return _NO_TASKS
-    numbers = np.frombuffer(rows, dtype=float).reshape(-1, ROW.size // 8)
-    idents = without_nan(numbers[:, 4]).astype(np.int64)
+        return NO_THREADS
+    _, _, _, cpu, ran_on, _ = numbers_of(rows)
+    idents = without_nan(ran_on).astype(np.int64)
     # A set: `numpy.unique` imports masked arrays. 0 is not known, or the thread that called the
     # scheduler.
-    nanoseconds = np.rint(without_nan(numbers[:, 3]) * _NANOSECONDS).astype(np.int64)
+    nanoseconds = np.rint(without_nan(cpu) * _NANOSECONDS).astype(np.int64)
     return TaskThreads(frozenset(idents.tolist()) - {0}, int(nanoseconds.sum()))

@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 from toolz import merge_with
 
-from dask_diag.capture.chunks import Increment, Tables
+from dask_diag.capture.build import Increment, Tables
 from dask_diag.cluster.log import ClusterLog, UnreadBatches
 from dask_diag.cluster.tasks_table import others_of, tasks_of, transfers_of
 from dask_diag.cluster.wire import RUN, Batch, ClusterComputation

@@ -15,7 +15,6 @@ from dask.utils import funcname
 
 from dask_diag.capture.computation import STATE_KEY, Computation, ComputationSnapshot
 from dask_diag.capture.results import UNKNOWN, ResultSizes
-from dask_diag.capture.session import snapshot_of
 from dask_diag.capture.task import pack_row
 from dask_diag.capture.task_info import TaskInfo
 from dask_diag.errors import ArgumentTypeError, text
@@ -223,17 +222,14 @@ class CacheProfiler(Diagnostic):
     def recording(self) -> Recording:
         """Results of all computations so far, cached ones included."""
         from dask_diag.capture.build import build_recording
-        from dask_diag.capture.results_table import cached_results_table
+        from dask_diag.capture.increments import tasks_tables
 
-        with self._lock:
-            computations = tuple(self.session.computations)
-        snapshots = [snapshot_of(computation) for computation in computations]
-        sizes = [self.sizes_of(computation) or () for computation in computations]
+        made = tasks_tables(self.session, results=self)
+        names = ("computations", "pools", "workers", "threads", "cached_results")
         recording = build_recording(
             self.session,
-            snapshots,
             self.notices(),
-            cached_results=cached_results_table(zip(snapshots, sizes, strict=True)),
+            {name: made[name] for name in names},
             metric=self.metric_name,
             metric_unit=self.metric_unit,
         )

@@ -272,9 +272,8 @@ class MemorySampler:
             memory = with_remote_memory(memory, logs)
         allocated = {name: tracer.last for name, tracer in tracers.items()}
         allocations = allocations_table(allocated, self._with_code)
-        return build_recording(
-            self.session, [], self.notices(), memory=memory, allocations=allocations
-        )
+        tables = {"memory": memory, "allocations": allocations}
+        return build_recording(self.session, self.notices(), tables)
 
     def to_pandas(self, *, align: bool = False) -> pandas.DataFrame:
         """Bytes by time, a column for each series.

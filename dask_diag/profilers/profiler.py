@@ -99,18 +99,10 @@ class Profiler(TaskDiagnostic):
     def recording(self) -> Recording:
         """Tasks of all computations so far, those in flight included."""
         from dask_diag.capture.build import build_recording
-        from dask_diag.capture.chunks import progress_tables
-        from dask_diag.capture.tasks_table import tasks_tables
+        from dask_diag.capture.increments import tasks_tables
 
-        computations = self.session.snapshots()
-        recording = build_recording(
-            self.session,
-            computations,
-            self.notices(),
-            **tasks_tables(computations),
-            **progress_tables(self.session),
-        )
-        return self._with_clusters(recording)
+        tables = tasks_tables(self.session)
+        return self._with_clusters(build_recording(self.session, self.notices(), tables))
 
     @property
     def metrics(self) -> dict[tuple[str, str, str, str], float]:
@@ -155,14 +147,13 @@ class Profiler(TaskDiagnostic):
 
 
 def _tasks_done(computation: ComputationSnapshot) -> Iterator[TaskData]:
-    from dask_diag.capture.tasks_table import in_order_of_submission, tasks_tables
+    from dask_diag.capture.tasks_table import tasks_and_keys
 
-    table = tasks_tables([computation])["tasks"]
+    table, keys = tasks_and_keys(computation)
     worker = {"processes": "pid", "threads": "thread"}.get(computation.info.scheduler)
     worker_ids = table[worker].tolist() if worker else [None] * len(table)
     names = ("start", "stop", "function", "collected", "outcome")
     columns = [table[name].tolist() for name in names]
-    keys = in_order_of_submission(computation.tasks)
     for key, worker_id, row in zip(keys, worker_ids, zip(*columns, strict=True), strict=True):
         start, stop, function, collected, outcome = row
         if outcome == Outcome.OK and not isnan(collected):

@@ -558,14 +558,10 @@ class ProgressBar(TaskDiagnostic):
     def recording(self) -> Recording:
         """Running computations and the one that ended last, with their tasks."""
         from dask_diag.capture.build import build_recording
-        from dask_diag.capture.tasks_table import tasks_tables
+        from dask_diag.capture.increments import tasks_tables
 
-        computations = self.session.snapshots()
-        return self._with_clusters(
-            build_recording(
-                self.session, computations, self.notices(), **tasks_tables(computations)
-            )
-        )
+        tables = tasks_tables(self.session)
+        return self._with_clusters(build_recording(self.session, self.notices(), tables))
 
     @property
     def _running(self) -> bool:

@@ -28,7 +28,7 @@ from dask_diag.system.periodic import OwnThread
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from dask_diag.capture.chunks import ChunkBuilder
+    from dask_diag.capture.build import ChunkBuilder
     from dask_diag.model.recording import Recording
     from dask_diag.storage.write import Writer
     from dask_diag.system.allocations import Allocations, AllocationTracer
@@ -419,17 +419,13 @@ class record(ProfilerGroup):  # noqa: N801
         self._thread.join()
 
     def _chunk_builder(self) -> ChunkBuilder:
-        from dask_diag.capture.chunks import ChunkBuilder, IncrementalProgress
-        from dask_diag.capture.increments import (
-            IncrementalResources,
-            IncrementalStacks,
-            IncrementalTasks,
-        )
-        from dask_diag.capture.results_table import IncrementalAllocations
+        from dask_diag.capture.build import ChunkBuilder
+        from dask_diag.capture.increments import ResourceTables, StackTables, TaskTables
+        from dask_diag.capture.results_table import AllocationTables
 
         cache, sampling = self.cache, self.stacks
-        tasks = IncrementalTasks(self.tasks.session, lambda: self.tasks.clusters.logs, cache)
-        stacks = IncrementalStacks(
+        tasks = TaskTables(self.tasks.session, lambda: self.tasks.clusters.logs, cache)
+        stacks = StackTables(
             sampling.session,
             sampling.stacks,
             lambda: sampling.is_active,
@@ -439,11 +435,9 @@ class record(ProfilerGroup):  # noqa: N801
             [profiler.session for profiler in self.profilers],
             [
                 tasks,
-                IncrementalResources(self.resources.rows, lambda: self.resources.clusters.logs),
+                ResourceTables(self.resources.rows, lambda: self.resources.clusters.logs),
                 stacks,
-                IncrementalAllocations(self._allocated, self._with_code),
-                # Last, so that the functions of tasks are known.
-                IncrementalProgress(self.tasks.session),
+                AllocationTables(self._allocated, self._with_code),
             ],
             metric=cache.metric_name,
             metric_unit=cache.metric_unit,

@@ -107,20 +107,16 @@ class ResourceProfiler(Diagnostic):
     @property
     def recording(self) -> Recording:
         """All samples so far."""
-        from dask_diag.capture.build import build_recording
+        from dask_diag.capture.build import build_recording, snapshots_tables
         from dask_diag.capture.increments import sampled_tables
 
         self.clusters.pull()
         logs = self.clusters.logs
-        # Copies: numpy lets other threads run while it reads, and what it reads cannot grow.
-        samples, processes = self.rows.samples[:], self.rows.processes[:]
-        recording = build_recording(
-            self.session,
-            self.session.snapshots(),
-            self.notices(),
-            **sampled_tables(samples, processes, logs),
-        )
-        return self._with_clusters(recording)
+        tables = {
+            **snapshots_tables(self.session.snapshots()),
+            **sampled_tables(self.rows, logs),
+        }
+        return self._with_clusters(build_recording(self.session, self.notices(), tables))
 
     def _wants(self) -> Wants:
         return {"processes": self._dt}

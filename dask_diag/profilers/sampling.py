@@ -138,20 +138,18 @@ class SamplingProfiler(TaskDiagnostic):
     @property
     def recording(self) -> Recording:
         """All samples so far, with their computations."""
-        from dask_diag.capture.build import build_recording
+        from dask_diag.capture.build import build_recording, snapshots_tables
         from dask_diag.capture.stacks_table import stacks_tables
 
         self.clusters.pull()
         began = min((log.began for log in self.clusters.logs), default=inf)
         computations = self.session.snapshots()
         block = self.session.start, None if self.is_active else self.session.stop
-        recording = build_recording(
-            self.session,
-            computations,
-            self.notices(),
+        tables = {
+            **snapshots_tables(computations),
             **stacks_tables(self.stacks, computations, *block, began),
-        )
-        return self._with_clusters(recording)
+        }
+        return self._with_clusters(build_recording(self.session, self.notices(), tables))
 
     def tree(
         self,
