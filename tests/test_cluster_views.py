@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bokeh.models import GlyphRenderer
+from bokeh.models import GlyphRenderer, HoverTool
 
 from dask_diag import report
 from dask_diag.analysis.facts import Analysis
@@ -14,8 +14,7 @@ from dask_diag.analysis.groups import worker_order
 from dask_diag.model.codes import Activity
 from dask_diag.views.colors import color_of_activity
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.plots.task_columns import FULL, LANE, tasks_in_lanes
-from dask_diag.views.plots.tasks import marks_in_lanes, plot_tasks
+from dask_diag.views.plots.tasks import FULL, LANE, marks_in_lanes, plot_tasks, tasks_in_lanes
 from dask_diag.views.report.sections import workers
 
 from .tables import filled_table
@@ -113,6 +112,14 @@ def test_transfers_and_spills_are_under_the_first_lane_of_their_worker(made):
         *2 * [color_of_activity(Activity.TRANSFER)],
         *2 * [color_of_activity(Activity.SPILL)],
     ]
+
+
+def test_tasks_and_strips_have_a_tooltip_each(made):
+    plot, *_ = drawn(made)
+    tasks, strips = plot.select(HoverTool)
+    assert [title for title, _ in strips.tooltips] == ["worker", "what", "from"]
+    assert [title for title, _ in tasks.tooltips][:2] == ["key", "function"]
+    assert not set(tasks.renderers) & set(strips.renderers)
 
 
 def test_what_would_touch_is_one_rectangle_with_the_sum(made):

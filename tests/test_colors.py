@@ -22,10 +22,10 @@ from dask_diag.views.colors import (
     color_of_activity,
     color_of_phase,
 )
-from dask_diag.views.plots.resources import CACHED, LIMIT, RESIDENT, layers_of_cpu
+from dask_diag.views.plots.layers import layers_of_cpu
+from dask_diag.views.plots.lines import CACHED, LIMIT, MEMORY
 from dask_diag.views.report.figures import Figures
 from dask_diag.views.report.header import head
-from dask_diag.views.report.plots import lines_of_memory
 
 pytestmark = pytest.mark.once
 
@@ -122,7 +122,7 @@ def others_of_the_page():
         **{name: color_of_activity(name) for name in ACTIVITIES},
         **{name: color_of_phase(name) for name in PHASES},
         **{layer.name: layer.color for layer in layers},
-        "resident memory": RESIDENT,
+        "resident memory": MEMORY,
         "cached results": CACHED,
         "a limit": LIMIT,
     }
@@ -159,7 +159,7 @@ def drawn_colors(recording):
         "cpu": [(x.name, x.color, x.hatch) for x in layers_of_cpu(figures.cpu_layers)],
         "memory": [
             (name, color, "dashed" if name.startswith("dashed") else "")
-            for color, name in lines_of_memory(figures.process_memory)
+            for color, name in figures.process_memory.key()
         ],
     }
 

@@ -16,7 +16,7 @@ from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.codes import Activity
 from dask_diag.model.table import Table
 from dask_diag.views.colors import FunctionColors, color_of_activity
-from dask_diag.views.plots.task_columns import FULL, LANE, tasks_in_lanes
+from dask_diag.views.plots.tasks import FULL, LANE, tasks_in_lanes
 
 from .javascript import changed_by_javascript, needs_node
 from .opened_pages import frames, settled, tooltip
@@ -132,9 +132,9 @@ def test_what_the_page_draws_of_packed_tasks_is_what_is_drawn_of_few(opened):
     stop = float(np.median(recording.tasks["stop"])) * 0.8
     reported = look_at(page, 0, stop)
     lanes = tasks_in_lanes(recording, 0.0)
-    few = lanes.rows(lanes.start <= stop).in_order()
+    few = lanes._replace(table=lanes.table.rows(lanes.table["start"] <= stop))
     models = {"rectangles": {}, "marks": [], "marked": [], "lane_height": LANE, "full": FULL}
-    arguments = {**models, "columns": few.columns(), "keys": few.keys(120)}
+    arguments = {**models, "columns": few.columns, "keys": few.table["key"].tolist()}
     (changed,) = changed_by_javascript("plots/tasks/tasks.js", "draw_all", arguments)
     expected = changed["rectangles"]["data"]
     assert 1000 < len(reported["tasks"]["key"]) < 3000

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dask_diag.views.plots.task_columns import Details, packed_details
+from dask_diag.views.plots.tasks import Details, packed_details
 
 from .pages import unpacked
 

@@ -35,7 +35,7 @@ from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.plots.resources import ProcessMemory, plot_process_memory
+from dask_diag.views.plots.lines import ProcessMemory, plot_process_memory
 
 from .javascript import changed_by_javascript, needs_node
 from .tables import filled_table

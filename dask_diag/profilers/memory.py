@@ -307,7 +307,7 @@ class MemorySampler:
         -------
         bokeh figure
         """
-        from dask_diag.views.plots.memory import figure_of_series
+        from dask_diag.views.plots.lines import figure_of_series
 
         return figure_of_series(self.recording, self._measures, align, **kwargs)
 

@@ -14,11 +14,9 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
 from dask_diag.views.colors import FunctionColors
-from dask_diag.views.plots.cache import plot_cache
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.flame import plot_flame
-from dask_diag.views.plots.memory import plot_memory
-from dask_diag.views.plots.resources import plot_resources
+from dask_diag.views.plots.lines import plot_cache, plot_memory, plot_resources
 from dask_diag.views.plots.tasks import plot_tasks
 from dask_diag.views.plots.time_axis import TimeAxis
 from dask_diag.views.sources import Source, has_recording

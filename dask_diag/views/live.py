@@ -24,8 +24,8 @@ from dask_diag.views.assets import call, text_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.page import page_of
 from dask_diag.views.plots.figures import number_ticks
-from dask_diag.views.plots.lines import STRIPES
-from dask_diag.views.plots.resources import CPU, MEMORY
+from dask_diag.views.plots.layers import STRIPES
+from dask_diag.views.plots.lines import CPU, MEMORY
 
 _WIDTH, _BORDER = 1200, 104
 _OTHERS = "#b07aa1"

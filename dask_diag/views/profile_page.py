@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from bokeh.model import Model
-from bokeh.models import LayoutDOM, LegendItem, Plot, Range1d
+from bokeh.models import LayoutDOM, Plot, Range1d
 from bokeh.plotting import figure
 
 from dask_diag.analysis.facts import Analysis
@@ -16,19 +16,10 @@ from dask_diag.formatting import count
 from dask_diag.model.recording import Recording
 from dask_diag.views.drawings import Drawing, over_time, recordings_in, with_rows
 from dask_diag.views.plots.activities import plot_activities
-from dask_diag.views.plots.cache import measured
-from dask_diag.views.plots.figures import Options, add_legend, legend_label
-from dask_diag.views.plots.lines import Layer
-from dask_diag.views.plots.resources import (
-    CACHED,
-    CHILDREN,
-    RESIDENT,
-    layers_of_cpu,
-    plot_cpu,
-    plot_process_memory,
-)
+from dask_diag.views.plots.figures import Options
+from dask_diag.views.plots.layers import layers_of, plot_cpu, plot_workers
+from dask_diag.views.plots.lines import measured, plot_process_memory
 from dask_diag.views.plots.time_axis import TimeAxis, overview
-from dask_diag.views.plots.workers import layers_of, plot_workers
 from dask_diag.views.report.components import Figure, Part, Text, safe
 from dask_diag.views.report.figures import WORKERS, Figures, add_shades
 from dask_diag.views.report.header import Head, head, head_of_memory
@@ -37,7 +28,6 @@ from dask_diag.views.report.plots import allocated
 from dask_diag.views.report.sections import SECTIONS
 from dask_diag.views.sources import recording_of
 
-_LINES = {RESIDENT: "resident", CHILDREN: "in children", CACHED: "cached results"}
 _MOST_TASKS = 100_000
 """Findings of more take longer than the plots."""
 _FLUID = "fluid"
@@ -188,7 +178,6 @@ class ProfilePage:
             analysis = Analysis(recording)
         layers = layers_of(analysis, self._options)
         plot = plot_workers(analysis, layers, self._options)
-        _name_layers(plot, layers)
         plot.name = WORKERS
         add_shades(plot)
         return _joined(plot, axis)
@@ -207,20 +196,12 @@ class ProfilePage:
         assert made is not None
         cpus = int(self._combined.computations.cpus.max(initial=0))
         plot = plot_cpu(made, cpus, self._combined.start, self._options)
-        _name_layers(plot, layers_of_cpu(made))
         return _joined(plot, axis)
 
     def _memory(self, axis: TimeAxis) -> figure:
         memory = self._figures.process_memory
         duration = self._combined.stop - self._combined.start or 1.0
         plot = plot_process_memory(memory, self._combined.start, duration, self._options)
-        lines = {
-            renderer.glyph.line_color: renderer
-            for renderer in plot.renderers
-            if type(renderer.glyph).__name__ in ("Line", "Step")
-        }
-        items = [(name, lines[color]) for color, name in _LINES.items() if color in lines]
-        add_legend(plot, [LegendItem(label=name, renderers=[line]) for name, line in items])
         return _joined(plot, axis)
 
 
@@ -242,15 +223,3 @@ def _joined(plot: figure, axis: TimeAxis) -> figure:
     plot.title = None
     plot.min_border_top = plot.min_border_bottom = 10
     return plot
-
-
-def _name_layers(plot: figure, layers: Sequence[Layer]) -> None:
-    """Beside a figure the names of its layers, the top first."""
-    areas = [area for area in plot.renderers if type(area.glyph).__name__ == "VAreaStep"]
-    add_legend(
-        plot,
-        [
-            LegendItem(label=legend_label(layer.name), renderers=[area])
-            for layer, area in zip(reversed(layers), reversed(areas), strict=True)
-        ],
-    )

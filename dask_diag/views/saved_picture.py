@@ -18,7 +18,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.views.colors import OTHER
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.plots.task_columns import TasksInLanes, tasks_in_lanes
+from dask_diag.views.plots.tasks import TasksInLanes, end_of_name, tasks_in_lanes
 
 MOST_BYTES = 44_000
 """Of the SVG: in base64 it takes a third more."""
@@ -90,7 +90,7 @@ def saved_picture(
     `MOST_BYTES`: where much is different, intervals are longer.
     """
     tasks = tasks_in_lanes(recording, origin)
-    if not len(tasks):
+    if not len(tasks.table):
         return None
     table = by_function(recording)
     totals = dict(zip(table["function"].tolist(), table["wall"].tolist(), strict=True))
@@ -110,7 +110,7 @@ def saved_picture(
 def _in_words(tasks: TasksInLanes, totals: Mapping[str, float], duration: float) -> str:
     most = [f"{shown(name, _NAME)} {seconds(total)}" for name, total in totals.items()]
     return (
-        f"Timeline of {seconds(duration)}: {counted(len(tasks), 'task')} on "
+        f"Timeline of {seconds(duration)}: {counted(len(tasks.table), 'task')} on "
         f"{counted(len(tasks.workers), 'worker')}; most time in {', '.join(most[:3])}"
     )
 
@@ -137,14 +137,14 @@ def _legend(totals: Mapping[str, float], color_of: Mapping[str, str]) -> list[tu
 
 
 def _lanes(tasks: TasksInLanes, named: Sequence[str], duration: float, bins: int) -> _Lanes:
-    workers = tasks.workers
+    table, workers = tasks.table, tasks.workers
     together = ceil(len(workers) / _MOST_LANES)
     members = [workers[n : n + together] for n in range(0, len(workers), together)]
     layers = len(named) + 1
     areas = sums_of_rectangles(
-        Intervals(tasks.start, tasks.stop),
-        np.ones(len(tasks)),
-        tasks.lane // together * layers + positions_among(named, tasks.table["function"]),
+        Intervals(table["start"], table["stop"]),
+        np.ones(len(table)),
+        table["lane"] // together * layers + positions_among(named, table["function"]),
         count=len(members) * layers,
         edges=np.linspace(0.0, duration, bins + 1),
     ).reshape(len(members), layers, bins)
@@ -162,8 +162,7 @@ def _label(workers: Sequence[str]) -> str:
     """The end of a long name, as of a worker that has its address for a name."""
     if len(workers) > 1:
         return counted(len(workers), "worker")
-    text = shown(workers[0], _LABEL * 10)
-    return text if len(text) <= _LABEL else f"…{text[1 - _LABEL :]}"
+    return end_of_name(workers[0], _LABEL)
 
 
 def _drawn(

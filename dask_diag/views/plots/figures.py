@@ -1,10 +1,9 @@
-"""Columns of whole numbers, compressed for a page; ``binary_columns.js`` reads them.
+"""Figures over time: options, tooltips, legends; and columns of numbers, compressed for a page.
 
 The bytes of a column are written plane by plane, all lowest bytes first, and deflated: small
-numbers and repeated ones take few bytes. Every browser of today can inflate them.
-
-A page is text, so the bytes are written as such: five letters for four bytes, where base64 takes
-five and a third.
+numbers and repeated ones take few bytes. Every browser of today can inflate them. A page is text,
+so bytes are written as text: five letters for four bytes, where base64 takes five and a third.
+``binary_columns.js`` reads the columns.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
-import numpy.typing as npt
 from bokeh.models import (
     BasicTickFormatter,
+    ColumnDataSource,
     CustomJSHover,
     CustomJSTickFormatter,
     GlyphRenderer,
@@ -27,12 +26,13 @@ from bokeh.models import (
     Legend,
     LegendItem,
     Range1d,
+    Title,
     WheelZoomTool,
 )
 from bokeh.plotting import figure
 
 from dask_diag.analysis.occupancy import Occupancy
-from dask_diag.columns import Array, IntArray
+from dask_diag.columns import Array
 from dask_diag.errors import DiagnosticError, UnknownKeywordError
 from dask_diag.views.assets import call
 from dask_diag.views.colors import FunctionColors
@@ -42,7 +42,8 @@ SIZES = {
     *("width", "height", "sizing_mode", "frame_width", "frame_height", "aspect_ratio"),
     *("min_width", "max_width", "min_height", "max_height", "width_policy", "height_policy"),
 }
-"""With one of these keywords, figures are as large as it says, and not fitted to the window."""
+"""Keywords that set the size of a figure, which is then not fitted to the window."""
+
 _SHORTEST_VIEW = 1e-6
 """Seconds: nobody can zoom further in."""
 _LEGEND_LABEL = 26
@@ -60,6 +61,17 @@ class Options:
         Most characters of a label.
     **kwargs
         Given to bokeh's figure, over the defaults.
+
+    Attributes
+    ----------
+    colors : FunctionColors or None
+        Colours of functions in all plots of the page.
+    is_pinnable : bool
+        Whether the page can show the details of a task that is clicked.
+    has_legend : bool
+        Whether figures name their colours; a page may do so beside them.
+    occupied : list of Occupancy or None
+        Occupancy of the drawn recording's computations, if already computed.
     """
 
     def __init__(self, palette: str | None = None, label_size: int = 60, **kwargs: Any) -> None:
@@ -68,14 +80,11 @@ class Options:
                 f"label_size: expected the most characters of a label, found {label_size!r}"
             )
         self.palette = palette
+        self.label_size = label_size
         self.colors: FunctionColors | None = None
         self.is_pinnable = False
-        """Whether the page has what a script shows of a task that is clicked."""
         self.has_legend = True
-        """Whether figures name their colours; a page may do so beside them."""
         self.occupied: Sequence[Occupancy] | None = None
-        """Of the computations of the one recording that is drawn, if they were computed."""
-        self.label_size = label_size
         for old, new in (("plot_width", "width"), ("plot_height", "height")):
             if old in kwargs:
                 warnings.warn(f"Use {new} instead of {old}", FutureWarning, stacklevel=3)
@@ -83,26 +92,31 @@ class Options:
         self.figure = kwargs
 
     def colors_of(self, functions: Iterable[str]) -> FunctionColors:
-        """The colours of a plot's functions: those of all plots of the page, if it has set them."""
+        """Colours of functions: those of the page, or of this plot alone."""
         return self.colors or FunctionColors(functions, self.palette)
+
+    def shown(self, texts: Iterable[object]) -> list[str]:
+        """Texts of the user as labels of at most `label_size` characters."""
+        return [shown(text, self.label_size) for text in texts]
 
 
 def new_figure(options: Options, duration: float, **defaults: object) -> figure:
-    """An empty figure with a time axis from 0 to `duration` seconds."""
-    settings: dict[str, object] = {
-        "title": "Profile Results",
-        "tools": "hover,xpan,xbox_zoom,reset,save",
-        "toolbar_location": "above",
-        "width": 1000,
-        "height": 300,
-        "x_range": time_range(duration),
-        **defaults,
-        **options.figure,
-    }
+    """Create an empty figure with a time axis from 0 to `duration` seconds."""
+    settings = {**defaults, **options.figure}
     try:
-        plot = figure(**settings)
+        plot = figure(
+            **{
+                "title": "Profile Results",
+                "tools": "hover,xpan,xbox_zoom,reset,save",
+                "toolbar_location": "above",
+                "width": 1000,
+                "height": 300,
+                "x_range": time_range(duration),
+                **settings,
+            }
+        )
     except AttributeError as error:
-        # Where none is similar, the message lists all of bokeh's.
+        # If no attribute is similar, bokeh's message lists all of them.
         reason = str(error).partition(", possible attributes")[0]
         raise UnknownKeywordError(
             f"{reason}: expected palette, label_size, or a keyword of bokeh's figure"
@@ -112,8 +126,8 @@ def new_figure(options: Options, duration: float, **defaults: object) -> figure:
     plot.xgrid.grid_line_alpha = 0.4
     plot.outline_line_color = None
     plot.toolbar.logo = None
-    if "tools" not in {**defaults, **options.figure}:
-        # The wheel alone scrolls the page.
+    if "tools" not in settings:
+        # The wheel without Ctrl scrolls the page.
         wheel = WheelZoomTool(dimensions="width", modifiers={"ctrl": True})
         plot.add_tools(wheel)
         plot.toolbar.active_scroll = wheel
@@ -121,40 +135,100 @@ def new_figure(options: Options, duration: float, **defaults: object) -> figure:
 
 
 def time_range(duration: float) -> Range1d:
-    """All of a time axis; it cannot be left, and nobody can zoom in to nothing."""
+    """Range of a whole time axis, which a reader cannot leave."""
     return Range1d(0, duration, bounds=(0, duration), min_interval=_SHORTEST_VIEW)
 
 
+def empty_source(columns: str, name: str | None = None) -> ColumnDataSource:
+    """Create a source with these columns, which a script of the page fills."""
+    return ColumnDataSource({column: [] for column in columns.split()}, name=name)
+
+
+def quads(
+    plot: figure, source: ColumnDataSource, bottom: object, top: object, **look: object
+) -> GlyphRenderer:
+    """Draw rectangles between the columns ``left`` and ``right`` of a source."""
+    return plot.quad("left", "right", top, bottom, source=source, **look)
+
+
+def status_below(plot: figure, contents: str) -> Title:
+    """Add a line below a figure in which a script says what the figure shows."""
+    status = Title(
+        text=f"unpacking the {contents} ...",
+        text_font_size="11px",
+        text_font_style="normal",
+        standoff=2,
+    )
+    plot.add_layout(status, "below")
+    return status
+
+
 def label(text: object, limit: int) -> str:
-    """The user's text as a label of a figure, with nothing in it that would start a formula."""
+    """Text of the user as a label of a figure, in which nothing starts a formula."""
     return re.sub(r"\$(?=\$)|\\(?=[(\[])", "\\g<0>\u200b", shown(text, limit))
 
 
 def legend_label(function: str) -> str:
-    """A function's name, short enough for a legend."""
+    """Name of a function, short enough for a legend."""
     return label(function, _LEGEND_LABEL)
+
+
+_FORMAT = re.compile(r"([@$]\w+)\{(?!custom)(\w+)(?:: ([^}]*))?\}")
 
 
 def set_hover(
     plot: figure,
     renderers: Sequence[GlyphRenderer],
-    tooltips: list[tuple[str, str]] | None,
+    tooltips: Sequence[tuple[str, str]],
+    formatters: Mapping[str, CustomJSHover] | None = None,
+    *,
+    another: bool = False,
     **settings: object,
 ) -> None:
-    """Set the tooltip of `renderers`, if the figure has a hover tool."""
-    for hover in plot.select(HoverTool):
-        hover.update(tooltips=tooltips, renderers=list(renderers), show_arrow=False, **settings)
+    """Set the tooltip of renderers, if the figure has a hover tool.
+
+    Parameters
+    ----------
+    plot : bokeh figure
+    renderers : list of GlyphRenderer
+    tooltips : list of (str, str)
+        Titles and fields, such as ``@time{moment}`` or ``@memory{size: 1e6 * value}``: the function
+        of ``formatting.js`` that writes the value, and an expression of JavaScript to give to it.
+    formatters : mapping of str to CustomJSHover, optional
+        What writes the fields that are followed by ``{custom}``.
+    another : bool, optional
+        Add a tool beside the figure's own.
+    **settings
+        Attributes of the tool.
+    """
+    tools = plot.select(HoverTool)
+    if not tools:
+        return
+    found = _FORMAT.findall(" ".join(text for _, text in tooltips))
+    tool = HoverTool(visible=False) if another else tools[0]
+    tool.update(
+        renderers=list(renderers),
+        tooltips=[(title, _FORMAT.sub(r"\1{custom}", text)) for title, text in tooltips] or None,
+        formatters={
+            **{field: formatted(kind, value or "value") for field, kind, value in found},
+            **(formatters or {}),
+        },
+        show_arrow=False,
+        **settings,
+    )
+    if another:
+        plot.add_tools(tool)
 
 
 def formatted(kind: str, value: str = "value", **args: object) -> CustomJSHover:
-    """The value of a tooltip's field as text, in the package's one style.
+    """Create what writes a field of a tooltip, in the package's one style.
 
     Parameters
     ----------
     kind : {"seconds", "moment", "size", "amount", "quantity", "count", "percent"}
         The function of ``formatting.js``.
     value : str, optional
-        What it is given: an expression of JavaScript, as ``"1e6 * value"`` of a field in MB.
+        Arguments of the function: an expression of JavaScript.
     **args
         Other names in that expression.
     """
@@ -162,20 +236,20 @@ def formatted(kind: str, value: str = "value", **args: object) -> CustomJSHover:
 
 
 def number_ticks(unit: str = "") -> CustomJSTickFormatter:
-    """The numbers at an axis, in the same style."""
+    """Create what writes the numbers at an axis, in the same style."""
     return CustomJSTickFormatter(code=call("formatting.js", "tick_text", f"tick, ticks, '{unit}'"))
 
 
 def draw_nothing(plot: figure) -> None:
-    """Give an empty figure what bokeh wants of a figure: something that can be drawn."""
+    """Draw no points in an empty figure: bokeh warns of a figure without renderers."""
     plot.scatter([], [])
-    set_hover(plot, [], None)
+    set_hover(plot, [], [])
 
 
 def draw_alike(renderers: Iterable[GlyphRenderer]) -> None:
-    """Have rows look the same whether they are selected or muted: where neither can be.
+    """Let rows look the same whether selected or muted, where neither is possible.
 
-    Otherwise a page has three glyphs more for each renderer, and a browser makes them.
+    Otherwise a page has three more glyphs for each renderer, and a browser makes them.
     """
     for renderer in renderers:
         if isinstance(renderer, GlyphRenderer):
@@ -184,9 +258,9 @@ def draw_alike(renderers: Iterable[GlyphRenderer]) -> None:
 
 
 def add_legend(plot: figure, items: list[LegendItem], **settings: object) -> None:
-    """Put a legend right of the frame, of as many items as fit, the others counted.
+    """Add a legend right of the frame: as many items as fit, and the number of the others.
 
-    Another one, hidden, is below the frame: a page on a phone shows that one.
+    A hidden second legend is below the frame, for phones.
     """
     if not items:
         return
@@ -211,11 +285,11 @@ def add_legend(plot: figure, items: list[LegendItem], **settings: object) -> Non
 
 _LEVEL = 7
 _ESCAPED = bytes.maketrans(b"&<>`", b",.:/")
-"""Letters of base 85 that a page or a script would escape, and others in their place."""
+"""Letters of base 85 that a page or a script would escape, and letters in their place."""
 
 
 class Packed(TypedDict):
-    """Columns as a script in the page gets them.
+    """Packed columns, as the page's scripts read them.
 
     Attributes
     ----------
@@ -231,13 +305,7 @@ class Packed(TypedDict):
 
 
 def pack(columns: Mapping[str, Array | str]) -> Packed:
-    """Compress columns for a page.
-
-    Parameters
-    ----------
-    columns : mapping of str to array of int, or str
-        Of any lengths; numbers below 2**53.
-    """
+    """Compress columns for a page: texts, and whole numbers below 2**53, of any lengths."""
     layout: list[tuple[str, int, int, bool]] = []
     parts: list[bytes] = []
     for name, column in columns.items():
@@ -248,7 +316,7 @@ def pack(columns: Mapping[str, Array | str]) -> Packed:
         values = np.asarray(column).astype(np.int64)
         signed = bool((values < 0).any())
         if signed:
-            # Small ones of either sign stay small: 0, -1, 1, -2, ... become 0, 1, 2, 3, ...
+            # Small numbers of either sign stay small: 0, -1, 1, -2, ... become 0, 1, 2, 3, ...
             values = np.where(values < 0, -2 * values - 1, 2 * values)
         width = max(1, (int(values.max(initial=0)).bit_length() + 7) // 8)
         planes = values.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width]
@@ -258,15 +326,10 @@ def pack(columns: Mapping[str, Array | str]) -> Packed:
 
 
 def letters(data: bytes) -> str:
-    """Bytes as text, of which nothing is escaped in a page or a script."""
+    """Bytes as text in which nothing is escaped in a page or a script."""
     return base64.b85encode(data).translate(_ESCAPED).decode("ascii")
 
 
-def size_in_page(packed: Packed) -> int:
-    """Bytes that packed columns take in a page."""
-    return len(packed["data"])
-
-
-def ticks(seconds: npt.ArrayLike, tick: float) -> IntArray:
-    """Seconds as whole numbers of `tick` seconds."""
-    return np.round(np.asarray(seconds) / tick).astype(np.int64)
+def size_in_page(packed: Packed | None) -> int:
+    """Bytes of packed columns in a page."""
+    return len(packed["data"]) if packed else 0

@@ -1,8 +1,13 @@
-"""The plot of tasks: a lane for each worker, a rectangle for each task."""
+"""The plot of tasks: a lane for each worker, a rectangle for each task.
+
+Tasks are numbered as they are drawn: lane by lane, in order of time.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count as counter
 from typing import NamedTuple
 
 import numpy as np
@@ -13,24 +18,33 @@ from bokeh.models import (
     CustomJSHover,
     FixedTicker,
     GlyphRenderer,
-    HoverTool,
     LegendItem,
     LinearColorMapper,
     Range1d,
     Stack,
-    Title,
 )
 from bokeh.plotting import figure
 from bokeh.transform import dodge, transform
 
+from dask_diag.analysis.critical_path import last_dependencies
 from dask_diag.analysis.functions import by_function
-from dask_diag.analysis.groups import rows_by
+from dask_diag.analysis.groups import rows_by, worker_order
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.over_time import worker_layers
-from dask_diag.columns import Categorical, FloatArray, IntArray
+from dask_diag.analysis.task_times import stop_times
+from dask_diag.columns import (
+    Array,
+    Categorical,
+    FloatArray,
+    IntArray,
+    PrefixStrings,
+    smallest_integers,
+)
 from dask_diag.formatting import count, percent, seconds, size
 from dask_diag.model.codes import Activity, Outcome, WorkerEvent
 from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.model.tables import Transfers, WorkerEvents, Workers
 from dask_diag.views.assets import call, callback
 from dask_diag.views.colors import color_of_activity
 from dask_diag.views.escaping import shown
@@ -40,432 +54,304 @@ from dask_diag.views.plots.figures import (
     Packed,
     add_legend,
     draw_nothing,
-    formatted,
+    empty_source,
     legend_label,
     new_figure,
+    pack,
+    quads,
     set_hover,
     size_in_page,
+    status_below,
 )
-from dask_diag.views.plots.lines import STRIPES, Layer, look_of
-from dask_diag.views.plots.task_columns import (
-    FULL,
-    LANE,
-    Details,
-    TasksInLanes,
-    details_of,
-    packed_details,
-    tasks_in_lanes,
-)
-from dask_diag.views.plots.workers import layers_without_task
+from dask_diag.views.plots.layers import BINS, LEAST, STRIPES, Layer, layers_without_task
+
+LANE = 320
+"""Height of a lane on the vertical axis: a rectangle of `FULL`, and a gap."""
+FULL = 255
 
 
-def add_outlines(plot: figure, **style: str | float) -> ColumnDataSource:
-    """Outline in this style the tasks that the page puts into a source, which is returned empty."""
-    source = ColumnDataSource({name: [] for name in ("left", "right", "top")})
-    plot.quad(
-        left="left",
-        right="right",
-        top="top",
-        bottom=dodge("top", FULL),
-        fill_color=None,
-        source=source,
-        **style,
-    )
-    return source
-
-
-RECTANGLES = "tasks in the page"
-"""The name of the source of rectangles, by which scripts of a page ask for tasks."""
-OUTLINES = "pinned tasks"
-PATH = "path to the pinned task"
-CRITICAL_OUTLINES = "tasks on the critical path"
-CRITICAL_PATH = "critical path"
-
-
-def add_pins(plot: figure, rectangles: ColumnDataSource) -> None:
-    """Give the page outlines of tasks and paths to fill, and have it asked when it is clicked.
-
-    Their colour is that of the page's text, light or dark.
-    """
-    rectangles.name = RECTANGLES
-    for outlines, path in ((CRITICAL_OUTLINES, CRITICAL_PATH), (OUTLINES, PATH)):
-        add_outlines(plot, line_color="black", line_width=2).name = outlines
-        lines = ColumnDataSource({name: [] for name in ("x0", "y0", "x1", "y1")}, name=path)
-        plot.segment(
-            x0="x0", y0="y0", x1="x1", y1="y1", line_color="black", line_width=1.5, source=lines
-        )
-    code = call("plots/tasks/tap.js", "tapped", "rectangles, cb_obj")
-    plot.js_on_event(Tap, CustomJS(args={"rectangles": rectangles}, code=code))
-
-
-_DURATIONS = "plots/tasks/tooltip.js"
-_LOOKUPS = "plots/tasks/lookups.js"
-_TOOLTIP = [
-    ("key", "@key{custom}"),
-    ("function", "@function{custom}"),
-    ("start", "@left{custom}"),
-    ("duration", "@right{custom}"),
-    ("CPU", "@cpu{custom}"),
-    ("worker", "@top{custom}"),
-    ("outcome", "@outcome{custom}"),
-]
-
-
-def add_tooltip(
-    plot: figure, renderer: GlyphRenderer, names: dict[str, list[str]], workers: list[str]
-) -> None:
-    """Give the hover tool a task's key, function, start, duration, CPU, non-CPU and worker.
-
-    The columns hold codes; `names` has the texts of each coded column. Bokeh escapes them.
-    """
-    name = call(_LOOKUPS, "name_of", "names, value")
-    formatters = {
-        f"@{column}": CustomJSHover(args={"names": texts}, code=name)
-        for column, texts in names.items()
-    }
-    formatters["@key"] = CustomJSHover(code=call(_LOOKUPS, "short_key", "value"))
-    formatters["@left"] = formatted("moment")
-    for field, function in (("@right", "duration"), ("@cpu", "cpu_time")):
-        code = call(_DURATIONS, function, "source.data, special_vars.index")
-        formatters[field] = CustomJSHover(args={"source": renderer.data_source}, code=code)
-    formatters["@top"] = CustomJSHover(
-        args={"names": workers, "lane_height": LANE},
-        code=call(_LOOKUPS, "worker_at", "names, value, lane_height"),
-    )
-    set_hover(plot, [renderer], _TOOLTIP, formatters=formatters, point_policy="follow_mouse")
-
-
-_MOST_BYTES = 7_200_000
-"""That tasks and their keys may take in a page."""
-_MOST_WITH_DETAILS = 4_000_000
-"""That they may take together with what else is shown of a pinned task."""
-_SAMPLE = 20_000
-"""So many keys say whether it is worth the time to pack all."""
-_HOPELESS = 2
-"""Keys that by the sample are more times too large than this are not packed at all."""
-
-
-def draw_in_view(
-    plot: figure,
-    ordered: TasksInLanes,
-    details: Details | None,
-    settings: Mapping[str, object],
-) -> None:
-    """Have a script draw the tasks in view, as rectangles if they are few, else pixel by pixel.
-
-    Keys are left out, and the page says so, if they are so different that they take too many bytes.
-    """
-    packed = ordered.packed()
-    size_of_tasks = size_in_page(packed)
-    keys, size_of_keys = _keys_that_fit(ordered, _MOST_BYTES - size_of_tasks)
-    used = size_of_tasks + (size_of_keys if keys else 0)
-    pixels = ColumnDataSource({name: [] for name in ("image", "x", "y", "width")})
-    image = plot.image_rgba(image="image", x="x", y="y", dw="width", dh=FULL, source=pixels)
-    _add_tooltip(plot, image, ordered.workers)
-    status = Title(
-        text="unpacking the tasks ...", text_font_size="11px", text_font_style="normal", standoff=2
-    )
-    plot.add_layout(status, "below")
-    draw = callback(
-        "plots/tasks/tasks.js",
-        "draw_in_view",
-        {
-            "plot": plot,
-            "status": status,
-            "packed_tasks": packed,
-            "packed_keys": keys,
-            "size_of_keys": size_of_keys,
-            "tick": ordered.tick,
-            "pixels": pixels,
-            "details": details and packed_details(details, _MOST_WITH_DETAILS - used),
-            **settings,
-        },
-    )
-    plot.js_on_change("inner_width", draw)
-
-
-def _add_tooltip(plot: figure, image: GlyphRenderer, workers: list[str]) -> None:
-    """Say what is in a pixel, if the figure has a hover tool."""
-    if not plot.select(HoverTool):
-        return
-    worker = CustomJSHover(
-        args={"names": workers, "lane_height": LANE},
-        code=call(_LOOKUPS, "worker_at", "names, value, lane_height"),
-    )
-    in_pixel = CustomJSHover(
-        args={"pixels": image.data_source},
-        code=call(_LOOKUPS, "text_of_pixel", "pixels, special_vars"),
-    )
-    hover = HoverTool(
-        renderers=[image],
-        tooltips=[("worker", "$y{custom}"), ("time", "$x{custom}"), ("in it", "$sx{custom}")],
-        formatters={"$y": worker, "$x": formatted("moment"), "$sx": in_pixel},
-        point_policy="follow_mouse",
-        show_arrow=False,
-        visible=False,
-    )
-    plot.add_tools(hover)
-
-
-def _keys_that_fit(tasks: TasksInLanes, most_bytes: int) -> tuple[Packed | None, int]:
-    """The keys, packed, if they are small enough, and how many bytes they take or would take."""
-    every = max(1, len(tasks) // _SAMPLE)
-    likely = every * size_in_page(tasks.rows(slice(None, None, every)).packed_keys())
-    if likely > _HOPELESS * most_bytes:
-        return None, likely
-    keys = tasks.packed_keys()
-    size = size_in_page(keys)
-    return (keys if size <= most_bytes else None), size
-
-
-_BINS = 600
-_LEAST = 0.001
-"""Of the lanes' time: what has less cannot be seen."""
-_UNITS = 1000
-"""Shares are whole numbers of this part: the page stays small."""
-
-
-class FreeTime(NamedTuple):
-    """What lanes did in the time in which they had no task.
+class TasksInLanes(NamedTuple):
+    """Tasks that are known to have started, in order of their numbers.
 
     Attributes
     ----------
-    start, length : float
-        Seconds on the plot's axis: of the first bin, and of each.
-    layers : list of Layer
-        The lowest first; heights are shares of the time without a task. The rest is idle.
+    table : Table
+        ``row`` is a position in the recording's tasks, ``lane`` one in `workers`. ``start``,
+        ``stop`` and ``cpu`` are seconds, from the plot's origin on; an unfinished task stops when
+        its computation ended. ``outcome`` has the error of a task that failed.
+    workers : list of str
+        Workers with tasks: on a cluster by host, then by kind, then by number.
     """
 
-    start: float
-    length: float
-    layers: list[Layer]
+    table: Table
+    workers: list[str]
 
-    def for_page(self) -> dict[str, object]:
-        """It as ``binned.js`` takes it."""
+    @property
+    def counts(self) -> Array:
+        """Number of tasks in each lane."""
+        return np.bincount(self.table["lane"], minlength=len(self.workers)).astype(np.int32)
+
+    @property
+    def columns(self) -> dict[str, Array]:
+        """Columns as measured; times are seconds."""
         return {
-            "start": self.start,
-            "length": self.length,
-            "units": _UNITS,
-            "colors": [layer.color for layer in self.layers],
-            "names": [layer.name for layer in self.layers],
-            "hatches": [layer.hatch for layer in self.layers],
-            "shares": [
-                np.rint(layer.heights * _UNITS).astype(int).tolist() for layer in self.layers
-            ],
+            "count": self.counts,
+            **{name: self.table[name] for name in ("start", "stop", "cpu")},
+            **{name: self.table[name].codes.astype(np.int32) for name in ("function", "outcome")},
         }
 
+    @property
+    def tick(self) -> float:
+        """Unit of packed times in seconds: a hundredth of most tasks' durations, at most 1 µs."""
+        duration = self.table["stop"] - self.table["start"]
+        typical = max(float(np.median(duration)) / 100, _FINEST_TICK)
+        exponent = np.floor(np.log10(typical) + 1e-9)
+        return float(np.clip(10.0**exponent, _FINEST_TICK, _COARSEST_TICK))
 
-def free_time(
-    recording: Recording, origin: float, lanes: int, occupied: Sequence[Occupancy] | None
-) -> FreeTime:
-    """Divide the time without a task, in bins; all lanes have an equal part in it.
 
-    Which of the free workers the scheduler kept waiting is not known, only how many. So a lane
-    shows of its free time the share that all free workers had, and the lanes sum to what there was.
+def tasks_in_lanes(recording: Recording, origin: float) -> TasksInLanes:
+    """Tasks of a recording in lanes; `origin` is the start of the plot's axis."""
+    tasks = recording.tasks
+    started = np.flatnonzero(~np.isnan(tasks.start))
+    labels = tasks.worker[started]
+    hosts = dict(
+        zip(recording.workers.worker.tolist(), recording.workers.host.tolist(), strict=True)
+    )
+    hosts.pop("", None)
+    workers = sorted(
+        (labels.values[code] for code in np.unique(labels.codes).tolist()),
+        key=lambda name: (hosts.get(name.rpartition("/")[0], ""), worker_order(name)),
+    )
+    lane_of = {name: lane for lane, name in enumerate(workers)}
+    lanes = np.array([lane_of.get(name, 0) for name in labels.values], np.int64)[labels.codes]
+    order = np.lexsort((tasks.start[started], lanes))
+    rows = started[order]
+    table = Table(
+        {
+            "row": rows,
+            "lane": lanes[order],
+            "key": tasks.key[rows],
+            "function": tasks.function[rows],
+            "start": tasks.start[rows] - origin,
+            "stop": stop_times(recording)[rows] - origin,
+            "cpu": tasks.thread_cpu[rows],
+            "outcome": _outcomes(tasks.outcome[rows], tasks.error[rows]),
+        }
+    )
+    return TasksInLanes(table, workers)
 
-    Parameters
-    ----------
-    recording : Recording
-    origin : float
-        Where the plot's axis starts.
-    lanes : int
-        One for each worker that had a task.
-    occupied : sequence of Occupancy, optional
-        Of the computations, if they are there already.
+
+def _outcomes(outcomes: Categorical, errors: Categorical) -> Categorical:
+    """Outcome of each task, with the error if the task failed."""
+    kinds = max(len(errors.values), 1)
+    pairs, codes = np.unique(
+        outcomes.codes.astype(np.int64) * kinds + errors.codes, return_inverse=True
+    )
+    names = [divmod(pair, kinds) for pair in pairs.tolist()]
+    texts = [": ".join(filter(None, (outcomes.values[o], errors.values[e]))) for o, e in names]
+    return Categorical(codes.reshape(-1), texts)
+
+
+_COARSEST_TICK, _FINEST_TICK = 1e-6, 1e-9
+_CPU_DIGITS = 9
+"""Binary digits of packed CPU time: exact to 0.2% of the task's duration, or to a tick."""
+
+
+def _packed_tasks(tasks: TasksInLanes) -> Packed:
+    """Pack all but the keys.
+
+    ``count`` has a number for each lane, and there are for each task ``gap`` (ticks since the task
+    before in its lane), ``length`` (ticks), ``function``, ``outcome``, and ``rest``: its length
+    without CPU time, and without the last digits. ``unknown`` has the tasks without CPU time.
     """
-    if occupied is None:
-        occupied = occupancies(recording)
-    made = worker_layers(recording, occupied, [], _BINS)
-    in_tasks = sum(made.functions.values()) + made.off_cpu
-    without_task = made.moving + sum(made.free.values())
-    # Lanes may be more than the workers of a computation, or fewer: some had no task.
-    free: FloatArray = np.maximum(without_task, lanes - in_tasks)
-    least = _LEAST * max(lanes, 1) * _BINS
-    layers = [
-        layer._replace(heights=np.divide(layer.heights, free, np.zeros(_BINS), where=free > 0))
-        for layer in layers_without_task(made)
-        if layer.total > least
-    ]
-    start, length = float(made.edges[0]) - origin, float(made.edges[1] - made.edges[0])
-    return FreeTime(start, length, layers)
-
-
-_FINEST = 1500
-"""Parts of the time: what is closer together than one of them is drawn as one."""
-_GAP = 6
-"""Between a lane and its strip."""
-_ABSENT = "#9a9a9a"
-
-
-class _Moved(NamedTuple):
-    """What happened at workers from one time to another: of each the worker, start, stop, bytes."""
-
-    workers: Mapping[str, IntArray]
-    start: FloatArray
-    stop: FloatArray
-    bytes: FloatArray
-
-
-_KINDS = {
-    Activity.TRANSFER: ("results arrive from other workers", color_of_activity(Activity.TRANSFER)),
-    WorkerEvent.DISK_WRITE: ("results go to disk", color_of_activity(Activity.SPILL)),
-    WorkerEvent.DISK_READ: ("results come back from disk", color_of_activity(Activity.SPILL)),
-    WorkerEvent.PAUSED: ("paused", color_of_activity(Activity.NONCPU)),
-}
-
-
-_NAMES = dict.fromkeys(
-    (WorkerEvent.DISK_WRITE, WorkerEvent.DISK_READ), "results go to disk or come back"
-)
-
-
-def marks_in_lanes(recording: Recording) -> list[tuple[str, str]]:
-    """The colours and names of what is drawn; empty if there is nothing but tasks."""
-    present = [kind for kind in _KINDS if len(_moved(recording, kind).start)]
-    # What goes to disk and what comes back have one colour.
-    names = {_KINDS[kind][1]: _NAMES.get(kind, _KINDS[kind][0]) for kind in present}
-    marks = list(names.items())
-    workers = recording.workers.rows(~recording.workers.address.where(""))
-    if (workers.joined > recording.start).any() or not np.isnan(workers.left).all():
-        marks.append((_ABSENT, "hatched: the worker was not there"))
-    return marks
-
-
-def draw_workers_in_lanes(
-    plot: figure, recording: Recording, origin: float, duration: float, lanes: Sequence[str]
-) -> None:
-    """Draw this into the figure of tasks, which has these lanes."""
-    workers = recording.workers.rows(~recording.workers.address.where(""))
-    if not len(workers):
-        return
-    lanes_of: dict[str, list[int]] = {}
-    for lane, name in enumerate(lanes):
-        lanes_of.setdefault(name.rpartition("/")[0], []).append(lane)
-    _draw_absence(plot, list(_absences(workers.to_dicts(), lanes_of, origin, duration)))
-    rows = [
-        row
-        for kind in _KINDS
-        for row in _strips(_moved(recording, kind), kind, lanes_of, origin, duration)
-    ]
-    if rows:
-        # The strip of the last lane is below it.
-        plot.y_range.start = LANE * len(lanes)
-        _draw_strips(plot, rows)
-
-
-def _absences(
-    workers: Sequence[Mapping[str, float]],
-    lanes_of: Mapping[str, Sequence[int]],
-    origin: float,
-    duration: float,
-) -> Iterator[tuple[float, float, int]]:
-    """Start, stop and lane of the times in which a worker had not joined yet, or had left."""
-    for worker in workers:
-        joined, left = worker["joined"] - origin, worker["left"] - origin
-        for lane in lanes_of.get(str(worker["worker"]), ()):
-            if joined > 0:
-                yield 0.0, min(joined, duration), lane
-            if left < duration:
-                yield max(left, 0.0), duration, lane
-
-
-def _draw_absence(plot: figure, rows: Sequence[tuple[float, float, int]]) -> None:
-    if not rows:
-        return
-    left, right, lane = zip(*rows, strict=True)
-    top = LANE * np.array(lane)
-    source = ColumnDataSource({"left": left, "right": right, "top": top, "bottom": top + FULL})
-    plot.quad(
-        source=source,
-        fill_color=None,
-        line_color=_ABSENT,
-        line_width=1,
-        hatch_pattern="/",
-        hatch_color=_ABSENT,
-        hatch_alpha=0.5,
-        hatch_scale=8,
-        level="underlay",
+    table = tasks.table
+    start, stop = _ticks(table["start"], tasks.tick), _ticks(table["stop"], tasks.tick)
+    before = np.concatenate([[0], stop[:-1]])
+    before[np.diff(table["lane"], prepend=-1) != 0] = 0
+    length = stop - start
+    unknown = np.isnan(table["cpu"])
+    off_cpu = np.where(unknown, 0, length - _ticks(np.nan_to_num(table["cpu"]), tasks.tick))
+    _, digits = np.frexp(np.maximum(length, 0).astype(np.float64))
+    left_out = np.maximum(digits - 1 - _CPU_DIGITS, 0)
+    return pack(
+        {
+            "count": tasks.counts,
+            "gap": start - before,
+            "length": length,
+            "function": table["function"].codes,
+            "outcome": table["outcome"].codes,
+            "rest": np.sign(off_cpu) * (np.abs(off_cpu) >> left_out),
+            "unknown": np.flatnonzero(unknown),
+        }
     )
 
 
-def _moved(recording: Recording, kind: str) -> _Moved:
-    """All events of a kind."""
-    if kind == Activity.TRANSFER:
-        transfers = recording.transfers
-        table = transfers.rows(transfers.activity.where(kind))
-        return _Moved(rows_by(table.destination), table.start, table.stop, table.bytes)
-    events = recording.worker_events.rows(recording.worker_events.event.where(kind))
-    return _Moved(rows_by(events.worker), events.start, events.stop, events.bytes)
+def _ticks(times: FloatArray, tick: float) -> IntArray:
+    return np.round(times / tick).astype(np.int64)
 
 
-def _strips(
-    moved: _Moved,
-    kind: str,
-    lanes_of: Mapping[str, Sequence[int]],
-    origin: float,
-    duration: float,
-) -> Iterator[dict[str, object]]:
-    """The rectangles of a kind, in the strips of workers; those that would touch are one."""
-    name, color = _KINDS[kind]
-    for worker, of_worker in moved.workers.items():
-        if worker not in lanes_of:
-            continue
-        rows = of_worker[np.argsort(moved.start[of_worker], kind="stable")]
-        start, stop = moved.start[rows] - origin, np.maximum.accumulate(moved.stop[rows]) - origin
-        apart = start[1:] > stop[:-1] + duration / _FINEST
-        first = np.concatenate([[0], np.flatnonzero(apart) + 1])
-        last = np.append(first[1:], len(rows)) - 1
-        sizes = np.add.reduceat(np.nan_to_num(moved.bytes[rows]), first)
-        for begin, end, together in zip(first.tolist(), last.tolist(), sizes, strict=True):
-            number = end - begin + 1
-            yield {
-                "left": start[begin],
-                "right": stop[end],
-                "top": LANE * lanes_of[worker][0] + FULL + _GAP,
-                "bottom": LANE * (lanes_of[worker][0] + 1) - _GAP,
-                "color": color,
-                "worker": shown(worker, 60),
-                "what": _text(name, number, float(together)),
-            }
+# Keys. Keys of one function differ in numbers: a page has their patterns, and the numbers packed.
+
+_NUMBER = "\x1f"
+"""Place of a number in a pattern. Shown texts have no such characters."""
+_BETWEEN_PATTERNS = "\x1e"
+_NUMBERS = re.compile(r"(?<![0-9A-Za-z])(0|[1-9][0-9]{0,14})(?![0-9A-Za-z])")
+_LONGEST_PIECE = 200
 
 
-def _text(name: str, number: int, together: float) -> str:
-    times = f" ({count(number)} times)" if number > 1 else ""
-    return f"{name}{times}{f', {size(together)}' if together else ''}"
+def _packed_keys(table: Table) -> Packed:
+    """Pack the keys, of which ``keys.js`` makes texts again.
 
-
-def _draw_strips(plot: figure, rows: Sequence[Mapping[str, object]]) -> None:
-    strips = plot.quad(
-        left="left",
-        right="right",
-        top="top",
-        bottom="bottom",
-        fill_color="color",
-        line_color="color",
-        source=ColumnDataSource({name: [row[name] for row in rows] for name in rows[0]}),
+    ``patterns`` is a text of all patterns. ``pattern``, of each key, and ``numbers-0``,
+    ``numbers-1``, ... of each key with so many numbers, are differences: to the key before of the
+    same function, and to the key before of the same pattern.
+    """
+    keys: PrefixStrings = table["key"]
+    heads, tails = keys.heads, keys.tails()
+    text = "\n".join(tails)
+    if text.count("\n") >= max(len(tails), 1) or _NUMBER in text:
+        tails = [shown(tail, _LONGEST_PIECE) for tail in tails]
+        text = "\n".join(tails)
+    pieces = _NUMBERS.split(text)
+    stripped = _NUMBER.join(pieces[::2]).split("\n") if tails else []
+    numbers = np.array(pieces[1::2] or ["0"], "S").astype(np.int64)
+    # Of equal tails, the first row.
+    first_rows_of_tails: dict[str, int] = {}
+    first_alike = np.fromiter(
+        map(first_rows_of_tails.setdefault, stripped, counter()), np.int64, len(tails)
     )
-    if plot.select(HoverTool):
-        plot.add_tools(
-            HoverTool(
-                renderers=[strips],
-                tooltips=[("worker", "@worker"), ("what", "@what"), ("from", "@left{custom}")],
-                formatters={"@left": formatted("moment")},
-                point_policy="follow_mouse",
-                show_arrow=False,
-                visible=False,
-            )
-        )
+    pairs = first_alike * max(len(heads.values), 1) + heads.codes
+    _, first, pattern = np.unique(pairs, return_index=True, return_inverse=True)
+    # In order of appearance, so that patterns of a single key count up.
+    first_rows = np.sort(first)
+    pattern = np.searchsorted(first_rows, first)[pattern.reshape(-1)]
+    counts = np.array([stripped[row].count(_NUMBER) for row in first_rows.tolist()], np.int64)
+    counts = counts[pattern]
+    offsets = np.cumsum(counts) - counts
+    columns: dict[str, Array | str] = {
+        "patterns": _BETWEEN_PATTERNS.join(_patterns(heads, stripped, first_rows)),
+        "pattern": _differences(pattern, table["function"].codes),
+    }
+    for slot in range(int(counts.max(initial=0))):
+        rows = np.flatnonzero(counts > slot)
+        columns[f"numbers-{slot}"] = _differences(numbers[offsets[rows] + slot], pattern[rows])
+    return pack(columns)
 
+
+def _patterns(heads: Categorical, tails: list[str], rows: IntArray) -> Iterator[str]:
+    """Patterns of these rows, with their characters made safe to show."""
+    beginnings = [shown(head, _LONGEST_PIECE) for head in heads.values]
+    for row, head in zip(rows.tolist(), heads.codes[rows].tolist(), strict=True):
+        pieces = (shown(piece, _LONGEST_PIECE) for piece in tails[row].split(_NUMBER))
+        yield beginnings[head] + _NUMBER.join(pieces)
+
+
+def _differences(values: Array, groups: Array) -> Array:
+    """Differences of each value to the value before in its group."""
+    # Integers of 16 bits are sorted much faster.
+    order = np.argsort(smallest_integers(groups, int(np.max(groups, initial=0))), kind="stable")
+    ordered, grouped = values[order], groups[order]
+    steps = np.diff(ordered, prepend=0)
+    fresh = np.diff(grouped, prepend=-1) != 0
+    steps[fresh] = ordered[fresh]
+    result = np.empty_like(steps)
+    result[order] = steps
+    return result
+
+
+_SAMPLE = 20_000
+"""Number of keys that say whether it is worth the time to pack all."""
+_HOPELESS = 2
+"""Keys that by the sample are more times too large are not packed at all."""
+
+
+def _keys_that_fit(table: Table, most_bytes: int) -> tuple[Packed | None, int]:
+    """Packed keys, if small enough; and the bytes that they take or would take."""
+    every = max(1, len(table) // _SAMPLE)
+    likely = every * size_in_page(_packed_keys(table.rows(slice(None, None, every))))
+    if likely > _HOPELESS * most_bytes:
+        return None, likely
+    keys = _packed_keys(table)
+    return (keys if size_in_page(keys) <= most_bytes else None), size_in_page(keys)
+
+
+# Details of a pinned task: its last dependency, and the bytes of its result.
+
+_LONGEST = 50
+"""Tasks with details in every page: the report's table of the longest has as many."""
+_MOST_ROWS = 1000
+"""Tasks with details if not all fit."""
+
+
+class Details(NamedTuple):
+    """Details of tasks by number.
+
+    `last` is the number of the dependency that stopped last, or -1; `nbytes` are the bytes of the
+    result, NaN if not measured; `duration` is in seconds.
+    """
+
+    last: IntArray
+    nbytes: FloatArray
+    duration: FloatArray
+
+
+def _details_of(recording: Recording, table: Table) -> Details:
+    last = numbers_of_tasks(recording, table)[last_dependencies(recording)[table["row"]]]
+    nbytes = np.asarray(recording.tasks.nbytes)[table["row"]]
+    return Details(last, nbytes, table["stop"] - table["start"])
+
+
+def numbers_of_tasks(recording: Recording, table: Table) -> IntArray:
+    """Number of each task of a recording; -1 if the start is unknown, and for the row -1."""
+    numbers = np.full(len(recording.tasks) + 1, -1, np.int64)
+    numbers[table["row"]] = np.arange(len(table))
+    return numbers
+
+
+def packed_details(details: Details, most_bytes: float = np.inf) -> Packed:
+    """Pack the details of all tasks, or of the longest tasks if all take too many bytes.
+
+    ``back`` is the difference to the number of the last dependency (0 if there is none), ``size``
+    one more than the bytes of the result (0 if not known). With ``step``, the differences of their
+    numbers, details are of some tasks only.
+    """
+
+    def columns(chosen: IntArray) -> dict[str, Array]:
+        last, nbytes = details.last[chosen], details.nbytes[chosen]
+        sizes = np.where(np.isnan(nbytes), 0, np.nan_to_num(nbytes) + 1)
+        return {"back": np.where(last < 0, 0, chosen - last), "size": sizes.astype(np.int64)}
+
+    # Dependencies in other lanes take two bytes a task at least.
+    if 2 * len(details.last) <= most_bytes:
+        everything = pack(columns(np.arange(len(details.last))))
+        if size_in_page(everything) <= most_bytes:
+            return everything
+    chosen = _longest_with_paths(details)
+    return pack({"step": np.diff(chosen, prepend=0), **columns(chosen)})
+
+
+def _longest_with_paths(details: Details) -> IntArray:
+    """Numbers of the longest tasks, and of the tasks on the paths that led to them."""
+    chosen = step = np.argsort(-details.duration, kind="stable")[:_LONGEST]
+    # All paths go one step back at a time: if not all fit, each has about as many tasks.
+    while len(step):
+        before = details.last[step]
+        step = np.setdiff1d(before[before >= 0], chosen)[: _MOST_ROWS - len(chosen)]
+        chosen = np.concatenate([chosen, step])
+    return np.sort(chosen)
+
+
+# The figure.
 
 _LANES_THAT_FIT = 12
 _EMPTY_LANES = 8
 _LONGEST_NAME, _LONG_NAME = 12, 10
 MOST_RECTANGLES = 3000
-"""Of more tasks than these, the page draws what is in view."""
-_COLUMNS_OF_RECTANGLES = (
-    *("left", "right", "top", "off_cpu"),
-    *("function", "outcome", "cpu", "key"),
-)
+"""Tasks of which the page draws each; of more tasks the page draws pixels."""
+_MOST_BYTES = 7_200_000
+"""Bytes of tasks and their keys in a page."""
+_MOST_WITH_DETAILS = 4_000_000
+"""Bytes of tasks, keys and details in a page."""
 _MARKS: dict[str, dict[str, str | float]] = {
     Outcome.FAILED: {"line_color": "#d00000", "line_width": 2.5},
     Outcome.UNFINISHED: {"line_color": "#888888", "hatch_pattern": "/", "hatch_color": "#888888"},
@@ -473,11 +359,10 @@ _MARKS: dict[str, dict[str, str | float]] = {
 
 
 def plot_tasks(recording: Recording, origin: float, duration: float, options: Options) -> figure:
-    """Draw each task as a rectangle in the lane of its worker.
+    """Draw each task as a rectangle in the lane of its worker, in the colour of its function.
 
-    The solid part, from below, is the share of CPU time, above it the task is striped; the colour
-    is that of its function.
-    The page lays the rectangles out; where many tasks are in view, it draws what is in each pixel.
+    From below, the share of CPU time is solid, the rest striped. The page lays the rectangles out;
+    if many tasks are in view, the page draws pixels.
     """
     tasks = tasks_in_lanes(recording, origin)
     lanes = len(tasks.workers) or _EMPTY_LANES
@@ -489,77 +374,12 @@ def plot_tasks(recording: Recording, origin: float, duration: float, options: Op
         **({"title": _title(recording)} if len(recording.tasks) else {}),
     )
     _label_lanes(plot, tasks.workers or [str(lane) for lane in range(lanes)])
-    if len(tasks):
-        draw_workers_in_lanes(plot, recording, origin, duration, tasks.workers)
-        _draw(plot, recording, tasks.in_order(), origin, options)
+    if len(tasks.table):
+        _draw_workers(plot, recording, origin, duration, tasks.workers)
+        _draw_tasks(plot, recording, tasks, origin, options)
     else:
         draw_nothing(plot)
     return plot
-
-
-def _draw(
-    plot: figure, recording: Recording, tasks: TasksInLanes, origin: float, options: Options
-) -> None:
-    """Have the page draw all tasks, which are in order, if they are few, else those in view."""
-    functions = by_function(recording)["function"].tolist()
-    details = details_of(recording, tasks) if options.is_pinnable else None
-    is_binned = len(tasks) > MOST_RECTANGLES
-    lanes = len(tasks.workers)
-    free = free_time(recording, origin, lanes, options.occupied) if is_binned else None
-    labels: Categorical = tasks.table["function"]
-    color_of = options.colors_of(functions)
-    colors = [color_of[name] for name in labels.values]
-    mapper = LinearColorMapper(palette=colors, low=-0.5, high=len(colors) - 0.5)
-    source = ColumnDataSource({name: [] for name in _COLUMNS_OF_RECTANGLES})
-    rectangles = _draw_rectangles(plot, source, mapper)
-    codes = {outcome: _codes_of(tasks.outcome, outcome) for outcome in _MARKS}
-    marks = {outcome: add_outlines(plot, **_MARKS[outcome]) for outcome in _MARKS if codes[outcome]}
-    if options.has_legend:
-        items = _functions_in_legend(plot, functions, labels, mapper)
-        others = _others_in_legend(plot, free) if free else [_striped_in_legend(plot)]
-        add_legend(plot, [*items, *others])
-    names = {
-        "function": [shown(name, options.label_size) for name in labels.values],
-        "outcome": [shown(text, options.label_size) for text in tasks.outcome.values],
-    }
-    add_tooltip(plot, rectangles, names, tasks.workers)
-    key_size = 2 * options.label_size
-    settings = {
-        "rectangles": source,
-        "marks": list(marks.values()),
-        "marked": [codes[outcome] for outcome in marks],
-        "lane_height": LANE,
-        "full": FULL,
-        "functions": names["function"],
-        "outcomes": names["outcome"],
-        "workers": [shown(name, options.label_size) for name in tasks.workers],
-    }
-    if details is not None:
-        add_pins(plot, source)
-    if free is None:
-        arguments = {
-            **settings,
-            "columns": tasks.columns(),
-            "keys": tasks.keys(key_size),
-            "details": details and packed_details(details),
-        }
-        plot.js_on_change("inner_width", callback("plots/tasks/tasks.js", "draw_all", arguments))
-    else:
-        # The lanes show what computed, waited and kept workers from tasks: each has its colour.
-        settings |= {
-            "colors": colors,
-            "off_cpu_color": color_of_activity(Activity.NONCPU),
-            "free": free.for_page(),
-            "key_size": key_size,
-            "most": MOST_RECTANGLES,
-        }
-        draw_in_view(plot, tasks, details, settings)
-
-
-def _codes_of(outcomes: Categorical, outcome: str) -> list[int]:
-    """The codes of the tasks that ended so, whatever their error."""
-    texts = enumerate(outcomes.values)
-    return [code for code, text in texts if text.partition(": ")[0] == outcome]
 
 
 def _title(recording: Recording) -> str:
@@ -572,79 +392,383 @@ def _title(recording: Recording) -> str:
 def _label_lanes(plot: figure, names: list[str]) -> None:
     every = max(1, len(names) // 60)
     ticks = [lane * LANE + FULL / 2 for lane in range(0, len(names), every)]
+    labels = [end_of_name(name, _LONGEST_NAME) for name in names[::every]]
     plot.yaxis.ticker = FixedTicker(ticks=ticks)
-    labels = [_fitting(name) for name in names[::every]]
     plot.yaxis.major_label_overrides = dict(zip(ticks, labels, strict=True))
-    # It does not fit beside long names: figures align.
+    # Beside long names it does not fit: figures align.
     plot.yaxis.axis_label = "Worker" if max(map(len, labels)) < _LONG_NAME else None
     plot.yaxis.major_tick_line_color = None
     plot.ygrid.grid_line_color = None
 
 
-def _fitting(name: str) -> str:
-    """The end of a long name, as of a worker that has its address for a name: figures align."""
-    text = shown(name, _LONGEST_NAME * 10)
-    return text if len(text) <= _LONGEST_NAME else f"…{text[1 - _LONGEST_NAME :]}"
+def end_of_name(name: str, limit: int) -> str:
+    """The end of a long name: a worker may have its address for a name."""
+    text = shown(name, limit * 10)
+    return text if len(text) <= limit else f"…{text[1 - limit :]}"
 
 
-def _draw_rectangles(
-    plot: figure, source: ColumnDataSource, mapper: LinearColorMapper
-) -> GlyphRenderer:
-    """Draw each task, and stripes of the page's colour over the share in which it was off the CPU.
+def _draw_tasks(
+    plot: figure, recording: Recording, tasks: TasksInLanes, origin: float, options: Options
+) -> None:
+    """Let the page draw all tasks if they are few, else the tasks in view."""
+    table = tasks.table
+    details = _details_of(recording, table) if options.is_pinnable else None
+    is_binned = len(table) > MOST_RECTANGLES
+    free = _free_time(recording, len(tasks.workers), options.occupied) if is_binned else None
+    functions = by_function(recording)["function"].tolist()
+    labels, outcomes = table["function"], table["outcome"]
+    color_of = options.colors_of(functions)
+    colors = [color_of[name] for name in labels.values]
+    mapper = LinearColorMapper(palette=colors, low=-0.5, high=len(colors) - 0.5)
+    fill = transform("function", mapper)
+    source = empty_source("left right top off_cpu function outcome cpu key")
+    look = {"fill_color": fill, "line_color": "white", "line_width": 0.5}
+    rectangles = quads(plot, source, dodge("top", FULL), "top", **look)
+    # Stripes of one colour are one pattern for bokeh, and the page changes it with its theme.
+    quads(plot, source, {"expr": Stack(fields=["top", "off_cpu"])}, "top", **STRIPES)
+    # A failed task's outcome is followed by the error.
+    codes = {
+        outcome: [n for n, text in enumerate(outcomes.values) if text.partition(": ")[0] == outcome]
+        for outcome in _MARKS
+    }
+    marked = [outcome for outcome in _MARKS if codes[outcome]]
+    marks = [_add_outlines(plot, **_MARKS[outcome]) for outcome in marked]
+    if options.has_legend:
+        present = {labels.values[code]: code for code in np.unique(labels.codes).tolist()}
+        names = [name for name in functions if name in present]
+        columns = {"function": [present[name] for name in names]}
+        sample = _sample(plot, {"fill_color": fill, "line_color": "white"}, columns)
+        items = [
+            LegendItem(label=legend_label(name), renderers=[sample], index=index)
+            for index, name in enumerate(names)
+        ]
+        add_legend(plot, [*items, *_other_items(plot, free)])
+    settings = {
+        "rectangles": source,
+        "marks": marks,
+        "marked": [codes[outcome] for outcome in marked],
+        "lane_height": LANE,
+        "full": FULL,
+        "functions": options.shown(labels.values),
+        "outcomes": options.shown(outcomes.values),
+        "workers": options.shown(tasks.workers),
+    }
+    _add_tooltip(plot, rectangles, settings["functions"], settings["outcomes"], tasks.workers)
+    if details is not None:
+        _add_pins(plot, source)
+    key_size = 2 * options.label_size
+    if free is None:
+        settings |= {
+            "columns": tasks.columns,
+            "keys": [shown(key, key_size) for key in table["key"].tolist()],
+            "details": details and packed_details(details),
+        }
+        plot.js_on_change("inner_width", callback("plots/tasks/tasks.js", "draw_all", settings))
+        return
+    edges, layers = free
+    settings |= {
+        "key_size": key_size,
+        "most": MOST_RECTANGLES,
+        "colors": colors,
+        "off_cpu_color": color_of_activity(Activity.NONCPU),
+        "free": {
+            "start": float(edges[0]) - origin,
+            "length": float(edges[1] - edges[0]),
+            "units": _UNITS,
+            "colors": [layer.color for layer in layers],
+            "names": [layer.name for layer in layers],
+            "hatches": [layer.hatch for layer in layers],
+            "shares": [np.rint(layer.heights * _UNITS).astype(int).tolist() for layer in layers],
+        },
+    }
+    _draw_in_view(plot, tasks, details, settings)
 
-    All of it has its function's colour at full strength. The stripes have one colour, so that bokeh
-    makes one pattern for all, and the page changes it with its theme.
+
+def _draw_in_view(
+    plot: figure, tasks: TasksInLanes, details: Details | None, settings: dict[str, object]
+) -> None:
+    """Let a script draw the tasks in view: rectangles if they are few, else pixels.
+
+    Keys are left out, and the page says so, if they are so different that they take too many bytes.
     """
-    edges = {"left": "left", "right": "right", "top": "top", "source": source}
-    drawn = plot.quad(
-        bottom=dodge("top", FULL),
-        fill_color=transform("function", mapper),
-        line_color="white",
-        line_width=0.5,
-        **edges,
+    packed = _packed_tasks(tasks)
+    keys, size_of_keys = _keys_that_fit(tasks.table, _MOST_BYTES - size_in_page(packed))
+    pixels = empty_source("image x y width")
+    image = plot.image_rgba(image="image", x="x", y="y", dw="width", dh=FULL, source=pixels)
+    set_hover(
+        plot,
+        [image],
+        [("worker", "$y{custom}"), ("time", "$x{moment}"), ("in it", "$sx{custom}")],
+        {
+            "$y": _lane_name(tasks.workers),
+            "$sx": CustomJSHover(
+                args={"pixels": pixels},
+                code=call(_LOOKUPS, "text_of_pixel", "pixels, special_vars"),
+            ),
+        },
+        another=True,
+        point_policy="follow_mouse",
     )
-    plot.quad(bottom={"expr": Stack(fields=["top", "off_cpu"])}, **edges, **STRIPES)
-    return drawn
+    rest = _MOST_WITH_DETAILS - size_in_page(packed) - size_in_page(keys)
+    settings |= {
+        "plot": plot,
+        "status": status_below(plot, "tasks"),
+        "packed_tasks": packed,
+        "packed_keys": keys,
+        "size_of_keys": size_of_keys,
+        "tick": tasks.tick,
+        "pixels": pixels,
+        "details": details and packed_details(details, rest),
+    }
+    plot.js_on_change("inner_width", callback("plots/tasks/tasks.js", "draw_in_view", settings))
 
 
-def _functions_in_legend(
-    plot: figure, functions: list[str], labels: Categorical, mapper: LinearColorMapper
-) -> list[LegendItem]:
-    """The functions' colours, in the order of `functions`."""
-    present = {labels.values[code]: code for code in np.unique(labels.codes).tolist()}
-    names = [name for name in functions if name in present]
-    nowhere = np.full(len(names), np.nan)
-    source = ColumnDataSource({"function": [present[name] for name in names], "at": nowhere})
-    samples = plot.rect(
-        x="at",
-        y="at",
-        width=0,
-        height=0,
-        source=source,
-        fill_color=transform("function", mapper),
-        line_color="white",
-    )
-    return [
-        LegendItem(label=legend_label(name), renderers=[samples], index=index)
-        for index, name in enumerate(names)
+_UNITS = 1000
+"""Shares are whole numbers of this part: the page stays small."""
+
+
+def _free_time(
+    recording: Recording, lanes: int, occupied: Sequence[Occupancy] | None
+) -> tuple[FloatArray, list[Layer]]:
+    """Divide the time without a task: edges of bins, and layers of shares of that time.
+
+    Not known is which free workers the scheduler kept waiting, only how many. So a lane shows in
+    its free time the shares of all free workers, and the lanes sum to the true totals. The rest is
+    idle time.
+    """
+    if occupied is None:
+        occupied = occupancies(recording)
+    made = worker_layers(recording, occupied, [], BINS)
+    in_tasks = sum(made.functions.values()) + made.off_cpu
+    without_task = made.moving + sum(made.free.values())
+    # Lanes may be more than the workers of a computation, or fewer if some had no task.
+    free: FloatArray = np.maximum(without_task, lanes - in_tasks)
+    least = LEAST * max(lanes, 1) * BINS
+    return made.edges, [
+        layer._replace(heights=np.divide(layer.heights, free, np.zeros(BINS), where=free > 0))
+        for layer in layers_without_task(made)
+        if layer.heights.sum() > least
     ]
 
 
-def _striped_in_legend(plot: figure) -> LegendItem:
-    """What stripes mean, on a colour that no function has."""
-    nowhere = ColumnDataSource({"at": [float("nan")]})
-    geometry = {"x": "at", "y": "at", "width": 0, "height": 0, "source": nowhere}
-    sample = plot.rect(**geometry, **{**STRIPES, "fill_color": "#777777"})
-    return LegendItem(label=name_of_part(Activity.NONCPU), renderers=[sample])
+def _sample(
+    plot: figure, look: Mapping[str, object], columns: Mapping[str, Sequence[object]] | None = None
+) -> GlyphRenderer:
+    """Draw rectangles nowhere, of which a legend has the look."""
+    columns = columns or {"at": [np.nan]}
+    nowhere = [np.nan] * len(next(iter(columns.values())))
+    source = ColumnDataSource({**columns, "at": nowhere})
+    return plot.rect(x="at", y="at", width=0, height=0, source=source, **look)
 
 
-def _others_in_legend(plot: figure, free: FreeTime) -> list[LegendItem]:
-    """What else lanes show where many tasks are in view."""
-    off_cpu = Layer(name_of_part(Activity.NONCPU), color_of_activity(Activity.NONCPU), np.zeros(0))
-    nowhere = ColumnDataSource({"at": [float("nan")]})
-    items = []
-    for layer in (off_cpu, *free.layers):
-        sample = plot.rect(x="at", y="at", width=0, height=0, source=nowhere, **look_of(layer))
+def _other_items(plot: figure, free: tuple[FloatArray, list[Layer]] | None) -> Iterator[LegendItem]:
+    """Legend of time off the CPU and, if the page draws pixels, of time without a task."""
+    off_cpu = name_of_part(Activity.NONCPU)
+    if free is None:
+        # Stripes are on a colour that no function has.
+        sample = _sample(plot, {**STRIPES, "fill_color": "#777777"})
+        yield LegendItem(label=off_cpu, renderers=[sample])
+        return
+    for layer in (Layer(off_cpu, color_of_activity(Activity.NONCPU), np.zeros(0)), *free[1]):
+        sample = _sample(plot, layer.look)
         sample.glyph.line_color = "white"
-        items.append(LegendItem(label=layer.name, renderers=[sample]))
-    return items
+        yield LegendItem(label=layer.name, renderers=[sample])
+
+
+_DURATIONS = "plots/tasks/tooltip.js"
+_LOOKUPS = "plots/tasks/lookups.js"
+
+
+def _add_tooltip(
+    plot: figure, renderer: GlyphRenderer, functions: object, outcomes: object, workers: list[str]
+) -> None:
+    """Add the tooltip of a task. The source has codes of texts, and bokeh escapes the texts."""
+    source = {"source": renderer.data_source}
+    name, data = call(_LOOKUPS, "name_of", "names, value"), "source.data, special_vars.index"
+    set_hover(
+        plot,
+        [renderer],
+        [
+            ("key", "@key{custom}"),
+            ("function", "@function{custom}"),
+            ("start", "@left{moment}"),
+            ("duration", "@right{custom}"),
+            ("CPU", "@cpu{custom}"),
+            ("worker", "@top{custom}"),
+            ("outcome", "@outcome{custom}"),
+        ],
+        {
+            "@key": CustomJSHover(code=call(_LOOKUPS, "short_key", "value")),
+            "@function": CustomJSHover(args={"names": functions}, code=name),
+            "@right": CustomJSHover(args=source, code=call(_DURATIONS, "duration", data)),
+            "@cpu": CustomJSHover(args=source, code=call(_DURATIONS, "cpu_time", data)),
+            "@top": _lane_name(workers),
+            "@outcome": CustomJSHover(args={"names": outcomes}, code=name),
+        },
+        point_policy="follow_mouse",
+    )
+
+
+def _lane_name(workers: list[str]) -> CustomJSHover:
+    """Create what writes the worker at a height."""
+    code = call(_LOOKUPS, "worker_at", "names, value, lane_height")
+    return CustomJSHover(args={"names": workers, "lane_height": LANE}, code=code)
+
+
+RECTANGLES = "tasks in the page"
+"""Name of the source of rectangles, by which scripts of a page ask for tasks."""
+OUTLINES = "pinned tasks"
+PATH = "path to the pinned task"
+CRITICAL_OUTLINES = "tasks on the critical path"
+CRITICAL_PATH = "critical path"
+
+
+def _add_outlines(plot: figure, **style: str | float) -> ColumnDataSource:
+    """Outline the tasks that the page puts into the source, which is returned empty."""
+    source = empty_source("left right top")
+    quads(plot, source, dodge("top", FULL), "top", fill_color=None, **style)
+    return source
+
+
+def _add_pins(plot: figure, rectangles: ColumnDataSource) -> None:
+    """Add outlines of tasks and paths for the page to fill, and a script for clicks.
+
+    They have the colour of the page's text, light or dark.
+    """
+    rectangles.name = RECTANGLES
+    for outlines, path in ((CRITICAL_OUTLINES, CRITICAL_PATH), (OUTLINES, PATH)):
+        _add_outlines(plot, line_color="black", line_width=2).name = outlines
+        look = {"line_color": "black", "line_width": 1.5}
+        plot.segment("x0", "y0", "x1", "y1", source=empty_source("x0 y0 x1 y1", path), **look)
+    code = call("plots/tasks/tap.js", "tapped", "rectangles, cb_obj")
+    plot.js_on_event(Tap, CustomJS(args={"rectangles": rectangles}, code=code))
+
+
+# Lanes of a cluster's workers: strips of transfers and spills below, hatched absence.
+
+_FINEST = 1500
+"""Parts of the time: events that are closer together are drawn as one."""
+_GAP = 6
+"""Space between a lane and its strip."""
+_ABSENT = "#9a9a9a"
+_KINDS = {
+    Activity.TRANSFER: ("results arrive from other workers", color_of_activity(Activity.TRANSFER)),
+    WorkerEvent.DISK_WRITE: ("results go to disk", color_of_activity(Activity.SPILL)),
+    WorkerEvent.DISK_READ: ("results come back from disk", color_of_activity(Activity.SPILL)),
+    WorkerEvent.PAUSED: ("paused", color_of_activity(Activity.NONCPU)),
+}
+
+
+def marks_in_lanes(recording: Recording) -> list[tuple[str, str]]:
+    """Colours and names of all marks beside tasks."""
+    present = [_KINDS[kind] for kind in _KINDS if len(_events(recording, kind)[0])]
+    # Both directions of the disk have one colour.
+    names = {color: name for name, color in present}
+    disk = color_of_activity(Activity.SPILL)
+    if disk in names:
+        names[disk] = "results go to disk or come back"
+    marks = list(names.items())
+    workers = _workers_of_clusters(recording)
+    if (workers.joined > recording.start).any() or not np.isnan(workers.left).all():
+        marks.append((_ABSENT, "hatched: the worker was not there"))
+    return marks
+
+
+def _workers_of_clusters(recording: Recording) -> Workers:
+    return recording.workers.rows(~recording.workers.address.where(""))
+
+
+def _events(
+    recording: Recording, kind: str
+) -> tuple[Transfers, Categorical] | tuple[WorkerEvents, Categorical]:
+    """Events of a kind, and the worker of each."""
+    if kind == Activity.TRANSFER:
+        transfers = recording.transfers.rows(recording.transfers.activity.where(kind))
+        return transfers, transfers.destination
+    events = recording.worker_events.rows(recording.worker_events.event.where(kind))
+    return events, events.worker
+
+
+def _draw_workers(
+    plot: figure, recording: Recording, origin: float, duration: float, lanes: Sequence[str]
+) -> None:
+    """Draw the marks of a cluster's workers."""
+    workers = _workers_of_clusters(recording).to_dicts()
+    lanes_of: dict[str, list[int]] = {}
+    for lane, name in enumerate(lanes):
+        lanes_of.setdefault(name.rpartition("/")[0], []).append(lane)
+    absences = [
+        (left, right, lane)
+        for worker in workers
+        for left, right in (
+            (0.0, min(worker["joined"] - origin, duration)),
+            (max(worker["left"] - origin, 0.0), duration),
+        )
+        if left < right
+        for lane in lanes_of.get(worker["worker"], ())
+    ]
+    if absences:
+        lefts, rights, absent = zip(*absences, strict=True)
+        top = LANE * np.array(absent)
+        columns = {"left": lefts, "right": rights, "top": top, "bottom": top + FULL}
+        quads(
+            plot,
+            ColumnDataSource(columns),
+            "bottom",
+            "top",
+            fill_color=None,
+            line_color=_ABSENT,
+            line_width=1,
+            hatch_pattern="/",
+            hatch_color=_ABSENT,
+            hatch_alpha=0.5,
+            hatch_scale=8,
+            level="underlay",
+        )
+    rows = [
+        row
+        for kind in _KINDS
+        if workers
+        for row in _strips(recording, kind, lanes_of, origin, duration)
+    ]
+    if rows:
+        # The strip of the last lane is below it.
+        plot.y_range.start = LANE * len(lanes)
+        source = ColumnDataSource({name: [row[name] for row in rows] for name in rows[0]})
+        look = {"fill_color": "color", "line_color": "color"}
+        strips = quads(plot, source, "bottom", "top", **look)
+        tooltips = [("worker", "@worker"), ("what", "@what"), ("from", "@left{moment}")]
+        set_hover(plot, [strips], tooltips, another=True, point_policy="follow_mouse")
+
+
+def _strips(
+    recording: Recording,
+    kind: str,
+    lanes_of: Mapping[str, Sequence[int]],
+    origin: float,
+    duration: float,
+) -> Iterator[dict[str, object]]:
+    """Rectangles of a kind of events in the strips of workers; one for events that would touch."""
+    name, color = _KINDS[kind]
+    table, workers = _events(recording, kind)
+    for worker, events in rows_by(workers).items():
+        if worker not in lanes_of:
+            continue
+        rows = events[np.argsort(table.start[events], kind="stable")]
+        start, stop = table.start[rows] - origin, np.maximum.accumulate(table.stop[rows]) - origin
+        apart = start[1:] > stop[:-1] + duration / _FINEST
+        first = np.concatenate([[0], np.flatnonzero(apart) + 1])
+        last = np.append(first[1:], len(rows)) - 1
+        sizes = np.add.reduceat(np.nan_to_num(table.bytes[rows]), first)
+        lane = lanes_of[worker][0]
+        for begin, end, together in zip(first.tolist(), last.tolist(), sizes.tolist(), strict=True):
+            times = f" ({count(end - begin + 1)} times)" if end > begin else ""
+            yield {
+                "left": start[begin],
+                "right": stop[end],
+                "top": LANE * lane + FULL + _GAP,
+                "bottom": LANE * (lane + 1) - _GAP,
+                "color": color,
+                "worker": shown(worker, 60),
+                "what": f"{name}{times}{f', {size(together)}' if together else ''}",
+            }

@@ -21,12 +21,10 @@ from dask_diag.views.colors import FunctionColors
 from dask_diag.views.drawings import plot_of
 from dask_diag.views.plots.figures import Options, draw_alike, time_range
 from dask_diag.views.plots.flame import TIMELINE
-from dask_diag.views.plots.lines import Layer
-from dask_diag.views.plots.resources import ProcessMemory, plot_cpu, plot_process_memory
-from dask_diag.views.plots.task_columns import tasks_in_lanes
-from dask_diag.views.plots.tasks import MOST_RECTANGLES
+from dask_diag.views.plots.layers import Layer, layers_of, plot_cpu, plot_workers
+from dask_diag.views.plots.lines import ProcessMemory, plot_process_memory
+from dask_diag.views.plots.tasks import MOST_RECTANGLES, numbers_of_tasks, tasks_in_lanes
 from dask_diag.views.plots.time_axis import BORDERS, TimeAxis, overview
-from dask_diag.views.plots.workers import layers_of, plot_workers
 from dask_diag.views.report.components import Figure
 
 WORKERS = "workers"
@@ -97,10 +95,8 @@ class Figures:
     def task_numbers(self) -> IntArray:
         """The number of each task in the page; -1 where it is not known when it started."""
         recording = self._analysis.recording
-        numbers = np.full(len(recording.tasks), -1, np.int64)
-        ordered = tasks_in_lanes(recording, recording.start).in_order()
-        numbers[ordered.row] = np.arange(len(ordered))
-        return numbers
+        table = tasks_in_lanes(recording, recording.start).table
+        return numbers_of_tasks(recording, table)[:-1]
 
     def critical_paths(self) -> list[list[int]]:
         """Of each computation the numbers of the tasks on its critical path, in order."""

@@ -21,7 +21,7 @@ from dask_diag.model.codes import Activity
 from dask_diag.views.colors import OTHER, color_of_activity, stacking_order
 from dask_diag.views.names import name_of_part
 from dask_diag.views.plots.figures import pack
-from dask_diag.views.plots.workers import hatch_of
+from dask_diag.views.plots.layers import hatch_of
 from dask_diag.views.report.components import Part, Piece, class_of_hatch, not_there, safe
 from dask_diag.views.report.figures import Figures
 

@@ -16,17 +16,8 @@ from dask_diag.views.colors import FunctionColors
 from dask_diag.views.hottest import flame_summary_parts
 from dask_diag.views.lines import TRACING_COST, memory_growth, nearness, point_of
 from dask_diag.views.names import names_of_computations
-from dask_diag.views.plots.cache import measured
-from dask_diag.views.plots.lines import Layer
-from dask_diag.views.plots.resources import (
-    CACHED,
-    CHILDREN,
-    LIMIT,
-    RESIDENT,
-    ProcessMemory,
-    layers_of_cpu,
-    limit_in_view,
-)
+from dask_diag.views.plots.layers import Layer, layers_of_cpu
+from dask_diag.views.plots.lines import LIMIT, measured
 from dask_diag.views.plots.tasks import MOST_RECTANGLES, marks_in_lanes
 from dask_diag.views.report.components import (
     Fold,
@@ -193,26 +184,13 @@ def _keys_of_resources(recording: Recording, figures: Figures) -> Iterator[Part]
         return
     limit = (LIMIT, "dashed: the number of CPUs")
     yield _key_of_layers("CPU", layers_of_cpu(figures.cpu_layers), limit)
-    yield Key("Memory", list(lines_of_memory(figures.process_memory)))
+    yield Key("Memory", list(figures.process_memory.key()))
 
 
 def _key_of_layers(caption: str, layers: Sequence[Layer], *more: tuple[str, str]) -> Key:
     """The names of layers, which look as they are drawn."""
     items = [*((layer.color, layer.name) for layer in layers), *more]
     return Key(caption, items, hatches={layer.name: layer.hatch for layer in layers})
-
-
-def lines_of_memory(memory: ProcessMemory) -> Iterator[tuple[str, str]]:
-    """The names of the lines in the plot of memory: colour and text of each."""
-    yield RESIDENT, f"resident memory, peak {size(memory.resident.max())}"
-    if memory.samples.memory_children.any():
-        yield CHILDREN, "dashed: of it that of descendants"
-    if memory.cached is not None:
-        yield CACHED, f"cached results, peak {size(memory.cached.peak)}"
-    if not isnan(memory.limit):
-        line = "dashed: " if limit_in_view(memory) else ""
-        beyond = "" if limit_in_view(memory) else ", above the plot"
-        yield LIMIT, f"{line}limit {size(memory.limit)}{beyond}"
 
 
 def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:

@@ -1,0 +1,258 @@
+"""Plots of stacked layers over time: states of the workers, and CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from bokeh.models import CDSView, ColumnDataSource, LegendItem, Range1d
+from bokeh.plotting import figure
+
+from dask_diag.analysis.cpu import (
+    OTHERS,
+    PROFILERS,
+    PROGRAM,
+    SCHEDULER,
+    TASKS,
+    THREADS,
+    WORKER_PROCESSES,
+    CpuLayers,
+)
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.over_time import OTHER_FUNCTIONS, WorkerLayers, worker_layers
+from dask_diag.columns import FloatArray
+from dask_diag.formatting import amount
+from dask_diag.model.codes import Activity
+from dask_diag.views.colors import OTHER, color_of_activity, color_of_phase
+from dask_diag.views.escaping import shown
+from dask_diag.views.names import name_of_part
+from dask_diag.views.plots.figures import (
+    Options,
+    add_legend,
+    draw_nothing,
+    legend_label,
+    new_figure,
+    quads,
+    set_hover,
+)
+from dask_diag.views.plots.lines import add_limit, label_few_ticks
+from dask_diag.views.plots.time_axis import name_phases, shade_phases
+
+BINS = 600
+"""Intervals in which a whole recording is shown."""
+LEAST = 0.001
+"""Share of all workers' time of the smallest layer that is drawn."""
+_NAMED_IN_TOOLTIP = 4
+_ROUNDING = 1e-6
+
+STRIPES: dict[str, str | float | None] = {
+    "fill_color": None,
+    "line_color": None,
+    "hatch_pattern": "left_diagonal_line",
+    "hatch_color": "white",
+    "hatch_scale": 10,
+    "hatch_weight": 2,
+}
+"""Look of a task's time off the CPU. These stripes rise to the left: those of the scheduler's time
+and of unfinished tasks rise to the right."""
+
+
+class Layer(NamedTuple):
+    """A layer, with its height in each interval."""
+
+    name: str
+    color: str
+    heights: FloatArray
+    hatch: str = ""
+
+    @property
+    def look(self) -> dict[str, object]:
+        """Keywords of a filled glyph; a hatch marks time without work of the program."""
+        look: dict[str, object] = {"fill_color": self.color}
+        if self.hatch:
+            look |= {
+                "fill_alpha": 0.25,
+                "hatch_pattern": self.hatch,
+                "hatch_color": self.color,
+                "hatch_scale": 8,
+                "hatch_weight": 1.2,
+            }
+        return look
+
+
+def _draw_layers(
+    plot: figure,
+    options: Options,
+    edges: FloatArray,
+    layers: Sequence[Layer],
+    words: tuple[str, str],
+) -> None:
+    """Stack layers in a figure, the first at the bottom; a legend names them, the top first.
+
+    Parameters
+    ----------
+    plot : bokeh figure
+        Its vertical range ends above all layers.
+    options : Options
+    edges : array of float
+        Edges of the intervals, on the plot's axis.
+    layers : sequence of Layer
+        At least one.
+    words : (str, str)
+        The tooltip's word for heights, and its text for an interval without height.
+    """
+    unit, nothing = words
+    heights = np.array([layer.heights for layer in layers])
+    # The top of a layer is the bottom of the next: all share one source.
+    levels = np.cumsum([np.zeros(len(edges) - 1), *heights], axis=0)
+    columns = {str(n): np.append(level, level[-1]) for n, level in enumerate(levels)}
+    shared = {"source": ColumnDataSource({"time": edges, **columns}), "view": CDSView()}
+    items = []
+    for n, layer in enumerate(layers):
+        coordinates = {"x": "time", "y1": str(n), "y2": str(n + 1), "step_mode": "after"}
+        area = plot.varea_step(**coordinates, **shared, **layer.look)
+        items.append(LegendItem(label=legend_label(layer.name), renderers=[area]))
+    if options.has_legend:
+        add_legend(plot, items[::-1])
+    # The tooltip is that of the whole height of an interval: it names the largest layers.
+    texts = [_text(layers, column) or nothing for column in heights.T]
+    bins = quads(
+        plot,
+        ColumnDataSource({"left": edges[:-1], "right": edges[1:], "what": texts}),
+        bottom=0,
+        top=float(plot.y_range.end),
+        fill_alpha=0,
+        line_alpha=0,
+    )
+    tooltips = [("time", "@left{moment}"), (unit, "@what")]
+    set_hover(plot, [bins], tooltips, point_policy="follow_mouse")
+
+
+def _text(layers: Sequence[Layer], heights: FloatArray) -> str:
+    order = np.argsort(-heights, kind="stable")[:_NAMED_IN_TOOLTIP].tolist()
+    return ", ".join(
+        f"{amount(heights[n])} {layers[n].name}" for n in order if heights[n] > _ROUNDING
+    )
+
+
+def _top_of(layers: Sequence[Layer]) -> float:
+    """Height of all layers together."""
+    return float(np.sum([layer.heights for layer in layers], axis=0).max(initial=0.0))
+
+
+_HATCHES = {
+    Activity.OVERHEAD: "/",
+    Activity.GRAPH: ".",
+    Activity.STARTUP: ".",
+    Activity.PROFILERS: ".",
+    Activity.TRANSFER: "\\",
+    Activity.SPILL: "v",
+    Activity.SERIALIZE: "-",
+    Activity.DESERIALIZE: "-",
+    Activity.OTHER: "x",
+}
+"""Hatches of activities of free workers, the lowest first; idle workers are not drawn."""
+
+
+def hatch_of(activity: str) -> str:
+    """The hatch of a free worker's activity, as bokeh writes it; empty if idle."""
+    return _HATCHES.get(activity, "")
+
+
+def layers_of(analysis: Analysis, options: Options) -> list[Layer]:
+    """Layers that can be seen, the lowest first; none if no tasks were recorded."""
+    if not len(analysis.recording.tasks):
+        return []
+    functions = analysis.functions["function"].tolist()
+    colors = options.colors_of(functions)
+    named = [name for name in functions if name in colors]
+    made = worker_layers(analysis.recording, analysis.occupancies, named, BINS)
+    off_cpu = Activity.NONCPU
+    layers = [
+        *(Layer(shown(name, 40), colors[name], made.functions[name]) for name in named),
+        Layer("other functions", OTHER, made.functions[OTHER_FUNCTIONS]),
+        Layer(name_of_part(off_cpu), color_of_activity(off_cpu), made.off_cpu),
+        *layers_without_task(made),
+    ]
+    least = LEAST * sum(
+        map(np.sum, [*(layer.heights for layer in layers), made.free[Activity.IDLE]])
+    )
+    return [layer for layer in layers if layer.heights.sum() > least]
+
+
+def layers_without_task(made: WorkerLayers) -> Iterator[Layer]:
+    """Layers of workers without a task, the lowest first; idle workers are not drawn."""
+    yield Layer("inputs and results moved", color_of_activity(Activity.SERIALIZE), made.moving)
+    for activity, hatch in _HATCHES.items():
+        if activity in made.free:
+            name, color = name_of_part(activity), color_of_activity(activity)
+            yield Layer(name, color, made.free[activity], hatch)
+
+
+def plot_workers(analysis: Analysis, layers: Sequence[Layer], options: Options) -> figure:
+    """Draw the workers as stacked areas: functions from below, then waiting, then free workers.
+
+    Height is a share of the workers, colour an activity. Idle workers are empty space.
+    """
+    recording = analysis.recording
+    duration = recording.stop - recording.start
+    most = max((occupancy.workers for occupancy in analysis.occupancies), default=1)
+    y_range = Range1d(0, max(float(most), _top_of(layers) if layers else 0.0))
+    plot = new_figure(options, duration, y_range=y_range, height=220, title=None)
+    plot.yaxis.axis_label = "Workers"
+    plot.ygrid.grid_line_color = None
+    name_phases(plot, shade_phases(plot, [recording], recording.start))
+    if layers:
+        edges = np.linspace(0.0, duration, BINS + 1)
+        _draw_layers(plot, options, edges, layers, ("workers", "none was busy"))
+    else:
+        draw_nothing(plot)
+    return plot
+
+
+_CPU_COLORS = {
+    TASKS: color_of_activity(Activity.CPU),
+    SCHEDULER: color_of_activity(Activity.OVERHEAD),
+    THREADS: "#886e1f",
+    PROFILERS: "#877af7",
+    WORKER_PROCESSES: color_of_activity(Activity.DESERIALIZE),
+    PROGRAM: color_of_phase("before"),
+    OTHERS: "#a6a6a6",
+}
+"""The colours of this plot alone are no function's and no activity's."""
+_CPU_NAMES = {THREADS: "other threads (pools of libraries)"}
+_SPACE = 1.08
+"""Height of the axis in highest values: a line at the top is seen."""
+
+
+def layers_of_cpu(made: CpuLayers) -> list[Layer]:
+    """Layers of CPU use, the lowest first."""
+    return [
+        Layer(_CPU_NAMES.get(name, name), _CPU_COLORS[name], cpus, "/" if name == OTHERS else "")
+        for name, cpus in made.cpus.items()
+    ]
+
+
+def plot_cpu(made: CpuLayers, cpus: int, origin: float, options: Options) -> figure:
+    """Draw the use of CPUs as stacked areas, and a line at their number.
+
+    Parameters
+    ----------
+    made : CpuLayers
+    cpus : int
+        CPUs that the process may use; 0 if not known.
+    origin : float
+        Start of the axis, in the recording's seconds.
+    options : Options
+    """
+    layers = layers_of_cpu(made)
+    y_range = Range1d(0, _SPACE * max(float(cpus), _top_of(layers), 0.1))
+    edges = made.edges - origin
+    plot = new_figure(options, float(edges[-1]), y_range=y_range, height=110, title=None)
+    label_few_ticks(plot, "CPUs")
+    if layers:
+        _draw_layers(plot, options, edges, layers, ("CPUs", "none was used"))
+    if cpus:
+        add_limit(plot, cpus)
+    return plot
