@@ -8,6 +8,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -149,7 +150,7 @@ def _functions(model: LiveModel, width: int, rows: int) -> Table:
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True, width=bar)
     total = sum(sums.seconds for sums in model.functions.values())
-    for row in [*function_rows(model)][:rows]:
+    for row in islice(function_rows(model), rows):
         cells = round(bar * row.seconds / total) if total else 0
         texts = (row.done, row.planned, row.time, row.cpu)
         table.add_row(Text(row.name), *texts, Text("█" * cells, style=Style(color=row.color)))
