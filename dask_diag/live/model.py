@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import NamedTuple
 
 import numpy as np
-from toolz import merge_with
 
 from dask_diag.columns import Array, Categorical, FloatArray, IntArray
 from dask_diag.errors import RecordingFileError
@@ -233,7 +233,7 @@ class LiveModel:
         The name of the file.
     state, problem, quiet
         As in the last `Update`.
-    start, stop, epoch : float
+    start, stop : float
         As in a `Recording`; `stop` is the time of the last write.
     revision, generation : int
         Numbers of changes, and of recordings that replaced each other.
@@ -260,7 +260,7 @@ class LiveModel:
         self._forget()
 
     def _forget(self) -> None:
-        self.start = self.stop = self.epoch = 0.0
+        self.start = self.stop = 0.0
         self.notices: tuple[str, ...] = ()
         self.tasks = GrowingTable(start="f8", stop="f8", share="f8", function="i4", worker="i4")
         self.function_codes, self.worker_codes = Labels(), Labels()
@@ -268,8 +268,8 @@ class LiveModel:
         self.recorded = self.failed = self.ended = 0
         self.computations: dict[str, ComputationProgress] = {}
         # Tasks of a computation may be recorded before, and between, the rows on its progress.
-        self._unended: dict[str, ComputationProgress] = {}
-        self._planned_ended: dict[str, int] = {}
+        self._unended: defaultdict[str, ComputationProgress] = defaultdict(ComputationProgress)
+        self._planned_ended: Counter[str] = Counter()
         self.running: list[RunningTask] = []
         self.cached_bytes = 0.0
         self.machine = Machine(0, 0.0)
@@ -321,12 +321,11 @@ class LiveModel:
     def _add(self, chunk: Chunk) -> None:
         self.has_rows = True
         values = chunk.values
-        self.start, self.stop, self.epoch = (float(values[n]) for n in ("start", "stop", "epoch"))
+        self.start, self.stop = float(values["start"]), float(values["stop"])
         self.notices = tuple(map(str, values.get("notices", ())))
         self._add_tasks(_rows(chunk, "tasks"))
         for row in _rows(chunk, "planned").to_dicts():
-            function = str(row["function"])
-            self._planned_ended[function] = self._planned_ended.get(function, 0) + row["tasks"]
+            self._planned_ended[str(row["function"])] += row["tasks"]
         computations = _rows(chunk, "computations")
         for name in computations["computation"].tolist():
             self.ended += 1
@@ -349,7 +348,7 @@ class LiveModel:
         for pair in np.flatnonzero(counts).tolist():
             computation, code = divmod(pair, len(functions.values))
             function = str(functions.values[code])
-            progress = self._progress_of(str(names.values[computation]))
+            progress = self._unended[str(names.values[computation])]
             for sums in (self.functions, progress.recorded):
                 sums.setdefault(function, FunctionSums()).add(
                     int(counts[pair]), seconds[pair], cpu_seconds[pair]
@@ -370,9 +369,6 @@ class LiveModel:
             "worker": self.worker_codes.codes(tasks["worker"][rows]),
         }
 
-    def _progress_of(self, computation: str) -> ComputationProgress:
-        return self._unended.setdefault(computation, ComputationProgress())
-
     def _show(self, provisional: Chunk | None) -> None:
         """Replace the provisional rows."""
         self._provisional = provisional
@@ -381,7 +377,7 @@ class LiveModel:
         for row in _rows(now, "progress").to_dicts():
             name = str(row["computation"])
             # A graph that is being made has no computation yet.
-            progress = self._progress_of(name) if name else ComputationProgress()
+            progress = self._unended[name] if name else ComputationProgress()
             progress.phase, progress.since = str(row["phase"]), float(row["since"])
             progress.total = int(row["total"])
             # Rows may have been read in another order than they were counted.
@@ -441,8 +437,9 @@ class LiveModel:
 
     def planned(self) -> Mapping[str, int]:
         """Number of planned tasks by function, of all computations."""
-        running = (progress.planned for progress in self.computations.values())
-        planned: Mapping[str, int] = merge_with(sum, self._planned_ended, *running)
+        planned = self._planned_ended.copy()
+        for progress in self.computations.values():
+            planned.update(progress.planned)
         return planned
 
     def functions_by_time(self) -> list[str]:

@@ -8,6 +8,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,9 @@ def screen(model: LiveModel, width: int, height: int, notice: str = "") -> Rende
         running = model.running[: max(1, free // 3)]
         lines.append(_functions(model, width, max(1, free - len(running) - 2 * bool(running))))
         if running:
-            table = _table(running_title(model), "worker", "for")
+            table = _table(running_title(model))
+            table.add_column("worker", no_wrap=True)
+            table.add_column("for", justify="right", no_wrap=True)
             for task in running:
                 took = duration(model.now - task.start)
                 table.add_row(Text(shown(task.key, 70)), shown(task.worker), took)
@@ -96,16 +99,16 @@ def _resources(model: LiveModel, width: int) -> Iterator[Text]:
     if not len(cpu):
         return
     others = float(np.nan_to_num(model.resources["cpu_others"][-1]))
-    text = f"CPU {percent(float(cpu[-1]) / 100)}"
-    text += f" of {percent(machine.cpus)}" if machine.cpus else ""
-    text += f", others {percent(others / 100)}"
+    limit = f" of {percent(machine.cpus)}" if machine.cpus else ""
+    cpu_text = f"CPU {percent(float(cpu[-1]) / 100)}{limit}, others {percent(others / 100)}"
+    limit = f" of {size(machine.memory)}" if machine.memory else ""
+    cached = f", cached {size(model.cached_bytes)}" if model.cached_bytes else ""
+    memory_text = f"memory {size(float(memory[-1]))}{limit}{cached}"
     # Up to the limit of a machine with much memory a line would be flat.
-    limits = ((text, cpu, 100.0 * machine.cpus),)
-    text = f"memory {size(float(memory[-1]))}"
-    text += f" of {size(machine.memory)}" if machine.memory else ""
-    text += f", cached {size(model.cached_bytes)}" if model.cached_bytes else ""
-    for label, values, limit in (*limits, (text, memory, float(memory.max(initial=0.0)))):
-        line = sparkline(values, limit, max(10, width - 46))
+    most = float(memory.max(initial=0.0))
+    lines = ((cpu_text, cpu, 100.0 * machine.cpus), (memory_text, memory, most))
+    for label, values, upper in lines:
+        line = sparkline(values, upper, max(10, width - 46))
         yield Text(f"{label:<44.44} {line}", no_wrap=True, overflow="crop")
 
 
@@ -142,21 +145,21 @@ def _worker_time(model: LiveModel, width: int) -> Text:
 def _functions(model: LiveModel, width: int, rows: int) -> Table:
     """The functions that took most time, and progress of each."""
     bar = max(6, width // 6)
-    table = _table("function", "done", "planned", "seconds", "CPU")
+    table = _table("function")
+    for title in ("done", "planned", "seconds", "CPU"):
+        table.add_column(title, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True, width=bar)
     total = sum(sums.seconds for sums in model.functions.values())
-    for row in [*function_rows(model)][:rows]:
+    for row in islice(function_rows(model), rows):
         cells = round(bar * row.seconds / total) if total else 0
         texts = (row.done, row.planned, row.time, row.cpu)
         table.add_row(Text(row.name), *texts, Text("█" * cells, style=Style(color=row.color)))
     return table
 
 
-def _table(first: str, *others: str) -> Table:
+def _table(first: str) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), expand=True, pad_edge=False)
     table.add_column(first, no_wrap=True, overflow="ellipsis", ratio=1)
-    for title in others:
-        table.add_column(title, justify="right", no_wrap=True)
     return table
 
 

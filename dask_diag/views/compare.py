@@ -1,10 +1,10 @@
-"""Several runs compared with several: a table for a terminal, and what names its page."""
+"""Comparisons as tables for a terminal: of two recordings, and of several runs on a side."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from math import isnan
+from math import isnan, nan
 
 from toolz import groupby
 
@@ -19,30 +19,24 @@ HEADINGS = ("function", "tasks", "before", "after", "change", "CPU %", "")
 
 
 def comparison_summary(comparison: Comparison, before: str, after: str) -> Summary:
-    """What changed between two recordings of these names, at most 80 columns wide."""
+    """Summary of the changes between two named recordings."""
     heading = f"{shown(before, 30)} → {shown(after, 30)}\n{_walls(comparison)}"
     rows, notes = list(comparison_rows(comparison)), list(comparison_notes(comparison))
     return table_summary(heading, HEADINGS, rows, notes)
 
 
 def _walls(comparison: Comparison) -> str:
-    """The wall time, and how much of it was computing: of one run each, so there is no verdict."""
-    total = comparison.total
-    wall, computing = (
-        f"{seconds(total[f'{name}_before'])} → {seconds(total[f'{name}_after'])}"
-        + (f" ({change})" if (change := _change_of(total, name)) else "")
-        for name in ("wall", "elapsed")
-    )
-    return f"wall {wall}, of which computing {computing}"
-
-
-def _change_of(total: Record, name: str) -> str:
-    before, after = total[f"{name}_before"], total[f"{name}_after"]
-    return change_text(before, after, after - before, float("nan"))
+    """Wall time and computing time; single runs get no verdict."""
+    texts = []
+    for name in ("wall", "elapsed"):
+        before, after = (comparison.total[f"{name}_{when}"] for when in ("before", "after"))
+        change = change_text(before, after, after - before, nan)
+        texts.append(f"{seconds(before)} → {seconds(after)}{f' ({change})' if change else ''}")
+    return f"wall {texts[0]}, of which computing {texts[1]}"
 
 
 def comparison_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
-    """The cells of each function, and last of all together."""
+    """Cells of each function, and of the total."""
     records = comparison.functions.to_dicts()
     for record in records[:_FUNCTIONS_SHOWN]:
         yield _row(record)
@@ -65,13 +59,13 @@ def _row(record: Record) -> tuple[str, ...]:
 
 
 def _both(record: Record, name: str, text: Callable[[float], str], to: str = "→") -> str:
-    """Before and after, or one of them if their texts are equal."""
+    """Texts of before and after; equal texts once."""
     texts = [text(record[f"{name}_{when}"]) for when in ("before", "after")]
     return texts[0] if texts[0] == texts[1] else to.join(texts)
 
 
 def change_text(before: float, after: float, change: float, spread: float) -> str:
-    """A change, and by how much it may be off, in shares of what was before."""
+    """A change with its uncertainty, as shares of the value before."""
     if not before or not after:
         return ""
     off = "" if isnan(spread) else f" ±{_share(spread / before)}"
@@ -83,7 +77,7 @@ def _share(value: float) -> str:
 
 
 def comparison_notes(comparison: Comparison) -> Iterator[str]:
-    """What a reader must know besides the numbers."""
+    """Sentences needed to read the numbers."""
     records = comparison.functions.to_dicts()
     yield from note_on_unrelated(records)
     if len(records) > _FUNCTIONS_SHOWN:
@@ -110,13 +104,13 @@ def comparison_notes(comparison: Comparison) -> Iterator[str]:
 
 
 def note_on_unrelated(functions: Sequence[Record]) -> Iterator[str]:
-    """What to know where both sides ran tasks, and no function ran in both."""
+    """Warning if both sides ran tasks, and no function in both."""
     if {row["verdict"] for row in functions} == {"added", "removed"}:
         yield "no function ran in both: these seem to be recordings of different programs"
 
 
 def _notes_on_cached_results(comparison: Comparison, records: Sequence[Record]) -> Iterator[str]:
-    """The peak of cached results, compared only if both are of one unit."""
+    """Peak of cached results, compared only within one unit."""
     units = [shown(unit, 24) for unit in comparison.units]
     measured = [unit for metric, unit in zip(comparison.metrics, units, strict=True) if metric]
     if len(set(measured)) < 2:
@@ -141,7 +135,7 @@ def _peaks(
     *,
     during: str = "",
 ) -> Iterator[str]:
-    """The peak of all functions together, and of those in which it changed most."""
+    """Peak of all functions together, and of the functions with the largest changes."""
 
     def change(row: Record) -> float:
         return abs(float(row[f"{name}_after"] - row[f"{name}_before"]))
@@ -160,19 +154,20 @@ def _peaks(
 
 
 _SHOWN = 20
-"""Functions; of activities all are, since there are few."""
+"""Functions; activities are few, and all shown."""
 _HEADINGS = ("mean of the runs", "before", "after", "change", "")
 
 
 def run_comparison_summary(comparison: RunComparison) -> Summary:
-    """What changed from some runs to others, at most 80 columns wide."""
+    """Summary of the changes from runs before to runs after."""
     rows = groupby("kind", comparison.changes.to_dicts())
     runs = {row["name"]: row for row in rows["run"]}
     before, after = comparison.runs
     wall = runs[WALL]
+    _, wall_before, wall_after, change, verdict = _runs_row(wall)
     headline = (
         f"{counted(before, 'run')} before, {counted(after, 'run')} after: "
-        f"wall {seconds(wall['before'])} → {seconds(wall['after'])}, {_verdict(wall)}"
+        f"wall {wall_before} → {wall_after}, {verdict}{f' ({change})' if change else ''}"
     )
     functions = rows.get("function", [])
     others = [*rows.get("phase", []), *rows.get("activity", [])]
@@ -187,28 +182,15 @@ def run_comparison_summary(comparison: RunComparison) -> Summary:
 
 
 def run_comparison_title(comparison: RunComparison) -> str:
-    """What the window of its page is called."""
+    """Title of the page of a comparison of runs."""
     before, after = comparison.runs
     return f"{counted(before, 'run')} → {counted(after, 'run')}"
 
 
-def _verdict(row: Record) -> str:
-    change = _change(row)
-    return f"{row['verdict']} ({change})" if change else str(row["verdict"])
-
-
 def _runs_row(row: Record) -> tuple[str, ...]:
-    return (
-        shown(row["name"]),
-        seconds(row["before"]),
-        seconds(row["after"]),
-        _change(row),
-        row["verdict"],
-    )
-
-
-def _change(row: Record) -> str:
-    return change_text(row["before"], row["after"], row["change"], row["spread"])
+    before, after = row["before"], row["after"]
+    change = change_text(before, after, row["change"], row["spread"])
+    return (shown(row["name"]), seconds(before), seconds(after), change, row["verdict"])
 
 
 def _notes(functions: int, wall: Record) -> Iterator[str]:

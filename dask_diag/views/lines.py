@@ -31,7 +31,7 @@ _AT_PEAK = 0.9
 
 
 def allocation_lines(recording: Recording) -> Iterator[tuple[str, str]]:
-    """A labelled line for each block, and one that says what tracing costs."""
+    """A line for each block, and a line on the cost of tracing."""
     rows = peak_allocations(recording, by="line").to_dicts()
     snapshots = list(peak_snapshots(recording))
     for snapshot in snapshots:
@@ -79,7 +79,7 @@ _GROUPS_SHOWN = 6
 
 
 def thread_lines(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """A label and a text for other threads and for the scheduler, if they used much."""
+    """Lines on other threads and on the scheduler, if they used much CPU."""
     if not len(analysis.recording.computations):
         return
     in_tasks, outside = analysis.cpu_in_tasks, analysis.known_cpu_outside_tasks
@@ -102,7 +102,7 @@ def thread_lines(analysis: Analysis) -> Iterator[tuple[str, str]]:
 
 
 def _by_group(groups: list[ThreadGroup]) -> str:
-    """CPU of each group, those with most first."""
+    """CPU of each group, the largest first."""
     total = sum(group.cpu for group in groups)
     large = [group for group in groups if group.cpu >= _SMALLEST_SHARE * total]
     parts = [f"{_name(group)} {seconds(group.cpu)}" for group in large[:_GROUPS_SHOWN]]
@@ -238,9 +238,9 @@ def labelled_lines(analysis: Analysis) -> Iterator[Line]:
 
 
 def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, float]]]:
-    """The worker-seconds, and the share of each activity that has a hundredth or more.
+    """Worker-seconds, and the share of each activity above a hundredth.
 
-    Metered code is divided by what tasks did in it; the line "Metered" has its labels.
+    Metered code is divided by activity; the line "Metered" has the labels.
     """
     if not len(analysis.recording.tasks):
         return 0.0, []

@@ -41,7 +41,7 @@ def without_profilers(notices: tuple[str, ...]) -> list[str]:
 
 
 def notice_text(notice: str) -> str:
-    """A notice as a reader sees it, without the mark of those about profilers."""
+    """Text of a notice, without the mark of notices on profilers."""
     return shown(notice.removeprefix(PROFILING), 400)
 
 

@@ -203,13 +203,13 @@ def _lines(text: str, width: int, first: str = "", others: str = "") -> list[str
 
 
 class Summary(str):
-    """Text that shows itself as it is, and as a table in a notebook."""
+    """Text for a terminal, shown as a table in a notebook."""
 
     _html: str
     _parts: SummaryParts | None
 
     def __new__(cls, text: str, as_html: str, parts: SummaryParts | None = None) -> Summary:
-        """Make a summary of its two forms; with `parts` it can be drawn again."""
+        """Make a summary of text and HTML; with `parts`, `for_terminal` can draw again."""
         self = super().__new__(cls, text)
         self._html = as_html
         self._parts = parts
@@ -227,7 +227,7 @@ class Summary(str):
 
 
 def make_summary(parts: SummaryParts) -> Summary:
-    """The summary in both of its forms."""
+    """Write a summary as text and as HTML."""
     return Summary(text_of(parts), _as_html(parts), parts)
 
 

@@ -67,7 +67,7 @@ def what_if_summary(table: Table, recording: Recording) -> Summary:
 
 
 def prediction_rows(table: Table) -> Iterator[tuple[str, ...]]:
-    """The cells of each change, and last those of the recording as it was."""
+    """Cells of each change, and of the recording as it was."""
     first, *changes = table.to_dicts()
     for row in changes:
         share = row["gain"] / first["seconds"] if first["seconds"] else 0.0

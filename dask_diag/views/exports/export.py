@@ -19,9 +19,9 @@ _PACKED = ".gz"
 
 
 class Format(NamedTuple):
-    """A format: endings of its files, and functions that write a file or a folder.
+    """A format: endings of files, and functions that write a file or a folder.
 
-    ``file`` gets the recording and the path, and whether to compress, if `may_be_packed`.
+    ``file`` gets the recording and the path; if `may_be_packed`, also whether to compress.
     """
 
     endings: tuple[str, ...]

@@ -1,9 +1,8 @@
-"""A trace in Chrome's trace event format, which Perfetto and chrome://tracing open.
+"""Trace in Chrome's trace event format, for Perfetto and chrome://tracing.
 
-Times are microseconds from when recording began, with three digits after the point. Readers sort
-events by time and keep the order of the file among those of one time: so tasks come before the
-flows that are bound to them. Perfetto shows escapes in arguments as they are: so there are as few
-as can be.
+Times are microseconds since recording began, with three digits after the point. Readers sort events
+by time and keep the file's order at equal times: tasks come before their flows. Perfetto shows
+escapes in arguments as written: arguments have few.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from dask_diag.views.exports.tables import ROWS, chunks
 
 
 class Track(NamedTuple):
-    """A line of a trace: the process and thread it is said to be, and its name."""
+    """A line of a trace: process, thread and name."""
 
     pid: int
     tid: int
@@ -39,19 +38,20 @@ class Track(NamedTuple):
 class Tracks:
     """A track for each thread of each process that ran tasks.
 
-    Threads are numbered, with numbers that are no process's: those of the operating system are
-    too large for some readers, and a thread of its process's number is taken for the main one.
+    Threads have numbers of their own, different from those of processes: numbers of the operating
+    system are too large for some readers, and a thread with its process's number is taken for the
+    main thread.
 
     Attributes
     ----------
     workers : list of Track
     of_tasks : array of int, shape (tasks,)
-        The position in `workers` of each task's, if it has one.
+        Position of each placed task's track in `workers`.
     placed : array of bool, shape (tasks,)
-        Which tasks have one; the others have no known start or no known worker, such as tasks in
-        flight when their computation stopped.
+        Whether a task has a track. Start or worker of other tasks are unknown, for example of tasks
+        in flight when their computation stopped.
     about : int
-        A number that no process has, for what belongs to no worker.
+        A number that no process has, for events of no worker.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -67,9 +67,9 @@ class Tracks:
         pids = np.array(tasks["pid"].values, np.int64)
         self.placed = ~np.isnan(tasks["start"]) & (pids[tasks["pid"].codes] > 0)
         ran = np.flatnonzero(self.placed)
-        of_those, rows = distinct([tasks[name][ran] for name in names])
+        numbers, rows = distinct([tasks[name][ran] for name in names])
         self.of_tasks = np.zeros(len(tasks), np.int64)
-        self.of_tasks[ran] = of_those
+        self.of_tasks[ran] = numbers
         described = [tuple(tasks[name][int(row)] for name in names) for row in ran[rows]]
         self.about = max((int(pid) for _, pid, _ in described), default=0) + 1
         self.workers = [
@@ -78,12 +78,12 @@ class Tracks:
         ]
 
     def nanoseconds(self, times: FloatArray) -> IntArray:
-        """Whole nanoseconds from when recording began; of a time that is not known, the last."""
+        """Whole nanoseconds since recording began; the last one for unknown times."""
         since = np.nan_to_num((times - self._origin) * 1e9, nan=2**53)
         return np.asarray(np.rint(since).astype(np.int64))
 
     def microseconds(self, times: FloatArray, since: FloatArray | None = None) -> FloatArray:
-        """Microseconds from when recording began, or from other times, to the nanosecond."""
+        """Microseconds since recording began, or since other times, to the nanosecond."""
         nanoseconds = self.nanoseconds(times)
         if since is not None:
             nanoseconds = np.maximum(nanoseconds - self.nanoseconds(since), 0)
@@ -97,7 +97,7 @@ class Tracks:
 
 
 def bounds_of_tasks(recording: Recording) -> tuple[FloatArray, FloatArray]:
-    """Start and stop of each task; else when it was submitted, and when its computation stopped."""
+    """Start and stop of each task; if unknown, its submission and its computation's stop."""
     tasks = recording.tasks
     stops = np.where(np.isnan(tasks["start"]), tasks["collected"], tasks["stop"])
     unknown = np.isnan(stops)
@@ -105,7 +105,7 @@ def bounds_of_tasks(recording: Recording) -> tuple[FloatArray, FloatArray]:
 
 
 def distinct(columns: Sequence[Categorical]) -> tuple[Array, Array]:
-    """A number for each row, the same for rows in which all columns are, and a row of each."""
+    """A number for each row, equal for rows with equal columns; and a row of each number."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         combined = codes * len(column.values) + column.codes
@@ -119,7 +119,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=
 
 
 def computations(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
-    """Computations, and the spans in each from its first task to its last."""
+    """Computations, and spans from the first task to the last within a computation."""
     intervals = (*_rows_of_computations(recording.computations), *_rows_of_spans(recording))
     for identity, (name, category, start, stop, args) in enumerate(intervals, 1):
         first, last = tracks.nanoseconds(np.array([start, stop])) / 1000
@@ -262,7 +262,7 @@ def _metadata(tracks: Tracks) -> Iterator[str]:
 
 
 def _tasks(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
-    """Tasks on the tracks of their workers; without a track, those of unknown time or place."""
+    """Tasks on the tracks of their workers; tasks of unknown time or place without a track."""
     tasks = recording.tasks
     if not len(tasks):
         return
@@ -279,7 +279,7 @@ def _tasks(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
         _shared_arguments(tasks),
     )
     where = [f'"pid":{track.pid},"tid":{track.tid}' for track in tracks.workers]
-    aside = f'"pid":{tracks.about},"tid":{tracks.about}'
+    no_track = f'"pid":{tracks.about},"tid":{tracks.about}'
     for values in zip(*(chunks(column) for column in columns), strict=True):
         lines = []
         for row, placed, ts, dur, track, cpu, key, name, alike in zip(*values, strict=True):
@@ -291,7 +291,7 @@ def _tasks(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
                 named = f'{{"ph":"X","name":{name},"cat":"task",{where[track]}'
                 lines.append(f'{named},"ts":{ts},"dur":{dur},{args}')
             else:
-                named = f'"name":"not placed: {name[1:]},"cat":"task",{aside}'
+                named = f'"name":"not placed: {name[1:]},"cat":"task",{no_track}'
                 named += f',"id2":{{"local":"{row}"}}'
                 lines.append(f'{{"ph":"b",{named},"ts":{ts},{args}')
                 lines.append(f'{{"ph":"e",{named},"ts":{round(ts + dur, 3)}}}')
@@ -304,7 +304,7 @@ def _names(functions: Categorical) -> Categorical:
 
 
 def _shared_arguments(tasks: Table) -> Categorical:
-    """The arguments that many tasks have in common, as text that is made once for all of them."""
+    """Arguments that many tasks share, as text that is made once."""
     names = ("function", "computation", "span", "outcome", "error")
     codes, rows = distinct([tasks[name] for name in names])
     arguments = [
@@ -318,7 +318,7 @@ def _key(key: str) -> str:
 
 
 def _flows(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
-    """An arrow from the end of each task to the start of each that depends on it."""
+    """An arrow from the end of each task to the start of each dependent task."""
     dependencies = recording.dependencies
     if not len(dependencies):
         return

@@ -1,4 +1,4 @@
-"""Stacks in files that other programs read: speedscope's format, and collapsed stacks."""
+"""Stacks in speedscope's format, and as collapsed stacks."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def stacks_text(
 def _weighted(recording: Recording, selection: Selection) -> tuple[Table, list[tuple[int, float]]]:
     """The tree, and its nodes with their self seconds, in order of cycles.
 
-    Viewers would show an empty file as one that took no time: without samples it is an error.
+    No samples are an error: viewers would show an empty file as a program that took no time.
     """
     if not len(recording.samples):
         raise DiagnosticError(
@@ -99,7 +99,7 @@ def _weighted(recording: Recording, selection: Selection) -> tuple[Table, list[t
 
 
 def _calls_down_to(nodes: Table) -> Callable[[int], list[int]]:
-    """A function that returns the path to a node, from its root."""
+    """Make a function that returns the path from the root to a node."""
     parent = nodes["parent"].tolist()
 
     def calls(node: int) -> list[int]:
@@ -113,7 +113,7 @@ def _calls_down_to(nodes: Table) -> Callable[[int], list[int]]:
 
 
 def _functions_and_roots(nodes: Table) -> list[int]:
-    """For each node the function of tasks above it, or else its root."""
+    """The function of tasks above each node, or else the root."""
     tops = np.where((nodes["depth"] == 1) | are_functions(nodes), np.arange(len(nodes)), 0)
     top: list[int] = np.maximum.accumulate(tops).tolist()
     return top
@@ -152,13 +152,13 @@ def _as_speedscope(nodes: Table, weights: list[tuple[int, float]], filename: str
 
 
 def _frames(nodes: Table) -> tuple[list[dict[str, str | int]], list[int]]:
-    """The frames that speedscope's stacks refer to, and which of them each node is.
+    """Frames of speedscope's stacks, and the position of each node's frame.
 
-    The functions of tasks are none: they are the names of profiles.
+    Functions of tasks are names of profiles, and have no frame (-1).
     """
     positions: dict[tuple[str, str, int], int] = {}
     is_frame_of_node = ((nodes["depth"] > 0) & ~are_functions(nodes)).tolist()
-    of_node = [
+    positions_of_nodes = [
         positions.setdefault(described, len(positions)) if is_frame else -1
         for described, is_frame in zip(_described(nodes), is_frame_of_node, strict=True)
     ]
@@ -166,7 +166,7 @@ def _frames(nodes: Table) -> tuple[list[dict[str, str | int]], list[int]]:
         {"name": name, **({"file": file} if file else {}), **({"line": first} if first else {})}
         for name, file, first in positions
     ]
-    return frames, of_node
+    return frames, positions_of_nodes
 
 
 def _described(nodes: Table) -> list[tuple[str, str, int]]:
@@ -188,7 +188,7 @@ def _as_collapsed(nodes: Table, weights: list[tuple[int, float]]) -> str:
     """The lines of collapsed stacks, each stack once; their weights sum to the seconds of all."""
     sums = np.zeros(len(nodes))
     np.add.at(sums, [node for node, _ in weights], [seconds for _, seconds in weights])
-    # Each is rounded so that what all up to it sum to is right: small ones are not lost.
+    # Cumulative sums are rounded, so that small weights are not lost.
     micros = np.diff(np.round(np.cumsum(sums) * 1e6), prepend=0).astype(np.int64).tolist()
     calls = _calls_down_to(nodes)
     words = [_word(*described) for described in _described(nodes)]
@@ -201,6 +201,6 @@ def _as_collapsed(nodes: Table, weights: list[tuple[int, float]]) -> str:
 
 
 def _word(name: str, file: str, first: int) -> str:
-    """A call as one part of a collapsed stack, in which no semicolon may be."""
+    """A call as one part of a collapsed stack, without semicolons."""
     location = f" ({file}:{first})" if first else f" ({file})" if file else ""
     return (name + location).replace(";", ",").strip() or "(no name)"
