@@ -1,8 +1,8 @@
 """Recordings: measurements in frozen columns, without user data; and several recordings as one.
 
-Recordings are combined in two steps. First their clocks and names are made the same: of workers,
-and of blocks whose memory was sampled. Then of each table those rows are left out that an earlier
-recording has, and what refers to rows of another table gets their new positions, by the schema.
+Combining has two steps. First the recordings get one clock, one name for each worker, and one label
+for each block with samples of memory. Then rows of an earlier recording are left out of each table,
+and references between tables get the new positions, by the schema.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ _DROPPED = -2
 def _joined(
     recordings: Sequence[Recording], masks: Mapping[str, _Masks]
 ) -> dict[str, RecordingTable]:
-    """The rows of all recordings that are kept, with new positions of what they refer to."""
+    """The kept rows of all recordings, with new positions in references."""
     kept: dict[str, list[RecordingTable]] = {name: [] for name in TABLES}
     counts = dict.fromkeys(("tasks", "frames", "call_tree"), 0)
     for index, recording in enumerate(recordings):
@@ -311,7 +311,7 @@ def _joined(
 
 
 def _reindexed(table: T, positions: Mapping[str, IntArray]) -> T:
-    """The rows that refer to kept rows, with their new positions."""
+    """The rows with references to kept rows only, with new positions."""
     columns = {
         column.name: positions[column.refers_to][table[column.name]]
         for column in table.schema.values()
@@ -384,7 +384,7 @@ _CLOCK_SET = 60.0
 
 
 def _on_one_clock(recordings: Sequence[Recording]) -> tuple[list[Recording], list[str]]:
-    """The recordings with times of the first one's clock, and a notice if any had another."""
+    """The recordings on the clock of the first, and a notice on different clocks."""
     offsets = [_clock_offset(recordings[0], recording) for recording in recordings]
     others = sum(map(bool, offsets))
     notice = (
@@ -398,7 +398,7 @@ def _on_one_clock(recordings: Sequence[Recording]) -> tuple[list[Recording], lis
 
 
 def _clock_offset(first: Recording, recording: Recording) -> float:
-    """Seconds to add to the times of a recording; 0 if it has the same clock, or none is known."""
+    """Seconds to add to the times of a recording; 0 for an equal or unknown clock."""
     # An epoch is the time of day minus the time of the clock: two epochs differ by as much as
     # their clocks.
     offset = recording.epoch - first.epoch
@@ -428,7 +428,7 @@ def _shifted(recording: Recording, offset: float) -> Recording:
 def _with_one_metric(
     recordings: Sequence[Recording],
 ) -> tuple[list[Recording], str, str, list[str]]:
-    """The recordings without results of other metrics, the metric and its unit, and notices."""
+    """The recordings with results of a single metric, the metric and unit, and notices."""
     filled = [recording for recording in recordings if len(recording.cached_results)]
     first = next(
         (recording for recording in filled or recordings if filled or recording.metric),
@@ -457,7 +457,7 @@ def _with_one_metric(
 
 
 def _first_environment(recordings: Sequence[Recording]) -> tuple[_Masks, list[str]]:
-    """Masks of the first environment, and a notice if others differ."""
+    """Masks of the first environment, and a notice on differences."""
     filled = [index for index, recording in enumerate(recordings) if len(recording.environment)]
     masks = [
         np.full(len(recording.environment), [index] == filled[:1])
@@ -470,9 +470,9 @@ def _first_environment(recordings: Sequence[Recording]) -> tuple[_Masks, list[st
 
 
 def _with_unique_labels(recordings: Sequence[Recording]) -> list[Recording]:
-    """The recordings with one label in all of them for each block whose memory was sampled.
+    """The recordings with a unique label for each block with samples of memory.
 
-    Blocks of one label are told apart by their first sample; a whole recording by its start.
+    Blocks are identified by label and first sample; a whole recording by the start.
     """
     labels: dict[tuple[str, float], str] = {}
     starts: list[dict[str, float]] = [{} for _ in recordings]
@@ -498,7 +498,7 @@ _NUMBERED = re.compile(r" \(\d+\)$")
 
 
 def _unused(name: str, used: Container[str]) -> str:
-    """The name, with a number added if it is among those used."""
+    """The name, with a number added to a used name."""
     base, count = name, 1
     while name in used:
         count += 1
@@ -507,7 +507,7 @@ def _unused(name: str, used: Container[str]) -> str:
 
 
 def _stacks_once(recordings: Sequence[Recording], repeats: _Repeats) -> _Masks:
-    """Masks of stack samples, without those of a time in which an earlier recording sampled."""
+    """Masks of stack samples, without times sampled by an earlier recording."""
     masks: _Masks = []
     earlier: list[tuple[int, set[str], float, float]] = []
     for index, recording in enumerate(recordings):
@@ -559,7 +559,7 @@ def _resources_once(recordings: Sequence[Recording]) -> tuple[_Masks, _Masks]:
 
 
 def _starts_of_samples(times: FloatArray, read: FloatArray) -> FloatArray:
-    """Starts of the time that each sample represents: the sample before, or the end of a pause."""
+    """Starts of the time represented by each sample: the sample before, or the end of a pause."""
     before = np.append(-inf, times[:-1])[: len(times)]
     lasted = times - before
     # Before the first sample there was a pause.
@@ -595,7 +595,7 @@ def _notices_on_resources(
 
 
 class _Worker:
-    """A worker of a cluster, as several recordings know it.
+    """A worker of a cluster in several recordings.
 
     Attributes
     ----------
@@ -634,9 +634,9 @@ class _Worker:
 
 
 def _with_unique_workers(recordings: Sequence[Recording]) -> tuple[list[Recording], _Masks]:
-    """The recordings with one name for each worker of a cluster, and masks of the table of workers.
+    """The recordings with a unique name for each worker of a cluster, and masks of workers.
 
-    Workers of local schedulers have no address; their rows are those of a computation.
+    Workers of local schedulers have no address, and rows for each computation.
     """
     at: dict[tuple[str, str], list[_Worker]] = {}
     names: list[dict[str, _Worker]] = [{} for _ in recordings]
@@ -683,7 +683,7 @@ def _with_unique_workers(recordings: Sequence[Recording]) -> tuple[list[Recordin
 
 
 def _renamed(recording: Recording, workers: Mapping[str, _Worker]) -> Recording:
-    """The recording with the names of the workers that it knows by other names."""
+    """The recording with the unique names of workers."""
     names = {name: worker.name for name, worker in workers.items() if worker.name != name}
     if not names:
         return recording
@@ -708,10 +708,9 @@ def _renamed_label(label: str, names: Mapping[str, str]) -> str:
 
 
 def _cluster_rows_once(recordings: Sequence[Recording], name: str) -> _Masks:
-    """Masks of events on workers of clusters, without those that an earlier recording has.
+    """Masks of events on workers of clusters, without events of earlier recordings.
 
-    A recording has events that ended while it was recorded. An event that went on at its end may be
-    longer in another recording.
+    An event ends before the end of a recording, or is cut there, and longer in another recording.
     """
     masks: _Masks = []
     longest: dict[tuple[object, ...], tuple[float, int, int]] = {}
@@ -740,7 +739,7 @@ def _cluster_rows_once(recordings: Sequence[Recording], name: str) -> _Masks:
 
 
 def _notices_on_programs(recordings: Sequence[Recording]) -> Iterator[str]:
-    """A notice if programs were recorded on one cluster, as each saw the tasks of the others."""
+    """A notice if programs were recorded on one cluster, with tasks of each other."""
     if any(
         not _share_a_run(one, two)
         and one.start < two.stop
@@ -758,7 +757,7 @@ def _notices_on_programs(recordings: Sequence[Recording]) -> Iterator[str]:
 
 
 def _transfers_once(transfers: RecordingTable) -> RecordingTable:
-    """Drop transfers without a task that another recording has, with its task or without."""
+    """Drop repeated transfers without a task."""
     made = transfers["task"] >= 0
     if made.all():
         return transfers
