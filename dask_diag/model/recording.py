@@ -238,7 +238,9 @@ def combine(recordings: Iterable[Recording]) -> Recording:
     several, metric, unit, notices_on_metrics = _with_one_metric(several)
     several, known_best = _with_unique_workers(_with_unique_labels(several))
     repeats: _Repeats = {}
-    masks = {name: _once(several, name) for name in _OF_COMPUTATIONS}
+    masks = {name: [np.ones(len(r.tables()[name]), bool) for r in several] for name in TABLES}
+    # All profilers have the computations of a block and their threads: no repetition.
+    masks |= {name: _once(several, name) for name in _OF_COMPUTATIONS}
     masks["tasks"] = _once(several, "tasks", repeats)
     masks["cached_results"] = _once(several, "cached_results", repeats)
     masks["samples"] = _stacks_once(several, repeats)
@@ -292,18 +294,13 @@ def _joined(
     for index, recording in enumerate(recordings):
         positions = {}
         for name, before in counts.items():
-            mask = (
-                masks[name][index]
-                if name in masks
-                else np.ones(len(recording.tables()[name]), bool)
-            )
+            mask = masks[name][index]
             position = np.where(mask, np.cumsum(mask) - 1 + before, _DROPPED)
             positions[name] = np.append(position, -1)
             counts[name] += int(mask.sum())
         for name, table in recording.tables().items():
-            rows = table
-            if name in masks and not masks[name][index].all():
-                rows = table.rows(masks[name][index])
+            mask = masks[name][index]
+            rows = table if mask.all() else table.rows(mask)
             kept[name].append(_reindexed(rows, positions))
     tables = {name: stack(rows) for name, rows in kept.items()}
     tables["transfers"] = _transfers_once(tables["transfers"])
