@@ -16,8 +16,8 @@ from dask_diag.model.tables import TABLES
 from dask_diag.storage.codec import (
     BASES,
     DIFFERENCES,
-    OF_TASK,
     STEP,
+    TASK_PREFIX,
     ByteReader,
     ByteWriter,
     NotStorableError,
@@ -333,7 +333,7 @@ def test_what_columns_are_stored_relative_to_is_in_the_schema():
     assert set(BASES.values()) - {STEP} <= columns
     for column, sources in DIFFERENCES.items():
         assert {column, *sources} <= TABLES["tasks"].schema.keys()
-    assert {base for base in BASES.values() if base.startswith(OF_TASK)}
+    assert {base for base in BASES.values() if base.startswith(TASK_PREFIX)}
 
 
 @pytest.mark.parametrize(

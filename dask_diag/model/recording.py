@@ -234,23 +234,23 @@ def combine(recordings: Iterable[Recording]) -> Recording:
         raise DiagnosticError("expected at least one recording to combine, found none")
     for recording in several:
         expect_recording(recording)
-    several, notices_on_clocks = _on_one_clock(several)
-    several, metric, unit, notices_on_metrics = _with_one_metric(several)
-    several, known_best = _with_unique_workers(_with_unique_labels(several))
+    several, notices_on_clocks = _align_clocks(several)
+    several, metric, unit, notices_on_metrics = _select_metric(several)
+    several, known_best = _name_workers(_label_blocks(several))
     repeats: _Repeats = {}
     masks = {name: [np.ones(len(r.tables()[name]), bool) for r in several] for name in TABLES}
     # All profilers have the computations of a block and their threads: no repetition.
-    masks |= {name: _once(several, name) for name in _OF_COMPUTATIONS}
-    masks["tasks"] = _once(several, "tasks", repeats)
-    masks["cached_results"] = _once(several, "cached_results", repeats)
-    masks["samples"] = _stacks_once(several, repeats)
-    masks["memory"] = _once(several, "memory")
-    masks["allocations"] = _once(several, "allocations")
-    masks["resources"], masks["processes"] = _resources_once(several)
+    masks |= {name: _masks_per_computation(several, name) for name in _COMPUTATION_TABLES}
+    masks["tasks"] = _masks_per_computation(several, "tasks", repeats)
+    masks["cached_results"] = _masks_per_computation(several, "cached_results", repeats)
+    masks["samples"] = _stack_masks(several, repeats)
+    masks["memory"] = _masks_per_computation(several, "memory")
+    masks["allocations"] = _masks_per_computation(several, "allocations")
+    masks["resources"], masks["processes"] = _resource_masks(several)
     masks["workers"] = known_best
-    masks["other_tasks"] = _cluster_rows_once(several, "other_tasks")
-    masks["worker_events"] = _cluster_rows_once(several, "worker_events")
-    masks["environment"], notices_on_environments = _first_environment(several)
+    masks["other_tasks"] = _event_masks(several, "other_tasks")
+    masks["worker_events"] = _event_masks(several, "worker_events")
+    masks["environment"], notices_on_environments = _environment_masks(several)
     notices = (
         *(text for recording in several for text in recording.notices),
         *_notices_on_repeats(repeats),
@@ -280,7 +280,7 @@ _Repeats = dict[str, set[int]]
 
 T = TypeVar("T", bound=RecordingTable)
 
-_OF_COMPUTATIONS = ("computations", "planned", "progress", "pools", "threads")
+_COMPUTATION_TABLES = ("computations", "planned", "progress", "pools", "threads")
 _DROPPED = -2
 """The new position of a row that is left out; -1 refers to no row, before and after."""
 
@@ -303,8 +303,8 @@ def _joined(
             rows = table if mask.all() else table.rows(mask)
             kept[name].append(_reindexed(rows, positions))
     tables = {name: stack(rows) for name, rows in kept.items()}
-    tables["transfers"] = _transfers_once(tables["transfers"])
-    return tables | {name: _in_order(tables[name]) for name in ("resources", "processes")}
+    tables["transfers"] = _drop_repeated_transfers(tables["transfers"])
+    return tables | {name: _sorted_by_time(tables[name]) for name in ("resources", "processes")}
 
 
 def _reindexed(table: T, positions: Mapping[str, IntArray]) -> T:
@@ -320,7 +320,7 @@ def _reindexed(table: T, positions: Mapping[str, IntArray]) -> T:
     return table.rows(kept).replacing({name: values[kept] for name, values in columns.items()})
 
 
-def _in_order(table: RecordingTable) -> RecordingTable:
+def _sorted_by_time(table: RecordingTable) -> RecordingTable:
     if (np.diff(table["time"]) >= 0).all():
         return table
     return table.rows(np.argsort(table["time"], kind="stable"))
@@ -339,7 +339,9 @@ def _share_a_run(one: Recording, two: Recording) -> bool:
     return not set(_runs_of(one)).isdisjoint(_runs_of(two))
 
 
-def _once(recordings: Sequence[Recording], name: str, repeats: _Repeats | None = None) -> _Masks:
+def _masks_per_computation(
+    recordings: Sequence[Recording], name: str, repeats: _Repeats | None = None
+) -> _Masks:
     """Masks that keep the rows of a computation, or of a label, in the recording with most rows.
 
     A computation that still ran when it was recorded, or whose file was truncated, may have fewer
@@ -380,7 +382,7 @@ _CLOCK_SET = 60.0
 """Seconds by which the time of day may have been set while one clock went on."""
 
 
-def _on_one_clock(recordings: Sequence[Recording]) -> tuple[list[Recording], list[str]]:
+def _align_clocks(recordings: Sequence[Recording]) -> tuple[list[Recording], list[str]]:
     """The recordings on the clock of the first, and a notice on different clocks."""
     offsets = [_clock_offset(recordings[0], recording) for recording in recordings]
     others = sum(map(bool, offsets))
@@ -422,7 +424,7 @@ def _shifted(recording: Recording, offset: float) -> Recording:
     )
 
 
-def _with_one_metric(
+def _select_metric(
     recordings: Sequence[Recording],
 ) -> tuple[list[Recording], str, str, list[str]]:
     """The recordings with results of a single metric, the metric and unit, and notices."""
@@ -453,7 +455,7 @@ def _with_one_metric(
     return with_one, metric, first.metric_unit, notices
 
 
-def _first_environment(recordings: Sequence[Recording]) -> tuple[_Masks, list[str]]:
+def _environment_masks(recordings: Sequence[Recording]) -> tuple[_Masks, list[str]]:
     """Masks of the first environment, and a notice on differences."""
     filled = [index for index, recording in enumerate(recordings) if len(recording.environment)]
     masks = [
@@ -466,7 +468,7 @@ def _first_environment(recordings: Sequence[Recording]) -> tuple[_Masks, list[st
     return masks, [notice] if differing else []
 
 
-def _with_unique_labels(recordings: Sequence[Recording]) -> list[Recording]:
+def _label_blocks(recordings: Sequence[Recording]) -> list[Recording]:
     """The recordings with a unique label for each block with samples of memory.
 
     Blocks are identified by label and first sample; a whole recording by the start.
@@ -503,7 +505,7 @@ def _unused(name: str, used: Container[str]) -> str:
     return name
 
 
-def _stacks_once(recordings: Sequence[Recording], repeats: _Repeats) -> _Masks:
+def _stack_masks(recordings: Sequence[Recording], repeats: _Repeats) -> _Masks:
     """Masks of stack samples, without times sampled by an earlier recording."""
     masks: _Masks = []
     earlier: list[tuple[int, set[str], float, float]] = []
@@ -527,14 +529,14 @@ _PAUSE = 2.0
 """Times the usual interval between samples, from which on sampling had paused."""
 
 
-def _resources_once(recordings: Sequence[Recording]) -> tuple[_Masks, _Masks]:
+def _resource_masks(recordings: Sequence[Recording]) -> tuple[_Masks, _Masks]:
     """Masks of the samples of resources and of processes.
 
     Samples of time that an earlier recording of the same run sampled are left out. Memory of a
     process goes with the sample in whose time it was read, or with the last sample.
     """
-    of_samples: _Masks = []
-    of_processes: _Masks = []
+    sample_masks: _Masks = []
+    process_masks: _Masks = []
     sampled: list[tuple[FloatArray, FloatArray]] = []
     for recording in recordings:
         times, read = np.sort(recording.resources.time), recording.processes.time
@@ -547,12 +549,12 @@ def _resources_once(recordings: Sequence[Recording]) -> tuple[_Masks, _Masks]:
                 repeated |= np.append(other_starts, inf)[next_stop] <= middle
                 read_before |= np.isin(read, other.processes.time)
         sampled.append((starts[~repeated], times[~repeated]))
-        of_samples.append(~repeated[np.searchsorted(times, recording.resources.time)])
+        sample_masks.append(~repeated[np.searchsorted(times, recording.resources.time)])
         if len(times):
             sample = np.minimum(np.searchsorted(times, read), len(times) - 1)
             read_before |= repeated[sample]
-        of_processes.append(~read_before)
-    return of_samples, of_processes
+        process_masks.append(~read_before)
+    return sample_masks, process_masks
 
 
 def _starts_of_samples(times: FloatArray, read: FloatArray) -> FloatArray:
@@ -630,7 +632,7 @@ class _Worker:
         return max(self._ranks, key=lambda index: (self._ranks[index], index))
 
 
-def _with_unique_workers(recordings: Sequence[Recording]) -> tuple[list[Recording], _Masks]:
+def _name_workers(recordings: Sequence[Recording]) -> tuple[list[Recording], _Masks]:
     """The recordings with a unique name for each worker of a cluster, and masks of workers.
 
     Workers of local schedulers have no address, and rows for each computation.
@@ -666,7 +668,7 @@ def _with_unique_workers(recordings: Sequence[Recording]) -> tuple[list[Recordin
         of_cluster = {i for other in workers if other.cluster == worker.cluster for i in other.rows}
         if isnan(worker.left) and any(recordings[i].start >= worker.until for i in of_cluster):
             worker.left = worker.until
-    masks = _once(recordings, "workers")
+    masks = _masks_per_computation(recordings, "workers")
     renamed = []
     for index, recording in enumerate(recordings):
         joined, left = recording.workers.joined.copy(), recording.workers.left.copy()
@@ -704,7 +706,7 @@ def _renamed_label(label: str, names: Mapping[str, str]) -> str:
     return ", ".join(names.get(name, name) for name in label.split(", "))
 
 
-def _cluster_rows_once(recordings: Sequence[Recording], name: str) -> _Masks:
+def _event_masks(recordings: Sequence[Recording], name: str) -> _Masks:
     """Masks of events on workers of clusters, without events of earlier recordings.
 
     An event ends before the end of a recording, or is cut there, and longer in another recording.
@@ -753,7 +755,7 @@ def _notices_on_programs(recordings: Sequence[Recording]) -> Iterator[str]:
         )
 
 
-def _transfers_once(transfers: RecordingTable) -> RecordingTable:
+def _drop_repeated_transfers(transfers: RecordingTable) -> RecordingTable:
     """Drop repeated transfers without a task."""
     made = transfers["task"] >= 0
     if made.all():

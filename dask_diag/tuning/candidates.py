@@ -16,7 +16,7 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import counted
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Computations
-from dask_diag.tuning.settings import Setting, is_set_already, of_parameter, variable_of
+from dask_diag.tuning.settings import Setting, is_set_already, parameter_setting, variable_of
 
 _ADVISED_BY = {
     "native threads": ("thread-oversubscription",),
@@ -73,7 +73,7 @@ def requested(
         variable_of(key)
         settings.append(Setting(f"{key}={value}", config={key: value}))
     for name, values in parameters.items():
-        settings += [of_parameter(name, value, arguments) for value in values]
+        settings += [parameter_setting(name, value, arguments) for value in values]
     return settings
 
 
@@ -87,7 +87,7 @@ def more_workers(
         return None
     if not set(winners[0].changes) <= {"dask scheduler", "dask num_workers"}:
         return None
-    return _with_workers(scheduler, 2 * number)
+    return _scheduler_with_workers(scheduler, 2 * number)
 
 
 def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
@@ -113,7 +113,7 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
         yield "chunksize", Setting("chunksize=1", config={"chunksize": "1"})
     if used != {"threads"} and MORE_WORKERS * now <= most_that_fit:
         # Tasks that wait need no process, which would have to start.
-        yield "more threads", _with_workers("threads", MORE_WORKERS * now)
+        yield "more threads", _scheduler_with_workers("threads", MORE_WORKERS * now)
     if alone:
         return
     most = min(computations.cpus.max(initial=1) if "processes" in used else inf, most_that_fit)
@@ -145,14 +145,14 @@ def _processes(computations: Computations) -> Setting:
     most = int(computations.cpus.max(initial=0))
     if not 0 < most < computations.workers.max(initial=1):
         return _scheduler("processes")
-    return _with_workers("processes", most)
+    return _scheduler_with_workers("processes", most)
 
 
 def _workers(number: int) -> Setting:
     return Setting(counted(number, "worker"), config={"num_workers": str(number)})
 
 
-def _with_workers(scheduler: str | None, number: int) -> Setting:
+def _scheduler_with_workers(scheduler: str | None, number: int) -> Setting:
     """A setting with a number of workers of a scheduler; None is the program's own."""
     if scheduler is None:
         return _workers(number)

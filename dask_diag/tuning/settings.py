@@ -107,7 +107,7 @@ def variable_of(key: str) -> str:
     return _VARIABLES_OF_DASK + name.upper()
 
 
-def of_parameter(name: str, value: str, arguments: Sequence[str]) -> Setting:
+def parameter_setting(name: str, value: str, arguments: Sequence[str]) -> Setting:
     """A value of a parameter: of ``{name}`` in arguments, else of an environment variable."""
     if any(f"{{{name}}}" in argument for argument in arguments):
         return Setting(f"{name}={value}", parameters={name: value})

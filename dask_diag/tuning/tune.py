@@ -34,7 +34,7 @@ from dask_diag.tuning.settings import Setting, combined
 from dask_diag.tuning.trials import ChildRunner, Program
 
 
-def with_measured_gains(
+def findings_with_gains(
     findings: Iterable[Finding], rows: Sequence[Row]
 ) -> tuple[tuple[Finding, float], ...]:
     """The findings, each with the gain of the best remedy, or NaN.
@@ -249,7 +249,7 @@ def _result(
         error = next((trial.error for trial in trials if trial and trial.error), "")
         if error and contestant.dropped.startswith("fails"):
             notes.append(f"{contestant.setting.name} {contestant.dropped}: {error}")
-    return TuneResult(tuple(rows), recording, with_measured_gains(advised, rows), tuple(notes))
+    return TuneResult(tuple(rows), recording, findings_with_gains(advised, rows), tuple(notes))
 
 
 def seconds_of_budget(value: float | str) -> float:
