@@ -109,8 +109,10 @@ def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch,
     shared = recording.computations.stop[0] - recording.other_tasks.start[0]
     assert 0.1 < seconds_by_activity(recording)["other"] <= shared + 0.01
     assert_adds_up(recording)
-    # What is another's in one of them is a task in the other.
+    # The task of the other program is also one of the tasks of others.
     both = combine([recording, load(tmp_path / "of_other.diag")])
     assert len(both.tasks) == 26
-    assert len(both.other_tasks) == 0
+    assert len(both.other_tasks) == 1
+    (notice,) = both.notices
+    assert notice.startswith("several programs were recorded on one cluster at the same time")
     assert_adds_up(both)

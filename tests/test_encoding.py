@@ -16,9 +16,8 @@ from dask_diag.model.tables import TABLES
 from dask_diag.storage.codec import (
     BASES,
     DIFFERENCES,
-    OF_TASK,
     STEP,
-    VALUE,
+    TASK_PREFIX,
     ByteReader,
     ByteWriter,
     NotStorableError,
@@ -334,7 +333,7 @@ def test_what_columns_are_stored_relative_to_is_in_the_schema():
     assert set(BASES.values()) - {STEP} <= columns
     for column, sources in DIFFERENCES.items():
         assert {column, *sources} <= TABLES["tasks"].schema.keys()
-    assert {base for base in BASES.values() if base.startswith(OF_TASK)}
+    assert {base for base in BASES.values() if base.startswith(TASK_PREFIX)}
 
 
 @pytest.mark.parametrize(
@@ -351,16 +350,6 @@ def test_tables_of_a_recording_come_back_whatever_is_in_them(name, seed):
         assert_comes_back(Table(columns), name)
 
 
-def test_few_rows_are_stored_as_they_are():
-    few, more = (Table({"start": START[:rows] / 1e9}) for rows in (100, 101))
-    for table, parts in ((few, {"bits"}), (more, {"count", "error"})):
-        spec, _ = assert_comes_back(table, "tasks")
-        integers = spec["columns"]["start"]["integers"]
-        assert integers.keys() == parts
-    integers = assert_comes_back(Table({"start": np.full(100, 7)}), "tasks")[0]["columns"]["start"]
-    assert integers["integers"]["bits"] == {"base": VALUE, "least": 0, "planes": 8}
-
-
 @pytest.mark.parametrize("dtype", [*DTYPES, "<f8", ">f8"])
 def test_a_number_that_is_repeated_is_stored_as_one_in_every_row(dtype):
     number = np.array([1], dtype)
@@ -375,20 +364,3 @@ def test_a_number_that_is_repeated_is_stored_as_one_in_every_row(dtype):
 
 def as_dict(table):
     return {name: table[name] for name in table.columns}
-
-
-def column_spec(name, values):
-    return encoded(Table({name: values}), "tasks")[0]["columns"][name]
-
-
-def test_equal_values_are_found_to_be_equal():
-    equal = column_spec("attempt", np.full(300, 3))["integers"]["bits"]
-    assert (equal["least"], equal["planes"]) == (3, 0)
-    assert column_spec("nbytes", np.full(300, 0.1))["integers"].keys() == {"bits"}
-    assert column_spec("attempt", np.array([3, *[4] * 300, 3]))["integers"]["bits"]["planes"] == 1
-
-
-def test_what_a_float_is_off_has_no_base():
-    integers = column_spec("start", np.sort(RNG.random(ROWS)))["integers"]
-    assert integers["count"]["base"] == STEP
-    assert integers["error"]["base"] == VALUE

@@ -17,7 +17,7 @@ from dask._task_spec import GraphNode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, ResourceProfiler
+from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording
 from dask_diag.columns import Categorical, PrefixStrings, concatenate
 from dask_diag.model.table import Table
 
@@ -153,29 +153,6 @@ def test_a_recording_is_frozen():
         recording.tasks = None
     with pytest.raises(ValueError, match="read-only"):
         recording.tasks["start"][0] = 0
-
-
-def test_recordings_over_one_block_combine_into_one():
-    parts = recorded(Profiler(), CacheProfiler(), ResourceProfiler(0.01))
-    both = Recording.combine(parts)
-    assert [len(both.computations), len(both.tasks), len(both.cached_results)] == [1, 2, 2]
-    assert len(both.resources) == len(parts[2].resources)
-    assert both.start == min(part.start for part in parts)
-    assert both.metric == "count"
-
-
-def test_a_compute_that_two_profilers_saw_is_there_once():
-    one, two = recorded(Profiler(), Profiler())
-    assert len(Recording.combine([one, two]).tasks) == 2
-    assert repr(Recording.combine([one, two]).tasks.to_dicts()) == repr(one.tasks.to_dicts())
-
-
-def test_recordings_of_two_blocks_combine_into_all():
-    (one,), (two,) = recorded(Profiler()), recorded(Profiler())
-    both = Recording.combine([one, two])
-    assert len(both.tasks) == 4
-    assert len(both.computations) == 2
-    assert both.tasks["function"].tolist() == ["b", "c", "b", "c"]
 
 
 def test_combining_nothing_is_refused():
@@ -370,17 +347,11 @@ def test_needs_are_retained_when_recordings_combine():
 
 def sampled(name, start, computation="c-1"):
     """A recording of one computation, in which one function was sampled for a second."""
-    empty = Table({})
     return Recording(
         start=start,
         stop=start + 1,
         epoch=0.0,
         computations=filled_table("computations", {"computation": Categorical.of([computation])}),
-        tasks=empty,
-        dependencies=empty,
-        metrics=empty,
-        resources=empty,
-        cached_results=empty,
         frames=filled_table(
             "frames",
             {

@@ -23,7 +23,7 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.tuning import race
 from dask_diag.tuning.candidates import candidates, more_workers, requested
 from dask_diag.tuning.race import MIN_RUNS
-from dask_diag.tuning.settings import Setting, combined, filled, of_parameter
+from dask_diag.tuning.settings import Setting, combined, filled, parameter_setting
 from dask_diag.tuning.trials import ChildRunner, Program, run_child
 
 from .commands import COMMAND, Command, environment
@@ -174,11 +174,11 @@ def test_settings_reach_an_unchanged_program():
 
 def test_parameters_are_filled_in_or_are_variables_of_the_environment():
     arguments = ["--chunks={chunks}", "{chunks}-{other}"]
-    setting = of_parameter("chunks", "9", arguments)
+    setting = parameter_setting("chunks", "9", arguments)
     assert filled(arguments, setting.parameters) == ["--chunks=9", "9-{other}"]
     assert setting.environment == {}
-    assert of_parameter("N", "2", arguments).environment == {"N": "2"}
-    assert of_parameter("N", "a b", arguments).shell_lines() == ["export N='a b'"]
+    assert parameter_setting("N", "2", arguments).environment == {"N": "2"}
+    assert parameter_setting("N", "a b", arguments).shell_lines() == ["export N='a b'"]
 
 
 @pytest.mark.parametrize("values", [[], ["1"]])

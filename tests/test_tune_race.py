@@ -17,7 +17,7 @@ from dask_diag.tuning.race import LOOKS, MIN_RUNS, Gain, gains
 from dask_diag.tuning.result import Row
 from dask_diag.tuning.settings import Setting
 from dask_diag.tuning.trials import Trial
-from dask_diag.tuning.tune import seconds_of_budget, tune_with, with_measured_gains
+from dask_diag.tuning.tune import findings_with_gains, seconds_of_budget, tune_with
 
 from .recordings import NOTHING
 from .tables import filled_table
@@ -436,7 +436,7 @@ def test_findings_carry_what_their_remedy_was_measured_to_save():
         row("native threads: 1", 0.5, "thread-oversubscription"),
     ]
     codes = ("too-few-threads", "io-bound", "gil-bound", "thread-oversubscription", "imbalance")
-    measured = with_measured_gains(map(finding, codes), rows)
+    measured = findings_with_gains(map(finding, codes), rows)
     # Of two findings with one remedy both have its gain; one that changes the result is no remedy.
     kinds = {finding.code: (finding.kind, finding.seconds_lost, gain) for finding, gain in measured}
     assert kinds["too-few-threads"] == kinds["io-bound"] == ("measured", 2.0, 2.0)

@@ -1,8 +1,8 @@
 """Recordings: measurements in frozen columns, without user data; and several recordings as one.
 
-Recordings are combined in two steps. First their clocks and names are made the same: of workers,
-and of blocks whose memory was sampled. Then of each table those rows are left out that an earlier
-recording has, and what refers to rows of another table gets their new positions, by the schema.
+Combining has two steps. First the recordings get one clock, one name for each worker, and one label
+for each block with samples of memory. Then rows of an earlier recording are left out of each table,
+and references between tables get the new positions, by the schema.
 """
 
 from __future__ import annotations
@@ -229,83 +229,86 @@ def combine(recordings: Iterable[Recording]) -> Recording:
     DiagnosticError
         If there is none, or one is no `Recording`.
     """
-    parts = list(recordings)
-    if not parts:
+    several = list(recordings)
+    if not several:
         raise DiagnosticError("expected at least one recording to combine, found none")
-    for part in parts:
-        expect_recording(part)
-    parts, notices_on_clocks = _on_one_clock(parts)
-    parts, metric, unit, notices_on_metrics = _with_one_metric(parts)
-    parts, known_best = _with_unique_workers(_with_unique_labels(parts))
+    for recording in several:
+        expect_recording(recording)
+    several, notices_on_clocks = _align_clocks(several)
+    several, metric, unit, notices_on_metrics = _select_metric(several)
+    several, known_best = _name_workers(_label_blocks(several))
     repeats: _Repeats = {}
-    masks = {name: _once(parts, name) for name in _OF_COMPUTATIONS}
-    masks["tasks"] = _once(parts, "tasks", repeats)
-    masks["cached_results"] = _once(parts, "cached_results", repeats)
-    masks["samples"] = _stacks_once(parts, repeats)
-    masks["memory"] = _once(parts, "memory")
-    masks["allocations"] = _once(parts, "allocations")
-    masks["resources"], masks["processes"] = _resources_once(parts)
+    masks = {name: [np.ones(len(r.tables()[name]), bool) for r in several] for name in TABLES}
+    # All profilers have the computations of a block and their threads: no repetition.
+    masks |= {name: _masks_per_computation(several, name) for name in _COMPUTATION_TABLES}
+    masks["tasks"] = _masks_per_computation(several, "tasks", repeats)
+    masks["cached_results"] = _masks_per_computation(several, "cached_results", repeats)
+    masks["samples"] = _stack_masks(several, repeats)
+    masks["memory"] = _masks_per_computation(several, "memory")
+    masks["allocations"] = _masks_per_computation(several, "allocations")
+    masks["resources"], masks["processes"] = _resource_masks(several)
     masks["workers"] = known_best
-    masks["other_tasks"] = _cluster_rows_once(parts, "other_tasks")
-    masks["worker_events"] = _cluster_rows_once(parts, "worker_events")
-    masks["environment"], notices_on_environments = _first_environment(parts)
+    masks["other_tasks"] = _event_masks(several, "other_tasks")
+    masks["worker_events"] = _event_masks(several, "worker_events")
+    masks["environment"], notices_on_environments = _environment_masks(several)
     notices = (
-        *(text for part in parts for text in part.notices),
+        *(text for recording in several for text in recording.notices),
         *_notices_on_repeats(repeats),
         *notices_on_metrics,
-        *_notices_on_resources(parts, masks),
-        *_notices_on_programs(parts),
+        *_notices_on_resources(several, masks),
+        *_notices_on_programs(several),
         *notices_on_environments,
         *notices_on_clocks,
     )
     return Recording(
-        start=min(part.start for part in parts),
-        stop=max(part.stop for part in parts),
-        epoch=parts[0].epoch,
+        start=min(recording.start for recording in several),
+        stop=max(recording.stop for recording in several),
+        epoch=several[0].epoch,
         metric=metric,
         metric_unit=unit,
         notices=tuple(dict.fromkeys(notices)),
-        run_id=",".join(dict.fromkeys(run for part in parts for run in _runs_of(part))),
-        state=worst_state(part.state for part in parts),
-        **_joined(parts, masks),  # type: ignore[arg-type]
+        run_id=",".join(dict.fromkeys(run for recording in several for run in _runs_of(recording))),
+        state=worst_state(recording.state for recording in several),
+        **_joined(several, masks),  # type: ignore[arg-type]
     )
 
 
 _Masks = list[BoolArray]
-"""For each part, which rows of one of its tables are kept."""
+"""For each recording, which rows of one of its tables are kept."""
 _Repeats = dict[str, set[int]]
-"""The computations that several parts have, and which parts these are."""
+"""The computations that several recordings have, and which recordings these are."""
 
 T = TypeVar("T", bound=RecordingTable)
 
-_OF_COMPUTATIONS = ("computations", "planned", "progress", "pools", "threads")
+_COMPUTATION_TABLES = ("computations", "planned", "progress", "pools", "threads")
 _DROPPED = -2
 """The new position of a row that is left out; -1 refers to no row, before and after."""
 
 
-def _joined(parts: Sequence[Recording], masks: Mapping[str, _Masks]) -> dict[str, RecordingTable]:
-    """The rows of all parts that are kept, with new positions of what they refer to."""
+def _joined(
+    recordings: Sequence[Recording], masks: Mapping[str, _Masks]
+) -> dict[str, RecordingTable]:
+    """The kept rows of all recordings, with new positions in references."""
     kept: dict[str, list[RecordingTable]] = {name: [] for name in TABLES}
     counts = dict.fromkeys(("tasks", "frames", "call_tree"), 0)
-    for index, part in enumerate(parts):
+    for index, recording in enumerate(recordings):
         positions = {}
         for name, before in counts.items():
-            mask = masks[name][index] if name in masks else np.ones(len(part.tables()[name]), bool)
+            mask = masks[name][index]
             position = np.where(mask, np.cumsum(mask) - 1 + before, _DROPPED)
             positions[name] = np.append(position, -1)
             counts[name] += int(mask.sum())
-        for name, table in part.tables().items():
-            rows = table
-            if name in masks and not masks[name][index].all():
-                rows = table.rows(masks[name][index])
+        for name, table in recording.tables().items():
+            mask = masks[name][index]
+            rows = table if mask.all() else table.rows(mask)
             kept[name].append(_reindexed(rows, positions))
     tables = {name: stack(rows) for name, rows in kept.items()}
-    tables["transfers"] = _transfers_once(tables["transfers"])
-    return tables | {name: _in_order(tables[name]) for name in ("resources", "processes")}
+    tables["transfers"] = _drop_repeated_transfers(tables["transfers"])
+    return tables | {name: _sorted_by_time(tables[name]) for name in ("resources", "processes")}
 
 
 def _reindexed(table: T, positions: Mapping[str, IntArray]) -> T:
-    """The rows that refer to kept rows, with their new positions."""
+    """The rows with references to kept rows only, with new positions."""
     columns = {
         column.name: positions[column.refers_to][table[column.name]]
         for column in table.schema.values()
@@ -317,7 +320,7 @@ def _reindexed(table: T, positions: Mapping[str, IntArray]) -> T:
     return table.rows(kept).replacing({name: values[kept] for name, values in columns.items()})
 
 
-def _in_order(table: RecordingTable) -> RecordingTable:
+def _sorted_by_time(table: RecordingTable) -> RecordingTable:
     if (np.diff(table["time"]) >= 0).all():
         return table
     return table.rows(np.argsort(table["time"], kind="stable"))
@@ -328,104 +331,115 @@ def worst_state(states: Iterable[str]) -> str:
     return max(states, key=STATES.index)
 
 
-def _runs_of(part: Recording) -> list[str]:
-    return [run for run in part.run_id.split(",") if run]
+def _runs_of(recording: Recording) -> list[str]:
+    return [run for run in recording.run_id.split(",") if run]
 
 
 def _share_a_run(one: Recording, two: Recording) -> bool:
     return not set(_runs_of(one)).isdisjoint(_runs_of(two))
 
 
-def _once(parts: Sequence[Recording], name: str, repeats: _Repeats | None = None) -> _Masks:
-    """Masks that keep the rows of a computation, or of a label, from the part with most of them.
+def _masks_per_computation(
+    recordings: Sequence[Recording], name: str, repeats: _Repeats | None = None
+) -> _Masks:
+    """Masks that keep the rows of a computation, or of a label, in the recording with most rows.
 
     A computation that still ran when it was recorded, or whose file was truncated, may have fewer
-    rows in one part than in another. Of parts with equally many the last one recorded counts; of
-    allocations always, as each part has one snapshot. Positions refer to whole tables, so that
-    never a few rows are taken from each part.
+    rows in one recording than in another. Of recordings with equally many rows, and of allocations
+    (one snapshot in each recording), the recording that stopped last counts. Positions refer to
+    whole tables, so that a computation's rows are those of one recording.
     """
-    tables = [part.tables()[name] for part in parts]
+    tables = [recording.tables()[name] for recording in recordings]
     by = "label" if "label" in TABLES[name].schema else "computation"
     found: dict[str, dict[int, tuple[int, float, int]]] = {}
-    for index, (part, table) in enumerate(zip(parts, tables, strict=True)):
+    for index, (recording, table) in enumerate(zip(recordings, tables, strict=True)):
         column: Categorical = table[by]
         for code, count in enumerate(np.bincount(column.codes).tolist()):
             if count:
-                rank = (1 if name == "allocations" else count, part.stop, -index)
+                rank = (1 if name == "allocations" else count, recording.stop, -index)
                 found.setdefault(column.values[code], {})[index] = rank
-    part_with = {label: max(ranks, key=ranks.__getitem__) for label, ranks in found.items()}
+    recording_with = {label: max(ranks, key=ranks.__getitem__) for label, ranks in found.items()}
     if repeats is not None:
         for label, ranks in found.items():
             if len(ranks) > 1:
                 repeats.setdefault(label, set()).update(ranks)
     return [
-        table[by].is_in({label for label, part in part_with.items() if part == index})
+        table[by].is_in(
+            {label for label, recording in recording_with.items() if recording == index}
+        )
         for index, table in enumerate(tables)
     ]
 
 
 def _notices_on_repeats(repeats: _Repeats) -> Iterator[str]:
     if repeats:
-        parts = len(set().union(*repeats.values()))
+        recordings = len(set().union(*repeats.values()))
         what = "computation; it is" if len(repeats) == 1 else "computations; they are"
-        yield f"{parts} recordings recorded the same {len(repeats):,} {what} counted once"
+        yield f"{recordings} recordings recorded the same {len(repeats):,} {what} counted once"
 
 
 _CLOCK_SET = 60.0
 """Seconds by which the time of day may have been set while one clock went on."""
 
 
-def _on_one_clock(parts: Sequence[Recording]) -> tuple[list[Recording], list[str]]:
-    """The parts with times of the first one's clock, and a notice if any had another."""
-    offsets = [_clock_offset(parts[0], part) for part in parts]
+def _align_clocks(recordings: Sequence[Recording]) -> tuple[list[Recording], list[str]]:
+    """The recordings on the clock of the first, and a notice on different clocks."""
+    offsets = [_clock_offset(recordings[0], recording) for recording in recordings]
     others = sum(map(bool, offsets))
     notice = (
-        f"{others} of {len(parts)} recordings have another clock, as after a restart of the "
+        f"{others} of {len(recordings)} recordings have another clock, as after a restart of the "
         "machine; their times are placed by the time of day"
     )
-    shifted = [_shifted(part, offset) for part, offset in zip(parts, offsets, strict=True)]
+    shifted = [
+        _shifted(recording, offset) for recording, offset in zip(recordings, offsets, strict=True)
+    ]
     return shifted, [notice] if others else []
 
 
-def _clock_offset(first: Recording, part: Recording) -> float:
-    """Seconds to add to the times of a part; 0 if it has the same clock, or none is known."""
+def _clock_offset(first: Recording, recording: Recording) -> float:
+    """Seconds to add to the times of a recording; 0 for an equal or unknown clock."""
     # An epoch is the time of day minus the time of the clock: two epochs differ by as much as
     # their clocks.
-    offset = part.epoch - first.epoch
-    is_known = bool(first.epoch and part.epoch)
-    is_same_run = bool(_runs_of(part)) and _runs_of(part) == _runs_of(first)
+    offset = recording.epoch - first.epoch
+    is_known = bool(first.epoch and recording.epoch)
+    is_same_run = bool(_runs_of(recording)) and _runs_of(recording) == _runs_of(first)
     return offset if is_known and not is_same_run and abs(offset) > _CLOCK_SET else 0.0
 
 
-def _shifted(part: Recording, offset: float) -> Recording:
+def _shifted(recording: Recording, offset: float) -> Recording:
     if not offset:
-        return part
+        return recording
     tables = {
         name: table.replacing(
             {c.name: table[c.name] + offset for c in table.schema.values() if c.is_time}
         )
-        for name, table in part.tables().items()
+        for name, table in recording.tables().items()
     }
     return replace(
-        part,
-        start=part.start + offset,
-        stop=part.stop + offset,
-        epoch=part.epoch - offset,
+        recording,
+        start=recording.start + offset,
+        stop=recording.stop + offset,
+        epoch=recording.epoch - offset,
         **tables,  # type: ignore[arg-type]
     )
 
 
-def _with_one_metric(
-    parts: Sequence[Recording],
+def _select_metric(
+    recordings: Sequence[Recording],
 ) -> tuple[list[Recording], str, str, list[str]]:
-    """The parts without results of other metrics, the metric and its unit, and notices."""
-    filled = [part for part in parts if len(part.cached_results)]
-    first = next((part for part in filled or parts if filled or part.metric), parts[0])
+    """The recordings with results of a single metric, the metric and unit, and notices."""
+    filled = [recording for recording in recordings if len(recording.cached_results)]
+    first = next(
+        (recording for recording in filled or recordings if filled or recording.metric),
+        recordings[0],
+    )
     metric = first.metric
     left_out: dict[str, int] = {}
-    for part in filled:
-        if part.metric != metric:
-            left_out[part.metric] = left_out.get(part.metric, 0) + len(part.cached_results)
+    for recording in filled:
+        if recording.metric != metric:
+            left_out[recording.metric] = left_out.get(recording.metric, 0) + len(
+                recording.cached_results
+            )
     notices = [
         f"{rows:,} cached results measured as {other or 'nameless'} are left out: a combination "
         f"has one metric, here {metric or 'a nameless one'}; show the recording with "
@@ -433,54 +447,57 @@ def _with_one_metric(
         for other, rows in left_out.items()
     ]
     with_one = [
-        part if part.metric == metric else replace(part, cached_results=CachedResults.empty())
-        for part in parts
+        recording
+        if recording.metric == metric
+        else replace(recording, cached_results=CachedResults.empty())
+        for recording in recordings
     ]
     return with_one, metric, first.metric_unit, notices
 
 
-def _first_environment(parts: Sequence[Recording]) -> tuple[_Masks, list[str]]:
-    """Masks of the first environment, and a notice if others differ."""
-    filled = [index for index, part in enumerate(parts) if len(part.environment)]
+def _environment_masks(recordings: Sequence[Recording]) -> tuple[_Masks, list[str]]:
+    """Masks of the first environment, and a notice on differences."""
+    filled = [index for index, recording in enumerate(recordings) if len(recording.environment)]
     masks = [
-        np.full(len(part.environment), [index] == filled[:1]) for index, part in enumerate(parts)
+        np.full(len(recording.environment), [index] == filled[:1])
+        for index, recording in enumerate(recordings)
     ]
-    facts = [{tuple(row.values()) for row in parts[i].environment.to_dicts()} for i in filled]
+    facts = [{tuple(row.values()) for row in recordings[i].environment.to_dicts()} for i in filled]
     differing = sorted({fact[0] for others in facts[1:] for fact in others ^ facts[0]})
     notice = f"environment: that of the first recording; in others differ: {', '.join(differing)}"
     return masks, [notice] if differing else []
 
 
-def _with_unique_labels(parts: Sequence[Recording]) -> list[Recording]:
-    """The parts with a label for each block whose memory was sampled, the same in each part.
+def _label_blocks(recordings: Sequence[Recording]) -> list[Recording]:
+    """The recordings with a unique label for each block with samples of memory.
 
-    Blocks of one label are told apart by their first sample; a whole recording by its start.
+    Blocks are identified by label and first sample; a whole recording by the start.
     """
     labels: dict[tuple[str, float], str] = {}
-    starts: list[dict[str, float]] = [{} for _ in parts]
-    tables: list[dict[str, RecordingTable]] = [{} for _ in parts]
+    starts: list[dict[str, float]] = [{} for _ in recordings]
+    tables: list[dict[str, RecordingTable]] = [{} for _ in recordings]
     for name in ("memory", "allocations"):
-        for part, start_of, renamed in zip(parts, starts, tables, strict=True):
-            table = part.tables()[name]
+        for recording, start_of, renamed in zip(recordings, starts, tables, strict=True):
+            table = recording.tables()[name]
             column: Categorical = table["label"]
             values = list(column.values)
             for code in np.unique(column.codes).tolist():
                 label = values[code]
                 if name == "memory":
                     start_of[label] = float(table["time"][np.argmax(column.codes == code)])
-                block = label, start_of.get(label, part.start)
+                block = label, start_of.get(label, recording.start)
                 if block not in labels:
                     labels[block] = _unused(label, labels.values())
                 values[code] = labels[block]
             renamed[name] = table.replacing({"label": Categorical(column.codes, values)})
-    return [replace(part, **new) for part, new in zip(parts, tables, strict=True)]  # type: ignore[arg-type]
+    return [replace(recording, **new) for recording, new in zip(recordings, tables, strict=True)]  # type: ignore[arg-type]
 
 
 _NUMBERED = re.compile(r" \(\d+\)$")
 
 
 def _unused(name: str, used: Container[str]) -> str:
-    """The name, with a number added if it is among those used."""
+    """The name, with a number added to a used name."""
     base, count = name, 1
     while name in used:
         count += 1
@@ -488,12 +505,12 @@ def _unused(name: str, used: Container[str]) -> str:
     return name
 
 
-def _stacks_once(parts: Sequence[Recording], repeats: _Repeats) -> _Masks:
-    """Masks of stack samples, without those of a time in which an earlier part sampled."""
+def _stack_masks(recordings: Sequence[Recording], repeats: _Repeats) -> _Masks:
+    """Masks of stack samples, without times sampled by an earlier recording."""
     masks: _Masks = []
     earlier: list[tuple[int, set[str], float, float]] = []
-    for index, part in enumerate(parts):
-        samples, names = part.samples, set(part.computations.computation.values)
+    for index, recording in enumerate(recordings):
+        samples, names = recording.samples, set(recording.computations.computation.values)
         masks.append(np.ones(len(samples), bool))
         if not len(samples):
             continue
@@ -512,36 +529,36 @@ _PAUSE = 2.0
 """Times the usual interval between samples, from which on sampling had paused."""
 
 
-def _resources_once(parts: Sequence[Recording]) -> tuple[_Masks, _Masks]:
+def _resource_masks(recordings: Sequence[Recording]) -> tuple[_Masks, _Masks]:
     """Masks of the samples of resources and of processes.
 
-    Samples of time that an earlier part of the same run sampled are left out. Memory of a process
-    goes with the sample in whose time it was read; after the last sample, with that one.
+    Samples of time that an earlier recording of the same run sampled are left out. Memory of a
+    process goes with the sample in whose time it was read, or with the last sample.
     """
-    of_samples: _Masks = []
-    of_processes: _Masks = []
+    sample_masks: _Masks = []
+    process_masks: _Masks = []
     sampled: list[tuple[FloatArray, FloatArray]] = []
-    for part in parts:
-        times, read = np.sort(part.resources.time), part.processes.time
+    for recording in recordings:
+        times, read = np.sort(recording.resources.time), recording.processes.time
         starts = _starts_of_samples(times, np.sort(read))
         middle = (starts + times) / 2
         repeated, read_before = np.zeros(len(times), bool), np.zeros(len(read), bool)
-        for other, (other_starts, other_stops) in zip(parts, sampled, strict=False):
-            if _share_a_run(part, other):
+        for other, (other_starts, other_stops) in zip(recordings, sampled, strict=False):
+            if _share_a_run(recording, other):
                 next_stop = np.searchsorted(other_stops, middle)
                 repeated |= np.append(other_starts, inf)[next_stop] <= middle
                 read_before |= np.isin(read, other.processes.time)
         sampled.append((starts[~repeated], times[~repeated]))
-        of_samples.append(~repeated[np.searchsorted(times, part.resources.time)])
+        sample_masks.append(~repeated[np.searchsorted(times, recording.resources.time)])
         if len(times):
             sample = np.minimum(np.searchsorted(times, read), len(times) - 1)
             read_before |= repeated[sample]
-        of_processes.append(~read_before)
-    return of_samples, of_processes
+        process_masks.append(~read_before)
+    return sample_masks, process_masks
 
 
 def _starts_of_samples(times: FloatArray, read: FloatArray) -> FloatArray:
-    """Starts of the time that each sample represents: the sample before, or the end of a pause."""
+    """Starts of the time represented by each sample: the sample before, or the end of a pause."""
     before = np.append(-inf, times[:-1])[: len(times)]
     lasted = times - before
     # Before the first sample there was a pause.
@@ -551,7 +568,9 @@ def _starts_of_samples(times: FloatArray, read: FloatArray) -> FloatArray:
     return np.where(lasted > _PAUSE * usual, np.minimum(resumed, times), before)
 
 
-def _notices_on_resources(parts: Sequence[Recording], masks: Mapping[str, _Masks]) -> Iterator[str]:
+def _notices_on_resources(
+    recordings: Sequence[Recording], masks: Mapping[str, _Masks]
+) -> Iterator[str]:
     left_out = [
         counted(number, f"{kind} sample")
         for name, kind in (("resources", "resource"), ("processes", "process"))
@@ -560,8 +579,8 @@ def _notices_on_resources(parts: Sequence[Recording], masks: Mapping[str, _Masks
     if left_out:
         yield f"left out {' and '.join(left_out)}: another recording has samples of that time"
     kept = [
-        (part, part.resources.time[mask])
-        for part, mask in zip(parts, masks["resources"], strict=True)
+        (recording, recording.resources.time[mask])
+        for recording, mask in zip(recordings, masks["resources"], strict=True)
         if mask.any()
     ]
     if any(
@@ -575,16 +594,16 @@ def _notices_on_resources(parts: Sequence[Recording], masks: Mapping[str, _Masks
 
 
 class _Worker:
-    """A worker of a cluster, as several parts know it.
+    """A worker of a cluster in several recordings.
 
     Attributes
     ----------
     left : float
-        NaN as long as no part knows when the worker left.
+        NaN as long as no recording knows when the worker left.
     until : float
-        When a part had the worker last.
+        When a recording had the worker last.
     rows : dict of int to int
-        The row of the worker in the table of each part, by the index of the part.
+        The row of the worker in the table of each recording, by the index of the recording.
     """
 
     def __init__(self, cluster: str, name: str) -> None:
@@ -594,7 +613,7 @@ class _Worker:
         self._ranks: dict[int, tuple[bool, bool, float]] = {}
 
     def add(self, index: int, row: int, facts: Mapping[str, float], stop: float) -> None:
-        """Add the row of another part."""
+        """Add the row of another recording."""
         self.rows[index] = row
         self.joined = min(self.joined, facts["joined"])
         has_left = not isnan(facts["left"])
@@ -609,24 +628,24 @@ class _Worker:
 
     @property
     def best(self) -> int:
-        """The index of the part that knows most about the worker."""
+        """The index of the recording that knows most about the worker."""
         return max(self._ranks, key=lambda index: (self._ranks[index], index))
 
 
-def _with_unique_workers(parts: Sequence[Recording]) -> tuple[list[Recording], _Masks]:
-    """The parts with one name for each worker of a cluster, and masks of the table of workers.
+def _name_workers(recordings: Sequence[Recording]) -> tuple[list[Recording], _Masks]:
+    """The recordings with a unique name for each worker of a cluster, and masks of workers.
 
-    Workers of local schedulers have no address; their rows are those of a computation.
+    Workers of local schedulers have no address, and rows for each computation.
     """
     at: dict[tuple[str, str], list[_Worker]] = {}
-    names: list[dict[str, _Worker]] = [{} for _ in parts]
-    for index, part in enumerate(parts):
-        for row, facts in enumerate(part.workers.to_dicts()):
+    names: list[dict[str, _Worker]] = [{} for _ in recordings]
+    for index, recording in enumerate(recordings):
+        for row, facts in enumerate(recording.workers.to_dicts()):
             if not facts["address"]:
                 continue
-            until = part.stop if isnan(facts["left"]) else facts["left"]
+            until = recording.stop if isnan(facts["left"]) else facts["left"]
             at_address = at.setdefault((facts["computation"], facts["address"]), [])
-            # At most one worker uses an address at a time, and two rows of a part are two workers.
+            # At most one worker uses an address at a time; two rows of a recording are two workers.
             worker = next(
                 (
                     candidate
@@ -638,37 +657,37 @@ def _with_unique_workers(parts: Sequence[Recording]) -> tuple[list[Recording], _
             if worker is None:
                 worker = _Worker(facts["computation"], facts["worker"])
                 at_address.append(worker)
-            worker.add(index, row, facts, part.stop)
+            worker.add(index, row, facts, recording.stop)
             names[index][facts["worker"]] = worker
     workers = [worker for at_address in at.values() for worker in at_address]
     used: set[str] = set()
     for worker in workers:
         worker.name = _unused(worker.name, used)
         used.add(worker.name)
-        # A cluster lists its workers in each part: one that a later part lacks had left by then.
+        # A recording has all workers of a cluster: a worker that a later one lacks had left before.
         of_cluster = {i for other in workers if other.cluster == worker.cluster for i in other.rows}
-        if isnan(worker.left) and any(parts[i].start >= worker.until for i in of_cluster):
+        if isnan(worker.left) and any(recordings[i].start >= worker.until for i in of_cluster):
             worker.left = worker.until
-    masks = _once(parts, "workers")
+    masks = _masks_per_computation(recordings, "workers")
     renamed = []
-    for index, part in enumerate(parts):
-        joined, left = part.workers.joined.copy(), part.workers.left.copy()
+    for index, recording in enumerate(recordings):
+        joined, left = recording.workers.joined.copy(), recording.workers.left.copy()
         for worker in workers:
             if (known := worker.rows.get(index)) is not None:
                 masks[index][known] = worker.best == index
                 joined[known], left[known] = worker.joined, worker.left
-        table = part.workers.replacing({"joined": joined, "left": left})
-        renamed.append(_renamed(replace(part, workers=table), names[index]))
+        table = recording.workers.replacing({"joined": joined, "left": left})
+        renamed.append(_renamed(replace(recording, workers=table), names[index]))
     return renamed, masks
 
 
-def _renamed(part: Recording, workers: Mapping[str, _Worker]) -> Recording:
-    """The part with the names of the workers that it knows by other names."""
+def _renamed(recording: Recording, workers: Mapping[str, _Worker]) -> Recording:
+    """The recording with the unique names of workers."""
     names = {name: worker.name for name, worker in workers.items() if worker.name != name}
     if not names:
-        return part
+        return recording
     tables = {}
-    for name, table in part.tables().items():
+    for name, table in recording.tables().items():
         columns = {}
         for column in table.schema.values():
             if column.refers_to == "workers":
@@ -676,7 +695,7 @@ def _renamed(part: Recording, workers: Mapping[str, _Worker]) -> Recording:
                 values = [_renamed_label(value, names) for value in labels.values]
                 columns[column.name] = Categorical(labels.codes, values)
         tables[name] = table.replacing(columns)
-    return replace(part, **tables)  # type: ignore[arg-type]
+    return replace(recording, **tables)  # type: ignore[arg-type]
 
 
 def _renamed_label(label: str, names: Mapping[str, str]) -> str:
@@ -687,19 +706,18 @@ def _renamed_label(label: str, names: Mapping[str, str]) -> str:
     return ", ".join(names.get(name, name) for name in label.split(", "))
 
 
-def _cluster_rows_once(parts: Sequence[Recording], name: str) -> _Masks:
-    """Masks of events on workers of clusters, without those that an earlier part has.
+def _event_masks(recordings: Sequence[Recording], name: str) -> _Masks:
+    """Masks of events on workers of clusters, without events of earlier recordings.
 
-    A part has events that ended while it was recorded. An event that went on at its end may be
-    longer in another part.
+    An event ends before the end of a recording, or is cut there, and longer in another recording.
     """
     masks: _Masks = []
     longest: dict[tuple[object, ...], tuple[float, int, int]] = {}
-    for index, part in enumerate(parts):
-        table = part.tables()[name]
+    for index, recording in enumerate(recordings):
+        table = recording.tables()[name]
         stops: FloatArray = table["stop"]
         mask = np.ones(len(table), bool)
-        for other in parts[:index]:
+        for other in recordings[:index]:
             is_shared = table["computation"].is_in(other.tables()[name]["computation"].values)
             mask &= ~(is_shared & (other.start <= stops) & (stops <= other.stop))
         masks.append(mask)
@@ -719,8 +737,8 @@ def _cluster_rows_once(parts: Sequence[Recording], name: str) -> _Masks:
     return masks
 
 
-def _notices_on_programs(parts: Sequence[Recording]) -> Iterator[str]:
-    """A notice if programs were recorded on one cluster, as each saw the tasks of the others."""
+def _notices_on_programs(recordings: Sequence[Recording]) -> Iterator[str]:
+    """A notice if programs were recorded on one cluster, with tasks of each other."""
     if any(
         not _share_a_run(one, two)
         and one.start < two.stop
@@ -729,7 +747,7 @@ def _notices_on_programs(parts: Sequence[Recording]) -> Iterator[str]:
         and not set(one.computations.cluster.tolist()).isdisjoint(
             {*two.computations.cluster.tolist()} - {""}
         )
-        for one, two in combinations(parts, 2)
+        for one, two in combinations(recordings, 2)
     ):
         yield (
             "several programs were recorded on one cluster at the same time: tasks of one count "
@@ -737,8 +755,8 @@ def _notices_on_programs(parts: Sequence[Recording]) -> Iterator[str]:
         )
 
 
-def _transfers_once(transfers: RecordingTable) -> RecordingTable:
-    """Drop transfers without a task that another part has, with its task or without."""
+def _drop_repeated_transfers(transfers: RecordingTable) -> RecordingTable:
+    """Drop repeated transfers without a task."""
     made = transfers["task"] >= 0
     if made.all():
         return transfers

@@ -1,7 +1,7 @@
-"""The tables of a recording: every column with its type, unit and meaning, declared once.
+"""The tables of a recording: every column with type, unit and meaning, declared once.
 
-The kinds of column, their checks and all lists of tables and columns (of files, exports, combined
-recordings and the documentation) follow from these classes.
+Checks of columns and all lists of tables and columns (in files, exports, combined recordings and
+the documentation) follow from the classes.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ ColumnValues = TypeVar("ColumnValues")
 
 
 class Column(Generic[ColumnValues]):
-    """One column of a table; an attribute of a table has the values.
+    """A column of a table; the attribute of a table has the values.
 
     Attributes
     ----------
     name : str
     kind : {"float", "integer", "category", "text"}
-        The type of its values: numbers or text. A category has few distinct values, a text many.
+        The type of the values: numbers or text. A category has few distinct values, a text many.
     unit : str
         ``s``, ``bytes``, ``%``, or empty for counts, positions and text.
     meaning : str
         One sentence.
     is_time : bool
-        Whether its values are times, in seconds of a clock that started at any time.
+        Whether the values are times, in seconds of a clock with an arbitrary start.
     refers_to : str
-        The table of which its values are rows (-1 is none) or whose workers it names; or empty.
+        The table with the rows (-1: no row) or workers referred to; or empty.
     """
 
     def __init__(
@@ -113,17 +113,17 @@ def row_of(table: str, meaning: str) -> Column[IntArray]:
 
 
 def category(meaning: str) -> Column[Categorical]:
-    """A column of texts, few of which are distinct."""
+    """A column of texts, few of them distinct."""
     return Column("category", "", meaning)
 
 
 def worker_name(meaning: str) -> Column[Categorical]:
-    """A column of names of workers, as the table `workers` has them."""
+    """A column of names of workers of the table `workers`."""
     return Column("category", "", meaning, refers_to="workers")
 
 
 def text(meaning: str) -> Column[PrefixStrings]:
-    """A column of texts, many of which are distinct."""
+    """A column of texts, many of them distinct."""
     return Column("text", "", meaning)
 
 
@@ -132,12 +132,12 @@ TABLES: dict[str, type[RecordingTable]] = {}
 
 
 class RecordingTable(Table):
-    """A table whose class declares its columns; a recording's has each of them.
+    """A table with columns declared by the class, all of them in a recording.
 
     Parameters
     ----------
     columns : mapping of str to array, Categorical or PrefixStrings
-        Columns of the schema, of their kinds. A view of a file may have only some.
+        Columns of the schema and of the right kinds; all, or a part in a view of a file.
 
     Raises
     ------
@@ -168,12 +168,12 @@ class RecordingTable(Table):
     @classmethod
     @cache
     def empty(cls) -> Self:
-        """The table without rows; there is one, as no table changes."""
+        """The table without rows, a single one, as no table changes."""
         return cls({name: column.no_values() for name, column in cls.schema.items()})
 
     @classmethod
     def of(cls, table: Table) -> Self:
-        """A plain table as one of this kind, with every column; without columns the empty one.
+        """A plain table with every column as a table of the class; the empty one without columns.
 
         Raises
         ------
@@ -199,7 +199,7 @@ class RecordingTable(Table):
         )
 
     def _repr_html_(self) -> str:
-        """Show times from the first one on, as the clock started at any time."""
+        """Show times from the first time on, as the start of the clock is arbitrary."""
         times = [name for name in self.columns if self.schema[name].is_time]
         readings = np.concatenate([np.zeros(0), *(self[name] for name in times)])
         readings = readings[np.isfinite(readings)]

@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
 from dask_diag.model.tables import TABLES
@@ -129,28 +131,18 @@ _CHECKED: dict[str, type | tuple[type, ...]] = {
     "str": str,
     "tuple[str, ...]": tuple,
 }
-_CONTAINERS: dict[str, type[tuple[object, ...] | list[object]]] = {"tuple": tuple, "list": list}
 
 
 def _as_json(value: object) -> object:
-    """The value of a field for JSON; tuples and lists stay apart."""
-    if type(value) in (str, int, float, bool, type(None)):
+    """The value of a field for JSON, which has no tuples."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if type(value) in (str, int, float):
         return value
-    if type(value) is dict:
-        return {"dict": [[_as_json(key), _as_json(item)] for key, item in value.items()]}
-    if type(value) is tuple or type(value) is list:
-        return {type(value).__name__: [_as_json(item) for item in value]}
-    if hasattr(value, "item") and getattr(value, "shape", None) == ():
-        return _as_json(value.item())
-    raise NotStorableError(
-        f"expected text, numbers, tuples, lists or dicts of them, found {value!r}"
-    )
+    if type(value) is tuple:
+        return {"tuple": [_as_json(item) for item in value]}
+    raise NotStorableError(f"expected text, numbers or tuples of them, found {value!r}")
 
 
 def _from_json(value: object) -> object:
-    if isinstance(value, dict):
-        ((kind, items),) = value.items()
-        if kind == "dict":
-            return {_from_json(key): _from_json(item) for key, item in items}
-        return _CONTAINERS[kind](_from_json(item) for item in items)
-    return value
+    return tuple(map(_from_json, value["tuple"])) if isinstance(value, dict) else value

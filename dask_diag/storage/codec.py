@@ -446,7 +446,7 @@ def _difference(columns: Sequence[Values]) -> IntArray:
     return np.where(np.isfinite(values), values, 0.0).view(np.int64)
 
 
-OF_TASK = "tasks."
+TASK_PREFIX = "tasks."
 """Prefix of the name of a column of the tasks to which keys of results refer."""
 BASES: Mapping[str, str] = {
     "start": STEP,
@@ -459,8 +459,8 @@ BASES: Mapping[str, str] = {
     "depends_on": STEP,
     "cached_results.key": STEP,
     # A result is cached when its task is collected, and has the size that the task has.
-    "cached_results.start": f"{OF_TASK}collected",
-    "metric": f"{OF_TASK}nbytes",
+    "cached_results.start": f"{TASK_PREFIX}collected",
+    "metric": f"{TASK_PREFIX}nbytes",
     # Results are released together.
     "cached_results.stop": STEP,
     # A worker has one process and one thread, so their codes are the same.
@@ -552,7 +552,7 @@ def _remember(encoded: _Encoded, tasks: RecentTasks, rows: IntArray) -> None:
     if len(rows) > FEW:
         for name, scale in product(NUMBERS, SCALES):
             count = counted(np.asarray(tasks.column(name, rows), float), scale)
-            _before(encoded, "count", {"scale": scale})[f"{OF_TASK}{name}"] = count
+            _before(encoded, "count", {"scale": scale})[f"{TASK_PREFIX}{name}"] = count
 
 
 def _needed(specs: dict[str, Spec], wanted: Collection[str]) -> set[str]:
@@ -563,5 +563,5 @@ def _needed(specs: dict[str, Spec], wanted: Collection[str]) -> set[str]:
         if name in needed:
             needed.update(spec.get("sources", ()))
             bases = [integers["base"] for integers in spec["integers"].values()]
-            needed.update(KEY if base.startswith(OF_TASK) else base for base in bases)
+            needed.update(KEY if base.startswith(TASK_PREFIX) else base for base in bases)
     return needed

@@ -1,4 +1,4 @@
-"""Settings to try, by the recording of the baseline, and predictions of their gains."""
+"""Settings to try, by a recording of the baseline, and predictions of gains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import counted
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Computations
-from dask_diag.tuning.settings import Setting, is_set_already, of_parameter, variable_of
+from dask_diag.tuning.settings import Setting, is_set_already, parameter_setting, variable_of
 
 _ADVISED_BY = {
     "native threads": ("thread-oversubscription",),
@@ -33,12 +33,12 @@ _ONLY_IF_ADVISED = frozenset({"chunksize", "more threads"})
 
 
 def candidates(recording: Recording, findings: Sequence[Finding]) -> list[Setting]:
-    """Settings to try on a program; settings that a finding advised come first.
+    """Settings to try on a program; settings advised by a finding come first.
 
     Parameters
     ----------
     recording : Recording
-        A recording of the program as it is.
+        A recording of the unchanged program.
     findings : sequence of Finding
         The findings of the recording.
     """
@@ -54,7 +54,7 @@ def candidates(recording: Recording, findings: Sequence[Finding]) -> list[Settin
 
 
 def codes_answered(reason: str) -> tuple[str, ...]:
-    """The codes of the findings that have the same remedy as a finding; none for no reason."""
+    """The codes of findings with an equal remedy; empty for no reason."""
     return next((codes for codes in _ADVISED_BY.values() if reason in codes), ())
 
 
@@ -65,7 +65,7 @@ def requested(
     parameters: Mapping[str, Sequence[str]],
     arguments: Sequence[str],
 ) -> list[Setting]:
-    """The settings that the user asked for, one for each value."""
+    """The settings asked for by the user: a setting for each value."""
     settings = [_scheduler(name) for name in schedulers]
     settings += [_workers(number) for number in workers]
     for key, value in config:
@@ -73,25 +73,25 @@ def requested(
         variable_of(key)
         settings.append(Setting(f"{key}={value}", config={key: value}))
     for name, values in parameters.items():
-        settings += [of_parameter(name, value, arguments) for value in values]
+        settings += [parameter_setting(name, value, arguments) for value in values]
     return settings
 
 
 def more_workers(
     tried: Iterable[Setting], winners: Sequence[Setting], most_that_fit: float = inf
 ) -> Setting | None:
-    """A setting with twice the workers of the best, if none had more and there is memory."""
+    """A setting with twice the workers of the best, if untried and if memory suffices."""
     most = max((setting.workers or 0 for setting in tried), default=0)
     number, scheduler = (winners[0].workers, winners[0].scheduler) if winners else (None, None)
     if number is None or number < most or scheduler == "processes" or 2 * number > most_that_fit:
         return None
     if not set(winners[0].changes) <= {"dask scheduler", "dask num_workers"}:
         return None
-    return _with_workers(scheduler, 2 * number)
+    return _scheduler_with_workers(scheduler, 2 * number)
 
 
 def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
-    """Settings that may help, each with its subject."""
+    """Settings worth a try, each with a subject."""
     if variables := _variables_of_pools(recording):
         single = dict.fromkeys(variables, "1")
         yield "native threads", Setting("native threads: 1", single)
@@ -113,7 +113,7 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
         yield "chunksize", Setting("chunksize=1", config={"chunksize": "1"})
     if used != {"threads"} and MORE_WORKERS * now <= most_that_fit:
         # Tasks that wait need no process, which would have to start.
-        yield "more threads", _with_workers("threads", MORE_WORKERS * now)
+        yield "more threads", _scheduler_with_workers("threads", MORE_WORKERS * now)
     if alone:
         return
     most = min(computations.cpus.max(initial=1) if "processes" in used else inf, most_that_fit)
@@ -123,7 +123,7 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
 
 
 def _variables_of_pools(recording: Recording) -> list[str]:
-    """The variables that limit the native thread pools seen; the usual ones if none could be."""
+    """Variables to limit the native thread pools seen, or the usual pools if not known."""
     pools = recording.pools.to_dicts()
     if any(not row["library"] for row in pools):
         libraries: Iterable[str] = USUAL
@@ -141,18 +141,18 @@ def _scheduler(name: str) -> Setting:
 
 
 def _processes(computations: Computations) -> Setting:
-    """A setting with worker processes, at most one for each CPU: each has to start."""
+    """A setting with worker processes, at most as many as CPUs: each has to start."""
     most = int(computations.cpus.max(initial=0))
     if not 0 < most < computations.workers.max(initial=1):
         return _scheduler("processes")
-    return _with_workers("processes", most)
+    return _scheduler_with_workers("processes", most)
 
 
 def _workers(number: int) -> Setting:
     return Setting(counted(number, "worker"), config={"num_workers": str(number)})
 
 
-def _with_workers(scheduler: str | None, number: int) -> Setting:
+def _scheduler_with_workers(scheduler: str | None, number: int) -> Setting:
     """A setting with a number of workers of a scheduler; None is the program's own."""
     if scheduler is None:
         return _workers(number)
@@ -167,7 +167,7 @@ which other remedies may remove better."""
 
 
 class Predictions:
-    """Predictions of the gains of settings, by a recording without them.
+    """Predictions of the gains of settings, by a recording of the baseline.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ class Predictions:
         return self._simulator.simulate().seconds
 
     def gain(self, setting: Setting, wall: float) -> float:
-        """The predicted gain for a program that takes `wall` seconds; NaN if none is known."""
+        """The predicted gain for a program of `wall` seconds; NaN if not known."""
         saved = self._seconds_saved(setting)
         return wall / (wall - saved) if saved < wall else _NAN
 
@@ -213,7 +213,7 @@ class Predictions:
         return self._as_it_was - simulated.seconds
 
     def _is_known(self, setting: Setting) -> bool:
-        """Whether the simulator knows the effect of a setting on this program."""
+        """Whether the simulator knows the effect of a setting on the program."""
         config = setting.config
         scheduler, chunksize = config.get("scheduler"), config.get("chunksize")
         if scheduler is not None and scheduler not in COSTS:

@@ -18,7 +18,7 @@ _FUNCTION, _PATH, _RESULT = "function.pickle", "path.json", "result.json"
 
 
 def write_function(function: Callable[[], Any], folder: Path) -> None:
-    """Write a function to the folder from which this program reads it."""
+    """Write a function to the folder for the child process."""
     import cloudpickle
 
     (folder / _FUNCTION).write_bytes(cloudpickle.dumps(function))
@@ -27,7 +27,7 @@ def write_function(function: Callable[[], Any], folder: Path) -> None:
 
 
 def read_result(folder: Path) -> tuple[float, str]:
-    """The seconds of the last call, and a digest of its result."""
+    """The seconds of the last call, and a digest of the result."""
     result = json.loads((folder / _RESULT).read_text(encoding="utf-8"))
     return result["wall"], result["output"]
 

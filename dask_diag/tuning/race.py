@@ -1,4 +1,4 @@
-"""A race of settings: rounds of runs until each is decided or time is up, and their gains."""
+"""A race of settings: rounds of runs until each is decided or time is up; and gains."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Gain:
     estimate : float
         The geometric mean of the rounds' ratios.
     low, high : float
-        The interval of 95%, for this setting alone.
+        The interval of 95%, for the setting alone.
     is_proven : bool
-        Whether the setting is faster beyond what chance explains, though many were tried, and
+        Whether the setting is faster beyond chance, though many settings were tried, and
         looked at several times.
     """
 
@@ -62,7 +62,7 @@ def gains(
     baseline : mapping of int to float
         The wall time in each round.
     settings : mapping
-        The wall times of each setting, by its identity.
+        The wall times of each setting, by identity.
     """
     logs = {
         name: np.log([baseline[n] / walls[n] for n in sorted(walls) if n in baseline])
@@ -105,14 +105,14 @@ _NARROW = 1.10
 
 @dataclass
 class Contestant:
-    """A setting and its runs.
+    """A setting with runs.
 
     Attributes
     ----------
     setting : Setting
     recorded : Trial or None
-        The first run, which is recorded and not counted: it shows whether the setting reaches the
-        program, and fills the caches of files.
+        The first run, recorded and not counted: to see whether the setting reaches the program,
+        and to fill the caches of files.
     trials : dict of int to Trial
         The runs by round.
     dropped : str
@@ -127,7 +127,7 @@ class Contestant:
 
     @property
     def walls(self) -> dict[int, float]:
-        """The wall times of runs that had a result, by round."""
+        """The wall times of runs with a result, by round."""
         return {n: trial.wall for n, trial in self.trials.items() if not trial.failed}
 
     @property
@@ -151,7 +151,7 @@ class Race:
     clock : callable
         Seconds, such as ``time.monotonic``.
     budget : float
-        Seconds after which no run is started, and the last one is ended.
+        Seconds until the race ends, and the last run with the race.
     progress : callable
         Called with a line before each run.
 
@@ -178,7 +178,7 @@ class Race:
         self.is_out_of_time = False
 
     def start(self) -> Trial:
-        """Record the baseline, in its first run."""
+        """Record the first run of the baseline."""
         self._progress(f"{self.baseline.setting.name}: recording")
         first = self._runner.record(self.baseline.setting, self._deadline - self._clock())
         self.baseline.recorded = first
@@ -201,14 +201,14 @@ class Race:
                 self._decide(added)
 
     def gains(self) -> dict[Changes, Gain]:
-        """The gains of the settings that had enough runs, by what they change."""
+        """The gains of the settings with enough runs, by identity."""
         walls = {contestant.setting.identity: contestant.walls for contestant in self.contestants}
         return gains(self.baseline.walls, walls)
 
     def _attempt(
         self, contestant: Contestant, run: Callable[[Setting, float], Trial], what: str
     ) -> Trial | None:
-        """Run a setting, and drop it if it fails; None if time was up before the run ended."""
+        """Run a setting; drop a failing setting. Return None if time was up before the end."""
         self._progress(f"{contestant.setting.name}: {what}")
         trial = run(contestant.setting, self._timeout())
         if trial.timed_out and self._clock() >= self._deadline:
@@ -219,7 +219,7 @@ class Race:
         return trial
 
     def _record(self, contestant: Contestant, first: Trial) -> None:
-        """Record a setting, in its first run; drop it if it is not applied, or slow."""
+        """Record the first run of a setting; drop a setting without effect, or a slow one."""
         trial = self._attempt(contestant, self._runner.record, "recording")
         contestant.recorded = trial
         if trial is None or trial.failed:
@@ -232,7 +232,7 @@ class Race:
     def _run_round(self, contestants: list[Contestant]) -> bool:
         """Run the baseline and each setting once; return False if time is up.
 
-        Each round starts with another one.
+        Each round starts with another setting.
         """
         order = [self.baseline, *contestants]
         shift = self._round % len(order)
@@ -268,7 +268,7 @@ class Race:
         return max(0.01, min(patience, self._deadline - self._clock()))
 
     def _has_time_for(self, trial: Trial | None) -> bool:
-        """Whether a run as long as an earlier one would end within the budget."""
+        """Whether a run as long as `trial` would end within the budget."""
         expected = trial.wall if trial is not None else 0.0
         if self._clock() + expected > self._deadline:
             self.is_out_of_time = True
@@ -283,7 +283,7 @@ def _why_failed(trial: Trial) -> str:
 
 
 def _not_applied(setting: Setting, trial: Trial) -> str:
-    """The reason why a setting does not reach the program, by its recorded run; or nothing."""
+    """The reason why a setting does not reach the program, by a recorded run; or nothing."""
     if trial.recording is None or not len(trial.recording.computations):
         return ""
     computations = trial.recording.computations

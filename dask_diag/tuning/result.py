@@ -1,4 +1,4 @@
-"""The result of `tune`: each setting with its gain and a verdict, and the setting to use."""
+"""The result of `tune`: each setting with a gain and a verdict, and the setting to use."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from dask_diag.views.text import Summary, SummaryParts, make_summary
 
 
 class Agreement:
-    """The result that a run must have, by the runs of the baseline.
+    """The expected result of runs, by the runs of the baseline.
 
     Parameters
     ----------
     baseline : iterable of Trial
-        Runs of the baseline, recorded ones not counted.
+        Runs of the baseline, without recorded runs.
     subject : str
-        The text or value that is compared, such as ``stdout``.
+        The name of the compared result: ``stdout``.
 
     Attributes
     ----------
     note : str
-        Why results cannot be compared; empty if they can.
+        The reason why results cannot be compared; empty if possible.
     """
 
     def __init__(self, baseline: Iterable[Trial], subject: str) -> None:
@@ -54,7 +54,7 @@ class Agreement:
             )
 
     def objection(self, trials: Iterable[Trial]) -> str:
-        """The fault of the results of a setting's runs; empty without one."""
+        """The fault of the results of a setting's runs; empty without a fault."""
         results = [trial for trial in trials if not trial.failed]
         if self.note:
             return ""
@@ -71,26 +71,26 @@ _AS_FAST = 1.05
 
 
 class Row(NamedTuple):
-    """A setting with its runs and its verdict.
+    """A setting with runs and a verdict.
 
     Attributes
     ----------
     setting : Setting
     walls : list of float
-        Seconds of its runs.
+        Seconds of each run.
     median : float
         The median of the walls; NaN without any.
     gain : Gain or None
-        None for the baseline, and if there were too few runs.
+        None for the baseline, and for too few runs.
     predicted : float
-        The gain that the recording of the baseline lets expect; NaN if it says nothing.
+        The gain expected by the recording of the baseline; NaN if not known.
     verdict : str
     is_faster : bool
-        Whether the setting is faster beyond chance, with the same result.
+        Whether the setting is faster beyond chance, with an equal result.
     is_right : bool
-        Whether each run came to its end, with the same result as the baseline.
+        Whether each run succeeded, with the result of the baseline.
     ended_early : str
-        Why there were fewer runs than the maximum; empty if there is a verdict.
+        The reason for fewer runs than the maximum; empty after a verdict.
     """
 
     setting: Setting
@@ -144,7 +144,7 @@ def _verdict(gain: Gain | None, rounds: int) -> str:
 
 
 def _ended_early(gain: Gain | None, contestant: Contestant) -> str:
-    """The reason to end the runs of a setting that is neither faster nor slower beyond chance."""
+    """The reason to end the runs of a setting neither faster nor slower beyond chance."""
     if gain is None or gain.is_proven or gain.high < 1 or len(contestant.walls) >= LOOKS[-1]:
         return ""
     runs = f"after {len(contestant.walls)} runs"
@@ -154,9 +154,9 @@ def _ended_early(gain: Gain | None, contestant: Contestant) -> str:
 
 
 def winners(rows: Sequence[Row]) -> list[Row]:
-    """The settings that are faster beyond chance, with the same result; the best first.
+    """The settings proven faster, with an equal result; the best first.
 
-    The best is the fastest, or a setting that is as fast with fewer workers and else the same.
+    The best is the fastest, or an otherwise equal setting, as fast with fewer workers.
     """
     faster = sorted((row for row in rows if row.is_faster), key=_speed, reverse=True)
     if not faster:
@@ -174,7 +174,7 @@ def winners(rows: Sequence[Row]) -> list[Row]:
 
 
 def best_of(rows: Sequence[Row]) -> Row | None:
-    """The best of the settings that are faster beyond chance, with the same result."""
+    """The best of the settings proven faster, with an equal result."""
     return next(iter(winners(rows)), None)
 
 
@@ -202,7 +202,7 @@ def tune_summary(
     rows : sequence of Row
         The baseline first.
     findings : iterable of (Finding, float)
-        Each with the measured gain of the setting that answers it, or NaN.
+        Findings with the measured gain of the remedy, or NaN.
     notes : iterable of str
     """
     texts = [_texts(row) for row in rows]
@@ -237,7 +237,7 @@ def _lines_to_use(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _headline(rows: Sequence[Row]) -> str:
-    """A sentence on the best setting and its gain."""
+    """A sentence on the best setting and the gain."""
     best, tried = best_of(rows), counted(len(rows) - 1, "setting")
     unjudged = sum(row.verdict.startswith(_TOO_FEW) for row in rows)
     if best is None and unjudged:
@@ -271,14 +271,14 @@ def _times(row: Row) -> str:
 
 
 def _short(verdict: str) -> str:
-    """A verdict without its reasons, which are among the notices."""
+    """A verdict without the reasons, given by the notices."""
     return verdict.partition(":")[0].partition(" (")[0].partition(", ")[0]
 
 
 def _notices(
     rows: Sequence[Row], findings: Iterable[tuple[Finding, float]], notes: Sequence[str]
 ) -> Iterator[str]:
-    """Verdicts that need more words than a cell has, and gains of settings that answer findings."""
+    """Verdicts too long for a cell, and gains of remedies of findings."""
     few = False
     ended = [f"{_name(row)} ({row.ended_early})" for row in rows if row.ended_early]
     if ended:
@@ -349,7 +349,7 @@ def _marks(row: Row, number: int, longest: float) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """The settings tried on a program, and their gains.
+    """The settings tried on a program, with gains.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Settings: changes around an unchanged program, and how they reach it."""
+"""Settings: changes around an unchanged program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VARIABLES_OF_DASK = "DASK_"
 
 @dataclass(frozen=True)
 class Setting:
-    """Environment variables, dask's configuration and arguments that a program is run with.
+    """Environment variables, dask's configuration and arguments of a program.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Setting:
     parameters : mapping of str to str
         Values for ``{name}`` in the program's arguments.
     reason : str
-        The code of the finding that advised it, or empty.
+        The code of the finding behind the setting, or empty.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Setting:
 
     @property
     def changes(self) -> dict[str, str]:
-        """The changes, by name: two settings that change the same cannot be combined."""
+        """The changes, by name: settings with a common name cannot be combined."""
         return {
             **{f"${name}": value for name, value in self.variables.items()},
             **{f"dask {name}": value for name, value in self.config.items()},
@@ -57,24 +57,24 @@ class Setting:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that a child process gets in addition."""
+        """The additional variables of a child process."""
         return {**self.variables, **{variable_of(k): value for k, value in self.config.items()}}
 
     @property
     def scheduler(self) -> str | None:
-        """The local scheduler that the setting asks for, as recordings name it."""
+        """The requested local scheduler, by the name in recordings."""
         name = self.config.get("scheduler")
         return {"sync": "synchronous", "single-threaded": "synchronous"}.get(name or "", name)
 
     @property
     def workers(self) -> int | None:
-        """The number of workers that the setting asks for."""
+        """The requested number of workers."""
         text = self.config.get("num_workers")
         return int(text) if text is not None and text.isdecimal() else None
 
     @property
     def changes_but_workers(self) -> dict[str, str]:
-        """The changes other than the number of workers."""
+        """The changes, except for the number of workers."""
         return {name: v for name, v in self.changes.items() if name != "dask num_workers"}
 
     def shell_lines(self) -> list[str]:
@@ -98,7 +98,7 @@ BASELINE = Setting("as it is")
 
 
 def variable_of(key: str) -> str:
-    """The environment variable from which dask reads a key of its configuration."""
+    """The environment variable of a key of dask's configuration."""
     name = key.replace(".", "__").replace("-", "_")
     if not name.replace("_", "").isalnum() or key != key.lower():
         raise DiagnosticError(
@@ -107,7 +107,7 @@ def variable_of(key: str) -> str:
     return _VARIABLES_OF_DASK + name.upper()
 
 
-def of_parameter(name: str, value: str, arguments: Sequence[str]) -> Setting:
+def parameter_setting(name: str, value: str, arguments: Sequence[str]) -> Setting:
     """A value of a parameter: of ``{name}`` in arguments, else of an environment variable."""
     if any(f"{{{name}}}" in argument for argument in arguments):
         return Setting(f"{name}={value}", parameters={name: value})

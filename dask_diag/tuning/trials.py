@@ -1,4 +1,4 @@
-"""One run of the program with a setting: how long it took, and whether its result is right."""
+"""Runs of a program with a setting, in child processes: wall times and results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a program: how it ended, and its result.
+    """A run of a program with its end and its result.
 
     Attributes
     ----------
@@ -37,13 +37,13 @@ class Trial:
     status : int
         The exit status, or minus a signal's number.
     timed_out : bool
-        Whether it was ended for taking too long.
+        Whether the run was ended for taking too long.
     output : str
-        A digest of what it printed to stdout, or of what the function returned.
+        A digest of stdout, or of the result of the function.
     check : int or None
-        The status of the check command, if there is one.
+        The status of the check command, if given.
     error : str
-        The last line of stderr, if it failed.
+        The last line of stderr of a failed run.
     recording : Recording or None
         Of a recorded run.
     """
@@ -58,7 +58,7 @@ class Trial:
 
     @property
     def failed(self) -> bool:
-        """Whether it has no result."""
+        """Whether the run has no result."""
         return self.timed_out or self.status != 0
 
 
@@ -71,10 +71,10 @@ def run_child(
     stderr: IO[bytes],
     stdin: IO[bytes] | None = None,
 ) -> Trial:
-    """Run a command to its end, or end it; no process that it started stays behind.
+    """Run a command to the end, or end it after a time; end all processes started by it.
 
-    Standard input is empty if none is given. The command is in a process group of its own, so that
-    Ctrl-C reaches it through this process only, which then ends it.
+    Standard input is empty by default. The command has a process group of its own: Ctrl-C ends it
+    through this process only.
     """
     timed_out = threading.Event()
     start = perf_counter()
@@ -116,7 +116,7 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its descendants, also those with a process group of their own."""
+    """End a process and all descendants, in any process group."""
     descendants: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
         descendants = psutil.Process(process.pid).children(recursive=True)
@@ -133,7 +133,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class Program:
-    """A script, a module or code, and its arguments.
+    """A script, a module or code, with arguments.
 
     Attributes
     ----------
@@ -141,11 +141,11 @@ class Program:
     what : str
         Path, name or code.
     arguments : sequence of str
-        ``{name}`` in them is replaced by the parameter of that name.
+        ``{name}`` in an argument is replaced by the parameter ``name``.
     defaults : mapping of str to str
-        The values of parameters that a setting does not have.
+        The values of parameters of the baseline.
     folder : Path or None
-        The folder of a program that calls a function, with its time and a digest of its result.
+        The folder of a program calling a function, with the time and a digest of the result.
     """
 
     kind: str
@@ -161,14 +161,13 @@ class Program:
 
 
 class ChildRunner:
-    """Runs a program in child processes, one after the other.
+    """Runs a program in child processes.
 
     Parameters
     ----------
     program : Program
     check : str, optional
-        A shell command that gets the program's stdout on its stdin, and ends with status 0 if that
-        is right.
+        A shell command with the program's stdout on stdin; status 0 if the output is right.
     """
 
     def __init__(self, program: Program, check: str | None = None) -> None:
@@ -176,7 +175,7 @@ class ChildRunner:
         self._check = check
 
     def run(self, setting: Setting, timeout: float) -> Trial:
-        """Run the program once, to measure it."""
+        """Run the program once."""
         return self._trial([sys.executable, *self._program.selection], setting, timeout)
 
     def record(self, setting: Setting, timeout: float) -> Trial:
@@ -212,7 +211,7 @@ class ChildRunner:
     def _checked(
         self, stdout: IO[bytes], environment: Mapping[str, str], timeout: float
     ) -> int | None:
-        """The status of the check command, if there is one."""
+        """The status of the check command, if given."""
         if self._check is None:
             return None
         stdout.seek(0)

@@ -1,4 +1,4 @@
-"""`tune`: record a program, try settings on it in turn, and name the settings to use."""
+"""`tune`: record a program, try settings in turn, and name the settings to use."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from dask_diag.tuning.settings import Setting, combined
 from dask_diag.tuning.trials import ChildRunner, Program
 
 
-def with_measured_gains(
+def findings_with_gains(
     findings: Iterable[Finding], rows: Sequence[Row]
 ) -> tuple[tuple[Finding, float], ...]:
-    """The findings, each with the gain of the best setting that answers it, or NaN.
+    """The findings, each with the gain of the best remedy, or NaN.
 
-    `rows` has the baseline first. A setting that fails, or gives another result, is no remedy.
+    `rows` has the baseline first. A failing setting, or a different result, is no remedy.
     """
     gains: dict[str, float] = {}
     for row in rows[1:]:
@@ -219,7 +219,7 @@ def _run_combinations(race: Race, subject: str, most_that_fit: float) -> None:
 
 
 def _winners(race: Race, subject: str) -> list[Setting]:
-    """The settings that are faster, the best first."""
+    """The faster settings, the best first."""
     agreement = Agreement(race.baseline.trials.values(), subject)
     return [row.setting for row in winners(rows_of(race, {}, agreement))]
 
@@ -249,7 +249,7 @@ def _result(
         error = next((trial.error for trial in trials if trial and trial.error), "")
         if error and contestant.dropped.startswith("fails"):
             notes.append(f"{contestant.setting.name} {contestant.dropped}: {error}")
-    return TuneResult(tuple(rows), recording, with_measured_gains(advised, rows), tuple(notes))
+    return TuneResult(tuple(rows), recording, findings_with_gains(advised, rows), tuple(notes))
 
 
 def seconds_of_budget(value: float | str) -> float:
