@@ -107,8 +107,7 @@ def test_tasks_of_computations_that_were_not_recorded_have_a_summary():
 
 
 def test_findings_have_the_codes_of_the_schema():
-    names = [rule.__name__ for rule in (*rules.RULES_ON_TIME, *rules.RULES_ON_STATE)]
-    assert {name.replace("_", "-") for name in names} == set(codes.FINDINGS)
+    assert {rule.code for rule in rules.RULES} == set(codes.FINDINGS)
     with pytest.raises(DiagnosticError, match=r"code: expected one of gil-bound, .*, found 'new'"):
         rules.Finding("new", "low", 0.0, "evidence", "advice", kind="about")
     with pytest.raises(DiagnosticError, match=r"kind: expected one of at most, .*, found 'new'"):
@@ -142,3 +141,7 @@ def test_every_name_in_the_schema_is_described():
         names = [value for name, value in vars(kind).items() if name.isupper()]
         assert set(names) == set(described)
         assert len(names) == len(described)
+
+
+def test_the_rules_that_a_rule_gives_way_to_exist():
+    assert {code for rule in rules.RULES for code in rule.unless} <= set(codes.FINDINGS)

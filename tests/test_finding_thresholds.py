@@ -14,7 +14,14 @@ from dask_diag import Recording, findings
 from dask_diag.analysis.cpu import cpu_outside_tasks
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings import rules
-from dask_diag.analysis.findings.rule import Finding, severity_of_guess, top_functions
+from dask_diag.analysis.findings.rule import (
+    Diagnosis,
+    Evidence,
+    Gain,
+    Rule,
+    severity_of,
+    top_functions,
+)
 from dask_diag.formatting import amount, seconds
 
 from .stacks import LEAF, MAIN, recording_of_stacks
@@ -126,14 +133,14 @@ def later_for(share):
 def test_a_function_is_named_for_a_twentieth_of_the_whole(share, is_named):
     recording = run([Task(0, 1, function="most"), Task(0, 1, function="few", worker=1)])
     names = top_functions(recording, np.array([1 - share, share]))
-    assert names == ["most", "few"][: 1 + is_named]
+    assert names == ("most", "few")[: 1 + is_named]
 
 
 def test_findings_name_three_functions():
     names = ["a", "b", "c", "d"]
     tasks = [Task(0, 1, n / 10, function=name, worker=n) for n, name in enumerate(names)]
     recording = run(tasks, workers=4)
-    assert top_functions(recording, np.array([1.0, 0.9, 0.8, 0.7])) == ["a", "b", "c"]
+    assert top_functions(recording, np.array([1.0, 0.9, 0.8, 0.7])) == ("a", "b", "c")
     evidence = by_code(with_waits(recording, "gil-wait"))["gil-bound"].evidence
     assert evidence.endswith("Mostly: a, b and c")
     steps = [
@@ -145,7 +152,7 @@ def test_findings_name_three_functions():
 
 @pytest.mark.parametrize(("share", "severity"), [(0.09, "low"), (0.11, "medium"), (0.9, "medium")])
 def test_a_guess_is_never_severe(share, severity):
-    assert severity_of_guess(share) == severity
+    assert severity_of(share, is_certain=False) == severity
 
 
 def test_no_time_is_worth_a_finding_below_a_tenth_of_a_second():
@@ -1186,10 +1193,9 @@ def test_a_sample_is_late_for_tasks_that_ran_meanwhile(due, stop, is_found):
     ],
 )
 def test_what_lost_next_to_nothing_is_not_reported(monkeypatch, wall, lost, is_noticed):
-    finding = Finding("gil-bound", "low", lost, "", "", kind="about")
-    monkeypatch.setattr(rules, "RULES_ON_TIME", (lambda _: finding,))
-    monkeypatch.setattr(rules, "RULES_ON_STATE", ())
-    assert findings(run([Task(0, wall)])) == [finding] * is_noticed
+    found = Diagnosis("low", Gain(lost), Evidence(), "")
+    monkeypatch.setattr(rules, "RULES", (Rule("gil-bound", lambda _: found),))
+    assert len(findings(run([Task(0, wall)]))) == is_noticed
 
 
 def test_failed_tasks_come_first_however_short():

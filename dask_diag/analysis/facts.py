@@ -71,6 +71,10 @@ class Analysis:
         """Worker-seconds of each activity, the largest first; `cells` has labels, too."""
         return seconds_by_activity(self.recording, self.occupancies)
 
+    def spent(self, *activities: str) -> float:
+        """Worker-seconds of these activities."""
+        return sum(self.activities.get(activity, 0.0) for activity in activities)
+
     @cached_property
     def wall_time(self) -> Table:
         """The wall time, divided among phases and, while tasks ran, among activities."""
@@ -100,6 +104,10 @@ class Analysis:
     def seconds_waited(self) -> dict[str, float]:
         """The seconds of `waits`."""
         return {row["activity"]: row["seconds"] for row in self.waits.to_dicts()}
+
+    def waited(self, *activities: str) -> float:
+        """Seconds that tasks waited in these ways; 0 if waits were not recorded."""
+        return sum(self.seconds_waited.get(activity, 0.0) for activity in activities)
 
     @cached_property
     def critical_path(self) -> CriticalPath:
@@ -300,6 +308,18 @@ class Analysis:
     def workers(self) -> float:
         """Workers, on average over time."""
         return self.available / self.wall if self.wall else 1.0
+
+    def share_of_workers(self, seconds: float) -> float:
+        """Share that these seconds are of all worker-seconds."""
+        return seconds / self.available if self.available else 0.0
+
+    def wall_of_workers(self, seconds: float) -> float:
+        """Wall time of these worker-seconds, if all workers lost them evenly."""
+        return seconds / self.workers / self.overlap
+
+    def wall_of_tasks(self, seconds: float) -> float:
+        """Wall time of these seconds of tasks, of which several run at once."""
+        return seconds / self.at_once / self.overlap
 
     @cached_property
     def busy_wall(self) -> float:
