@@ -144,7 +144,7 @@ def pool_startup(analysis: Analysis) -> Diagnosis | None:
     gain = simulated(analysis, waited, remove={Activity.STARTUP})
     if gain.seconds < WORTH_REPORTING * analysis.computing:
         return None
-    computations, workers = analysis.recording.computations, analysis.recording.workers
+    computations, workers = analysis.computations, analysis.recording.workers
     called = dict(zip(computations.computation.tolist(), call_times(computations), strict=True))
     called_before = np.array([called[name] for name in workers.computation.tolist()])
     has_started = workers.joined > called_before
@@ -166,12 +166,12 @@ def pool_startup(analysis: Analysis) -> Diagnosis | None:
 
 def _instead_of_starting(analysis: Analysis) -> str:
     # In threads, tasks that hold the GIL compute one after the other: that must be quicker, too.
-    cpu = analysis.recording.tasks.thread_cpu
+    cpu = analysis.tasks.thread_cpu
     in_turns = float(np.where(np.isnan(cpu), analysis.task_seconds, cpu).sum())
     saved = np.fmin(analysis.seconds_saved(scheduler="threads"), analysis.computing - in_turns)
     if saved >= WORTH_GAINING * analysis.computing:
         return "compute with scheduler='threads': tasks are too short to make up for the start"
-    if len(analysis.recording.computations) > 1:
+    if len(analysis.computations) > 1:
         return (
             "use one pool for all computations: "
             "dask.config.set(pool=concurrent.futures.ProcessPoolExecutor())"
@@ -199,7 +199,7 @@ calls on large lists they had 54%, of thousands of calls 12%."""
 @rule("graph-preparation", needs=("computations",), of_time=False)
 def graph_preparation(analysis: Analysis) -> Diagnosis | None:
     """Graphs that take long to be made, optimized and put in order."""
-    recording, computations = analysis.recording, analysis.recording.computations
+    recording, computations = analysis.recording, analysis.computations
     samples = recording.samples
     called, prepared = call_times(computations), prepared_times(computations)
     in_calls, before = samples.root.where(Root.GRAPH), graphs_made_before(recording)

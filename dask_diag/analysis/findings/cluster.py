@@ -43,7 +43,7 @@ def transfer_bound(analysis: Analysis) -> Diagnosis | None:
     transfers = analysis.recording.transfers
     transfers = transfers.rows(transfers.activity.where(Activity.TRANSFER))
     took = transfers.stop - transfers.start
-    of_tasks = np.zeros(len(analysis.recording.tasks))
+    of_tasks = np.zeros(len(analysis.tasks))
     is_made = transfers.task >= 0
     np.add.at(of_tasks, transfers.task[is_made], took[is_made])
     functions = top_functions(analysis.recording, of_tasks)
@@ -121,7 +121,7 @@ def unbalanced_workers(analysis: Analysis) -> Diagnosis | None:
 
 def _busy_seconds(analysis: Analysis) -> dict[str, float]:
     """Seconds of the tasks of each worker of clusters; of all that ran tasks, if none is known."""
-    workers, lanes = analysis.recording.workers, analysis.recording.tasks.worker
+    workers, lanes = analysis.recording.workers, analysis.tasks.worker
     rows = rows_of_workers(lanes.codes, lanes.values)
     names = workers.worker[~workers.address.where("")].tolist()
     return {
@@ -153,7 +153,7 @@ def worker_lost(analysis: Analysis) -> Diagnosis | None:
     lost = [each for each in _workers_that_left(analysis) if len(each.cut_short) or each.again]
     if not lost:
         return None
-    tasks = analysis.recording.tasks
+    tasks = analysis.tasks
     again = sorted({row for each in lost for row in each.again})
     cut_short = np.concatenate([each.cut_short for each in lost])
     is_affected = np.zeros(len(tasks), bool)
@@ -222,7 +222,7 @@ def _most_seconds(
     """
     if not len(cut_short):
         return 0.0
-    tasks, left = analysis.recording.tasks, worker["left"]
+    tasks, left = analysis.tasks, worker["left"]
     since = float(tasks.submitted[cut_short].min())
     others = np.setdiff1d(rows, cut_short)
     starts = np.clip(tasks.start[others], since, left)

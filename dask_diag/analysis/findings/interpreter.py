@@ -71,12 +71,12 @@ def cpu_waits(analysis: Analysis, spinning: float = 0.0) -> CpuWaits:
         How much of the tasks' CPU seconds they had only because of native pools, whose are these.
     """
     waited = analysis.waited(Activity.CPU_WAIT)
-    if not analysis.seconds_waited:
+    if not analysis.has_waits:
         waited = max(0.0, analysis.off_cpu_in_tasks)
     groups = [group for group in analysis.thread_groups if group.kind != "tasks"]
     pools = spinning + sum(group.cpu for group in groups if _is_pool(group))
     rest = sum(group.cpu for group in groups if not _is_pool(group)) + analysis.cpu_of_children
-    others = float(np.nansum(analysis.recording.computations.others_cpu))
+    others = float(np.nansum(analysis.computations.others_cpu))
     # Tasks compete with each other where more run than there are CPUs.
     sharing = max(1.0, analysis.at_once / analysis.cpus)
     used = pools + rest + others + (1 - 1 / sharing) * (analysis.cpu_in_tasks - spinning)
@@ -97,7 +97,7 @@ def _gain_of_cpus(analysis: Analysis, waits: CpuWaits, part: float, idle: str) -
     Without recorded waits the tasks may have waited for something else.
     """
     share = min(1.0, part / waits.waited) if waits.waited else 0.0
-    wait = Activity.CPU_WAIT if analysis.seconds_waited else Activity.NONCPU
+    wait = Activity.CPU_WAIT if analysis.has_waits else Activity.NONCPU
     gain = simulated(
         analysis,
         analysis.wall_of_tasks(part),
@@ -105,7 +105,7 @@ def _gain_of_cpus(analysis: Analysis, waits: CpuWaits, part: float, idle: str) -
         idle_machine=idle == "machine",
         idle_pools=idle == "pools",
     )
-    return gain if analysis.seconds_waited else Gain(gain.seconds)
+    return gain if analysis.has_waits else Gain(gain.seconds)
 
 
 WORTH_REPORTING = 0.15
@@ -165,7 +165,7 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
         return None
     if analysis.share_at_once < AT_ONCE:
         return None
-    is_recorded = bool(analysis.seconds_waited)
+    is_recorded = analysis.has_waits
     waits = _waits_for_gil(analysis) if is_recorded else _non_cpu_of_turns(analysis)
     share = waits.own / analysis.in_tasks
     if share < WORTH_REPORTING:
@@ -194,7 +194,7 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
 
 
 def _gil_evidence(analysis: Analysis, waits: _GilWaits) -> Evidence:
-    if not analysis.seconds_waited:
+    if not analysis.has_waits:
         return evidence(
             "{tasks:mean} concurrent tasks used only {cpus:mean} CPUs and were off-CPU "
             "{share:share} of the time. This suggests GIL contention; another lock or short sleeps "
@@ -203,7 +203,7 @@ def _gil_evidence(analysis: Analysis, waits: _GilWaits) -> Evidence:
             cpus=analysis.cpu_in_tasks / analysis.busy_wall,
             share=waits.own / analysis.in_tasks,
             functions=top_functions(
-                analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu)
+                analysis.recording, np.nan_to_num(analysis.tasks.thread_noncpu)
             ),
         )
     table = waits_of_functions(analysis.recording)
@@ -301,7 +301,7 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
             f"{RELEASE}; worker processes do not help: {need}, and are predicted to take {longer}"
         )
     most = (saved - least) * BYTES_A_SECOND
-    is_data_known = not np.isnan(analysis.recording.computations.graph_bytes).any()
+    is_data_known = not np.isnan(analysis.computations.graph_bytes).any()
     if has_sizes:
         if_little = (
             f", if the program gives its tasks less than {size(most)} of data, which is not known"
@@ -425,7 +425,7 @@ def _saved_without_locks(analysis: Analysis, used: float) -> float:
 
 def _waited(analysis: Analysis, waits: CpuWaits, locked: float) -> Evidence:
     """A clause: what the tasks waited for, and how long."""
-    is_recorded = bool(analysis.seconds_waited)
+    is_recorded = analysis.has_waits
     for_cpus = (
         "{waited:seconds} for a CPU"
         if is_recorded
@@ -465,12 +465,12 @@ NO_CPU_LEFT = 0.85
 @rule("busy-machine")
 def busy_machine(analysis: Analysis) -> Diagnosis | None:
     """Other programs that took CPUs which tasks waited for."""
-    computations = analysis.recording.computations
+    computations = analysis.computations
     others = float(np.nansum(computations.others_cpu))
     available = analysis.cpus * analysis.wall
     if others < OTHERS * available:
         return None
-    is_recorded = bool(analysis.seconds_waited)
+    is_recorded = analysis.has_waits
     used = np.nansum([others, *computations.process_cpu, *computations.children_cpu])
     if not is_recorded and used < NO_CPU_LEFT * available:
         return None

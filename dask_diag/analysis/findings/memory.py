@@ -255,7 +255,7 @@ def memory_pressure(analysis: Analysis) -> Diagnosis | None:
 
 def _while_computing(analysis: Analysis, events: WorkerEvents) -> _Events:
     """The part of events in which a computation of their cluster ran."""
-    computations, workers = analysis.recording.computations, analysis.recording.workers
+    computations, workers = analysis.computations, analysis.recording.workers
     lasted = np.zeros(len(events))
     for cluster, start, stop in zip(
         computations.cluster.tolist(), computations.start, computations.stop, strict=True

@@ -58,7 +58,7 @@ def findings(recording: Recording) -> list[Finding]:
 
 def find(analysis: Analysis) -> list[Finding]:
     """Findings of a recording whose facts may be known already, the worst first."""
-    is_long = len(analysis.recording.tasks) > 0 and analysis.wall >= LONG_ENOUGH
+    is_long = len(analysis.tasks) > 0 and analysis.wall >= LONG_ENOUGH
     rules = {rule.code: rule for rule in RULES if is_long or not rule.of_time}
     found: dict[str, Finding | None] = {}
 

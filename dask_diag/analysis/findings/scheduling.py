@@ -61,7 +61,7 @@ def serial_chain(analysis: Analysis) -> Diagnosis | None:
     share = lost / analysis.computing
     if share < WORTH_REPORTING or _is_mostly_one_task(analysis, path):
         return None
-    number = len(analysis.recording.computations)
+    number = len(analysis.computations)
     is_on_path = np.isin(np.arange(len(analysis.task_seconds)), path.tasks["task"])
     return Diagnosis(
         severity_of(share),
@@ -86,7 +86,7 @@ def serial_chain(analysis: Analysis) -> Diagnosis | None:
 
 def _is_mostly_one_task(analysis: Analysis, path: CriticalPath) -> bool:
     """Whether one task is most of each critical path: then it is too long, not the chain."""
-    computations = analysis.recording.tasks.computation
+    computations = analysis.tasks.computation
     longest = np.zeros(len(computations.values))
     np.maximum.at(longest, computations.codes[path.tasks["task"]], path.tasks["seconds"])
     return bool(longest.sum() > ONE_TASK_OF_CHAIN * path.length)
@@ -101,7 +101,7 @@ BUSY_CPUS = 0.5
 @rule("overlapping-computations")
 def overlapping_computations(analysis: Analysis) -> Diagnosis | None:
     """Computations that ran at the same time and competed for the CPUs."""
-    recording, computations = analysis.recording, analysis.recording.computations
+    recording, computations = analysis.recording, analysis.computations
     # Those of a cluster share its threads: what another took of them is in `other`.
     computations = computations.rows(~computations.scheduler.where("distributed"))
     if len(computations) < 2:
@@ -206,7 +206,7 @@ def _share_with_cpu(analysis: Analysis) -> float:
 
     In the rest of it other programs had it.
     """
-    if not analysis.seconds_waited or not analysis.cpu_in_tasks:
+    if not analysis.has_waits or not analysis.cpu_in_tasks:
         return 1.0
     return analysis.cpu_in_tasks / (analysis.cpu_in_tasks + cpu_waits(analysis).others)
 
@@ -263,13 +263,13 @@ def scheduler_bound(analysis: Analysis) -> Diagnosis | None:
     """Workers that mostly wait for the one thread that hands out tasks."""
     if analysis.on_cluster:
         return _scheduler_of_a_cluster(analysis)
-    tasks = len(analysis.recording.tasks)
+    tasks = len(analysis.tasks)
     if tasks < FEWEST_TASKS or not analysis.schedulers & {"threads", "processes"}:
         return None
     # The scheduler was in the profilers' hooks for a part of it.
     without_hooks = 1 - analysis.share_of_task_hooks
     waited = analysis.spent(Activity.OVERHEAD) * without_hooks / analysis.workers
-    first, stop = first_starts(analysis.recording), analysis.recording.computations.stop
+    first, stop = first_starts(analysis.recording), analysis.computations.stop
     lasted = float((stop - first).sum())
     if lasted <= 0 or waited < WAITED * lasted:
         return None
@@ -299,7 +299,7 @@ def scheduler_bound(analysis: Analysis) -> Diagnosis | None:
 
 def _scheduler_of_a_cluster(analysis: Analysis) -> Diagnosis | None:
     """Examine a scheduler in its own thread or process: its CPU says whether it was busy."""
-    computations = analysis.recording.computations
+    computations = analysis.computations
     computations = computations.rows(computations.scheduler.where("distributed"))
     names = set(computations.computation.tolist())
     occupancies = [each for each in analysis.occupancies if each.computation in names]

@@ -29,7 +29,7 @@ LATE = 0.25
 @rule("failed-tasks", of_time=False)
 def failed_tasks(analysis: Analysis) -> Diagnosis | None:
     """Tasks that raised, and workers that died."""
-    recording, tasks = analysis.recording, analysis.recording.tasks
+    recording, tasks = analysis.recording, analysis.tasks
     is_failed = tasks.outcome.where(Outcome.FAILED)
     if not is_failed.any():
         return _broken_pool(analysis)
@@ -72,7 +72,7 @@ def _exception(tasks: Tasks, row: int) -> str:
 
 def _broken_pool(analysis: Analysis) -> Diagnosis | None:
     """A worker process that ended, or whose result could not be unpickled: no task has failed."""
-    computations, tasks = analysis.recording.computations, analysis.recording.tasks
+    computations, tasks = analysis.computations, analysis.tasks
     broken = computations.rows(computations.error.where("BrokenProcessPool"))
     if not len(broken):
         return None

@@ -92,7 +92,7 @@ def straggler(analysis: Analysis) -> Diagnosis | None:
     lost = sum(group.saved for group in groups)
     if not groups or lost < WORTH_REPORTING * analysis.wall:
         return None
-    tasks = analysis.recording.tasks
+    tasks = analysis.tasks
     speedup = {
         tasks.key[row]: group.took / (group.took - group.saved)
         for group in groups
@@ -180,7 +180,7 @@ def _at_the_same_time(
     start, stop = tasks.worker_start[slow], tasks.worker_stop[slow]
     first, last = tasks.worker_start[longest], tasks.worker_stop[longest]
     at_once = np.minimum(stop, last) - np.maximum(start, first)
-    functions = analysis.recording.tasks.function.codes[tasks.rows]
+    functions = analysis.tasks.function.codes[tasks.rows]
     is_beside = (at_once >= BESIDE * (last - first)) & (functions[slow] == functions[longest])
     is_beside &= slow != longest
     first, last = min([first, *start[is_beside]]), max([last, *stop[is_beside]])
@@ -202,7 +202,7 @@ def _follows_its_own(analysis: Analysis, row: int) -> bool:
 
     It is another step then, which could not run beside them, and no straggler among them.
     """
-    tasks, dependencies = analysis.recording.tasks, analysis.recording.dependencies
+    tasks, dependencies = analysis.tasks, analysis.recording.dependencies
     order = np.argsort(dependencies.task, kind="stable")
     task, depends_on = dependencies.task[order], dependencies.depends_on[order]
     function, seen, to_visit = tasks.function.codes[row], {row}, [row]
@@ -224,7 +224,7 @@ def _median_of_others(analysis: Analysis, tasks: TaskTimes) -> FloatArray:
     sorted seconds is the same. Others are no stragglers.
     """
     took = analysis.task_seconds[tasks.rows]
-    functions = analysis.recording.tasks.function.codes[tasks.rows]
+    functions = analysis.tasks.function.codes[tasks.rows]
     order = np.lexsort((took, functions))
     medians = np.full(len(took), np.inf)
     for rows in np.split(order, np.flatnonzero(np.diff(functions[order])) + 1):
@@ -297,7 +297,7 @@ def _has_the_work(analysis: Analysis, rows: IntArray, is_final: BoolArray) -> Bo
     took = analysis.task_seconds[rows] * ~is_final
     order = np.argsort(-took, kind="stable")
     before = np.cumsum(took[order]) - took[order]
-    functions = analysis.recording.tasks.function.codes[rows]
+    functions = analysis.tasks.function.codes[rows]
     return np.isin(functions, functions[order[before < MOST_OF_WORK * took.sum()]])
 
 
@@ -316,7 +316,7 @@ def imbalance(analysis: Analysis) -> Diagnosis | None:
     """Workers that stopped early, since the remaining tasks could not be divided evenly."""
     lost, most, busy = 0.0, 0.0, (0.0, 0.0)
     starts, stops = [], []
-    computations = analysis.recording.computations
+    computations = analysis.computations
     in_batches = set(computations.computation[computations.scheduler.where("processes")])
     for occupancy in analysis.occupancies:
         idle, start, stop = _uneven_end(occupancy, occupancy.computation in in_batches)
@@ -379,7 +379,7 @@ def _uneven_end(occupancy: Occupancy, in_batches: bool) -> tuple[float, float, f
 def _least_and_most_busy(analysis: Analysis, occupancy: Occupancy) -> tuple[float, float]:
     """Busy seconds of the least and of the most busy worker."""
     tasks = occupancy.tasks
-    workers = analysis.recording.tasks.worker[tasks.rows]
+    workers = analysis.tasks.worker[tasks.rows]
     busy = np.bincount(workers.codes, np.nan_to_num(tasks.worker_stop - tasks.worker_start))
     used = np.sort(busy[busy > 0])[::-1][: occupancy.workers]
     # A worker that ran no task is in no row.

@@ -57,7 +57,7 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
     """Tasks that mostly wait for files or the network, or for an unknown reason."""
     if not analysis.in_tasks:
         return None
-    is_known = bool(analysis.seconds_waited)
+    is_known = analysis.has_waits
     if is_known:
         # A program that the task started may compute meanwhile: for it, tasks may wait otherwise.
         for_programs = _seconds_of_programs(analysis) - analysis.waited(Activity.CHILD_WAIT)
@@ -72,7 +72,7 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
     share = lost / max(analysis.in_tasks, analysis.occupied)
     if share < MOSTLY_WAITING:
         return None
-    where = where_of_tasks(analysis.recording, analysis.recording.tasks.thread_noncpu)
+    where = where_of_tasks(analysis.recording, analysis.tasks.thread_noncpu)
     saved, advice = _more_at_once(analysis)
     return Diagnosis(
         severity_of(share, is_certain=is_known),
@@ -163,7 +163,7 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
     share = moving / analysis.available
     if share < WORTH_REPORTING:
         return None
-    of_tasks = np.zeros(len(analysis.recording.tasks))
+    of_tasks = np.zeros(len(analysis.tasks))
     np.add.at(of_tasks, transfers.task, transfers.stop - transfers.start)
     saved, kind = simulated(
         analysis,
@@ -214,7 +214,7 @@ def _seconds_of_imports(analysis: Analysis) -> float:
     rebuilt = transfers.side.where("worker") & transfers.activity.where(Activity.DESERIALIZE)
     rows = transfers.rows(rebuilt & (transfers.bytes < LARGE))
     rows = rows.rows(np.argsort(rows.start, kind="stable"))
-    workers = analysis.recording.tasks.worker.codes[rows.task]
+    workers = analysis.tasks.worker.codes[rows.task]
     _, first = np.unique(workers, return_index=True)
     return float((rows.stop - rows.start)[first].sum())
 
@@ -223,7 +223,7 @@ def _overhead_in_transit(analysis: Analysis) -> float:
     """Worker-seconds of overhead while large data was between processes."""
     times = transfer_times(analysis.recording)
     transfers = transfers_of_tasks(analysis.recording)
-    sizes = np.zeros(len(analysis.recording.tasks))
+    sizes = np.zeros(len(analysis.tasks))
     np.maximum.at(sizes, transfers.task, np.nan_to_num(transfers.bytes))
     sent, arrived = times.scheduler[Activity.SERIALIZE][1], times.scheduler[Activity.DESERIALIZE][0]
     overhead = 0.0
@@ -512,7 +512,7 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
     how += " or programs" * (for_programs > 0) + " or other threads" * (for_threads > 0)
     if max(computing, for_programs) > OF_CHILDREN * waited:
         how = "waited for programs that they started"
-    where = where_of_tasks(analysis.recording, analysis.recording.tasks.thread_noncpu)
+    where = where_of_tasks(analysis.recording, analysis.tasks.thread_noncpu)
     return Diagnosis(
         severity_of(lost / analysis.computing),
         Gain(lost, ABOUT),
