@@ -1,4 +1,4 @@
-"""Rules on what passes before tasks run: imports, worker processes that start, and graphs."""
+"""Rules on the time before tasks run: imports, worker processes that start, and graphs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _DISTRIBUTED = "/distributed/"
 
 @rule("slow-start", needs=("computations",), of_time=False)
 def slow_start(analysis: Analysis) -> Diagnosis | None:
-    """Time before the first computation: imports, reading."""
+    """Much time passed before the first computation: imports, reading."""
     recording = analysis.recording
     table = phase_intervals(recording)
     before = table.rows(table["phase"].where("before"))
@@ -96,9 +96,10 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
 
 
 def _until_sampled(recording: Recording, passed: float) -> float:
-    """Seconds in which profilers started, on a busy machine up to a second: no stack was sampled.
+    """Seconds in which profilers started, up to a second on a busy machine, without a sample.
 
-    A call that keeps the GIL right after that delays the first sample, which represents its time.
+    A call that keeps the GIL right afterwards delays the first sample, and the sample represents
+    the time of the call.
     """
     samples = recording.samples.rows(recording.samples.root.where(Root.BEFORE))
     if not len(samples):
@@ -110,7 +111,7 @@ def _until_sampled(recording: Recording, passed: float) -> float:
 def _at_start(
     lines: list[ProgramLine], sampled: float, importing: float, waits_for_cluster: bool
 ) -> str:
-    """Advice on a slow start; a cluster may have taken the time until it was there."""
+    """Advice on a slow start, which may be the start of a cluster."""
     starting = sum(line.seconds - line.importing for line in lines if _DISTRIBUTED in line.file)
     if sampled and importing >= MOSTLY_IMPORTS * sampled:
         return "import less, or where it is needed; python -X importtime shows what takes long"
@@ -134,7 +135,7 @@ WORTH_REPORTING = 0.15
 
 @rule("pool-startup")
 def pool_startup(analysis: Analysis) -> Diagnosis | None:
-    """Worker processes that take long to start, beside what they compute."""
+    """Worker processes took long to start, compared with the computation."""
     if "processes" not in analysis.schedulers:
         return None
     waiting = sum(occupied.seconds(occupied.startup) for occupied in analysis.occupancies)
@@ -198,7 +199,7 @@ calls on large lists they had 54%, of thousands of calls 12%."""
 # A graph that took long to make may compute in no time.
 @rule("graph-preparation", needs=("computations",), of_time=False)
 def graph_preparation(analysis: Analysis) -> Diagnosis | None:
-    """Graphs that take long to be made, optimized and put in order."""
+    """Graphs took long to be made, optimized and put in order."""
     recording, computations = analysis.recording, analysis.computations
     samples = recording.samples
     called, prepared = call_times(computations), prepared_times(computations)
@@ -250,8 +251,8 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
 def _seconds_preparing(recording: Recording, is_sampled: bool) -> float:
     """Seconds in which any graph was prepared, without imports and profilers.
 
-    A call may compute something else first, as ``set_index`` of dask.dataframe has its quantiles:
-    all of that computation lies in the preparation of the other, and is no part of it.
+    A call may compute something first, as ``set_index`` of dask.dataframe computes quantiles. Such
+    a computation lies in the preparation of the call's own graph, and is not preparation itself.
     """
     computations = recording.computations
     called, prepared = call_times(computations), prepared_times(computations)
@@ -294,7 +295,7 @@ _CAUSES = (
 
 
 def _less_to_prepare(lines: list[ProgramLine]) -> str:
-    """Advice on graphs that take long to be made, by what dask did in that time."""
+    """Advice on graphs that take long to be made, by the files of dask that took the time."""
     total = sum(line.seconds for line in lines)
     for starts, advice in _CAUSES:
         took = sum(line.seconds for line in lines if short_path(line.file).startswith(starts))
@@ -307,9 +308,9 @@ def _less_to_prepare(lines: list[ProgramLine]) -> str:
 
 
 def _may_be_imports(recording: Recording) -> float:
-    """Seconds of preparing the first graph that its size does not explain.
+    """Seconds of preparing the first graph beyond what its size explains.
 
-    dask imports modules when it is first called; only stacks distinguish these from graphs.
+    dask imports modules when first called; only stacks distinguish imports from graphs.
     """
     computations = recording.computations
     called = call_times(computations)

@@ -1,4 +1,4 @@
-"""Rules on workers of a cluster: they wait for each other's results, are idle, or leave."""
+"""Rules on workers of a cluster: waiting for results of other workers, idle, or gone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WORTH_REPORTING = 0.15
 
 @rule("transfer-bound", needs=("transfers",))
 def transfer_bound(analysis: Analysis) -> Diagnosis | None:
-    """Free threads that waited for results of other workers."""
+    """Free threads waited for results of other workers."""
     waited = analysis.spent(Activity.TRANSFER)
     share = analysis.share_of_workers(waited)
     if share < WORTH_REPORTING:
@@ -85,7 +85,7 @@ def transfer_bound(analysis: Analysis) -> Diagnosis | None:
 
 @rule("unbalanced-workers")
 def unbalanced_workers(analysis: Analysis) -> Diagnosis | None:
-    """Threads that were idle while tasks waited at other workers."""
+    """Threads were idle while tasks waited at other workers."""
     lost = 0.0
     starts, stops = [], []
     for occupancy in analysis.occupancies:
@@ -120,7 +120,7 @@ def unbalanced_workers(analysis: Analysis) -> Diagnosis | None:
 
 
 def _busy_seconds(analysis: Analysis) -> dict[str, float]:
-    """Seconds of the tasks of each worker of clusters; of all that ran tasks, if none is known."""
+    """Seconds of the tasks of each worker of a cluster, or of any worker without a cluster."""
     workers, lanes = analysis.recording.workers, analysis.tasks.worker
     rows = rows_of_workers(lanes.codes, lanes.values)
     names = workers.worker[~workers.address.where("")].tolist()
@@ -135,9 +135,10 @@ RETIRED = "retire-workers"
 
 
 class _Lost(NamedTuple):
-    """A worker that left, and what that cost.
+    """A worker that left, and the cost.
 
-    `cut_short` are its runs that brought no result, `again` those of tasks whose results it had.
+    `cut_short` are runs of the worker without a result, `again` further runs of tasks whose results
+    the worker had.
     """
 
     name: str
@@ -149,7 +150,7 @@ class _Lost(NamedTuple):
 
 @rule("worker-lost", needs=("workers",))
 def worker_lost(analysis: Analysis) -> Diagnosis | None:
-    """Workers that left with tasks that had not stopped, or with results that were needed."""
+    """Workers left with unfinished tasks, or with results that were needed."""
     lost = [each for each in _workers_that_left(analysis) if len(each.cut_short) or each.again]
     if not lost:
         return None
@@ -188,7 +189,7 @@ def worker_lost(analysis: Analysis) -> Diagnosis | None:
 
 
 def _workers_that_left(analysis: Analysis) -> Iterator[_Lost]:
-    """Workers of a cluster that left, unless they were asked to, with what that cost."""
+    """Workers of a cluster that left without being asked to, with the cost."""
     recording = analysis.recording
     tasks, workers = recording.tasks, recording.workers
     left = workers.rows(~np.isnan(workers.left) & ~workers.reason.where(RETIRED))
@@ -215,10 +216,10 @@ def _workers_that_left(analysis: Analysis) -> Iterator[_Lost]:
 def _most_seconds(
     analysis: Analysis, worker: dict[str, float], rows: IntArray, cut_short: IntArray
 ) -> float:
-    """Seconds that runs without a result can have had the worker's threads, at most.
+    """Seconds that runs without a result had of the worker's threads, at most.
 
-    That is the time of its threads since the first of these runs was sent there, without that of
-    other runs.
+    These are the seconds of the threads since the first such run was sent to the worker, without
+    the seconds of other runs.
     """
     if not len(cut_short):
         return 0.0

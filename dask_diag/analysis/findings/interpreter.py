@@ -1,4 +1,4 @@
-"""Rules on the GIL and the CPUs: who else has these while tasks wait for them."""
+"""Rules on the GIL and the CPUs, and on who had them while tasks waited."""
 
 from __future__ import annotations
 
@@ -43,17 +43,16 @@ USUAL = ("openblas", "openmp", "mkl")
 
 
 class CpuWaits(NamedTuple):
-    """Seconds that tasks waited for CPUs, and what part of them was waited for each competitor.
+    """Seconds that tasks waited for CPUs, divided among competitors.
 
     Attributes
     ----------
     waited : float
         Seconds of ``cpu-wait``; all non-CPU seconds if waits were not recorded.
     pools, others : float
-        Those that native pools, and other programs, had the CPUs: no more than they used, for each
-        of the tasks that share a CPU. They are divided in proportion to the CPU that each
-        competitor used, the tasks among themselves, the scheduler, Python threads, programs that
-        tasks start and the profilers included.
+        Seconds in which native pools, or other programs, had the CPUs: no more than their CPU time,
+        for each of the tasks that share a CPU. Waits are divided in proportion to the CPU time of
+        all competitors: tasks, scheduler, Python threads, programs started by tasks, and profilers.
     """
 
     waited: float
@@ -68,7 +67,7 @@ def cpu_waits(analysis: Analysis, spinning: float = 0.0) -> CpuWaits:
     ----------
     analysis : Analysis
     spinning : float, optional
-        How much of the tasks' CPU seconds they had only because of native pools, whose are these.
+        CPU seconds of the tasks to count as CPU seconds of native pools.
     """
     waited = analysis.waited(Activity.CPU_WAIT)
     if not analysis.has_waits:
@@ -87,14 +86,14 @@ def cpu_waits(analysis: Analysis, spinning: float = 0.0) -> CpuWaits:
 
 
 def _is_pool(group: ThreadGroup) -> bool:
-    """Whether these are threads of a library that a variable limits, or may be."""
+    """Whether threads belong to a library with a variable in `VARIABLES`, or to an unknown one."""
     return group.kind == "native" and (group.name in VARIABLES or not group.name)
 
 
 def _gain_of_cpus(analysis: Analysis, waits: CpuWaits, part: float, idle: str) -> Gain:
-    """Gain without a part of the waits for CPUs, if the machine's others or the pools were idle.
+    """Gain without a part of the waits for CPUs, if other programs or the pools were idle.
 
-    Without recorded waits the tasks may have waited for something else.
+    Without recorded waits, tasks may have waited for something else.
     """
     share = min(1.0, part / waits.waited) if waits.waited else 0.0
     wait = Activity.CPU_WAIT if analysis.has_waits else Activity.NONCPU
@@ -136,15 +135,15 @@ RELEASE = "use code that releases the GIL in these functions, as NumPy does on w
 
 
 class _GilWaits(NamedTuple):
-    """Seconds that tasks waited for the GIL, and why.
+    """Seconds that tasks waited for the GIL, and the reasons.
 
     Attributes
     ----------
     waited : float
     scheduler : float
-        Those in which the scheduler's thread, or one of the profilers, had it.
+        Seconds in which the thread of the scheduler or of a profiler had the GIL.
     own : float
-        Those that neither this nor waits for CPUs explain: other tasks had it.
+        Seconds explained neither by `scheduler` nor by waits for CPUs: other tasks had the GIL.
     """
 
     waited: float
@@ -153,14 +152,14 @@ class _GilWaits(NamedTuple):
 
     @property
     def share_with_cpu(self) -> float:
-        """Share of the waits for tasks in which the task that had the GIL also had a CPU."""
+        """Share of the waits for other tasks in which the task with the GIL also had a CPU."""
         for_tasks = self.waited - self.scheduler
         return self.own / for_tasks if for_tasks > 0 else 0.0
 
 
 @rule("gil-bound")
 def gil_bound(analysis: Analysis) -> Diagnosis | None:
-    """Threads that wait for the GIL."""
+    """Threads waited for the GIL."""
     if not analysis.schedulers & {"threads", "distributed"} or not analysis.in_tasks:
         return None
     if analysis.share_at_once < AT_ONCE:
@@ -224,10 +223,10 @@ def _gil_evidence(analysis: Analysis, waits: _GilWaits) -> Evidence:
 
 
 def _waits_for_gil(analysis: Analysis) -> _GilWaits:
-    """The recorded waits.
+    """Recorded waits.
 
-    The thread that has the GIL needs a CPU, too. If it waits for one as much as tasks do on
-    average, so much of the time in which others wait for the GIL is a wait for that CPU.
+    The thread with the GIL needs a CPU, too. If the thread waits for a CPU as much as tasks do on
+    average, the same share of the waits of others for the GIL is a wait for the CPU.
     """
     waited = analysis.waited(Activity.GIL_WAIT)
     scheduler = waited * _share_of_scheduler(analysis)
@@ -239,8 +238,8 @@ def _waits_for_gil(analysis: Analysis) -> _GilWaits:
 def _share_of_scheduler(analysis: Analysis) -> float:
     """Share of a task's waits for the GIL in which the scheduler or a profiler had it, about.
 
-    Divided in proportion to the CPU of the threads that a task competes with: these, and those of
-    the tasks that run beside it. Small tasks wait for the thread that hands them out.
+    Waits are divided in proportion to the CPU time of the competing threads: of the scheduler, of
+    profilers, and of the tasks that run at the same time. Small tasks wait for the scheduler.
     """
     groups = [group for group in analysis.thread_groups if not group.processes]
     apart = sum(group.cpu for group in groups if group.kind in _NOT_TASKS)
@@ -253,7 +252,7 @@ def _share_of_scheduler(analysis: Analysis) -> float:
 def _non_cpu_of_turns(analysis: Analysis) -> _GilWaits:
     """Non-CPU seconds, if tasks seem to have shared one CPU by taking turns.
 
-    Not those in which other programs had the CPUs.
+    Seconds in which other programs had the CPUs do not count.
     """
     recording = analysis.recording
     switches = float(np.nansum(recording.computations.voluntary_switches))
@@ -268,7 +267,7 @@ def _non_cpu_of_turns(analysis: Analysis) -> _GilWaits:
 
 
 def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
-    """Worker processes, if they are predicted to help; else why not, and what else may."""
+    """Advice to use worker processes, if predicted to help; else the reason and another remedy."""
     if analysis.on_cluster:
         has_one_thread = int(analysis.recording.workers.threads.max(initial=0)) == 1
         # It takes turns with what its worker sends and receives. And each process needs memory.
@@ -333,7 +332,7 @@ WORTH_NAMING_SPINNING = 0.1
 
 @rule("thread-oversubscription")
 def thread_oversubscription(analysis: Analysis) -> Diagnosis | None:
-    """Native thread pools and workers that compete for the CPUs."""
+    """Native thread pools and workers competed for the CPUs."""
     pools = [group for group in analysis.thread_groups if _is_pool(group)]
     used = sum(pool.cpu for pool in pools)
     if not analysis.in_tasks or analysis.share_at_once < AT_ONCE:
@@ -386,13 +385,13 @@ def thread_oversubscription(analysis: Analysis) -> Diagnosis | None:
 
 
 def _spinning(analysis: Analysis, used: float, most: int, share: float) -> float:
-    """CPU seconds in which tasks spun while they waited for pools.
+    """CPU seconds in which tasks spun while waiting for pools.
 
-    A call is divided evenly among its thread and those of a pool. So what the calling threads used
-    beyond the share of one thread of the pool was no part of it: they waited for the others, in a
-    loop, or for another task's call. A pool's threads spin, too: more was lost than this. Parts of
-    a call that are not divided count as well. `share` of what tasks compute is in such calls: all
-    of it where stacks were not sampled.
+    A call is divided evenly among the calling thread and the threads of a pool. CPU time of the
+    calling threads beyond the share of a thread of the pool is no part of the call, but waiting:
+    for the pool, in a loop, or for another task's call. Threads of a pool spin, too, so the result is a
+    lower bound; undivided parts of a call count as well. `share` of the tasks' CPU time is in such
+    calls: all CPU time where stacks were not sampled.
     """
     # Two libraries of a name may have a pool each.
     helpers = max(1, min(most, analysis.cpus - 1))
@@ -400,9 +399,9 @@ def _spinning(analysis: Analysis, used: float, most: int, share: float) -> float
 
 
 def _gain_without_pools(analysis: Analysis, spinning: float) -> Gain:
-    """Gain without the pools' threads and without spinning.
+    """Gain without the threads of pools and without spinning.
 
-    While one task runs, its pool has CPUs that nobody else wants.
+    While a single task runs, its pool uses CPUs that are free.
     """
     waits = cpu_waits(analysis)
     saved, kind = _gain_of_cpus(analysis, waits, waits.pools, "pools")
@@ -412,7 +411,7 @@ def _gain_without_pools(analysis: Analysis, spinning: float) -> Gain:
 
 
 def _saved_without_locks(analysis: Analysis, used: float) -> float:
-    """Seconds gained besides if no task waits for the pools' threads, which compute no more."""
+    """Additional seconds gained if no task waits for the threads of pools."""
     waits = cpu_waits(analysis)
     remove = {Activity.CPU_WAIT: waits.pools / waits.waited if waits.waited else 0.0}
     with_locks = analysis.seconds_saved(remove=remove, idle_pools=True)
@@ -424,7 +423,7 @@ def _saved_without_locks(analysis: Analysis, used: float) -> float:
 
 
 def _waited(analysis: Analysis, waits: CpuWaits, locked: float) -> Evidence:
-    """A clause: what the tasks waited for, and how long."""
+    """Clause on the waits of the tasks."""
     is_recorded = analysis.has_waits
     for_cpus = (
         "{waited:seconds} for a CPU"
@@ -464,7 +463,7 @@ NO_CPU_LEFT = 0.85
 
 @rule("busy-machine")
 def busy_machine(analysis: Analysis) -> Diagnosis | None:
-    """Other programs that took CPUs which tasks waited for."""
+    """Other programs used CPUs while tasks waited for CPUs."""
     computations = analysis.computations
     others = float(np.nansum(computations.others_cpu))
     available = analysis.cpus * analysis.wall

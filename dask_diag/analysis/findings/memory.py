@@ -37,7 +37,7 @@ VERY_NEAR = 0.75
 
 @rule("cache-pressure", of_time=False)
 def cache_pressure(analysis: Analysis) -> Diagnosis | None:
-    """Results that wait for the tasks that need them, near the limit of memory."""
+    """Cached results came near the limit of memory."""
     recording = analysis.recording
     limit = recording.computations.memory_limit
     limits = limit[limit > 0]
@@ -90,9 +90,9 @@ VERY_LARGE = 1e9
 
 @rule("memory-growth", of_time=False)
 def memory_growth(analysis: Analysis) -> Diagnosis | None:
-    """Memory that grows all the time and is not released.
+    """Memory grew steadily and was not released.
 
-    Whether it is released shows only while no task runs: before the first tasks and after the last.
+    A release shows only while no task runs: before the first tasks and after the last.
     """
     recording = analysis.recording
     times, sizes = memory_at_rest(recording)
@@ -151,8 +151,8 @@ def _readings(
 ) -> tuple[FloatArray, FloatArray]:
     """Times at which memory was read while a computation ran, and the bytes of all processes.
 
-    Of a short program there are few such samples. If it has many computations, readings between
-    tasks do as well.
+    A short program has few samples. If the program has many computations, readings between tasks do
+    as well.
     """
     samples = recording.resources
     samples = samples.rows(running_computations(recording.computations, samples.time) > 0)
@@ -162,10 +162,10 @@ def _readings(
 
 
 def _rise(recording: Recording, times: FloatArray, sizes: FloatArray) -> tuple[float, bool]:
-    """Bytes by which memory beside results grew from part to part; whether steadily.
+    """Bytes by which memory without cached results grew from part to part, and whether steadily.
 
-    The minimum of each part is compared: what was in use even when little was needed. Medians
-    must rise, too.
+    Minima of the parts are compared: memory in use even when little was needed. Medians must rise,
+    too.
     """
     memory = sizes - np.nan_to_num(cached_at(recording, times))
     parts = np.array_split(memory, PARTS)
@@ -187,7 +187,7 @@ LESS_MEMORY = (
 
 
 class _Events(NamedTuple):
-    """Events while computations ran, seconds of all, and the threads' seconds that these cost."""
+    """Events while computations ran, their seconds, and the seconds lost by threads."""
 
     rows: WorkerEvents
     lasted: float
@@ -202,7 +202,7 @@ class _Events(NamedTuple):
 
 @rule("spilling", needs=("worker_events",))
 def spilling(analysis: Analysis) -> Diagnosis | None:
-    """Workers whose event loops wrote results to disk and read them back."""
+    """Event loops of workers wrote results to disk and read them back."""
     table = analysis.recording.worker_events
     events = _while_computing(analysis, table.rows(~table.event.where(WorkerEvent.PAUSED)))
     share = analysis.share_of_workers(events.lost)
@@ -232,7 +232,7 @@ def spilling(analysis: Analysis) -> Diagnosis | None:
 
 @rule("memory-pressure", needs=("worker_events",))
 def memory_pressure(analysis: Analysis) -> Diagnosis | None:
-    """Workers that started no tasks, as their memory was nearly used up."""
+    """Workers started no tasks, as memory was nearly used up."""
     table = analysis.recording.worker_events
     events = _while_computing(analysis, table.rows(table.event.where(WorkerEvent.PAUSED)))
     share = analysis.share_of_workers(events.lost)
@@ -254,7 +254,7 @@ def memory_pressure(analysis: Analysis) -> Diagnosis | None:
 
 
 def _while_computing(analysis: Analysis, events: WorkerEvents) -> _Events:
-    """The part of events in which a computation of their cluster ran."""
+    """Parts of events during computations of the same cluster."""
     computations, workers = analysis.computations, analysis.recording.workers
     lasted = np.zeros(len(events))
     for cluster, start, stop in zip(

@@ -1,4 +1,4 @@
-"""A finding, the rule that makes it, and the words, numbers and places that rules share."""
+"""Findings, the rules that make findings, and words, numbers and places for rules."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Finding:
 
 
 class Evidence(NamedTuple):
-    """A sentence, or a clause of one, and the numbers in it."""
+    """Sentence or clause, and the numbers in the text."""
 
     text: str = ""
     numbers: Mapping[str, Quantity] = {}
@@ -170,7 +170,7 @@ def evidence(sentence: str, **values: object) -> Evidence:
     ----------
     sentence : str
         ``{lost:seconds}`` is a number with its unit, ``{tasks:task}`` a number of tasks. ``{name}``
-        is a text, a sequence of names, or `Evidence`: a clause with numbers of its own.
+        is a text, a sequence of names, or `Evidence`: a clause with further numbers.
     **values
         By name.
     """
@@ -194,7 +194,7 @@ def evidence(sentence: str, **values: object) -> Evidence:
 
 
 class Gain(NamedTuple):
-    """Wall seconds that the program would have been shorter, and the kind of that number."""
+    """Wall seconds by which the program would be shorter, and the kind of the number."""
 
     seconds: float
     kind: str = AT_MOST
@@ -217,7 +217,7 @@ def severity_of(share: float, *, is_certain: bool = True) -> str:
 
 
 class Diagnosis(NamedTuple):
-    """A finding without its code, as a rule's function returns it."""
+    """Finding without a code: the result of a rule's function."""
 
     severity: str
     gain: Gain
@@ -231,21 +231,20 @@ Examine = Callable[[Analysis], Diagnosis | None]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule that looks for one cause.
+    """Rule that looks for a cause of lost time, or of misleading measurements.
 
     Attributes
     ----------
     code : str
-        The code of its findings.
+        Code of the rule's findings.
     examine : function
-        Returns what was found, or None.
+        Returns a diagnosis, or None.
     needs : tuple of str
         Tables of the recording that must have rows.
     unless : tuple of str
-        Codes of more specific rules. If one of these found its cause, this rule is not applied.
+        Codes of more specific rules. The rule is not applied if any of them made a finding.
     of_time : bool
-        Whether the rule applies only to recordings with tasks whose computations lasted long
-        enough.
+        Whether the rule applies only to recordings with tasks and with `LONG_ENOUGH` computations.
     """
 
     code: str
@@ -284,12 +283,12 @@ def largest(
 
 
 def top_functions(recording: Recording, weights: FloatArray) -> tuple[str, ...]:
-    """Functions that have most of the tasks' `weights`, the first one first."""
+    """Functions with most of the tasks' `weights`, the first one first."""
     return largest(recording.tasks.function, weights, least=WORTH_NAMING)
 
 
 def where_of_tasks(recording: Recording, weights: FloatArray | BoolArray) -> Where:
-    """Place of tasks: `weights` has a number for each, 0 or NaN for those without a part in it."""
+    """Place of tasks with a weight above 0; NaN counts as 0."""
     tasks = recording.tasks
     filled: FloatArray = np.nan_to_num(np.asarray(weights, float))
     rows = np.flatnonzero(filled > 0)
@@ -301,12 +300,12 @@ def where_of_tasks(recording: Recording, weights: FloatArray | BoolArray) -> Whe
 
 
 def during(starts: FloatArray, stops: FloatArray) -> Where:
-    """Intervals, on any worker and in any function."""
+    """Place in time, on any worker and in any function."""
     return Where(merged_intervals(np.asarray(starts, float), np.asarray(stops, float)))
 
 
 def merged_intervals(starts: FloatArray, stops: FloatArray) -> Intervals:
-    """Union of intervals, as few; intervals that are not known are left out."""
+    """Union of the known intervals, with the narrowest gaps closed."""
     united = union(intervals(starts, stops))
     gaps = united.start[1:] - united.stop[:-1]
     widest = np.sort(np.argsort(-gaps, kind="stable")[: MOST_INTERVALS - 1])
@@ -336,12 +335,12 @@ def together(computations: int) -> str:
 
 
 def seconds_sampled(recording: Recording, chosen: BoolArray) -> float:
-    """Seconds that some samples represent."""
+    """Seconds represented by the chosen samples."""
     return float(recording.samples.seconds[chosen].sum())
 
 
 def lines_sampled(recording: Recording, chosen: BoolArray) -> list[ProgramLine]:
-    """Lines of the program that have most of the time of some samples."""
+    """Lines of the program with most of the time of the chosen samples."""
     return program_lines(recording, recording.samples.seconds * chosen)
 
 

@@ -44,7 +44,7 @@ ONE_TASK_OF_CHAIN = 0.5
 
 @rule("serial-chain", needs=("dependencies",))
 def serial_chain(analysis: Analysis) -> Diagnosis | None:
-    """Workers that were idle since each task depended on the one before."""
+    """Workers were idle since each task depended on the one before."""
     path = analysis.critical_path
     lost = chain = 0.0
     for computation in path.computations.to_dicts():
@@ -85,7 +85,7 @@ def serial_chain(analysis: Analysis) -> Diagnosis | None:
 
 
 def _is_mostly_one_task(analysis: Analysis, path: CriticalPath) -> bool:
-    """Whether one task is most of each critical path: then it is too long, not the chain."""
+    """Whether a single long task, and not a chain, is most of each critical path."""
     computations = analysis.tasks.computation
     longest = np.zeros(len(computations.values))
     np.maximum.at(longest, computations.codes[path.tasks["task"]], path.tasks["seconds"])
@@ -100,7 +100,7 @@ BUSY_CPUS = 0.5
 
 @rule("overlapping-computations")
 def overlapping_computations(analysis: Analysis) -> Diagnosis | None:
-    """Computations that ran at the same time and competed for the CPUs."""
+    """Computations ran at the same time and competed for the CPUs."""
     recording, computations = analysis.recording, analysis.computations
     # Those of a cluster share its threads: what another took of them is in `other`.
     computations = computations.rows(~computations.scheduler.where("distributed"))
@@ -143,7 +143,7 @@ def overlapping_computations(analysis: Analysis) -> Diagnosis | None:
 
 
 def _cpu_during(tasks: Tasks, edges: FloatArray, chosen: BoolArray) -> float:
-    """CPU seconds of tasks in some of the intervals between edges, if each used it evenly."""
+    """CPU seconds of tasks in the chosen intervals between edges, if CPU was used evenly."""
     # Seconds of these intervals up to each time: those within a task are a difference of two.
     until = np.concatenate([[0.0], np.cumsum(np.diff(edges) * chosen)])
     within = np.interp(tasks.stop, edges, until) - np.interp(tasks.start, edges, until)
@@ -166,7 +166,7 @@ CHUNKS_A_WORKER = 3
 
 @rule("tasks-too-small")
 def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
-    """Overhead that is large beside the work of tasks."""
+    """Overhead was large compared with the work of tasks."""
     started = int((analysis.task_seconds > 0).sum())
     # The scheduler was in the profilers' hooks for a part of it, or waited for a CPU.
     own = 1 - analysis.share_of_task_hooks
@@ -202,9 +202,9 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
 
 
 def _share_with_cpu(analysis: Analysis) -> float:
-    """Share of the time in which tasks, and so the scheduler, had the CPU that they needed.
+    """Share of the time in which tasks, and so the scheduler, had a CPU when needed.
 
-    In the rest of it other programs had it.
+    In the rest of the time other programs had the CPU.
     """
     if not analysis.has_waits or not analysis.cpu_in_tasks:
         return 1.0
@@ -212,7 +212,7 @@ def _share_with_cpu(analysis: Analysis) -> float:
 
 
 def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float, str]:
-    """Seconds that larger chunks are predicted to save, NaN if they do not help, and the advice."""
+    """Seconds that larger chunks are predicted to save, NaN without a gain, and the advice."""
     parallel, workers = analysis.chunks
     # The factor f with cost / (cost + f * mean) = GOAL, as overhead is by task and not by size.
     wanted = _rounded(max(cost, OF_LONGER_TASKS) * (1 - GOAL) / GOAL / mean, ceil)
@@ -260,7 +260,7 @@ way, or in the scheduler's queue."""
 
 @rule("scheduler-bound")
 def scheduler_bound(analysis: Analysis) -> Diagnosis | None:
-    """Workers that mostly wait for the one thread that hands out tasks."""
+    """Workers mostly waited for the thread that hands out tasks."""
     if analysis.on_cluster:
         return _scheduler_of_a_cluster(analysis)
     tasks = len(analysis.tasks)
@@ -298,7 +298,7 @@ def scheduler_bound(analysis: Analysis) -> Diagnosis | None:
 
 
 def _scheduler_of_a_cluster(analysis: Analysis) -> Diagnosis | None:
-    """Examine a scheduler in its own thread or process: its CPU says whether it was busy."""
+    """Examine a scheduler in a thread or process of its own, whose CPU time was measured."""
     computations = analysis.computations
     computations = computations.rows(computations.scheduler.where("distributed"))
     names = set(computations.computation.tolist())

@@ -1,4 +1,4 @@
-"""Rules on failures, and on measurements that are less reliable than they look."""
+"""Rules on failures, and on measurements that are less reliable than expected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LATE = 0.25
 
 @rule("failed-tasks", of_time=False)
 def failed_tasks(analysis: Analysis) -> Diagnosis | None:
-    """Tasks that raised, and workers that died."""
+    """Tasks raised, or workers died."""
     recording, tasks = analysis.recording, analysis.tasks
     is_failed = tasks.outcome.where(Outcome.FAILED)
     if not is_failed.any():
@@ -60,7 +60,7 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
 
 
 def _exception(tasks: Tasks, row: int) -> str:
-    """The exception of a task, and where it was raised, as far as it was recorded."""
+    """Exception of a task, and the line that raised it, as far as recorded."""
     text = ": ".join(filter(None, (tasks.error[row], tasks.error_message[row])))
     location = tasks.error_location[row]
     if not location:
@@ -71,7 +71,7 @@ def _exception(tasks: Tasks, row: int) -> str:
 
 
 def _broken_pool(analysis: Analysis) -> Diagnosis | None:
-    """A worker process that ended, or whose result could not be unpickled: no task has failed."""
+    """A worker process ended, or its result could not be unpickled: no task has failed."""
     computations, tasks = analysis.computations, analysis.tasks
     broken = computations.rows(computations.error.where("BrokenProcessPool"))
     if not len(broken):
@@ -143,7 +143,7 @@ def _end_of_worker(end: str, has_started: bool) -> tuple[str, str]:
 
 @rule("late-samples", needs=("resources",), of_time=False)
 def late_samples(analysis: Analysis) -> Diagnosis | None:
-    """Resource samples that were taken late: what happened in between is not known."""
+    """Resource samples were taken late: events between the samples are not known."""
     samples = analysis.recording.resources
     delay = np.nan_to_num(samples.delay)
     is_late = (delay > LATE) & _while_computing(analysis.recording, samples.time - delay, delay)
@@ -167,7 +167,7 @@ def late_samples(analysis: Analysis) -> Diagnosis | None:
 
 
 def _while_computing(recording: Recording, due: FloatArray, delay: FloatArray) -> BoolArray:
-    """Mask of intervals that overlap any computation; all of them if none was recorded."""
+    """Mask of intervals that overlap any computation; all intervals without computations."""
     if not len(recording.computations):
         return np.ones(len(due), bool)
     starts = np.sort(call_times(recording.computations))

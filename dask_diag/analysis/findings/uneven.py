@@ -1,4 +1,4 @@
-"""Rules on workers that are idle while few tasks run: one for long, the last ones, or too few."""
+"""Rules on idle workers while few tasks run: a long task, the last tasks, or too few tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Line = tuple[str, str, int]
 
 
 def _hottest_line(recording: Recording, row: int) -> Evidence:
-    """A clause on the line in which a task spent most time; empty if it has too few samples."""
+    """Clause on the line in which a task spent most time; empty with too few samples."""
     tasks, samples = recording.tasks, recording.samples
     is_of_function = samples.function.where(tasks.function[row])
     is_of_key = is_of_function & samples.key.where(tasks.key[row])
@@ -61,7 +61,7 @@ def _hottest_line(recording: Recording, row: int) -> Evidence:
 
 
 def _shares_of_lines(recording: Recording, chosen: BoolArray) -> tuple[Mapping[Line, float], float]:
-    """Share of each line in some samples, the hottest first; and how many samples there are."""
+    """Share of each line in the chosen samples, the hottest first, and the number of samples."""
     samples = recording.samples.rows(chosen)
     table = hottest_lines(replace(recording, samples=samples), len(recording.frames))
     total = float(samples.seconds.sum())
@@ -87,7 +87,7 @@ MOST_VISITED = 10_000
 
 @rule("straggler")
 def straggler(analysis: Analysis) -> Diagnosis | None:
-    """Tasks far longer than others of their function, for which all other workers wait."""
+    """A task took far longer than others of its function while all other workers were idle."""
     groups = list(_stragglers(analysis))
     lost = sum(group.saved for group in groups)
     if not groups or lost < WORTH_REPORTING * analysis.wall:
@@ -128,18 +128,18 @@ def straggler(analysis: Analysis) -> Diagnosis | None:
 
 
 class _Stragglers(NamedTuple):
-    """Outliers of one computation that ran at the same time.
+    """Outliers of a computation that ran at the same time.
 
     Attributes
     ----------
     rows : list of int
-        Of the recording's tasks; first the one for which workers were idle longest.
+        Rows of the recording's tasks, the one with most idle time of workers first.
     took : float
-        Seconds from the start of the first of them to the end of the last one.
+        Seconds from the first start to the last end of the outliers.
     saved : float
-        Of these, what is saved if what they ran while workers were idle is divided among all.
+        Seconds saved if the work done while workers were idle is divided among all workers.
     median : float
-        Median seconds of the other tasks of their function.
+        Median seconds of other tasks of the function.
     """
 
     rows: list[int]
@@ -149,10 +149,10 @@ class _Stragglers(NamedTuple):
 
 
 def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
-    """Outlier of each computation for which workers were idle longest, and others at that time.
+    """Outlier of each computation with most idle time of workers, and outliers at the same time.
 
-    It need not be the last task: steps that depend on it, as the last one of a sum does, run after
-    it. Computations with one worker have none.
+    The outlier need not be the last task: steps that depend on it, as the last step of a sum, run
+    afterwards. Computations with one worker have no outliers.
     """
     for occupancy in analysis.occupancies:
         tasks = occupancy.tasks
@@ -175,7 +175,7 @@ def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
 def _at_the_same_time(
     analysis: Analysis, occupancy: Occupancy, longest: int, slow: IntArray, median: float
 ) -> _Stragglers:
-    """The outlier, and others of its function for half of its time or more."""
+    """The outlier, with outliers of its function that ran for half of the time or more."""
     tasks = occupancy.tasks
     start, stop = tasks.worker_start[slow], tasks.worker_stop[slow]
     first, last = tasks.worker_start[longest], tasks.worker_stop[longest]
@@ -198,9 +198,9 @@ def _between(
 
 
 def _follows_its_own(analysis: Analysis, row: int) -> bool:
-    """Whether a task depends on others of its function, as the second step of a decomposition does.
+    """Whether a task depends on tasks of its own function, as in the steps of a decomposition.
 
-    It is another step then, which could not run beside them, and no straggler among them.
+    Such a task is a later step, which could not run earlier, and no straggler.
     """
     tasks, dependencies = analysis.tasks, analysis.recording.dependencies
     order = np.argsort(dependencies.task, kind="stable")
@@ -218,10 +218,10 @@ def _follows_its_own(analysis: Analysis, row: int) -> bool:
 
 
 def _median_of_others(analysis: Analysis, tasks: TaskTimes) -> FloatArray:
-    """Median seconds of the other tasks of each task's function; infinite if these are few.
+    """Median seconds of the other tasks of each task's function; infinite with few others.
 
-    It is right for tasks above their median, whichever it is: without any of them the middle of the
-    sorted seconds is the same. Others are no stragglers.
+    The result is right for tasks above their median only: the median of the others does not depend
+    on which of these tasks is left out. No other task is a straggler.
     """
     took = analysis.task_seconds[tasks.rows]
     functions = analysis.tasks.function.codes[tasks.rows]
@@ -239,7 +239,7 @@ MOST_OF_WORK = 0.9
 
 @rule("chunks-too-large", unless=("serial-chain",))
 def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
-    """Fewer tasks than workers: some have nothing to run from the start."""
+    """Fewer tasks than workers: some workers have nothing to run from the start."""
     recording = analysis.recording
     lost, most_workers, times = 0.0, 0, 1.0
     is_large = np.zeros(len(analysis.task_seconds), bool)
@@ -284,7 +284,7 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
 
 
 def _number_at_once(recording: Recording, rows: IntArray) -> int:
-    """Number of these tasks that might run at once: those that wait for none of the others."""
+    """Number of the tasks that depend on no other task of `rows`, and so might run at once."""
     dependencies = recording.dependencies
     is_chosen = np.zeros(len(recording.tasks), bool)
     is_chosen[rows] = True
@@ -302,7 +302,7 @@ def _has_the_work(analysis: Analysis, rows: IntArray, is_final: BoolArray) -> Bo
 
 
 def _puts_together(recording: Recording, rows: IntArray) -> BoolArray:
-    """Mask of tasks that dask adds to join all chunks: no chunks make these shorter."""
+    """Mask of tasks that dask adds to join all chunks: smaller chunks make no such task shorter."""
     functions = recording.tasks.function
     return functions.is_in([name for name in functions.values if name.startswith("finalize")])[rows]
 
@@ -313,7 +313,7 @@ NOT_READY = 0.5
 
 @rule("imbalance", unless=("straggler", "serial-chain", "chunks-too-large", "unbalanced-workers"))
 def imbalance(analysis: Analysis) -> Diagnosis | None:
-    """Workers that stopped early, since the remaining tasks could not be divided evenly."""
+    """Workers stopped early, since the remaining tasks could not be divided evenly."""
     lost, most, busy = 0.0, 0.0, (0.0, 0.0)
     starts, stops = [], []
     computations = analysis.computations
@@ -353,12 +353,12 @@ def imbalance(analysis: Analysis) -> Diagnosis | None:
 
 
 def _uneven_end(occupancy: Occupancy, in_batches: bool) -> tuple[float, float, float]:
-    """Free worker-seconds, beside busy ones, after the last moment in which all were busy; when.
+    """Free worker-seconds after the last moment without a free worker; start and stop.
 
-    A process may be free though tasks wait: in a batch that another one took. Elsewhere it is
-    overhead if a worker's next task is on the way, and no matter of how tasks are divided. The time
-    counts only if the tasks that ran in it had been ready when it started, or before: else it is
-    the chain of tasks that keeps workers idle.
+    Only seconds with a busy worker count. A process may be free though tasks wait: in a batch that
+    another process took. With other schedulers a worker is not free while its next task is on the
+    way. The end counts only if its tasks were ready when it started, or before: otherwise the chain
+    of tasks keeps workers idle.
     """
     tasks = occupancy.tasks
     if np.isnan(tasks.worker_stop).all():

@@ -54,7 +54,7 @@ MORE_WORKERS = 4
 
 @rule("io-bound")
 def io_bound(analysis: Analysis) -> Diagnosis | None:
-    """Tasks that mostly wait for files or the network, or for an unknown reason."""
+    """Tasks mostly waited for files or the network, or for an unknown reason."""
     if not analysis.in_tasks:
         return None
     is_known = analysis.has_waits
@@ -89,16 +89,16 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
 
 
 def _seconds_of_programs(analysis: Analysis) -> float:
-    """Seconds that programs of tasks computed, waits for CPUs that others had included.
+    """Seconds that programs of tasks computed, including waits for CPUs used by others.
 
-    Tasks that wait for these programs wait no longer, if each uses one CPU.
+    Tasks wait for such a program no longer than that, if each program uses one CPU.
     """
     others = cpus_of_others(analysis.recording)
     return seconds_beside(others, analysis.cpu_of_children, analysis.cpus)
 
 
 def _more_at_once(analysis: Analysis) -> tuple[float, str]:
-    """Wall seconds that more workers are predicted to save, NaN if none, and the advice."""
+    """Wall seconds that more workers are predicted to save, NaN without a gain, and the advice."""
     less = "move less data (fewer columns, compression, faster storage)"
     headroom = analysis.memory_headroom
     times = int(min(MORE_WORKERS, headroom.times))
@@ -131,7 +131,7 @@ def _num_workers(analysis: Analysis, workers: int) -> str:
 
 
 def _saved_in_threads(analysis: Analysis, workers: int) -> float:
-    """Seconds that so many threads are predicted to save; NaN if that is not known."""
+    """Seconds that so many threads are predicted to save; NaN if not known."""
     if "processes" not in analysis.schedulers:
         return analysis.seconds_saved(workers=workers)
     saved = analysis.seconds_saved(workers=workers, scheduler="threads")
@@ -151,7 +151,7 @@ def _non_cpu_of_tasks_without_any_cpu(analysis: Analysis) -> float:
 
 @rule("serialization-bound", needs=("transfers",))
 def serialization_bound(analysis: Analysis) -> Diagnosis | None:
-    """Time spent moving data between processes."""
+    """Moving data between processes took long."""
     transfers = analysis.recording.transfers
     transfers = transfers.rows(~transfers.activity.where(Activity.TRANSFER))
     if not len(transfers):
@@ -192,7 +192,7 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
 
 
 def _without_moving(analysis: Analysis) -> str:
-    """Threads, if they are predicted to help, and what else does."""
+    """Advice to use threads, if predicted to help, and another remedy."""
     saved = analysis.seconds_saved(scheduler="threads")
     # If the tasks hold the GIL, threads run one of them at a time.
     in_turns = analysis.computing - analysis.cpu_in_tasks
@@ -209,7 +209,7 @@ def _without_moving(analysis: Analysis) -> str:
 
 
 def _seconds_of_imports(analysis: Analysis) -> float:
-    """Seconds in which workers rebuilt their first task, if it is small: they import modules."""
+    """Seconds in which workers rebuilt their first task, if small: the time of imports."""
     transfers = analysis.recording.transfers
     rebuilt = transfers.side.where("worker") & transfers.activity.where(Activity.DESERIALIZE)
     rows = transfers.rows(rebuilt & (transfers.bytes < LARGE))
@@ -259,7 +259,7 @@ _SCHEDULER = ("dask/local.py", "dask/threaded.py")
 
 @rule("lock-bound")
 def lock_bound(analysis: Analysis) -> Diagnosis | None:
-    """Tasks that wait for a lock, other than the GIL, or poll one: a file, or a flag."""
+    """Tasks waited for a lock other than the GIL, or polled a lock: a file, or a flag."""
     turns = _sleep_in_turns(analysis)
     if turns is not None:
         return _polled(analysis, *turns)
@@ -308,11 +308,11 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
 
 
 def _seconds_waited_for_threads(analysis: Analysis) -> float:
-    """Seconds that tasks waited as for a lock, and it was for other threads.
+    """Seconds of ``lock-wait`` in which tasks waited for other threads.
 
-    Stacks show calls that wait for a thread, as those that ask fsspec's event loop. Where there are
-    none: of tasks that share a lock one holds it, so not all that run wait for it at any moment,
-    and tasks that wait for an answer may.
+    Stacks show calls that wait for a thread, such as calls of fsspec's event loop. Without stacks:
+    if tasks share a lock, one task holds it, so not all running tasks wait at any moment; tasks
+    that wait for an answer may all wait.
     """
     waited = analysis.waited(Activity.LOCK_WAIT)
     if not waited or _wait_for_native_threads(analysis):
@@ -328,7 +328,7 @@ def _seconds_waited_for_threads(analysis: Analysis) -> float:
 
 
 def _wait_for_native_threads(analysis: Analysis) -> bool:
-    """Whether tasks may wait for threads of a native library, which they do as for a lock."""
+    """Whether ``lock-wait`` may be waiting for threads of a native library."""
     pools = sum(group.cpu for group in analysis.thread_groups if group.kind == "native")
     # All tasks that run may wait for the same thread.
     if pools * analysis.at_once < OF_WAITS * analysis.waited(Activity.LOCK_WAIT):
@@ -337,20 +337,20 @@ def _wait_for_native_threads(analysis: Analysis) -> bool:
 
 
 def _lines(analysis: Analysis, where: Where) -> list[ProgramLine]:
-    """Innermost lines outside the standard library in which these functions wait most."""
+    """Innermost lines outside the standard library with most waiting of the functions."""
     samples = analysis.recording.samples
     of_functions = samples.root.where(Root.TASKS) & samples.function.is_in(where.functions)
     return program_lines(analysis.recording, _seconds_off_cpu(analysis, of_functions))
 
 
 def _seconds_off_cpu(analysis: Analysis, chosen: BoolArray) -> FloatArray:
-    """Seconds without CPU of some samples, 0 for others."""
+    """Seconds without CPU of the chosen samples, 0 for other samples."""
     samples = analysis.recording.samples
     return np.nan_to_num(samples.seconds - samples.cpu_seconds) * chosen
 
 
 def _are_inside(lines: Sequence[ProgramLine]) -> bool:
-    """Whether tasks wait for what they compute inside, which they do as for a lock."""
+    """Whether ``lock-wait`` is waiting for a computation inside the task."""
     inside = sum(line.seconds for line in lines if short_path(line.file) in _SCHEDULER)
     return inside > INSIDE * sum(line.seconds for line in lines)
 
@@ -374,7 +374,7 @@ BESIDE_THE_FIRST = 2
 def _polled(
     analysis: Analysis, lines: Sequence[ProgramLine], slept: FloatArray
 ) -> Diagnosis | None:
-    """A lock that tasks poll, sleeping at these lines for so many seconds each."""
+    """A lock that tasks poll, sleeping so many seconds each at the lines."""
     total = float(slept.sum())
     # Side by side they would not wait for their turn, and still need the CPU seconds that they do.
     lost = min(
@@ -402,10 +402,10 @@ def _polled(
 
 
 def _sleep_in_turns(analysis: Analysis) -> tuple[Sequence[ProgramLine], FloatArray] | None:
-    """Lines at which tasks slept until it was their turn, and seconds there by task of all.
+    """Lines at which tasks slept until their turn, and the seconds slept by each task.
 
-    None if they did not, or not surely. It needs samples of stacks by task: those of tasks that are
-    too short for it are no evidence.
+    None without certainty. Samples of stacks by task are needed: tasks too short to have any are no
+    evidence.
     """
     asleep = analysis.waited(Activity.SLEEP)
     if not asleep or asleep < MOST_SLEEP * analysis.in_tasks:
@@ -425,7 +425,7 @@ def _sleep_in_turns(analysis: Analysis) -> tuple[Sequence[ProgramLine], FloatArr
 def _slept_in_turns(
     recording: Recording, lines: Sequence[ProgramLine], of_tasks: BoolArray
 ) -> FloatArray | None:
-    """Seconds that each task slept at these lines; None if it was not until its turn."""
+    """Seconds that each task slept at the lines; None unless tasks slept until their turn."""
     samples, tasks = recording.samples, recording.tasks
     is_at_line = np.logical_or.reduce([line_of_samples(recording, line) for line in lines])
     is_at_line &= of_tasks
@@ -445,7 +445,7 @@ def _slept_in_turns(
 
 
 def _by_task(recording: Recording, chosen: BoolArray) -> FloatArray:
-    """Seconds of some samples, by the task whose key they have."""
+    """Seconds of the chosen samples, by the task with the same key."""
     samples, tasks = recording.samples, recording.tasks
     row_of_key = {key: row for row, key in enumerate(tasks.key.tolist())}
     row_of_code = [row_of_key.get(key, -1) for key in samples.key.values]
@@ -456,7 +456,7 @@ def _by_task(recording: Recording, chosen: BoolArray) -> FloatArray:
 
 
 def _go_on_one_at_a_time(start: FloatArray, stop: FloatArray, slept: FloatArray) -> bool:
-    """Whether tasks that slept so long, and then went on, did so one at a time."""
+    """Whether tasks, after sleeping so long, went on one at a time."""
     took = stop - start
     if len(took) < FEWEST_TASKS or slept.sum() < MOST_SLEEP * took.sum():
         return False
@@ -490,7 +490,7 @@ MOST_OF_IT = 0.8
 # A lock that is polled shows as a sleep.
 @rule("too-few-threads", unless=("lock-bound",))
 def too_few_threads(analysis: Analysis) -> Diagnosis | None:
-    """Tasks that sleep or wait, but for locks, while CPUs are idle and other tasks could run."""
+    """Tasks slept or waited, but not for locks, while CPUs were idle and other tasks could run."""
     is_mixed = analysis.on_cluster and len(analysis.schedulers) > 1
     if not analysis.in_tasks or is_mixed or isinf(analysis.cpus_for_tasks):
         return None
@@ -529,7 +529,7 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
 
 
 def _idle(analysis: Analysis) -> Evidence:
-    """How many CPUs had nothing to do; what other programs used of a cluster's is not known."""
+    """Clause on idle CPUs; CPU time of other programs is not known on a cluster."""
     used, cpus = _cpus_used(analysis), analysis.cpus_for_tasks
     if analysis.on_cluster:
         return evidence(
@@ -545,7 +545,7 @@ def _idle(analysis: Analysis) -> Evidence:
 
 
 def _cpus_used(analysis: Analysis) -> float:
-    """CPUs that tasks used, and the programs that they started, while any task ran."""
+    """CPUs used by tasks and programs of tasks, while any task ran."""
     if not analysis.busy_wall:
         return 0.0
     used = analysis.cpu_in_tasks + analysis.cpu_of_children * analysis.overlap
@@ -571,9 +571,9 @@ def _processes(analysis: Analysis) -> int:
 
 
 def _workers_worth_having(analysis: Analysis, for_programs: bool) -> tuple[int, float]:
-    """Fewest workers that gain most of what can be gained, and their gain by the simulator.
+    """Fewest workers with most of the possible gain, and the gain by the simulator.
 
-    Only numbers of workers for whose tasks there is memory.
+    Only numbers of workers with enough memory for their tasks are tried.
     """
     now = max(1, round(analysis.workers))
     # CPUs that are busy do no more: programs that tasks started use them, too, and these cannot
@@ -591,7 +591,7 @@ def _workers_worth_having(analysis: Analysis, for_programs: bool) -> tuple[int, 
 
 
 def _gained_in_threads(analysis: Analysis, workers: int) -> float:
-    """Seconds that so many threads are predicted to gain; 0 if that is not known."""
+    """Seconds that so many threads are predicted to gain; 0 if not known."""
     gained = _saved_in_threads(analysis, workers)
     if analysis.on_cluster:
         in_turns = analysis.computing - analysis.cpu_in_tasks / _processes(analysis)
