@@ -389,9 +389,9 @@ def _spinning(analysis: Analysis, used: float, most: int, share: float) -> float
 
     A call is divided evenly among the calling thread and the threads of a pool. CPU time of the
     calling threads beyond the share of a thread of the pool is no part of the call, but waiting:
-    for the pool, in a loop, or for another task's call. Threads of a pool spin, too, so the result is a
-    lower bound; undivided parts of a call count as well. `share` of the tasks' CPU time is in such
-    calls: all CPU time where stacks were not sampled.
+    for the pool, in a loop, or for another task's call. Threads of a pool spin, too, so the result
+    is a lower bound; undivided parts of a call count as well. `share` of the tasks' CPU time is in
+    such calls: all CPU time where stacks were not sampled.
     """
     # Two libraries of a name may have a pool each.
     helpers = max(1, min(most, analysis.cpus - 1))
