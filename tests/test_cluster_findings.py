@@ -11,7 +11,7 @@ from dask_diag import findings
 from dask_diag.analysis.activities import seconds_by_activity
 from dask_diag.analysis.facts import Analysis
 
-from .tables import filled_table
+from .tables import filled_table, with_columns
 from .test_cluster_occupancy import recording
 
 pytestmark = pytest.mark.once
@@ -21,13 +21,6 @@ NAN = float("nan")
 
 def by_code(made):
     return {one.code: one for one in findings(made)}
-
-
-def with_columns(made, table, **columns):
-    """The same, with other values in some columns of a table."""
-    old = getattr(made, table)
-    values = {name: old[name] for name in old.columns}
-    return replace(made, **{table: filled_table(table, {**values, **columns})})
 
 
 def addressed(made, **columns):

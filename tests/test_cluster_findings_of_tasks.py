@@ -13,7 +13,6 @@ import pytest
 from dask_diag.analysis.facts import Analysis
 
 from .stacks import LEAF, MAIN, recording_of_stacks
-from .tables import filled_table
 from .test_cluster_findings import addressed, by_code, with_columns
 from .test_cluster_occupancy import recording
 from .test_finding_thresholds import with_waits
@@ -237,10 +236,9 @@ def test_graphs_that_take_little_are_none(rows):
 def test_of_several_graphs_only_the_first_is_known():
     """Between computations a call may as well collect results."""
     made = tasks_of(8, "ab")
-    twice = {name: made.computations[name].tolist() * 2 for name in made.computations.columns}
-    twice |= {"computation": ["c", "d"], **{n: [0.0, 6.0] for n in ("called", "start", "prepared")}}
-    twice["stop"] = [4.0, 10.0]
-    made = replace(made, stop=10.0, computations=filled_table("computations", twice))
+    twice = {name: [0.0, 6.0] for name in ("called", "start", "prepared")}
+    twice |= {"computation": ["c", "d"], "stop": [4.0, 10.0]}
+    made = with_columns(replace(made, stop=10.0), "computations", 2, **twice)
     rows = [
         ("graph", [MAIN, MAKES], -3.0, 0.0),
         ("graph", [MAIN, MAKES], 4.0, 6.0),

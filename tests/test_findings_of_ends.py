@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from .tables import filled_table
+from .tables import with_columns, with_tables
 from .test_finding_thresholds import NAN, Task, by_code, run
 
 pytestmark = pytest.mark.once
@@ -25,15 +23,9 @@ def in_sequence(*computations, workers=2, **columns):
         ]
         offset += lasts
     recording = run(tasks, workers=workers, cpus=workers, **columns)
-    one = recording.computations
-    repeated = {name: one[name].tolist() * len(rows) for name in one.columns}
-    repeated |= dict(zip(("computation", "start", "stop"), map(list, zip(*rows)), strict=True))
-    of_tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
-    return replace(
-        recording,
-        computations=filled_table("computations", repeated),
-        tasks=filled_table("tasks", {**of_tasks, "computation": names}),
-    )
+    times = dict(zip(("computation", "start", "stop"), map(list, zip(*rows)), strict=True))
+    recording = with_columns(recording, "computations", len(rows), **times)
+    return with_columns(recording, "tasks", computation=names)
 
 
 def uneven(longer, shorter):
@@ -142,7 +134,7 @@ def test_without_known_times_no_share_of_them_is_lost(scheduler, with_pool, coll
         pool = {"computation": "c", "kind": "native", "name": "openblas", "threads": 2}
         columns = {name: [value] for name, value in pool.items()}
         columns["cpu_seconds"] = [1.0]
-        recording = replace(recording, threads=filled_table("threads", columns))
+        recording = with_tables(recording, threads=columns)
     assert set(by_code(recording)) == {"failed-tasks"}
 
 

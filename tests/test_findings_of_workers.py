@@ -10,7 +10,7 @@ import pytest
 from dask_diag.analysis.facts import Analysis
 
 from .stacks import LEAF, MAIN, recording_of_stacks
-from .tables import filled_table
+from .tables import with_columns, with_tables
 from .test_finding_thresholds import (
     Task,
     by_code,
@@ -56,9 +56,8 @@ def test_scheduler_bound(share, tasks, is_found):
 
 def test_one_thread_that_runs_tasks_and_scheduler_is_not_scheduler_bound():
     recording = waiting(0.9)
-    columns = {name: recording.computations[name] for name in recording.computations.columns}
-    alone = filled_table("computations", {**columns, "scheduler": ["synchronous"]})
-    assert "scheduler-bound" not in by_code(replace(recording, computations=alone))
+    alone = with_columns(recording, "computations", scheduler=["synchronous"])
+    assert "scheduler-bound" not in by_code(alone)
     assert "tasks-too-small" in by_code(tasks_with_overhead(120, 0.001, 0.009))
 
 
@@ -198,13 +197,8 @@ def test_stacks_say_whether_tasks_wait_for_a_lock_or_for_other_threads(lines, co
 def test_threads_of_a_library_that_hardly_compute_are_not_waited_for(used, is_lock):
     """Two tasks at once waited for 0.8 s together: a twentieth of it says nothing."""
     recording = with_threads(used, 0.4, activity="lock-wait")
-    columns = {name: recording.threads[name] for name in recording.threads.columns}
-    tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
-    recording = replace(
-        recording,
-        tasks=filled_table("tasks", {**tasks, "thread_cpu": [0.01, 0.01]}),
-        threads=filled_table("threads", {**columns, "cpu_seconds": [0.02, used]}),
-    )
+    recording = with_columns(recording, "tasks", thread_cpu=[0.01, 0.01])
+    recording = with_columns(recording, "threads", cpu_seconds=[0.02, used])
     assert ("lock-bound" in by_code(recording)) == is_lock
 
 
@@ -222,9 +216,7 @@ def test_threads_of_a_library_that_hardly_compute_are_not_waited_for(used, is_lo
 def test_a_lock_may_hide_that_tasks_hold_the_gil(locked, cpu, kind):
     rows = [Task(n // 2, n // 2 + 1, 1 - locked, worker=n % 2) for n in range(8)]
     recording = with_waits(run(rows), "lock-wait")
-    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
-    columns["thread_cpu"] = [cpu] * len(rows)
-    recording = replace(recording, tasks=filled_table("tasks", columns))
+    recording = with_columns(recording, "tasks", thread_cpu=[cpu] * len(rows))
     finding = by_code(recording)["lock-bound"]
     assert finding.kind == kind
     assert ("GIL" in finding.advice) == (kind == "at most")
@@ -309,16 +301,10 @@ def test_a_chunk_before_one_result_is_made_is_too_large():
 
 def at_once(recording, times):
     """So many computations like the one of a recording, at the same time."""
-    rows = {name: recording.computations[name].tolist() for name in recording.computations.columns}
-    copies = {name: values * times for name, values in rows.items()}
-    copies["computation"] = [f"c{n}" for n in range(times)]
-    tasks = {name: recording.tasks[name].tolist() * times for name in recording.tasks.columns}
-    tasks["computation"] = [f"c{n}" for n in range(times) for _ in recording.tasks.key.tolist()]
-    return replace(
-        recording,
-        computations=filled_table("computations", copies),
-        tasks=filled_table("tasks", tasks),
-    )
+    names = [f"c{n}" for n in range(times)]
+    of_tasks = [name for name in names for _ in recording.tasks.key.tolist()]
+    recording = with_columns(recording, "computations", times, computation=names)
+    return with_columns(recording, "tasks", times, computation=of_tasks)
 
 
 @pytest.mark.parametrize("times", [1, 3, 8])
@@ -338,9 +324,8 @@ def test_computations_at_once_lose_as_much_to_a_lock(times, simulated, monkeypat
     # A lock each, and a second of eight is waited for it by each of two workers.
     rows = [Task(n // 2, n // 2 + 1, 0.0, worker=n % 2) for n in range(16)]
     recording = with_waits(at_once(run(rows), times), "lock-wait")
-    columns = {name: recording.waits[name] for name in recording.waits.columns}
-    waits = filled_table("waits", {**columns, "seconds": columns["seconds"] * 0.4})
-    finding = by_code(replace(recording, waits=waits))["lock-bound"]
+    recording = with_columns(recording, "waits", seconds=recording.waits.seconds * 0.4)
+    finding = by_code(recording)["lock-bound"]
     assert finding.seconds_lost == pytest.approx(3.2, rel=0.02)
 
 
@@ -353,7 +338,7 @@ def test_programs_that_tasks_start_use_cpus(percent, lost):
     if percent is not None:
         # What is sampled outside computations does not count.
         samples = {"time": [-1.0, *np.arange(0.5, 8), 9.0], "cpu": [0.0, *[percent] * 8, 0.0]}
-        recording = replace(recording, resources=filled_table("resources", samples))
+        recording = with_tables(recording, resources=samples)
     finding = by_code(recording).get("too-few-threads")
     assert (finding and finding.seconds_lost) == (lost and pytest.approx(lost, rel=0.02))
     if finding and percent:
@@ -362,10 +347,10 @@ def test_programs_that_tasks_start_use_cpus(percent, lost):
 
 def test_where_others_use_the_cpus_it_is_said_who_did():
     recording = with_waits(sleeping(16), "sleep")
-    columns = {name: recording.computations[name] for name in recording.computations.columns}
-    busy = filled_table("computations", {**columns, "others_cpu": [15.9]})
-    finding = by_code(replace(recording, computations=busy))["too-few-threads"]
-    assert "while other programs used 99% of 2 CPUs. " in finding.evidence
+    busy = with_columns(recording, "computations", others_cpu=[15.9])
+    numbers = by_code(busy)["too-few-threads"].numbers
+    assert numbers["others"] == (pytest.approx(0.99, abs=0.01), "share")
+    assert numbers["cpus"].value == 2
 
 
 @pytest.mark.parametrize(("locked", "is_found"), [(0.09, True), (0.11, False)])
@@ -387,7 +372,7 @@ def test_more_threads_would_wait_for_the_same_lock(locked, is_found):
         round(100 * seconds) if name != "cpu-wait" else 0
         for name, seconds in zip(mixed["activity"], mixed["seconds"], strict=True)
     ]
-    other = replace(recording, waits=filled_table("waits", mixed))
+    other = with_tables(recording, waits=mixed)
     assert ("too-few-threads" in by_code(other)) == is_found
 
 
@@ -422,22 +407,10 @@ def in_a_loop(steps, computations=5):
         for step in range(len(steps))
     ]
     recording = run(tasks)
-    one = {
-        name: recording.computations[name].tolist()[0] for name in recording.computations.columns
-    }
-    rows = {name: [value] * computations for name, value in one.items()}
-    rows |= {
-        "computation": names,
-        "start": [n * lasts for n in range(computations)],
-        "stop": [(n + 1) * lasts for n in range(computations)],
-    }
-    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
-    columns["computation"] = [name for name in names for _ in steps]
-    return replace(
-        recording,
-        computations=filled_table("computations", rows),
-        tasks=filled_table("tasks", columns),
-    )
+    start = np.arange(computations) * lasts
+    times = {"computation": names, "start": start, "stop": start + lasts}
+    recording = with_columns(recording, "computations", computations, **times)
+    return with_columns(recording, "tasks", computation=[name for name in names for _ in steps])
 
 
 @pytest.mark.parametrize(

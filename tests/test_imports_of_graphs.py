@@ -16,7 +16,7 @@ from dask_diag.analysis.phases import phases, seconds_not_of_graphs
 from dask_diag.analysis.wall_time import wall_time
 
 from .stacks import CORE, MAIN, recording_of_stacks
-from .tables import filled_table
+from .tables import filled_table, with_tables
 from .test_headline import recording
 
 pytestmark = pytest.mark.once
@@ -89,7 +89,7 @@ def test_of_a_graph_that_arrives_at_a_cluster_nothing_is_said():
     measured = sampled([])
     columns = {name: measured.computations[name] for name in measured.computations.columns}
     on_cluster = {**columns, "cluster": ["scheduler"], "scheduler": ["distributed"]}
-    measured = replace(measured, computations=filled_table("computations", on_cluster))
+    measured = with_tables(measured, computations=on_cluster)
     assert "imports" not in summary(measured)
 
 

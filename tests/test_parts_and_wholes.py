@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import replace
 
 import dask.array as da
 import dask.threaded
@@ -20,7 +19,7 @@ from dask_diag.model.recording import Recording
 
 from .random_recordings import recordings
 from .stacks import CORE, MAIN, recording_of_stacks
-from .tables import filled_table
+from .tables import filled_table, with_tables
 from .test_imports_of_graphs import BOOTSTRAP
 
 pytestmark = pytest.mark.once
@@ -145,7 +144,7 @@ def test_graphs_that_are_prepared_at_once_take_what_passed():
 def test_what_is_added_up_over_computations_that_overlap_is_named_so():
     recording = eight_at_once(graph=0.1, work=1.0, imports=0.0)
     dependencies = {"task": [1], "depends_on": [0]}
-    recording = replace(recording, dependencies=filled_table("dependencies", dependencies))
+    recording = with_tables(recording, dependencies=dependencies)
     text = " ".join(summary(recording).split())
     assert "of 8.80 s of 8 computations, added up" in text
     found = {finding.code: finding for finding in findings(recording)}
