@@ -21,6 +21,7 @@ from dask_diag.analysis.findings.rule import (
     rule,
     severity_of,
     simulated,
+    sums_of_tasks,
     top_functions,
     where_of_tasks,
 )
@@ -43,14 +44,12 @@ def transfer_bound(analysis: Analysis) -> Diagnosis | None:
     transfers = analysis.recording.transfers
     transfers = transfers.rows(transfers.activity.where(Activity.TRANSFER))
     took = transfers.stop - transfers.start
-    of_tasks = np.zeros(len(analysis.tasks))
-    is_made = transfers.task >= 0
-    np.add.at(of_tasks, transfers.task[is_made], took[is_made])
+    of_tasks = sums_of_tasks(analysis.recording, transfers.task, took)
     functions = top_functions(analysis.recording, of_tasks)
     gain = simulated(analysis, 0.0, remove={Activity.TRANSFER})
     # Data that no task made is in no simulation; nor is a result that moves only as the task that
     # needs it had to run elsewhere.
-    if not is_made.all() or gain.seconds < WORTH_GAINING * analysis.computing:
+    if (transfers.task < 0).any() or gain.seconds < WORTH_GAINING * analysis.computing:
         gain = Gain(waited / analysis.workers)
     advice = "reduce results in the tasks that make them, before other workers need them"
     workers = analysis.recording.workers

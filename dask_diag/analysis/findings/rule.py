@@ -14,7 +14,8 @@ from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.intervals import intervals, sums_by, union
 from dask_diag.analysis.lines import ProgramLine, program_lines
 from dask_diag.analysis.memory import MemoryHeadroom
-from dask_diag.columns import BoolArray, Categorical, FloatArray
+from dask_diag.analysis.occupancy import Occupancy
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import amount, count, counted, percent, seconds, size
 from dask_diag.model import codes
@@ -287,6 +288,13 @@ def top_functions(recording: Recording, weights: FloatArray) -> tuple[str, ...]:
     return largest(recording.tasks.function, weights, least=WORTH_NAMING)
 
 
+def sums_of_tasks(recording: Recording, rows: IntArray, amounts: FloatArray) -> FloatArray:
+    """Sum of amounts for each task, by rows of tasks; rows below 0 are of no task."""
+    is_known = rows >= 0
+    sums = np.bincount(rows[is_known], amounts[is_known], len(recording.tasks))
+    return sums.astype(np.float64)
+
+
 def where_of_tasks(recording: Recording, weights: FloatArray | BoolArray) -> Where:
     """Place of tasks with a weight above 0; NaN counts as 0."""
     tasks = recording.tasks
@@ -312,6 +320,14 @@ def merged_intervals(starts: FloatArray, stops: FloatArray) -> Intervals:
     starts = united.start[np.append(0, widest + 1)[: len(united.start)]]
     stops = united.stop[np.append(widest, len(gaps))[: len(united.stop)]]
     return tuple(zip(starts.tolist(), stops.tolist(), strict=True))
+
+
+def seconds_between(
+    occupancy: Occupancy, workers: IntArray, start: FloatArray | float, stop: FloatArray | float
+) -> FloatArray:
+    """Worker-seconds of a step function in intervals."""
+    until_start = occupancy.seconds_until(workers, np.asarray(start))
+    return occupancy.seconds_until(workers, np.asarray(stop)) - until_start
 
 
 def in_words(names: Sequence[str]) -> str:

@@ -29,11 +29,11 @@ WITHOUT_TIME = frozenset({"failed-tasks", "worker-lost"})
 RULES: tuple[Rule, ...] = tuple(
     rule
     # First the critical path, which takes most memory, while no other facts are kept.
-    for subject in (scheduling, memory, before, state, interpreter, uneven, waiting, cluster)
+    for subject in (scheduling, memory, before, state, interpreter, waiting, cluster, uneven)
     for rule in vars(subject).values()
     if isinstance(rule, Rule)
 )
-"""The rules of all subjects."""
+"""Rules of all subjects, each after the rules that it gives way to."""
 CODES = tuple(codes.FINDINGS)
 """All codes; each has a page in the documentation."""
 
@@ -59,19 +59,16 @@ def findings(recording: Recording) -> list[Finding]:
 def find(analysis: Analysis) -> list[Finding]:
     """Findings of a recording whose facts may be known already, the worst first."""
     is_long = len(analysis.tasks) > 0 and analysis.wall >= LONG_ENOUGH
-    rules = {rule.code: rule for rule in RULES if is_long or not rule.of_time}
-    found: dict[str, Finding | None] = {}
-
-    def apply(rule: Rule) -> Finding | None:
-        if rule.code not in found:
-            gives_way = any(apply(rules[code]) for code in rule.unless)
-            found[rule.code] = None if gives_way else rule(analysis)
-        return found[rule.code]
-
+    found: dict[str, Finding] = {}
+    for rule in RULES:
+        if (is_long or not rule.of_time) and found.keys().isdisjoint(rule.unless):
+            finding = rule(analysis)
+            if finding is not None:
+                found[rule.code] = finding
     least = max(NOTICED * analysis.computing, NOTICED_SECONDS)
     noticed = (
         finding
-        for finding in map(apply, rules.values())
-        if finding and (finding.code in WITHOUT_TIME or not finding.seconds_lost < least)
+        for finding in found.values()
+        if finding.code in WITHOUT_TIME or not finding.seconds_lost < least
     )
     return sorted(noticed, key=lambda finding: finding.rank)

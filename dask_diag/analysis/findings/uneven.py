@@ -19,6 +19,7 @@ from dask_diag.analysis.findings.rule import (
     during,
     evidence,
     rule,
+    seconds_between,
     severity_of,
     simulated,
     together,
@@ -163,7 +164,7 @@ def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
         slow = np.flatnonzero(is_known & (took > 0) & (took >= OUTLIER * medians))
         if occupancy.workers < 2 or not len(slow):
             continue
-        idle = _between(
+        idle = seconds_between(
             occupancy, occupancy.idle, tasks.worker_start[slow], tasks.worker_stop[slow]
         )
         for index in slow[np.argsort(-idle, kind="stable")[:LOOKED_AT]].tolist():
@@ -184,17 +185,9 @@ def _at_the_same_time(
     is_beside = (at_once >= BESIDE * (last - first)) & (functions[slow] == functions[longest])
     is_beside &= slow != longest
     first, last = min([first, *start[is_beside]]), max([last, *stop[is_beside]])
-    saved = float(_between(occupancy, occupancy.idle, first, last)) / occupancy.workers
+    saved = float(seconds_between(occupancy, occupancy.idle, first, last)) / occupancy.workers
     rows = tasks.rows[[longest, *slow[is_beside]]].tolist()
     return _Stragglers(rows, float(last - first), saved, median)
-
-
-def _between(
-    occupancy: Occupancy, workers: IntArray, start: FloatArray | float, stop: FloatArray | float
-) -> FloatArray:
-    """Worker-seconds of a step function in intervals."""
-    until_start = occupancy.seconds_until(workers, np.asarray(start))
-    return occupancy.seconds_until(workers, np.asarray(stop)) - until_start
 
 
 def _follows_its_own(analysis: Analysis, row: int) -> bool:
@@ -373,7 +366,7 @@ def _uneven_end(occupancy: Occupancy, in_batches: bool) -> tuple[float, float, f
     # Where no task runs at all the scheduler is slow, and not the division of the work.
     beside_busy = np.where(occupancy.busy > 0, free, 0)
     stop = np.nanmax(tasks.worker_stop)
-    return float(_between(occupancy, beside_busy, start, stop)), float(start), float(stop)
+    return float(seconds_between(occupancy, beside_busy, start, stop)), float(start), float(stop)
 
 
 def _least_and_most_busy(analysis: Analysis, occupancy: Occupancy) -> tuple[float, float]:

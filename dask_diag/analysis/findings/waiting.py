@@ -24,8 +24,10 @@ from dask_diag.analysis.findings.rule import (
     evidence,
     memory_not_recorded,
     rule,
+    seconds_between,
     severity_of,
     simulated,
+    sums_of_tasks,
     where_of_tasks,
 )
 from dask_diag.analysis.intervals import intervals, union
@@ -163,8 +165,7 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
     share = moving / analysis.available
     if share < WORTH_REPORTING:
         return None
-    of_tasks = np.zeros(len(analysis.tasks))
-    np.add.at(of_tasks, transfers.task, transfers.stop - transfers.start)
+    of_tasks = sums_of_tasks(analysis.recording, transfers.task, transfers.stop - transfers.start)
     saved, kind = simulated(
         analysis,
         analysis.wall_of_workers(moving),
@@ -233,9 +234,8 @@ def _overhead_in_transit(analysis: Analysis) -> float:
         stops = np.concatenate([times.worker_start[rows], arrived[rows]])
         # What is in transit for two tasks blocks a worker once.
         in_transit = union(intervals(starts, stops))
-        until_stop = occupancy.seconds_until(occupancy.overhead, in_transit.stop)
-        until_start = occupancy.seconds_until(occupancy.overhead, in_transit.start)
-        overhead += float((until_stop - until_start).sum())
+        during = seconds_between(occupancy, occupancy.overhead, in_transit.start, in_transit.stop)
+        overhead += float(during.sum())
     return overhead
 
 
@@ -450,9 +450,7 @@ def _by_task(recording: Recording, chosen: BoolArray) -> FloatArray:
     row_of_key = {key: row for row, key in enumerate(tasks.key.tolist())}
     row_of_code = [row_of_key.get(key, -1) for key in samples.key.values]
     row = np.array(row_of_code, dtype=np.int64)[samples.key.codes[chosen]]
-    seconds_of_tasks = np.zeros(len(tasks))
-    np.add.at(seconds_of_tasks, row[row >= 0], samples.seconds[chosen][row >= 0])
-    return seconds_of_tasks
+    return sums_of_tasks(recording, row, samples.seconds[chosen])
 
 
 def _go_on_one_at_a_time(start: FloatArray, stop: FloatArray, slept: FloatArray) -> bool:
