@@ -13,7 +13,7 @@ from dask_diag import Profiler
 from dask_diag.system.processes import limits_of_groups, memory_limit
 
 from .tables import filled_table, with_columns
-from .test_finding_thresholds import MB, Task, by_code, run
+from .test_finding_thresholds import MB, Task, by_code, numbers, run
 
 
 def caching(sizes, limit=1000 * MB, unit="bytes"):
@@ -48,7 +48,7 @@ def test_cache_pressure(sizes, severity):
     finding = by_code(caching(sizes)).get("cache-pressure")
     assert (finding and finding.severity) == severity
     if finding:
-        assert "of the 1.00 GB" in finding.evidence
+        assert numbers(finding, "peak", "allowed") == (sum(sizes), 1e9)
         assert finding.where.intervals == ((1.0, 5.0),)
         assert finding.where.functions == ("make", "first")
         assert np.isnan(finding.seconds_lost)

@@ -117,6 +117,11 @@ def by_code(recording):
     return {finding.code: finding for finding in findings(recording)}
 
 
+def numbers(finding, *names):
+    """Numbers of the evidence, to compare with others."""
+    return pytest.approx(tuple(finding.numbers[name].value for name in names), rel=0.02)
+
+
 def two_at_once(seconds=1.0, cpu=1.0, later=0.0, **kwargs):
     """Two tasks, of which the second may start later."""
     second = Task(later, later + seconds, cpu, worker=1)
@@ -290,6 +295,8 @@ def test_gil_bound_is_guessed_of_turns_with_one_cpu(cpu, switches, cpus, severit
 def test_io_bound_by_recorded_waits(waited):
     findings_of_it = by_code(with_waits(two_at_once(cpu=1 - waited), "io-wait"))
     assert set(findings_of_it) == ({"io-bound"} if waited > 0.4 else set())
+    for finding in findings_of_it.values():
+        assert numbers(finding, "lost", "share") == (2 * waited, waited)
     assert "io-bound" not in by_code(with_waits(two_at_once(cpu=0.0), "sleep"))
 
 
@@ -414,6 +421,7 @@ def test_tasks_too_small(count, work, overhead, severity):
         fewer = count - math.ceil(count / factor)
         assert finding.seconds_lost == pytest.approx(fewer * overhead, rel=0.02)
         assert finding.kind == "about"
+        assert numbers(finding, "tasks", "work", "overhead") == (count, work, overhead)
 
 
 @pytest.mark.parametrize(
@@ -667,6 +675,8 @@ def test_serialization_bound(seconds, severity):
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(3 * seconds)
+        expected = (3 * seconds, seconds, 3e6, 3 * seconds)
+        assert numbers(finding, "moving", "share", "moved", "pickling") == expected
 
 
 def moved_by_two(pickling, cpu, cpus=2, tasks=8):
@@ -778,6 +788,9 @@ def overlapping(seconds, workers=2, cpus=2, cpu=1.0):
 def test_overlapping_computations(seconds, severity):
     finding = by_code(overlapping(seconds)).get("overlapping-computations")
     assert (finding and finding.severity) == severity
+    if finding:
+        expected = (2, seconds, 4, 2)
+        assert numbers(finding, "computations", "lasted", "workers", "cpus") == expected
 
 
 def test_computations_overlap_where_their_workers_outnumber_the_cpus():
@@ -1193,6 +1206,7 @@ def test_the_first_failure_has_its_message_and_location(columns, said):
     finding = by_code(with_columns(recording, "tasks", **texts))["failed-tasks"]
     failures = f"2 tasks failed after 2.00 s. First: ('work', 1) of work with {said}"
     assert finding.evidence == failures
+    assert numbers(finding, "failed", "lasted") == (2, 2)
     assert math.isnan(finding.seconds_lost)
 
 

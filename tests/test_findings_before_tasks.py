@@ -13,7 +13,7 @@ from dask_diag.sampling import callers
 
 from .stacks import BUILT_IN, CORE, LEAF, MAIN, recording_of_stacks
 from .tables import filled_table, with_columns, with_tables
-from .test_finding_thresholds import Task, by_code, run, tasks_with_overhead
+from .test_finding_thresholds import Task, by_code, numbers, run, tasks_with_overhead
 
 pytestmark = pytest.mark.once
 
@@ -154,7 +154,7 @@ def test_making_a_graph_before_the_call_is_preparation():
     finding = codes["graph-preparation"]
     assert "slow-start" not in codes
     assert finding.seconds_lost == pytest.approx(0.7)
-    assert "took 700 ms of 1.70 s" in finding.evidence
+    assert numbers(finding, "took", "wall") == (0.7, 1.7)
     assert "Array.sum (dask/array/core.py:120) 71%" in finding.evidence
     # Samples are of cycles, which may end later.
     assert finding.where.intervals == ((-9.0, 0.2),)
@@ -214,8 +214,8 @@ def test_a_cluster_that_starts_takes_time_before_tasks(joined, line, is_of_clust
     assert ("in tasks" in finding.advice) != is_of_cluster
     assert ("SamplingProfiler" in finding.advice) == (line is None)
     joins = len([time for time in joined if time > -1])
-    workers = f"{joins} worker{'s' * (joins > 1)} of a cluster joined, the last one after"
-    assert (workers in finding.evidence) == ("of a cluster" in finding.evidence) == (joins > 0)
+    workers = finding.numbers.get("workers")
+    assert (workers.value if workers else 0) == joins
 
 
 def prepared(graph, computing, computations=1):
@@ -255,7 +255,7 @@ def test_graphs_that_are_prepared_one_after_the_other_do_not_overlap():
     recording = with_columns(recording, "tasks", computation=names, submitted=start, collected=stop)
     assert Analysis(recording).overlap == pytest.approx(1.0)
     finding = by_code(sampled(recording, [("graph", [MAIN, ORDER], 1.6)]))["graph-preparation"]
-    assert "took 1.60 s of 2.00 s" in finding.evidence
+    assert numbers(finding, "graphs", "took", "wall") == (4, 1.6, 2)
     assert finding.seconds_lost == pytest.approx(1.6, rel=0.02)
 
 
@@ -388,7 +388,7 @@ def test_what_is_computed_to_prepare_a_graph_is_no_preparation_of_it():
     recording = with_columns(recording, "computations", 2, computation=names, **times)
     recording = with_columns(recording, "tasks", computation=names[::-1])
     finding = by_code(sampled(recording, [("graph", [MAIN, ORDER], 0.5)]))["graph-preparation"]
-    assert "took 500 ms of" in finding.evidence
+    assert numbers(finding, "took") == (0.5,)
 
 
 def in_processes(startup, took, tasks=2, computations=1):
@@ -432,7 +432,7 @@ def test_pool_startup(startup, took, severity):
     if finding:
         assert finding.seconds_lost == pytest.approx(startup, rel=0.02)
         assert finding.where.intervals == ((0.0, startup),)
-        assert "2 worker processes" in finding.evidence
+        assert numbers(finding, "processes", "computing", "tasks") == (2, 1, 2 * took)
 
 
 @pytest.mark.parametrize(("took", "is_advised"), [(0.81, True), (0.83, False)])
@@ -475,7 +475,7 @@ def test_the_start_of_profilers_is_no_slow_start():
     rows = [("before computations", [MAIN, own], 0.4), ("before computations", [MAIN], 0.6)]
     finding = by_code(sampled(moved(run([Task(0, 1)]), 1.0), rows))["slow-start"]
     assert finding.seconds_lost == pytest.approx(0.6 / 2)
-    assert "600 ms of 1.60 s" in finding.evidence
+    assert numbers(finding, "took", "wall") == (0.6, 1.6)
     rows = [("before computations", [MAIN, own], 0.6), ("before computations", [MAIN], 0.4)]
     assert "slow-start" not in by_code(sampled(moved(run([Task(0, 1)]), 1.0), rows))
 
@@ -519,7 +519,7 @@ def test_the_start_of_a_pool_and_preparing_are_no_overhead_of_small_tasks():
 
 def test_the_advice_for_small_tasks_is_by_their_own_overhead_and_leaves_chunks_for_workers():
     finding = by_code(small_tasks_in_processes(0.24, 0.00157, 0.00043, 120))["tasks-too-small"]
-    assert "average 1.57 ms of work and 430 µs of overhead (21%)" in finding.evidence
+    assert numbers(finding, "work", "overhead") == (0.00157, 0.00043)
     # (0.43 ms x 95 / 5) / 1.57 ms is 5.2; with the start of the pool it would be 54: one chunk.
     assert "make chunks about 6 times as large: overhead is below 5%" in finding.advice
     # 12 of these tasks for each of two workers: 4 times as large leaves 3.
