@@ -7,21 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_diag import findings
 from dask_diag.analysis.activities import seconds_by_activity
 from dask_diag.analysis.facts import Analysis
 
 from .tables import filled_table, with_columns
 from .test_cluster_occupancy import recording
-from .test_finding_thresholds import numbers
+from .test_finding_thresholds import by_code, numbers
 
 pytestmark = pytest.mark.once
 
 NAN = float("nan")
-
-
-def by_code(made):
-    return {one.code: one for one in findings(made)}
 
 
 def addressed(made, **columns):

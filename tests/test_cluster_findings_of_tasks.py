@@ -12,7 +12,7 @@ import pytest
 
 from dask_diag.analysis.facts import Analysis
 
-from .stacks import LEAF, MAIN, recording_of_stacks
+from .stacks import LEAF, MAIN, with_stacks
 from .test_cluster_findings import addressed, by_code, with_columns
 from .test_cluster_occupancy import recording
 from .test_finding_thresholds import numbers, with_waits
@@ -168,11 +168,8 @@ def test_tasks_too_small():
 
 def with_samples(made, rows):
     """Its client's stacks; a row is root, path, start, stop."""
-    stacks = recording_of_stacks(
-        [((start, stop), root, path, stop - start, 0.0) for root, path, start, stop in rows]
-    )
-    names = ("frames", "call_tree", "samples")
-    return replace(made, **{name: getattr(stacks, name) for name in names})
+    stacks = [((start, stop), root, path, stop - start, 0.0) for root, path, start, stop in rows]
+    return with_stacks(made, stacks)
 
 
 def after(seconds, made):

@@ -23,7 +23,7 @@ from dask_diag.analysis.findings.rule import (
     top_functions,
 )
 
-from .stacks import LEAF, MAIN, recording_of_stacks
+from .stacks import LEAF, MAIN, with_stacks
 from .tables import filled_table, with_columns, with_tables
 
 pytestmark = pytest.mark.once
@@ -811,13 +811,6 @@ def test_tasks_that_failed_at_once_do_not_say_what_is_lost():
 LAPACK = ("solve", "/opt/env/lib/python3.11/site-packages/numpy/linalg/_linalg.py", 451, 400)
 
 
-def with_stacks(recording, rows, keys=None):
-    """The same with sampled stacks, in rows as `recording_of_stacks` has them."""
-    stacks = recording_of_stacks(rows, keys=keys)
-    tables = {table: getattr(stacks, table) for table in ("frames", "call_tree", "samples")}
-    return replace(recording, **tables)
-
-
 def with_threads(outside, waited=0.12, name="openblas", kind="native", threads=1, **kwargs):
     """Two tasks of a second at once that waited for CPUs, and CPU time of other threads.
 
@@ -938,8 +931,8 @@ def test_eight_tasks_wait_at_once_while_others_spin():
     tasks = [Task(0, 1, 0.2, worker=worker) for worker in range(8)]
     recording = run(tasks, workers=8, process_cpu=2.0)
     groups = {"computation": ["c"], "kind": ["native"], "name": ["openblas"], "threads": [1]}
-    threads = filled_table("threads", {**groups, "cpu_seconds": [0.4]})
-    recording = replace(with_waits(recording, "cpu-wait"), threads=threads)
+    threads = {**groups, "cpu_seconds": [0.4]}
+    recording = with_tables(with_waits(recording, "cpu-wait"), threads=threads)
     recording = with_stacks(recording, [((0.0, 1.0), "work", [MAIN, LAPACK], 8.0, 1.6)])
     finding = by_code(recording)["thread-oversubscription"]
     assert finding.numbers["own"].value == pytest.approx(1.6)

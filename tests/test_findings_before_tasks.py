@@ -11,7 +11,7 @@ from dask_diag.analysis import lines as lines_module
 from dask_diag.analysis.facts import Analysis
 from dask_diag.sampling import callers
 
-from .stacks import BUILT_IN, CORE, LEAF, MAIN, recording_of_stacks
+from .stacks import BUILT_IN, CORE, LEAF, MAIN, with_stacks
 from .tables import filled_table, with_columns, with_tables
 from .test_finding_thresholds import Task, by_code, numbers, run, tasks_with_overhead
 
@@ -28,11 +28,8 @@ def moved(recording, seconds):
 
 def sampled(recording, rows):
     """With stacks: a row is a root, a path and seconds."""
-    stacks = recording_of_stacks(
-        [((-9.0, 0.0), root, path, seconds, seconds) for root, path, seconds in rows]
-    )
-    tables = ("frames", "call_tree", "samples")
-    return replace(recording, **{name: getattr(stacks, name) for name in tables})
+    stacks = [((-9.0, 0.0), root, path, seconds, seconds) for root, path, seconds in rows]
+    return with_stacks(recording, stacks)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +80,8 @@ def test_a_slow_start_names_the_line_outside_the_standard_library():
 )
 def test_a_slow_start_of_profilers_is_not_that_of_the_program(first, seconds, took):
     recording = moved(run([Task(0, 0.5)]), 1.0)
-    stacks = recording_of_stacks(
-        [((first - 1.0, 0.0), "before computations", [MAIN], seconds, seconds)]
-    )
-    tables = {name: getattr(stacks, name) for name in ("frames", "call_tree", "samples")}
-    finding = by_code(replace(recording, **tables))["slow-start"]
+    stacks = [((first - 1.0, 0.0), "before computations", [MAIN], seconds, seconds)]
+    finding = by_code(with_stacks(recording, stacks))["slow-start"]
     # One of two workers' part of it cannot be gained.
     assert finding.seconds_lost == pytest.approx(took / 2)
 
@@ -291,14 +285,11 @@ def test_fewer_tasks_have_as_many_imports():
     """Of 1 s before 100 tasks one half is imports; the rest is the graph's, and is a tenth."""
     tasks = [Task(1 + n / 100, 1 + (n + 1) / 100) for n in range(100)]
     recording = run(tasks, called=0.0, prepared=1.0, workers=1, cpus=1)
-    imports = recording_of_stacks(
-        [
-            ((0.0, 0.5), "graph", [ORDER, BOOTSTRAP, MODULE], 0.5, 0.5),
-            ((0.5, 1.0), "graph", [ORDER], 0.5, 0.5),
-        ]
-    )
-    tables = ("frames", "call_tree", "samples")
-    sampled = replace(recording, **{name: getattr(imports, name) for name in tables})
+    imports = [
+        ((0.0, 0.5), "graph", [ORDER, BOOTSTRAP, MODULE], 0.5, 0.5),
+        ((0.5, 1.0), "graph", [ORDER], 0.5, 0.5),
+    ]
+    sampled = with_stacks(recording, imports)
     with_imports, saved = (
         Analysis(one).seconds_saved(merge_tasks=10) for one in (recording, sampled)
     )

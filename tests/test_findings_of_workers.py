@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from dask_diag.analysis.facts import Analysis
 
-from .stacks import LEAF, MAIN, recording_of_stacks
+from .stacks import LEAF, MAIN, with_stacks
 from .tables import with_columns, with_tables
 from .test_finding_thresholds import (
     Task,
@@ -94,18 +92,15 @@ def test_what_cannot_be_simulated_is_at_most_what_was_waited(monkeypatch):
 def test_lock_bound_names_the_line_outside_the_standard_library():
     recording = taking_turns(0.5)
     wait = ("wait", "/usr/lib/python3.12/threading.py", 320, 300)
-    stacks = recording_of_stacks(
-        [
-            ((0.0, 2.0), "copy", [MAIN, wait], 1.0, 0.0),
-            ((0.0, 2.0), "copy", [LEAF, wait], 0.5, 0.0),
-            ((0.0, 2.0), "copy", [("update", "/code/update.py", 9, 1), LEAF], 0.25, 0.0),
-            ((0.0, 2.0), "copy", [("compute", "/code/compute.py", 2, 1)], 2.0, 2.0),
-            ((0.0, 2.0), "load", [("open", "/code/load.py", 3, 1), wait], 4.0, 0.0),
-            ((0.0, 2.0), "scheduler", [("get", "/code/get.py", 4, 1), wait], 4.0, 0.0),
-        ]
-    )
-    tables = {name: getattr(stacks, name) for name in ("frames", "call_tree", "samples")}
-    evidence = by_code(replace(recording, **tables))["lock-bound"].evidence
+    stacks = [
+        ((0.0, 2.0), "copy", [MAIN, wait], 1.0, 0.0),
+        ((0.0, 2.0), "copy", [LEAF, wait], 0.5, 0.0),
+        ((0.0, 2.0), "copy", [("update", "/code/update.py", 9, 1), LEAF], 0.25, 0.0),
+        ((0.0, 2.0), "copy", [("compute", "/code/compute.py", 2, 1)], 2.0, 2.0),
+        ((0.0, 2.0), "load", [("open", "/code/load.py", 3, 1), wait], 4.0, 0.0),
+        ((0.0, 2.0), "scheduler", [("get", "/code/get.py", 4, 1), wait], 4.0, 0.0),
+    ]
+    evidence = by_code(with_stacks(recording, stacks))["lock-bound"].evidence
     # Only what waits in these tasks is named, the line with most of it first; of the standard
     # library, no line.
     assert "in main (~/code/main.py:5) and update (/code/update.py:9). Mostly" in evidence
@@ -114,14 +109,11 @@ def test_lock_bound_names_the_line_outside_the_standard_library():
 @pytest.mark.parametrize(("seconds", "is_found"), [(0.9, True), (1.1, False)])
 def test_a_task_that_waits_for_what_it_computes_inside_waits_for_no_lock(seconds, is_found):
     in_dask = ("queue_get", "/lib/python3.12/site-packages/dask/local.py", 141, 140)
-    stacks = recording_of_stacks(
-        [
-            ((0.0, 2.0), "copy", [MAIN, in_dask], seconds, 0.0),
-            ((0.0, 2.0), "copy", [MAIN], 1.0, 0.0),
-        ]
-    )
-    tables = {name: getattr(stacks, name) for name in ("frames", "call_tree", "samples")}
-    assert ("lock-bound" in by_code(replace(taking_turns(0.5), **tables))) == is_found
+    stacks = [
+        ((0.0, 2.0), "copy", [MAIN, in_dask], seconds, 0.0),
+        ((0.0, 2.0), "copy", [MAIN], 1.0, 0.0),
+    ]
+    assert ("lock-bound" in by_code(with_stacks(taking_turns(0.5), stacks))) == is_found
 
 
 @pytest.mark.parametrize(("waited", "code"), [(0.62, "lock-bound"), (0.63, "too-few-threads")])
@@ -151,21 +143,13 @@ def of_eight_at_once(lines, sampled=1.0):
     rows = [Task(n // 8, n // 8 + 1, 0.25, worker=n % 8) for n in range(64)]
     recording = with_waits(run(rows, workers=8, cpus=8), "lock-wait")
     file = "/usr/lib/python3.12/"
-    stacks = recording_of_stacks(
-        [
-            (
-                (0.0, 8.0),
-                "copy",
-                [MAIN, *((name, file + path, 9, 1) for name, path in lines)],
-                48.0 * sampled,
-                0.0,
-            ),
-            ((0.0, 8.0), "copy", [LEAF], 16.0 * sampled, 16.0 * sampled),
-            ((0.0, 8.0), "copy", None, 64.0 * (1 - sampled), 16.0 * (1 - sampled)),
-        ]
-    )
-    tables = {name: getattr(stacks, name) for name in ("frames", "call_tree", "samples")}
-    return replace(recording, **tables)
+    path = [MAIN, *((name, file + path, 9, 1) for name, path in lines)]
+    stacks = [
+        ((0.0, 8.0), "copy", path, 48.0 * sampled, 0.0),
+        ((0.0, 8.0), "copy", [LEAF], 16.0 * sampled, 16.0 * sampled),
+        ((0.0, 8.0), "copy", None, 64.0 * (1 - sampled), 16.0 * (1 - sampled)),
+    ]
+    return with_stacks(recording, stacks)
 
 
 CONDITION = ("Condition.wait", "threading.py")

@@ -15,7 +15,7 @@ from dask_diag.analysis.lines import OWN_CALLS
 from dask_diag.analysis.phases import phases, seconds_not_of_graphs
 from dask_diag.analysis.wall_time import wall_time
 
-from .stacks import CORE, MAIN, recording_of_stacks
+from .stacks import CORE, MAIN, with_stacks
 from .tables import filled_table, with_tables
 from .test_headline import recording
 
@@ -29,12 +29,8 @@ TASKS = [(4, 4, 5, 1.0, "thread-0"), (4, 4, 5, 1.0, "thread-1")]
 
 def sampled(rows, **computed):
     """With samples of the calling thread: a row is when a cycle started, a path and seconds."""
-    stacks = recording_of_stacks(
-        [((start, start + 1.0), "graph", path, took, took) for start, path, took in rows]
-    )
-    tables = ("frames", "call_tree", "samples")
-    measured = recording(TASKS, 5, end=6, **computed)
-    return replace(measured, **{name: getattr(stacks, name) for name in tables})
+    stacks = [((start, start + 1.0), "graph", path, took, took) for start, path, took in rows]
+    return with_stacks(recording(TASKS, 5, end=6, **computed), stacks)
 
 
 def seconds_of(table, name, value):
