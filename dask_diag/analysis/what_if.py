@@ -79,18 +79,14 @@ def what_if(recording: Recording, workers: float | Iterable[float] = ()) -> Tabl
 
 def predictions(simulator: Simulator, workers: Iterable[float] = ()) -> Table:
     """Table of `what_if`; changes that this simulator knows are not simulated again."""
-    names: list[_Change] = []
-    seconds: list[float] = []
-    for change in _changes(simulator, workers):
-        names.append(change)
-        seconds.append(simulator.simulate(**change.changes).seconds)
-    predicted = np.array(seconds)
+    changes = list(_changes(simulator, workers))
+    predicted = np.array([simulator.simulate(**change.changes).seconds for change in changes])
     with np.errstate(divide="ignore", invalid="ignore"):
         speedup = predicted[0] / predicted
     return Table(
         {
-            "kind": Categorical.of(change.kind for change in names),
-            "name": Categorical.of(change.name for change in names),
+            "kind": Categorical.of(change.kind for change in changes),
+            "name": Categorical.of(change.name for change in changes),
             "seconds": predicted,
             "gain": predicted[0] - predicted,
             "speedup": speedup,

@@ -10,14 +10,14 @@ from dask_diag.analysis.findings.rule import (
     WORTH_GAINING,
     Diagnosis,
     Gain,
-    during,
     evidence,
+    line_clause,
     lines_sampled,
-    mostly,
     rule,
     seconds_sampled,
     severity_of,
     simulated,
+    where_of_intervals,
 )
 from dask_diag.analysis.intervals import intervals, join, outside, union
 from dask_diag.analysis.lines import (
@@ -45,7 +45,7 @@ _DISTRIBUTED = "/distributed/"
 """In the paths of the files of distributed."""
 
 
-@rule("slow-start", needs=("computations",), of_time=False)
+@rule("slow-start", needs=("computations",), needs_tasks=False)
 def slow_start(analysis: Analysis) -> Diagnosis | None:
     """Much time passed before the first computation: imports, reading."""
     recording = analysis.recording
@@ -55,7 +55,7 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
     is_before = recording.samples.root.where(Root.BEFORE)
     builds = graphs_made_before(recording)
     # Profilers that start are no part of the program, and graphs are another finding's.
-    own = seconds_of_profilers(recording, is_before) + _until_sampled(recording, passed)
+    own = seconds_of_profilers(recording, is_before) + _unsampled_start(recording, passed)
     took = passed - own - seconds_sampled(recording, builds)
     wall = recording.stop - recording.start - own
     if took < SLOW_START * wall:
@@ -88,14 +88,14 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
             share=took / wall,
             workers=len(joined),
             joined=joined_after,
-            lines=mostly(lines),
+            lines=line_clause(lines),
         ),
-        _at_start(lines, sampled, importing, is_waiting),
-        during(before["start"], before["stop"]),
+        _advice_on_start(lines, sampled, importing, is_waiting),
+        where_of_intervals(before["start"], before["stop"]),
     )
 
 
-def _until_sampled(recording: Recording, passed: float) -> float:
+def _unsampled_start(recording: Recording, passed: float) -> float:
     """Seconds in which profilers started, up to a second on a busy machine, without a sample.
 
     A call that keeps the GIL right afterwards delays the first sample, and the sample represents
@@ -108,7 +108,7 @@ def _until_sampled(recording: Recording, passed: float) -> float:
     return max(0.0, min(until, passed - float(samples.seconds.sum())))
 
 
-def _at_start(
+def _advice_on_start(
     lines: list[ProgramLine], sampled: float, importing: float, waits_for_cluster: bool
 ) -> str:
     """Advice on a slow start, which may be the start of a cluster."""
@@ -160,12 +160,12 @@ def pool_startup(analysis: Analysis) -> Diagnosis | None:
             computing=analysis.computing,
             tasks=analysis.in_tasks,
         ),
-        _instead_of_starting(analysis),
-        during(called_before[has_started], workers.joined[has_started]),
+        _advice_on_pool(analysis),
+        where_of_intervals(called_before[has_started], workers.joined[has_started]),
     )
 
 
-def _instead_of_starting(analysis: Analysis) -> str:
+def _advice_on_pool(analysis: Analysis) -> str:
     # In threads, tasks that hold the GIL compute one after the other: that must be quicker, too.
     cpu = analysis.tasks.thread_cpu
     in_turns = float(np.where(np.isnan(cpu), analysis.task_seconds, cpu).sum())
@@ -197,7 +197,7 @@ calls on large lists they had 54%, of thousands of calls 12%."""
 
 
 # A graph that took long to make may compute in no time.
-@rule("graph-preparation", needs=("computations",), of_time=False)
+@rule("graph-preparation", needs=("computations",), needs_tasks=False)
 def graph_preparation(analysis: Analysis) -> Diagnosis | None:
     """Graphs took long to be made, optimized and put in order."""
     recording, computations = analysis.recording, analysis.computations
@@ -209,7 +209,7 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
     is_sampled = bool(lines_sampled(recording, in_calls))
     built = seconds_sampled(recording, before)
     if not is_sampled:
-        took -= _may_be_imports(recording)
+        took -= _import_seconds(recording)
     # Samples are not exact, and calls that computed on a cluster have no time of preparing there.
     took = max(took, 0.0)
     if took + built < (LONG_PREPARATION if is_sampled or built else LONGER_THAN_IMPORTS):
@@ -238,10 +238,10 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
             took=took + built,
             wall=wall,
             tasks=len(recording.tasks),
-            lines=mostly([line for line in lines if not line.importing]),
+            lines=line_clause([line for line in lines if not line.importing]),
         ),
-        several + _less_to_prepare(lines),
-        during(
+        several + _advice_on_graphs(lines),
+        where_of_intervals(
             np.append(called, samples.start[before]),
             np.append(prepared, np.fmin(samples.stop[before], called.min())),
         ),
@@ -294,7 +294,7 @@ _CAUSES = (
 """Starts of paths, and the advice if most of the time was spent in these files."""
 
 
-def _less_to_prepare(lines: list[ProgramLine]) -> str:
+def _advice_on_graphs(lines: list[ProgramLine]) -> str:
     """Advice on graphs that take long to be made, by the files of dask that took the time."""
     total = sum(line.seconds for line in lines)
     for starts, advice in _CAUSES:
@@ -307,7 +307,7 @@ def _less_to_prepare(lines: list[ProgramLine]) -> str:
     )
 
 
-def _may_be_imports(recording: Recording) -> float:
+def _import_seconds(recording: Recording) -> float:
     """Seconds of preparing the first graph beyond what its size explains.
 
     dask imports modules when first called; only stacks distinguish imports from graphs.

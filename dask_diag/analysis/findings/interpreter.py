@@ -377,7 +377,7 @@ def thread_oversubscription(analysis: Analysis) -> Diagnosis | None:
             )
             if is_sampled and spinning >= WORTH_NAMING_SPINNING * analysis.cpu_in_tasks
             else "",
-            waited=_waited(analysis, waits, locked),
+            waited=_wait_clause(analysis, waits, locked),
         ),
         _pools_advice(libraries),
         where_of_tasks(analysis.recording, blocked),
@@ -422,7 +422,7 @@ def _saved_without_locks(analysis: Analysis, used: float) -> float:
     return max(0.0, min(besides, most))
 
 
-def _waited(analysis: Analysis, waits: CpuWaits, locked: float) -> Evidence:
+def _wait_clause(analysis: Analysis, waits: CpuWaits, locked: float) -> Evidence:
     """Clause on the waits of the tasks."""
     is_recorded = analysis.has_waits
     for_cpus = (

@@ -14,12 +14,12 @@ from dask_diag.analysis.findings.rule import (
     Diagnosis,
     Gain,
     Where,
-    during,
     evidence,
     largest,
     merged_intervals,
     rule,
     severity_of,
+    where_of_intervals,
 )
 from dask_diag.analysis.memory import cached_at, memory_at_rest, returned_by
 from dask_diag.analysis.step_functions import running_computations
@@ -35,7 +35,7 @@ VERY_NEAR = 0.75
 """Share from which on the severity is high."""
 
 
-@rule("cache-pressure", of_time=False)
+@rule("cache-pressure", needs_tasks=False)
 def cache_pressure(analysis: Analysis) -> Diagnosis | None:
     """Cached results came near the limit of memory."""
     recording = analysis.recording
@@ -88,7 +88,7 @@ VERY_LARGE = 1e9
 """Growth in bytes beyond which the severity is high."""
 
 
-@rule("memory-growth", of_time=False)
+@rule("memory-growth", needs_tasks=False)
 def memory_growth(analysis: Analysis) -> Diagnosis | None:
     """Memory grew steadily and was not released.
 
@@ -142,7 +142,7 @@ def memory_growth(analysis: Analysis) -> Diagnosis | None:
         ),
         "look for caches, globals or growing lists in tasks; also reduce results before returning "
         "them; on Linux the allocator may retain memory (MALLOC_TRIM_THRESHOLD_)",
-        during(times[:1], times[-1:]),
+        where_of_intervals(times[:1], times[-1:]),
     )
 
 
@@ -204,7 +204,7 @@ class _Events(NamedTuple):
 def spilling(analysis: Analysis) -> Diagnosis | None:
     """Event loops of workers wrote results to disk and read them back."""
     table = analysis.recording.worker_events
-    events = _while_computing(analysis, table.rows(~table.event.where(WorkerEvent.PAUSED)))
+    events = _events_while_computing(analysis, table.rows(~table.event.where(WorkerEvent.PAUSED)))
     share = analysis.share_of_workers(events.lost)
     if share < WORTH_REPORTING:
         return None
@@ -234,7 +234,7 @@ def spilling(analysis: Analysis) -> Diagnosis | None:
 def memory_pressure(analysis: Analysis) -> Diagnosis | None:
     """Workers started no tasks, as memory was nearly used up."""
     table = analysis.recording.worker_events
-    events = _while_computing(analysis, table.rows(table.event.where(WorkerEvent.PAUSED)))
+    events = _events_while_computing(analysis, table.rows(table.event.where(WorkerEvent.PAUSED)))
     share = analysis.share_of_workers(events.lost)
     if share < WORTH_REPORTING:
         return None
@@ -253,7 +253,7 @@ def memory_pressure(analysis: Analysis) -> Diagnosis | None:
     )
 
 
-def _while_computing(analysis: Analysis, events: WorkerEvents) -> _Events:
+def _events_while_computing(analysis: Analysis, events: WorkerEvents) -> _Events:
     """Parts of events during computations of the same cluster."""
     computations, workers = analysis.computations, analysis.recording.workers
     lasted = np.zeros(len(events))

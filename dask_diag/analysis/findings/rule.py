@@ -244,7 +244,7 @@ class Rule:
         Tables of the recording that must have rows.
     unless : tuple of str
         Codes of more specific rules. The rule is not applied if any of them made a finding.
-    of_time : bool
+    needs_tasks : bool
         Whether the rule applies only to recordings with tasks and with `LONG_ENOUGH` computations.
     """
 
@@ -252,7 +252,7 @@ class Rule:
     examine: Examine
     needs: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
-    of_time: bool = True
+    needs_tasks: bool = True
 
     def __call__(self, analysis: Analysis) -> Finding | None:
         """Apply the rule, whatever others found."""
@@ -268,10 +268,14 @@ class Rule:
 
 
 def rule(
-    code: str, *, needs: tuple[str, ...] = (), unless: tuple[str, ...] = (), of_time: bool = True
+    code: str,
+    *,
+    needs: tuple[str, ...] = (),
+    unless: tuple[str, ...] = (),
+    needs_tasks: bool = True,
 ) -> Callable[[Examine], Rule]:
     """Make a `Rule` of the function below."""
-    return lambda examine: Rule(code, examine, needs, unless, of_time)
+    return lambda examine: Rule(code, examine, needs, unless, needs_tasks)
 
 
 def largest(
@@ -307,7 +311,7 @@ def where_of_tasks(recording: Recording, weights: FloatArray | BoolArray) -> Whe
     )
 
 
-def during(starts: FloatArray, stops: FloatArray) -> Where:
+def where_of_intervals(starts: FloatArray, stops: FloatArray) -> Where:
     """Place in time, on any worker and in any function."""
     return Where(merged_intervals(np.asarray(starts, float), np.asarray(stops, float)))
 
@@ -340,7 +344,7 @@ def memory_not_recorded(headroom: MemoryHeadroom) -> str:
     return "" if headroom.is_known else "; each needs its memory, which was not recorded"
 
 
-def together(computations: int) -> str:
+def compute_together(computations: int) -> str:
     """Start of the advice if there were several computations."""
     if computations < 2:
         return ""
@@ -360,7 +364,7 @@ def lines_sampled(recording: Recording, chosen: BoolArray) -> list[ProgramLine]:
     return program_lines(recording, recording.samples.seconds * chosen)
 
 
-def mostly(lines: Sequence[ProgramLine]) -> str:
+def line_clause(lines: Sequence[ProgramLine]) -> str:
     """End of a sentence: the lines with most time."""
     total = sum(line.seconds for line in lines)
     most = [

@@ -61,7 +61,7 @@ def find(analysis: Analysis) -> list[Finding]:
     is_long = len(analysis.tasks) > 0 and analysis.wall >= LONG_ENOUGH
     found: dict[str, Finding] = {}
     for rule in RULES:
-        if (is_long or not rule.of_time) and found.keys().isdisjoint(rule.unless):
+        if (is_long or not rule.needs_tasks) and found.keys().isdisjoint(rule.unless):
             finding = rule(analysis)
             if finding is not None:
                 found[rule.code] = finding

@@ -17,12 +17,12 @@ from dask_diag.analysis.findings.rule import (
     WORTH_GAINING,
     Diagnosis,
     Gain,
-    during,
+    compute_together,
     evidence,
     rule,
     seconds_sampled,
     severity_of,
-    together,
+    where_of_intervals,
     where_of_tasks,
 )
 from dask_diag.analysis.lines import graphs_made_before
@@ -78,8 +78,9 @@ def serial_chain(analysis: Analysis) -> Diagnosis | None:
             added_up=analysis.added_up,
             functions=path.functions["function"].tolist()[:MOST_NAMED],
         ),
-        f"{together(number)}split the chain into independent parts (combine results in a tree, not "
-        "one after the other), or make its tasks faster",
+        compute_together(number)
+        + "split the chain into independent parts (combine results in a tree, not one after the "
+        "other), or make its tasks faster",
         where_of_tasks(analysis.recording, is_on_path),
     )
 
@@ -138,7 +139,7 @@ def overlapping_computations(analysis: Analysis) -> Diagnosis | None:
         ),
         "compute them together with dask.compute(a, b), or one after the other, or with fewer "
         "workers each",
-        during(edges[:-1][is_competing], edges[1:][is_competing]),
+        where_of_intervals(edges[:-1][is_competing], edges[1:][is_competing]),
     )
 
 
@@ -293,7 +294,7 @@ def scheduler_bound(analysis: Analysis) -> Diagnosis | None:
             each=lasted / tasks,
         ),
         "make fewer and larger tasks (larger chunks, fused steps); more workers cannot help",
-        during(first, stop),
+        where_of_intervals(first, stop),
     )
 
 
@@ -331,5 +332,5 @@ def _scheduler_of_a_cluster(analysis: Analysis) -> Diagnosis | None:
         ),
         "submit fewer and larger tasks (larger chunks; several items in each call of "
         "client.submit); more workers cannot help",
-        during(computations.start, computations.stop),
+        where_of_intervals(computations.start, computations.stop),
     )

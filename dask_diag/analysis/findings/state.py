@@ -10,10 +10,10 @@ from dask_diag.analysis.findings.rule import (
     NOWHERE,
     UNKNOWN,
     Diagnosis,
-    during,
     evidence,
     rule,
     severity_of,
+    where_of_intervals,
     where_of_tasks,
 )
 from dask_diag.analysis.task_times import call_times
@@ -26,7 +26,7 @@ LATE = 0.25
 """Largest delay of a sample, in seconds, without a finding."""
 
 
-@rule("failed-tasks", of_time=False)
+@rule("failed-tasks", needs_tasks=False)
 def failed_tasks(analysis: Analysis) -> Diagnosis | None:
     """Tasks raised, or workers died."""
     recording, tasks = analysis.recording, analysis.tasks
@@ -141,12 +141,14 @@ def _end_of_worker(end: str, has_started: bool) -> tuple[str, str]:
     )
 
 
-@rule("late-samples", needs=("resources",), of_time=False)
+@rule("late-samples", needs=("resources",), needs_tasks=False)
 def late_samples(analysis: Analysis) -> Diagnosis | None:
     """Resource samples were taken late: events between the samples are not known."""
     samples = analysis.recording.resources
     delay = np.nan_to_num(samples.delay)
-    is_late = (delay > LATE) & _while_computing(analysis.recording, samples.time - delay, delay)
+    is_late = (delay > LATE) & _overlap_computations(
+        analysis.recording, samples.time - delay, delay
+    )
     if not is_late.any():
         return None
     return Diagnosis(
@@ -162,11 +164,11 @@ def late_samples(analysis: Analysis) -> Diagnosis | None:
         ),
         "do not rely on memory and CPU between late samples; find the tasks that ran then in the "
         "task plot: code that holds the GIL that long stops all other threads, too",
-        during((samples.time - delay)[is_late], samples.time[is_late]),
+        where_of_intervals((samples.time - delay)[is_late], samples.time[is_late]),
     )
 
 
-def _while_computing(recording: Recording, due: FloatArray, delay: FloatArray) -> BoolArray:
+def _overlap_computations(recording: Recording, due: FloatArray, delay: FloatArray) -> BoolArray:
     """Mask of intervals that overlap any computation; all intervals without computations."""
     if not len(recording.computations):
         return np.ones(len(due), bool)

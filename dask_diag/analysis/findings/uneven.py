@@ -16,13 +16,13 @@ from dask_diag.analysis.findings.rule import (
     Diagnosis,
     Evidence,
     Gain,
-    during,
+    compute_together,
     evidence,
     rule,
     seconds_between,
     severity_of,
     simulated,
-    together,
+    where_of_intervals,
     where_of_tasks,
 )
 from dask_diag.analysis.occupancy import Occupancy, TaskTimes
@@ -169,11 +169,13 @@ def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
         )
         for index in slow[np.argsort(-idle, kind="stable")[:LOOKED_AT]].tolist():
             if not _follows_its_own(analysis, int(tasks.rows[index])):
-                yield _at_the_same_time(analysis, occupancy, index, slow, float(medians[index]))
+                yield _simultaneous_outliers(
+                    analysis, occupancy, index, slow, float(medians[index])
+                )
                 break
 
 
-def _at_the_same_time(
+def _simultaneous_outliers(
     analysis: Analysis, occupancy: Occupancy, longest: int, slow: IntArray, median: float
 ) -> _Stragglers:
     """The outlier, with outliers of its function that ran for half of the time or more."""
@@ -270,7 +272,7 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
             workers=most_workers,
             longest=analysis.task_seconds[is_large].max(),
         ),
-        together(len(recording.computations) * has_memory)
+        compute_together(len(recording.computations) * has_memory)
         + "make chunks smaller, so that there are several tasks for each worker",
         where,
     )
@@ -341,7 +343,7 @@ def imbalance(analysis: Analysis) -> Diagnosis | None:
             shortest=busy[0],
         ),
         advice,
-        during(np.array(starts), np.array(stops)),
+        where_of_intervals(np.array(starts), np.array(stops)),
     )
 
 

@@ -75,7 +75,7 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
     if share < MOSTLY_WAITING:
         return None
     where = where_of_tasks(analysis.recording, analysis.tasks.thread_noncpu)
-    saved, advice = _more_at_once(analysis)
+    saved, advice = _more_workers(analysis)
     return Diagnosis(
         severity_of(share, is_certain=is_known),
         Gain(saved, ABOUT) if is_known else Gain(saved),
@@ -99,7 +99,7 @@ def _seconds_of_programs(analysis: Analysis) -> float:
     return seconds_beside(others, analysis.cpu_of_children, analysis.cpus)
 
 
-def _more_at_once(analysis: Analysis) -> tuple[float, str]:
+def _more_workers(analysis: Analysis) -> tuple[float, str]:
     """Wall seconds that more workers are predicted to save, NaN without a gain, and the advice."""
     less = "move less data (fewer columns, compression, faster storage)"
     headroom = analysis.memory_headroom
@@ -165,7 +165,9 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
     share = moving / analysis.available
     if share < WORTH_REPORTING:
         return None
-    of_tasks = sums_of_tasks(analysis.recording, transfers.task, transfers.stop - transfers.start)
+    seconds_of_tasks = sums_of_tasks(
+        analysis.recording, transfers.task, transfers.stop - transfers.start
+    )
     saved, kind = simulated(
         analysis,
         analysis.wall_of_workers(moving),
@@ -173,7 +175,7 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
     )
     if kind == ABOUT:
         saved = max(saved - analysis.wall_of_workers(imports), 0.0)
-    where = where_of_tasks(analysis.recording, of_tasks)
+    where = where_of_tasks(analysis.recording, seconds_of_tasks)
     return Diagnosis(
         severity_of(share),
         Gain(saved, kind),
@@ -187,12 +189,12 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
             pickling=pickling,
             functions=where.functions,
         ),
-        _without_moving(analysis),
+        _advice_on_moving(analysis),
         where,
     )
 
 
-def _without_moving(analysis: Analysis) -> str:
+def _advice_on_moving(analysis: Analysis) -> str:
     """Advice to use threads, if predicted to help, and another remedy."""
     saved = analysis.seconds_saved(scheduler="threads")
     # If the tasks hold the GIL, threads run one of them at a time.
@@ -234,8 +236,8 @@ def _overhead_in_transit(analysis: Analysis) -> float:
         stops = np.concatenate([times.worker_start[rows], arrived[rows]])
         # What is in transit for two tasks blocks a worker once.
         in_transit = union(intervals(starts, stops))
-        during = seconds_between(occupancy, occupancy.overhead, in_transit.start, in_transit.stop)
-        overhead += float(during.sum())
+        lost = seconds_between(occupancy, occupancy.overhead, in_transit.start, in_transit.stop)
+        overhead += float(lost.sum())
     return overhead
 
 
@@ -262,7 +264,7 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
     """Tasks waited for a lock other than the GIL, or polled a lock: a file, or a flag."""
     turns = _sleep_in_turns(analysis)
     if turns is not None:
-        return _polled(analysis, *turns)
+        return _polled_lock(analysis, *turns)
     if _wait_for_native_threads(analysis):
         return None
     in_all = analysis.waited(Activity.LOCK_WAIT)
@@ -276,7 +278,7 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
         return None
     where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
     lines = _lines(analysis, where)
-    if _are_inside(lines):
+    if _are_nested_computations(lines):
         return None
     # A lock that lets one task pass hides the waits for the GIL. Where tasks computed at once
     # anyway, or would gain this with all CPU seconds one after the other, it does not matter.
@@ -324,7 +326,7 @@ def _seconds_waited_for_threads(analysis: Analysis) -> float:
     if held >= HELD * analysis.busy_wall / analysis.overlap:
         return seen
     where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
-    return seen if _are_inside(_lines(analysis, where)) else waited
+    return seen if _are_nested_computations(_lines(analysis, where)) else waited
 
 
 def _wait_for_native_threads(analysis: Analysis) -> bool:
@@ -349,7 +351,7 @@ def _seconds_off_cpu(analysis: Analysis, chosen: BoolArray) -> FloatArray:
     return np.nan_to_num(samples.seconds - samples.cpu_seconds) * chosen
 
 
-def _are_inside(lines: Sequence[ProgramLine]) -> bool:
+def _are_nested_computations(lines: Sequence[ProgramLine]) -> bool:
     """Whether ``lock-wait`` is waiting for a computation inside the task."""
     inside = sum(line.seconds for line in lines if short_path(line.file) in _SCHEDULER)
     return inside > INSIDE * sum(line.seconds for line in lines)
@@ -371,7 +373,7 @@ BESIDE_THE_FIRST = 2
 """Lines that are tried together with the one at which tasks slept longest."""
 
 
-def _polled(
+def _polled_lock(
     analysis: Analysis, lines: Sequence[ProgramLine], slept: FloatArray
 ) -> Diagnosis | None:
     """A lock that tasks poll, sleeping so many seconds each at the lines."""
@@ -411,28 +413,31 @@ def _sleep_in_turns(analysis: Analysis) -> tuple[Sequence[ProgramLine], FloatArr
     if not asleep or asleep < MOST_SLEEP * analysis.in_tasks:
         return None
     samples = analysis.recording.samples
-    of_tasks = samples.root.where(Root.TASKS) & (samples.node >= 0)
-    lines = program_lines(analysis.recording, _seconds_off_cpu(analysis, of_tasks))
+    seconds_of_tasks = samples.root.where(Root.TASKS) & (samples.node >= 0)
+    lines = program_lines(analysis.recording, _seconds_off_cpu(analysis, seconds_of_tasks))
     for rows in ([0], *([0, other] for other in range(1, BESIDE_THE_FIRST + 1))):
         if rows[-1] < len(lines):
             chosen = [lines[row] for row in rows]
-            slept = _slept_in_turns(analysis.recording, chosen, of_tasks)
+            slept = _slept_in_turns(analysis.recording, chosen, seconds_of_tasks)
             if slept is not None:
                 return chosen, slept
     return None
 
 
 def _slept_in_turns(
-    recording: Recording, lines: Sequence[ProgramLine], of_tasks: BoolArray
+    recording: Recording, lines: Sequence[ProgramLine], seconds_of_tasks: BoolArray
 ) -> FloatArray | None:
     """Seconds that each task slept at the lines; None unless tasks slept until their turn."""
     samples, tasks = recording.samples, recording.tasks
     is_at_line = np.logical_or.reduce([line_of_samples(recording, line) for line in lines])
-    is_at_line &= of_tasks
+    is_at_line &= seconds_of_tasks
     cpu = np.nan_to_num(samples.cpu_seconds[is_at_line]).sum()
     if cpu > MOST_CPU * samples.seconds[is_at_line].sum():
         return None
-    at_line, sampled = _by_task(recording, is_at_line), _by_task(recording, of_tasks)
+    at_line, sampled = (
+        _seconds_by_task(recording, is_at_line),
+        _seconds_by_task(recording, seconds_of_tasks),
+    )
     took = np.nan_to_num(tasks.stop - tasks.start)
     # What was not sampled is divided as the rest of the task is.
     slept: FloatArray = took * np.divide(
@@ -444,7 +449,7 @@ def _slept_in_turns(
     return None
 
 
-def _by_task(recording: Recording, chosen: BoolArray) -> FloatArray:
+def _seconds_by_task(recording: Recording, chosen: BoolArray) -> FloatArray:
     """Seconds of the chosen samples, by the task with the same key."""
     samples, tasks = recording.samples, recording.tasks
     row_of_key = {key: row for row, key in enumerate(tasks.key.tolist())}
@@ -517,16 +522,16 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
         evidence(
             f"Tasks {how} for {{share:share}} of their time, while {{idle}}. Mostly: {{functions}}",
             share=share,
-            idle=_idle(analysis),
+            idle=_idle_clause(analysis),
             functions=where.functions,
         ),
-        f"run more tasks at once: {_with_threads(analysis, workers)}"
+        f"run more tasks at once: {_thread_settings(analysis, workers)}"
         f"{memory_not_recorded(analysis.memory_headroom)}",
         where,
     )
 
 
-def _idle(analysis: Analysis) -> Evidence:
+def _idle_clause(analysis: Analysis) -> Evidence:
     """Clause on idle CPUs; CPU time of other programs is not known on a cluster."""
     used, cpus = _cpus_used(analysis), analysis.cpus_for_tasks
     if analysis.on_cluster:
@@ -551,7 +556,7 @@ def _cpus_used(analysis: Analysis) -> float:
     return max(used / analysis.busy_wall, cpus_sampled(analysis.recording))
 
 
-def _with_threads(analysis: Analysis, workers: int) -> str:
+def _thread_settings(analysis: Analysis, workers: int) -> str:
     """How to have so many threads."""
     if not analysis.on_cluster:
         return _num_workers(analysis, workers)
