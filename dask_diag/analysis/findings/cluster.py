@@ -217,8 +217,8 @@ def _most_seconds(
 ) -> float:
     """Seconds that runs without a result had of the worker's threads, at most.
 
-    These are the seconds of the threads since the first such run was sent to the worker, without
-    the seconds of other runs.
+    Seconds of the threads since the worker was sent the first run without a result, minus the
+    seconds of runs with a result.
     """
     if not len(cut_short):
         return 0.0

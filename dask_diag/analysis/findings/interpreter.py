@@ -239,7 +239,7 @@ def _share_of_scheduler(analysis: Analysis) -> float:
     """Share of a task's waits for the GIL in which the scheduler or a profiler had it, about.
 
     Waits are divided in proportion to the CPU time of the competing threads: of the scheduler, of
-    profilers, and of the tasks that run at the same time. Small tasks wait for the scheduler.
+    profilers, and of tasks running at once. Small tasks wait for the scheduler.
     """
     groups = [group for group in analysis.thread_groups if not group.processes]
     apart = sum(group.cpu for group in groups if group.kind in _NOT_TASKS)

@@ -215,8 +215,8 @@ def _follows_its_own(analysis: Analysis, row: int) -> bool:
 def _median_of_others(analysis: Analysis, tasks: TaskTimes) -> FloatArray:
     """Median seconds of the other tasks of each task's function; infinite with few others.
 
-    The result is right for tasks above their median only: the median of the others does not depend
-    on which of these tasks is left out. No other task is a straggler.
+    Right for tasks above the median only: leaving out any task above it gives the same median.
+    Tasks below the median are no stragglers.
     """
     took = analysis.task_seconds[tasks.rows]
     functions = analysis.tasks.function.codes[tasks.rows]
@@ -350,10 +350,10 @@ def imbalance(analysis: Analysis) -> Diagnosis | None:
 def _uneven_end(occupancy: Occupancy, in_batches: bool) -> tuple[float, float, float]:
     """Free worker-seconds after the last moment without a free worker; start and stop.
 
-    Only seconds with a busy worker count. A process may be free though tasks wait: in a batch that
-    another process took. With other schedulers a worker is not free while its next task is on the
-    way. The end counts only if its tasks were ready when it started, or before: otherwise the chain
-    of tasks keeps workers idle.
+    Only seconds with a busy worker count. A process may be free while tasks wait in a batch of
+    another process. Under threads and on clusters a worker is not free while the next task is on
+    the way. The end counts only if the tasks in the end were ready before: otherwise the chain of
+    tasks keeps workers idle.
     """
     tasks = occupancy.tasks
     if np.isnan(tasks.worker_stop).all():

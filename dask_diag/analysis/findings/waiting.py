@@ -93,7 +93,7 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
 def _seconds_of_programs(analysis: Analysis) -> float:
     """Seconds that programs of tasks computed, including waits for CPUs used by others.
 
-    Tasks wait for such a program no longer than that, if each program uses one CPU.
+    An upper bound of the waits of tasks for programs, if each program uses one CPU.
     """
     others = cpus_of_others(analysis.recording)
     return seconds_beside(others, analysis.cpu_of_children, analysis.cpus)
@@ -313,8 +313,8 @@ def _seconds_waited_for_threads(analysis: Analysis) -> float:
     """Seconds of ``lock-wait`` in which tasks waited for other threads.
 
     Stacks show calls that wait for a thread, such as calls of fsspec's event loop. Without stacks:
-    if tasks share a lock, one task holds it, so not all running tasks wait at any moment; tasks
-    that wait for an answer may all wait.
+    a task holds the lock that tasks share, so never do all running tasks wait; for an answer of
+    a thread all running tasks may wait.
     """
     waited = analysis.waited(Activity.LOCK_WAIT)
     if not waited or _wait_for_native_threads(analysis):
