@@ -352,12 +352,12 @@ def thread_oversubscription(analysis: Analysis) -> Diagnosis | None:
     if (waits.waited + locked) / analysis.in_tasks < WAITED:
         return None
     blocked = analysis.waits_of_tasks(Activity.CPU_WAIT)
-    saved, kind = _gain_without_pools(analysis, spinning)
+    saved, kind = _gain_without_pools(analysis, used, spinning, locked)
     if locked:
-        saved += _saved_without_locks(analysis, used)
         blocked = blocked + analysis.waits_of_tasks(Activity.LOCK_WAIT)
     libraries = sorted(pool.name for pool in pools if pool.name)
     is_spinning_known = is_sampled or not spinning
+    is_spinning_named = is_sampled and spinning >= WORTH_NAMING_SPINNING * analysis.cpu_in_tasks
     return Diagnosis(
         severity_of((waits.pools + locked) / analysis.in_tasks, is_certain=bool(libraries)),
         # Threads of a library that is not known may do something else, and so may tasks.
@@ -365,18 +365,16 @@ def thread_oversubscription(analysis: Analysis) -> Diagnosis | None:
         evidence(
             "{tasks:mean} concurrent tasks called {libraries} (up to {threads:count} threads) on "
             "{cpus:count} CPUs. Its threads used {used:seconds} of CPU time, the tasks' own "
-            "threads {own:seconds}{spun}; tasks {waited}",
+            "threads {own:seconds}"
+            + ", about {spinning:seconds} of it in loops that wait for these" * is_spinning_named
+            + "; tasks {waited}",
             tasks=analysis.at_once,
             libraries=libraries or "a native library whose name is not known",
             threads=1 + most,
             cpus=analysis.cpus,
             used=used,
             own=analysis.cpu_in_tasks,
-            spun=evidence(
-                ", about {spinning:seconds} of it in loops that wait for these", spinning=spinning
-            )
-            if is_sampled and spinning >= WORTH_NAMING_SPINNING * analysis.cpu_in_tasks
-            else "",
+            spinning=spinning,
             waited=_wait_clause(analysis, waits, locked),
         ),
         _pools_advice(libraries),
@@ -398,28 +396,26 @@ def _spinning(analysis: Analysis, used: float, most: int, share: float) -> float
     return max(0.0, analysis.cpu_in_tasks * share - used / helpers)
 
 
-def _gain_without_pools(analysis: Analysis, spinning: float) -> Gain:
+def _gain_without_pools(analysis: Analysis, used: float, spinning: float, locked: float) -> Gain:
     """Gain without the threads of pools and without spinning.
 
-    While a single task runs, its pool uses CPUs that are free.
+    While a single task runs, its pool uses CPUs that are free. Tasks that wait for the threads of
+    pools as for a lock wait no more, but compute what these threads computed.
     """
     waits = cpu_waits(analysis)
     saved, kind = _gain_of_cpus(analysis, waits, waits.pools, "pools")
     alone = analysis.busy_wall * (1 - analysis.share_at_once)
     saved += spinning * (1 - alone / analysis.in_tasks) / analysis.cpus / analysis.overlap
-    return Gain(min(saved, analysis.computing), kind)
-
-
-def _saved_without_locks(analysis: Analysis, used: float) -> float:
-    """Additional seconds gained if no task waits for the threads of pools."""
-    waits = cpu_waits(analysis)
-    remove = {Activity.CPU_WAIT: waits.pools / waits.waited if waits.waited else 0.0}
-    with_locks = analysis.seconds_saved(remove=remove, idle_pools=True)
-    remove = {**remove, Activity.LOCK_WAIT: 1.0}
-    besides = analysis.seconds_saved(remove=remove, idle_pools=True) - with_locks
-    most = analysis.computing - (analysis.cpu_in_tasks + used) / analysis.cpus
-    # What cannot be simulated, NaN, is not more than 0.
-    return max(0.0, min(besides, most))
+    saved = min(saved, analysis.computing)
+    if locked:
+        remove = {Activity.CPU_WAIT: waits.pools / waits.waited if waits.waited else 0.0}
+        with_locks = analysis.seconds_saved(remove=remove, idle_pools=True)
+        remove = {**remove, Activity.LOCK_WAIT: 1.0}
+        besides = analysis.seconds_saved(remove=remove, idle_pools=True) - with_locks
+        most = analysis.computing - (analysis.cpu_in_tasks + used) / analysis.cpus
+        # What cannot be simulated, NaN, is not more than 0.
+        saved += max(0.0, min(besides, most))
+    return Gain(saved, kind)
 
 
 def _wait_clause(analysis: Analysis, waits: CpuWaits, locked: float) -> Evidence:
