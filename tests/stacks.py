@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from dask_diag import Recording
@@ -79,6 +81,13 @@ MAIN_LATER = ("main", "/home/someone/code/main.py", 9, 1)
 CORE = ("Array.sum", "/opt/env/lib/python3.11/site-packages/dask/array/core.py", 120, 100)
 LEAF = ("encode", "/usr/lib/python3.12/json/encoder.py", 7, 3)
 BUILT_IN = ("sorted", "", 0, 0)
+
+
+def with_stacks(recording, rows, keys=None):
+    """The same with sampled stacks, in rows as `recording_of_stacks` has them."""
+    stacks = recording_of_stacks(rows, keys=keys)
+    tables = {table: getattr(stacks, table) for table in ("frames", "call_tree", "samples")}
+    return replace(recording, **tables)
 
 
 def known_stacks():

@@ -1,5 +1,6 @@
 """Tables of recordings that are written by hand: what a test does not name is not known."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -33,3 +34,16 @@ def _column(kind, values, rows):
 def _no_texts(kind, rows):
     """They are most of a table that is written by hand, and cannot be changed."""
     return (PrefixStrings if kind == "text" else Categorical).of([""] * rows)
+
+
+def with_tables(recording, **tables):
+    """The same recording with other tables, of which these are the columns."""
+    filled = {name: filled_table(name, columns) for name, columns in tables.items()}
+    return replace(recording, **filled)
+
+
+def with_columns(recording, table, times=1, **columns):
+    """The same recording; a table has all rows so many times, and other values in some columns."""
+    old = getattr(recording, table)
+    repeated = {name: old[name].tolist() * times for name in old.columns}
+    return with_tables(recording, **{table: repeated | columns})

@@ -11,6 +11,7 @@ from dask_diag import report, save, summary
 from dask_diag.analysis import critical_path, memory, occupancy, waits
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings import rules
+from dask_diag.analysis.findings.rule import evidence
 from dask_diag.analysis.simulation import simulate
 from dask_diag.cli.main import main
 from dask_diag.errors import DiagnosticError
@@ -107,8 +108,7 @@ def test_tasks_of_computations_that_were_not_recorded_have_a_summary():
 
 
 def test_findings_have_the_codes_of_the_schema():
-    names = [rule.__name__ for rule in (*rules.RULES_ON_TIME, *rules.RULES_ON_STATE)]
-    assert {name.replace("_", "-") for name in names} == set(codes.FINDINGS)
+    assert {rule.code for rule in rules.RULES} == set(codes.FINDINGS)
     with pytest.raises(DiagnosticError, match=r"code: expected one of gil-bound, .*, found 'new'"):
         rules.Finding("new", "low", 0.0, "evidence", "advice", kind="about")
     with pytest.raises(DiagnosticError, match=r"kind: expected one of at most, .*, found 'new'"):
@@ -142,3 +142,17 @@ def test_every_name_in_the_schema_is_described():
         names = [value for name, value in vars(kind).items() if name.isupper()]
         assert set(names) == set(described)
         assert len(names) == len(described)
+
+
+def test_a_rule_comes_after_those_that_it_gives_way_to():
+    names = [rule.code for rule in rules.RULES]
+    for rule in rules.RULES:
+        assert set(rule.unless) <= set(names[: names.index(rule.code)])
+
+
+def test_evidence_is_written_from_numbers_with_names_and_units():
+    clause = evidence(", {late:task} late", late=1)
+    values = {"lost": 2.0, "names": ["a", "{b}"], "clause": clause}
+    text, numbers = evidence("{lost:seconds} of {names}{clause}", **values)
+    assert text == "2.00 s of a and {b}, 1 task late"
+    assert numbers == {"lost": (2.0, "seconds"), "late": (1.0, "task")}

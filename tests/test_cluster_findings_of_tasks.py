@@ -12,11 +12,10 @@ import pytest
 
 from dask_diag.analysis.facts import Analysis
 
-from .stacks import LEAF, MAIN, recording_of_stacks
-from .tables import filled_table
+from .stacks import LEAF, MAIN, with_stacks
 from .test_cluster_findings import addressed, by_code, with_columns
 from .test_cluster_occupancy import recording
-from .test_finding_thresholds import with_waits
+from .test_finding_thresholds import numbers, with_waits
 
 pytestmark = pytest.mark.once
 
@@ -47,7 +46,7 @@ def test_too_few_threads(activity):
     # Eight at once take two seconds: as many as gain most of what sixteen would.
     assert finding.seconds_lost == pytest.approx(6.0, abs=0.2)
     assert (finding.severity, finding.kind) == ("high", "about")
-    assert "tasks used 0 of the 8 CPUs of the workers' hosts" in finding.evidence
+    assert numbers(finding, "share", "used", "cpus") == (1, 0, 8)
     assert "threads_per_worker=4 (dask worker --nthreads 4), 8 threads in all" in finding.advice
     assert "num_workers" not in finding.advice
 
@@ -99,7 +98,7 @@ def test_tasks_that_only_some_workers_may_run_gain_nothing_from_threads_that_is_
 def test_io_bound():
     finding = by_code(with_waits(tasks_of(16, "ab"), "io-wait"))["io-bound"]
     assert finding.seconds_lost == pytest.approx(6.0, abs=0.2)
-    assert "for files or sockets: 100% of their time" in finding.evidence
+    assert numbers(finding, "lost", "share") == (16, 1)
     assert "8 threads in all, Client(n_workers=..., threads_per_worker=...)" in finding.advice
     assert "num_workers" not in finding.advice
     assert "io-bound" not in by_code(with_waits(tasks_of(16, "ab", cpu=0.7), "io-wait"))
@@ -117,7 +116,7 @@ def test_gil_bound():
     made = with_waits(tasks_of(16, "ab", threads=2, cpu=0.5), "gil-wait")
     finding = by_code(made)["gil-bound"]
     assert finding.seconds_lost == pytest.approx(2.0, abs=0.2)
-    assert "Tasks waited 8.00 s for the GIL (50%)" in finding.evidence
+    assert numbers(finding, "waited", "share") == (8, 0.5)
     assert "Client(n_workers=..., threads_per_worker=1)" in finding.advice
     assert "scheduler='" not in finding.advice
     assert "gil-bound" not in by_code(
@@ -142,7 +141,7 @@ def test_lock_bound(locked, is_found):
     if is_found:
         finding = results["lock-bound"]
         assert finding.seconds_lost == pytest.approx(4.0, abs=0.2)
-        assert "Tasks waited 8.00 s for locks (50% of their time)" in finding.evidence
+        assert numbers(finding, "waited", "share") == (8, 0.5)
     assert "too-few-threads" not in results
 
 
@@ -158,7 +157,7 @@ def small(count, work, overhead):
 
 def test_tasks_too_small():
     finding = by_code(small(200, 0.001, 0.003))["tasks-too-small"]
-    assert "200 tasks average 1.00 ms of work and 3.00 ms of overhead (75%)" in finding.evidence
+    assert numbers(finding, "tasks", "work", "overhead", "share") == (200, 0.001, 0.003, 0.75)
     # Workers are sent tasks before they need them: why these came so late is not simulated.
     assert (finding.seconds_lost, finding.kind) == (pytest.approx(0.6), "at most")
     assert "make chunks about" in finding.advice
@@ -169,11 +168,8 @@ def test_tasks_too_small():
 
 def with_samples(made, rows):
     """Its client's stacks; a row is root, path, start, stop."""
-    stacks = recording_of_stacks(
-        [((start, stop), root, path, stop - start, 0.0) for root, path, start, stop in rows]
-    )
-    names = ("frames", "call_tree", "samples")
-    return replace(made, **{name: getattr(stacks, name) for name in names})
+    stacks = [((start, stop), root, path, stop - start, 0.0) for root, path, start, stop in rows]
+    return with_stacks(made, stacks)
 
 
 def after(seconds, made):
@@ -196,7 +192,7 @@ def test_graph_preparation():
     finding = results["graph-preparation"]
     assert "slow-start" not in results
     assert finding.seconds_lost == pytest.approx(3.0)
-    assert "ordering the graph took 3.00 s of 7.00 s (8 tasks ran)" in finding.evidence
+    assert numbers(finding, "took", "wall", "tasks") == (3, 7, 8)
     assert "optimize (dask/array/core.py:7) 100%" in finding.evidence
     assert finding.where.intervals == ((-3.0, 0.0),)
 
@@ -237,10 +233,9 @@ def test_graphs_that_take_little_are_none(rows):
 def test_of_several_graphs_only_the_first_is_known():
     """Between computations a call may as well collect results."""
     made = tasks_of(8, "ab")
-    twice = {name: made.computations[name].tolist() * 2 for name in made.computations.columns}
-    twice |= {"computation": ["c", "d"], **{n: [0.0, 6.0] for n in ("called", "start", "prepared")}}
-    twice["stop"] = [4.0, 10.0]
-    made = replace(made, stop=10.0, computations=filled_table("computations", twice))
+    twice = {name: [0.0, 6.0] for name in ("called", "start", "prepared")}
+    twice |= {"computation": ["c", "d"], "stop": [4.0, 10.0]}
+    made = with_columns(replace(made, stop=10.0), "computations", 2, **twice)
     rows = [
         ("graph", [MAIN, MAKES], -3.0, 0.0),
         ("graph", [MAIN, MAKES], 4.0, 6.0),

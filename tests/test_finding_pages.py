@@ -17,8 +17,7 @@ pytestmark = pytest.mark.once
 
 PAGES = Path(__file__).parent.parent / "docs" / "findings"
 MODULES = sorted(Path(rules.__file__).parent.glob("*.py"))
-RULES = (*rules.RULES_ON_TIME, *rules.RULES_ON_STATE)
-FINDERS = {rule.__name__.replace("_", "-"): rule for rule in RULES}
+FINDERS = {rule.code: rule.examine for rule in rules.RULES}
 UNITS = {"%": 0.01, "ms": 1e-3, "MB": 1e6, "GB": 1e9, "s": 1.0, "": 1.0}
 # What a number is that is no threshold: an index, a digit, half of something.
 PLAIN_NUMBERS = {0, 1, 2, 10}
@@ -40,7 +39,7 @@ def thresholds_of(finder):
             value = function.__globals__.get(name)
             if isinstance(value, types.FunctionType):
                 is_own = value.__module__.startswith("dask_diag.analysis.findings")
-                if is_own and value not in functions and value not in FINDERS.values():
+                if is_own and value not in functions:
                     functions.append(value)
             elif name.isupper() and isinstance(value, (int, float)):
                 assert constants.setdefault(name, value) == value, f"two constants {name}"

@@ -14,11 +14,17 @@ from dask_diag import Recording, findings
 from dask_diag.analysis.cpu import cpu_outside_tasks
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings import rules
-from dask_diag.analysis.findings.rule import Finding, severity_of_guess, top_functions
-from dask_diag.formatting import amount, seconds
+from dask_diag.analysis.findings.rule import (
+    Diagnosis,
+    Evidence,
+    Gain,
+    Rule,
+    severity_of,
+    top_functions,
+)
 
-from .stacks import LEAF, MAIN, recording_of_stacks
-from .tables import filled_table
+from .stacks import LEAF, MAIN, with_stacks
+from .tables import filled_table, with_columns, with_tables
 
 pytestmark = pytest.mark.once
 
@@ -111,6 +117,11 @@ def by_code(recording):
     return {finding.code: finding for finding in findings(recording)}
 
 
+def numbers(finding, *names):
+    """Numbers of the evidence, to compare with others."""
+    return pytest.approx(tuple(finding.numbers[name].value for name in names), rel=0.02)
+
+
 def two_at_once(seconds=1.0, cpu=1.0, later=0.0, **kwargs):
     """Two tasks, of which the second may start later."""
     second = Task(later, later + seconds, cpu, worker=1)
@@ -126,14 +137,14 @@ def later_for(share):
 def test_a_function_is_named_for_a_twentieth_of_the_whole(share, is_named):
     recording = run([Task(0, 1, function="most"), Task(0, 1, function="few", worker=1)])
     names = top_functions(recording, np.array([1 - share, share]))
-    assert names == ["most", "few"][: 1 + is_named]
+    assert names == ("most", "few")[: 1 + is_named]
 
 
 def test_findings_name_three_functions():
     names = ["a", "b", "c", "d"]
     tasks = [Task(0, 1, n / 10, function=name, worker=n) for n, name in enumerate(names)]
     recording = run(tasks, workers=4)
-    assert top_functions(recording, np.array([1.0, 0.9, 0.8, 0.7])) == ["a", "b", "c"]
+    assert top_functions(recording, np.array([1.0, 0.9, 0.8, 0.7])) == ("a", "b", "c")
     evidence = by_code(with_waits(recording, "gil-wait"))["gil-bound"].evidence
     assert evidence.endswith("Mostly: a, b and c")
     steps = [
@@ -145,7 +156,7 @@ def test_findings_name_three_functions():
 
 @pytest.mark.parametrize(("share", "severity"), [(0.09, "low"), (0.11, "medium"), (0.9, "medium")])
 def test_a_guess_is_never_severe(share, severity):
-    assert severity_of_guess(share) == severity
+    assert severity_of(share, is_certain=False) == severity
 
 
 def test_no_time_is_worth_a_finding_below_a_tenth_of_a_second():
@@ -162,7 +173,7 @@ def test_gil_bound_by_recorded_waits(waited, severity):
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(waited)
-        assert f"{waited:.0%}" in finding.evidence
+        assert finding.numbers["share"] == (pytest.approx(waited), "share")
         assert "processes" in finding.advice
 
 
@@ -179,8 +190,8 @@ def tasks_that_hold_the_gil(size=None, count=40):
         "start": [0.0] * count,
         "stop": [count / 2] * count,
     }
-    table = filled_table("cached_results", columns)
-    return replace(recording, cached_results=table, metric="nbytes", metric_unit="bytes")
+    recording = with_tables(recording, cached_results=columns)
+    return replace(recording, metric="nbytes", metric_unit="bytes")
 
 
 def test_processes_are_advised_where_they_are_predicted_to_help():
@@ -227,19 +238,14 @@ def test_on_a_cluster_more_processes_with_fewer_threads_may_release_the_gil():
 
 @pytest.mark.parametrize(("size", "is_advised"), [(1000.0, True), (100 * MB, False)])
 def test_sizes_of_results_that_tasks_have_are_used(size, is_advised):
-    recording = tasks_that_hold_the_gil()
-    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
-    sized = filled_table("tasks", {**columns, "nbytes": [size] * len(recording.tasks)})
-    advice = by_code(replace(recording, tasks=sized))["gil-bound"].advice
+    recording = with_columns(tasks_that_hold_the_gil(), "tasks", nbytes=[size] * 40)
+    advice = by_code(recording)["gil-bound"].advice
     assert ("scheduler='processes', predicted to save" in advice) == is_advised
     assert ("worker processes do not help" in advice) != is_advised
 
 
 def test_sizes_of_few_results_are_not_enough():
-    recording = tasks_that_hold_the_gil()
-    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
-    some = np.where(np.arange(len(recording.tasks)) < 30, 1000.0, np.nan)
-    sized = replace(recording, tasks=filled_table("tasks", {**columns, "nbytes": some}))
+    sized = with_columns(tasks_that_hold_the_gil(), "tasks", nbytes=[1000.0] * 30 + [NAN] * 10)
     assert "CacheProfiler" in by_code(sized)["gil-bound"].advice
 
 
@@ -282,13 +288,15 @@ def test_gil_bound_is_guessed_of_turns_with_one_cpu(cpu, switches, cpus, severit
     assert (finding and finding.severity) == severity
     if finding:
         assert "waits=True" in finding.advice
-        assert f"used only {amount(2 * cpu)} CPUs and were off-CPU" in finding.evidence
+        assert finding.numbers["cpus"] == (pytest.approx(2 * cpu), "mean")
 
 
 @pytest.mark.parametrize("waited", [0.39, 0.41])
 def test_io_bound_by_recorded_waits(waited):
     findings_of_it = by_code(with_waits(two_at_once(cpu=1 - waited), "io-wait"))
     assert set(findings_of_it) == ({"io-bound"} if waited > 0.4 else set())
+    for finding in findings_of_it.values():
+        assert numbers(finding, "lost", "share") == (2 * waited, waited)
     assert "io-bound" not in by_code(with_waits(two_at_once(cpu=0.0), "sleep"))
 
 
@@ -300,10 +308,9 @@ def test_io_bound_is_guessed_of_tasks_that_hardly_compute(cpu):
 
 def test_what_other_programs_took_is_not_said_to_be_io():
     recording = two_at_once(cpu=0.1)
-    columns = {name: recording.computations[name] for name in recording.computations.columns}
-    busy = filled_table("computations", {**columns, "others_cpu": [1.7]})
     assert "io-bound" in by_code(recording)
-    assert "io-bound" not in by_code(replace(recording, computations=busy))
+    busy = with_columns(recording, "computations", others_cpu=[1.7])
+    assert "io-bound" not in by_code(busy)
 
 
 @pytest.mark.parametrize(
@@ -414,6 +421,7 @@ def test_tasks_too_small(count, work, overhead, severity):
         fewer = count - math.ceil(count / factor)
         assert finding.seconds_lost == pytest.approx(fewer * overhead, rel=0.02)
         assert finding.kind == "about"
+        assert numbers(finding, "tasks", "work", "overhead") == (count, work, overhead)
 
 
 @pytest.mark.parametrize(
@@ -422,9 +430,8 @@ def test_tasks_too_small(count, work, overhead, severity):
 )
 def test_the_advised_size_leaves_chunks_for_each_worker(count, factor, is_limited):
     recording = tasks_with_overhead(count, 0.001, 0.003)
-    columns = {name: recording.computations[name] for name in recording.computations.columns}
-    two = filled_table("computations", {**columns, "workers": [2]})
-    advice = by_code(replace(recording, computations=two))["tasks-too-small"].advice
+    two = with_columns(recording, "computations", workers=[2])
+    advice = by_code(two)["tasks-too-small"].advice
     assert f"about {factor} times as large" in advice
     assert ("fewer than 3 for each of 2 workers" in advice) == is_limited
     assert count / factor >= 2 * 3
@@ -448,15 +455,10 @@ def test_larger_chunks_are_not_advised_where_few_tasks_are_independent():
 @pytest.mark.parametrize(("others", "is_found"), [(0.0, True), (0.5, True), (0.8, False)])
 def test_overhead_in_which_other_programs_had_the_cpu_does_not_count(others, is_found):
     recording = tasks_with_overhead(100, 0.007, 0.003)
-    tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
     took = recording.tasks.stop - recording.tasks.start
-    tasks |= {"thread_cpu": took * (1 - others), "thread_noncpu": took * others}
-    columns = {name: recording.computations[name] for name in recording.computations.columns}
-    shared = replace(
-        recording,
-        tasks=filled_table("tasks", tasks),
-        computations=filled_table("computations", {**columns, "others_cpu": [1.0 * others]}),
-    )
+    cpu = {"thread_cpu": took * (1 - others), "thread_noncpu": took * others}
+    shared = with_columns(recording, "tasks", **cpu)
+    shared = with_columns(shared, "computations", others_cpu=[others])
     assert ("tasks-too-small" in by_code(with_waits(shared, "cpu-wait"))) == is_found
 
 
@@ -494,7 +496,7 @@ def test_serial_chain(tasks, stop, severity):
     if finding:
         work = 1.0 + tasks[-1].stop
         assert finding.seconds_lost == pytest.approx(1.0 - work / 2)
-        assert "4 dependent tasks" in finding.evidence
+        assert finding.numbers["tasks"].value == 4
 
 
 def test_a_chain_loses_no_more_than_the_cpus_could_do():
@@ -536,9 +538,7 @@ def in_batches(sizes):
         for n in range(size)
     ]
     recording = run(tasks, scheduler="processes")
-    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
-    at_once = filled_table("tasks", {**columns, "submitted": [0.0] * len(tasks)})
-    return replace(recording, tasks=at_once)
+    return with_columns(recording, "tasks", submitted=[0.0] * len(tasks))
 
 
 def test_single_tasks_are_advised_where_batches_are_uneven():
@@ -578,13 +578,18 @@ def test_the_hottest_line_of_a_straggler_needs_ten_samples(seen, others):
     recording = straggling(1.25)
     rows = [((0.0, 1.25), "work", [MAIN, LEAF], 1.0, 1.0), ((0.0, 1.25), "work", [MAIN], 0.25, 0.0)]
     rows += [((0.0, 1.25), "work", [MAIN], 1.2, 1.0)]
-    stacks = recording_of_stacks(rows, keys=["('work', 3)", "('work', 3)", ""])
-    columns = {name: stacks.samples[name] for name in stacks.samples.columns}
-    samples = filled_table("samples", {**columns, "count": [seen - 1, 1, others]})
-    sampled = replace(recording, frames=stacks.frames, call_tree=stacks.call_tree, samples=samples)
-    evidence = by_code(sampled)["straggler"].evidence
-    assert ("80% of its time in encode (json/encoder.py:7)" in evidence) == (seen >= 10)
-    assert ("other tasks of work 0%" in evidence) == (seen >= 10 and others >= 10)
+    sampled = with_stacks(recording, rows, keys=["('work', 3)", "('work', 3)", ""])
+    sampled = with_columns(sampled, "samples", count=[seen - 1, 1, others])
+    finding = by_code(sampled)["straggler"]
+    shares = {name: number.value for name, number in finding.numbers.items() if "line" in name}
+    assert ("time in encode (json/encoder.py:7)" in finding.evidence) == (seen >= 10)
+    assert shares == (
+        {}
+        if seen < 10
+        else {"in_line": 0.8, "others_in_line": 0}
+        if others >= 10
+        else {"in_line": 0.8}
+    )
 
 
 def test_the_hottest_line_may_be_one_of_the_coolest_of_other_tasks():
@@ -592,19 +597,17 @@ def test_the_hottest_line_may_be_one_of_the_coolest_of_other_tasks():
     rows = [((0.0, 1.25), "work", [line], 1.0, 1.0) for line in [*lines, *lines[1:]]]
     rows.append(((0.0, 1.25), "work", [LEAF], 0.5, 0.5))
     rows[0] = ((0.0, 1.25), "work", [LEAF], 1.25, 1.25)
-    stacks = recording_of_stacks(rows, keys=["('work', 3)"] + [""] * (len(rows) - 1))
-    names = ("frames", "call_tree", "samples")
-    tables = {name: getattr(stacks, name) for name in names}
-    evidence = by_code(replace(straggling(1.25), **tables))["straggler"].evidence
-    assert "100% of its time in encode (json/encoder.py:7), other tasks of work 2%" in evidence
+    sampled = with_stacks(straggling(1.25), rows, ["('work', 3)"] + [""] * (len(rows) - 1))
+    numbers = by_code(sampled)["straggler"].numbers
+    assert numbers["in_line"].value == pytest.approx(1)
+    assert numbers["others_in_line"].value == pytest.approx(0.02, abs=0.005)
 
 
 def test_the_hottest_line_is_of_the_time_in_which_the_straggler_ran():
     recording = straggling(1.25)
-    stacks = recording_of_stacks([((2.0, 3.0), "work", [MAIN], 1.0, 1.0)], keys=["('work', 3)"])
-    names = ("frames", "call_tree", "samples")
-    sampled = replace(recording, **{name: getattr(stacks, name) for name in names})
-    assert "it spent" not in by_code(sampled)["straggler"].evidence
+    rows = [((2.0, 3.0), "work", [MAIN], 1.0, 1.0)]
+    sampled = with_stacks(recording, rows, ["('work', 3)"])
+    assert "in_line" not in by_code(sampled)["straggler"].numbers
 
 
 @pytest.mark.parametrize(
@@ -661,7 +664,7 @@ def moved(seconds, size=2e6, sent=None, tasks=3):
         "stop": stop,
         "bytes": [size] * len(rows),
     }
-    return replace(recording, transfers=filled_table("transfers", transfers))
+    return with_tables(recording, transfers=transfers)
 
 
 @pytest.mark.parametrize(
@@ -672,6 +675,8 @@ def test_serialization_bound(seconds, severity):
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(3 * seconds)
+        expected = (3 * seconds, seconds, 3e6, 3 * seconds)
+        assert numbers(finding, "moving", "share", "moved", "pickling") == expected
 
 
 def moved_by_two(pickling, cpu, cpus=2, tasks=8):
@@ -681,11 +686,7 @@ def moved_by_two(pickling, cpu, cpus=2, tasks=8):
         scheduler="processes",
         cpus=cpus,
     )
-    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
-    submitted = filled_table(
-        "tasks", {**columns, "submitted": [float(n // 2) for n in range(tasks)]}
-    )
-    recording = replace(recording, tasks=submitted)
+    recording = with_columns(recording, "tasks", submitted=[n // 2 for n in range(tasks)])
     transfers = {
         "task": range(tasks),
         "side": ["worker"] * tasks,
@@ -694,7 +695,7 @@ def moved_by_two(pickling, cpu, cpus=2, tasks=8):
         "stop": [n // 2 + pickling for n in range(tasks)],
         "bytes": [2e6] * tasks,
     }
-    return replace(recording, transfers=filled_table("transfers", transfers))
+    return with_tables(recording, transfers=transfers)
 
 
 def test_threads_are_advised_where_they_are_predicted_to_help():
@@ -728,10 +729,8 @@ def test_time_between_processes_counts_for_large_data(size, is_moving):
 def test_what_all_data_takes_between_processes_is_lost_to_it(size, lost):
     """Also where no task had less data, from which it is seen what it takes without any."""
     recording = moved(0.2, size, sent=0.19, tasks=6)
-    tasks = recording.tasks
-    columns = {name: tasks[name] for name in tasks.columns}
-    submitted = filled_table("tasks", {**columns, "submitted": np.arange(6) - 0.01})
-    finding = by_code(replace(recording, tasks=submitted)).get("serialization-bound")
+    recording = with_columns(recording, "tasks", submitted=np.arange(6) - 0.01)
+    finding = by_code(recording).get("serialization-bound")
     assert (finding is not None) == (lost is not None)
     if finding:
         assert finding.seconds_lost == pytest.approx(lost, rel=0.05)
@@ -742,10 +741,8 @@ def test_overhead_while_the_scheduler_pickles_is_the_time_of_that():
     transfers = recording.transfers
     # A hundredth of a second for each task, after the worker became free.
     later = np.where(transfers.side.where("scheduler"), 0.1, 0.0)
-    columns = {name: transfers[name] for name in transfers.columns}
     times = {"start": transfers.start + later, "stop": transfers.stop + later}
-    table = filled_table("transfers", {**columns, **times})
-    activities = Analysis(replace(recording, transfers=table)).activities
+    activities = Analysis(with_columns(recording, "transfers", **times)).activities
     assert activities["serialize"] == pytest.approx(0.03)
     assert activities["overhead"] == pytest.approx(3 * 0.19 - 0.03)
     assert sum(activities.values()) == pytest.approx(3.0)
@@ -791,6 +788,9 @@ def overlapping(seconds, workers=2, cpus=2, cpu=1.0):
 def test_overlapping_computations(seconds, severity):
     finding = by_code(overlapping(seconds)).get("overlapping-computations")
     assert (finding and finding.severity) == severity
+    if finding:
+        expected = (2, seconds, 4, 2)
+        assert numbers(finding, "computations", "lasted", "workers", "cpus") == expected
 
 
 def test_computations_overlap_where_their_workers_outnumber_the_cpus():
@@ -804,20 +804,11 @@ def test_computations_overlap_where_they_use_the_cpus():
 
 
 def test_tasks_that_failed_at_once_do_not_say_what_is_lost():
-    recording = overlapping(1.0, workers=1)
-    tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
-    failed = filled_table("tasks", {**tasks, "outcome": ["failed"] * 2})
-    assert math.isnan(by_code(replace(recording, tasks=failed))["failed-tasks"].seconds_lost)
+    failed = with_columns(overlapping(1.0, workers=1), "tasks", outcome=["failed"] * 2)
+    assert math.isnan(by_code(failed)["failed-tasks"].seconds_lost)
 
 
 LAPACK = ("solve", "/opt/env/lib/python3.11/site-packages/numpy/linalg/_linalg.py", 451, 400)
-
-
-def with_stacks(recording, rows):
-    """The same with sampled stacks, in rows as `recording_of_stacks` has them."""
-    stacks = recording_of_stacks(rows)
-    tables = {table: getattr(stacks, table) for table in ("frames", "call_tree", "samples")}
-    return replace(recording, **tables)
 
 
 def with_threads(outside, waited=0.12, name="openblas", kind="native", threads=1, **kwargs):
@@ -835,7 +826,7 @@ def with_threads(outside, waited=0.12, name="openblas", kind="native", threads=1
         "threads": [2, threads],
         "cpu_seconds": [2 * cpu, outside],
     }
-    recording = replace(recording, threads=filled_table("threads", groups))
+    recording = with_tables(recording, threads=groups)
     if lapack is not None:
         parts = ([MAIN], 1 - lapack), ([MAIN, LAPACK], lapack)
         rows = [((0.0, 1.0), "work", path, 2 * part, 2 * cpu * part) for path, part in parts]
@@ -890,9 +881,8 @@ def test_thread_oversubscription_needs_cpu_time_of_the_pool():
 def test_tasks_that_spin_in_calls_of_lapack_had_their_cpu_because_of_the_pool():
     """Half of what their threads used: the pool's one did as much of the calls as both together."""
     finding = by_code(with_threads(0.5, waited=0.5, lapack=1.0))["thread-oversubscription"]
-    assert "threads 1.00 s, about 500 ms of it in loops that wait for these; tasks" in (
-        finding.evidence
-    )
+    assert finding.numbers["own"] == (pytest.approx(1), "seconds")
+    assert finding.numbers["spinning"] == (pytest.approx(0.5), "seconds")
     # A quarter of a second for the pool's CPU, and as much for the tasks' own on two CPUs.
     assert (finding.kind, finding.seconds_lost) == ("about", pytest.approx(0.5))
 
@@ -900,17 +890,17 @@ def test_tasks_that_spin_in_calls_of_lapack_had_their_cpu_because_of_the_pool():
 @pytest.mark.parametrize(
     ("outside", "lapack", "spun"),
     # Their threads had no more of the calls than the pool's; or have less of them than a tenth.
-    [(1.0, 1.0, ""), (0.5, 0.5, ""), (0.41, 0.5, ""), (0.39, 0.5, "110 ms")],
+    [(1.0, 1.0, None), (0.5, 0.5, None), (0.41, 0.5, None), (0.39, 0.5, 0.11)],
 )
 def test_what_the_pools_threads_had_of_a_call_its_own_thread_had_too(outside, lapack, spun):
     finding = by_code(with_threads(outside, waited=0.5, lapack=lapack))["thread-oversubscription"]
-    said = re.search(r", about (.*) of it in loops", finding.evidence)
-    assert (said[1] if said else "") == spun
+    spinning = finding.numbers.get("spinning")
+    assert (spinning and spinning.value) == (spun and pytest.approx(spun))
 
 
 def test_without_stacks_all_tasks_may_have_spun():
     finding = by_code(with_threads(0.5, waited=0.5, lapack=None))["thread-oversubscription"]
-    assert "in loops" not in finding.evidence
+    assert "spinning" not in finding.numbers
     assert (finding.kind, finding.seconds_lost) == ("at most", pytest.approx(0.5))
     # No more than the pool's thread: they did not.
     finding = by_code(with_threads(1.0, waited=0.5, lapack=None))["thread-oversubscription"]
@@ -932,8 +922,8 @@ def test_a_task_that_spins_alone_takes_no_cpu_from_others(share):
 def test_on_two_processors_a_call_has_one_thread_of_a_pool(threads):
     """Two libraries of a name may have a pool each: all of them are not in one call."""
     recording = with_threads(0.5, waited=0.5, lapack=1.0, threads=threads)
-    evidence = by_code(recording)["thread-oversubscription"].evidence
-    assert "about 500 ms of it in loops" in evidence
+    numbers = by_code(recording)["thread-oversubscription"].numbers
+    assert numbers["spinning"].value == pytest.approx(0.5)
 
 
 def test_eight_tasks_wait_at_once_while_others_spin():
@@ -941,11 +931,12 @@ def test_eight_tasks_wait_at_once_while_others_spin():
     tasks = [Task(0, 1, 0.2, worker=worker) for worker in range(8)]
     recording = run(tasks, workers=8, process_cpu=2.0)
     groups = {"computation": ["c"], "kind": ["native"], "name": ["openblas"], "threads": [1]}
-    threads = filled_table("threads", {**groups, "cpu_seconds": [0.4]})
-    recording = replace(with_waits(recording, "cpu-wait"), threads=threads)
+    threads = {**groups, "cpu_seconds": [0.4]}
+    recording = with_tables(with_waits(recording, "cpu-wait"), threads=threads)
     recording = with_stacks(recording, [((0.0, 1.0), "work", [MAIN, LAPACK], 8.0, 1.6)])
     finding = by_code(recording)["thread-oversubscription"]
-    assert "threads 1.60 s, about 1.20 s of it in loops" in finding.evidence
+    assert finding.numbers["own"].value == pytest.approx(1.6)
+    assert finding.numbers["spinning"].value == pytest.approx(1.2)
     # The eight share 0.4 s of CPU time on two CPUs then.
     assert (finding.severity, finding.seconds_lost) == ("high", pytest.approx(0.8, abs=0.05))
 
@@ -961,9 +952,7 @@ def test_the_pools_took_no_more_than_they_used():
 def test_no_second_of_waiting_is_that_of_pools_and_of_other_programs(others):
     """Both used CPUs that two tasks waited for, half of their time."""
     recording = with_threads(0.5, waited=0.5)
-    columns = {name: recording.computations[name] for name in recording.computations.columns}
-    shared = filled_table("computations", {**columns, "others_cpu": [others]})
-    both = by_code(replace(recording, computations=shared))
+    both = by_code(with_columns(recording, "computations", others_cpu=[others]))
     pools = both["thread-oversubscription"].seconds_lost
     programs = both["busy-machine"].seconds_lost if others else 0.0
     # The waits are of one second, each competitor's share that of the CPU that it used.
@@ -978,7 +967,7 @@ def test_the_profilers_have_their_part_of_the_waits():
     own = {"computation": "c", "kind": "dask_diag", "name": "x", "threads": 1, "cpu_seconds": 1.5}
     threads = recording.threads
     rows = {name: [*threads[name].tolist(), value] for name, value in own.items()}
-    shared = replace(recording, threads=filled_table("threads", rows))
+    shared = with_tables(recording, threads=rows)
     alone = by_code(recording)["thread-oversubscription"].seconds_lost
     less = by_code(shared)["thread-oversubscription"].seconds_lost
     assert alone == pytest.approx(0.25)
@@ -1005,7 +994,7 @@ def test_tasks_wait_for_a_librarys_threads_as_for_a_lock(waited, used, lost):
     finding = by_code(recording).get("thread-oversubscription")
     assert (finding and finding.seconds_lost) == (lost and pytest.approx(lost))
     if finding:
-        assert "for these threads or for locks" in finding.evidence
+        assert finding.numbers["locked"].value == pytest.approx(2 * waited)
 
 
 def test_thread_oversubscription_is_not_found_where_threads_are_not_known():
@@ -1034,11 +1023,7 @@ def growing(step, samples=10, at_first=100 * MB, held=None, steps=None):
         "memory": [*sizes, at_first, *sizes],
     }
     resources = {"time": times, "memory": sizes, "memory_children": 0 * times, "delay": 0 * times}
-    recording = replace(
-        recording,
-        resources=filled_table("resources", resources),
-        processes=filled_table("processes", columns),
-    )
+    recording = with_tables(recording, resources=resources, processes=columns)
     return recording if held is None else holding(recording, held)
 
 
@@ -1052,8 +1037,8 @@ def holding(recording, bytes_held):
         "start": [0.9],
         "stop": [11.0],
     }
-    table = filled_table("cached_results", columns)
-    return replace(recording, cached_results=table, metric="nbytes", metric_unit="bytes")
+    recording = with_tables(recording, cached_results=columns)
+    return replace(recording, metric="nbytes", metric_unit="bytes")
 
 
 @pytest.mark.parametrize(
@@ -1125,7 +1110,7 @@ def test_memory_growth_needs_readings_at_rest_at_both_ends(first, last, is_found
     finding = by_code(recording).get("memory-growth")
     assert bool(finding) == is_found
     if finding:
-        assert f"after {seconds(float(last - first))}" in finding.evidence
+        assert finding.numbers["lasted"] == (last - first, "seconds")
 
 
 def test_imports_before_the_first_computation_are_no_growth():
@@ -1140,14 +1125,10 @@ def test_imports_before_the_first_computation_are_no_growth():
 
 def test_memory_that_is_given_back_is_no_growth():
     recording = growing(40 * MB, held=0)
-    columns = {name: recording.processes[name] for name in recording.processes.columns}
-    memory = columns["memory"].copy()
-    memory[-1] = 100 * MB + 150 * MB
-    given_back = filled_table("processes", {**columns, "memory": memory})
-    assert "memory-growth" not in by_code(replace(recording, processes=given_back))
-    memory[-1] = 100 * MB + 170 * MB
-    in_part = filled_table("processes", {**columns, "memory": memory})
-    assert "memory-growth" in by_code(replace(recording, processes=in_part))
+    for kept, is_found in ((250 * MB, False), (270 * MB, True)):
+        memory = [*recording.processes.memory.tolist()[:-1], kept]
+        given_back = with_columns(recording, "processes", memory=memory)
+        assert ("memory-growth" in by_code(given_back)) == is_found
 
 
 @pytest.mark.parametrize(
@@ -1165,7 +1146,7 @@ def test_late_samples(delays, severity):
     finding = by_code(recording).get("late-samples")
     assert (finding and finding.severity) == severity
     if finding:
-        assert "by up to 260 ms" in finding.evidence
+        assert finding.numbers["longest"] == (0.26, "seconds")
 
 
 @pytest.mark.parametrize(("due", "stop", "is_found"), [(0.8, 1.1, True), (1.1, 1.4, False)])
@@ -1186,10 +1167,9 @@ def test_a_sample_is_late_for_tasks_that_ran_meanwhile(due, stop, is_found):
     ],
 )
 def test_what_lost_next_to_nothing_is_not_reported(monkeypatch, wall, lost, is_noticed):
-    finding = Finding("gil-bound", "low", lost, "", "", kind="about")
-    monkeypatch.setattr(rules, "RULES_ON_TIME", (lambda _: finding,))
-    monkeypatch.setattr(rules, "RULES_ON_STATE", ())
-    assert findings(run([Task(0, wall)])) == [finding] * is_noticed
+    found = Diagnosis("low", Gain(lost), Evidence(), "")
+    monkeypatch.setattr(rules, "RULES", (Rule("gil-bound", lambda _: found),))
+    assert len(findings(run([Task(0, wall)]))) == is_noticed
 
 
 def test_failed_tasks_come_first_however_short():
@@ -1215,13 +1195,11 @@ def test_failed_tasks_come_first_however_short():
 def test_the_first_failure_has_its_message_and_location(columns, said):
     failed = [Task(n, n + 1, worker=1, outcome="failed", error="KeyError") for n in range(2)]
     recording = run([Task(0, 1), *failed])
-    old = {name: recording.tasks[name] for name in recording.tasks.columns}
-    new = {name: ["", text, "of the second"] for name, text in columns.items()}
-    finding = by_code(replace(recording, tasks=filled_table("tasks", {**old, **new})))[
-        "failed-tasks"
-    ]
+    texts = {name: ["", text, "of the second"] for name, text in columns.items()}
+    finding = by_code(with_columns(recording, "tasks", **texts))["failed-tasks"]
     failures = f"2 tasks failed after 2.00 s. First: ('work', 1) of work with {said}"
     assert finding.evidence == failures
+    assert numbers(finding, "failed", "lasted") == (2, 2)
     assert math.isnan(finding.seconds_lost)
 
 

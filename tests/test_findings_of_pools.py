@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from .tables import filled_table
+from .tables import with_columns, with_tables
 from .test_finding_thresholds import by_code, two_at_once, with_threads, with_waits
 
 pytestmark = pytest.mark.once
@@ -20,9 +18,7 @@ def the(recording):
 
 def beside_others(recording, cpu):
     """The same, while other programs used so many CPU seconds."""
-    columns = {name: recording.computations[name] for name in recording.computations.columns}
-    shared = filled_table("computations", {**columns, "others_cpu": [cpu]})
-    return replace(recording, computations=shared)
+    return with_columns(recording, "computations", others_cpu=[cpu])
 
 
 def with_mixed_waits(recording, *seconds):
@@ -33,7 +29,7 @@ def with_mixed_waits(recording, *seconds):
         for activity, waited, samples in zip(("cpu-wait", "lock-wait"), pair, (0, 100), strict=True)
     ]
     columns = dict(zip(("task", "activity", "seconds", "samples"), zip(*rows, strict=True)))
-    return replace(recording, waits=filled_table("waits", columns))
+    return with_tables(recording, waits=columns)
 
 
 def with_pools(*pools):
@@ -46,7 +42,7 @@ def with_pools(*pools):
         "threads": [threads for _, threads in pools],
         "cpu_seconds": [0.5] * len(pools),
     }
-    return replace(recording, threads=filled_table("threads", columns))
+    return with_tables(recording, threads=columns)
 
 
 CALLED = (

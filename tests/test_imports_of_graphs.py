@@ -15,8 +15,8 @@ from dask_diag.analysis.lines import OWN_CALLS
 from dask_diag.analysis.phases import phases, seconds_not_of_graphs
 from dask_diag.analysis.wall_time import wall_time
 
-from .stacks import CORE, MAIN, recording_of_stacks
-from .tables import filled_table
+from .stacks import CORE, MAIN, with_stacks
+from .tables import filled_table, with_tables
 from .test_headline import recording
 
 pytestmark = pytest.mark.once
@@ -29,12 +29,8 @@ TASKS = [(4, 4, 5, 1.0, "thread-0"), (4, 4, 5, 1.0, "thread-1")]
 
 def sampled(rows, **computed):
     """With samples of the calling thread: a row is when a cycle started, a path and seconds."""
-    stacks = recording_of_stacks(
-        [((start, start + 1.0), "graph", path, took, took) for start, path, took in rows]
-    )
-    tables = ("frames", "call_tree", "samples")
-    measured = recording(TASKS, 5, end=6, **computed)
-    return replace(measured, **{name: getattr(stacks, name) for name in tables})
+    stacks = [((start, start + 1.0), "graph", path, took, took) for start, path, took in rows]
+    return with_stacks(recording(TASKS, 5, end=6, **computed), stacks)
 
 
 def seconds_of(table, name, value):
@@ -89,7 +85,7 @@ def test_of_a_graph_that_arrives_at_a_cluster_nothing_is_said():
     measured = sampled([])
     columns = {name: measured.computations[name] for name in measured.computations.columns}
     on_cluster = {**columns, "cluster": ["scheduler"], "scheduler": ["distributed"]}
-    measured = replace(measured, computations=filled_table("computations", on_cluster))
+    measured = with_tables(measured, computations=on_cluster)
     assert "imports" not in summary(measured)
 
 

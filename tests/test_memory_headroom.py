@@ -19,7 +19,7 @@ from dask_diag.tuning.candidates import candidates, more_workers
 from dask_diag.tuning.settings import Setting
 from dask_diag.views.what_if import what_if_summary
 
-from .tables import filled_table
+from .tables import filled_table, with_tables
 from .test_cluster_findings import addressed, by_code, with_columns
 from .test_cluster_findings_of_tasks import tasks_of
 from .test_finding_thresholds import Task, run, with_waits
@@ -123,18 +123,11 @@ def test_io_bound_advises_as_many_as_fit(limit, advised):
 def test_results_are_computed_together_where_they_fit(limit, fits):
     """One task of four workers at a time: four at once need 900 MB."""
     made = run([Task(0, 10.0)], workers=4, cpus=4)
-    twice = {name: made.computations[name].tolist() * 2 for name in made.computations.columns}
-    twice |= {"computation": ["c", "d"], "start": [0.0, 10.0], "stop": [10.0, 20.0]}
-    tasks = {name: made.tasks[name].tolist() * 2 for name in made.tasks.columns}
-    tasks |= {"computation": ["c", "d"], "submitted": [0.0, 10.0], "start": [0.0, 10.0]}
-    tasks |= {"stop": [10.0, 20.0], "collected": [10.0, 20.0]}
-    made = replace(
-        made,
-        stop=20.0,
-        computations=filled_table("computations", twice),
-        tasks=filled_table("tasks", tasks),
-    )
-    made = with_columns(made, "computations", memory_limit=[limit * MB] * 2)
+    twice = {"computation": ["c", "d"], "start": [0.0, 10.0], "stop": [10.0, 20.0]}
+    limits = [limit * MB] * 2
+    made = with_columns(made, "computations", 2, memory_limit=limits, **twice)
+    times = {"submitted": twice["start"], "collected": twice["stop"], **twice}
+    made = replace(with_columns(made, "tasks", 2, **times), stop=20.0)
     resources = {
         "time": [-0.5, 1.0, 11.0],
         "memory": [100 * MB, 300 * MB, 300 * MB],
@@ -172,7 +165,7 @@ def test_nothing_more_at_once_is_advised_where_a_worker_was_short_of_memory(even
     assert any(text in f.advice for f in by_code(made).values() for text in more)
     rows = {"computation": ["s"], "worker": ["a"], "event": [event], "bytes": [100.0]}
     rows |= {"start": [1.0], "stop": [1.001]}
-    made = replace(made, worker_events=filled_table("worker_events", rows))
+    made = with_tables(made, worker_events=rows)
     results = by_code(made)
     assert "too-few-threads" not in results
     assert not any(text in f.advice for f in results.values() for text in more)

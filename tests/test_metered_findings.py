@@ -19,7 +19,7 @@ from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.headline import headline
 from dask_diag.model.codes import ACTIVITIES, WAITS
 
-from .tables import filled_table
+from .tables import filled_table, with_tables
 from .test_finding_thresholds import Task, run, with_waits
 
 LABELS = ["jet_selection", "I/O", *ACTIVITIES]
@@ -59,7 +59,7 @@ def test_metered_recordings_have_the_findings_of_those_that_are_not(
         "value": [seconds for *_, seconds, _ in metered],
         "cpu": [seconds * share if has_cpu else np.nan for *_, seconds, share in metered],
     }
-    assert said(replace(plain, metrics=filled_table("metrics", metrics))) == said(plain)
+    assert said(with_tables(plain, metrics=metrics)) == said(plain)
 
 
 def test_what_is_metered_stays_an_activity_of_its_own():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import replace
 
 import dask.array as da
 import dask.threaded
@@ -20,7 +19,8 @@ from dask_diag.model.recording import Recording
 
 from .random_recordings import recordings
 from .stacks import CORE, MAIN, recording_of_stacks
-from .tables import filled_table
+from .tables import filled_table, with_tables
+from .test_finding_thresholds import numbers
 from .test_imports_of_graphs import BOOTSTRAP
 
 pytestmark = pytest.mark.once
@@ -138,19 +138,19 @@ def test_imports_while_eight_graphs_are_prepared_pass_once():
 def test_graphs_that_are_prepared_at_once_take_what_passed():
     recording = eight_at_once(imports=0.0)
     found = {finding.code: finding for finding in findings(recording)}["graph-preparation"]
-    assert "graphs of 8 computations took 1.00 s of 1.10 s" in found.evidence
+    assert numbers(found, "graphs", "took", "wall") == (8, 1, 1.1)
     assert_parts_are_parts(recording)
 
 
 def test_what_is_added_up_over_computations_that_overlap_is_named_so():
     recording = eight_at_once(graph=0.1, work=1.0, imports=0.0)
     dependencies = {"task": [1], "depends_on": [0]}
-    recording = replace(recording, dependencies=filled_table("dependencies", dependencies))
+    recording = with_tables(recording, dependencies=dependencies)
     text = " ".join(summary(recording).split())
     assert "of 8.80 s of 8 computations, added up" in text
     found = {finding.code: finding for finding in findings(recording)}
     # Each computation has all that other programs used meanwhile.
-    assert "Other programs used 2.09 s of CPU" in found["busy-machine"].evidence
+    assert numbers(found["busy-machine"], "others") == (2.09,)
 
 
 @pytest.mark.parametrize("is_sampled", [False, True])

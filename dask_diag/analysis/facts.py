@@ -1,4 +1,4 @@
-"""All that is known of a recording, each fact computed when it is first used, and once.
+"""Facts of a recording, each computed when it is first used, and once.
 
 A summary, a report and the findings use the same facts. The sweep over the workers' time, the
 critical path and the division of waits take most of the time of a report; each is done once.
@@ -47,24 +47,26 @@ REPLAYED_WITHIN = 0.1
 """Share of the time of computations by which the replay of a cluster may differ from it."""
 _ROUNDING = 1e-9
 _BESIDE_TASKS = 5.0
-"""Times what was calibrated that hooks may take for real tasks: these empty the caches of a
+"""Factor of the calibrated cost that hooks may have for real tasks: tasks empty the caches of a
 processor, and threads wait for each other. `benchmarks.switched` finds two to three times."""
 _WITH_EFFECTS = 1.5
-"""Times what was measured that profilers may cost: what runs next finds other things in the caches,
-and collects the garbage. An allowance: with both factors the bound holds in tests."""
+"""Factor of the measured cost that profilers may have: the program finds other things in the caches
+after them, and collects the garbage. With both factors the bound holds in tests."""
 MOST_SIMULATED = 4_000_000
 """Tasks of all simulations for findings together: ten seconds. Beyond them are upper bounds."""
 
 
 class Analysis:
-    """The facts of a recording."""
+    """Facts of a recording."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
+        self.tasks = recording.tasks
+        self.computations = recording.computations
 
     @cached_property
     def occupancies(self) -> list[Occupancy]:
-        """How many workers were busy, blocked or idle, of each computation."""
+        """Numbers of busy, blocked and idle workers over time, of each computation."""
         return occupancies(self.recording)
 
     @cached_property
@@ -72,35 +74,43 @@ class Analysis:
         """Worker-seconds of each activity, the largest first; `cells` has labels, too."""
         return seconds_by_activity(self.recording, self.occupancies)
 
+    def spent(self, *activities: str) -> float:
+        """Worker-seconds of these activities."""
+        return sum(self.activities.get(activity, 0.0) for activity in activities)
+
     @cached_property
     def wall_time(self) -> Table:
-        """The wall time, divided among phases and, while tasks ran, among activities."""
+        """Wall time, divided among phases and, while tasks ran, among activities."""
         return wall_time(self.recording, self.activities, self.occupancies)
 
     @cached_property
     def phases(self) -> Table:
-        """The wall time of each phase."""
+        """Wall time of each phase."""
         return phases(self.recording)
 
     @cached_property
     def cells(self) -> Table:
-        """All activities, by function and worker, in every unit."""
+        """Activities by function and worker, in every unit."""
         return cells(self.recording, self.occupancies)
 
     @cached_property
     def functions(self) -> Table:
-        """What the tasks of each function took, the longest first."""
+        """Seconds of the tasks of each function, the longest first."""
         return by_function(self.recording)
 
     @cached_property
     def waits(self) -> Table:
-        """What tasks waited for, by activity; no rows if waits were not recorded."""
+        """Waits of tasks, by activity; no rows if waits were not recorded."""
         return waits(self.recording, by="activity")
 
-    @cached_property
-    def seconds_waited(self) -> dict[str, float]:
-        """The seconds of `waits`."""
-        return {row["activity"]: row["seconds"] for row in self.waits.to_dicts()}
+    @property
+    def has_waits(self) -> bool:
+        """Whether waits were recorded."""
+        return len(self.waits) > 0
+
+    def waited(self, *activities: str) -> float:
+        """Seconds that tasks waited in these ways; 0 if waits were not recorded."""
+        return float(self.waits["seconds"][self.waits["activity"].is_in(activities)].sum())
 
     @cached_property
     def critical_path(self) -> CriticalPath:
@@ -113,10 +123,10 @@ class Analysis:
         return Simulator(self.recording)
 
     def seconds_saved(self, **changes: Unpack[Changes]) -> float:
-        """How many seconds shorter the program is with a change, by the simulator.
+        """Seconds by which the program is shorter with a change, by the simulator.
 
-        Both walls are simulated, so what the simulator misses is missing in both. Where
-        computations overlap it is a part of `computing`, not of `wall`. NaN if it is not simulated:
+        Both walls are simulated, so the simulator's errors are in both. Where computations overlap
+        the seconds are a part of `computing`, not of `wall`. NaN if the change is not simulated:
         dependencies are damaged, `MOST_SIMULATED` tasks have been simulated, sizes of results are
         not known for processes, a cluster's replay differs from what was measured, or its programs
         and pools would be taken from its CPUs. The arguments are those of `simulate`.
@@ -137,43 +147,43 @@ class Analysis:
         return not self.on_cluster or abs(recorded.error) <= REPLAYED_WITHIN * self.computing
 
     def _may_simulate(self, **changes: Unpack[Changes]) -> bool:
-        """Whether it takes no more than seconds. What was simulated before takes no time."""
-        tasks = self.simulator.tasks_replayed + len(self.recording.tasks)
+        """Whether the simulation takes seconds at most; a change simulated before takes no time."""
+        tasks = self.simulator.tasks_replayed + len(self.tasks)
         return tasks <= MOST_SIMULATED or self.simulator.is_simulated(**changes)
 
     @cached_property
     def chunks(self) -> tuple[int, int]:
-        """How many tasks of a function could be one, and for how many workers they are."""
-        if len(self.recording.tasks) <= MOST_SIMULATED:
+        """Number of tasks of a function that could be one, and the number of workers for them."""
+        if len(self.tasks) <= MOST_SIMULATED:
             return self.simulator.chunks()
-        tasks = int(counts_by(self.recording.tasks.function).max(initial=0))
+        tasks = int(counts_by(self.tasks.function).max(initial=0))
         return tasks, max(1, round(self.workers))
 
     def waits_of_tasks(self, activity: str) -> FloatArray:
-        """The seconds of a wait, task by task; without recorded waits, all seconds off a CPU."""
-        if self.seconds_waited:
+        """Seconds of a wait, task by task; without recorded waits, all seconds off a CPU."""
+        if self.has_waits:
             return self.simulator.by_task(activity)
-        return np.nan_to_num(self.recording.tasks.thread_noncpu)
+        return np.nan_to_num(self.tasks.thread_noncpu)
 
     @cached_property
     def memory_usage(self) -> Table:
-        """What memory was sampled while the tasks of each function ran."""
+        """Memory that was sampled while the tasks of each function ran."""
         return memory_usage(self.recording)
 
     @cached_property
     def memory_headroom(self) -> MemoryHeadroom:
-        """For how many times as many tasks at once there is memory."""
+        """Factor by which more tasks at once would fit into memory."""
         return memory_headroom(self.recording)
 
     @cached_property
     def cached_levels(self) -> tuple[dict[str, StepFunction], StepFunction]:
-        """The cached results of each function over time, and those of all."""
+        """Cached results of each function over time, and of all functions."""
         return cached_levels(self.recording)
 
     @cached_property
     def task_seconds(self) -> FloatArray:
-        """How long each task took; 0 if that is not known."""
-        tasks = self.recording.tasks
+        """Seconds of each task; 0 if not known."""
+        tasks = self.tasks
         return np.nan_to_num(tasks.stop - tasks.start)
 
     @cached_property
@@ -184,28 +194,23 @@ class Analysis:
     @cached_property
     def cpu_in_tasks(self) -> float:
         """CPU seconds of all tasks."""
-        return float(np.nansum(self.recording.tasks.thread_cpu))
+        return float(np.nansum(self.tasks.thread_cpu))
 
     @cached_property
     def off_cpu_in_tasks(self) -> float:
-        """Seconds off the CPU of all tasks of which they are known."""
-        return float(np.nansum(self.recording.tasks.thread_noncpu))
-
-    @cached_property
-    def cpu_outside_tasks(self) -> float:
-        """CPU seconds of threads that are neither a task's nor the scheduler's; NaN if unknown."""
-        return cpu_outside_tasks(self.recording)
+        """Seconds off the CPU of all tasks with known times."""
+        return float(np.nansum(self.tasks.thread_noncpu))
 
     @cached_property
     def thread_groups(self) -> list[ThreadGroup]:
-        """The CPU of groups of threads, those with most first; empty if it is not known."""
+        """CPU of groups of threads, the largest first; empty if not known."""
         return thread_groups(self.recording)
 
     @cached_property
     def cpu_of_own_threads(self) -> float:
         """CPU seconds of the profilers' threads; NaN if not known."""
         own = [group for group in self.thread_groups if group.kind == "dask_diag"]
-        known = _known_sum(self.recording.computations.own_threads_cpu)
+        known = _known_sum(self.computations.own_threads_cpu)
         if not math.isnan(known):
             # Those of worker processes are known by computation only.
             return known + sum(group.cpu for group in own if group.processes)
@@ -214,12 +219,12 @@ class Analysis:
     @property
     def cpu_of_task_hooks(self) -> float:
         """CPU seconds of the profilers' hooks for tasks, about; NaN if not known of any."""
-        return _known_sum(self.recording.computations.hooks_cpu)
+        return _known_sum(self.computations.hooks_cpu)
 
     @property
     def cpu_at_ends(self) -> float:
         """CPU seconds of the profilers' hooks as computations started and ended; NaN if unknown."""
-        return _known_sum(self.recording.computations.ends_cpu)
+        return _known_sum(self.computations.ends_cpu)
 
     @property
     def cpu_of_hooks(self) -> float:
@@ -228,7 +233,7 @@ class Analysis:
 
     @property
     def share_of_task_hooks(self) -> float:
-        """The share of the wall that hooks may have added while tasks ran; 0 if it is not known."""
+        """Share of the wall that hooks may have added while tasks ran; 0 if not known."""
         hooks = float(np.nan_to_num(self.cpu_of_task_hooks))
         return min(1.0, hooks / self.wall) if self.wall else 0.0
 
@@ -241,14 +246,14 @@ class Analysis:
 
     @property
     def share_of_profilers(self) -> float:
-        """The share of the wall that profilers may have added, at most; 0 for unknown parts."""
+        """Share of the wall that profilers may have added, at most; 0 for unknown parts."""
         # While computations overlap what is done for one keeps all from going on.
         return min(1.0, self.most_cpu_of_profilers / self.called) if self.called else 0.0
 
     @property
     def known_cpu_outside_tasks(self) -> float:
-        """The same, never negative; 0 if it is not known."""
-        return max(float(np.nan_to_num(self.cpu_outside_tasks)), 0.0)
+        """CPU seconds of threads that are neither a task's nor the scheduler's; 0 if unknown."""
+        return max(float(np.nan_to_num(cpu_outside_tasks(self.recording))), 0.0)
 
     @cached_property
     def cpu_of_scheduler(self) -> float:
@@ -257,18 +262,18 @@ class Analysis:
 
     @cached_property
     def cpu_of_children(self) -> float:
-        """CPU seconds of programs that tasks started; 0 if it is not known."""
+        """CPU seconds of programs that tasks started; 0 if not known."""
         return cpu_of_children(self.recording) / self.overlap
 
     @cached_property
     def computing(self) -> float:
         """Seconds in which at least one computation ran."""
-        return seconds_computing(self.recording.computations)
+        return seconds_computing(self.computations)
 
     @cached_property
     def called(self) -> float:
         """Seconds in which at least one computation ran, or its graph was prepared."""
-        return seconds_called(self.recording.computations)
+        return seconds_called(self.computations)
 
     @cached_property
     def wall(self) -> float:
@@ -277,15 +282,15 @@ class Analysis:
 
     @cached_property
     def overlap(self) -> float:
-        """Computations that ran at once, on average: what each lost passed for all of them."""
+        """Number of computations at once, on average: a lost second of each passes for all."""
         return self.wall / self.called if self.called > 0 else 1.0
 
     @property
     def added_up(self) -> str:
-        """What to say of seconds of computations that are more than passed, as these overlap."""
+        """Words to add to seconds of computations that overlap, which are more than passed."""
         if self.wall <= self.called * (1 + _ROUNDING):
             return ""
-        return f" of {count(len(self.recording.computations))} computations, added up"
+        return f" of {count(len(self.computations))} computations, added up"
 
     @cached_property
     def available(self) -> float:
@@ -294,13 +299,25 @@ class Analysis:
 
     @cached_property
     def occupied(self) -> float:
-        """Worker-seconds in which a task ran or was moved, or may have."""
+        """Worker-seconds in which a task ran or was moved, or may have been."""
         return sum(o.seconds(o.busy) + o.seconds(o.unknown) for o in self.occupancies)
 
     @property
     def workers(self) -> float:
         """Workers, on average over time."""
         return self.available / self.wall if self.wall else 1.0
+
+    def share_of_workers(self, seconds: float) -> float:
+        """Share that these seconds are of all worker-seconds."""
+        return seconds / self.available if self.available else 0.0
+
+    def wall_of_workers(self, seconds: float) -> float:
+        """Wall time of these worker-seconds, if all workers lost them evenly."""
+        return seconds / self.workers / self.overlap
+
+    def wall_of_tasks(self, seconds: float) -> float:
+        """Wall time of these seconds of tasks, of which several run at once."""
+        return seconds / self.at_once / self.overlap
 
     @cached_property
     def busy_wall(self) -> float:
@@ -309,23 +326,23 @@ class Analysis:
 
     @property
     def at_once(self) -> float:
-        """How many tasks ran at once, on average over the time in which any did."""
+        """Number of tasks at once, on average over the time in which any ran."""
         return self.in_tasks / self.busy_wall if self.busy_wall else 0.0
 
     @cached_property
     def share_at_once(self) -> float:
-        """In what share of the time in which any task ran, several did."""
+        """Share of the time with a running task in which several ran."""
         return self._seconds_with_more_than(1) / self.busy_wall if self.busy_wall else 0.0
 
     @cached_property
     def cpus(self) -> int:
         """CPUs that the computing process may use."""
-        return int(self.recording.computations.cpus.max(initial=1))
+        return int(self.computations.cpus.max(initial=1))
 
     @cached_property
     def schedulers(self) -> set[str]:
-        """The kinds of scheduler that ran computations."""
-        return set(self.recording.computations.scheduler.tolist())
+        """Kinds of schedulers that ran computations."""
+        return set(self.computations.scheduler.tolist())
 
     @cached_property
     def on_cluster(self) -> bool:
@@ -334,7 +351,7 @@ class Analysis:
 
     @cached_property
     def cpus_for_tasks(self) -> float:
-        """CPUs that tasks could use; infinite on a cluster of which they are not known."""
+        """CPUs that tasks could use; infinite on a cluster whose CPUs are not known."""
         if not self.on_cluster:
             return self.cpus
         workers = self.recording.workers
@@ -349,5 +366,5 @@ class Analysis:
 
 
 def _known_sum(seconds: FloatArray) -> float:
-    """The sum of those that are known; NaN if none is."""
+    """Sum of the known seconds; NaN if none is known."""
     return math.nan if np.isnan(seconds).all() else float(np.nansum(seconds))

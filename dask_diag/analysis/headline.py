@@ -1,4 +1,4 @@
-"""One sentence on a recording: how long it took, and where most of that time went."""
+"""Sentence on a recording: its wall time, and the part in which most of it passed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_diag.model.recording import Recording
 
 
 def computations_of_tasks_alone(recording: Recording) -> list[str]:
-    """Computations that have tasks and no row: a file was cut before they ended."""
+    """Computations with tasks and without a row: a file was cut before the end of these."""
     with_row = set(recording.computations.computation.tolist())
     return [name for name in rows_by(recording.tasks.computation) if name not in with_row]
 
@@ -38,7 +38,7 @@ def is_known_why_no_tasks(recording: Recording) -> bool:
 
 
 def why_no_tasks(recording: Recording) -> str:
-    """Why there are no tasks in a recording without any, as a clause."""
+    """Clause on the reason for a recording without tasks."""
     computations = recording.computations
     if len(computations):
         if not is_known_why_no_tasks(recording):
@@ -89,7 +89,7 @@ _REASONS = {
 
 
 def headline(analysis: Analysis) -> str:
-    """How long it took, for how long tasks computed, and where most of the other time went.
+    """Write how long a recording took, how long tasks computed, and where other time went.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def headline(analysis: Analysis) -> str:
 
 
 def _without_a_computation(recording: Recording) -> str:
-    """Why no computation is known: there was none, or it had not ended."""
+    """Reason for a recording without computations: none started, or none ended."""
     number = len(computations_of_tasks_alone(recording))
     if number:
         times = "their times are" if number > 1 else "its time is"
@@ -143,13 +143,13 @@ def _tasks(recording: Recording) -> str:
 
 
 def _graph(recording: Recording) -> str:
-    """What dask prepared, and whether imports are a part of it."""
+    """Name of the graph that dask prepared, and whether imports are a part of the time."""
     graph = f"graph of {counted(len(recording.tasks), 'task')}"
     return graph if is_known_what_was_imported(recording) else f"{graph}, imports included"
 
 
 def _started(analysis: Analysis) -> str:
-    """What there was to wait for before tasks: more than one thing, if both took time."""
+    """Clause on imports and worker processes that started, if these took time before tasks."""
     imported = any(occupied.imports.any() for occupied in analysis.occupancies)
     started = any(occupied.startup.any() for occupied in analysis.occupancies)
     what = ["modules were imported"] * imported

@@ -1,4 +1,4 @@
-"""What would be gained by more workers, quicker functions, or no waits: a table of predictions."""
+"""Table of predictions: the gain of more workers, quicker functions, or no waits."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dask_diag.model.table import Table
 
 TIMES_AS_MANY = (2, 4, inf)
 TIMES_AS_LARGE = (2, 10)
-"""How many tasks of a function are made one, where enough are left for all workers."""
+"""Numbers of tasks of a function that become one, where enough are left for all workers."""
 FUNCTIONS = 5
-"""How many functions, the longest first, are tried twice as fast."""
+"""Functions, the longest first, that are tried twice as fast."""
 REMOVED = (
     *(Activity.GRAPH, Activity.STARTUP, Activity.OVERHEAD),
     *(Activity.SERIALIZE, Activity.DESERIALIZE, Activity.TRANSFER, Activity.NONCPU),
@@ -31,7 +31,7 @@ WORTH_TRYING = 0.01
 
 
 class _Change(NamedTuple):
-    """What is different in a row."""
+    """Change that a row of the table predicts."""
 
     kind: str
     name: str
@@ -78,19 +78,15 @@ def what_if(recording: Recording, workers: float | Iterable[float] = ()) -> Tabl
 
 
 def predictions(simulator: Simulator, workers: Iterable[float] = ()) -> Table:
-    """The table of `what_if`; what this simulator has simulated before is not simulated again."""
-    names: list[_Change] = []
-    seconds: list[float] = []
-    for change in _changes(simulator, workers):
-        names.append(change)
-        seconds.append(simulator.simulate(**change.changes).seconds)
-    predicted = np.array(seconds)
+    """Table of `what_if`; changes that this simulator knows are not simulated again."""
+    changes = list(_changes(simulator, workers))
+    predicted = np.array([simulator.simulate(**change.changes).seconds for change in changes])
     with np.errstate(divide="ignore", invalid="ignore"):
         speedup = predicted[0] / predicted
     return Table(
         {
-            "kind": Categorical.of(change.kind for change in names),
-            "name": Categorical.of(change.name for change in names),
+            "kind": Categorical.of(change.kind for change in changes),
+            "name": Categorical.of(change.name for change in changes),
             "seconds": predicted,
             "gain": predicted[0] - predicted,
             "speedup": speedup,
@@ -119,7 +115,7 @@ def _changes(simulator: Simulator, workers: Iterable[float]) -> Iterator[_Change
 
 
 def _larger_chunks(simulator: Simulator) -> Iterator[int]:
-    """By how much chunks may be larger without a worker that has nothing to do."""
+    """Factors by which chunks may be larger while all workers have tasks."""
     parallel, workers = simulator.chunks()
     for times in TIMES_AS_LARGE:
         if parallel >= times * workers:

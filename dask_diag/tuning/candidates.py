@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import cached_property
 from math import inf
 
+from dask_diag.analysis.findings.interpreter import USUAL, VARIABLES
 from dask_diag.analysis.findings.rule import Finding
-from dask_diag.analysis.findings.waiting import MORE_WORKERS, USUAL, VARIABLES
+from dask_diag.analysis.findings.waiting import MORE_WORKERS
 from dask_diag.analysis.memory import workers_that_fit
 from dask_diag.analysis.simulation.schedulers import COSTS
 from dask_diag.analysis.simulation.simulate import Simulator

@@ -1,1 +1,1 @@
-"""Findings: what cost time, or may mislead, and what to do about it."""
+"""Findings: causes of lost time, and of misleading measurements, with advice."""

@@ -1,24 +1,23 @@
-"""The finding on graphs that take long to be made, optimized and put in order."""
+"""Rules on the time before tasks run: imports, worker processes that start, and graphs."""
 
 from __future__ import annotations
-
-from math import isnan
 
 import numpy as np
 
 from dask_diag.analysis.call_tree import short_path
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
-    ABOUT,
-    AT_MOST,
-    NOWHERE,
     WORTH_GAINING,
-    Finding,
-    during,
+    Diagnosis,
+    Gain,
+    evidence,
+    line_clause,
     lines_sampled,
-    named,
+    rule,
     seconds_sampled,
-    severity_of_share,
+    severity_of,
+    simulated,
+    where_of_intervals,
 )
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import (
@@ -29,10 +28,8 @@ from dask_diag.analysis.lines import (
 )
 from dask_diag.analysis.phases import not_of_graphs, phase_intervals
 from dask_diag.analysis.task_times import call_times, prepared_times
-from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import Activity, Root
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import Table
 
 SLOW_START = 0.3
 """Least share of the recorded time that passes before the first computation."""
@@ -44,85 +41,84 @@ MOSTLY_IMPORTS = 0.5
 """Share of the sampled seconds from which on a slow start is said to be one of imports."""
 MOSTLY_CLUSTER = 0.5
 """Share of the time from which on a slow start is said to be that of a cluster that starts."""
-WORTH_REPORTING = 0.15
-"""Least share of the time of computations that the start of processes takes."""
 _DISTRIBUTED = "/distributed/"
 """In the paths of the files of distributed."""
 
 
-def slow_start(analysis: Analysis) -> Finding | None:
-    """Time before the first computation: imports, reading."""
+@rule("slow-start", needs=("computations",), needs_tasks=False)
+def slow_start(analysis: Analysis) -> Diagnosis | None:
+    """Much time passed before the first computation: imports, reading."""
     recording = analysis.recording
     table = phase_intervals(recording)
     before = table.rows(table["phase"].where("before"))
+    passed = float((before["stop"] - before["start"]).sum())
     is_before = recording.samples.root.where(Root.BEFORE)
     builds = graphs_made_before(recording)
     # Profilers that start are no part of the program, and graphs are another finding's.
-    own = seconds_of_profilers(recording, is_before) + _until_sampled(recording, before)
-    took = (
-        float((before["stop"] - before["start"]).sum()) - own - seconds_sampled(recording, builds)
-    )
+    own = seconds_of_profilers(recording, is_before) + _unsampled_start(recording, passed)
+    took = passed - own - seconds_sampled(recording, builds)
     wall = recording.stop - recording.start - own
-    if not len(recording.computations) or took < SLOW_START * wall:
+    if took < SLOW_START * wall:
         return None
     lines = lines_sampled(recording, is_before & ~builds)
-    if took < LONG_START and sum(line.seconds - line.importing for line in lines) < LONG_READING:
+    sampled = sum(line.seconds for line in lines)
+    importing = sum(line.importing for line in lines)
+    if took < LONG_START and sampled - importing < LONG_READING:
         return None
-    workers, joined_after = _workers_that_joined(recording, float(before["stop"].max()))
-    joined = (
-        f"; {counted(workers, 'worker')} of a cluster joined, the last one after "
-        f"{seconds(joined_after)}"
-    ) * (workers > 0)
-    waits_for_cluster = workers > 0 and joined_after >= MOSTLY_CLUSTER * took
-    return Finding(
-        "slow-start",
-        severity_of_share(took / wall),
-        took if waits_for_cluster else took * _share_lost_at_start(analysis, lines),
-        f"{seconds(took)} of {seconds(wall)} ({percent(took / wall)}) passed before the first "
-        f"computation{joined}{named(lines)}",
-        _at_start(lines, waits_for_cluster),
-        kind=AT_MOST,
-        where=during(before["start"], before["stop"]),
+    workers = recording.workers
+    joined = workers.joined[~workers.address.where("")] - recording.start
+    joined = joined[(joined > 0) & (joined <= before["stop"].max() - recording.start)]
+    joined_after = float(joined.max(initial=0.0))
+    is_waiting = joined_after > 0 and joined_after >= MOSTLY_CLUSTER * took
+    # In tasks, all but imports is divided among the workers. What was not sampled may be imports.
+    most = int(recording.computations.workers.max(initial=1))
+    share = 1.0
+    if sampled and not is_waiting:
+        share = 1 - (1 - importing / sampled) / max(most if most > 1 else analysis.cpus, 1)
+    return Diagnosis(
+        severity_of(took / wall),
+        Gain(took * share),
+        evidence(
+            "{took:seconds} of {wall:seconds} ({share:share}) passed before the first computation"
+            + "; {workers:worker} of a cluster joined, the last one after {joined:seconds}"
+            * (joined_after > 0)
+            + "{lines}",
+            took=took,
+            wall=wall,
+            share=took / wall,
+            workers=len(joined),
+            joined=joined_after,
+            lines=line_clause(lines),
+        ),
+        _advice_on_start(lines, sampled, importing, is_waiting),
+        where_of_intervals(before["start"], before["stop"]),
     )
 
 
-def _until_sampled(recording: Recording, before: Table) -> float:
-    """Seconds in which profilers started, on a busy machine up to a second: no stack was sampled.
+def _unsampled_start(recording: Recording, passed: float) -> float:
+    """Seconds in which profilers started, up to a second on a busy machine, without a sample.
 
-    A call that keeps the GIL right after that delays the first sample, which represents its time.
+    A call that keeps the GIL right afterwards delays the first sample, and the sample represents
+    the time of the call.
     """
     samples = recording.samples.rows(recording.samples.root.where(Root.BEFORE))
     if not len(samples):
         return 0.0
     until = float(samples.start.min() - recording.start)
-    not_sampled = float((before["stop"] - before["start"]).sum() - samples.seconds.sum())
-    return max(0.0, min(until, not_sampled))
+    return max(0.0, min(until, passed - float(samples.seconds.sum())))
 
 
-def _share_lost_at_start(analysis: Analysis, lines: list[ProgramLine]) -> float:
-    """What share of a slow start can be gained: imports, and all but one worker's part of the rest.
-
-    In tasks, the rest is divided among the workers. Where no lines were sampled it may be imports.
-    """
-    sampled = sum(line.seconds for line in lines)
-    if not sampled:
-        return 1.0
-    computing = 1 - sum(line.importing for line in lines) / sampled
-    most = int(analysis.recording.computations.workers.max(initial=1))
-    return 1 - computing / max(most if most > 1 else analysis.cpus, 1)
-
-
-def _at_start(lines: list[ProgramLine], waits_for_cluster: bool) -> str:
-    """What to do about a slow start; a cluster may have taken the time until it was there."""
-    sampled = sum(line.seconds for line in lines)
-    importing = sum(line.importing for line in lines)
+def _advice_on_start(
+    lines: list[ProgramLine], sampled: float, importing: float, waits_for_cluster: bool
+) -> str:
+    """Advice on a slow start, which may be the start of a cluster."""
     starting = sum(line.seconds - line.importing for line in lines if _DISTRIBUTED in line.file)
+    if sampled and importing >= MOSTLY_IMPORTS * sampled:
+        return "import less, or where it is needed; python -X importtime shows what takes long"
     advice = (
         "read and prepare data in tasks (dask.dataframe.read_parquet, dask.array.from_array, "
         "dask.delayed), so that all workers take part in it"
     )
-    if sampled and importing >= MOSTLY_IMPORTS * sampled:
-        return "import less, or where it is needed; python -X importtime shows what takes long"
     if waits_for_cluster and (not sampled or starting >= MOSTLY_CLUSTER * sampled):
         advice = (
             "keep one cluster for several programs (dask scheduler, dask worker), to which each "
@@ -133,61 +129,50 @@ def _at_start(lines: list[ProgramLine], waits_for_cluster: bool) -> str:
     return advice
 
 
-def _workers_that_joined(recording: Recording, until: float) -> tuple[int, float]:
-    """How many workers of clusters joined in the recording, before a time, and the last's after."""
-    workers = recording.workers
-    joined = workers.joined[~workers.address.where("")]
-    joined = joined[(joined > recording.start) & (joined <= until)]
-    return len(joined), float(joined.max(initial=recording.start)) - recording.start
+WORTH_REPORTING = 0.15
+"""Least share of the time of computations that the start of processes takes."""
 
 
-def pool_startup(analysis: Analysis) -> Finding | None:
-    """Worker processes that take long to start, beside what they compute."""
+@rule("pool-startup")
+def pool_startup(analysis: Analysis) -> Diagnosis | None:
+    """Worker processes took long to start, compared with the computation."""
     if "processes" not in analysis.schedulers:
         return None
-    saved = analysis.seconds_saved(remove={Activity.STARTUP})
     waiting = sum(occupied.seconds(occupied.startup) for occupied in analysis.occupancies)
+    starting = [occupied.when(occupied.startup) for occupied in analysis.occupancies]
     # What is lost in computations at the same time is lost once.
-    waited = min(waiting / analysis.workers / analysis.overlap, _seconds_starting(analysis))
-    lost = waited if isnan(saved) else saved
-    if lost < WORTH_REPORTING * analysis.computing:
+    waited = min(analysis.wall_of_workers(waiting), Intervals.join(starting).union().seconds)
+    gain = simulated(analysis, waited, remove={Activity.STARTUP})
+    if gain.seconds < WORTH_REPORTING * analysis.computing:
         return None
-    computations, workers = analysis.recording.computations, analysis.recording.workers
-    called = dict(
-        zip(computations.computation.tolist(), call_times(computations).tolist(), strict=True)
-    )
-    starts = [
-        (called[name], joined)
-        for name, joined in zip(workers.computation.tolist(), workers.joined.tolist(), strict=True)
-        if joined > called[name]
-    ]
-    return Finding(
-        "pool-startup",
-        severity_of_share(lost / analysis.computing),
-        lost,
-        f"{count(len(starts))} worker processes took {seconds(lost)} of "
-        f"{seconds(analysis.computing)} to start; all tasks together ran for "
-        f"{seconds(analysis.in_tasks)}",
-        _instead_of_starting(analysis),
-        kind=AT_MOST if isnan(saved) else ABOUT,
-        where=during(*np.array(starts).T) if starts else NOWHERE,
+    computations, workers = analysis.computations, analysis.recording.workers
+    called = dict(zip(computations.computation.tolist(), call_times(computations), strict=True))
+    called_before = np.array([called[name] for name in workers.computation.tolist()])
+    has_started = workers.joined > called_before
+    return Diagnosis(
+        severity_of(gain.seconds / analysis.computing),
+        gain,
+        evidence(
+            "{processes:count} worker processes took {lost:seconds} of {computing:seconds} to "
+            "start; all tasks together ran for {tasks:seconds}",
+            processes=has_started.sum(),
+            lost=gain.seconds,
+            computing=analysis.computing,
+            tasks=analysis.in_tasks,
+        ),
+        _advice_on_pool(analysis),
+        where_of_intervals(called_before[has_started], workers.joined[has_started]),
     )
 
 
-def _seconds_starting(analysis: Analysis) -> float:
-    """Seconds in which any worker was free because its process started."""
-    times = [occupied.when(occupied.startup) for occupied in analysis.occupancies]
-    return Intervals.join(times).union().seconds
-
-
-def _instead_of_starting(analysis: Analysis) -> str:
+def _advice_on_pool(analysis: Analysis) -> str:
     # In threads, tasks that hold the GIL compute one after the other: that must be quicker, too.
-    cpu = analysis.recording.tasks.thread_cpu
+    cpu = analysis.tasks.thread_cpu
     in_turns = float(np.where(np.isnan(cpu), analysis.task_seconds, cpu).sum())
     saved = np.fmin(analysis.seconds_saved(scheduler="threads"), analysis.computing - in_turns)
     if saved >= WORTH_GAINING * analysis.computing:
         return "compute with scheduler='threads': tasks are too short to make up for the start"
-    if len(analysis.recording.computations) > 1:
+    if len(analysis.computations) > 1:
         return (
             "use one pool for all computations: "
             "dask.config.set(pool=concurrent.futures.ProcessPoolExecutor())"
@@ -211,23 +196,23 @@ ONE_CAUSE = 0.4
 calls on large lists they had 54%, of thousands of calls 12%."""
 
 
-def graph_preparation(analysis: Analysis) -> Finding | None:
-    """Graphs that take long to be made, optimized and put in order."""
-    recording, computations = analysis.recording, analysis.recording.computations
-    if not len(computations):
-        return None
+# A graph that took long to make may compute in no time.
+@rule("graph-preparation", needs=("computations",), needs_tasks=False)
+def graph_preparation(analysis: Analysis) -> Diagnosis | None:
+    """Graphs took long to be made, optimized and put in order."""
+    recording, computations = analysis.recording, analysis.computations
+    samples = recording.samples
     called, prepared = call_times(computations), prepared_times(computations)
-    in_calls = recording.samples.root.where(Root.GRAPH)
-    before = graphs_made_before(recording)
+    in_calls, before = samples.root.where(Root.GRAPH), graphs_made_before(recording)
     took = _seconds_preparing(recording, is_sampled=bool(in_calls.any()))
     in_calls &= ~late_samples(recording)
-    lines = lines_sampled(recording, in_calls)
+    is_sampled = bool(lines_sampled(recording, in_calls))
     built = seconds_sampled(recording, before)
-    if not lines:
-        took -= _may_be_imports(recording)
+    if not is_sampled:
+        took -= _import_seconds(recording)
     # Samples are not exact, and calls that computed on a cluster have no time of preparing there.
     took = max(took, 0.0)
-    if took + built < (LONG_PREPARATION if lines or built else LONGER_THAN_IMPORTS):
+    if took + built < (LONG_PREPARATION if is_sampled or built else LONGER_THAN_IMPORTS):
         return None
     lost = built + float(np.fmin(took, analysis.seconds_saved(remove={Activity.GRAPH})))
     wall = built + analysis.called
@@ -237,27 +222,28 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     lines = lines_sampled(recording, before if analysis.on_cluster else in_calls | before)
     # On a cluster the calls that made the others are not known.
     number = 1 if analysis.schedulers == {"distributed"} else len(computations)
-    which = "first " * (number < len(computations))
-    several = f" of {count(number)} computations" if number > 1 else ""
-    together = (
+    several = (
         "compute results together, dask.compute(a, b), so that what they have in common is "
         "prepared once; "
-        if number > 1
-        else ""
-    )
-    return Finding(
-        "graph-preparation",
-        severity_of_share(lost / wall),
-        lost,
-        f"Making, optimizing and ordering the {which}graph{'s' * (number > 1)}{several} took "
-        f"{seconds(took + built)} of {seconds(wall)} "
-        f"({counted(len(recording.tasks), 'task')} ran)"
-        f"{named([line for line in lines if not line.importing])}",
-        f"{together}{_less_to_prepare(lines)}",
-        kind=AT_MOST,
-        where=during(
-            np.append(called, recording.samples.start[before]),
-            np.append(prepared, np.fmin(recording.samples.stop[before], called.min())),
+    ) * (number > 1)
+    return Diagnosis(
+        severity_of(lost / wall),
+        Gain(lost),
+        evidence(
+            "Making, optimizing and ordering the "
+            + "first " * (number < len(computations))
+            + ("graphs of {graphs:count} computations" if number > 1 else "graph")
+            + " took {took:seconds} of {wall:seconds} ({tasks:task} ran){lines}",
+            graphs=number,
+            took=took + built,
+            wall=wall,
+            tasks=len(recording.tasks),
+            lines=line_clause([line for line in lines if not line.importing]),
+        ),
+        several + _advice_on_graphs(lines),
+        where_of_intervals(
+            np.append(called, samples.start[before]),
+            np.append(prepared, np.fmin(samples.stop[before], called.min())),
         ),
     )
 
@@ -265,8 +251,8 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
 def _seconds_preparing(recording: Recording, is_sampled: bool) -> float:
     """Seconds in which any graph was prepared, without imports and profilers.
 
-    A call may compute something else first, as ``set_index`` of dask.dataframe has its quantiles:
-    all of that computation lies in the preparation of the other, and is no part of it.
+    A call may compute something first, as ``set_index`` of dask.dataframe computes quantiles. Such
+    a computation lies in the preparation of the call's own graph, and is not preparation itself.
     """
     computations = recording.computations
     called, prepared = call_times(computations), prepared_times(computations)
@@ -286,41 +272,45 @@ def _seconds_preparing(recording: Recording, is_sampled: bool) -> float:
     return Intervals.join(preparing).union().seconds * share
 
 
-def _less_to_prepare(lines: list[ProgramLine]) -> str:
-    """What to do about graphs that take long to be made, by what dask did in that time."""
+_CAUSES = (
+    (
+        ("dask/hashing.py", "dask/tokenize.py"),
+        "dask names tasks by hashing the data that they are given: make it a delayed object "
+        "once, data = dask.delayed(data), or give it a name (from_array(..., name='...'))",
+    ),
+    (
+        ("dask/delayed.py",),
+        "dask looks for delayed objects in all lists and dicts that it is given: make large "
+        "ones in a task, or pass dask.delayed(data, traverse=False); else make fewer calls, "
+        "each on several items",
+    ),
+    (
+        ("pandas/", "dask/dataframe/io/"),
+        "dask looks at the data of a table to divide it, however few chunks there are: read it "
+        "in tasks (dask.dataframe.read_parquet), or leave it in its order, "
+        "from_pandas(..., sort=False)",
+    ),
+)
+"""Starts of paths, and the advice if most of the time was spent in these files."""
+
+
+def _advice_on_graphs(lines: list[ProgramLine]) -> str:
+    """Advice on graphs that take long to be made, by the files of dask that took the time."""
     total = sum(line.seconds for line in lines)
-
-    def mostly(*starts: str) -> bool:
-        files = [(short_path(line.file), line.seconds) for line in lines]
-        return sum(took for file, took in files if file.startswith(starts)) > ONE_CAUSE * total
-
-    if mostly("dask/hashing.py", "dask/tokenize.py"):
-        return (
-            "dask names tasks by hashing the data that they are given: make it a delayed object "
-            "once, data = dask.delayed(data), or give it a name (from_array(..., name='...'))"
-        )
-    if mostly("dask/delayed.py"):
-        return (
-            "dask looks for delayed objects in all lists and dicts that it is given: make large "
-            "ones in a task, or pass dask.delayed(data, traverse=False); else make fewer calls, "
-            "each on several items"
-        )
-    if mostly("pandas/", "dask/dataframe/io/"):
-        return (
-            "dask looks at the data of a table to divide it, however few chunks there are: read it "
-            "in tasks (dask.dataframe.read_parquet), or leave it in its order, "
-            "from_pandas(..., sort=False)"
-        )
+    for starts, advice in _CAUSES:
+        took = sum(line.seconds for line in lines if short_path(line.file).startswith(starts))
+        if took > ONE_CAUSE * total:
+            return advice
     return (
         "make fewer and larger chunks; select data before other steps; keep what is used again "
         "with persist()"
     )
 
 
-def _may_be_imports(recording: Recording) -> float:
-    """Seconds of preparing the first graph that its size does not explain.
+def _import_seconds(recording: Recording) -> float:
+    """Seconds of preparing the first graph beyond what its size explains.
 
-    dask imports modules when it is first called; only stacks distinguish these from graphs.
+    dask imports modules when first called; only stacks distinguish imports from graphs.
     """
     computations = recording.computations
     called = call_times(computations)

@@ -1,8 +1,7 @@
-"""The finding on other programs that use the CPUs."""
+"""Rules on the GIL and the CPUs, and on who had them while tasks waited."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import isnan
 from typing import NamedTuple
 
@@ -11,30 +10,102 @@ import numpy as np
 from dask_diag.analysis.cpu import ThreadGroup
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
-    ABOUT,
     AT_MOST,
     FIND_OUT,
     MOST_NAMED,
-    Finding,
-    in_words,
-    severity_of_guess,
-    severity_of_share,
+    Diagnosis,
+    Evidence,
+    Gain,
+    evidence,
+    rule,
+    severity_of,
+    simulated,
     top_functions,
     where_of_tasks,
 )
-from dask_diag.analysis.findings.waiting import (
-    USUAL,
-    VARIABLES,
-    CpuWaits,
-    cpu_waits,
-    is_pool,
-    seconds_saved_without,
-)
 from dask_diag.analysis.lines import cpu_share_of_linear_algebra
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
-from dask_diag.analysis.waits import waits
-from dask_diag.formatting import amount, percent, seconds, size
+from dask_diag.analysis.waits import waits as waits_of_functions
+from dask_diag.formatting import seconds, size
 from dask_diag.model.codes import Activity
+
+VARIABLES = {
+    "openblas": "OPENBLAS_NUM_THREADS",
+    "mkl": "MKL_NUM_THREADS",
+    "blis": "BLIS_NUM_THREADS",
+    "openmp": "OMP_NUM_THREADS",
+    "flexiblas": "FLEXIBLAS_NUM_THREADS",
+    "arrow": "OMP_NUM_THREADS",
+}
+"""Variables that limit the threads of a library; Arrow heeds OpenMP's."""
+USUAL = ("openblas", "openmp", "mkl")
+"""Libraries to limit where it is not known which ones are loaded."""
+
+
+class CpuWaits(NamedTuple):
+    """Seconds that tasks waited for CPUs, divided among competitors.
+
+    Attributes
+    ----------
+    waited : float
+        Seconds of ``cpu-wait``; all non-CPU seconds if waits were not recorded.
+    pools, others : float
+        Seconds in which native pools, or other programs, had the CPUs: no more than their CPU time,
+        for each of the tasks that share a CPU. Waits are divided in proportion to the CPU time of
+        all competitors: tasks, scheduler, Python threads, programs started by tasks, and profilers.
+    """
+
+    waited: float
+    pools: float = 0.0
+    others: float = 0.0
+
+
+def cpu_waits(analysis: Analysis, spinning: float = 0.0) -> CpuWaits:
+    """Waits for CPUs of all computations.
+
+    Parameters
+    ----------
+    analysis : Analysis
+    spinning : float, optional
+        CPU seconds of the tasks to count as CPU seconds of native pools.
+    """
+    waited = analysis.waited(Activity.CPU_WAIT)
+    if not analysis.has_waits:
+        waited = max(0.0, analysis.off_cpu_in_tasks)
+    groups = [group for group in analysis.thread_groups if group.kind != "tasks"]
+    pools = spinning + sum(group.cpu for group in groups if _is_pool(group))
+    rest = sum(group.cpu for group in groups if not _is_pool(group)) + analysis.cpu_of_children
+    others = float(np.nansum(analysis.computations.others_cpu))
+    # Tasks compete with each other where more run than there are CPUs.
+    sharing = max(1.0, analysis.at_once / analysis.cpus)
+    used = pools + rest + others + (1 - 1 / sharing) * (analysis.cpu_in_tasks - spinning)
+    if not used:
+        return CpuWaits(waited)
+    # A second of a CPU that is free is a part of a second for all tasks that share the CPUs.
+    return CpuWaits(waited, *(min(cpu * sharing, waited * cpu / used) for cpu in (pools, others)))
+
+
+def _is_pool(group: ThreadGroup) -> bool:
+    """Whether threads belong to a library with a variable in `VARIABLES`, or to an unknown one."""
+    return group.kind == "native" and (group.name in VARIABLES or not group.name)
+
+
+def _gain_of_cpus(analysis: Analysis, waits: CpuWaits, part: float, idle: str) -> Gain:
+    """Gain without a part of the waits for CPUs, if other programs or the pools were idle.
+
+    Without recorded waits, tasks may have waited for something else.
+    """
+    share = min(1.0, part / waits.waited) if waits.waited else 0.0
+    wait = Activity.CPU_WAIT if analysis.has_waits else Activity.NONCPU
+    gain = simulated(
+        analysis,
+        analysis.wall_of_tasks(part),
+        remove={wait: share},
+        idle_machine=idle == "machine",
+        idle_pools=idle == "pools",
+    )
+    return gain if analysis.has_waits else Gain(gain.seconds)
+
 
 WORTH_REPORTING = 0.15
 """Least share of the tasks' time that is reported."""
@@ -64,15 +135,15 @@ RELEASE = "use code that releases the GIL in these functions, as NumPy does on w
 
 
 class _GilWaits(NamedTuple):
-    """Seconds that tasks waited for the GIL, and why.
+    """Seconds that tasks waited for the GIL, and the reasons.
 
     Attributes
     ----------
     waited : float
     scheduler : float
-        Those in which the scheduler's thread, or one of the profilers, had it.
+        Seconds in which the thread of the scheduler or of a profiler had the GIL.
     own : float
-        Those that neither this nor waits for CPUs explain: other tasks had it.
+        Seconds explained neither by `scheduler` nor by waits for CPUs: other tasks had the GIL.
     """
 
     waited: float
@@ -80,114 +151,131 @@ class _GilWaits(NamedTuple):
     own: float
 
     @property
-    def share(self) -> float:
-        """The share of the waits that tasks themselves explain."""
-        return self.own / self.waited if self.waited else 0.0
-
-    @property
     def share_with_cpu(self) -> float:
-        """Of the waits for tasks, the share in which the one that had it also had a CPU."""
+        """Share of the waits for other tasks in which the task with the GIL also had a CPU."""
         for_tasks = self.waited - self.scheduler
         return self.own / for_tasks if for_tasks > 0 else 0.0
 
 
-def gil_bound(analysis: Analysis) -> Finding | None:
-    """Threads that wait for the GIL."""
+@rule("gil-bound")
+def gil_bound(analysis: Analysis) -> Diagnosis | None:
+    """Threads waited for the GIL."""
     if not analysis.schedulers & {"threads", "distributed"} or not analysis.in_tasks:
         return None
     if analysis.share_at_once < AT_ONCE:
         return None
-    is_recorded = bool(analysis.seconds_waited)
+    is_recorded = analysis.has_waits
     waits = _waits_for_gil(analysis) if is_recorded else _non_cpu_of_turns(analysis)
     share = waits.own / analysis.in_tasks
     if share < WORTH_REPORTING:
         return None
     # Without recorded waits it is not known what else tasks waited for.
-    remove = {Activity.GIL_WAIT if is_recorded else Activity.NONCPU: waits.share}
-    saved = analysis.seconds_saved(remove=remove)
-    is_sure = is_recorded and waits.share_with_cpu >= OF_ITS_OWN
-    return Finding(
-        "gil-bound",
-        severity_of_share(share) if is_sure else severity_of_guess(share),
-        waits.own / analysis.at_once / analysis.overlap if isnan(saved) else max(saved, 0.0),
-        _evidence(analysis, waits),
-        _advice(analysis, waits, remove),
-        kind=ABOUT if is_sure and not isnan(saved) else AT_MOST,
-        where=where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.GIL_WAIT)),
-    )
-
-
-def _evidence(analysis: Analysis, waits: _GilWaits) -> str:
-    names = f"Mostly: {in_words(_functions_that_wait(analysis))}"
-    if not analysis.seconds_waited:
-        return (
-            f"{amount(analysis.at_once)} concurrent tasks used only "
-            f"{amount(analysis.cpu_in_tasks / analysis.busy_wall)} CPUs and were off-CPU "
-            f"{percent(waits.own / analysis.in_tasks)} of the time. This suggests GIL contention; "
-            f"another lock or short sleeps look the same. {names}"
-        )
-    part = ""
-    if waits.scheduler >= WORTH_REPORTING * waits.waited:
-        part = f", {seconds(waits.scheduler)} of it for the scheduler's thread"
-    if waits.share_with_cpu < 1 - WORTH_REPORTING:
-        without_cpu = waits.waited - waits.scheduler - waits.own
-        part += (
-            f", {seconds(without_cpu)} of it perhaps because threads that had it waited for a CPU"
-        )
-    return (
-        f"Tasks waited {seconds(waits.waited)} for the GIL "
-        f"({percent(waits.waited / analysis.in_tasks)}){part}. {names}"
-    )
-
-
-def _advice(analysis: Analysis, waits: _GilWaits, remove: dict[str, float]) -> str:
-    if not analysis.seconds_waited:
-        return f"{FIND_OUT}; if it is the GIL, {_remedy(analysis, remove)}"
-    if waits.share_with_cpu < OF_ITS_OWN:
-        return (
+    remove = {Activity.GIL_WAIT if is_recorded else Activity.NONCPU: waits.own / waits.waited}
+    gain = simulated(analysis, analysis.wall_of_tasks(waits.own), remove=remove)
+    has_cpus = waits.share_with_cpu >= OF_ITS_OWN
+    if not is_recorded:
+        advice = f"{FIND_OUT}; if it is the GIL, {_remedy(analysis, remove)}"
+    elif has_cpus:
+        advice = _remedy(analysis, remove)
+    else:
+        advice = (
             "record again while CPUs are free, with no more workers than CPUs: tasks also waited "
             "for CPUs, and a thread that has the GIL and no CPU stops all others"
         )
-    return _remedy(analysis, remove)
+    is_certain = is_recorded and has_cpus
+    return Diagnosis(
+        severity_of(share, is_certain=is_certain),
+        gain if is_certain else Gain(gain.seconds),
+        _gil_evidence(analysis, waits),
+        advice,
+        where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.GIL_WAIT)),
+    )
+
+
+def _gil_evidence(analysis: Analysis, waits: _GilWaits) -> Evidence:
+    if not analysis.has_waits:
+        return evidence(
+            "{tasks:mean} concurrent tasks used only {cpus:mean} CPUs and were off-CPU "
+            "{share:share} of the time. This suggests GIL contention; another lock or short sleeps "
+            "look the same. Mostly: {functions}",
+            tasks=analysis.at_once,
+            cpus=analysis.cpu_in_tasks / analysis.busy_wall,
+            share=waits.own / analysis.in_tasks,
+            functions=top_functions(
+                analysis.recording, np.nan_to_num(analysis.tasks.thread_noncpu)
+            ),
+        )
+    table = waits_of_functions(analysis.recording)
+    names = table["function"][table["activity"].where(Activity.GIL_WAIT)].tolist()
+    for_scheduler = ", {scheduler:seconds} of it for the scheduler's thread"
+    for_cpus = ", {cpus:seconds} of it perhaps because threads that had it waited for a CPU"
+    return evidence(
+        "Tasks waited {waited:seconds} for the GIL ({share:share})"
+        + for_scheduler * (waits.scheduler >= WORTH_REPORTING * waits.waited)
+        + for_cpus * (waits.share_with_cpu < 1 - WORTH_REPORTING)
+        + ". Mostly: {functions}",
+        waited=waits.waited,
+        share=waits.waited / analysis.in_tasks,
+        scheduler=waits.scheduler,
+        cpus=waits.waited - waits.scheduler - waits.own,
+        functions=names[:MOST_NAMED],
+    )
 
 
 def _waits_for_gil(analysis: Analysis) -> _GilWaits:
-    """The recorded waits.
+    """Recorded waits.
 
-    Who has the GIL needs a CPU, too. If it waits for one as much as tasks do on average, so much of
-    the time in which others wait for the GIL is a wait for that CPU.
+    The thread with the GIL needs a CPU, too. If the thread waits for a CPU as much as tasks do on
+    average, the same share of the waits of others for the GIL is a wait for the CPU.
     """
-    waited = analysis.seconds_waited.get(Activity.GIL_WAIT, 0.0)
+    waited = analysis.waited(Activity.GIL_WAIT)
     scheduler = waited * _share_of_scheduler(analysis)
-    needed = analysis.cpu_in_tasks + analysis.seconds_waited.get(Activity.CPU_WAIT, 0.0)
+    needed = analysis.cpu_in_tasks + analysis.waited(Activity.CPU_WAIT)
     with_cpu = analysis.cpu_in_tasks / needed if needed else 1.0
     return _GilWaits(waited, scheduler, (waited - scheduler) * with_cpu)
 
 
 def _share_of_scheduler(analysis: Analysis) -> float:
-    """In what share of a task's waits for the GIL the scheduler or a profiler had it, about.
+    """Share of a task's waits for the GIL in which the scheduler or a profiler had it, about.
 
-    Divided in proportion to the CPU of the threads that a task competes with: these, and those of
-    the tasks that run beside it. Small tasks wait for the thread that hands them out.
+    Waits are divided in proportion to the CPU time of the competing threads: of the scheduler, of
+    profilers, and of tasks running at once. Small tasks wait for the scheduler.
     """
     groups = [group for group in analysis.thread_groups if not group.processes]
     apart = sum(group.cpu for group in groups if group.kind in _NOT_TASKS)
-    beside = max(1.0 - 1.0 / analysis.at_once, 0.0) if analysis.at_once else 0.0
-    of_tasks = beside * analysis.cpu_in_tasks
     # Python threads of libraries hold it for tasks.
-    of_tasks += sum(group.cpu for group in groups if group.kind == "python")
-    return apart / (apart + of_tasks) if apart else 0.0
+    python = sum(group.cpu for group in groups if group.kind == "python")
+    other_tasks = max(1.0 - 1.0 / analysis.at_once, 0.0) if analysis.at_once else 0.0
+    return apart / (apart + other_tasks * analysis.cpu_in_tasks + python) if apart else 0.0
+
+
+def _non_cpu_of_turns(analysis: Analysis) -> _GilWaits:
+    """Non-CPU seconds, if tasks seem to have shared one CPU by taking turns.
+
+    Seconds in which other programs had the CPUs do not count.
+    """
+    recording = analysis.recording
+    switches = float(np.nansum(recording.computations.voluntary_switches))
+    blocked = switches - BLOCKS_A_TASK * len(recording.tasks)
+    # Threads that hand the GIL to each other use one CPU together, and block at each handover.
+    used = analysis.cpu_in_tasks / analysis.busy_wall
+    is_one_cpu = LEAST_OF_ONE_CPU <= used <= MOST_OF_ONE_CPU
+    if analysis.cpus < 2 or not is_one_cpu or blocked < BLOCKS_A_SECOND * analysis.busy_wall:
+        return _GilWaits(0.0, 0.0, 0.0)
+    waits = cpu_waits(analysis)
+    return _GilWaits(waits.waited, 0.0, waits.waited - waits.others)
 
 
 def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
-    """Worker processes, if they are predicted to help; else why not, and what else may."""
+    """Advice to use worker processes, if predicted to help; else the reason and another remedy."""
     if analysis.on_cluster:
-        alone = int(analysis.recording.workers.threads.max(initial=0)) == 1
+        has_one_thread = int(analysis.recording.workers.threads.max(initial=0)) == 1
         # It takes turns with what its worker sends and receives. And each process needs memory.
-        if alone or analysis.memory_headroom.times <= 1:
+        if has_one_thread or analysis.memory_headroom.times <= 1:
             return RELEASE
         return f"{RELEASE}; or run more worker processes with fewer threads each: {MORE_PROCESSES}"
-    has_sizes = analysis.simulator.result_sizes is not None
+    simulator = analysis.simulator
+    has_sizes = simulator.result_sizes is not None
     # All start at once, so more than there are CPUs only start later.
     workers = analysis.cpus if analysis.workers > analysis.cpus else None
     how = "scheduler='processes'" + (f", num_workers={workers}" if workers else "")
@@ -200,22 +288,26 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
     )
     if isnan(saved):
         return RELEASE
+    results, data = simulator.bytes_of_results, simulator.bytes_of_graphs
+    # A small size beside a large one need not be read.
+    moved = [f"{size(results)} of results"] * (results > LEAST_NAMED * data)
+    moved += [f"{size(data)} of data in the graph"] * (data > LEAST_NAMED * results)
+    need = "they need time to start" + (f" and to move {' and '.join(moved)}" if moved else "")
     least = WORTH_PROCESSES * analysis.computing
     if saved < least:
         longer = f"{seconds(-saved)} longer" if saved < 0 else f"only {seconds(saved)} less"
         return (
-            f"{RELEASE}; worker processes do not help: they {_need(analysis)}, and are predicted "
-            f"to take {longer}"
+            f"{RELEASE}; worker processes do not help: {need}, and are predicted to take {longer}"
         )
     most = (saved - least) * BYTES_A_SECOND
-    is_data_known = not np.isnan(analysis.recording.computations.graph_bytes).any()
+    is_data_known = not np.isnan(analysis.computations.graph_bytes).any()
     if has_sizes:
         if_little = (
             f", if the program gives its tasks less than {size(most)} of data, which is not known"
         )
         return (
-            f"compute with {how}, predicted to save {seconds(saved)} though they {_need(analysis)}"
-            f"{'' if is_data_known else if_little}; or {RELEASE}"
+            f"compute with {how}, predicted to save {seconds(saved)} though {need}"
+            f"{if_little * (not is_data_known)}; or {RELEASE}"
         )
     little = "" if is_data_known else " and the program gives them little data"
     # A result is sent to the scheduler's process, and from there to another.
@@ -224,41 +316,6 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
         f"results (CacheProfiler(metric=nbytes, unit='bytes') measures it){little}: it could save "
         f"up to {seconds(saved)}"
     )
-
-
-def _need(analysis: Analysis) -> str:
-    """What worker processes need time for."""
-    results, data = analysis.simulator.bytes_of_results, analysis.simulator.bytes_of_graphs
-    # What is little beside the other need not be read.
-    moved = [f"{size(results)} of results"] * (results > LEAST_NAMED * data)
-    moved += [f"{size(data)} of data in the graph"] * (data > LEAST_NAMED * results)
-    return "need time to start" + (f" and to move {' and '.join(moved)}" if moved else "")
-
-
-def _non_cpu_of_turns(analysis: Analysis) -> _GilWaits:
-    """Non-CPU seconds, if tasks seem to have shared one CPU by taking turns.
-
-    Not those in which other programs had the CPUs.
-    """
-    tasks = analysis.recording.tasks
-    blocked = float(
-        np.nansum(analysis.recording.computations.voluntary_switches)
-    ) - BLOCKS_A_TASK * len(tasks)
-    # Threads that hand the GIL to each other use one CPU together, and block at each handover.
-    used = analysis.cpu_in_tasks / analysis.busy_wall
-    one_cpu = LEAST_OF_ONE_CPU <= used <= MOST_OF_ONE_CPU
-    if analysis.cpus < 2 or not one_cpu or blocked < BLOCKS_A_SECOND * analysis.busy_wall:
-        return _GilWaits(0.0, 0.0, 0.0)
-    waits = cpu_waits(analysis)
-    return _GilWaits(waits.waited, 0.0, waits.waited - waits.others)
-
-
-def _functions_that_wait(analysis: Analysis) -> list[str]:
-    if analysis.seconds_waited:
-        table = waits(analysis.recording)
-        names: list[str] = table["function"][table["activity"].where(Activity.GIL_WAIT)].tolist()
-        return names[:MOST_NAMED]
-    return top_functions(analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu))
 
 
 OUTSIDE_OF_WALL = 0.05
@@ -273,120 +330,123 @@ WORTH_NAMING_SPINNING = 0.1
 """Least share of the tasks' CPU time that is reported as spinning."""
 
 
-def thread_oversubscription(analysis: Analysis) -> Finding | None:
-    """Native thread pools and workers that compete for the CPUs."""
-    pools = [group for group in analysis.thread_groups if is_pool(group)]
+@rule("thread-oversubscription")
+def thread_oversubscription(analysis: Analysis) -> Diagnosis | None:
+    """Native thread pools and workers competed for the CPUs."""
+    pools = [group for group in analysis.thread_groups if _is_pool(group)]
     used = sum(pool.cpu for pool in pools)
     if not analysis.in_tasks or analysis.share_at_once < AT_ONCE:
         return None
     if used <= OUTSIDE_OF_WALL * analysis.wall or used < OUTSIDE * (used + analysis.cpu_in_tasks):
         return None
     # The thread that calls a library works together with its pool.
-    largest = 1 + max(pool.threads for pool in pools)
-    if analysis.at_once * largest <= analysis.cpus:
+    most = max(pool.threads for pool in pools)
+    if analysis.at_once * (1 + most) <= analysis.cpus:
         return None
-    spinning, is_sampled = _spinning(analysis, pools)
+    share_sampled = cpu_share_of_linear_algebra(analysis.recording)
+    is_sampled = not isnan(share_sampled)
+    spinning = _spinning(analysis, used, most, share_sampled if is_sampled else 1.0)
     waits = cpu_waits(analysis, spinning if is_sampled else 0.0)
     # A task waits for its library's threads as for a lock.
-    locked = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
+    locked = analysis.waited(Activity.LOCK_WAIT)
     if (waits.waited + locked) / analysis.in_tasks < WAITED:
         return None
-    share = (waits.pools + locked) / analysis.in_tasks
-    saved, kind = _saved(analysis, spinning)
     blocked = analysis.waits_of_tasks(Activity.CPU_WAIT)
+    saved, kind = _gain_without_pools(analysis, used, spinning, locked)
     if locked:
-        saved += _saved_without_locks(analysis, used)
         blocked = blocked + analysis.waits_of_tasks(Activity.LOCK_WAIT)
     libraries = sorted(pool.name for pool in pools if pool.name)
-    called = in_words(libraries) or "a native library whose name is not known"
-    return Finding(
-        "thread-oversubscription",
-        severity_of_share(share) if libraries else severity_of_guess(share),
-        saved,
-        f"{amount(analysis.at_once)} concurrent tasks called {called} (up to {largest} threads) "
-        f"on {analysis.cpus} CPUs. Its threads used {seconds(used)} of CPU time, the tasks' own "
-        f"threads {seconds(analysis.cpu_in_tasks)}{_spun(analysis, spinning, is_sampled)}; "
-        f"tasks {_waited(analysis, waits, locked)}",
-        _pools_advice(libraries),
+    is_spinning_known = is_sampled or not spinning
+    is_spinning_named = is_sampled and spinning >= WORTH_NAMING_SPINNING * analysis.cpu_in_tasks
+    return Diagnosis(
+        severity_of((waits.pools + locked) / analysis.in_tasks, is_certain=bool(libraries)),
         # Threads of a library that is not known may do something else, and so may tasks.
-        kind=kind if libraries and (is_sampled or not spinning) else AT_MOST,
-        where=where_of_tasks(analysis.recording, blocked),
+        Gain(saved, kind if libraries and is_spinning_known else AT_MOST),
+        evidence(
+            "{tasks:mean} concurrent tasks called {libraries} (up to {threads:count} threads) on "
+            "{cpus:count} CPUs. Its threads used {used:seconds} of CPU time, the tasks' own "
+            "threads {own:seconds}"
+            + ", about {spinning:seconds} of it in loops that wait for these" * is_spinning_named
+            + "; tasks {waited}",
+            tasks=analysis.at_once,
+            libraries=libraries or "a native library whose name is not known",
+            threads=1 + most,
+            cpus=analysis.cpus,
+            used=used,
+            own=analysis.cpu_in_tasks,
+            spinning=spinning,
+            waited=_wait_clause(analysis, waits, locked),
+        ),
+        _pools_advice(libraries),
+        where_of_tasks(analysis.recording, blocked),
     )
 
 
-def _spinning(analysis: Analysis, pools: Sequence[ThreadGroup]) -> tuple[float, bool]:
-    """CPU seconds in which tasks spun while they waited for pools, and if stacks show that.
+def _spinning(analysis: Analysis, used: float, most: int, share: float) -> float:
+    """CPU seconds in which tasks spun while waiting for pools.
 
-    A call is divided evenly among its thread and those of a pool. So what the calling threads used
-    beyond the share of one thread of the pool was no part of it: they waited for the others, in a
-    loop, or for another task's call. A pool's threads spin, too: more was lost than this. Parts of
-    a call that are not divided count as well. Without stacks all else that tasks compute does.
+    A call is divided evenly among the calling thread and the threads of a pool. CPU time of the
+    calling threads beyond the share of a thread of the pool is no part of the call, but waiting:
+    for the pool, in a loop, or for another task's call. Threads of a pool spin, too, so the result
+    is a lower bound; undivided parts of a call count as well. `share` of the tasks' CPU time is in
+    such calls: all CPU time where stacks were not sampled.
     """
-    used = sum(pool.cpu for pool in pools)
-    most = max(pool.threads for pool in pools)
     # Two libraries of a name may have a pool each.
     helpers = max(1, min(most, analysis.cpus - 1))
-    share = cpu_share_of_linear_algebra(analysis.recording)
-    calling = analysis.cpu_in_tasks * (1.0 if isnan(share) else share)
-    return max(0.0, calling - used / helpers), not isnan(share)
+    return max(0.0, analysis.cpu_in_tasks * share - used / helpers)
 
 
-def _saved(analysis: Analysis, spinning: float) -> tuple[float, str]:
-    """What is gained without the pools' threads and without spinning, and the kind of that.
+def _gain_without_pools(analysis: Analysis, used: float, spinning: float, locked: float) -> Gain:
+    """Gain without the threads of pools and without spinning.
 
-    While one task runs, its pool has CPUs that nobody else wants.
+    While a single task runs, its pool uses CPUs that are free. Tasks that wait for the threads of
+    pools as for a lock wait no more, but compute what these threads computed.
     """
     waits = cpu_waits(analysis)
-    saved, kind = seconds_saved_without(analysis, waits.pools, waits.waited, idle_pools=True)
+    saved, kind = _gain_of_cpus(analysis, waits, waits.pools, "pools")
     alone = analysis.busy_wall * (1 - analysis.share_at_once)
     saved += spinning * (1 - alone / analysis.in_tasks) / analysis.cpus / analysis.overlap
-    return min(saved, analysis.computing), kind
+    saved = min(saved, analysis.computing)
+    if locked:
+        remove = {Activity.CPU_WAIT: waits.pools / waits.waited if waits.waited else 0.0}
+        with_locks = analysis.seconds_saved(remove=remove, idle_pools=True)
+        remove = {**remove, Activity.LOCK_WAIT: 1.0}
+        besides = analysis.seconds_saved(remove=remove, idle_pools=True) - with_locks
+        most = analysis.computing - (analysis.cpu_in_tasks + used) / analysis.cpus
+        # What cannot be simulated, NaN, is not more than 0.
+        saved += max(0.0, min(besides, most))
+    return Gain(saved, kind)
 
 
-def _spun(analysis: Analysis, spinning: float, is_sampled: bool) -> str:
-    if not is_sampled or spinning < WORTH_NAMING_SPINNING * analysis.cpu_in_tasks:
-        return ""
-    return f", about {seconds(spinning)} of it in loops that wait for these"
+def _wait_clause(analysis: Analysis, waits: CpuWaits, locked: float) -> Evidence:
+    """Clause on the waits of the tasks."""
+    is_recorded = analysis.has_waits
+    for_cpus = (
+        "{waited:seconds} for a CPU"
+        if is_recorded
+        else ("were off-CPU for {waited:seconds} (Profiler(waits=True) shows why)")
+    )
+    if waits.others >= WORTH_NAMING_OTHERS * waits.waited:
+        for_cpus += ", {others:seconds} of it while other programs had the CPUs"
+    parts = [for_cpus] * bool(waits.waited or not is_recorded)
+    parts += ["{locked:seconds} for these threads or for locks"] * bool(locked)
+    return evidence(
+        "waited " * is_recorded + "; ".join(parts),
+        waited=waits.waited,
+        others=waits.others,
+        locked=locked,
+    )
 
 
-def _saved_without_locks(analysis: Analysis, used: float) -> float:
-    """What is gained besides if no task waits for the pools' threads, which compute no more."""
-    waits = cpu_waits(analysis)
-    of_cpu = waits.pools / waits.waited if waits.waited else 0.0
-    with_locks = analysis.seconds_saved(remove={Activity.CPU_WAIT: of_cpu}, idle_pools=True)
-    remove = {Activity.CPU_WAIT: of_cpu, Activity.LOCK_WAIT: 1.0}
-    besides = analysis.seconds_saved(remove=remove, idle_pools=True) - with_locks
-    most = analysis.computing - (analysis.cpu_in_tasks + used) / analysis.cpus
-    # What cannot be simulated, NaN, is not more than 0.
-    return max(0.0, min(besides, most))
-
-
-def _waited(analysis: Analysis, waits: CpuWaits, locked: float) -> str:
-    """What the tasks waited for, and how long."""
-    waited = seconds(waits.waited)
-    if not analysis.seconds_waited:
-        return f"were off-CPU for {waited} (Profiler(waits=True) shows why){_shared(waits)}"
-    parts = [f"{waited} for a CPU{_shared(waits)}"] if waits.waited else []
-    parts += [f"{seconds(locked)} for these threads or for locks"] if locked else []
-    return f"waited {'; '.join(parts)}"
-
-
-def _shared(waits: CpuWaits) -> str:
-    """What other programs had of the waits."""
-    if waits.others < WORTH_NAMING_OTHERS * waits.waited:
-        return ""
-    return f", {seconds(waits.others)} of it while other programs had the CPUs"
-
-
-def _pools_advice(libraries: Sequence[str]) -> str:
+def _pools_advice(libraries: list[str]) -> str:
     names = [VARIABLES[library] for library in libraries or USUAL]
     settings = [f"{name}=1" for name in dict.fromkeys(names)]
     if not libraries:
         return f"find out which library it is; try {' or '.join(settings)} before Python starts"
-    advice = f"set {' and '.join(settings)} before Python starts"
+    how = "compute inside threadpoolctl.threadpool_limits(1)"
     if "arrow" in libraries:
-        return f"{advice}, or call pyarrow.set_cpu_count(1)"
-    return f"{advice}, or compute inside threadpoolctl.threadpool_limits(1)"
+        how = "call pyarrow.set_cpu_count(1)"
+    return f"set {' and '.join(settings)} before Python starts, or {how}"
 
 
 OTHERS = 0.1
@@ -397,34 +457,37 @@ NO_CPU_LEFT = 0.85
 """Without recorded waits: least share of the CPUs that was used, by whomever."""
 
 
-def busy_machine(analysis: Analysis) -> Finding | None:
-    """Other programs that took CPUs which tasks waited for."""
-    computations = analysis.recording.computations
+@rule("busy-machine")
+def busy_machine(analysis: Analysis) -> Diagnosis | None:
+    """Other programs used CPUs while tasks waited for CPUs."""
+    computations = analysis.computations
     others = float(np.nansum(computations.others_cpu))
     available = analysis.cpus * analysis.wall
     if others < OTHERS * available:
         return None
+    is_recorded = analysis.has_waits
+    used = np.nansum([others, *computations.process_cpu, *computations.children_cpu])
+    if not is_recorded and used < NO_CPU_LEFT * available:
+        return None
     waits = cpu_waits(analysis)
-    waited_for = "waited {} for"
-    if not analysis.seconds_waited:
-        used = np.nansum([others, *computations.process_cpu, *computations.children_cpu])
-        if used < NO_CPU_LEFT * available:
-            return None
-        waited_for = "were off-CPU for {}, perhaps waiting for"
     share = waits.others / analysis.in_tasks if analysis.in_tasks else 0.0
     if share < WAITED_FOR_OTHERS:
         return None
-    severity = severity_of_share(share) if analysis.seconds_waited else severity_of_guess(share)
-    saved, kind = seconds_saved_without(analysis, waits.others, waits.waited, idle_machine=True)
-    return Finding(
-        "busy-machine",
-        severity,
-        saved,
-        # Each of several computations at once has all of it.
-        f"Other programs used {seconds(others / analysis.overlap)} of CPU meanwhile, "
-        f"{percent(others / available)} of "
-        f"{analysis.cpus} CPUs; tasks {waited_for.format(seconds(waits.waited))} a CPU",
+    how = "waited {waited:seconds} for"
+    if not is_recorded:
+        how = "were off-CPU for {waited:seconds}, perhaps waiting for"
+    return Diagnosis(
+        severity_of(share, is_certain=is_recorded),
+        _gain_of_cpus(analysis, waits, waits.others, "machine"),
+        evidence(
+            "Other programs used {others:seconds} of CPU meanwhile, {share:share} of {cpus:count} "
+            f"CPUs; tasks {how} a CPU",
+            # Each of several computations at once has all of it.
+            others=others / analysis.overlap,
+            share=others / available,
+            cpus=analysis.cpus,
+            waited=waits.waited,
+        ),
         "measure again when the machine is idle; else use no more workers than there are free CPUs",
-        kind=kind,
-        where=where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.CPU_WAIT)),
+        where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.CPU_WAIT)),
     )

@@ -1,4 +1,4 @@
-"""Findings on workers of a cluster that are short of memory: they spill, or pause."""
+"""Rules on memory: of this process, and of workers of a cluster that spill or pause."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import numpy as np
 
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
-    AT_MOST,
-    MEASURED,
     MOST_NAMED,
-    Finding,
+    UNKNOWN,
+    Diagnosis,
+    Gain,
     Where,
-    during,
-    in_words,
+    evidence,
+    largest,
     merged_intervals,
-    severity_of_share,
+    rule,
+    severity_of,
+    where_of_intervals,
 )
-from dask_diag.analysis.groups import sums_by
 from dask_diag.analysis.memory import cached_at, memory_at_rest, returned_by
 from dask_diag.analysis.task_times import running_computations
 from dask_diag.columns import FloatArray
-from dask_diag.formatting import BYTES, counted, percent, seconds, size
+from dask_diag.formatting import BYTES
 from dask_diag.model.codes import Activity, WorkerEvent
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import WorkerEvents
@@ -34,8 +35,9 @@ VERY_NEAR = 0.75
 """Share from which on the severity is high."""
 
 
-def cache_pressure(analysis: Analysis) -> Finding | None:
-    """Results that wait for the tasks that need them, near the limit of memory."""
+@rule("cache-pressure", needs_tasks=False)
+def cache_pressure(analysis: Analysis) -> Diagnosis | None:
+    """Cached results came near the limit of memory."""
     recording = analysis.recording
     limit = recording.computations.memory_limit
     limits = limit[limit > 0]
@@ -46,18 +48,24 @@ def cache_pressure(analysis: Analysis) -> Finding | None:
     if peak < NEAR * allowed:
         return None
     names = sorted(by_function, key=lambda name: -by_function[name].peak)[:MOST_NAMED]
-    high = total.amounts >= NEAR * allowed
-    when = during(total.times[:-1][high[:-1]], total.times[1:][high[:-1]])
-    return Finding(
-        "cache-pressure",
+    is_high = total.amounts[:-1] >= NEAR * allowed
+    return Diagnosis(
         "high" if peak >= VERY_NEAR * allowed else "medium",
-        float("nan"),
-        f"The scheduler cached results of {size(peak)} at once, {percent(peak / allowed)} of "
-        f"the {size(allowed)} that this process may use. Mostly: {in_words(names)}",
+        UNKNOWN,
+        evidence(
+            "The scheduler cached results of {peak:bytes} at once, {share:share} of the "
+            "{allowed:bytes} that this process may use. Mostly: {functions}",
+            peak=peak,
+            share=peak / allowed,
+            allowed=allowed,
+            functions=names,
+        ),
         "reduce results in the task that makes them, compute in parts, or use smaller chunks and "
         "fewer workers",
-        kind=MEASURED,
-        where=Where(when.intervals, (), tuple(names)),
+        Where(
+            merged_intervals(total.times[:-1][is_high], total.times[1:][is_high]),
+            functions=tuple(names),
+        ),
     )
 
 
@@ -80,13 +88,18 @@ VERY_LARGE = 1e9
 """Growth in bytes beyond which the severity is high."""
 
 
-def memory_growth(analysis: Analysis) -> Finding | None:
-    """Memory that grows all the time and is not released.
+@rule("memory-growth", needs_tasks=False)
+def memory_growth(analysis: Analysis) -> Diagnosis | None:
+    """Memory grew steadily and was not released.
 
-    Whether it is released shows only while no task runs: before the first tasks and after the last.
+    A release shows only while no task runs: before the first tasks and after the last.
     """
     recording = analysis.recording
-    times, sizes = _from_the_first_computation(recording, *memory_at_rest(recording))
+    times, sizes = memory_at_rest(recording)
+    # Readings before the last one that precedes all tasks are left out: imports are no growth.
+    start = np.min(recording.computations.start, initial=np.inf)
+    first = max(int(np.searchsorted(times, start, "right")) - 1, 0)
+    times, sizes = times[first:], sizes[first:]
     if len(times) < 2:
         return None
     read_at, in_use = _readings(recording, times, sizes)
@@ -103,46 +116,43 @@ def memory_growth(analysis: Analysis) -> Finding | None:
     before, after = float(sizes[0]), float(sizes[-1])
     # Results are meant to be there: only growth beyond them is unexpected.
     grown = after - before - np.nan_to_num(results - cached[0])
-    rise, steady = _rise(recording, read_at, in_use)
+    rise, is_steady = _rise(recording, read_at, in_use)
     worth_reporting = max(GROWN, GROWN_OF_MEMORY * before, GROWN_OF_RISE * rise)
-    if not steady or grown < worth_reporting:
+    if not is_steady or grown < worth_reporting:
         return None
     severity = "high" if grown > VERY_LARGE else "medium"
-    which = f"including {size(results)} of cached or just returned results"
+    which = "including {results:bytes} of cached or just returned results"
     if isnan(results):
         severity, which = "low", "results not measured; record with CacheProfiler"
     elif grown - earlier < worth_reporting:
-        severity, which = "low", f"{size(earlier)} may be results returned earlier"
-    return Finding(
-        "memory-growth",
+        severity, which = "low", "{earlier:bytes} may be results returned earlier"
+    return Diagnosis(
         severity,
-        float("nan"),
-        f"Memory grew by {size(grown)} and was not released: while no task ran it was "
-        f"{size(before)} at first and {size(after)} after {seconds(float(times[-1] - times[0]))} "
-        f"({which}); it rose steadily in between",
+        UNKNOWN,
+        evidence(
+            "Memory grew by {grown:bytes} and was not released: while no task ran it was "
+            f"{{before:bytes}} at first and {{after:bytes}} after {{lasted:seconds}} ({which}); it "
+            "rose steadily in between",
+            grown=grown,
+            before=before,
+            after=after,
+            lasted=times[-1] - times[0],
+            results=results,
+            earlier=earlier,
+        ),
         "look for caches, globals or growing lists in tasks; also reduce results before returning "
         "them; on Linux the allocator may retain memory (MALLOC_TRIM_THRESHOLD_)",
-        kind=MEASURED,
-        where=during(times[:1], times[-1:]),
+        where_of_intervals(times[:1], times[-1:]),
     )
-
-
-def _from_the_first_computation(
-    recording: Recording, times: FloatArray, sizes: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Without readings before the last one that precedes all tasks: imports are no growth."""
-    first = np.min(recording.computations.start, initial=np.inf)
-    rows = slice(max(int(np.searchsorted(times, first, "right")) - 1, 0), None)
-    return times[rows], sizes[rows]
 
 
 def _readings(
     recording: Recording, times: FloatArray, sizes: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """When memory was read while a computation ran, and the bytes of all processes.
+    """Times at which memory was read while a computation ran, and the bytes of all processes.
 
-    Of a short program there are few such samples. If it has many computations, what was read
-    between tasks does as well.
+    A short program has few samples. If the program has many computations, readings between tasks do
+    as well.
     """
     samples = recording.resources
     samples = samples.rows(running_computations(recording.computations, samples.time) > 0)
@@ -152,10 +162,10 @@ def _readings(
 
 
 def _rise(recording: Recording, times: FloatArray, sizes: FloatArray) -> tuple[float, bool]:
-    """By how many bytes memory beside results grew from part to part; whether steadily.
+    """Bytes by which memory without cached results grew from part to part, and whether steadily.
 
-    The minimum of each part is compared: what was in use even when little was needed. Medians
-    must rise, too.
+    Minima of the parts are compared: memory in use even when little was needed. Medians must rise,
+    too.
     """
     memory = sizes - np.nan_to_num(cached_at(recording, times))
     parts = np.array_split(memory, PARTS)
@@ -176,75 +186,76 @@ LESS_MEMORY = (
 )
 
 
-class _Lost(NamedTuple):
-    """Events while computations ran, how long each, and the threads' seconds that these cost."""
+class _Events(NamedTuple):
+    """Events while computations ran, their seconds, and the seconds lost by threads."""
 
-    events: WorkerEvents
-    lasted: FloatArray
-    seconds: float
-    share: float
+    rows: WorkerEvents
+    lasted: float
+    lost: float
+    where: Where
+
+    @property
+    def workers(self) -> int:
+        """Number of workers that had any."""
+        return len(self.where.workers)
 
 
-def spilling(analysis: Analysis) -> Finding | None:
-    """Workers whose event loops wrote results to disk and read them back."""
-    events = analysis.recording.worker_events
-    lost = _lost(analysis, events.rows(~events.event.where(WorkerEvent.PAUSED)))
-    if lost.share < WORTH_REPORTING:
+@rule("spilling", needs=("worker_events",))
+def spilling(analysis: Analysis) -> Diagnosis | None:
+    """Event loops of workers wrote results to disk and read them back."""
+    table = analysis.recording.worker_events
+    events = _events_while_computing(analysis, table.rows(~table.event.where(WorkerEvent.PAUSED)))
+    share = analysis.share_of_workers(events.lost)
+    if share < WORTH_REPORTING:
         return None
-    sizes = dict(
-        zip(lost.events.event.values, sums_by(lost.events.event, lost.events.bytes), strict=True)
-    )
     written, read = (
-        size(float(sizes.get(event, 0.0)))
+        events.rows.bytes[events.rows.event.where(event)].sum()
         for event in (WorkerEvent.DISK_WRITE, WorkerEvent.DISK_READ)
     )
-    waited = analysis.activities.get(Activity.SPILL, 0.0)
-    return Finding(
-        "spilling",
-        severity_of_share(lost.share),
-        lost.seconds / analysis.workers,
-        f"{_workers(lost)} wrote {written} of results to disk and read {read} back, in "
-        f"{seconds(float(lost.lasted.sum()))}; a worker starts no task and sends no result "
-        f"meanwhile. Free threads waited {seconds(waited)} for it",
+    return Diagnosis(
+        severity_of(share),
+        Gain(events.lost / analysis.workers),
+        evidence(
+            "{workers:worker} wrote {written:bytes} of results to disk and read {read:bytes} back, "
+            "in {lasted:seconds}; a worker starts no task and sends no result meanwhile. Free "
+            "threads waited {waited:seconds} for it",
+            workers=events.workers,
+            written=written,
+            read=read,
+            lasted=events.lasted,
+            waited=analysis.spent(Activity.SPILL),
+        ),
         f"results do not fit into the workers' memory: {LESS_MEMORY}",
-        kind=AT_MOST,
-        where=_where(lost),
+        events.where,
     )
 
 
-def memory_pressure(analysis: Analysis) -> Finding | None:
-    """Workers that started no tasks, as their memory was nearly used up."""
-    events = analysis.recording.worker_events
-    lost = _lost(analysis, events.rows(events.event.where(WorkerEvent.PAUSED)))
-    if lost.share < WORTH_REPORTING:
+@rule("memory-pressure", needs=("worker_events",))
+def memory_pressure(analysis: Analysis) -> Diagnosis | None:
+    """Workers started no tasks, as memory was nearly used up."""
+    table = analysis.recording.worker_events
+    events = _events_while_computing(analysis, table.rows(table.event.where(WorkerEvent.PAUSED)))
+    share = analysis.share_of_workers(events.lost)
+    if share < WORTH_REPORTING:
         return None
-    return Finding(
-        "memory-pressure",
-        severity_of_share(lost.share),
-        lost.seconds / analysis.workers,
-        f"{_workers(lost)} paused for {seconds(float(lost.lasted.sum()))} in all "
-        f"({percent(lost.share)} of the cluster's time): memory was above "
-        "distributed.worker.memory.pause, and no task started there",
+    return Diagnosis(
+        severity_of(share),
+        Gain(events.lost / analysis.workers),
+        evidence(
+            "{workers:worker} paused for {lasted:seconds} in all ({share:share} of the cluster's "
+            "time): memory was above distributed.worker.memory.pause, and no task started there",
+            workers=events.workers,
+            lasted=events.lasted,
+            share=share,
+        ),
         LESS_MEMORY,
-        kind=AT_MOST,
-        where=_where(lost),
+        events.where,
     )
 
 
-def _workers(lost: _Lost) -> str:
-    return counted(len(set(lost.events.worker.tolist())), "worker")
-
-
-def _where(lost: _Lost) -> Where:
-    sums = sums_by(lost.events.worker, lost.lasted)
-    order = np.argsort(-sums, kind="stable")
-    names = tuple(lost.events.worker.values[n] for n in order if sums[n] > 0)
-    return Where(merged_intervals(lost.events.start, lost.events.stop), names)
-
-
-def _lost(analysis: Analysis, events: WorkerEvents) -> _Lost:
-    """The part of events in which a computation of their cluster ran."""
-    computations, workers = analysis.recording.computations, analysis.recording.workers
+def _events_while_computing(analysis: Analysis, events: WorkerEvents) -> _Events:
+    """Parts of events during computations of the same cluster."""
+    computations, workers = analysis.computations, analysis.recording.workers
     lasted = np.zeros(len(events))
     for cluster, start, stop in zip(
         computations.cluster.tolist(), computations.start, computations.stop, strict=True
@@ -255,7 +266,8 @@ def _lost(analysis: Analysis, events: WorkerEvents) -> _Lost:
     lasted = np.minimum(lasted, events.stop - events.start)
     threads = dict(zip(workers.worker.tolist(), workers.threads.tolist(), strict=True))
     times = np.array([threads.get(name, 1) for name in events.worker.tolist()], float)
-    lost = float((lasted * times).sum())
-    rows = np.flatnonzero(lasted > 0)
-    share = lost / analysis.available if analysis.available else 0.0
-    return _Lost(events.rows(rows), lasted[rows], lost, share)
+    is_some = lasted > 0
+    rows, lost = events.rows(is_some), float((lasted * times).sum())
+    lasted = lasted[is_some]
+    where = Where(merged_intervals(rows.start, rows.stop), largest(rows.worker, lasted, None))
+    return _Events(rows, float(lasted.sum()), lost, where)

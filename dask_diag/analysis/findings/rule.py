@@ -1,30 +1,57 @@
-"""Lines of the program that a finding on sampled time names."""
+"""Findings, the rules that make findings, and words, numbers and places for rules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
-from math import isnan
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from math import isnan, nan
+from string import Formatter
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.groups import sums_by
+from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import ProgramLine, program_lines
 from dask_diag.analysis.memory import MemoryHeadroom
-from dask_diag.columns import BoolArray, FloatArray
+from dask_diag.analysis.occupancy import Occupancy
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
-from dask_diag.formatting import percent
+from dask_diag.formatting import amount, count, counted, percent, seconds, size
 from dask_diag.model import codes
 from dask_diag.model.recording import Recording
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from dask_diag.analysis.simulation.change import Changes
+
 MOST_INTERVALS = 20
 """Intervals of a finding at most: those that lie closest together become one."""
+MOST_NAMED = 3
+"""Functions that a finding names at most."""
+WORTH_NAMING = 0.05
+"""Least share of a sum that a named function has."""
+MOST_LINES = 3
+"""Lines that are named at most."""
+WORTH_GAINING = 0.1
+"""Least share of the wall time of all computations that a remedy is predicted to gain."""
+HIGH = 0.3
+"""The share of the time from which on a loss is high."""
+MEDIUM = 0.1
+"""The share from which on it is medium; less is low."""
+SEVERITIES = ("high", "medium", "low")
+KINDS = AT_MOST, ABOUT, MEASURED = "at most", "about", "measured"
+"""Kinds of `Finding.seconds_lost`."""
+FIND_OUT = "record what tasks wait for with Profiler(waits=True) (dask-diag run --waits)"
 
-Intervals = tuple[tuple[float, float], ...]
+Times = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
 class Where:
-    """Where a finding is; what is empty is not known, or everywhere.
+    """Place of a finding; a field is empty if it is not known, or is everywhere.
 
     Attributes
     ----------
@@ -37,7 +64,7 @@ class Where:
         Names of functions, that with most of it first.
     """
 
-    intervals: Intervals = ()
+    intervals: Times = ()
     workers: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
 
@@ -45,48 +72,15 @@ class Where:
 NOWHERE = Where()
 
 
-def where_of_tasks(recording: Recording, weights: FloatArray | BoolArray) -> Where:
-    """Where tasks are: `weights` has a number for each, 0 or NaN for those without a part in it."""
-    tasks = recording.tasks
-    filled: FloatArray = np.nan_to_num(np.asarray(weights, float))
-    rows = np.flatnonzero(filled > 0)
-    sums = np.bincount(tasks.worker.codes, filled, minlength=len(tasks.worker.values))
-    order = np.argsort(-sums, kind="stable")
-    return Where(
-        merged_intervals(tasks.start[rows], tasks.stop[rows]),
-        tuple(tasks.worker.values[n] for n in order if sums[n] >= WORTH_NAMING * sums.sum() > 0),
-        tuple(top_functions(recording, filled)),
-    )
+class Quantity(NamedTuple):
+    """A number of a finding's evidence.
 
+    `unit` is ``seconds``, ``bytes``, ``share`` (of 1), ``count``, ``mean``, or the noun of what is
+    counted.
+    """
 
-def during(starts: FloatArray, stops: FloatArray) -> Where:
-    """Only when."""
-    return Where(merged_intervals(np.asarray(starts, float), np.asarray(stops, float)))
-
-
-def merged_intervals(starts: FloatArray, stops: FloatArray) -> Intervals:
-    """What these intervals cover together, as few; intervals that are not known are left out."""
-    is_known = stops > starts
-    order = np.argsort(starts[is_known], kind="stable")
-    starts, stops = starts[is_known][order], np.maximum.accumulate(stops[is_known][order])
-    if not len(starts):
-        return ()
-    gaps = starts[1:] - stops[:-1]
-    widest = np.zeros(len(gaps), bool)
-    widest[np.argsort(-gaps, kind="stable")[: MOST_INTERVALS - 1]] = True
-    separate = widest & (gaps > 0)
-    starts = starts[np.concatenate([[True], separate])]
-    stops = stops[np.concatenate([separate, [True]])]
-    return tuple(zip(starts.tolist(), stops.tolist(), strict=True))
-
-
-SEVERITIES = ("high", "medium", "low")
-KINDS = AT_MOST, ABOUT, MEASURED = "at most", "about", "measured"
-"""What sort of number `Finding.seconds_lost` is."""
-HIGH = 0.3
-"""The share of the time from which on a loss is high."""
-MEDIUM = 0.1
-"""The share from which on it is medium; less is low."""
+    value: float
+    unit: str
 
 
 @dataclass(frozen=True)
@@ -112,6 +106,8 @@ class Finding:
         gained; how much is not known. ``measured``: so many seconds of wall time were measured.
     where : Where
         When, on which workers and in which functions.
+    numbers : dict of str to Quantity
+        The numbers of `evidence`, by name, each with its unit.
     """
 
     code: str
@@ -122,6 +118,7 @@ class Finding:
     _: KW_ONLY
     kind: str
     where: Where = NOWHERE
+    numbers: Mapping[str, Quantity] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, value, expected in (
@@ -135,13 +132,15 @@ class Finding:
                 )
 
     def to_dict(self) -> dict[str, object]:
-        """Plain data, as JSON takes it: an unknown `seconds_lost` is None."""
-        seconds_lost = None if isnan(self.seconds_lost) else float(self.seconds_lost)
-        return {**asdict(self), "seconds_lost": seconds_lost}
+        """Plain data for JSON, without `numbers`: an unknown `seconds_lost` is None."""
+        data = asdict(self)
+        del data["numbers"]
+        data["seconds_lost"] = None if isnan(self.seconds_lost) else float(self.seconds_lost)
+        return data
 
     @property
     def rank(self) -> tuple[bool, int, float]:
-        """What findings are sorted by: the worst is the smallest.
+        """Key to sort findings by, the worst first.
 
         Without a result no other finding matters.
         """
@@ -149,49 +148,205 @@ class Finding:
         return self.code != "failed-tasks", SEVERITIES.index(self.severity), -lost
 
 
-def severity_of_share(share: float) -> str:
-    """How severe it is to lose this share of the time."""
-    return "high" if share >= HIGH else "medium" if share >= MEDIUM else "low"
+class Evidence(NamedTuple):
+    """Sentence or clause, and the numbers in the text."""
+
+    text: str = ""
+    numbers: Mapping[str, Quantity] = {}
 
 
-def severity_of_guess(share: float) -> str:
-    """The same if the reason is not known: never high."""
-    return "low" if severity_of_share(share) == "low" else "medium"
+_UNITS: Mapping[str, Callable[[float], str]] = {
+    "seconds": seconds,
+    "bytes": size,
+    "share": percent,
+    "count": count,
+    "mean": amount,
+}
+"""Units that a number in a sentence may have, and functions that write it."""
 
 
-MOST_NAMED = 3
-"""Functions that a finding names at most."""
-WORTH_NAMING = 0.05
-"""Least share of a sum that a named function has."""
+def evidence(sentence: str, **values: object) -> Evidence:
+    """Write a sentence with its values.
+
+    Parameters
+    ----------
+    sentence : str
+        ``{lost:seconds}`` is a number with its unit, ``{tasks:task}`` a number of tasks. ``{name}``
+        is a text, a sequence of names, or `Evidence`: a clause with further numbers.
+    **values
+        By name.
+    """
+    text = ""
+    numbers: dict[str, Quantity] = {}
+    for literal, name, unit, _ in Formatter().parse(sentence):
+        text += literal
+        if name is None:
+            continue
+        value = values[name]
+        if isinstance(value, Evidence):
+            text += value.text
+            numbers |= value.numbers
+        elif unit:
+            number = float(value)  # type: ignore[arg-type]
+            numbers[name] = Quantity(number, unit)
+            text += _UNITS[unit](number) if unit in _UNITS else counted(int(number), unit)
+        else:
+            text += value if isinstance(value, str) else in_words(value)  # type: ignore[arg-type]
+    return Evidence(text, numbers)
 
 
-def top_functions(recording: Recording, weights: FloatArray) -> list[str]:
-    """The functions that have most of the tasks' `weights`, the first one first."""
-    functions = recording.tasks.function
-    sums = np.bincount(functions.codes, weights, minlength=len(functions.values))
-    order = np.argsort(-sums, kind="stable")[:MOST_NAMED]
-    return [functions.values[n] for n in order if sums[n] >= WORTH_NAMING * sums.sum() > 0]
+class Gain(NamedTuple):
+    """Wall seconds by which the program would be shorter, and the kind of the number."""
+
+    seconds: float
+    kind: str = AT_MOST
+
+
+UNKNOWN = Gain(nan, MEASURED)
+
+
+def simulated(analysis: Analysis, otherwise: float, **changes: Unpack[Changes]) -> Gain:
+    """Gain of a change by the simulator; at most `otherwise` where that cannot be simulated."""
+    saved = analysis.seconds_saved(**changes)
+    return Gain(otherwise) if isnan(saved) else Gain(max(saved, 0.0), ABOUT)
+
+
+def severity_of(share: float, *, is_certain: bool = True) -> str:
+    """Severity of losing this share of the time: never high if the reason is not certain."""
+    if share < MEDIUM:
+        return "low"
+    return "high" if share >= HIGH and is_certain else "medium"
+
+
+class Diagnosis(NamedTuple):
+    """Finding without a code: the result of a rule's function."""
+
+    severity: str
+    gain: Gain
+    evidence: Evidence
+    advice: str
+    where: Where = NOWHERE
+
+
+Examine = Callable[[Analysis], Diagnosis | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Rule that looks for a cause of lost time, or of misleading measurements.
+
+    Attributes
+    ----------
+    code : str
+        Code of the rule's findings.
+    examine : function
+        Returns a diagnosis, or None.
+    needs : tuple of str
+        Tables of the recording that must have rows.
+    unless : tuple of str
+        Codes of more specific rules. The rule is not applied if any of them made a finding.
+    needs_tasks : bool
+        Whether the rule applies only to recordings with tasks and with `LONG_ENOUGH` computations.
+    """
+
+    code: str
+    examine: Examine
+    needs: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+    needs_tasks: bool = True
+
+    def __call__(self, analysis: Analysis) -> Finding | None:
+        """Apply the rule, whatever others found."""
+        if not all(len(getattr(analysis.recording, table)) for table in self.needs):
+            return None
+        found = self.examine(analysis)
+        if found is None:
+            return None
+        severity, (lost, kind), (text, numbers), advice, where = found
+        return Finding(
+            self.code, severity, lost, text, advice, kind=kind, where=where, numbers=numbers
+        )
+
+
+def rule(
+    code: str,
+    *,
+    needs: tuple[str, ...] = (),
+    unless: tuple[str, ...] = (),
+    needs_tasks: bool = True,
+) -> Callable[[Examine], Rule]:
+    """Make a `Rule` of the function below."""
+    return lambda examine: Rule(code, examine, needs, unless, needs_tasks)
+
+
+def largest(
+    names: Categorical, amounts: FloatArray, most: int | None = MOST_NAMED, least: float = 0.0
+) -> tuple[str, ...]:
+    """Names with the largest sums of amounts, each at least a share of all, the largest first."""
+    sums = sums_by(names, amounts)
+    order = np.argsort(-sums, kind="stable")[:most]
+    return tuple(names.values[n] for n in order if sums[n] > 0 and sums[n] >= least * sums.sum())
+
+
+def top_functions(recording: Recording, weights: FloatArray) -> tuple[str, ...]:
+    """Functions with most of the tasks' `weights`, the first one first."""
+    return largest(recording.tasks.function, weights, least=WORTH_NAMING)
+
+
+def sums_of_tasks(recording: Recording, rows: IntArray, amounts: FloatArray) -> FloatArray:
+    """Sum of amounts for each task, by rows of tasks; rows below 0 are of no task."""
+    is_known = rows >= 0
+    sums = np.bincount(rows[is_known], amounts[is_known], len(recording.tasks))
+    return sums.astype(np.float64)
+
+
+def where_of_tasks(recording: Recording, weights: FloatArray | BoolArray) -> Where:
+    """Place of tasks with a weight above 0; NaN counts as 0."""
+    tasks = recording.tasks
+    filled: FloatArray = np.nan_to_num(np.asarray(weights, float))
+    rows = np.flatnonzero(filled > 0)
+    return Where(
+        merged_intervals(tasks.start[rows], tasks.stop[rows]),
+        largest(tasks.worker, filled, None, WORTH_NAMING),
+        top_functions(recording, filled),
+    )
+
+
+def where_of_intervals(starts: FloatArray, stops: FloatArray) -> Where:
+    """Place in time, on any worker and in any function."""
+    return Where(merged_intervals(np.asarray(starts, float), np.asarray(stops, float)))
+
+
+def merged_intervals(starts: FloatArray, stops: FloatArray) -> Times:
+    """Union of the known intervals, with the narrowest gaps closed."""
+    united = Intervals(starts, stops).union()
+    gaps = united.start[1:] - united.stop[:-1]
+    widest = np.sort(np.argsort(-gaps, kind="stable")[: MOST_INTERVALS - 1])
+    starts = united.start[np.append(0, widest + 1)[: len(united.start)]]
+    stops = united.stop[np.append(widest, len(gaps))[: len(united.stop)]]
+    return tuple(zip(starts.tolist(), stops.tolist(), strict=True))
+
+
+def seconds_between(
+    occupancy: Occupancy, workers: IntArray, start: FloatArray | float, stop: FloatArray | float
+) -> FloatArray:
+    """Worker-seconds of a step function in intervals."""
+    until_start = occupancy.seconds_until(workers, np.asarray(start))
+    return occupancy.seconds_until(workers, np.asarray(stop)) - until_start
 
 
 def in_words(names: Sequence[str]) -> str:
     """Names as in a sentence."""
-    if len(names) < 2:
-        return "".join(names)
-    return f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-FIND_OUT = "record what tasks wait for with Profiler(waits=True) (dask-diag run --waits)"
-WORTH_GAINING = 0.1
-"""Least share of the wall time of all computations that a remedy is predicted to gain."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def memory_not_recorded(headroom: MemoryHeadroom) -> str:
-    """What is said beside an advice to run more tasks at once that may not fit into memory."""
+    """Warning to add to advice to run more tasks at once that may not fit into memory."""
     return "" if headroom.is_known else "; each needs its memory, which was not recorded"
 
 
-def together(computations: int) -> str:
-    """How an advice starts if there were several computations."""
+def compute_together(computations: int) -> str:
+    """Start of the advice if there were several computations."""
     if computations < 2:
         return ""
     return (
@@ -200,28 +355,22 @@ def together(computations: int) -> str:
     )
 
 
-MOST_LINES = 3
-"""Lines that are named at most."""
-
-
 def seconds_sampled(recording: Recording, chosen: BoolArray) -> float:
-    """What some samples represent."""
+    """Seconds represented by the chosen samples."""
     return float(recording.samples.seconds[chosen].sum())
 
 
 def lines_sampled(recording: Recording, chosen: BoolArray) -> list[ProgramLine]:
-    """Lines of the program that have most of the time of some samples."""
+    """Lines of the program with most of the time of the chosen samples."""
     return program_lines(recording, recording.samples.seconds * chosen)
 
 
-def named(lines: list[ProgramLine]) -> str:
-    """The lines with most time, as the end of a sentence."""
-    most = ", ".join(_most(lines))
-    return f". Mostly: {most}" if most else ""
-
-
-def _most(lines: list[ProgramLine]) -> Iterator[str]:
+def line_clause(lines: Sequence[ProgramLine]) -> str:
+    """End of a sentence: the lines with most time."""
     total = sum(line.seconds for line in lines)
-    for line in lines[:MOST_LINES]:
-        if line.seconds >= WORTH_NAMING * total:
-            yield f"{line} {percent(line.seconds / total)}"
+    most = [
+        f"{line} {percent(line.seconds / total)}"
+        for line in lines[:MOST_LINES]
+        if line.seconds >= WORTH_NAMING * total
+    ]
+    return f". Mostly: {', '.join(most)}" if most else ""

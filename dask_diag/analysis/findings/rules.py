@@ -1,31 +1,19 @@
-"""What cost time, or may mislead, and what to do about it."""
+"""All rules, and the findings of a recording."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.findings.before import graph_preparation, pool_startup, slow_start
-from dask_diag.analysis.findings.cluster import transfer_bound, unbalanced_workers, worker_lost
-from dask_diag.analysis.findings.interpreter import busy_machine, gil_bound, thread_oversubscription
-from dask_diag.analysis.findings.locks import lock_bound
-from dask_diag.analysis.findings.memory import (
-    cache_pressure,
-    memory_growth,
-    memory_pressure,
-    spilling,
+from dask_diag.analysis.findings import (
+    before,
+    cluster,
+    interpreter,
+    memory,
+    scheduling,
+    state,
+    uneven,
+    waiting,
 )
-from dask_diag.analysis.findings.number_of_tasks import chunks_too_large, too_few_threads
-from dask_diag.analysis.findings.rule import Finding
-from dask_diag.analysis.findings.scheduling import (
-    overlapping_computations,
-    scheduler_bound,
-    serial_chain,
-    tasks_too_small,
-)
-from dask_diag.analysis.findings.state import failed_tasks, late_samples
-from dask_diag.analysis.findings.uneven import imbalance, straggler
-from dask_diag.analysis.findings.waiting import io_bound, serialization_bound
+from dask_diag.analysis.findings.rule import Finding, Rule
 from dask_diag.model import codes
 from dask_diag.model.recording import Recording, expect_recording
 
@@ -36,44 +24,16 @@ NOTICED = 0.01
 NOTICED_SECONDS = 0.005
 """Least seconds of it."""
 WITHOUT_TIME = frozenset({"failed-tasks", "worker-lost"})
-"""What matters whatever time it took: a result is missing, or was computed twice."""
+"""Codes that matter whatever time was lost: a result is missing, or was computed twice."""
 
-Rule = Callable[[Analysis], Finding | None]
-
-RULES_ON_TIME: tuple[Rule, ...] = (
-    # First what takes most memory, while there are no other facts of the analysis yet.
-    serial_chain,
-    gil_bound,
-    thread_oversubscription,
-    tasks_too_small,
-    straggler,
-    imbalance,
-    io_bound,
-    serialization_bound,
-    overlapping_computations,
-    busy_machine,
-    pool_startup,
-    scheduler_bound,
-    lock_bound,
-    too_few_threads,
-    chunks_too_large,
-    transfer_bound,
-    unbalanced_workers,
-    spilling,
-    memory_pressure,
-    worker_lost,
+RULES: tuple[Rule, ...] = tuple(
+    rule
+    # First the critical path, which takes most memory, while no other facts are kept.
+    for subject in (scheduling, memory, before, state, interpreter, waiting, cluster, uneven)
+    for rule in vars(subject).values()
+    if isinstance(rule, Rule)
 )
-"""Those on what took time: there are tasks, and computations lasted `LONG_ENOUGH`."""
-RULES_ON_STATE: tuple[Rule, ...] = (
-    memory_growth,
-    cache_pressure,
-    slow_start,
-    # A graph that took long to make may compute in no time.
-    graph_preparation,
-    failed_tasks,
-    late_samples,
-)
-"""Those that do not depend on how long tasks took."""
+"""Rules of all subjects, each after the rules that it gives way to."""
 CODES = tuple(codes.FINDINGS)
 """All codes; each has a page in the documentation."""
 
@@ -97,16 +57,18 @@ def findings(recording: Recording) -> list[Finding]:
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """The findings of a recording whose facts may be known already, the worst first."""
-    rules = RULES_ON_STATE
-    if len(analysis.recording.tasks) and analysis.wall >= LONG_ENOUGH:
-        rules += RULES_ON_TIME
-    results = (rule(analysis) for rule in rules)
-    noticed = (one for one in results if one is not None and _is_noticed(one, analysis.computing))
-    return sorted(noticed, key=lambda one: one.rank)
-
-
-def _is_noticed(finding: Finding, computing: float) -> bool:
-    """Whether it lost more than nothing; a finding that does not state seconds is."""
-    least = max(NOTICED * computing, NOTICED_SECONDS)
-    return finding.code in WITHOUT_TIME or not finding.seconds_lost < least
+    """Findings of a recording whose facts may be known already, the worst first."""
+    is_long = len(analysis.tasks) > 0 and analysis.wall >= LONG_ENOUGH
+    found: dict[str, Finding] = {}
+    for rule in RULES:
+        if (is_long or not rule.needs_tasks) and found.keys().isdisjoint(rule.unless):
+            finding = rule(analysis)
+            if finding is not None:
+                found[rule.code] = finding
+    least = max(NOTICED * analysis.computing, NOTICED_SECONDS)
+    noticed = (
+        finding
+        for finding in found.values()
+        if finding.code in WITHOUT_TIME or not finding.seconds_lost < least
+    )
+    return sorted(noticed, key=lambda finding: finding.rank)

@@ -1,4 +1,4 @@
-"""Findings on failures, and on measurements that are less reliable than they look."""
+"""Rules on failures, and on measurements that are less reliable than expected."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import numpy as np
 from dask_diag.analysis.call_tree import short_path
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
-    MEASURED,
     NOWHERE,
-    Finding,
-    during,
-    in_words,
-    severity_of_share,
-    top_functions,
+    UNKNOWN,
+    Diagnosis,
+    evidence,
+    rule,
+    severity_of,
+    where_of_intervals,
     where_of_tasks,
 )
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, FloatArray
-from dask_diag.formatting import count, counted, seconds
 from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Tasks
@@ -27,35 +26,41 @@ LATE = 0.25
 """Largest delay of a sample, in seconds, without a finding."""
 
 
-def failed_tasks(analysis: Analysis) -> Finding | None:
-    """Tasks that raised, and workers that died."""
-    tasks = analysis.recording.tasks
-    failed = np.flatnonzero(tasks.outcome.where(Outcome.FAILED))
-    if not len(failed):
+@rule("failed-tasks", needs_tasks=False)
+def failed_tasks(analysis: Analysis) -> Diagnosis | None:
+    """Tasks raised, or workers died."""
+    recording, tasks = analysis.recording, analysis.tasks
+    is_failed = tasks.outcome.where(Outcome.FAILED)
+    if not is_failed.any():
         return _broken_pool(analysis)
-    first = int(failed[0])
-    took = tasks.stop[failed] - tasks.start[failed]
-    is_known = not np.isnan(took).any()
-    lasted = float(took.sum()) if is_known else float("nan")
-    number = counted(len(failed), "task")
-    when = f"after {seconds(lasted)}" if is_known else "after an unknown time"
-    return Finding(
-        "failed-tasks",
+    first = int(is_failed.argmax())
+    lasted = float((tasks.stop - tasks.start)[is_failed].sum())
+    computations = recording.computations.rows(
+        recording.computations.computation.where(tasks.computation[first])
+    )
+    return Diagnosis(
         "high",
         # What is lost is the result, with all that was done for it: no seconds of this task say it.
-        float("nan"),
-        f"{number} failed {when}. First: {tasks.key[first]} of {tasks.function[first]} with "
-        f"{_exception(tasks, first)}",
+        UNKNOWN,
+        evidence(
+            "{failed:task} failed "
+            + ("after an unknown time" if np.isnan(lasted) else "after {lasted:seconds}")
+            + ". First: {key} of {function} with {exception}",
+            failed=is_failed.sum(),
+            lasted=lasted,
+            key=tasks.key[first],
+            function=tasks.function[first],
+            exception=_exception(tasks, first),
+        ),
         "run that task again in this process with client.recreate_error_locally(future)"
-        if _is_of_cluster(analysis, first)
+        if computations.scheduler.where("distributed").any()
         else "debug that task alone with scheduler='synchronous'",
-        kind=MEASURED,
-        where=where_of_tasks(analysis.recording, tasks.outcome.where(Outcome.FAILED)),
+        where_of_tasks(recording, is_failed),
     )
 
 
 def _exception(tasks: Tasks, row: int) -> str:
-    """The exception of a task, and where it was raised, of what was recorded."""
+    """Exception of a task, and the line that raised it, as far as recorded."""
     text = ": ".join(filter(None, (tasks.error[row], tasks.error_message[row])))
     location = tasks.error_location[row]
     if not location:
@@ -65,37 +70,32 @@ def _exception(tasks: Tasks, row: int) -> str:
     return f"{text}, at {short_path(path)}{colon}{line}"
 
 
-def _is_of_cluster(analysis: Analysis, task: int) -> bool:
-    computations = analysis.recording.computations
-    name = analysis.recording.tasks.computation[task]
-    return name in computations.computation[computations.scheduler.where("distributed")].tolist()
-
-
-def _broken_pool(analysis: Analysis) -> Finding | None:
-    """A worker process that ended, or whose result could not be unpickled: no task has failed."""
-    computations, tasks = analysis.recording.computations, analysis.recording.tasks
+def _broken_pool(analysis: Analysis) -> Diagnosis | None:
+    """A worker process ended, or its result could not be unpickled: no task has failed."""
+    computations, tasks = analysis.computations, analysis.tasks
     broken = computations.rows(computations.error.where("BrokenProcessPool"))
     if not len(broken):
         return None
     in_broken = tasks.computation.is_in(broken.computation.tolist())
     unfinished = tasks.outcome.where(Outcome.UNFINISHED) & in_broken
-    in_flight = int(unfinished.sum())
-    of_functions = in_words(top_functions(analysis.recording, unfinished.astype(float)))
-    tasks_in_flight = f"{counted(in_flight, 'task')} of {of_functions}" if in_flight else "no task"
+    where = where_of_tasks(analysis.recording, unfinished) if unfinished.any() else NOWHERE
     # A task has a start once its result is here; of those that a dead process ran there is none.
     has_started = bool((in_broken & ~np.isnan(tasks.start)).any())
-    what, advice = _end_of_worker(broken.pool_end.tolist()[0], has_started)
-    when = f"with {tasks_in_flight} in flight"
-    if not has_started:
-        when += ", none of which is known to have started"
-    return Finding(
-        "failed-tasks",
+    end, advice = _end_of_worker(broken.pool_end.tolist()[0], has_started)
+    return Diagnosis(
         "high",
-        float("nan"),
-        f"{what} (BrokenProcessPool), {when}",
+        UNKNOWN,
+        evidence(
+            "{end} (BrokenProcessPool), with "
+            + ("{in_flight:task} of {functions}" if unfinished.any() else "no task")
+            + " in flight"
+            + ", none of which is known to have started" * (not has_started),
+            end=end,
+            in_flight=unfinished.sum(),
+            functions=where.functions,
+        ),
         advice,
-        kind=MEASURED,
-        where=where_of_tasks(analysis.recording, unfinished) if in_flight else NOWHERE,
+        where,
     )
 
 
@@ -141,32 +141,35 @@ def _end_of_worker(end: str, has_started: bool) -> tuple[str, str]:
     )
 
 
-def late_samples(analysis: Analysis) -> Finding | None:
-    """Resource samples that were taken late: what happened in between is not known."""
+@rule("late-samples", needs=("resources",), needs_tasks=False)
+def late_samples(analysis: Analysis) -> Diagnosis | None:
+    """Resource samples were taken late: events between the samples are not known."""
     samples = analysis.recording.resources
-    if not len(samples):
-        return None
     delay = np.nan_to_num(samples.delay)
-    delayed = (delay > LATE) & _while_computing(analysis.recording, samples.time - delay, delay)
-    if not delayed.any():
+    is_late = (delay > LATE) & _overlap_computations(
+        analysis.recording, samples.time - delay, delay
+    )
+    if not is_late.any():
         return None
-    longest = float(delay[delayed].max())
-    return Finding(
-        "late-samples",
-        severity_of_share(float(delayed.mean()) / 2),
-        float("nan"),
-        f"{count(delayed.sum())} of {count(len(samples))} resource samples were late, by up to "
-        f"{seconds(longest)}. A task held the GIL, or the machine was overloaded; peaks "
-        "between samples are missing",
+    return Diagnosis(
+        severity_of(float(is_late.mean()) / 2),
+        UNKNOWN,
+        evidence(
+            "{late:count} of {samples:count} resource samples were late, by up to "
+            "{longest:seconds}. A task held the GIL, or the machine was overloaded; peaks between "
+            "samples are missing",
+            late=is_late.sum(),
+            samples=len(samples),
+            longest=delay[is_late].max(),
+        ),
         "do not rely on memory and CPU between late samples; find the tasks that ran then in the "
         "task plot: code that holds the GIL that long stops all other threads, too",
-        kind=MEASURED,
-        where=during((samples.time - delay)[delayed], samples.time[delayed]),
+        where_of_intervals((samples.time - delay)[is_late], samples.time[is_late]),
     )
 
 
-def _while_computing(recording: Recording, due: FloatArray, delay: FloatArray) -> BoolArray:
-    """Which of these intervals overlap any computation; all of them if none was recorded."""
+def _overlap_computations(recording: Recording, due: FloatArray, delay: FloatArray) -> BoolArray:
+    """Mask of intervals that overlap any computation; all intervals without computations."""
     if not len(recording.computations):
         return np.ones(len(due), bool)
     starts = np.sort(call_times(recording.computations))

@@ -1,31 +1,33 @@
-"""Findings on workers that are idle while few tasks run: one for long, or the last ones."""
+"""Rules on idle workers while few tasks run: a long task, the last tasks, or too few tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import isnan
 from typing import NamedTuple
 
 import numpy as np
 
 from dask_diag.analysis.call_tree import hottest_lines, short_path
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.findings.cluster import unbalanced_workers
-from dask_diag.analysis.findings.number_of_tasks import chunks_too_large
 from dask_diag.analysis.findings.rule import (
     ABOUT,
-    AT_MOST,
     WORTH_GAINING,
-    Finding,
-    during,
-    severity_of_share,
+    Diagnosis,
+    Evidence,
+    Gain,
+    compute_together,
+    evidence,
+    rule,
+    seconds_between,
+    severity_of,
+    simulated,
+    where_of_intervals,
     where_of_tasks,
 )
-from dask_diag.analysis.findings.scheduling import serial_chain
 from dask_diag.analysis.occupancy import Occupancy, TaskTimes
 from dask_diag.columns import BoolArray, FloatArray, IntArray
-from dask_diag.formatting import count, percent, seconds
+from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
 
 FEWEST_SAMPLES = 10
@@ -35,41 +37,39 @@ Line = tuple[str, str, int]
 """The name of a function, its file, and the line."""
 
 
-def hottest_line_of(recording: Recording, row: int) -> str:
-    """What to add to the evidence of a finding on a task; nothing if it has too few samples.
-
-    Parameters
-    ----------
-    recording : Recording
-    row : int
-        Of `Recording.tasks`; the task has stopped.
-    """
+def _hottest_line(recording: Recording, row: int) -> Evidence:
+    """Clause on the line in which a task spent most time; empty with too few samples."""
     tasks, samples = recording.tasks, recording.samples
-    function = tasks.function[row]
-    of_function = samples.function.where(function)
-    of_key = of_function & samples.key.where(tasks.key[row])
+    is_of_function = samples.function.where(tasks.function[row])
+    is_of_key = is_of_function & samples.key.where(tasks.key[row])
     # Another computation may have a task of the same key.
-    of_task = of_key & (samples.stop > tasks.start[row]) & (samples.start < tasks.stop[row])
-    lines, seconds, count = _lines_of(recording, of_task)
-    if count < FEWEST_SAMPLES or not lines:
-        return ""
-    hottest, hottest_seconds = next(iter(lines.items()))
-    name, file, line = hottest
-    location = f" ({short_path(file)}:{line})" if file else ""
-    text = f"; it spent {percent(hottest_seconds / seconds)} of its time in {name}{location}"
-    lines, seconds, count = _lines_of(recording, of_function & ~of_key)
-    if count < FEWEST_SAMPLES:
-        return text
-    others = percent(lines.get(hottest, 0.0) / seconds)
-    return f"{text}, other tasks of {function} {others}"
+    is_of_task = is_of_key & (samples.stop > tasks.start[row]) & (samples.start < tasks.stop[row])
+    shares, number = _shares_of_lines(recording, is_of_task)
+    if number < FEWEST_SAMPLES or not shares:
+        return Evidence()
+    line, share = next(iter(shares.items()))
+    name, file, number_of_line = line
+    shares, number = _shares_of_lines(recording, is_of_function & ~is_of_key)
+    return evidence(
+        "; it spent {in_line:share} of its time in {name}{location}"
+        + ", other tasks of {function} {others_in_line:share}" * (number >= FEWEST_SAMPLES),
+        in_line=share,
+        name=name,
+        location=f" ({short_path(file)}:{number_of_line})" if file else "",
+        function=tasks.function[row],
+        others_in_line=shares.get(line, 0.0),
+    )
 
 
-def _lines_of(recording: Recording, mask: BoolArray) -> tuple[Mapping[Line, float], float, float]:
-    """The seconds of each line in some samples, the hottest first; their sum; how many samples."""
-    samples = recording.samples.rows(mask)
+def _shares_of_lines(recording: Recording, chosen: BoolArray) -> tuple[Mapping[Line, float], float]:
+    """Share of each line in the chosen samples, the hottest first, and the number of samples."""
+    samples = recording.samples.rows(chosen)
     table = hottest_lines(replace(recording, samples=samples), len(recording.frames))
-    lines = {(row["name"], row["file"], row["line"]): row["wall"] for row in table.to_dicts()}
-    return lines, float(samples.seconds.sum()), float(samples.count.sum())
+    total = float(samples.seconds.sum())
+    shares = {
+        (row["name"], row["file"], row["line"]): row["wall"] / total for row in table.to_dicts()
+    }
+    return shares, float(samples.count.sum())
 
 
 WORTH_REPORTING = 0.15
@@ -84,119 +84,120 @@ LOOKED_AT = 5
 """Outliers of a computation that are looked at, those first for which workers were idle longest."""
 MOST_VISITED = 10_000
 """Tasks before an outlier that are looked at; of so many it is not known what it follows."""
-NOT_READY = 0.5
-"""Largest share of an uneven end whose tasks were not ready when it started."""
 
 
-def straggler(analysis: Analysis) -> Finding | None:
-    """Tasks far longer than others of their function, for which all other workers wait."""
-    worst: _Stragglers | None = None
-    lost = 0.0
-    factors: dict[str, float] = {}
-    for one in _stragglers(analysis):
-        lost += one.saved
-        for row in one.rows:
-            factors[analysis.recording.tasks.key[row]] = one.took / (one.took - one.saved)
-        if worst is None or one.saved > worst.saved:
-            worst = one
-    if worst is None or lost < WORTH_REPORTING * analysis.wall:
+@rule("straggler")
+def straggler(analysis: Analysis) -> Diagnosis | None:
+    """A task took far longer than others of its function while all other workers were idle."""
+    groups = list(_stragglers(analysis))
+    lost = sum(group.saved for group in groups)
+    if not groups or lost < WORTH_REPORTING * analysis.wall:
         return None
+    tasks = analysis.tasks
+    speedup = {
+        tasks.key[row]: group.took / (group.took - group.saved)
+        for group in groups
+        for row in group.rows
+    }
+    gain = simulated(analysis, lost / analysis.overlap, speedup=speedup)
+    worst = max(groups, key=lambda group: group.saved)
     row, *more = worst.rows
-    tasks = analysis.recording.tasks
-    gained = analysis.seconds_saved(speedup=factors)
-    shown = lost / analysis.overlap if isnan(gained) else max(gained, 0.0)
     advice = "check that task's input; split it, or start it first"
     if more:
         advice = "check the input of these tasks; split them, or start them first"
-    if gained < WORTH_GAINING * analysis.computing:
+    if gain.kind == ABOUT and gain.seconds < WORTH_GAINING * analysis.computing:
         which = "these tasks" if more else "that task"
         advice = f"no remedy is known: splitting {which} is not predicted to help"
-    beside = f", {count(len(more))} more beside it at least half as long" if more else ""
-    return Finding(
-        "straggler",
-        severity_of_share(shown / analysis.computing),
-        shown,
-        f"Task {tasks.key[row]} took {seconds(analysis.task_seconds[row])}{beside}, other tasks of "
-        f"{tasks.function[row]} {seconds(worst.usual)} (median); other workers were idle until it "
-        f"stopped{hottest_line_of(analysis.recording, row)}",
+    return Diagnosis(
+        severity_of(gain.seconds / analysis.computing),
+        gain,
+        evidence(
+            "Task {key} took {took:seconds}"
+            + ", {more:count} more beside it at least half as long" * bool(more)
+            + ", other tasks of {function} {median:seconds} (median); other workers were idle "
+            "until it stopped{line}",
+            key=tasks.key[row],
+            took=analysis.task_seconds[row],
+            more=len(more),
+            function=tasks.function[row],
+            median=worst.median,
+            line=_hottest_line(analysis.recording, row),
+        ),
         advice,
-        kind=AT_MOST if isnan(gained) else ABOUT,
-        where=where_of_tasks(analysis.recording, np.isin(np.arange(len(tasks)), worst.rows)),
+        where_of_tasks(analysis.recording, np.isin(np.arange(len(tasks)), worst.rows)),
     )
 
 
 class _Stragglers(NamedTuple):
-    """Outliers of one computation that ran at the same time.
+    """Outliers of a computation that ran at the same time.
 
     Attributes
     ----------
     rows : list of int
-        Of the recording's tasks; first the one for which workers were idle longest.
+        Rows of the recording's tasks, the one with most idle time of workers first.
     took : float
-        Seconds from the start of the first of them to the end of the last one.
+        Seconds from the first start to the last end of the outliers.
     saved : float
-        Of these, what is saved if what they ran while workers were idle is divided among all.
-    usual : float
-        Median seconds of the other tasks of their function.
+        Seconds saved if the work done while workers were idle is divided among all workers.
+    median : float
+        Median seconds of other tasks of the function.
     """
 
     rows: list[int]
     took: float
     saved: float
-    usual: float
+    median: float
 
 
 def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
-    """Of each computation the outlier for which workers were idle longest, and those beside it.
+    """Outlier of each computation with most idle time of workers, and outliers at the same time.
 
-    It need not be the last task: steps that depend on it, as the last one of a sum does, run after
-    it. Computations with one worker have none.
+    The outlier need not be the last task: steps that depend on it, as the last step of a sum, run
+    afterwards. Computations with one worker have no outliers.
     """
     for occupancy in analysis.occupancies:
         tasks = occupancy.tasks
-        usual = _median_of_others(analysis, tasks)
+        medians = _median_of_others(analysis, tasks)
         is_known = ~np.isnan(tasks.worker_start) & ~np.isnan(tasks.worker_stop)
         took = analysis.task_seconds[tasks.rows]
         # Where clocks count in steps, tasks may take no time at all.
-        slow = np.flatnonzero(is_known & (took > 0) & (took >= OUTLIER * usual))
+        slow = np.flatnonzero(is_known & (took > 0) & (took >= OUTLIER * medians))
         if occupancy.workers < 2 or not len(slow):
             continue
-        idle = _idle_during(occupancy, tasks.worker_start[slow], tasks.worker_stop[slow])
+        idle = seconds_between(
+            occupancy, occupancy.idle, tasks.worker_start[slow], tasks.worker_stop[slow]
+        )
         for index in slow[np.argsort(-idle, kind="stable")[:LOOKED_AT]].tolist():
             if not _follows_its_own(analysis, int(tasks.rows[index])):
-                yield _with_those_beside(analysis, occupancy, index, slow, float(usual[index]))
+                yield _simultaneous_outliers(
+                    analysis, occupancy, index, slow, float(medians[index])
+                )
                 break
 
 
-def _with_those_beside(
-    analysis: Analysis, occupancy: Occupancy, longest: int, slow: IntArray, usual: float
+def _simultaneous_outliers(
+    analysis: Analysis, occupancy: Occupancy, longest: int, slow: IntArray, median: float
 ) -> _Stragglers:
-    """The outlier, and others of its function for half of its time or more."""
+    """The outlier, with outliers of its function that ran for half of the time or more."""
     tasks = occupancy.tasks
     start, stop = tasks.worker_start[slow], tasks.worker_stop[slow]
     first, last = tasks.worker_start[longest], tasks.worker_stop[longest]
     at_once = np.minimum(stop, last) - np.maximum(start, first)
-    functions = analysis.recording.tasks.function.codes[tasks.rows]
+    functions = analysis.tasks.function.codes[tasks.rows]
     is_beside = (at_once >= BESIDE * (last - first)) & (functions[slow] == functions[longest])
     is_beside &= slow != longest
     first, last = min([first, *start[is_beside]]), max([last, *stop[is_beside]])
-    idle = _idle_during(occupancy, np.array([first]), np.array([last]))
+    saved = float(seconds_between(occupancy, occupancy.idle, first, last)) / occupancy.workers
     rows = tasks.rows[[longest, *slow[is_beside]]].tolist()
-    return _Stragglers(rows, float(last - first), float(idle[0]) / occupancy.workers, usual)
-
-
-def _idle_during(occupancy: Occupancy, start: FloatArray, stop: FloatArray) -> FloatArray:
-    """Idle worker-seconds in each of these intervals."""
-    until_stop = occupancy.seconds_until(occupancy.idle, stop)
-    return until_stop - occupancy.seconds_until(occupancy.idle, start)
+    return _Stragglers(rows, float(last - first), saved, median)
 
 
 def _follows_its_own(analysis: Analysis, row: int) -> bool:
-    """Whether a task depends on others of its function, as the second step of a decomposition does.
+    """Whether a task depends on tasks of its own function, as in the steps of a decomposition.
 
-    It is another step then, which could not run beside them, and no straggler among them.
+    Such a task is a later step, which could not run earlier, and no straggler.
     """
-    tasks, dependencies = analysis.recording.tasks, analysis.recording.dependencies
+    tasks, dependencies = analysis.tasks, analysis.recording.dependencies
     order = np.argsort(dependencies.task, kind="stable")
     task, depends_on = dependencies.task[order], dependencies.depends_on[order]
     function, seen, to_visit = tasks.function.codes[row], {row}, [row]
@@ -212,105 +213,170 @@ def _follows_its_own(analysis: Analysis, row: int) -> bool:
 
 
 def _median_of_others(analysis: Analysis, tasks: TaskTimes) -> FloatArray:
-    """By task, the median seconds of its function's other tasks; infinite if these are few.
+    """Median seconds of the other tasks of each task's function; infinite with few others.
 
-    It is right for tasks above their median, whichever it is: without any of them the middle of the
-    sorted seconds is the same. Others are no stragglers.
+    Right for tasks above the median only: leaving out any task above it gives the same median.
+    Tasks below the median are no stragglers.
     """
     took = analysis.task_seconds[tasks.rows]
-    functions = analysis.recording.tasks.function.codes[tasks.rows]
+    functions = analysis.tasks.function.codes[tasks.rows]
     order = np.lexsort((took, functions))
-    of_functions = np.split(order, np.flatnonzero(np.diff(functions[order])) + 1)
-    usual = np.full(len(took), np.inf)
-    for those in of_functions:
-        if len(those) > FEWEST_OTHERS:
-            usual[those] = np.median(took[those[:-1]])
-    return usual
+    medians = np.full(len(took), np.inf)
+    for rows in np.split(order, np.flatnonzero(np.diff(functions[order])) + 1):
+        if len(rows) > FEWEST_OTHERS:
+            medians[rows] = np.median(took[rows[:-1]])
+    return medians
 
 
-def imbalance(analysis: Analysis) -> Finding | None:
-    """Workers that stopped early, since the remaining tasks could not be divided evenly."""
-    lost, most, busy = 0.0, 0.0, (0.0, 0.0)
-    ends: list[tuple[float, float]] = []
-    computations = analysis.recording.computations
-    in_batches = set(computations.computation[computations.scheduler.where("processes")])
+MOST_OF_WORK = 0.9
+"""Share of a computation's work that is in fewer tasks than workers if chunks are too large."""
+
+
+@rule("chunks-too-large", unless=("serial-chain",))
+def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
+    """Fewer tasks than workers: some workers have nothing to run from the start."""
+    recording = analysis.recording
+    lost, most_workers, times = 0.0, 0, 1.0
+    is_large = np.zeros(len(analysis.task_seconds), bool)
     for occupancy in analysis.occupancies:
-        idle, end = _idle_in_uneven_end(occupancy, occupancy.computation in in_batches)
-        if idle:
-            ends.append(end)
-        if idle / occupancy.workers > most:
-            most, busy = idle / occupancy.workers, _least_and_most_busy(analysis, occupancy)
-        lost += idle / occupancy.workers
+        rows = occupancy.tasks.rows
+        is_final = _puts_together(recording, rows)
+        large = rows[_has_the_work(analysis, rows, is_final)]
+        at_once = _number_at_once(recording, large)
+        if not 0 < at_once < occupancy.workers:
+            continue
+        took = analysis.task_seconds[rows]
+        work, final = float(took[~is_final].sum()), float(took[is_final].sum())
+        cpu = float(np.nansum(recording.tasks.thread_cpu[rows[~is_final]]))
+        # What puts the result together runs alone, after all others.
+        ran = float(np.diff(occupancy.times)[occupancy.busy > 0].sum()) - final
+        # More tasks than CPUs compute no faster.
+        lost += max(ran - max(work / occupancy.workers, cpu / analysis.cpus_for_tasks), 0.0)
+        is_large[large] = True
+        most_workers = max(most_workers, occupancy.workers)
+        times = max(times, occupancy.workers / at_once)
     if lost < WORTH_REPORTING * analysis.wall:
         return None
-    if any(rule(analysis) for rule in _MORE_SPECIFIC):
-        return None
-    saved, kind, advice = _evener(analysis, lost / analysis.overlap)
-    return Finding(
-        "imbalance",
-        severity_of_share(lost / analysis.wall),
-        saved,
-        f"One worker ran tasks for {seconds(busy[1])}, another for {seconds(busy[0])} and was "
-        "then idle",
-        advice,
-        kind=kind,
-        where=during(*np.array(ends).T),
+    where = where_of_tasks(recording, is_large * analysis.task_seconds)
+    # Smaller chunks need no more memory at once, as these would together.
+    has_memory = times <= analysis.memory_headroom.times
+    return Diagnosis(
+        severity_of(lost / analysis.wall),
+        Gain(lost / analysis.overlap),
+        evidence(
+            "{tasks:task} of {functions} had {work:share} or more of the work of a computation "
+            "with {workers:count} workers: the others were idle. Longest: {longest:seconds}",
+            tasks=is_large.sum(),
+            functions=where.functions,
+            work=MOST_OF_WORK,
+            workers=most_workers,
+            longest=analysis.task_seconds[is_large].max(),
+        ),
+        compute_together(len(recording.computations) * has_memory)
+        + "make chunks smaller, so that there are several tasks for each worker",
+        where,
     )
 
 
-def _evener(analysis: Analysis, lost: float) -> tuple[float, str, str]:
-    """What would be gained, what sort of number that is, and the advice."""
-    smaller = "make more and smaller tasks, several per worker, to balance them"
-    if analysis.schedulers != {"processes"}:
-        return lost, AT_MOST, smaller
-    saved = analysis.seconds_saved(chunksize=1)
-    if saved >= WORTH_GAINING * analysis.computing:
-        return saved, ABOUT, f"set chunksize=1, predicted to save {seconds(saved)}; else {smaller}"
-    return lost, AT_MOST, f"{smaller}; chunksize=1 alone is not predicted to help"
+def _number_at_once(recording: Recording, rows: IntArray) -> int:
+    """Number of the tasks that depend on no other task of `rows`, and so might run at once."""
+    dependencies = recording.dependencies
+    is_chosen = np.zeros(len(recording.tasks), bool)
+    is_chosen[rows] = True
+    is_chosen[dependencies.task[is_chosen[dependencies.depends_on]]] = False
+    return int(is_chosen.sum())
 
 
-def _idle_in_uneven_end(
-    occupancy: Occupancy, in_batches: bool
-) -> tuple[float, tuple[float, float]]:
-    """Free worker-seconds, beside busy ones, after the last moment in which all were busy; when.
+def _has_the_work(analysis: Analysis, rows: IntArray, is_final: BoolArray) -> BoolArray:
+    """Mask of the tasks of the functions whose longest tasks have most of a computation's work."""
+    took = analysis.task_seconds[rows] * ~is_final
+    order = np.argsort(-took, kind="stable")
+    before = np.cumsum(took[order]) - took[order]
+    functions = analysis.tasks.function.codes[rows]
+    return np.isin(functions, functions[order[before < MOST_OF_WORK * took.sum()]])
 
-    A process may be free though tasks wait: in a batch that another one took. Elsewhere it is
-    overhead if a worker's next task is on the way, and no matter of how tasks are divided. The time
-    counts only if the tasks that ran in it had been ready when it started, or before: else it is
-    the chain of tasks that keeps workers idle.
+
+def _puts_together(recording: Recording, rows: IntArray) -> BoolArray:
+    """Mask of tasks that dask adds to join all chunks: smaller chunks make no such task shorter."""
+    functions = recording.tasks.function
+    return functions.is_in([name for name in functions.values if name.startswith("finalize")])[rows]
+
+
+NOT_READY = 0.5
+"""Largest share of an uneven end whose tasks were not ready when it started."""
+
+
+@rule("imbalance", unless=("straggler", "serial-chain", "chunks-too-large", "unbalanced-workers"))
+def imbalance(analysis: Analysis) -> Diagnosis | None:
+    """Workers stopped early, since the remaining tasks could not be divided evenly."""
+    lost, most, busy = 0.0, 0.0, (0.0, 0.0)
+    starts, stops = [], []
+    computations = analysis.computations
+    in_batches = set(computations.computation[computations.scheduler.where("processes")])
+    for occupancy in analysis.occupancies:
+        idle, start, stop = _uneven_end(occupancy, occupancy.computation in in_batches)
+        idle /= occupancy.workers
+        if idle:
+            starts.append(start)
+            stops.append(stop)
+        if idle > most:
+            most, busy = idle, _least_and_most_busy(analysis, occupancy)
+        lost += idle
+    if lost < WORTH_REPORTING * analysis.wall:
+        return None
+    gain = Gain(lost / analysis.overlap)
+    advice = "make more and smaller tasks, several per worker, to balance them"
+    if analysis.schedulers == {"processes"}:
+        saved = analysis.seconds_saved(chunksize=1)
+        if saved >= WORTH_GAINING * analysis.computing:
+            gain = Gain(saved, ABOUT)
+            advice = f"set chunksize=1, predicted to save {seconds(saved)}; else {advice}"
+        else:
+            advice += "; chunksize=1 alone is not predicted to help"
+    return Diagnosis(
+        severity_of(lost / analysis.wall),
+        gain,
+        evidence(
+            "One worker ran tasks for {longest:seconds}, another for {shortest:seconds} and was "
+            "then idle",
+            longest=busy[1],
+            shortest=busy[0],
+        ),
+        advice,
+        where_of_intervals(np.array(starts), np.array(stops)),
+    )
+
+
+def _uneven_end(occupancy: Occupancy, in_batches: bool) -> tuple[float, float, float]:
+    """Free worker-seconds after the last moment without a free worker; start and stop.
+
+    Only seconds with a busy worker count. A process may be free while tasks wait in a batch of
+    another process. Under threads and on clusters a worker is not free while the next task is on
+    the way. The end counts only if the tasks in the end were ready before: otherwise the chain of
+    tasks keeps workers idle.
     """
     tasks = occupancy.tasks
     if np.isnan(tasks.worker_stop).all():
-        return 0.0, (0.0, 0.0)
+        return 0.0, 0.0, 0.0
     free = occupancy.workers - occupancy.busy if in_batches else occupancy.idle
     full = np.flatnonzero(free == 0)
-    end_start = occupancy.times[full[-1] + 1] if len(full) else occupancy.times[0]
-    in_end = tasks.worker_stop > end_start
-    ran = np.where(in_end, tasks.worker_stop - np.maximum(tasks.worker_start, end_start), 0.0)
-    if ran[in_end & (tasks.ready > end_start)].sum() > NOT_READY * ran.sum():
-        return 0.0, (0.0, 0.0)
+    start = occupancy.times[full[-1] + 1] if len(full) else occupancy.times[0]
+    is_in_end = tasks.worker_stop > start
+    ran = np.where(is_in_end, tasks.worker_stop - np.maximum(tasks.worker_start, start), 0.0)
+    if ran[is_in_end & (tasks.ready > start)].sum() > NOT_READY * ran.sum():
+        return 0.0, 0.0, 0.0
     # Where no task runs at all the scheduler is slow, and not the division of the work.
     beside_busy = np.where(occupancy.busy > 0, free, 0)
-    end = np.array([end_start, np.nanmax(tasks.worker_stop)])
-    return _between(occupancy, beside_busy, end), (float(end[0]), float(end[1]))
-
-
-def _between(occupancy: Occupancy, workers: IntArray, bounds: FloatArray) -> float:
-    """Worker-seconds of a step function between two moments."""
-    until = occupancy.seconds_until(workers, bounds)
-    return float(until[1] - until[0])
+    stop = np.nanmax(tasks.worker_stop)
+    return float(seconds_between(occupancy, beside_busy, start, stop)), float(start), float(stop)
 
 
 def _least_and_most_busy(analysis: Analysis, occupancy: Occupancy) -> tuple[float, float]:
-    """The busy seconds of the least and of the most busy worker."""
+    """Busy seconds of the least and of the most busy worker."""
     tasks = occupancy.tasks
-    workers = analysis.recording.tasks.worker[tasks.rows]
+    workers = analysis.tasks.worker[tasks.rows]
     busy = np.bincount(workers.codes, np.nan_to_num(tasks.worker_stop - tasks.worker_start))
     used = np.sort(busy[busy > 0])[::-1][: occupancy.workers]
     # A worker that ran no task is in no row.
     least = used.min(initial=np.inf) if len(used) == occupancy.workers else 0.0
     return float(least), float(used.max(initial=0.0))
-
-
-_MORE_SPECIFIC = (straggler, serial_chain, chunks_too_large, unbalanced_workers)
-"""Findings that say why workers stopped early."""

@@ -1,154 +1,52 @@
-"""Findings on running tasks that waited for data."""
+"""Rules on running tasks that wait: for files, processes, locks, sleeps and programs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import isnan
-from typing import NamedTuple
+from collections.abc import Sequence
+from math import ceil, isinf, isnan, nan
 
 import numpy as np
 
-from dask_diag.analysis.cpu import ThreadGroup, cpus_of_others, cpus_sampled, seconds_beside
+from dask_diag.analysis.call_tree import short_path
+from dask_diag.analysis.cpu import cpus_of_others, cpus_sampled, seconds_beside
 from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings.interpreter import cpu_waits
 from dask_diag.analysis.findings.rule import (
     ABOUT,
-    AT_MOST,
     FIND_OUT,
+    MOST_NAMED,
     WORTH_GAINING,
-    Finding,
-    in_words,
+    WORTH_NAMING,
+    Diagnosis,
+    Evidence,
+    Gain,
+    Where,
+    evidence,
     memory_not_recorded,
-    severity_of_guess,
-    severity_of_share,
-    top_functions,
+    rule,
+    seconds_between,
+    severity_of,
+    simulated,
+    sums_of_tasks,
     where_of_tasks,
 )
 from dask_diag.analysis.intervals import Intervals
-from dask_diag.analysis.task_times import (
-    LARGE,
-    TRANSFERS,
-    transfer_times,
-    transfers_of_tasks,
+from dask_diag.analysis.lines import (
+    ProgramLine,
+    line_of_samples,
+    program_lines,
+    seconds_waiting_for_threads,
 )
-from dask_diag.formatting import percent, seconds, size
-from dask_diag.model.codes import Activity
-
-
-def seconds_of_children(analysis: Analysis) -> float:
-    """How long programs that tasks started computed, waits for CPUs that others had included.
-
-    Tasks that wait for these programs wait no longer, if each uses one CPU.
-    """
-    others = cpus_of_others(analysis.recording)
-    return seconds_beside(others, analysis.cpu_of_children, analysis.cpus)
-
-
-def cpus_used(analysis: Analysis) -> float:
-    """CPUs that tasks used, and the programs that they started, while any task ran."""
-    if not analysis.busy_wall:
-        return 0.0
-    used = analysis.cpu_in_tasks + analysis.cpu_of_children * analysis.overlap
-    # Of programs that tasks of worker processes start only samples know.
-    return max(used / analysis.busy_wall, cpus_sampled(analysis.recording))
-
-
-VARIABLES = {
-    "openblas": "OPENBLAS_NUM_THREADS",
-    "mkl": "MKL_NUM_THREADS",
-    "blis": "BLIS_NUM_THREADS",
-    "openmp": "OMP_NUM_THREADS",
-    "flexiblas": "FLEXIBLAS_NUM_THREADS",
-    "arrow": "OMP_NUM_THREADS",
-}
-"""What limits the threads of a library; Arrow heeds OpenMP's."""
-USUAL = ("openblas", "openmp", "mkl")
-"""Libraries to limit where it is not known which ones are loaded."""
-
-
-class CpuWaits(NamedTuple):
-    """Seconds that tasks waited for CPUs, and what part of them was waited for each competitor.
-
-    Attributes
-    ----------
-    waited : float
-        Seconds of ``cpu-wait``; all non-CPU seconds if waits were not recorded.
-    pools, others : float
-        Those that native pools, and other programs, had the CPUs: no more than they used, for each
-        of the tasks that share a CPU. They are divided in proportion to the CPU that each
-        competitor used, the tasks among themselves, the scheduler, Python threads, programs that
-        tasks start and the profilers included.
-    """
-
-    waited: float
-    pools: float
-    others: float
-
-
-def cpu_waits(analysis: Analysis, spinning: float = 0.0) -> CpuWaits:
-    """The waits for CPUs of all computations.
-
-    Parameters
-    ----------
-    analysis : Analysis
-    spinning : float, optional
-        How much of the tasks' CPU seconds they had only because of native pools, whose are these.
-    """
-    if analysis.seconds_waited:
-        waited = analysis.seconds_waited.get(Activity.CPU_WAIT, 0.0)
-    else:
-        waited = max(0.0, analysis.off_cpu_in_tasks)
-    groups = analysis.thread_groups
-    pools = spinning + sum(group.cpu for group in groups if is_pool(group))
-    other_groups = sum(
-        group.cpu for group in groups if group.kind != "tasks" and not is_pool(group)
-    )
-    other_groups += analysis.cpu_of_children
-    others = float(np.nansum(analysis.recording.computations.others_cpu))
-    # Tasks compete with each other where more run than there are CPUs.
-    crowded = 1 - analysis.cpus / analysis.at_once if analysis.at_once > analysis.cpus else 0.0
-    used = pools + other_groups + others + crowded * (analysis.cpu_in_tasks - spinning)
-    if not used:
-        return CpuWaits(waited, 0.0, 0.0)
-    # A second of a CPU that is free is a part of a second for all tasks that share the CPUs.
-    of_each = max(1.0, analysis.at_once / analysis.cpus)
-    of_pools, of_others = (
-        min(seconds * of_each, waited * seconds / used) for seconds in (pools, others)
-    )
-    return CpuWaits(waited, of_pools, of_others)
-
-
-def is_pool(group: ThreadGroup) -> bool:
-    """Whether these are threads of a library that a variable limits, or may be."""
-    return group.kind == "native" and (group.name in VARIABLES or not group.name)
-
-
-def seconds_saved_without(
-    analysis: Analysis,
-    seconds: float,
-    waited: float,
-    *,
-    idle_machine: bool = False,
-    idle_pools: bool = False,
-) -> tuple[float, str]:
-    """What is predicted to be gained without so many of the seconds waited, and the kind of that.
-
-    Idle is what had these CPUs: `idle_machine` or `idle_pools` of the simulator. Without recorded
-    waits the tasks may have waited for something else.
-    """
-    share = min(1.0, seconds / waited) if waited else 0.0
-    wait = Activity.CPU_WAIT if analysis.seconds_waited else Activity.NONCPU
-    saved = analysis.seconds_saved(
-        remove={wait: share}, idle_machine=idle_machine, idle_pools=idle_pools
-    )
-    if isnan(saved):
-        return seconds / analysis.at_once / analysis.overlap, AT_MOST
-    return max(saved, 0.0), ABOUT if analysis.seconds_waited else AT_MOST
-
+from dask_diag.analysis.task_times import LARGE, TRANSFERS, transfer_times, transfers_of_tasks
+from dask_diag.columns import BoolArray, FloatArray
+from dask_diag.formatting import seconds
+from dask_diag.model.codes import Activity, Root
+from dask_diag.model.recording import Recording
 
 WORTH_REPORTING = 0.15
 """Least share of the time that is reported."""
 MOSTLY_WAITING = 0.4
-"""Least share of the time with tasks that is reported as waiting for I/O."""
+"""Least share of the tasks' seconds in which they wait for I/O, or sleep."""
 HARDLY_ANY_CPU = 0.15
 """Without recorded waits: largest CPU time of all threads but the scheduler's, as a share of the
 tasks' time. Tasks that compute get more than that even on a busy machine."""
@@ -156,75 +54,90 @@ MORE_WORKERS = 4
 """How many times the present workers are advised if tasks leave CPUs free."""
 
 
-def io_bound(analysis: Analysis) -> Finding | None:
-    """Tasks that mostly wait for files or the network, or for an unknown reason."""
+@rule("io-bound")
+def io_bound(analysis: Analysis) -> Diagnosis | None:
+    """Tasks mostly waited for files or the network, or for an unknown reason."""
     if not analysis.in_tasks:
         return None
-    is_known = bool(analysis.seconds_waited)
+    is_known = analysis.has_waits
     if is_known:
-        lost = analysis.seconds_waited.get(Activity.IO_WAIT, 0.0)
         # A program that the task started may compute meanwhile: for it, tasks may wait otherwise.
-        for_programs = analysis.seconds_waited.get(Activity.CHILD_WAIT, 0.0)
-        lost = max(0.0, lost - max(0.0, seconds_of_children(analysis) - for_programs))
-        reason = "for files or sockets"
+        for_programs = _seconds_of_programs(analysis) - analysis.waited(Activity.CHILD_WAIT)
+        lost = max(0.0, analysis.waited(Activity.IO_WAIT) - max(0.0, for_programs))
+        how = "waited {lost:seconds} for files or sockets"
     else:
         lost = _non_cpu_of_tasks_without_any_cpu(analysis)
-        reason = "by I/O, a sleep, a lock or another program (not known which)"
+        how = (
+            "were blocked for {lost:seconds} by I/O, a sleep, a lock or another program (not known "
+            "which)"
+        )
     share = lost / max(analysis.in_tasks, analysis.occupied)
     if share < MOSTLY_WAITING:
         return None
-    names = top_functions(analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu))
-    saved, advice = _more_at_once(analysis)
-    return Finding(
-        "io-bound",
-        severity_of_share(share) if is_known else severity_of_guess(share),
-        saved,
-        f"Tasks {'waited' if is_known else 'were blocked for'} {seconds(lost)} {reason}: "
-        f"{percent(share)} of their time. Mostly: {in_words(names)}",
-        advice if is_known else f"{FIND_OUT}; if it is I/O, {advice}",
-        kind=ABOUT if is_known else AT_MOST,
-        where=where_of_tasks(
-            analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu)
+    where = where_of_tasks(analysis.recording, analysis.tasks.thread_noncpu)
+    saved, advice = _more_workers(analysis)
+    return Diagnosis(
+        severity_of(share, is_certain=is_known),
+        Gain(saved, ABOUT) if is_known else Gain(saved),
+        evidence(
+            f"Tasks {how}: {{share:share}} of their time. Mostly: {{functions}}",
+            lost=lost,
+            share=share,
+            functions=where.functions,
         ),
+        advice if is_known else f"{FIND_OUT}; if it is I/O, {advice}",
+        where,
     )
 
 
-def _more_at_once(analysis: Analysis) -> tuple[float, str]:
-    """How many wall seconds more workers are predicted to save, NaN if none, and the advice."""
+def _seconds_of_programs(analysis: Analysis) -> float:
+    """Seconds that programs of tasks computed, including waits for CPUs used by others.
+
+    An upper bound of the waits of tasks for programs, if each program uses one CPU.
+    """
+    others = cpus_of_others(analysis.recording)
+    return seconds_beside(others, analysis.cpu_of_children, analysis.cpus)
+
+
+def _more_workers(analysis: Analysis) -> tuple[float, str]:
+    """Wall seconds that more workers are predicted to save, NaN without a gain, and the advice."""
     less = "move less data (fewer columns, compression, faster storage)"
     headroom = analysis.memory_headroom
     times = int(min(MORE_WORKERS, headroom.times))
     if times < 2:
-        return float("nan"), f"{less}; more tasks at once would not fit into memory"
+        return nan, f"{less}; more tasks at once would not fit into memory"
     workers = times * max(1, round(analysis.workers))
-    saved = _saved_by_threads(analysis, workers)
-    alone = analysis.schedulers == {"synchronous"}
-    in_threads = "" if analysis.schedulers == {"threads"} else "scheduler='threads', "
-    how = f"{in_threads}num_workers={workers}"
+    # More processes take longer to start, and tasks that wait need none of their own.
+    saved = _saved_in_threads(analysis, workers)
+    how = _num_workers(analysis, workers)
     if analysis.on_cluster:
         how = f"{workers} threads in all, Client(n_workers=..., threads_per_worker=...)"
     if isnan(saved):
         unsure = "not simulated, so it may not help"
         return saved, f"{less}; or try {how}: {unsure}{memory_not_recorded(headroom)}"
     if saved < WORTH_GAINING * analysis.computing:
-        return float("nan"), (
+        return nan, (
             f"{less}; more workers cannot help: no more tasks can run at once, or CPUs are busy"
         )
+    several = "several" if analysis.schedulers == {"synchronous"} else "more"
     return saved, (
-        f"run {'several' if alone else 'more'} tasks at once, as CPUs are free: {how} could save "
-        f"up to {seconds(saved)}; or {less}{memory_not_recorded(headroom)}"
+        f"run {several} tasks at once, as CPUs are free: {how} could save up to {seconds(saved)}; "
+        f"or {less}{memory_not_recorded(headroom)}"
     )
 
 
-def _saved_by_threads(analysis: Analysis, workers: int) -> float:
-    """What so many threads are predicted to save, NaN if that is not known.
+def _num_workers(analysis: Analysis, workers: int) -> str:
+    """Arguments of dask that run so many threads."""
+    in_threads = "" if analysis.schedulers == {"threads"} else "scheduler='threads', "
+    return f"{in_threads}num_workers={workers}"
 
-    More processes take longer to start, and tasks that wait need none of their own.
-    """
+
+def _saved_in_threads(analysis: Analysis, workers: int) -> float:
+    """Seconds that so many threads are predicted to save; NaN if not known."""
     if "processes" not in analysis.schedulers:
         return analysis.seconds_saved(workers=workers)
     saved = analysis.seconds_saved(workers=workers, scheduler="threads")
-    # In processes the tasks computed at once; in threads they may hold the GIL.
+    # In processes the tasks computed at once; in threads of one they may hold the GIL.
     return min(saved, analysis.computing - analysis.cpu_in_tasks)
 
 
@@ -238,42 +151,51 @@ def _non_cpu_of_tasks_without_any_cpu(analysis: Analysis) -> float:
     return waits.waited - waits.others
 
 
-def serialization_bound(analysis: Analysis) -> Finding | None:
-    """Time spent moving data between processes."""
+@rule("serialization-bound", needs=("transfers",))
+def serialization_bound(analysis: Analysis) -> Diagnosis | None:
+    """Moving data between processes took long."""
     transfers = analysis.recording.transfers
     transfers = transfers.rows(~transfers.activity.where(Activity.TRANSFER))
     if not len(transfers):
         return None
-    pickling = sum(analysis.activities.get(name, 0.0) for name in TRANSFERS)
     # A new worker process imports modules as it unpickles its first task: once, not for each task.
     imports = _seconds_of_imports(analysis)
-    pickling -= imports
-    moving = pickling + sum(_overhead_in_transit(analysis))
+    pickling = analysis.spent(*TRANSFERS) - imports
+    moving = pickling + _overhead_in_transit(analysis)
     share = moving / analysis.available
     if share < WORTH_REPORTING:
         return None
-    took = transfers.stop - transfers.start
-    moved = np.nan_to_num(transfers.bytes)
-    seconds_of = np.zeros(len(analysis.recording.tasks))
-    np.add.at(seconds_of, transfers.task, took)
-    names = top_functions(analysis.recording, seconds_of)
-    saved = analysis.seconds_saved(remove={Activity.SERIALIZE, Activity.DESERIALIZE})
-    saved -= imports / analysis.workers / analysis.overlap
-    return Finding(
-        "serialization-bound",
-        severity_of_share(share),
-        moving / analysis.workers / analysis.overlap if isnan(saved) else max(saved, 0.0),
-        f"{seconds(moving)} of worker time ({percent(share)}) moved {size(moved.sum() / 2)} of "
-        f"tasks, inputs and results between processes, {seconds(pickling)} of it in pickling and "
-        f"unpickling. Mostly: {in_words(names)}",
-        _without_moving(analysis),
-        kind=AT_MOST if isnan(saved) else ABOUT,
-        where=where_of_tasks(analysis.recording, seconds_of),
+    seconds_of_tasks = sums_of_tasks(
+        analysis.recording, transfers.task, transfers.stop - transfers.start
+    )
+    saved, kind = simulated(
+        analysis,
+        analysis.wall_of_workers(moving),
+        remove={Activity.SERIALIZE, Activity.DESERIALIZE},
+    )
+    if kind == ABOUT:
+        saved = max(saved - analysis.wall_of_workers(imports), 0.0)
+    where = where_of_tasks(analysis.recording, seconds_of_tasks)
+    return Diagnosis(
+        severity_of(share),
+        Gain(saved, kind),
+        evidence(
+            "{moving:seconds} of worker time ({share:share}) moved {moved:bytes} of tasks, inputs "
+            "and results between processes, {pickling:seconds} of it in pickling and unpickling. "
+            "Mostly: {functions}",
+            moving=moving,
+            share=share,
+            moved=np.nansum(transfers.bytes) / 2,
+            pickling=pickling,
+            functions=where.functions,
+        ),
+        _advice_on_moving(analysis),
+        where,
     )
 
 
-def _without_moving(analysis: Analysis) -> str:
-    """Threads, if they are predicted to help, and what else does."""
+def _advice_on_moving(analysis: Analysis) -> str:
+    """Advice to use threads, if predicted to help, and another remedy."""
     saved = analysis.seconds_saved(scheduler="threads")
     # If the tasks hold the GIL, threads run one of them at a time.
     in_turns = analysis.computing - analysis.cpu_in_tasks
@@ -290,29 +212,391 @@ def _without_moving(analysis: Analysis) -> str:
 
 
 def _seconds_of_imports(analysis: Analysis) -> float:
-    """Seconds in which workers rebuilt their first task, if it is small: they import modules."""
+    """Seconds in which workers rebuilt their first task, if small: the time of imports."""
     transfers = analysis.recording.transfers
     rebuilt = transfers.side.where("worker") & transfers.activity.where(Activity.DESERIALIZE)
     rows = transfers.rows(rebuilt & (transfers.bytes < LARGE))
     rows = rows.rows(np.argsort(rows.start, kind="stable"))
-    workers = analysis.recording.tasks.worker.codes[rows.task]
+    workers = analysis.tasks.worker.codes[rows.task]
     _, first = np.unique(workers, return_index=True)
     return float((rows.stop - rows.start)[first].sum())
 
 
-def _overhead_in_transit(analysis: Analysis) -> Iterator[float]:
-    """Worker-seconds of overhead, by computation, while large data was between processes."""
+def _overhead_in_transit(analysis: Analysis) -> float:
+    """Worker-seconds of overhead while large data was between processes."""
     times = transfer_times(analysis.recording)
     transfers = transfers_of_tasks(analysis.recording)
-    largest = np.zeros(len(analysis.recording.tasks))
-    np.maximum.at(largest, transfers.task, np.nan_to_num(transfers.bytes))
+    sizes = np.zeros(len(analysis.tasks))
+    np.maximum.at(sizes, transfers.task, np.nan_to_num(transfers.bytes))
     sent, arrived = times.scheduler[Activity.SERIALIZE][1], times.scheduler[Activity.DESERIALIZE][0]
+    overhead = 0.0
     for occupancy in analysis.occupancies:
-        rows = occupancy.tasks.rows[largest[occupancy.tasks.rows] >= LARGE]
+        rows = occupancy.tasks.rows[sizes[occupancy.tasks.rows] >= LARGE]
         starts = np.concatenate([sent[rows], times.worker_stop[rows]])
         stops = np.concatenate([times.worker_start[rows], arrived[rows]])
         # What is in transit for two tasks blocks a worker once.
-        starts, stops = Intervals(starts, stops).union()
-        until_stop = occupancy.seconds_until(occupancy.overhead, stops)
-        until_start = occupancy.seconds_until(occupancy.overhead, starts)
-        yield float((until_stop - until_start).sum())
+        in_transit = Intervals(starts, stops).union()
+        lost = seconds_between(occupancy, occupancy.overhead, in_transit.start, in_transit.stop)
+        overhead += float(lost.sum())
+    return overhead
+
+
+OF_POOLS = 0.15
+"""Largest share of native libraries' threads in the CPU of these and of tasks."""
+OF_WAITS = 0.1
+"""Least share of the tasks' waits in which these threads computed, if tasks waited for them: they
+may lack a CPU most of the time, on a busy machine, but not all of it."""
+HELD = 0.75
+"""Least share of the time with a running task in which one does not wait, if they share a lock:
+the one that holds it."""
+FOR_THREADS = 0.6
+"""Share of these waits in which stacks show that tasks wait for other threads, from which on all of
+them are: waits and stacks are sampled at different times, and the rest is within their error."""
+ONE_AT_A_TIME = 1.1
+"""CPU seconds of tasks, by the seconds in which any ran, up to which they may have held the GIL."""
+INSIDE = 0.5
+"""Largest share of the time at these lines that is dask's own: of a computation inside a task."""
+_SCHEDULER = ("dask/local.py", "dask/threaded.py")
+
+
+@rule("lock-bound")
+def lock_bound(analysis: Analysis) -> Diagnosis | None:
+    """Tasks waited for a lock other than the GIL, or polled a lock: a file, or a flag."""
+    turns = _sleep_in_turns(analysis)
+    if turns is not None:
+        return _polled_lock(analysis, *turns)
+    if _wait_for_native_threads(analysis):
+        return None
+    in_all = analysis.waited(Activity.LOCK_WAIT)
+    waited = in_all - _seconds_waited_for_threads(analysis)
+    if waited <= 0 or waited < WORTH_REPORTING * analysis.in_tasks:
+        return None
+    gain = simulated(
+        analysis, analysis.wall_of_tasks(waited), remove={Activity.LOCK_WAIT: waited / in_all}
+    )
+    if gain.seconds < WORTH_REPORTING * analysis.computing:
+        return None
+    where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
+    lines = _lines(analysis, where)
+    if _are_nested_computations(lines):
+        return None
+    # A lock that lets one task pass hides the waits for the GIL. Where tasks computed at once
+    # anyway, or would gain this with all CPU seconds one after the other, it does not matter.
+    may_hold_the_gil = (
+        analysis.cpu_in_tasks <= ONE_AT_A_TIME * analysis.busy_wall
+        and gain.seconds > analysis.computing - analysis.cpu_in_tasks
+    )
+    # Tasks may wait for other things, too: a sample does not say for which.
+    least = WORTH_NAMING * sum(line.seconds for line in lines)
+    most = [str(line) for line in lines[:MOST_NAMED] if line.seconds >= least]
+    return Diagnosis(
+        severity_of(waited / analysis.in_tasks),
+        Gain(gain.seconds) if may_hold_the_gil else gain,
+        evidence(
+            "Tasks waited {waited:seconds} for locks ({share:share} of their time)"
+            + ", in {lines}" * bool(most)
+            + ". Mostly: {functions}",
+            waited=waited,
+            share=waited / analysis.in_tasks,
+            lines=most,
+            functions=where.functions,
+        ),
+        "hold the lock for less of the task, or give each task what it locks: a file, a "
+        "connection, a buffer of its own"
+        + "; Python code that holds the GIL meanwhile gains nothing from that"
+        * may_hold_the_gil,
+        where,
+    )
+
+
+def _seconds_waited_for_threads(analysis: Analysis) -> float:
+    """Seconds of ``lock-wait`` in which tasks waited for other threads.
+
+    Stacks show calls that wait for a thread, such as calls of fsspec's event loop. Without stacks:
+    a task holds the lock that tasks share, so never do all running tasks wait; for an answer of
+    a thread all running tasks may wait.
+    """
+    waited = analysis.waited(Activity.LOCK_WAIT)
+    if not waited or _wait_for_native_threads(analysis):
+        return 0.0
+    seen = min(seconds_waiting_for_threads(analysis.recording), waited)
+    held = analysis.in_tasks - waited
+    if seen >= FOR_THREADS * waited:
+        return waited
+    if held >= HELD * analysis.busy_wall / analysis.overlap:
+        return seen
+    where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
+    return seen if _are_nested_computations(_lines(analysis, where)) else waited
+
+
+def _wait_for_native_threads(analysis: Analysis) -> bool:
+    """Whether ``lock-wait`` may be waiting for threads of a native library."""
+    pools = sum(group.cpu for group in analysis.thread_groups if group.kind == "native")
+    # All tasks that run may wait for the same thread.
+    if pools * analysis.at_once < OF_WAITS * analysis.waited(Activity.LOCK_WAIT):
+        return False
+    return pools > OF_POOLS * (pools + analysis.cpu_in_tasks)
+
+
+def _lines(analysis: Analysis, where: Where) -> list[ProgramLine]:
+    """Innermost lines outside the standard library with most waiting of the functions."""
+    samples = analysis.recording.samples
+    of_functions = samples.root.where(Root.TASKS) & samples.function.is_in(where.functions)
+    return program_lines(analysis.recording, _seconds_off_cpu(analysis, of_functions))
+
+
+def _seconds_off_cpu(analysis: Analysis, chosen: BoolArray) -> FloatArray:
+    """Seconds without CPU of the chosen samples, 0 for other samples."""
+    samples = analysis.recording.samples
+    return np.nan_to_num(samples.seconds - samples.cpu_seconds) * chosen
+
+
+def _are_nested_computations(lines: Sequence[ProgramLine]) -> bool:
+    """Whether ``lock-wait`` is waiting for a computation inside the task."""
+    inside = sum(line.seconds for line in lines if short_path(line.file) in _SCHEDULER)
+    return inside > INSIDE * sum(line.seconds for line in lines)
+
+
+FEWEST_TASKS = 10
+"""Tasks of which it is said: of fewer it may be chance."""
+MOST_SLEEP = 0.3
+"""Least share of these tasks' seconds at the line where they sleep."""
+BUSY = 0.7
+"""Least share of the time in which one of them did something else."""
+OVERLAP = 0.15
+"""Largest share of what they do otherwise that overlaps: samples are a few milliseconds off."""
+UNEVEN = 0.4
+"""Least spread of the seconds that they sleep, over their mean: who polls waits for others."""
+MOST_CPU = 0.1
+"""Largest share of CPU in the seconds at the line: who computes there does not sleep."""
+BESIDE_THE_FIRST = 2
+"""Lines that are tried together with the one at which tasks slept longest."""
+
+
+def _polled_lock(
+    analysis: Analysis, lines: Sequence[ProgramLine], slept: FloatArray
+) -> Diagnosis | None:
+    """A lock that tasks poll, sleeping so many seconds each at the lines."""
+    total = float(slept.sum())
+    # Side by side they would not wait for their turn, and still need the CPU seconds that they do.
+    lost = min(
+        analysis.wall_of_tasks(total),
+        analysis.computing - analysis.cpu_in_tasks / analysis.cpus_for_tasks,
+    )
+    if lost < WORTH_REPORTING * analysis.computing:
+        return None
+    where = where_of_tasks(analysis.recording, slept)
+    return Diagnosis(
+        severity_of(total / analysis.in_tasks),
+        Gain(lost),
+        evidence(
+            "Tasks slept {slept:seconds} in {lines} ({share:share} of their time) and went on from "
+            "there one at a time, as tasks do that poll a lock file. Mostly: {functions}",
+            slept=total,
+            lines=[str(line) for line in lines],
+            share=total / analysis.in_tasks,
+            functions=where.functions,
+        ),
+        "give each task what it locks: a file, a connection, a directory of its own; or hold the "
+        "lock for less of the task. More threads do not help",
+        where,
+    )
+
+
+def _sleep_in_turns(analysis: Analysis) -> tuple[Sequence[ProgramLine], FloatArray] | None:
+    """Lines at which tasks slept until their turn, and the seconds slept by each task.
+
+    None without certainty. Samples of stacks by task are needed: tasks too short to have any are no
+    evidence.
+    """
+    asleep = analysis.waited(Activity.SLEEP)
+    if not asleep or asleep < MOST_SLEEP * analysis.in_tasks:
+        return None
+    samples = analysis.recording.samples
+    seconds_of_tasks = samples.root.where(Root.TASKS) & (samples.node >= 0)
+    lines = program_lines(analysis.recording, _seconds_off_cpu(analysis, seconds_of_tasks))
+    for rows in ([0], *([0, other] for other in range(1, BESIDE_THE_FIRST + 1))):
+        if rows[-1] < len(lines):
+            chosen = [lines[row] for row in rows]
+            slept = _slept_in_turns(analysis.recording, chosen, seconds_of_tasks)
+            if slept is not None:
+                return chosen, slept
+    return None
+
+
+def _slept_in_turns(
+    recording: Recording, lines: Sequence[ProgramLine], seconds_of_tasks: BoolArray
+) -> FloatArray | None:
+    """Seconds that each task slept at the lines; None unless tasks slept until their turn."""
+    samples, tasks = recording.samples, recording.tasks
+    is_at_line = np.logical_or.reduce([line_of_samples(recording, line) for line in lines])
+    is_at_line &= seconds_of_tasks
+    cpu = np.nan_to_num(samples.cpu_seconds[is_at_line]).sum()
+    if cpu > MOST_CPU * samples.seconds[is_at_line].sum():
+        return None
+    at_line, sampled = (
+        _seconds_by_task(recording, is_at_line),
+        _seconds_by_task(recording, seconds_of_tasks),
+    )
+    took = np.nan_to_num(tasks.stop - tasks.start)
+    # What was not sampled is divided as the rest of the task is.
+    slept: FloatArray = took * np.divide(
+        at_line, sampled, out=np.zeros(len(tasks)), where=sampled > 0
+    )
+    is_known = (sampled > 0) & (took > 0)
+    if _go_on_one_at_a_time(tasks.start[is_known], tasks.stop[is_known], slept[is_known]):
+        return slept
+    return None
+
+
+def _seconds_by_task(recording: Recording, chosen: BoolArray) -> FloatArray:
+    """Seconds of the chosen samples, by the task with the same key."""
+    samples, tasks = recording.samples, recording.tasks
+    row_of_key = {key: row for row, key in enumerate(tasks.key.tolist())}
+    row_of_code = [row_of_key.get(key, -1) for key in samples.key.values]
+    row = np.array(row_of_code, dtype=np.int64)[samples.key.codes[chosen]]
+    return sums_of_tasks(recording, row, samples.seconds[chosen])
+
+
+def _go_on_one_at_a_time(start: FloatArray, stop: FloatArray, slept: FloatArray) -> bool:
+    """Whether tasks, after sleeping so long, went on one at a time."""
+    took = stop - start
+    if len(took) < FEWEST_TASKS or slept.sum() < MOST_SLEEP * took.sum():
+        return False
+    if np.std(slept) < UNEVEN * np.mean(slept):
+        return False
+    went_on, remainder = start + slept, took - slept
+    order = np.argsort(went_on)
+    reached = np.maximum.accumulate(stop[order])
+    before = np.concatenate([[-np.inf], reached[:-1]])
+    alone = np.clip(stop[order] - np.maximum(went_on[order], before), 0.0, None).sum()
+    return bool(
+        alone >= BUSY * (stop.max() - start.min()) and alone >= (1 - OVERLAP) * remainder.sum()
+    )
+
+
+OFTEN_LOCKED = 0.1
+"""Largest share of the tasks' seconds in which they wait for locks."""
+OF_CHILDREN = 0.5
+"""Least share of these seconds in which tasks waited for programs that they started, or these
+computed, if that is said; and in which they computed, if CPUs that others use are not idle."""
+HARDLY_IDLE = 0.1
+"""Share of the CPUs' time below which who used them is said, not how idle they were."""
+WAITS = (Activity.SLEEP, Activity.IO_WAIT, Activity.CHILD_WAIT, Activity.DEVICE_WAIT)
+"""Waits that leave a CPU to other threads."""
+TIMES_AS_MANY = (2, 4, 8, 16)
+"""Times the present workers that are tried."""
+MOST_OF_IT = 0.8
+"""Share of what the most workers gain that is enough: fewer threads need less memory."""
+
+
+# A lock that is polled shows as a sleep.
+@rule("too-few-threads", unless=("lock-bound",))
+def too_few_threads(analysis: Analysis) -> Diagnosis | None:
+    """Tasks slept or waited, but not for locks, while CPUs were idle and other tasks could run."""
+    is_mixed = analysis.on_cluster and len(analysis.schedulers) > 1
+    if not analysis.in_tasks or is_mixed or isinf(analysis.cpus_for_tasks):
+        return None
+    # A task of a cluster waits for a lock of the cluster, and for tasks that it has submitted, as
+    # for other threads.
+    for_threads = 0.0 if analysis.on_cluster else _seconds_waited_for_threads(analysis)
+    waited = analysis.waited(*WAITS) + for_threads
+    share = waited / analysis.in_tasks
+    locked = analysis.waited(Activity.LOCK_WAIT) - for_threads
+    # More threads would queue for the lock, which the simulator does not know.
+    if share < MOSTLY_WAITING or locked > OFTEN_LOCKED * analysis.in_tasks:
+        return None
+    computing = _seconds_of_programs(analysis)
+    workers, lost = _workers_worth_having(analysis, computing > OF_CHILDREN * waited)
+    if lost < WORTH_REPORTING * analysis.computing:
+        return None
+    for_programs = analysis.waited(Activity.CHILD_WAIT)
+    how = "slept or waited for I/O"
+    how += " or programs" * (for_programs > 0) + " or other threads" * (for_threads > 0)
+    if max(computing, for_programs) > OF_CHILDREN * waited:
+        how = "waited for programs that they started"
+    where = where_of_tasks(analysis.recording, analysis.tasks.thread_noncpu)
+    return Diagnosis(
+        severity_of(lost / analysis.computing),
+        Gain(lost, ABOUT),
+        evidence(
+            f"Tasks {how} for {{share:share}} of their time, while {{idle}}. Mostly: {{functions}}",
+            share=share,
+            idle=_idle_clause(analysis),
+            functions=where.functions,
+        ),
+        f"run more tasks at once: {_thread_settings(analysis, workers)}"
+        f"{memory_not_recorded(analysis.memory_headroom)}",
+        where,
+    )
+
+
+def _idle_clause(analysis: Analysis) -> Evidence:
+    """Clause on idle CPUs; CPU time of other programs is not known on a cluster."""
+    used, cpus = _cpus_used(analysis), analysis.cpus_for_tasks
+    if analysis.on_cluster:
+        return evidence(
+            "tasks used {used:mean} of the {cpus:CPU} of the workers' hosts", used=used, cpus=cpus
+        )
+    others = cpus_of_others(analysis.recording)
+    idle = max(1 - (used + others) / cpus, 0.0)
+    if idle < HARDLY_IDLE:
+        share = min(others / cpus, 1.0)
+        return evidence("other programs used {others:share} of {cpus:CPU}", others=share, cpus=cpus)
+    were = "was" if cpus == 1 else "were"
+    return evidence(f"{{cpus:CPU}} {were} {{idle:share}} idle", cpus=cpus, idle=idle)
+
+
+def _cpus_used(analysis: Analysis) -> float:
+    """CPUs used by tasks and programs of tasks, while any task ran."""
+    if not analysis.busy_wall:
+        return 0.0
+    used = analysis.cpu_in_tasks + analysis.cpu_of_children * analysis.overlap
+    # Of programs that tasks of worker processes start only samples know.
+    return max(used / analysis.busy_wall, cpus_sampled(analysis.recording))
+
+
+def _thread_settings(analysis: Analysis, workers: int) -> str:
+    """How to have so many threads."""
+    if not analysis.on_cluster:
+        return _num_workers(analysis, workers)
+    threads = ceil(workers / _processes(analysis))
+    return (
+        f"threads_per_worker={threads} (dask worker --nthreads {threads}), {workers} threads in all"
+    )
+
+
+def _processes(analysis: Analysis) -> int:
+    """Number of worker processes that a cluster had, if all have the threads of the largest."""
+    workers = analysis.recording.workers
+    threads = int(workers.threads[~workers.address.where("")].max(initial=1))
+    return max(1, round(analysis.workers / threads))
+
+
+def _workers_worth_having(analysis: Analysis, for_programs: bool) -> tuple[int, float]:
+    """Fewest workers with most of the possible gain, and the gain by the simulator.
+
+    Only numbers of workers with enough memory for their tasks are tried.
+    """
+    now = max(1, round(analysis.workers))
+    # CPUs that are busy do no more: programs that tasks started use them, too, and these cannot
+    # have those of other programs, as tasks may that only wait.
+    used = _cpus_used(analysis) + for_programs * cpus_of_others(analysis.recording)
+    most = analysis.computing * max(0.0, 1 - used / analysis.cpus_for_tasks)
+    gains = {
+        times * now: min(_gained_in_threads(analysis, times * now), most)
+        for times in TIMES_AS_MANY
+        if times <= analysis.memory_headroom.times
+    }
+    # Of a chain, more may be predicted to take a little longer.
+    enough = MOST_OF_IT * max([0.0, *gains.values()])
+    return next((pair for pair in gains.items() if pair[1] >= enough), (now, 0.0))
+
+
+def _gained_in_threads(analysis: Analysis, workers: int) -> float:
+    """Seconds that so many threads are predicted to gain; 0 if not known."""
+    gained = _saved_in_threads(analysis, workers)
+    if analysis.on_cluster:
+        in_turns = analysis.computing - analysis.cpu_in_tasks / _processes(analysis)
+        gained = min(gained, in_turns)
+    return float(np.nan_to_num(gained))
