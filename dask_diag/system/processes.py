@@ -254,26 +254,17 @@ class ProcessTree:
         self._descendants = Descendants(self._reader, self._pid)
         self._children: dict[int, _Counted] = {}
         self._children_cpu = self._children_read = self._children_written = 0.0
-        self._ended_counted = self._ended_unseen = 0.0
-        self._cpu_so_far = 0.0
+        self._read_before = self._written_before = self._own_cpu_before = 0.0
+        self._ended_counted = self._ended_unseen = self._cpu_so_far = 0.0
+        self._ended_before = _cpu_of_ended_children()
         self.memory_of: dict[int, float] = {}
         self.cpu_of: dict[int, float] = {}
-        self._list_children()
-        for pid, child in list(self._children.items()):
-            try:
-                child.cpu = self._reader.cpu(pid)
-                counters = self._reader.counters(pid)
-            except NoSuchProcess:
-                del self._children[pid]
-            else:
-                self.memory_of[pid] = counters.memory
-                self.cpu_of[pid] = child.cpu
-                child.read, child.written = counters.read, counters.written
-        own = self._reader.counters(self._pid)
-        self._read_before, self._written_before = own.read, own.written
-        self.memory_of[self._pid] = own.memory
-        self._ended_before = _cpu_of_ended_children()
+        before = self.read()
+        # What was used up to here counts no more, but for what each child is known to have used.
+        self._read_before, self._written_before = before.read, before.written
+        self._children_cpu = self._ended_unseen = self._cpu_so_far = 0.0
         self._own_cpu_before = time.process_time()
+        del self.cpu_of[self._pid]
 
     def read(self) -> TreeUsage:
         """What the tree uses now.
@@ -281,7 +272,8 @@ class ProcessTree:
         The CPU time of the calling thread is left out, all of it: it must be one that was started
         to read, and does nothing else.
         """
-        self._list_children()
+        for pid in self._descendants.listed():
+            self._children.setdefault(pid, _Counted())
         time, cpu = self._cpu_at_a_time()
         own = self._reader.counters(self._pid)
         threads_children = 0.0
@@ -336,10 +328,6 @@ class ProcessTree:
         self._cpu_so_far = max(self._cpu_so_far, own + self._children_cpu + self._ended_unseen)
         return self._cpu_so_far
 
-    def _list_children(self) -> None:
-        for pid in self._descendants.listed():
-            self._children.setdefault(pid, _Counted())
-
 
 def _cpu_of_ended_children() -> float:
     times = os.times()
@@ -354,7 +342,7 @@ _SECONDS_A_BYTE = 40e-12
 """What it took to read a byte in small pages, on a slow machine."""
 
 
-class Reading(NamedTuple):
+class MemoryReading(NamedTuple):
     """Bytes at `time`, summed over `processes`; `pss` and `uss` are NaN if they were not read."""
 
     time: float
@@ -383,7 +371,7 @@ class MemoryTree:
         expected = _SECONDS_A_BYTE * self._resident(perf_counter()).rss
         self._shares = ShareOfTime(_SHARE_OF_TIME, expected)
 
-    def read(self, waited_for: bool = False) -> Reading:
+    def read(self, waited_for: bool = False) -> MemoryReading:
         """What they have now, and if it is time for that, how much of it is shared.
 
         If someone waits for the reading, what is shared is always read, unless that takes long.
@@ -398,11 +386,11 @@ class MemoryTree:
     def _list(self) -> None:
         self._children.update(dict.fromkeys(self._descendants.listed()))
 
-    def _resident(self, time: float) -> Reading:
+    def _resident(self, time: float) -> MemoryReading:
         memories = [Memory(rss, _NAN, _NAN) for rss in self._of_processes(self._reader.resident)]
         return _summed(time, memories)
 
-    def _with_shares(self, time: float) -> Reading:
+    def _with_shares(self, time: float) -> MemoryReading:
         with self._shares:
             memories = self._of_processes(self._reader.memory)
         self._next_shares = time + self._shares.pause
@@ -418,9 +406,9 @@ class MemoryTree:
         return results
 
 
-def _summed(time: float, memories: list[Memory]) -> Reading:
+def _summed(time: float, memories: list[Memory]) -> MemoryReading:
     rss, pss, uss = map(sum, zip(*memories, strict=True))
-    return Reading(time, rss, pss, uss, len(memories))
+    return MemoryReading(time, rss, pss, uss, len(memories))
 
 
 try:

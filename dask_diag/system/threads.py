@@ -9,7 +9,6 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import cache
 from pathlib import PurePosixPath
 from struct import calcsize, pack
@@ -17,7 +16,7 @@ from threading import get_ident, get_native_id
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, NamedTuple
 
-from dask_diag.system.periodic import OwnThreads, ShareOfTime
+from dask_diag.system.periodic import OwnThreads, ShareOfTime, clock_of_thread
 
 if TYPE_CHECKING:
     from dask_diag.system.processes import LinuxReader
@@ -120,56 +119,11 @@ def linux_clocks() -> dict[int, float]:
     cpu = {}
     for thread in _reader().own_threads():
         try:
-            cpu[thread] = clock(_clock_of(thread))
+            cpu[thread] = clock(clock_of_thread(thread))
         except OSError:
             # It has ended since it was listed.
             continue
     return cpu
-
-
-def _clock_of(thread: int) -> int:
-    """The kernel's clock of a thread: see pthread_getcpuclockid(3)."""
-    return (~thread << 3) | 6
-
-
-class _Taken:
-    """The CPU seconds of this package's own threads that have been taken."""
-
-    def __init__(self) -> None:
-        # A signal may interrupt who holds it, and register a profiler.
-        self.lock = threading.RLock()
-        self.cpu = 0.0
-
-
-_taken = _Taken()
-
-
-def take_cpu_of_own_threads() -> float:
-    """CPU seconds of this package's own threads since this was last asked; NaN if not known.
-
-    It is read of each by its own clock, however short the time: there are few of them.
-    """
-    with _taken.lock:
-        own = OwnThreads.now()
-        cpu = sum(own.ended.values())
-        for thread in own.live:
-            if sys.platform != "linux":
-                return float("nan")
-            # One that has ended just now is among the ended ones next time.
-            with suppress(OSError):
-                cpu += time.clock_gettime(_clock_of(thread))
-        # Never less than none, as where one had just ended.
-        new, _taken.cpu = max(0.0, cpu - _taken.cpu), max(cpu, _taken.cpu)
-        return new
-
-
-def _after_fork() -> None:
-    """The child of a fork has no such threads; the lock may have been held."""
-    _taken.__init__()  # type: ignore[misc]
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 @cache
