@@ -1,4 +1,4 @@
-"""Threads of this package, the times of their work, and the share of time that it may take."""
+"""Threads of dask_diag, the times of samples, and the share of time for measuring."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OWN_THREADS = "dask_diag-"
 
 
 class OwnThreads(NamedTuple):
-    """Names of the live threads of this package by native id; CPU seconds of ended ones by name."""
+    """Names of live threads of dask_diag by native id; CPU seconds of ended threads by name."""
 
     live: dict[int, str]
     ended: dict[str, float]
@@ -31,7 +31,7 @@ class OwnThreads(NamedTuple):
 
 
 class _OwnCpu:
-    """A registry of the threads of this package, and their CPU seconds that were taken."""
+    """Registry of the threads of dask_diag, and of the CPU seconds already reported."""
 
     def __init__(self) -> None:
         # A signal may interrupt a thread that holds it, and register a profiler.
@@ -50,7 +50,7 @@ def clock_of_thread(native_id: int) -> int:
 
 
 def take_cpu_of_own_threads() -> float:
-    """CPU seconds of this package's own threads since the previous call; NaN if not known.
+    """CPU seconds of dask_diag's threads since the previous call; NaN if unknown.
 
     It is read of each by its own clock, however short the time: there are few of them.
     """
@@ -68,7 +68,7 @@ def take_cpu_of_own_threads() -> float:
 
 
 class OwnThread(threading.Thread):
-    """A daemon thread of this package.
+    """Daemon thread of dask_diag.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class OwnThread(threading.Thread):
         super().__init__(target=target, args=args, name=OWN_THREADS + purpose, daemon=True)
 
     def run(self) -> None:
-        """Run the target, and note what it used."""
+        """Run the target, and note the CPU seconds."""
         native_id = threading.get_native_id()
         with _own.lock:
             _own.live[native_id] = self.name
@@ -98,7 +98,7 @@ class OwnThread(threading.Thread):
 
 
 def _after_fork() -> None:
-    """The child of a fork has none of these threads; the lock may have been held."""
+    """Reset in the child of a fork: threads are gone, and the lock may have been held."""
     _own.__init__()  # type: ignore[misc]
 
 
@@ -107,7 +107,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class ShareOfTime:
-    """Measures what is done in its block, and how long to pause for that.
+    """Measures the CPU time of a block, and how long to pause before the next.
 
     What counts is the CPU time of the thread: the rest of the time others had the CPU or the GIL.
     It may happen that in the block all objects of a large program are looked at for garbage. That
@@ -136,7 +136,7 @@ class ShareOfTime:
 
     @property
     def pause(self) -> float:
-        """Seconds from the start of a block to that of the next."""
+        """Seconds from the start of a block to the start of the next."""
         return self.seconds / self._share
 
     def __enter__(self) -> None:
@@ -153,7 +153,7 @@ _SHORTEST_INTERVAL = 0.005
 
 
 class PeriodicThread:
-    """Calls `work` with the time at which it was due, every `interval` seconds, on its own thread.
+    """Calls `work` with its due time every `interval` seconds, on a thread of dask_diag.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ _GOLDEN = 0.6180339887498949
 
 
 def time_of_tick(number: int, interval: float) -> float:
-    """When to sample, on the scale of ``time.perf_counter()``: once in each interval, never evenly.
+    """Time of a sample by ``time.perf_counter()``: once in each interval, never evenly.
 
     Multiples of the golden ratio, without their whole part, are spread as evenly as can be, and
     keep step with nothing: a task that repeats itself is sampled in each part for its share.
@@ -231,13 +231,13 @@ def time_of_tick(number: int, interval: float) -> float:
 
 
 def ticks_until(time: float, interval: float) -> int:
-    """How many ticks there were up to a time; only differences have a meaning."""
+    """Number of ticks up to a time; only differences have a meaning."""
     number = int(time / interval)
     return number + (time_of_tick(number, interval) <= time)
 
 
 class TimeWithoutTicks:
-    """A tick and the next one, between which most tasks start and stop.
+    """Ticks between which most tasks start and stop.
 
     Attributes
     ----------
@@ -257,12 +257,12 @@ _without_ticks: dict[float, TimeWithoutTicks] = {}
 
 
 def time_without_ticks(interval: float) -> TimeWithoutTicks:
-    """The one of an interval that `ticks_between` has found last."""
+    """Latest ticks that `ticks_between` found for an interval."""
     return _without_ticks.setdefault(interval, TimeWithoutTicks(inf, -inf))
 
 
 def ticks_between(start: float, stop: float, interval: float) -> int:
-    """How many ticks there were from one time up to another; quick where there were none."""
+    """Number of ticks between two times; quick if there are none."""
     without = time_without_ticks(interval)
     before, after = without.span
     if before <= start and stop < after:

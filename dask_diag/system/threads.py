@@ -30,7 +30,7 @@ _SHARE_OF_TIME = 0.01
 
 
 class ThreadReading(NamedTuple):
-    """CPU seconds so far of the process and of its live threads, by native id, at `time`."""
+    """CPU seconds of the process and, by native id, of live threads, up to `time`."""
 
     time: float
     process_cpu: float
@@ -39,7 +39,7 @@ class ThreadReading(NamedTuple):
 
 
 class _LastReading:
-    """The last reading serves again while a new one would cost too much of the time since."""
+    """Last reading, reused while a new reading would cost too much of the time since."""
 
     def __init__(self) -> None:
         self.pid = 0
@@ -47,7 +47,7 @@ class _LastReading:
         self.work = ShareOfTime(_SHARE_OF_TIME)
 
     def is_recent(self, now: float) -> bool:
-        """Whether it is of this process and not yet worth replacing."""
+        """Whether the reading is of the process and not yet worth replacing."""
         return os.getpid() == self.pid and now - self.reading.time < self.work.pause
 
 
@@ -55,7 +55,7 @@ _last = _LastReading()
 
 
 def read_threads() -> ThreadReading | None:
-    """CPU seconds up to now, or to a moment ago; None if they are not known by thread."""
+    """CPU seconds up to now, or to a moment ago; None if unknown by thread."""
     start = perf_counter()
     if _last.is_recent(start):
         return _last.reading
@@ -70,20 +70,20 @@ def read_threads() -> ThreadReading | None:
 
 
 def live_threads() -> set[int]:
-    """The native ids of the threads that live now; none if threads are not known."""
+    """Native ids of live threads; empty if unknown."""
     cpu_by_thread = _source()
     return set() if isinstance(cpu_by_thread, str) else set(cpu_by_thread())
 
 
 def why_not_by_thread() -> str:
-    """Why CPU is not known by thread on this machine; empty if it is."""
+    """Reason for unknown CPU by thread on the machine; empty if known."""
     source = _source()
     return source if isinstance(source, str) else ""
 
 
 @cache
 def _source() -> Callable[[], dict[int, float]] | str:
-    """The best way to read CPU by thread, or why there is none."""
+    """Best function to read CPU by thread, or a reason for having none."""
     reason = ""
     for read in (linux_clocks, psutil_clocks) if sys.platform == "linux" else (psutil_clocks,):
         try:
@@ -96,7 +96,7 @@ def _source() -> Callable[[], dict[int, float]] | str:
 
 
 def psutil_clocks() -> dict[int, float]:
-    """CPU seconds of each thread, as fine as the platform counts them.
+    """CPU seconds of each thread, in the platform's resolution.
 
     Raises
     ------
@@ -146,7 +146,7 @@ _libraries: dict[int, str] = {}
 
 
 class ThreadCpu(NamedTuple):
-    """CPU seconds of one thread, or of all that have ended.
+    """CPU seconds of one thread, or of all ended threads.
 
     `ident` is Python's, 0 if Python does not know the thread; `kind` is one of
     `dask_diag.model.codes.THREAD_KINDS`, before it is known which threads ran tasks.
@@ -159,7 +159,7 @@ class ThreadCpu(NamedTuple):
 
 
 class ThreadUsage:
-    """What threads use from when it is made until it is stopped.
+    """CPU of threads from creation until `stop`.
 
     A thread that starts meanwhile counts from its start. One that ends is not lost: the process's
     clock has it, and so `ended` has what all live threads together do not.
@@ -176,7 +176,7 @@ class ThreadUsage:
         self._after = read_threads()
 
     def threads(self) -> list[ThreadCpu]:
-        """What each thread used until now, or until it was stopped.
+        """CPU of each thread until now, or until `stop`.
 
         Ask while the threads live: what they are is read now. Empty if it is not known, or if the
         time was too short to read the clocks twice.
@@ -210,7 +210,7 @@ def _of_live_threads(before: ThreadReading, after: ThreadReading) -> list[Thread
 
 
 def _used(before: ThreadReading, after: ThreadReading) -> dict[int, float]:
-    """CPU seconds of each live thread that used some, by native id."""
+    """Positive CPU seconds of live threads, by native id."""
     used = {}
     for thread, cpu in after.threads.items():
         used[thread] = cpu - before.threads.get(thread, 0.0)
@@ -221,7 +221,7 @@ def _used(before: ThreadReading, after: ThreadReading) -> dict[int, float]:
 
 
 def _libraries_of(unknown: dict[int, float], after: ThreadReading) -> dict[int, str]:
-    """The library of each of these threads, empty if not known; not of those that have ended."""
+    """Libraries of live threads; empty if unknown."""
     for thread in set(_libraries).difference(after.threads):
         _libraries.pop(thread, None)
     new = set(unknown).difference(_libraries)
@@ -238,7 +238,7 @@ def _libraries_of(unknown: dict[int, float], after: ThreadReading) -> dict[int, 
 
 
 def _of_ended_own_threads(before: ThreadReading, after: ThreadReading) -> list[ThreadCpu]:
-    """Threads of this package say themselves what they used when they end."""
+    """CPU seconds of ended threads of dask_diag, which note CPU when ending."""
     used = {name: cpu - before.own.ended.get(name, 0.0) for name, cpu in after.own.ended.items()}
     for thread, name in before.own.live.items():
         if thread not in after.own.live and name in used:
@@ -277,7 +277,7 @@ class _Mapping(NamedTuple):
 
 
 def libraries_of_threads(threads: Iterable[int]) -> dict[int, str]:
-    """The library of each of these threads of this process for which it can be known."""
+    """Known libraries of threads of the process."""
     wanted = set(threads)
     if sys.platform != "linux" or not wanted:
         return {}
@@ -289,7 +289,7 @@ def libraries_of_threads(threads: Iterable[int]) -> dict[int, str]:
 
 
 def library_of_file(path: str) -> str:
-    """What the library is called whose code is in a file; empty if the file says nothing of it."""
+    """Name of the library in a file; empty if the file's name does not tell."""
     name = PurePosixPath(path).name
     if not name or _SYSTEM.match(name):
         return ""
@@ -320,7 +320,7 @@ def _libraries_in_files(wanted: set[int], files: _Files) -> Iterator[tuple[int, 
 
 
 def _has_number(memory: bytes, number: int) -> bool:
-    """Whether there is such an ``int``."""
+    """Whether memory has an aligned ``int``."""
     packed = pack("i", number)
     index = memory.find(packed)
     while index >= 0 and index % len(packed):
@@ -329,7 +329,7 @@ def _has_number(memory: bytes, number: int) -> bool:
 
 
 def _outermost_library(stack: bytes, code: list[_Mapping]) -> str:
-    """Of what is nearest to the top, which has the highest addresses."""
+    """Library of the code address nearest to the top, at the highest addresses."""
     starts = [mapping.start for mapping in code]
     first, last = starts[0], code[-1].stop
     words = memoryview(stack[len(stack) % _WORD :]).cast("P")
@@ -345,7 +345,7 @@ def _outermost_library(stack: bytes, code: list[_Mapping]) -> str:
 
 
 class _Files:
-    """The memory of this process. Read as a file, it may be unmapped meanwhile by its thread."""
+    """Memory of the process, read as a file: a thread may unmap memory meanwhile."""
 
     def __init__(self) -> None:
         import ctypes
@@ -377,11 +377,11 @@ class _Files:
         return descriptor
 
     def memory(self, start: int, stop: int) -> bytes:
-        """What is there; nothing if it is not there any more."""
+        """Bytes at addresses; empty if unmapped."""
         return self._read(self._memory, stop - start, start)
 
     def mappings(self) -> Iterator[_Mapping]:
-        """What is mapped, in order of addresses."""
+        """Mapped areas, in order of addresses."""
         parts = []
         offset = 0
         while part := self._read(self._maps, _LONGEST_READ, offset):
@@ -405,7 +405,7 @@ library of native ones."""
 
 
 class WorkerThreads:
-    """What threads of this process use, besides the one that runs tasks, in one computation.
+    """CPU of threads of the process, except the thread of tasks, in one computation.
 
     Nothing is raised: an error is for `fault`, and nothing is known then.
 
@@ -424,7 +424,7 @@ class WorkerThreads:
         self.fault = ""
 
     def start(self, computation: int) -> None:
-        """Count from now on, if this is the first task here of that computation."""
+        """Count from now on, for the first task of a computation."""
         if computation == self._computation:
             return
         self._computation, self._usage = computation, None
@@ -434,7 +434,7 @@ class WorkerThreads:
             self.fault = f"{type(error).__name__}: {error}"
 
     def threads(self) -> tuple[ThreadCpu, ...]:
-        """What each has used since then; nothing if it is hardly more than was last returned."""
+        """CPU of each thread since `start`; empty if hardly more than last returned."""
         others = _cpu_of_others()
         if self._usage is None or others - self._others < _WORTH_READING:
             return ()
@@ -449,5 +449,5 @@ class WorkerThreads:
 
 
 def _cpu_of_others() -> float:
-    """CPU seconds so far of all threads of this process but the one that asks."""
+    """CPU seconds so far of all threads of the process but the calling thread."""
     return process_time() - thread_time()

@@ -1,4 +1,4 @@
-"""Read what scheduling cost from a recording: the work of each computation.
+"""Read the costs of scheduling from a recording: the work of each computation.
 
 Two recorded schedulers are read in two ways: a local one submits tasks and collects results step by
 step on one thread; that of a cluster sends each task to a worker that may have others.
@@ -79,12 +79,12 @@ class Moments:
     collected: FloatArray
 
     def rows(self, rows: IntArray) -> Moments:
-        """Times of some of the tasks."""
+        """Select tasks."""
         return Moments(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 def moments_of(recording: Recording) -> Moments:
-    """Times of all tasks as a local scheduler has them; if not measured, as near as is known."""
+    """Times of all tasks under a local scheduler; unmeasured times are estimated."""
     tasks, moves = recording.tasks, transfer_times(recording)
     submitted, received = _submitted(recording), np.full(len(tasks), np.nan)
     if moves.scheduler:
@@ -105,7 +105,7 @@ def moments_of(recording: Recording) -> Moments:
 
 
 def _moments_on_cluster(recording: Recording) -> Moments:
-    """Times of all tasks as a cluster's scheduler has them: sent, on a thread, known to be done."""
+    """Times of all tasks on a cluster: sent, on a thread, result known to the scheduler."""
     tasks, submitted = recording.tasks, _submitted(recording)
     start = np.fmax(start_times(recording), submitted)
     # A run whose worker was lost ended when the scheduler knew of that.
@@ -124,7 +124,7 @@ def _submitted(recording: Recording) -> FloatArray:
 
 @dataclass(frozen=True)
 class _Recorded:
-    """What was recorded of one computation, its tasks in the order in which they were submitted.
+    """Measurements of one computation, its tasks in the order of submission.
 
     Attributes
     ----------
@@ -152,13 +152,13 @@ class _Recorded:
 
     @property
     def scheduler_cpu(self) -> float:
-        """CPU seconds of the scheduler's thread, without those of tasks; 0 if not known."""
+        """CPU seconds of the scheduler's thread without tasks; 0 if unknown."""
         cpu = _known(self.computation["scheduler_cpu"])
         is_in_tasks = self.computation["scheduler"] == "synchronous"
         return max(cpu - float(self.cpu.sum()), 0.0) if is_in_tasks else cpu
 
     def work(self, **columns: object) -> Work:
-        """The work of the computation, in part the same whatever scheduled it."""
+        """Work of the computation: `columns`, and the columns common to all schedulers."""
         computation, moments = self.computation, self.moments
         first, seconds = float(moments.submitted[0]), moments.stop - moments.start
         # If it is not known when the graph was in order, it was when the first task was submitted.
@@ -184,7 +184,7 @@ def _known(value: float) -> float:
 
 
 def works_of(recording: Recording) -> dict[str, Work]:
-    """The tasks and costs of each computation that ran tasks."""
+    """Tasks and costs of each computation with tasks."""
     tasks, dependencies = recording.tasks, recording.dependencies
     local, on_cluster = moments_of(recording), _moments_on_cluster(recording)
     network = _Network(recording)
@@ -224,7 +224,7 @@ def works_of(recording: Recording) -> dict[str, Work]:
 
 
 def _cpu_of_threads(recording: Recording, kinds: set[str]) -> dict[str, float]:
-    """CPU seconds of threads of these kinds, by computation."""
+    """CPU seconds of threads of certain kinds, by computation."""
     threads = recording.threads.rows(recording.threads.kind.is_in(kinds))
     names = threads.computation
     sums = np.bincount(names.codes, threads.cpu_seconds, minlength=len(names.values))
@@ -264,7 +264,7 @@ def _local_work(recorded: _Recorded) -> Work:
 
 
 def _collecting(moments: Moments, steps: Steps, batches: IntArray) -> Columns:
-    """What sending and collecting cost: columns of `Work`."""
+    """Costs of sending and collecting: columns of `Work`."""
     is_first = ordinals(batches) == 0
     sends = sends_before(moments, steps, is_first)
     # The results of a batch come together, when its last task has ended.
@@ -304,7 +304,7 @@ def _collecting(moments: Moments, steps: Steps, batches: IntArray) -> Columns:
 
 
 def _in_order_of(moments: FloatArray, arrived: FloatArray) -> FloatArray:
-    """Arrivals, moved so that they are in the order of those moments."""
+    """Arrivals, shifted into the order of the moments."""
     order = np.argsort(moments, kind="stable")
     # The replay collects in order of arrival: arrivals that are equal, or out of order by a
     # rounding error, would have it collect in another order than was recorded.
@@ -317,7 +317,7 @@ def _in_order_of(moments: FloatArray, arrived: FloatArray) -> FloatArray:
 def _typical_steps(
     since_step: FloatArray, sends: IntArray, at_once: BoolArray, reactions: float
 ) -> tuple[float, float]:
-    """What sending a task and collecting a waiting result take, and the latter alone."""
+    """Seconds for sending a task and collecting a waiting result, and for collecting alone."""
     alone = since_step[at_once & (sends == 0)]
     after_sending = since_step[at_once & (sends == 1)]
     if len(after_sending) >= ENOUGH:
@@ -333,7 +333,7 @@ def _typical_steps(
 def _startup(
     wake: FloatArray, is_first: BoolArray, rounds: IntArray, in_processes: bool
 ) -> tuple[FloatArray, tuple[float, ...]]:
-    """Waking without the start of worker processes, and what that adds to the first batches."""
+    """Seconds of waking without the start of processes, and the start for the first batches."""
     if not in_processes:
         return wake, ()
     begins = is_first & (rounds == rounds[0])
@@ -346,7 +346,7 @@ def _startup(
 
 @dataclass(frozen=True)
 class Steps:
-    """What the scheduler had done before it submitted, and before it collected, each task.
+    """Steps of the scheduler before each submission, and before each collection.
 
     Attributes
     ----------
@@ -368,7 +368,7 @@ class Steps:
 
 
 def steps_of(moments: Moments) -> Steps:
-    """The steps of a computation, its tasks in the order in which they were submitted."""
+    """Steps of a computation with tasks in the order of submission."""
     count = len(moments.submitted)
     # At the same moment a task is collected first, which lets another one be submitted.
     times = np.concatenate([moments.collected, moments.submitted])
@@ -392,7 +392,7 @@ def steps_of(moments: Moments) -> Steps:
 
 
 def batches_of(steps: Steps, workers: IntArray, in_processes: bool) -> IntArray:
-    """The number of the batch of each task: what a worker was sent at once.
+    """Number of the batch of each task: the tasks sent to a worker at once.
 
     Tasks that were sent together were submitted in one round, ran on one worker, and were collected
     without a submission between. Threads are sent one task at a time.
@@ -405,13 +405,13 @@ def batches_of(steps: Steps, workers: IntArray, in_processes: bool) -> IntArray:
 
 
 def ordinals(groups: IntArray) -> IntArray:
-    """The place of each in its group; the members of a group stand together."""
+    """Place of each member in its group; members of a group are adjacent."""
     new = np.concatenate([[True], np.diff(groups) != 0])
     return np.asarray(np.arange(len(groups)) - np.flatnonzero(new)[np.cumsum(new) - 1])
 
 
 def sends_before(moments: Moments, steps: Steps, is_first: BoolArray) -> IntArray:
-    """How often workers were sent tasks between the collection before and that of each task."""
+    """Number of batches sent between the previous collection and the collection of each task."""
     sent = np.concatenate([[0], np.cumsum(is_first)])[steps.submissions]
     order = np.argsort(moments.collected, kind="stable")
     sends = np.empty(len(order), np.int64)
@@ -420,13 +420,13 @@ def sends_before(moments: Moments, steps: Steps, is_first: BoolArray) -> IntArra
 
 
 def measured_or_typical(values: FloatArray, measured: BoolArray) -> FloatArray:
-    """The values that were measured, and their median in place of the others."""
+    """Measured values, and their median in place of unmeasured values."""
     typical = float(np.median(values[measured])) if measured.any() else 0.0
     return np.where(measured, values, typical)
 
 
 class _Network:
-    """Transfers between workers of clusters, as a recording has them.
+    """Recorded transfers between workers of clusters.
 
     Parameters
     ----------
@@ -440,7 +440,7 @@ class _Network:
 
     @cached_property
     def speed(self) -> tuple[float, float]:
-        """Seconds until a small result is at another worker, and bytes that arrive in a second."""
+        """Seconds until a small result is at another worker, and bytes arriving in a second."""
         took = self._transfers.stop - self._transfers.start
         sizes = np.nan_to_num(self._transfers.bytes)
         small = took[sizes < LARGE]
@@ -459,7 +459,7 @@ class _Network:
 
     @cached_property
     def _workers(self) -> IntArray:
-        """The number of the worker that ran each task."""
+        """Number of each task's worker."""
         workers = np.zeros(len(self.recording.tasks), np.int64)
         for number, rows in enumerate(self._lanes.values()):
             workers[rows] = number
@@ -467,7 +467,7 @@ class _Network:
 
     @cached_property
     def _arrivals(self) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Pairs of a result and a worker that it was sent to, in order: pair, start and stop."""
+        """Pairs of a result and a receiving worker, in order, with start and stop."""
         moved = self._transfers.rows(self._transfers.task >= 0)
         number_of = {name: number for number, name in enumerate(self._lanes)}
         names = moved.destination
@@ -480,7 +480,7 @@ class _Network:
         return tasks * (len(self._lanes) + 2) + workers + 1
 
     def arriving(self, recorded: _Recorded, task: IntArray, depends_on: IntArray) -> FloatArray:
-        """Seconds from when each task was sent until its last input was there, if one moved."""
+        """Seconds from sending each task until its last moved input arrived."""
         rows, moments = recorded.rows, recorded.moments
         seconds = np.zeros(len(rows))
         if not len(task) or not len(self._arrivals[0]):
@@ -495,7 +495,7 @@ class _Network:
 
 
 def _cluster_work(recorded: _Recorded, network: _Network) -> Work:
-    """The tasks of a computation that a cluster ran, and what handing them out costs there."""
+    """Tasks of a cluster's computation, and the costs of scheduling them."""
     recording, rows, moments = network.recording, recorded.rows, recorded.moments
     computation = recorded.computation
     # A result that was lost is computed again, after tasks that depend on it were sent.
@@ -545,7 +545,7 @@ def _cluster_work(recorded: _Recorded, network: _Network) -> Work:
 
 
 def _cost(recorded: _Recorded) -> float:
-    """What a task costs the scheduler; where that has little to do it does other things, too."""
+    """CPU seconds of the scheduler for a task; an idle scheduler also does other things."""
     lasted = float(recorded.computation["stop"] - recorded.computation["start"])
     cost = recorded.scheduler_cpu / len(recorded.rows)
     return cost if recorded.scheduler_cpu > BUSY * lasted else min(cost, USUAL_COST)
@@ -554,7 +554,7 @@ def _cost(recorded: _Recorded) -> float:
 def _starting(
     recorded: _Recorded, before: FloatArray, stolen: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
-    """From a task's arrival to its start on a free thread; and from the end of the task before.
+    """Seconds from arrival to start on a free thread, and from the end of the previous task.
 
     What is no part of the first, as the arrival of inputs, is `before`. Where the other of the two
     counted, it is what is typical, but no longer than there was time.
@@ -579,7 +579,7 @@ def _starting(
 
 
 def _delivering(moments: Moments, cost: float) -> FloatArray:
-    """From a task's end until its result is at the scheduler, without the wait for others."""
+    """Seconds from a task's end until the scheduler has the result, without waits in its queue."""
     collected = moments.collected
     deliver = collected - moments.stop
     order = np.argsort(collected, kind="stable")
@@ -590,7 +590,7 @@ def _delivering(moments: Moments, cost: float) -> FloatArray:
 
 
 def _joining(workers: Workers, first: float, stop: float) -> tuple[float, ...]:
-    """How long after the first task was sent each thread of a worker was there, in order."""
+    """Seconds from the first sent task until each thread of a worker joined, in order."""
     is_used = (workers.joined < stop) & ~(workers.left <= first)
     late = np.maximum(workers.joined[is_used] - first, 0.0)
     joined = np.sort(np.repeat(late, workers.threads[is_used]))

@@ -1,4 +1,4 @@
-"""The same tasks under another of dask's schedulers: what handing them out costs there.
+"""Costs of scheduling the same tasks under another of dask's local schedulers.
 
 A recording has these costs of the scheduler that it was made with, and not of others. They were
 measured on one machine (2 CPUs of 2 GHz, CPython 3.11, dask 2026.8), so predictions are rough.
@@ -50,7 +50,7 @@ COSTS = {
 
 
 def result_sizes(recording: Recording) -> FloatArray | None:
-    """The bytes of each task's result; None if they were not measured."""
+    """Bytes of each task's result; None if not measured."""
     tasks, cached = recording.tasks, recording.cached_results
     has_result = tasks.outcome.where(Outcome.OK)
     sized = int((~np.isnan(tasks.nbytes[has_result])).sum())
@@ -71,7 +71,7 @@ def result_sizes(recording: Recording) -> FloatArray | None:
 
 
 def crowding(workers: int, others: float, cpus: float) -> float:
-    """How many times as long worker processes take to start as with a CPU for each.
+    """Slowdown of starting worker processes, relative to a CPU for each.
 
     All of them start at once, however few tasks there are, and each computes while it imports.
     """
@@ -79,7 +79,7 @@ def crowding(workers: int, others: float, cpus: float) -> float:
 
 
 def startups(work: Work, recorded: Work, workers: int, cpus: float) -> tuple[float, ...]:
-    """What the first tasks of so many worker processes take longer to start, one by one.
+    """Extra seconds until the first task of each worker process starts.
 
     More processes than were recorded start like the slowest of those that were; so do more workers
     of a cluster, whose threads these are.
@@ -98,7 +98,7 @@ def startups(work: Work, recorded: Work, workers: int, cpus: float) -> tuple[flo
 def under(
     work: Work, scheduler: str, workers: int, sizes: FloatArray, startup: float = POOL_START
 ) -> Work:
-    """The work as another scheduler hands it out.
+    """Work with the costs of another scheduler.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def under(
 
 
 def bytes_moved(work: Work, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """What passes between worker processes and the scheduler's, for each task.
+    """Bytes moved between worker processes and the scheduler's, for each task.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def bytes_moved(work: Work, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _fused(work: Work) -> BoolArray:
-    """Which tasks become one with the task before: dask fuses chains before it starts processes."""
+    """Flags of tasks fused with the previous task: dask fuses chains before starting processes."""
     count = len(work)
     dependents = np.bincount(work.depends_on, minlength=count)
     dependencies = np.bincount(work.task, minlength=count)
