@@ -9,6 +9,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import PurePosixPath
 from struct import calcsize, pack
@@ -282,8 +283,8 @@ def libraries_of_threads(threads: Iterable[int]) -> dict[int, str]:
     if sys.platform != "linux" or not wanted:
         return {}
     try:
-        with _Files() as files:
-            return dict(_libraries_in_files(wanted, files))
+        with _opened(b"/proc/self/mem") as memory, _opened(b"/proc/self/maps") as maps:
+            return dict(_libraries_by_thread(wanted, memory, list(_mappings(maps))))
     except OSError:
         return {}
 
@@ -302,18 +303,19 @@ def library_of_file(path: str) -> str:
     return stem[1] if stem else ""
 
 
-def _libraries_in_files(wanted: set[int], files: _Files) -> Iterator[tuple[int, str]]:
-    mappings = list(files.mappings())
+def _libraries_by_thread(
+    wanted: set[int], read: Read, mappings: list[_Mapping]
+) -> Iterator[tuple[int, str]]:
     code = [mapping for mapping in mappings if "x" in mapping.access]
     for mapping in mappings:
         if not wanted:
             break
         if not mapping.access.startswith("rw") or mapping.file:
             continue
-        top = files.memory(max(mapping.start, mapping.stop - _DESCRIPTOR), mapping.stop)
+        length = mapping.stop - mapping.start
+        top = read(min(length, _DESCRIPTOR), mapping.stop)
         for thread in [thread for thread in wanted if _has_number(top, thread)]:
-            top = files.memory(max(mapping.start, mapping.stop - _TOP), mapping.stop)
-            library = _outermost_library(top, code)
+            library = _outermost_library(read(min(length, _TOP), mapping.stop), code)
             if library:
                 yield thread, library
                 wanted.discard(thread)
@@ -344,59 +346,45 @@ def _outermost_library(stack: bytes, code: list[_Mapping]) -> str:
     return ""
 
 
-class _Files:
-    """Memory of the process, read as a file: a thread may unmap memory meanwhile."""
+Read = Callable[[int, int], bytes]
+"""Reads so many bytes up to an offset of a file; fewer at its end, none where memory is gone."""
 
-    def __init__(self) -> None:
-        import ctypes
 
-        self._libc = ctypes.PyDLL(None, use_errno=True)
-        self._libc.pread.restype = ctypes.c_ssize_t
-        self._libc.pread.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64]
-        self._buffer = ctypes.create_string_buffer(_LONGEST_READ)
+@contextmanager
+def _opened(path: bytes) -> Iterator[Read]:
+    """Open a file of the process, and read with the GIL held: getting it back may take 5 ms.
 
-    def __enter__(self) -> _Files:
-        self._memory = self._open(b"/proc/self/mem")
-        try:
-            self._maps = self._open(b"/proc/self/maps")
-        except OSError:
-            self._libc.close(self._memory)
-            raise
-        return self
+    Memory is read as a file: a thread may unmap memory meanwhile.
+    """
+    import ctypes
 
-    def __exit__(self, *args: object) -> None:
-        self._libc.close(self._memory)
-        self._libc.close(self._maps)
+    libc = ctypes.PyDLL(None, use_errno=True)
+    libc.pread.restype = ctypes.c_ssize_t
+    libc.pread.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64]
+    buffer = ctypes.create_string_buffer(_LONGEST_READ)
+    descriptor: int = libc.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
-    def _open(self, path: bytes) -> int:
-        import ctypes
+    def read(length: int, stop: int) -> bytes:
+        got = libc.pread(descriptor, buffer, length, stop - length)
+        return ctypes.string_at(buffer, max(got, 0))
 
-        descriptor: int = self._libc.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        if descriptor < 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        return descriptor
+    try:
+        yield read
+    finally:
+        libc.close(descriptor)
 
-    def memory(self, start: int, stop: int) -> bytes:
-        """Bytes at addresses; empty if unmapped."""
-        return self._read(self._memory, stop - start, start)
 
-    def mappings(self) -> Iterator[_Mapping]:
-        """Mapped areas, in order of addresses."""
-        parts = []
-        offset = 0
-        while part := self._read(self._maps, _LONGEST_READ, offset):
-            parts.append(part)
-            offset += len(part)
-        for line in b"".join(parts).decode(errors="replace").splitlines():
-            addresses, access, _, _, _, *file = line.split(None, 5)
-            start, stop = (int(address, 16) for address in addresses.split("-"))
-            yield _Mapping(start, stop, access, file[0] if file else "")
-
-    def _read(self, descriptor: int, length: int, offset: int) -> bytes:
-        import ctypes
-
-        got = self._libc.pread(descriptor, self._buffer, length, offset)
-        return ctypes.string_at(self._buffer, max(got, 0))
+def _mappings(read: Read) -> Iterator[_Mapping]:
+    """Mapped areas, in order of addresses."""
+    text = b""
+    while part := read(_LONGEST_READ, len(text) + _LONGEST_READ):
+        text += part
+    for line in text.decode(errors="replace").splitlines():
+        addresses, access, _, _, _, *file = line.split(None, 5)
+        start, stop = (int(address, 16) for address in addresses.split("-"))
+        yield _Mapping(start, stop, access, file[0] if file else "")
 
 
 _WORTH_READING = 0.05

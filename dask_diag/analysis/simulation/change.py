@@ -213,7 +213,7 @@ def speedups(recording: Recording, speedup: Mapping[str, float]) -> FloatArray:
 def with_fewer_workers(work: Work, workers: int) -> Work:
     """Work whose waking threads wait for fewer other threads."""
     others = (workers - 1) / max(work.workers - 1, 1)
-    steps: Columns = {}
+    steps = Columns()
     for name in ("wake", "deliver", "notice"):
         seconds = getattr(work, name)
         # What the quickest steps took had nothing to wait for; the rest is due to the other
@@ -229,20 +229,12 @@ def with_fewer_turns(work: Work, share: float) -> Work:
     The scheduler, and a thread that wakes up, take turns with tasks that hold it. So a step that
     takes longer than those of tasks that do nothing waited.
     """
-    usual = COSTS["threads"]
-
-    def shorter(seconds: FloatArray, least: float) -> FloatArray:
-        return np.asarray(seconds - share * np.maximum(seconds - least, 0.0))
-
-    return replace(
-        work,
-        prepare=shorter(work.prepare, usual.prepare),
-        wake=shorter(work.wake, usual.wake),
-        collect=shorter(work.collect, usual.collect),
-        deliver=shorter(work.deliver, usual.deliver),
-        notice=shorter(work.notice, usual.notice),
-        submit=work.submit - share * max(work.submit - usual.submit, 0.0),
-    )
+    usual, steps = COSTS["threads"], Columns()
+    for name in ("prepare", "wake", "collect", "deliver", "notice"):
+        seconds = getattr(work, name)
+        steps[name] = seconds - share * np.maximum(seconds - getattr(usual, name), 0.0)
+    submit = work.submit - share * max(work.submit - usual.submit, 0.0)
+    return replace(work, submit=submit, **steps)
 
 
 def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:

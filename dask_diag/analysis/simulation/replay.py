@@ -106,22 +106,22 @@ class Waiting:
             )
 
 
-def replay(work: Work, workers: int, graph: Graph | None = None) -> Timeline:
+def replay(work: Work, workers: int, graph: Graph) -> Timeline:
     """Run the tasks on so many workers.
 
     Parameters
     ----------
     work : Work
     workers : int
-    graph : Graph, optional
-        That of the work, if it was made before.
+    graph : Graph
+        That of the work.
 
     Raises
     ------
     DiagnosticError
         If tasks depend on each other in a cycle.
     """
-    waiting_tasks = Waiting(graph or Graph(work))
+    waiting_tasks = Waiting(graph)
     if work.batch == 1 and not work.startup:
         timeline = _one_by_one(work, workers, waiting_tasks)
     else:

@@ -264,9 +264,7 @@ class _Scheduler:
         self._take_ready()
 
 
-def replay_on_cluster(
-    work: Work, cluster: Cluster, threads: int, graph: Graph | None = None
-) -> Timeline:
+def replay_on_cluster(work: Work, cluster: Cluster, threads: int, graph: Graph) -> Timeline:
     """Run the tasks on so many threads of workers.
 
     Parameters
@@ -275,15 +273,15 @@ def replay_on_cluster(
     cluster : Cluster
         That of the work.
     threads : int
-    graph : Graph, optional
-        That of the work, if it was made before.
+    graph : Graph
+        That of the work.
 
     Raises
     ------
     DiagnosticError
         If tasks depend on each other in a cycle.
     """
-    scheduler = _Scheduler(work, cluster, threads, graph or Graph(work))
+    scheduler = _Scheduler(work, cluster, threads, graph)
     scheduler.run()
     scheduler.tasks.check_collected()
     workers, end = scheduler.workers, scheduler.end

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dask_diag.analysis.simulation.work import Work
+from dask_diag.analysis.simulation.work import STEPS, Columns, Work
 from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.formatting import BYTES
 from dask_diag.model.codes import Outcome
@@ -70,7 +70,7 @@ def result_sizes(recording: Recording) -> FloatArray | None:
     return np.asarray(np.nan_to_num(sizes), float)
 
 
-def crowding(workers: int, others: float, cpus: float) -> float:
+def startup_slowdown(workers: int, others: float, cpus: float) -> float:
     """Slowdown of starting worker processes, relative to a CPU for each.
 
     All of them start at once, however few tasks there are, and each computes while it imports.
@@ -89,8 +89,8 @@ def startups(work: Work, recorded: Work, workers: int, cpus: float) -> tuple[flo
     if work.cluster is not None:
         longest = max(work.startup)
         return (*work.startup, *[longest] * (workers - len(work.startup)))[:workers]
-    before = crowding(recorded.workers, recorded.others, cpus)
-    longer = crowding(workers, work.others, cpus) / before
+    before = startup_slowdown(recorded.workers, recorded.others, cpus)
+    longer = startup_slowdown(workers, work.others, cpus) / before
     further = (max(work.startup),) * (workers - len(work.startup))
     return tuple(longer * startup for startup in (*work.startup[:workers], *further))
 
@@ -117,24 +117,21 @@ def under(
     to_task, from_task = (is_apart * moved / BYTES_A_SECOND for moved in bytes_moved(work, sizes))
     # A task that is fused with the one before is handed out with it, at no cost of its own.
     own = np.where(fused, 0.0, 1.0)
-    prepare = costs.prepare * own + to_task
-    collect = costs.collect * own + from_task
+    steps: Columns = {name: getattr(costs, name) * own for name in STEPS}
+    steps["prepare"] += to_task
+    # A result is unpickled whether the scheduler waits for it or it for the scheduler.
+    steps["collect"] += from_task
+    steps["notice"] += from_task
     sent = (count - int(fused.sum())) / costs.batch
     return replace(
         work,
-        prepare=prepare,
-        collect=collect,
-        wake=costs.wake * own,
-        gap=costs.gap * own,
-        deliver=costs.deliver * own,
-        # A result is unpickled whether the scheduler waits for it or it for the scheduler.
-        notice=costs.notice * own + from_task,
         submit=costs.submit,
         startup=(startup,) * workers if is_apart else (),
         batch=costs.batch,
         switching=0.0,
         gil=np.zeros(count) if is_apart else work.gil,
-        scheduler_cpu=float((prepare + collect).sum()) + costs.submit * sent,
+        scheduler_cpu=float((steps["prepare"] + steps["collect"]).sum()) + costs.submit * sent,
+        **steps,
     )
 
 

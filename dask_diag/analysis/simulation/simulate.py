@@ -34,8 +34,8 @@ from dask_diag.analysis.simulation.replay_cluster import replay_on_cluster
 from dask_diag.analysis.simulation.schedulers import (
     POOL_START,
     bytes_moved,
-    crowding,
     result_sizes,
+    startup_slowdown,
     startups,
     under,
 )
@@ -158,7 +158,7 @@ class Simulator:
         for row in self.computations:
             work = self.works.get(row["computation"])
             if work is not None and work.startup and work.cluster is None:
-                crowd = crowding(work.workers, work.others, row["cpus"])
+                crowd = startup_slowdown(work.workers, work.others, row["cpus"])
                 seconds = max(seconds, max(work.startup) / crowd)
         return seconds or POOL_START
 
@@ -374,7 +374,7 @@ class _ChangedComputation:
         if change.merge_tasks > 1:
             changed = merged(changed, simulator.functions(changed), change.merge_tasks)
         if change.scheduler is not None:
-            start = simulator.pool_start * crowding(workers, changed.others, cpus)
+            start = simulator.pool_start * startup_slowdown(workers, changed.others, cpus)
             changed = under(changed, change.scheduler, workers, self._sizes(changed), start)
         elif change.workers is not None:
             changed = replace(changed, startup=startups(changed, self._work, workers, cpus))
