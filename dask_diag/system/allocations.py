@@ -208,13 +208,9 @@ class AllocationTracer:
         self._before = memory
         if perf_counter() < self._pause and memory < self._much_more:
             return
-        if self._is_higher(memory, rises):
-            self._read(memory)
-
-    def _is_higher(self, memory: float, rises: bool) -> bool:
-        """Whether enough more memory is in use than at the last snapshot."""
         # While it rises it is soon higher: a snapshot now would only delay the next one.
-        return memory >= (self._next_if_rising if rises else self._next)
+        if memory >= (self._next_if_rising if rises else self._next):
+            self._read(memory)
 
     def _read(self, memory: float) -> None:
         start = perf_counter()

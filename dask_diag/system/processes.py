@@ -365,10 +365,9 @@ class MemoryTree:
         self._reader = process_reader()
         self._pid = os.getpid()
         self._descendants = Descendants(self._reader, self._pid)
-        self._children: dict[int, None] = {}
-        self._list()
+        self._children = set(self._descendants.listed())
         self._next_shares = 0.0
-        expected = _SECONDS_A_BYTE * self._resident(perf_counter()).rss
+        expected = _SECONDS_A_BYTE * sum(self._of_processes(self._reader.resident))
         self._shares = ShareOfTime(_SHARE_OF_TIME, expected)
 
     def read(self, waited_for: bool = False) -> MemoryReading:
@@ -376,25 +375,18 @@ class MemoryTree:
 
         If someone waits for the reading, what is shared is always read, unless that takes long.
         """
-        self._list()
+        self._children.update(self._descendants.listed())
         time = perf_counter()
         is_time = self._shares.seconds < _LONGEST_WAIT if waited_for else time >= self._next_shares
         if is_time:
-            return self._with_shares(time)
-        return self._resident(time)
-
-    def _list(self) -> None:
-        self._children.update(dict.fromkeys(self._descendants.listed()))
-
-    def _resident(self, time: float) -> MemoryReading:
-        memories = [Memory(rss, _NAN, _NAN) for rss in self._of_processes(self._reader.resident)]
-        return _summed(time, memories)
-
-    def _with_shares(self, time: float) -> MemoryReading:
-        with self._shares:
-            memories = self._of_processes(self._reader.memory)
-        self._next_shares = time + self._shares.pause
-        return _summed(time, memories)
+            with self._shares:
+                memories = self._of_processes(self._reader.memory)
+            self._next_shares = time + self._shares.pause
+        else:
+            resident = self._of_processes(self._reader.resident)
+            memories = [Memory(rss, _NAN, _NAN) for rss in resident]
+        rss, pss, uss = map(sum, zip(*memories, strict=True))
+        return MemoryReading(time, rss, pss, uss, len(memories))
 
     def _of_processes(self, read: Callable[[int], T]) -> list[T]:
         results = [read(self._pid)]
@@ -402,13 +394,8 @@ class MemoryTree:
             try:
                 results.append(read(pid))
             except NoSuchProcess:
-                del self._children[pid]
+                self._children.discard(pid)
         return results
-
-
-def _summed(time: float, memories: list[Memory]) -> MemoryReading:
-    rss, pss, uss = map(sum, zip(*memories, strict=True))
-    return MemoryReading(time, rss, pss, uss, len(memories))
 
 
 try:

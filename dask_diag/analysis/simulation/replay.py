@@ -131,7 +131,7 @@ def replay(work: Work, workers: int, graph: Graph) -> Timeline:
 
 
 def _one_by_one(work: Work, workers: int, graph: Waiting) -> Timeline:
-    """Replay like `_in_batches` of one task, without lists: a million tasks take two seconds."""
+    """Replay like `_in_batches` of one task, whose lists would take 60% longer."""
     ready, collected = graph.ready, graph.collect
     prepare, collect, notice = map(floats, (work.prepare, work.collect, work.notice))
     wake, seconds, deliver = map(floats, (work.wake, work.seconds, work.deliver))

@@ -226,12 +226,30 @@ class _Scheduler:
             task = self._queue[0]
             worker = self.workers.with_slot(self._now)
             if self._has_inputs[task]:
-                worker = _with_inputs(task, worker, self.workers, self._inputs, self._now)
+                worker = self._quickest(task, worker)
             if worker == NOWHERE:
                 return
             heappop(self._queue)
             self._now += self._submit
             self._send_to(task, worker, self._now)
+
+    def _quickest(self, task: int, slot: int) -> int:
+        """Worker on which a task starts first: with inputs, or with the free slot."""
+        held = self._inputs.by_worker(task)
+        nbytes = sum(held.values())
+        best, starts = NOWHERE, inf
+        candidates = sorted(held, key=lambda worker: -held[worker])[:MOST_HOLDERS]
+        if slot != NOWHERE and slot not in candidates:
+            candidates.append(slot)
+        for worker in candidates:
+            if worker in held and worker != slot and self.workers.is_full(worker):
+                continue
+            moves = len(held) > 1 or worker not in held
+            moving = self._inputs.seconds(nbytes - held.get(worker, 0.0)) if moves else 0.0
+            start = max(self._now + moving, self.workers.free_at(worker))
+            if start < starts:
+                best, starts = worker, start
+        return best
 
     def _send_to(self, task: int, worker: int, now: float) -> None:
         arrived = now + (self._inputs.bring(task, worker) if self._has_inputs[task] else 0.0)
@@ -287,20 +305,3 @@ def replay_on_cluster(work: Work, cluster: Cluster, threads: int, graph: Graph) 
     workers, end = scheduler.workers, scheduler.end
     waited = min(scheduler.waited, end)
     return Timeline(np.array(workers.start), np.array(workers.stop), end, waited)
-
-
-def _with_inputs(task: int, other: int, workers: Workers, inputs: Inputs, now: float) -> int:
-    """Worker on which a task starts first: with inputs, or with a free slot."""
-    held = inputs.by_worker(task)
-    nbytes = sum(held.values())
-    best, starts = NOWHERE, inf
-    largest = sorted(held, key=lambda worker: -held[worker])[:MOST_HOLDERS]
-    for worker in (*largest, *([other] if other != NOWHERE and other not in largest else ())):
-        if worker in held and worker != other and workers.is_full(worker):
-            continue
-        moves = len(held) > 1 or worker not in held
-        arrived = now + inputs.seconds(nbytes - held.get(worker, 0.0)) if moves else now
-        start = max(arrived, workers.free_at(worker))
-        if start < starts:
-            best, starts = worker, start
-    return best
