@@ -12,7 +12,7 @@ from math import inf
 
 import numpy as np
 
-from dask_diag.analysis.intervals import rows_by, rows_by_code
+from dask_diag.analysis.intervals import rows_by, rows_by_code, sums_by
 from dask_diag.analysis.occupancy import rows_of_workers
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
 from dask_diag.analysis.simulation.work import Cluster, Columns, Row, Work
@@ -227,7 +227,7 @@ def _cpu_of_threads(recording: Recording, kinds: set[str]) -> dict[str, float]:
     """CPU seconds of threads of certain kinds, by computation."""
     threads = recording.threads.rows(recording.threads.kind.is_in(kinds))
     names = threads.computation
-    sums = np.bincount(names.codes, threads.cpu_seconds, minlength=len(names.values))
+    sums = sums_by(names, threads.cpu_seconds)
     return dict(zip(names.values, sums.tolist(), strict=True))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dask_diag.analysis.intervals import sums_by
 from dask_diag.analysis.waits import divided, seconds_of_workers, without_metered
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model.codes import ACTIVITIES, Activity, Outcome
@@ -54,13 +55,11 @@ def gil_shares(recording: Recording, waited: FloatArray) -> FloatArray:
     tasks = recording.tasks
     took = np.nan_to_num(tasks.stop - tasks.start)
     functions = tasks.function
-    count = len(functions.values)
-    waits = np.bincount(functions.codes, waited, minlength=count)
-    total = np.bincount(functions.codes, took, minlength=count)
+    waits, total = sums_by(functions, waited), sums_by(functions, took)
     workers = _threads_of_a_process(recording)
     if workers < 2:
         return np.zeros(len(tasks))
-    share = np.divide(waits, total, out=np.zeros(count), where=total > 0)
+    share = np.divide(waits, total, out=np.zeros(len(total)), where=total > 0)
     return np.asarray(np.minimum(1.0, np.sqrt(share * workers / (workers - 1)))[functions.codes])
 
 
