@@ -6,9 +6,11 @@ text; in text, ``name=value``, ``name: value`` and ``--name value``. User and pa
 address, credentials in headers, and text with the shape of a token are masked under any name.
 
 Not masked are numbers; words under harmless names; an address that several literals make together;
-a literal in a ``match`` statement, or in a pair such as ``{"name": "PASSWORD", "value": "…"}``; a
-literal that reaches a secret name through a method, a loop over rows or ``zip``; and a literal
-beside, or a comment below, a comment that names a secret.
+a literal in a ``match`` statement, in a dict comprehension, in the body of a class with a secret
+name, or in a pair such as ``{"name": "PASSWORD", "value": "…"}``; a literal that reaches a secret
+name through a method, a loop over rows or ``zip``; an argument beside a secret, as of
+``compare_digest(token, "…")``, or beside the shape of a token; a literal beside, or a comment below,
+a comment that names a secret; and, in text, ``mysql -p…``, ``password …`` without a sign.
 """
 
 from __future__ import annotations
