@@ -9,8 +9,8 @@ Not masked are numbers; words under harmless names; an address that several lite
 a literal in a ``match`` statement, in a dict comprehension, in the body of a class with a secret
 name, or in a pair such as ``{"name": "PASSWORD", "value": "…"}``; a literal that reaches a secret
 name through a method, a loop over rows or ``zip``; an argument beside a secret, as of
-``compare_digest(token, "…")``, or beside the shape of a token; a literal beside, or a comment below,
-a comment that names a secret; and, in text, ``mysql -p…``, ``password …`` without a sign.
+``compare_digest(token, "…")``, or beside the shape of a token; a literal beside, or a comment
+below, a comment that names a secret; and, in text, ``mysql -p…``, ``password …`` without a sign.
 """
 
 from __future__ import annotations
