@@ -19,8 +19,8 @@ from dask_diag.analysis.simulation.schedulers import (
     BYTES_A_SECOND,
     COSTS,
     bytes_moved,
-    crowding,
     result_sizes,
+    startup_slowdown,
     startups,
     under,
 )
@@ -305,10 +305,10 @@ def test_no_number_of_workers_takes_less_than_the_cpu_of_all():
 
 
 def test_worker_processes_that_start_share_the_cpus():
-    assert crowding(8, 0.0, 4) == 2
-    assert crowding(8, 2.0, 4) == 2.5
-    assert crowding(2, 2.0, 4) == 1
-    assert crowding(8, 0.0, 0) == 8
+    assert startup_slowdown(8, 0.0, 4) == 2
+    assert startup_slowdown(8, 2.0, 4) == 2.5
+    assert startup_slowdown(2, 2.0, 4) == 1
+    assert startup_slowdown(8, 0.0, 0) == 8
 
 
 def test_more_worker_processes_start_too():

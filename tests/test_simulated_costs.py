@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dask_diag import simulate
-from dask_diag.analysis.simulation.calibrate import moments_of, works_of
+from dask_diag.analysis.simulation.calibrate import timestamps_of, works_of
 from dask_diag.analysis.simulation.schedulers import COSTS as OF_SCHEDULERS
 from dask_diag.analysis.simulation.simulate import Simulator
 from dask_diag.analysis.simulation.work import STEPS
@@ -147,7 +147,7 @@ def test_when_tasks_occupied_their_workers_follows_from_what_is_known():
         "stop": [1.5, 3.0, 5.5, 6.5],
         "bytes": [8] * 4,
     }
-    moments = moments_of(
+    timestamps = timestamps_of(
         replace(
             recording,
             tasks=filled_table("tasks", tasks),
@@ -155,11 +155,11 @@ def test_when_tasks_occupied_their_workers_follows_from_what_is_known():
         )
     )
     # With its transfers; never before it was submitted; until the end, if it did not stop.
-    np.testing.assert_array_equal(moments.submitted, [1.5, 1, 2, 3, 4])
-    np.testing.assert_array_equal(moments.start, [2.5, 2, 2, 3, 4])
-    np.testing.assert_array_equal(moments.stop, [5.5, 5, 10, 10, 5])
-    np.testing.assert_array_equal(moments.received, [6, nan, nan, nan, nan])
-    np.testing.assert_array_equal(moments.collected, [7, 6, 10, 10, 5])
+    np.testing.assert_array_equal(timestamps.submitted, [1.5, 1, 2, 3, 4])
+    np.testing.assert_array_equal(timestamps.start, [2.5, 2, 2, 3, 4])
+    np.testing.assert_array_equal(timestamps.stop, [5.5, 5, 10, 10, 5])
+    np.testing.assert_array_equal(timestamps.received, [6, nan, nan, nan, nan])
+    np.testing.assert_array_equal(timestamps.collected, [7, 6, 10, 10, 5])
 
 
 def test_computations_may_be_listed_in_any_order_and_start_long_after_they_were_called():

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import reduce
 
 import dask.local
@@ -446,8 +447,9 @@ def test_the_size_of_a_stack_is_no_code_of_an_interpreter_at_low_addresses(monke
         stack,
         mapping(0x7F22_0000_0000, 0x7F22_0010_0000, "r-xp", "/usr/lib/libc.so.6"),
     ]
-    monkeypatch.setattr(threads_module._Files, "mappings", lambda self: iter(mappings))
-    monkeypatch.setattr(threads_module._Files, "memory", lambda self, start, stop: top)
+    memory = nullcontext(lambda length, stop: top)
+    monkeypatch.setattr(threads_module, "_opened", lambda path: memory)
+    monkeypatch.setattr(threads_module, "_mappings", lambda read: mappings)
     assert threads_module.libraries_of_threads([thread]) == {thread: "openblas"}
 
 
@@ -457,10 +459,10 @@ def test_libraries_of_threads_that_are_not_there():
 
 
 def test_where_memory_cannot_be_read_no_library_is_known(monkeypatch):
-    def refuse(self, path):
+    def refuse(path):
         raise OSError("no")
 
-    monkeypatch.setattr(threads_module._Files, "_open", refuse)
+    monkeypatch.setattr(threads_module, "_opened", refuse)
     assert threads_module.libraries_of_threads([threading.get_native_id()]) == {}
 
 

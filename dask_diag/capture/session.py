@@ -35,7 +35,7 @@ from dask_diag.hooks.calls import calls_of_threads, codes_of_dask_calls
 from dask_diag.hooks.stack import scheduler_locals
 from dask_diag.model.codes import Outcome, ProgressPhase
 from dask_diag.system.code import current_frames
-from dask_diag.system.threads import take_cpu_of_own_threads
+from dask_diag.system.periodic import take_cpu_of_own_threads
 from dask_diag.system.usage import NativePool, Usage, thread_pools
 
 _NAN = float("nan")

@@ -26,7 +26,7 @@ from dask_diag.errors import NotRegisteredError
 from dask_diag.formatting import counted, seconds
 from dask_diag.hooks.callbacks import distributed_client, hold, release, sees_overlapping_computes
 from dask_diag.hooks.stack import Graph, SchedulerState, is_on_stack, scheduler_frame
-from dask_diag.system.threads import take_cpu_of_own_threads
+from dask_diag.system.periodic import take_cpu_of_own_threads
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -1,4 +1,4 @@
-"""Who allocated the memory that is in use at its peak, as tracemalloc knows it.
+"""Lines of code that allocated the memory in use at the peak, by tracemalloc.
 
 tracemalloc is the standard library's. It traces what was allocated while it was on, by Python and
 by numpy, and slows down Python meanwhile: docs/numbers.rst has by how much. The peak is that of the
@@ -30,7 +30,7 @@ Trace = tuple[int, int, Traceback, int]
 
 
 class AllocatedLine(NamedTuple):
-    """A line of code, or in place of all lines of dask or this package a name without a file."""
+    """Line of code, or a name for all lines of dask or of dask_diag."""
 
     file: str
     line: int
@@ -42,7 +42,7 @@ ANY_LINE_OF_DASK = AllocatedLine("", 0, "(dask itself)")
 
 
 class LineSums:
-    """Sums the blocks of a snapshot by the line of the user's code that allocated them.
+    """Sums the blocks of a snapshot by the allocating line of the user's code.
 
     That is the innermost line that is neither dask's nor this package's, nor of a library, if there
     is one among the calls that were traced; else the innermost line of a library.
@@ -68,7 +68,7 @@ class LineSums:
         traces: list[Trace],
         of: list[Trace] | None = None,
     ) -> None:
-        """Add blocks to `sums`; with `of` as a sample of these."""
+        """Add blocks to `sums`; `of` has the blocks of which they are a sample."""
         by_traceback: dict[int, list[int]] = {}
         tracebacks: dict[int, Traceback] = {}
         for _, size, traceback, *_ in traces:
@@ -90,7 +90,7 @@ class LineSums:
             sums[line] = before[0] + round(size * of_bytes), before[1] + round(blocks * of_blocks)
 
     def line_of(self, traceback: Traceback) -> AllocatedLine:
-        """The line of the user's code that allocated."""
+        """Line of the user's code in a traceback."""
         best, best_owner = ANY_OWN_LINE, OWN
         for file, line in traceback:
             owner = owner_of_file(file)
@@ -104,7 +104,7 @@ class LineSums:
 
 
 def _traces_of(snapshot: tracemalloc.Snapshot) -> list[Trace]:
-    """Its traces as they are; the objects that it makes of them take longer than all else."""
+    """Raw traces of a snapshot: making objects of them would take longer than all else."""
     traces: list[Trace] | None = getattr(snapshot.traces, "_traces", None)
     if traces is not None:
         return traces
@@ -129,7 +129,7 @@ _MUCH_MORE = 1.25
 
 
 class Allocations(NamedTuple):
-    """What was allocated at some time.
+    """Allocations in use at a time.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ class AllocationTracer:
             raise
 
     def stop(self) -> None:
-        """Check a last time, and stop tracing, if it was not traced before."""
+        """Check a last time, and stop tracing unless tracing was on before."""
         self._thread.stop()
         try:
             # It waits for nothing any more: its share of time, the end of a rise, a step of bytes.
@@ -196,7 +196,7 @@ class AllocationTracer:
 
     @property
     def last(self) -> Allocations | None:
-        """The last snapshot, if there was any."""
+        """Last snapshot, if any."""
         last = self._last
         return None if last is None else last._replace(peak=self._peak)
 
@@ -208,13 +208,9 @@ class AllocationTracer:
         self._before = memory
         if perf_counter() < self._pause and memory < self._much_more:
             return
-        if self._is_higher(memory, rises):
-            self._read(memory)
-
-    def _is_higher(self, memory: float, rises: bool) -> bool:
-        """Whether there is enough more than at the last snapshot."""
         # While it rises it is soon higher: a snapshot now would only delay the next one.
-        return memory >= (self._next_if_rising if rises else self._next)
+        if memory >= (self._next_if_rising if rises else self._next):
+            self._read(memory)
 
     def _read(self, memory: float) -> None:
         start = perf_counter()
@@ -229,7 +225,7 @@ class AllocationTracer:
 
 
 class _Tracing:
-    """Whether tracemalloc is on for this package; what others started stays on."""
+    """Switches tracemalloc on and off; tracing started elsewhere stays on."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

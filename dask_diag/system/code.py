@@ -33,7 +33,7 @@ _make_callers = operator.attrgetter(".".join(["f_back"] * _MOST_CALLS))
 
 
 def current_frames() -> dict[int, FrameType]:
-    """The innermost frame of each thread, by its ident, as `sys._current_frames` has it.
+    """Innermost frame of each thread, by ident, as of `sys._current_frames`.
 
     That of each caller can be read from it at any time.
     """
@@ -51,7 +51,7 @@ def current_frames() -> dict[int, FrameType]:
 
 
 def _without_collecting(read: Callable[[], T]) -> list[T]:
-    """What a function returns, alone in a list; an empty one if nothing is ever collected."""
+    """Result of a function, alone in a list; an empty list if the collector is off."""
     # Four calls with no step of Python between them: no other thread can run and find the
     # collector off, or switch it off itself and have it on again. The first says whether it is on.
     steps: tuple[Callable[[], object], ...] = (gc.isenabled, gc.disable, read, gc.enable)
@@ -74,7 +74,7 @@ _STANDARD = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "plat
 
 @lru_cache(4096)
 def owner_of_file(file: str) -> int:
-    """The owner of a source file, by its path alone."""
+    """Owner of a source file, by the path alone."""
     if file.startswith(_PACKAGE):
         return OWN
     path = file.replace("\\", "/")
@@ -91,7 +91,7 @@ _ATTEMPTS = 5
 
 
 def parsed(code: str) -> ast.Module | None:
-    """The syntax tree of some code; None if it is none.
+    """Syntax tree of code; None if the code does not parse.
 
     Up to Python 3.11.7 the parser fails where another thread parses, too, or what is collected
     meanwhile does, as tracebacks that are logged do: then it is asked again.

@@ -1,4 +1,4 @@
-"""Where a recording was made: versions, configuration, machine, and the code that computed.
+"""Environment of a recording: versions, configuration, machine, and the calling code.
 
 Names and text only, in which what looks like a secret is masked.
 """
@@ -42,7 +42,7 @@ def environment() -> list[Row]:
 
 
 def _versions() -> Iterator[tuple[str, str]]:
-    """Of Python, and of the known packages that are loaded."""
+    """Versions of Python, and of loaded known packages."""
     yield "python", f"{platform.python_version()} ({platform.python_implementation()})"
     for name in _PACKAGES:
         module = sys.modules.get(_MODULE.get(name, name))
@@ -75,7 +75,7 @@ def _machine() -> Iterator[tuple[str, str]]:
 
 
 def _configuration() -> Iterator[tuple[str, str]]:
-    """dask's; entries whose names look like secrets are left out and listed by name."""
+    """Configuration of dask; entries with names like secrets are left out and listed by name."""
     import dask
 
     left_out = []
@@ -102,7 +102,7 @@ def _short(text: str) -> str:
 
 
 def calling_code(frame: FrameType | None) -> list[Row]:
-    """The code around the line that `frame` is at, of the first frame outside dask_diag.
+    """Code around the line of `frame`, or of its first caller outside dask_diag.
 
     It is the whole function, or script, if that is not long; else the ``with`` block; else the
     lines around. Empty if the source is not there. What looks like a secret is masked in it.
@@ -127,19 +127,19 @@ def calling_code(frame: FrameType | None) -> list[Row]:
 
 
 def given_code(text: str, name: str = "as given") -> list[Row]:
-    """The beginning of some code, in which what looks like a secret is masked."""
+    """Beginning of some code, with secrets masked."""
     lines = redacted_source(text).split("\n")[:_MOST_LINES]
     return [("calling code", name, "\n".join(lines).rstrip())]
 
 
 def _script(path: str) -> list[Row]:
-    """The beginning of the program that a command runs."""
+    """Beginning of the program of a command."""
     lines = linecache.getlines(path) if path.endswith(".py") else []
     return given_code("".join(lines), os.path.basename(path)) if lines else []
 
 
 def _block_at(lines: list[str], line: int, in_script: bool) -> tuple[int, int]:
-    """First and last line of the largest block around a line that is not long."""
+    """First and last line of the largest block around a line of at most `_MOST_LINES` lines."""
     blocks = [*([(1, len(lines))] if in_script else []), *_blocks_in("".join(lines))]
     around = max(1, line - _LINES_AROUND), min(len(lines), line + _LINES_AROUND)
     fitting = (

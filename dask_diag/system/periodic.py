@@ -1,25 +1,74 @@
-"""Threads of this package, the times of their work, and the share of time that it may take."""
+"""Threads of dask_diag, the times of samples, and the share of time for measuring."""
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
-from math import ceil, inf
+from contextlib import suppress
+from math import ceil, inf, nan
 from time import perf_counter, thread_time
 from typing import NamedTuple
 
 OWN_THREADS = "dask_diag-"
 """How the names of all threads of this package start."""
 
-_live: dict[int, str] = {}
-_ended: dict[str, float] = {}
-_lock = threading.Lock()
+
+class OwnThreads(NamedTuple):
+    """Names of live threads of dask_diag by native id; CPU seconds of ended threads by name."""
+
+    live: dict[int, str]
+    ended: dict[str, float]
+
+    @classmethod
+    def now(cls) -> OwnThreads:
+        """Take a snapshot."""
+        with _own.lock:
+            return cls(dict(_own.live), dict(_own.ended))
+
+
+class _OwnCpu:
+    """Registry of the threads of dask_diag, and of the CPU seconds already reported."""
+
+    def __init__(self) -> None:
+        # A signal may interrupt a thread that holds it, and register a profiler.
+        self.lock = threading.RLock()
+        self.live: dict[int, str] = {}
+        self.ended: dict[str, float] = {}
+        self.taken = 0.0
+
+
+_own = _OwnCpu()
+
+
+def clock_of_thread(native_id: int) -> int:
+    """The kernel's clock of a thread: see pthread_getcpuclockid(3)."""
+    return (~native_id << 3) | 6
+
+
+def take_cpu_of_own_threads() -> float:
+    """CPU seconds of dask_diag's threads since the previous call; NaN if unknown.
+
+    It is read of each by its own clock, however short the time: there are few of them.
+    """
+    with _own.lock:
+        cpu = sum(_own.ended.values())
+        for thread in _own.live:
+            if sys.platform != "linux":
+                return nan
+            # A thread that has ended just now is among the ended ones next time.
+            with suppress(OSError):
+                cpu += time.clock_gettime(clock_of_thread(thread))
+        # Never less than none, as where a thread had just ended.
+        new, _own.taken = max(0.0, cpu - _own.taken), max(cpu, _own.taken)
+        return new
 
 
 class OwnThread(threading.Thread):
-    """A daemon thread of this package.
+    """Daemon thread of dask_diag.
 
     Parameters
     ----------
@@ -36,37 +85,21 @@ class OwnThread(threading.Thread):
         super().__init__(target=target, args=args, name=OWN_THREADS + purpose, daemon=True)
 
     def run(self) -> None:
-        """Run the target, and note what it used."""
+        """Run the target, and note the CPU seconds."""
         native_id = threading.get_native_id()
-        with _lock:
-            _live[native_id] = self.name
+        with _own.lock:
+            _own.live[native_id] = self.name
         try:
             super().run()
         finally:
-            with _lock:
-                _ended[self.name] = _ended.get(self.name, 0.0) + thread_time()
-                _live.pop(native_id, None)
-
-
-class OwnThreads(NamedTuple):
-    """Names of the live threads of this package by native id; CPU seconds of ended ones by name."""
-
-    live: dict[int, str]
-    ended: dict[str, float]
-
-    @classmethod
-    def now(cls) -> OwnThreads:
-        """As it is now."""
-        with _lock:
-            return cls(dict(_live), dict(_ended))
+            with _own.lock:
+                _own.ended[self.name] = _own.ended.get(self.name, 0.0) + thread_time()
+                _own.live.pop(native_id, None)
 
 
 def _after_fork() -> None:
-    """The child of a fork has none of these threads; the lock may have been held."""
-    global _lock
-    _lock = threading.Lock()
-    _live.clear()
-    _ended.clear()
+    """Reset in the child of a fork: threads are gone, and the lock may have been held."""
+    _own.__init__()  # type: ignore[misc]
 
 
 if hasattr(os, "register_at_fork"):
@@ -74,7 +107,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class ShareOfTime:
-    """Measures what is done in its block, and how long to pause for that.
+    """Measures the CPU time of a block, and how long to pause before the next.
 
     What counts is the CPU time of the thread: the rest of the time others had the CPU or the GIL.
     It may happen that in the block all objects of a large program are looked at for garbage. That
@@ -103,7 +136,7 @@ class ShareOfTime:
 
     @property
     def pause(self) -> float:
-        """Seconds from the start of a block to that of the next."""
+        """Seconds from the start of a block to the start of the next."""
         return self.seconds / self._share
 
     def __enter__(self) -> None:
@@ -120,7 +153,7 @@ _SHORTEST_INTERVAL = 0.005
 
 
 class PeriodicThread:
-    """Calls `work` with the time at which it was due, every `interval` seconds, on its own thread.
+    """Calls `work` with its due time every `interval` seconds, on a thread of dask_diag.
 
     Parameters
     ----------
@@ -186,7 +219,7 @@ _GOLDEN = 0.6180339887498949
 
 
 def time_of_tick(number: int, interval: float) -> float:
-    """When to sample, on the scale of ``time.perf_counter()``: once in each interval, never evenly.
+    """Time of a sample by ``time.perf_counter()``: once in each interval, never evenly.
 
     Multiples of the golden ratio, without their whole part, are spread as evenly as can be, and
     keep step with nothing: a task that repeats itself is sampled in each part for its share.
@@ -198,13 +231,13 @@ def time_of_tick(number: int, interval: float) -> float:
 
 
 def ticks_until(time: float, interval: float) -> int:
-    """How many ticks there were up to a time; only differences have a meaning."""
+    """Number of ticks up to a time; only differences have a meaning."""
     number = int(time / interval)
     return number + (time_of_tick(number, interval) <= time)
 
 
 class TimeWithoutTicks:
-    """A tick and the next one, between which most tasks start and stop.
+    """Ticks between which most tasks start and stop.
 
     Attributes
     ----------
@@ -224,12 +257,12 @@ _without_ticks: dict[float, TimeWithoutTicks] = {}
 
 
 def time_without_ticks(interval: float) -> TimeWithoutTicks:
-    """The one of an interval that `ticks_between` has found last."""
+    """Latest ticks that `ticks_between` found for an interval."""
     return _without_ticks.setdefault(interval, TimeWithoutTicks(inf, -inf))
 
 
 def ticks_between(start: float, stop: float, interval: float) -> int:
-    """How many ticks there were from one time up to another; quick where there were none."""
+    """Number of ticks between two times; quick if there are none."""
     without = time_without_ticks(interval)
     before, after = without.span
     if before <= start and stop < after:

@@ -1,4 +1,4 @@
-"""CPU, memory and I/O of this process and its descendants."""
+"""CPU, memory and I/O of the process and of descendants."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Counters(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Bytes of memory: resident, proportional (shared pages divided), and of it alone.
+    """Bytes of memory: resident, proportional (shared pages divided), and unique.
 
     What cannot be known is NaN.
     """
@@ -44,14 +44,14 @@ NoSuchProcess = (ProcessLookupError, psutil.Error)
 
 
 class ProcessReader:
-    """Reads numbers of a process, by its pid: with psutil, on any platform."""
+    """Reads numbers of a process by pid: with psutil, on any platform."""
 
     def children(self, pid: int) -> list[int]:
-        """The processes that it started and that have not ended."""
+        """Live processes started by a process."""
         return [child.pid for child in psutil.Process(pid).children()]
 
     def descendants(self, pid: int) -> Iterator[int]:
-        """Its children and theirs; a child that ends meanwhile may hide its own."""
+        """Children, and children of children; a child that ends meanwhile may hide children."""
         try:
             children = self.children(pid)
         except NoSuchProcess:
@@ -61,7 +61,7 @@ class ProcessReader:
             yield from self.descendants(child)
 
     def cpu(self, pid: int) -> float:
-        """CPU seconds since it began, as fine as the platform counts them."""
+        """CPU seconds since the start, in the platform's resolution."""
         times = psutil.Process(pid).cpu_times()
         return float(times.user + times.system)
 
@@ -77,11 +77,11 @@ class ProcessReader:
         return Counters(memory, threads, moved.read_bytes, moved.write_bytes)
 
     def resident(self, pid: int) -> float:
-        """Bytes of memory that are resident, shared or not."""
+        """Bytes of resident memory, shared or not."""
         return float(psutil.Process(pid).memory_info().rss)
 
     def memory(self, pid: int) -> Memory:
-        """Memory, and how much of it is shared, where the platform has it: that may take long."""
+        """Memory with shared pages divided, if the platform has it: may take long."""
         process = psutil.Process(pid)
         try:
             full = process.memory_full_info()
@@ -108,7 +108,7 @@ class LinuxReader(ProcessReader):
         self._page = os.sysconf("SC_PAGE_SIZE")
 
     def children(self, pid: int) -> list[int]:
-        """The processes that it started and that have not ended."""
+        """Live processes started by a process."""
         return [
             int(child)
             for thread in self._numbers_in(f"/proc/{pid}/task")
@@ -116,21 +116,21 @@ class LinuxReader(ProcessReader):
         ]
 
     def own_threads(self) -> list[int]:
-        """The native ids of the threads of this process."""
+        """Native ids of the threads of the process."""
         return list(self._numbers_in("/proc/self/task"))
 
     def own_files(self) -> Iterator[int]:
-        """The numbers of the open files of this process."""
+        """Numbers of the open files of the process."""
         return self._numbers_in("/proc/self/fd")
 
     def own_file(self, number: int) -> bytes:
-        """A path or ``pipe:[123]``, of an open file of this process; nothing if it is closed."""
+        """Path or ``pipe:[123]`` of an open file of the process; empty if closed."""
         path = b"/proc/self/fd/%d" % number
         length = self._libc.readlink(path, self._buffer, len(self._buffer))
         return ctypes.string_at(self._buffer, max(length, 0))
 
     def cpu(self, pid: int) -> float:
-        """CPU seconds since it began, to the nanosecond."""
+        """CPU seconds since the start, to the nanosecond."""
         try:
             # The kernel's clock of that process: see clock_getcpuclockid(3).
             return time.clock_gettime((~pid << 3) | 2)
@@ -146,7 +146,7 @@ class LinuxReader(ProcessReader):
         return Counters(memory, float(after_name[17]), read, written)
 
     def resident(self, pid: int) -> float:
-        """Bytes of memory that are resident, shared or not."""
+        """Bytes of resident memory, shared or not."""
         return float(int(self._text(f"/proc/{pid}/statm").split()[1]) * self._page)
 
     def _text(self, path: str, missing: bytes | None = None) -> bytes:
@@ -177,7 +177,7 @@ class LinuxReader(ProcessReader):
 
 
 def process_reader() -> ProcessReader:
-    """The best reader that this platform has."""
+    """Best reader of the platform."""
     if sys.platform == "linux" and os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
         return LinuxReader()
     return ProcessReader()
@@ -202,7 +202,7 @@ class TreeUsage(NamedTuple):
 
 
 class _Counted:
-    """How much of a child's counters has been counted."""
+    """Counted part of a child's counters."""
 
     __slots__ = ("cpu", "read", "written")
 
@@ -220,7 +220,7 @@ class Descendants:
         self._next_listing = 0.0
 
     def listed(self) -> list[int]:
-        """Those that are there now; empty if it is too soon to list them again."""
+        """List live descendants; empty if too soon for another listing."""
         start = perf_counter()
         if start < self._next_listing:
             return []
@@ -231,7 +231,7 @@ class Descendants:
 
 
 class ProcessTree:
-    """Reads this process and its descendants, however they come and go.
+    """Reads the process and descendants, whenever descendants start and end.
 
     Notes
     -----
@@ -254,34 +254,26 @@ class ProcessTree:
         self._descendants = Descendants(self._reader, self._pid)
         self._children: dict[int, _Counted] = {}
         self._children_cpu = self._children_read = self._children_written = 0.0
-        self._ended_counted = self._ended_unseen = 0.0
-        self._cpu_so_far = 0.0
+        self._read_before = self._written_before = self._own_cpu_before = 0.0
+        self._ended_counted = self._ended_unseen = self._cpu_so_far = 0.0
+        self._ended_before = _cpu_of_ended_children()
         self.memory_of: dict[int, float] = {}
         self.cpu_of: dict[int, float] = {}
-        self._list_children()
-        for pid, child in list(self._children.items()):
-            try:
-                child.cpu = self._reader.cpu(pid)
-                counters = self._reader.counters(pid)
-            except NoSuchProcess:
-                del self._children[pid]
-            else:
-                self.memory_of[pid] = counters.memory
-                self.cpu_of[pid] = child.cpu
-                child.read, child.written = counters.read, counters.written
-        own = self._reader.counters(self._pid)
-        self._read_before, self._written_before = own.read, own.written
-        self.memory_of[self._pid] = own.memory
-        self._ended_before = _cpu_of_ended_children()
+        before = self.read()
+        # What was used up to here counts no more, but for what each child is known to have used.
+        self._read_before, self._written_before = before.read, before.written
+        self._children_cpu = self._ended_unseen = self._cpu_so_far = 0.0
         self._own_cpu_before = time.process_time()
+        del self.cpu_of[self._pid]
 
     def read(self) -> TreeUsage:
-        """What the tree uses now.
+        """Read the usage of the tree.
 
         The CPU time of the calling thread is left out, all of it: it must be one that was started
         to read, and does nothing else.
         """
-        self._list_children()
+        for pid in self._descendants.listed():
+            self._children.setdefault(pid, _Counted())
         time, cpu = self._cpu_at_a_time()
         own = self._reader.counters(self._pid)
         threads_children = 0.0
@@ -317,7 +309,7 @@ class ProcessTree:
         return time, cpu
 
     def _cpu(self) -> float:
-        """CPU seconds of the tree so far. It never falls: clocks differ by a microsecond or so."""
+        """CPU seconds of the tree so far, never falling, though clocks differ by microseconds."""
         reading = time.thread_time()
         own = time.process_time() - reading - self._own_cpu_before
         ended = _cpu_of_ended_children() - self._ended_before
@@ -336,10 +328,6 @@ class ProcessTree:
         self._cpu_so_far = max(self._cpu_so_far, own + self._children_cpu + self._ended_unseen)
         return self._cpu_so_far
 
-    def _list_children(self) -> None:
-        for pid in self._descendants.listed():
-            self._children.setdefault(pid, _Counted())
-
 
 def _cpu_of_ended_children() -> float:
     times = os.times()
@@ -354,8 +342,8 @@ _SECONDS_A_BYTE = 40e-12
 """What it took to read a byte in small pages, on a slow machine."""
 
 
-class Reading(NamedTuple):
-    """Bytes at `time`, summed over `processes`; `pss` and `uss` are NaN if they were not read."""
+class MemoryReading(NamedTuple):
+    """Bytes at `time`, summed over `processes`; `pss` and `uss` are NaN if not read."""
 
     time: float
     rss: float
@@ -365,7 +353,7 @@ class Reading(NamedTuple):
 
 
 class MemoryTree:
-    """Reads the memory of this process and its descendants, however they come and go.
+    """Reads the memory of the process and descendants, whenever descendants start and end.
 
     Notes
     -----
@@ -377,36 +365,28 @@ class MemoryTree:
         self._reader = process_reader()
         self._pid = os.getpid()
         self._descendants = Descendants(self._reader, self._pid)
-        self._children: dict[int, None] = {}
-        self._list()
+        self._children = set(self._descendants.listed())
         self._next_shares = 0.0
-        expected = _SECONDS_A_BYTE * self._resident(perf_counter()).rss
+        expected = _SECONDS_A_BYTE * sum(self._of_processes(self._reader.resident))
         self._shares = ShareOfTime(_SHARE_OF_TIME, expected)
 
-    def read(self, waited_for: bool = False) -> Reading:
-        """What they have now, and if it is time for that, how much of it is shared.
+    def read(self, waited_for: bool = False) -> MemoryReading:
+        """Read the memory and, if due, the shares of shared pages.
 
         If someone waits for the reading, what is shared is always read, unless that takes long.
         """
-        self._list()
+        self._children.update(self._descendants.listed())
         time = perf_counter()
         is_time = self._shares.seconds < _LONGEST_WAIT if waited_for else time >= self._next_shares
         if is_time:
-            return self._with_shares(time)
-        return self._resident(time)
-
-    def _list(self) -> None:
-        self._children.update(dict.fromkeys(self._descendants.listed()))
-
-    def _resident(self, time: float) -> Reading:
-        memories = [Memory(rss, _NAN, _NAN) for rss in self._of_processes(self._reader.resident)]
-        return _summed(time, memories)
-
-    def _with_shares(self, time: float) -> Reading:
-        with self._shares:
-            memories = self._of_processes(self._reader.memory)
-        self._next_shares = time + self._shares.pause
-        return _summed(time, memories)
+            with self._shares:
+                memories = self._of_processes(self._reader.memory)
+            self._next_shares = time + self._shares.pause
+        else:
+            resident = self._of_processes(self._reader.resident)
+            memories = [Memory(rss, _NAN, _NAN) for rss in resident]
+        rss, pss, uss = map(sum, zip(*memories, strict=True))
+        return MemoryReading(time, rss, pss, uss, len(memories))
 
     def _of_processes(self, read: Callable[[int], T]) -> list[T]:
         results = [read(self._pid)]
@@ -414,13 +394,8 @@ class MemoryTree:
             try:
                 results.append(read(pid))
             except NoSuchProcess:
-                del self._children[pid]
+                self._children.discard(pid)
         return results
-
-
-def _summed(time: float, memories: list[Memory]) -> Reading:
-    rss, pss, uss = map(sum, zip(*memories, strict=True))
-    return Reading(time, rss, pss, uss, len(memories))
 
 
 try:
@@ -445,7 +420,7 @@ def _memory_of_machine() -> float:
 
 
 def _limits() -> Iterator[float]:
-    """What the shell, and groups of processes such as containers, allow."""
+    """Limits by the shell, and by control groups such as containers."""
     if resource is not None:
         for name in ("RLIMIT_AS", "RLIMIT_DATA"):
             soft = resource.getrlimit(getattr(resource, name))[0] if hasattr(resource, name) else -1
@@ -461,7 +436,7 @@ def _limits_of_own_groups() -> tuple[float, ...]:
 
 
 def limits_of_groups(own: Path, root: Path) -> Iterator[float]:
-    """The limits of the control groups that a process is in, and of those around them."""
+    """Limits of the control groups of a process, and of the enclosing groups."""
     try:
         lines = own.read_text().splitlines()
     except OSError:

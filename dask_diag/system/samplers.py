@@ -1,4 +1,4 @@
-"""Threads that sample the CPU, memory and I/O of this process and its descendants."""
+"""Threads that sample the CPU, memory and I/O of the process and of descendants."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ResourceRows:
 
 
 class ResourceSampler:
-    """Reads the process tree at set times, until it is stopped."""
+    """Reads the process tree at set times until stopped."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class ResourceSampler:
         self._keep(usage.time, self._tree.memory_of, cpu_of)
 
     def _cpu_of_others(self) -> float:
-        """Per cent of one core, since it was last known; NaN if it is too soon."""
+        """Per cent of one core since the previous reading; NaN if too soon."""
         before, self._machine = self._machine, machine_cpu()
         _, others = used_since(before, self._machine)
         return 100 * others
@@ -129,7 +129,7 @@ MEMORY_COLUMNS = ("time", "rss", "pss", "uss", "processes", "delay")
 
 
 class BlockSampler:
-    """Samples of one block, the first of which is taken on the thread that enters it."""
+    """Samples the memory of one block, first on the entering thread."""
 
     def __init__(
         self, rows: array[float], interval: float, failed: Callable[[Exception], None]

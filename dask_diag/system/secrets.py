@@ -1,4 +1,4 @@
-"""Mask values that look like secrets in code, configuration and text.
+"""Mask secrets in code, configuration and text.
 
 A value is masked where its name says that it is secret. In code that is a string literal that is
 assigned, passed, compared, returned or stored under such a name, or that follows the name as a
@@ -6,9 +6,11 @@ text; in text, ``name=value``, ``name: value`` and ``--name value``. User and pa
 address, credentials in headers, and text with the shape of a token are masked under any name.
 
 Not masked are numbers; words under harmless names; an address that several literals make together;
-a literal in a ``match`` statement, or in a pair such as ``{"name": "PASSWORD", "value": "…"}``; a
-literal that reaches a secret name through a method, a loop over rows or ``zip``; and a literal
-beside, or a comment below, a comment that names a secret.
+a literal in a ``match`` statement, in a dict comprehension, in the body of a class with a secret
+name, or in a pair such as ``{"name": "PASSWORD", "value": "…"}``; a literal that reaches a secret
+name through a method, a loop over rows or ``zip``; an argument beside a secret, as of
+``compare_digest(token, "…")``, or beside the shape of a token; a literal beside, or a comment
+below, a comment that names a secret; and, in text, ``mysql -p…``, ``password …`` without a sign.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ _OPENING = re.compile(r"[|>][-+\d]*\s*|[^)\]}]*[(\[{][^)\]}]*|\s*")
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str, key_too: bool = True) -> bool:
-    """Whether a value of this name may be a secret, as of ``db_password`` and ``apiKey``.
+    """Whether a name is of a secret, as ``db_password`` and ``apiKey``.
 
     A ``key`` or ``sort_key`` may be many other things: without `key_too` neither counts.
     """
@@ -87,7 +89,7 @@ def is_secret_name(name: str, key_too: bool = True) -> bool:
 
 
 def redacted_text(text: str) -> str:
-    """The text with its secrets masked; behind a secret name, the rest of the line is masked.
+    """Mask secrets in a text; behind a secret name, the rest of the line is masked.
 
     If a value begins or goes on in the lines below, they are all masked. Lines keep their numbers.
     """
@@ -114,7 +116,7 @@ def redacted_text(text: str) -> str:
 
 
 def redacted_repr(value: object) -> str:
-    """The `repr` of a value, as configurations have them, with its secrets masked."""
+    """`repr` of a configured value with secrets masked."""
     if isinstance(value, str):
         return repr(redacted_text(value))
     if isinstance(value, Mapping):
@@ -137,7 +139,7 @@ def _masked_shape(match: re.Match[str]) -> str:
 
 
 def _has_content(text: str) -> bool:
-    """Whether a value has more than masks, and values that are known when the program runs."""
+    """Whether a value has more than masks and places of unknown values."""
     return bool(text.strip(f"{MASK}{_UNKNOWN}:;,.'\")]}} \t\n"))
 
 
@@ -165,7 +167,7 @@ _SIGNS_IN = re.compile(r"(?:^|_)(?:(?:log|sign)_?in|b64decode|unhexlify|fromhex)
 
 
 def _text_of(node: ast.AST) -> str:
-    """The text of a literal; empty for any other expression."""
+    """Text of a literal; empty for any other expression."""
     if isinstance(node, _FORMATTED):
         return "".join(_text_of(part) or _UNKNOWN for part in node.values)
     value = node.value if isinstance(node, ast.Constant) else None
@@ -183,7 +185,7 @@ Named = tuple[ast.AST | str | None, ast.expr | None, bool]
 
 
 def _named_values(node: ast.AST) -> Iterator[Named]:  # noqa: C901, PLR0912
-    """Yield names and values that belong together in one node of a syntax tree."""
+    """Yield pairs of a name and a value in one node of a syntax tree."""
     match node:
         case ast.Assign(targets=targets, value=value):
             for target in targets:
@@ -233,14 +235,14 @@ def _assigned(target: ast.expr, value: ast.expr) -> Iterator[Named]:
 
 
 def _beside(operands: list[ast.expr]) -> Iterator[Named]:
-    """Yield operands that a secret is compared with, or is replaced by."""
+    """Yield operands compared with a secret, or in place of a secret."""
     for name, value in permutations(operands, 2):
         if not isinstance(name, ast.Constant):
             yield name, value, True
 
 
 def _passed(call: ast.Call) -> Iterator[Named]:
-    """Yield arguments of a function that is named so, and those that follow a name."""
+    """Yield arguments of a function with a name, and arguments after a name."""
     if _name_of(call.func) not in _LOOKUPS:
         for value in (*call.args, *(keyword.value for keyword in call.keywords)):
             yield call.func, value, False
@@ -278,7 +280,7 @@ def _name_of(node: ast.AST) -> str:
 
 
 def _variable(node: ast.AST | str | None) -> str:
-    """The variable that an assignment changes, also if it assigns to an item."""
+    """Variable changed by an assignment, also to an item."""
     while isinstance(node, ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else node if isinstance(node, str) else ""
@@ -287,7 +289,7 @@ def _variable(node: ast.AST | str | None) -> str:
 def _parts(
     value: ast.expr | ast.keyword | ast.comprehension, is_stored: bool
 ) -> Iterator[ast.expr]:
-    """Yield the literals of a value and, if it `is_stored` by name, the variables that make it."""
+    """Yield the literals of a value and, if `is_stored` by name, the variables in the value."""
     if isinstance(value, _LITERALS) or (is_stored and isinstance(value, ast.Name)):
         yield value
     children = ast.iter_child_nodes(value)
@@ -313,7 +315,7 @@ _STORING = (
 
 
 def _secret_literals(tree: ast.Module) -> list[ast.expr]:
-    """The string literals of a program that may be secret; a formatted string is one literal.
+    """Possibly secret string literals of a program; a formatted string is one literal.
 
     Literals of a variable are secret, too, if the variable is stored or passed as a secret.
     """
@@ -353,7 +355,7 @@ _LOOSE_LITERAL = re.compile(
 
 @lru_cache(maxsize=8)
 def redacted_source(text: str) -> str:
-    """The code without string literals and comments that look like secrets.
+    """Mask string literals and comments with secrets in code.
 
     In code that does not parse every string literal is masked. Lines with magics of a notebook are
     masked as text.

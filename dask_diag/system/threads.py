@@ -9,7 +9,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import PurePosixPath
 from struct import calcsize, pack
@@ -17,7 +17,7 @@ from threading import get_ident, get_native_id
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, NamedTuple
 
-from dask_diag.system.periodic import OwnThreads, ShareOfTime
+from dask_diag.system.periodic import OwnThreads, ShareOfTime, clock_of_thread
 
 if TYPE_CHECKING:
     from dask_diag.system.processes import LinuxReader
@@ -31,7 +31,7 @@ _SHARE_OF_TIME = 0.01
 
 
 class ThreadReading(NamedTuple):
-    """CPU seconds so far of the process and of its live threads, by native id, at `time`."""
+    """CPU seconds of the process and, by native id, of live threads, up to `time`."""
 
     time: float
     process_cpu: float
@@ -40,7 +40,7 @@ class ThreadReading(NamedTuple):
 
 
 class _LastReading:
-    """The last reading serves again while a new one would cost too much of the time since."""
+    """Last reading, reused while a new reading would cost too much of the time since."""
 
     def __init__(self) -> None:
         self.pid = 0
@@ -48,7 +48,7 @@ class _LastReading:
         self.work = ShareOfTime(_SHARE_OF_TIME)
 
     def is_recent(self, now: float) -> bool:
-        """Whether it is of this process and not yet worth replacing."""
+        """Whether the reading is of the process and not yet worth replacing."""
         return os.getpid() == self.pid and now - self.reading.time < self.work.pause
 
 
@@ -56,7 +56,7 @@ _last = _LastReading()
 
 
 def read_threads() -> ThreadReading | None:
-    """CPU seconds up to now, or to a moment ago; None if they are not known by thread."""
+    """CPU seconds up to now, or to a moment ago; None if unknown by thread."""
     start = perf_counter()
     if _last.is_recent(start):
         return _last.reading
@@ -71,20 +71,20 @@ def read_threads() -> ThreadReading | None:
 
 
 def live_threads() -> set[int]:
-    """The native ids of the threads that live now; none if threads are not known."""
+    """Native ids of live threads; empty if unknown."""
     cpu_by_thread = _source()
     return set() if isinstance(cpu_by_thread, str) else set(cpu_by_thread())
 
 
 def why_not_by_thread() -> str:
-    """Why CPU is not known by thread on this machine; empty if it is."""
+    """Reason for unknown CPU by thread on the machine; empty if known."""
     source = _source()
     return source if isinstance(source, str) else ""
 
 
 @cache
 def _source() -> Callable[[], dict[int, float]] | str:
-    """The best way to read CPU by thread, or why there is none."""
+    """Best function to read CPU by thread, or a reason for having none."""
     reason = ""
     for read in (linux_clocks, psutil_clocks) if sys.platform == "linux" else (psutil_clocks,):
         try:
@@ -97,7 +97,7 @@ def _source() -> Callable[[], dict[int, float]] | str:
 
 
 def psutil_clocks() -> dict[int, float]:
-    """CPU seconds of each thread, as fine as the platform counts them.
+    """CPU seconds of each thread, in the platform's resolution.
 
     Raises
     ------
@@ -120,56 +120,11 @@ def linux_clocks() -> dict[int, float]:
     cpu = {}
     for thread in _reader().own_threads():
         try:
-            cpu[thread] = clock(_clock_of(thread))
+            cpu[thread] = clock(clock_of_thread(thread))
         except OSError:
             # It has ended since it was listed.
             continue
     return cpu
-
-
-def _clock_of(thread: int) -> int:
-    """The kernel's clock of a thread: see pthread_getcpuclockid(3)."""
-    return (~thread << 3) | 6
-
-
-class _Taken:
-    """The CPU seconds of this package's own threads that have been taken."""
-
-    def __init__(self) -> None:
-        # A signal may interrupt who holds it, and register a profiler.
-        self.lock = threading.RLock()
-        self.cpu = 0.0
-
-
-_taken = _Taken()
-
-
-def take_cpu_of_own_threads() -> float:
-    """CPU seconds of this package's own threads since this was last asked; NaN if not known.
-
-    It is read of each by its own clock, however short the time: there are few of them.
-    """
-    with _taken.lock:
-        own = OwnThreads.now()
-        cpu = sum(own.ended.values())
-        for thread in own.live:
-            if sys.platform != "linux":
-                return float("nan")
-            # One that has ended just now is among the ended ones next time.
-            with suppress(OSError):
-                cpu += time.clock_gettime(_clock_of(thread))
-        # Never less than none, as where one had just ended.
-        new, _taken.cpu = max(0.0, cpu - _taken.cpu), max(cpu, _taken.cpu)
-        return new
-
-
-def _after_fork() -> None:
-    """The child of a fork has no such threads; the lock may have been held."""
-    _taken.__init__()  # type: ignore[misc]
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 @cache
@@ -192,7 +147,7 @@ _libraries: dict[int, str] = {}
 
 
 class ThreadCpu(NamedTuple):
-    """CPU seconds of one thread, or of all that have ended.
+    """CPU seconds of one thread, or of all ended threads.
 
     `ident` is Python's, 0 if Python does not know the thread; `kind` is one of
     `dask_diag.model.codes.THREAD_KINDS`, before it is known which threads ran tasks.
@@ -205,7 +160,7 @@ class ThreadCpu(NamedTuple):
 
 
 class ThreadUsage:
-    """What threads use from when it is made until it is stopped.
+    """CPU of threads from creation until `stop`.
 
     A thread that starts meanwhile counts from its start. One that ends is not lost: the process's
     clock has it, and so `ended` has what all live threads together do not.
@@ -222,7 +177,7 @@ class ThreadUsage:
         self._after = read_threads()
 
     def threads(self) -> list[ThreadCpu]:
-        """What each thread used until now, or until it was stopped.
+        """CPU of each thread until now, or until `stop`.
 
         Ask while the threads live: what they are is read now. Empty if it is not known, or if the
         time was too short to read the clocks twice.
@@ -256,7 +211,7 @@ def _of_live_threads(before: ThreadReading, after: ThreadReading) -> list[Thread
 
 
 def _used(before: ThreadReading, after: ThreadReading) -> dict[int, float]:
-    """CPU seconds of each live thread that used some, by native id."""
+    """Positive CPU seconds of live threads, by native id."""
     used = {}
     for thread, cpu in after.threads.items():
         used[thread] = cpu - before.threads.get(thread, 0.0)
@@ -267,7 +222,7 @@ def _used(before: ThreadReading, after: ThreadReading) -> dict[int, float]:
 
 
 def _libraries_of(unknown: dict[int, float], after: ThreadReading) -> dict[int, str]:
-    """The library of each of these threads, empty if not known; not of those that have ended."""
+    """Libraries of live threads; empty if unknown."""
     for thread in set(_libraries).difference(after.threads):
         _libraries.pop(thread, None)
     new = set(unknown).difference(_libraries)
@@ -284,7 +239,7 @@ def _libraries_of(unknown: dict[int, float], after: ThreadReading) -> dict[int, 
 
 
 def _of_ended_own_threads(before: ThreadReading, after: ThreadReading) -> list[ThreadCpu]:
-    """Threads of this package say themselves what they used when they end."""
+    """CPU seconds of ended threads of dask_diag, which note CPU when ending."""
     used = {name: cpu - before.own.ended.get(name, 0.0) for name, cpu in after.own.ended.items()}
     for thread, name in before.own.live.items():
         if thread not in after.own.live and name in used:
@@ -323,19 +278,19 @@ class _Mapping(NamedTuple):
 
 
 def libraries_of_threads(threads: Iterable[int]) -> dict[int, str]:
-    """The library of each of these threads of this process for which it can be known."""
+    """Known libraries of threads of the process."""
     wanted = set(threads)
     if sys.platform != "linux" or not wanted:
         return {}
     try:
-        with _Files() as files:
-            return dict(_libraries_in_files(wanted, files))
+        with _opened(b"/proc/self/mem") as memory, _opened(b"/proc/self/maps") as maps:
+            return dict(_libraries_by_thread(wanted, memory, list(_mappings(maps))))
     except OSError:
         return {}
 
 
 def library_of_file(path: str) -> str:
-    """What the library is called whose code is in a file; empty if the file says nothing of it."""
+    """Name of the library in a file; empty if the file's name does not tell."""
     name = PurePosixPath(path).name
     if not name or _SYSTEM.match(name):
         return ""
@@ -348,25 +303,26 @@ def library_of_file(path: str) -> str:
     return stem[1] if stem else ""
 
 
-def _libraries_in_files(wanted: set[int], files: _Files) -> Iterator[tuple[int, str]]:
-    mappings = list(files.mappings())
+def _libraries_by_thread(
+    wanted: set[int], read: Read, mappings: list[_Mapping]
+) -> Iterator[tuple[int, str]]:
     code = [mapping for mapping in mappings if "x" in mapping.access]
     for mapping in mappings:
         if not wanted:
             break
         if not mapping.access.startswith("rw") or mapping.file:
             continue
-        top = files.memory(max(mapping.start, mapping.stop - _DESCRIPTOR), mapping.stop)
+        length = mapping.stop - mapping.start
+        top = read(min(length, _DESCRIPTOR), mapping.stop)
         for thread in [thread for thread in wanted if _has_number(top, thread)]:
-            top = files.memory(max(mapping.start, mapping.stop - _TOP), mapping.stop)
-            library = _outermost_library(top, code)
+            library = _outermost_library(read(min(length, _TOP), mapping.stop), code)
             if library:
                 yield thread, library
                 wanted.discard(thread)
 
 
 def _has_number(memory: bytes, number: int) -> bool:
-    """Whether there is such an ``int``."""
+    """Whether memory has an aligned ``int``."""
     packed = pack("i", number)
     index = memory.find(packed)
     while index >= 0 and index % len(packed):
@@ -375,7 +331,7 @@ def _has_number(memory: bytes, number: int) -> bool:
 
 
 def _outermost_library(stack: bytes, code: list[_Mapping]) -> str:
-    """Of what is nearest to the top, which has the highest addresses."""
+    """Library of the code address nearest to the top, at the highest addresses."""
     starts = [mapping.start for mapping in code]
     first, last = starts[0], code[-1].stop
     words = memoryview(stack[len(stack) % _WORD :]).cast("P")
@@ -390,59 +346,45 @@ def _outermost_library(stack: bytes, code: list[_Mapping]) -> str:
     return ""
 
 
-class _Files:
-    """The memory of this process. Read as a file, it may be unmapped meanwhile by its thread."""
+Read = Callable[[int, int], bytes]
+"""Reads so many bytes up to an offset of a file; fewer at its end, none where memory is gone."""
 
-    def __init__(self) -> None:
-        import ctypes
 
-        self._libc = ctypes.PyDLL(None, use_errno=True)
-        self._libc.pread.restype = ctypes.c_ssize_t
-        self._libc.pread.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64]
-        self._buffer = ctypes.create_string_buffer(_LONGEST_READ)
+@contextmanager
+def _opened(path: bytes) -> Iterator[Read]:
+    """Open a file of the process, and read with the GIL held: getting it back may take 5 ms.
 
-    def __enter__(self) -> _Files:
-        self._memory = self._open(b"/proc/self/mem")
-        try:
-            self._maps = self._open(b"/proc/self/maps")
-        except OSError:
-            self._libc.close(self._memory)
-            raise
-        return self
+    Memory is read as a file: a thread may unmap memory meanwhile.
+    """
+    import ctypes
 
-    def __exit__(self, *args: object) -> None:
-        self._libc.close(self._memory)
-        self._libc.close(self._maps)
+    libc = ctypes.PyDLL(None, use_errno=True)
+    libc.pread.restype = ctypes.c_ssize_t
+    libc.pread.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64]
+    buffer = ctypes.create_string_buffer(_LONGEST_READ)
+    descriptor: int = libc.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
-    def _open(self, path: bytes) -> int:
-        import ctypes
+    def read(length: int, stop: int) -> bytes:
+        got = libc.pread(descriptor, buffer, length, stop - length)
+        return ctypes.string_at(buffer, max(got, 0))
 
-        descriptor: int = self._libc.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        if descriptor < 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        return descriptor
+    try:
+        yield read
+    finally:
+        libc.close(descriptor)
 
-    def memory(self, start: int, stop: int) -> bytes:
-        """What is there; nothing if it is not there any more."""
-        return self._read(self._memory, stop - start, start)
 
-    def mappings(self) -> Iterator[_Mapping]:
-        """What is mapped, in order of addresses."""
-        parts = []
-        offset = 0
-        while part := self._read(self._maps, _LONGEST_READ, offset):
-            parts.append(part)
-            offset += len(part)
-        for line in b"".join(parts).decode(errors="replace").splitlines():
-            addresses, access, _, _, _, *file = line.split(None, 5)
-            start, stop = (int(address, 16) for address in addresses.split("-"))
-            yield _Mapping(start, stop, access, file[0] if file else "")
-
-    def _read(self, descriptor: int, length: int, offset: int) -> bytes:
-        import ctypes
-
-        got = self._libc.pread(descriptor, self._buffer, length, offset)
-        return ctypes.string_at(self._buffer, max(got, 0))
+def _mappings(read: Read) -> Iterator[_Mapping]:
+    """Mapped areas, in order of addresses."""
+    text = b""
+    while part := read(_LONGEST_READ, len(text) + _LONGEST_READ):
+        text += part
+    for line in text.decode(errors="replace").splitlines():
+        addresses, access, _, _, _, *file = line.split(None, 5)
+        start, stop = (int(address, 16) for address in addresses.split("-"))
+        yield _Mapping(start, stop, access, file[0] if file else "")
 
 
 _WORTH_READING = 0.05
@@ -451,7 +393,7 @@ library of native ones."""
 
 
 class WorkerThreads:
-    """What threads of this process use, besides the one that runs tasks, in one computation.
+    """CPU of threads of the process, except the thread of tasks, in one computation.
 
     Nothing is raised: an error is for `fault`, and nothing is known then.
 
@@ -470,7 +412,7 @@ class WorkerThreads:
         self.fault = ""
 
     def start(self, computation: int) -> None:
-        """Count from now on, if this is the first task here of that computation."""
+        """Count from now on, for the first task of a computation."""
         if computation == self._computation:
             return
         self._computation, self._usage = computation, None
@@ -480,7 +422,7 @@ class WorkerThreads:
             self.fault = f"{type(error).__name__}: {error}"
 
     def threads(self) -> tuple[ThreadCpu, ...]:
-        """What each has used since then; nothing if it is hardly more than was last returned."""
+        """CPU of each thread since `start`; empty if hardly more than last returned."""
         others = _cpu_of_others()
         if self._usage is None or others - self._others < _WORTH_READING:
             return ()
@@ -495,5 +437,5 @@ class WorkerThreads:
 
 
 def _cpu_of_others() -> float:
-    """CPU seconds so far of all threads of this process but the one that asks."""
+    """CPU seconds so far of all threads of the process but the calling thread."""
     return process_time() - thread_time()

@@ -1,4 +1,4 @@
-"""CPU of the process, of its descendants and of other programs while a computation runs."""
+"""CPU of the process, of descendants and of other programs during a computation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHORTEST = 0.05
 
 
 class Reading(NamedTuple):
-    """CPU seconds of descendants and of other programs up to a moment; NaN if not known."""
+    """CPU seconds of descendants and of other programs up to a moment; NaN if unknown."""
 
     time: float
     children: float
@@ -41,7 +41,7 @@ class MachineCpu:
         self._last = Reading(0.0, _NAN, _NAN)
 
     def read(self) -> Reading:
-        """CPU seconds up to now; or up to a moment ago, if they were read then."""
+        """CPU seconds up to now, or up to the last reading if recent."""
         start, pid = perf_counter(), os.getpid()
         pause = max(_SHORTEST, self._work.pause)
         if pid == self._pid and start - self._last.time < pause:
@@ -67,7 +67,7 @@ def machine_cpu() -> Reading:
 
 
 def used_since(before: Reading, now: Reading) -> tuple[float, float]:
-    """How many CPUs descendants, and other programs, used on average between two readings.
+    """Mean number of CPUs used by descendants, and by other programs, between two readings.
 
     NaN if they are one reading.
     """
@@ -83,7 +83,7 @@ def used_since(before: Reading, now: Reading) -> tuple[float, float]:
 
 
 def idle_seconds() -> tuple[int, float]:
-    """How many CPUs this process may use, and for how long all of these had nothing to do."""
+    """Number of CPUs allowed for the process, and their idle seconds."""
     # It takes milliseconds to import.
     import psutil
 
@@ -97,7 +97,7 @@ def idle_seconds() -> tuple[int, float]:
 
 
 def children_seconds() -> float:
-    """CPU seconds of the descendants of this process: the live ones and those waited for."""
+    """CPU seconds of descendants: live ones, and ended children waited for."""
     from dask_diag.system.processes import NoSuchProcess
 
     ended, reader = os.times(), _reader()
@@ -138,7 +138,7 @@ class Usage(NamedTuple):
 
 
 class UsageSoFar(NamedTuple):
-    """What had been used at a moment."""
+    """Usage up to a moment."""
 
     time: float
     process_cpu: float
@@ -149,7 +149,7 @@ class UsageSoFar(NamedTuple):
 
     @classmethod
     def now(cls) -> UsageSoFar:
-        """What has been used so far."""
+        """Read the usage so far."""
         used = resource.getrusage(resource.RUSAGE_SELF) if resource else None
         voluntary, involuntary = (used.ru_nvcsw, used.ru_nivcsw) if used else (_NAN, _NAN)
         return cls(
@@ -162,7 +162,7 @@ class UsageSoFar(NamedTuple):
         )
 
     def until_now(self) -> Usage:
-        """What has been used since; to be called on the same thread."""
+        """Usage since then; must be called on the same thread."""
         now = UsageSoFar.now()
         children, others = used_since(self.machine, now.machine)
         lasted = now.time - self.time
@@ -178,7 +178,7 @@ class UsageSoFar(NamedTuple):
 
 
 class NativePool(NamedTuple):
-    """A native library's pool of threads: ``openblas``, ``mkl``, ``openmp``; and its size."""
+    """Pool of threads of a native library, as ``openblas``, ``mkl``, ``openmp``, and its size."""
 
     library: str
     threads: int
@@ -189,7 +189,7 @@ NOT_LISTED = NativePool("", 0)
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Number of processors allowed for the process."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -197,7 +197,7 @@ def processors() -> int:
 
 
 def thread_pools() -> list[NativePool]:
-    """The pools of the native libraries that are loaded; `NOT_LISTED` without threadpoolctl."""
+    """Pools of loaded native libraries; `NOT_LISTED` without threadpoolctl."""
     if "numpy" not in sys.modules:
         return []
     try:

@@ -1,1 +1,1 @@
-"""One simulator: what a recorded program would take if something were different."""
+"""Simulate a recorded program with a change."""

@@ -1,4 +1,4 @@
-"""Read what scheduling cost from a recording: the work of each computation.
+"""Read the costs of scheduling from a recording: the work of each computation.
 
 Two recorded schedulers are read in two ways: a local one submits tasks and collects results step by
 step on one thread; that of a cluster sends each task to a worker that may have others.
@@ -12,7 +12,7 @@ from math import inf
 
 import numpy as np
 
-from dask_diag.analysis.groups import rows_by, rows_by_code, rows_of_workers
+from dask_diag.analysis.groups import rows_by, rows_by_code, rows_of_workers, sums_by
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
 from dask_diag.analysis.simulation.work import Cluster, Columns, Row, Work
 from dask_diag.analysis.task_times import (
@@ -57,7 +57,7 @@ ORDER = 1e-9
 
 
 @dataclass(frozen=True)
-class Moments:
+class Timestamps:
     """Times of tasks.
 
     Attributes
@@ -77,13 +77,13 @@ class Moments:
     received: FloatArray
     collected: FloatArray
 
-    def rows(self, rows: IntArray) -> Moments:
-        """Times of some of the tasks."""
-        return Moments(*(getattr(self, field.name)[rows] for field in fields(self)))
+    def rows(self, rows: IntArray) -> Timestamps:
+        """Select tasks."""
+        return Timestamps(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-def moments_of(recording: Recording) -> Moments:
-    """Times of all tasks as a local scheduler has them; if not measured, as near as is known."""
+def timestamps_of(recording: Recording) -> Timestamps:
+    """Times of all tasks under a local scheduler; unmeasured times are estimated."""
     tasks, moves = recording.tasks, transfer_times(recording)
     submitted, received = _submitted(recording), np.full(len(tasks), np.nan)
     if moves.scheduler:
@@ -94,7 +94,7 @@ def moments_of(recording: Recording) -> Moments:
     stop = np.fmax(np.fmax(tasks.stop, moves.worker_stop), start)
     unfinished = np.isnan(tasks.stop) & ~tasks.outcome.where(Outcome.OK)
     stop = np.where(unfinished, np.fmax(computation_stops(recording), start), stop)
-    return Moments(
+    return Timestamps(
         submitted=submitted,
         start=start,
         stop=stop,
@@ -103,8 +103,8 @@ def moments_of(recording: Recording) -> Moments:
     )
 
 
-def _moments_on_cluster(recording: Recording) -> Moments:
-    """Times of all tasks as a cluster's scheduler has them: sent, on a thread, known to be done."""
+def _timestamps_on_cluster(recording: Recording) -> Timestamps:
+    """Times of all tasks on a cluster: sent, on a thread, result known to the scheduler."""
     tasks, submitted = recording.tasks, _submitted(recording)
     start = np.fmax(start_times(recording), submitted)
     # A run whose worker was lost ended when the scheduler knew of that.
@@ -112,7 +112,7 @@ def _moments_on_cluster(recording: Recording) -> Moments:
     stop = np.fmin(worker_stop_times(recording), stop)
     # A task that never started took no time.
     stop = np.where(np.isnan(tasks.start), start, np.fmax(stop, start))
-    return Moments(submitted, start, stop, stop, np.fmax(tasks.collected, stop))
+    return Timestamps(submitted, start, stop, stop, np.fmax(tasks.collected, stop))
 
 
 def _submitted(recording: Recording) -> FloatArray:
@@ -123,7 +123,7 @@ def _submitted(recording: Recording) -> FloatArray:
 
 @dataclass(frozen=True)
 class _Recorded:
-    """What was recorded of one computation, its tasks in the order in which they were submitted.
+    """Measurements of one computation, its tasks in the order of submission.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class _Recorded:
     cpu : array of float
     worker_cpu, pool_cpu : float
         CPU seconds of threads that ran tasks, and of others that tasks used.
-    moments : Moments
+    timestamps : Timestamps
     task, depends_on : array of int
         A dependency each: numbers of tasks.
     """
@@ -145,21 +145,21 @@ class _Recorded:
     cpu: FloatArray
     worker_cpu: float
     pool_cpu: float
-    moments: Moments
+    timestamps: Timestamps
     task: IntArray
     depends_on: IntArray
 
     @property
     def scheduler_cpu(self) -> float:
-        """CPU seconds of the scheduler's thread, without those of tasks; 0 if not known."""
+        """CPU seconds of the scheduler's thread without tasks; 0 if unknown."""
         cpu = _known(self.computation["scheduler_cpu"])
         is_in_tasks = self.computation["scheduler"] == "synchronous"
         return max(cpu - float(self.cpu.sum()), 0.0) if is_in_tasks else cpu
 
     def work(self, **columns: object) -> Work:
-        """The work of the computation, in part the same whatever scheduled it."""
-        computation, moments = self.computation, self.moments
-        first, seconds = float(moments.submitted[0]), moments.stop - moments.start
+        """Work of the computation: `columns`, and the columns common to all schedulers."""
+        computation, timestamps = self.computation, self.timestamps
+        first, seconds = float(timestamps.submitted[0]), timestamps.stop - timestamps.start
         # If it is not known when the graph was in order, it was when the first task was submitted.
         ordered = float(np.fmin(computation["prepared"], first))
         called = float(np.fmin(computation["called"], computation["start"]))
@@ -170,7 +170,7 @@ class _Recorded:
             "gil": np.zeros(len(seconds)),
             "graph": max(ordered - called, 0.0),
             "before": first - ordered,
-            "after": max(float(computation["stop"] - moments.collected.max()), 0.0),
+            "after": max(float(computation["stop"] - timestamps.collected.max()), 0.0),
             "workers": max(int(computation["workers"]), 1),
             "task": self.task,
             "depends_on": self.depends_on,
@@ -183,9 +183,9 @@ def _known(value: float) -> float:
 
 
 def works_of(recording: Recording) -> dict[str, Work]:
-    """The tasks and costs of each computation that ran tasks."""
+    """Tasks and costs of each computation with tasks."""
     tasks, dependencies = recording.tasks, recording.dependencies
-    local, on_cluster = moments_of(recording), _moments_on_cluster(recording)
+    local, on_cluster = timestamps_of(recording), _timestamps_on_cluster(recording)
     network = _Network(recording)
     rows_of = rows_by(tasks.computation)
     edges_of = rows_by_code(tasks.computation.codes[dependencies.task])
@@ -199,12 +199,12 @@ def works_of(recording: Recording) -> dict[str, Work]:
         if name not in rows_of:
             continue
         rows, is_local = rows_of[name], computation["scheduler"] != "distributed"
-        moments = local if is_local else on_cluster
+        timestamps = local if is_local else on_cluster
         # From here on a task's number says when it was submitted, which is the order in which the
         # scheduler prefers tasks; dependencies are renumbered with it. Tasks that a cluster's
         # scheduler sent together start in the order that it prefers.
-        second = np.zeros(len(rows)) if is_local else moments.start[rows]
-        rows = rows[np.lexsort((second, moments.submitted[rows]))]
+        second = np.zeros(len(rows)) if is_local else timestamps.start[rows]
+        rows = rows[np.lexsort((second, timestamps.submitted[rows]))]
         number[rows] = np.arange(len(rows))
         edges = edges_of.get(code_of[name], np.zeros(0, np.int64))
         recorded = _Recorded(
@@ -214,7 +214,7 @@ def works_of(recording: Recording) -> dict[str, Work]:
             cpu=np.nan_to_num(np.maximum(tasks.thread_cpu[rows], 0.0)),
             worker_cpu=cpu_of_workers.get(name, 0.0),
             pool_cpu=cpu_of_pools.get(name, 0.0),
-            moments=moments.rows(rows),
+            timestamps=timestamps.rows(rows),
             task=number[dependencies.task[edges]],
             depends_on=number[dependencies.depends_on[edges]],
         )
@@ -223,31 +223,31 @@ def works_of(recording: Recording) -> dict[str, Work]:
 
 
 def _cpu_of_threads(recording: Recording, kinds: set[str]) -> dict[str, float]:
-    """CPU seconds of threads of these kinds, by computation."""
+    """CPU seconds of threads of certain kinds, by computation."""
     threads = recording.threads.rows(recording.threads.kind.is_in(kinds))
     names = threads.computation
-    sums = np.bincount(names.codes, threads.cpu_seconds, minlength=len(names.values))
+    sums = sums_by(names, threads.cpu_seconds)
     return dict(zip(names.values, sums.tolist(), strict=True))
 
 
 def _local_work(recorded: _Recorded) -> Work:
-    computation, moments = recorded.computation, recorded.moments
+    computation, timestamps = recorded.computation, recorded.timestamps
     in_processes = computation["scheduler"] == "processes"
-    count, steps = len(recorded.rows), steps_of(moments)
+    count, steps = len(recorded.rows), steps_of(timestamps)
     batches = batches_of(steps, recorded.lanes, in_processes)
     ordinal = ordinals(batches)
     is_first = ordinal == 0
-    collecting = _collecting(moments, steps, batches)
+    collecting = _collecting(timestamps, steps, batches)
     # Tasks of a round are all prepared before the first of them is sent.
     sent = np.cumsum(is_first)
     sent_in_round = sent - (sent - is_first)[np.searchsorted(steps.round, steps.round)]
-    wake = moments.start - steps.last_of_round - sent_in_round * collecting["submit"]
+    wake = timestamps.start - steps.last_of_round - sent_in_round * collecting["submit"]
     wake, startup = _startup(np.maximum(wake, 0.0), is_first, steps.round, in_processes)
-    gap = np.maximum(moments.start - np.concatenate([[0.0], moments.stop[:-1]]), 0.0)
+    gap = np.maximum(timestamps.start - np.concatenate([[0.0], timestamps.stop[:-1]]), 0.0)
     lasted = float(computation["stop"] - computation["start"])
     return recorded.work(
         switching=max(recorded.worker_cpu - float(recorded.cpu.sum()), 0.0) / count,
-        prepare=np.maximum(moments.submitted - steps.before_submission, 0.0),
+        prepare=np.maximum(timestamps.submitted - steps.before_submission, 0.0),
         wake=measured_or_typical(wake, is_first),
         gap=measured_or_typical(gap, ~is_first),
         scheduler_cpu=recorded.scheduler_cpu,
@@ -262,49 +262,49 @@ def _local_work(recorded: _Recorded) -> Work:
     )
 
 
-def _collecting(moments: Moments, steps: Steps, batches: IntArray) -> Columns:
-    """What sending and collecting cost: columns of `Work`."""
+def _collecting(timestamps: Timestamps, steps: Steps, batches: IntArray) -> Columns:
+    """Costs of sending and collecting: columns of `Work`."""
     is_first = ordinals(batches) == 0
-    sends = sends_before(moments, steps, is_first)
+    sends = sends_before(timestamps, steps, is_first)
     # The results of a batch come together, when its last task has ended.
-    ended = np.maximum.reduceat(moments.stop, np.flatnonzero(is_first))[batches]
-    since_step = np.maximum(moments.collected - steps.before_collection, 0.0)
-    since_end = np.maximum(moments.collected - ended, 0.0)
+    ended = np.maximum.reduceat(timestamps.stop, np.flatnonzero(is_first))[batches]
+    since_step = np.maximum(timestamps.collected - steps.before_collection, 0.0)
+    since_end = np.maximum(timestamps.collected - ended, 0.0)
     # The result was waiting when the scheduler's thread had finished the step before, so the time
     # from that step is what collecting costs. Of the others that time holds waiting, too.
     at_once = ended <= steps.before_collection
     notice = float(np.quantile(since_end[~at_once], QUICK)) if (~at_once).any() else 0.0
-    if np.isnan(moments.received).any():
+    if np.isnan(timestamps.received).any():
         # A task starts after it was sent.
-        waking = max(float(np.quantile(moments.start - steps.last_of_round, QUICK)), 0.0)
+        waking = max(float(np.quantile(timestamps.start - steps.last_of_round, QUICK)), 0.0)
         both, typical = _typical_steps(since_step, sends, at_once, waking + notice)
         submit = min(both - typical, waking)
     else:
-        reached = np.maximum(moments.received - steps.before_collection, 0.0)
+        reached = np.maximum(timestamps.received - steps.before_collection, 0.0)
         submit = float(np.quantile(reached[sends > 0] / sends[sends > 0], QUICK))
         # Sending tasks takes no longer than pickling them.
-        pickling = np.median(np.maximum(moments.submitted - steps.before_submission, 0.0))
+        pickling = np.median(np.maximum(timestamps.submitted - steps.before_submission, 0.0))
         # And a batch starts after it was sent.
-        waking = np.quantile((moments.start - steps.last_of_round)[is_first], QUICK)
+        waking = np.quantile((timestamps.start - steps.last_of_round)[is_first], QUICK)
         longest = min(float(pickling) * len(batches) / int(sends.sum()), float(waking))
         submit = min(submit, max(longest, 0.0))
-        typical = float(np.median(moments.collected - moments.received))
+        typical = float(np.median(timestamps.collected - timestamps.received))
         at_once &= reached <= AT_ONCE * submit * np.maximum(sends, 1)
     collect = np.maximum(since_step - sends * submit, 0.0)
     collect = np.where(at_once, collect, np.minimum(typical, collect))
-    arrived = np.where(at_once, ended, moments.collected - np.minimum(notice, since_end))
-    arrived = _in_order_of(moments.collected, arrived)
+    arrived = np.where(at_once, ended, timestamps.collected - np.minimum(notice, since_end))
+    arrived = _in_order_of(timestamps.collected, arrived)
     return {
         "submit": submit,
         "collect": collect,
         "deliver": np.maximum(arrived - ended, 0.0),
-        "notice": np.maximum(np.minimum(notice, moments.collected - arrived), 0.0),
+        "notice": np.maximum(np.minimum(notice, timestamps.collected - arrived), 0.0),
     }
 
 
-def _in_order_of(moments: FloatArray, arrived: FloatArray) -> FloatArray:
-    """Arrivals, moved so that they are in the order of those moments."""
-    order = np.argsort(moments, kind="stable")
+def _in_order_of(timestamps: FloatArray, arrived: FloatArray) -> FloatArray:
+    """Arrivals, shifted into the order of the timestamps."""
+    order = np.argsort(timestamps, kind="stable")
     # The replay collects in order of arrival: arrivals that are equal, or out of order by a
     # rounding error, would have it collect in another order than was recorded.
     apart = ORDER * np.arange(len(order))
@@ -316,7 +316,7 @@ def _in_order_of(moments: FloatArray, arrived: FloatArray) -> FloatArray:
 def _typical_steps(
     since_step: FloatArray, sends: IntArray, at_once: BoolArray, reactions: float
 ) -> tuple[float, float]:
-    """What sending a task and collecting a waiting result take, and the latter alone."""
+    """Seconds for sending a task and collecting a waiting result, and for collecting alone."""
     alone = since_step[at_once & (sends == 0)]
     after_sending = since_step[at_once & (sends == 1)]
     if len(after_sending) >= ENOUGH:
@@ -332,7 +332,7 @@ def _typical_steps(
 def _startup(
     wake: FloatArray, is_first: BoolArray, rounds: IntArray, in_processes: bool
 ) -> tuple[FloatArray, tuple[float, ...]]:
-    """Waking without the start of worker processes, and what that adds to the first batches."""
+    """Seconds of waking without the start of processes, and the start for the first batches."""
     if not in_processes:
         return wake, ()
     begins = is_first & (rounds == rounds[0])
@@ -345,7 +345,7 @@ def _startup(
 
 @dataclass(frozen=True)
 class Steps:
-    """What the scheduler had done before it submitted, and before it collected, each task.
+    """Steps of the scheduler before each submission, and before each collection.
 
     Attributes
     ----------
@@ -366,21 +366,21 @@ class Steps:
     submissions: IntArray
 
 
-def steps_of(moments: Moments) -> Steps:
-    """The steps of a computation, its tasks in the order in which they were submitted."""
-    count = len(moments.submitted)
+def steps_of(timestamps: Timestamps) -> Steps:
+    """Steps of a computation with tasks in the order of submission."""
+    count = len(timestamps.submitted)
     # At the same moment a task is collected first, which lets another one be submitted.
-    times = np.concatenate([moments.collected, moments.submitted])
+    times = np.concatenate([timestamps.collected, timestamps.submitted])
     order = np.argsort(times, kind="stable")
     position = np.empty(2 * count, np.int64)
     position[order] = np.arange(2 * count)
     collection, submission = position[:count], position[count:]
     is_collection = order < count
     collections: IntArray = np.cumsum(is_collection) - is_collection
-    before = np.concatenate([[moments.submitted[0]], times[order][:-1]])
+    before = np.concatenate([[timestamps.submitted[0]], times[order][:-1]])
     rounds: IntArray = collections[submission]
     latest = np.zeros(count + 1)
-    np.maximum.at(latest, rounds, moments.submitted)
+    np.maximum.at(latest, rounds, timestamps.submitted)
     return Steps(
         before_submission=before[submission],
         before_collection=before[collection],
@@ -391,7 +391,7 @@ def steps_of(moments: Moments) -> Steps:
 
 
 def batches_of(steps: Steps, workers: IntArray, in_processes: bool) -> IntArray:
-    """The number of the batch of each task: what a worker was sent at once.
+    """Number of the batch of each task: the tasks sent to a worker at once.
 
     Tasks that were sent together were submitted in one round, ran on one worker, and were collected
     without a submission between. Threads are sent one task at a time.
@@ -404,28 +404,28 @@ def batches_of(steps: Steps, workers: IntArray, in_processes: bool) -> IntArray:
 
 
 def ordinals(groups: IntArray) -> IntArray:
-    """The place of each in its group; the members of a group stand together."""
+    """Place of each member in its group; members of a group are adjacent."""
     new = np.concatenate([[True], np.diff(groups) != 0])
     return np.asarray(np.arange(len(groups)) - np.flatnonzero(new)[np.cumsum(new) - 1])
 
 
-def sends_before(moments: Moments, steps: Steps, is_first: BoolArray) -> IntArray:
-    """How often workers were sent tasks between the collection before and that of each task."""
+def sends_before(timestamps: Timestamps, steps: Steps, is_first: BoolArray) -> IntArray:
+    """Number of batches sent between the previous collection and the collection of each task."""
     sent = np.concatenate([[0], np.cumsum(is_first)])[steps.submissions]
-    order = np.argsort(moments.collected, kind="stable")
+    order = np.argsort(timestamps.collected, kind="stable")
     sends = np.empty(len(order), np.int64)
     sends[order] = np.diff(sent[order], prepend=0)
     return sends
 
 
 def measured_or_typical(values: FloatArray, measured: BoolArray) -> FloatArray:
-    """The values that were measured, and their median in place of the others."""
+    """Measured values, and their median in place of unmeasured values."""
     typical = float(np.median(values[measured])) if measured.any() else 0.0
     return np.where(measured, values, typical)
 
 
 class _Network:
-    """Transfers between workers of clusters, as a recording has them.
+    """Recorded transfers between workers of clusters.
 
     Parameters
     ----------
@@ -439,7 +439,7 @@ class _Network:
 
     @cached_property
     def speed(self) -> tuple[float, float]:
-        """Seconds until a small result is at another worker, and bytes that arrive in a second."""
+        """Seconds until a small result is at another worker, and bytes arriving in a second."""
         took = self._transfers.stop - self._transfers.start
         sizes = np.nan_to_num(self._transfers.bytes)
         small = took[sizes < LARGE]
@@ -458,7 +458,7 @@ class _Network:
 
     @cached_property
     def _workers(self) -> IntArray:
-        """The number of the worker that ran each task."""
+        """Number of each task's worker."""
         workers = np.zeros(len(self.recording.tasks), np.int64)
         for number, rows in enumerate(self._lanes.values()):
             workers[rows] = number
@@ -466,7 +466,7 @@ class _Network:
 
     @cached_property
     def _arrivals(self) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Pairs of a result and a worker that it was sent to, in order: pair, start and stop."""
+        """Pairs of a result and a receiving worker, in order, with start and stop."""
         moved = self._transfers.rows(self._transfers.task >= 0)
         number_of = {name: number for number, name in enumerate(self._lanes)}
         names = moved.destination
@@ -479,23 +479,23 @@ class _Network:
         return tasks * (len(self._lanes) + 2) + workers + 1
 
     def arriving(self, recorded: _Recorded, task: IntArray, depends_on: IntArray) -> FloatArray:
-        """Seconds from when each task was sent until its last input was there, if one moved."""
-        rows, moments = recorded.rows, recorded.moments
+        """Seconds from sending each task until its last moved input arrived."""
+        rows, timestamps = recorded.rows, recorded.timestamps
         seconds = np.zeros(len(rows))
         if not len(task) or not len(self._arrivals[0]):
             return seconds
         pairs, starts, stops = self._arrivals
         wanted = self._pairs(rows[depends_on], self._workers[rows[task]])
         at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-        began = np.fmax(starts[at], moments.submitted[task])
-        took = np.fmin(stops[at], moments.start[task]) - began
+        began = np.fmax(starts[at], timestamps.submitted[task])
+        took = np.fmin(stops[at], timestamps.start[task]) - began
         np.maximum.at(seconds, task, np.where(pairs[at] == wanted, took, 0.0))
         return seconds
 
 
 def _cluster_work(recorded: _Recorded, network: _Network) -> Work:
-    """The tasks of a computation that a cluster ran, and what handing them out costs there."""
-    recording, rows, moments = network.recording, recorded.rows, recorded.moments
+    """Tasks of a cluster's computation, and the costs of scheduling them."""
+    recording, rows, timestamps = network.recording, recorded.rows, recorded.timestamps
     computation = recorded.computation
     # A result that was lost is computed again, after tasks that depend on it were sent.
     in_order = recorded.depends_on < recorded.task
@@ -505,10 +505,10 @@ def _cluster_work(recorded: _Recorded, network: _Network) -> Work:
     wake, gap = _starting(recorded, arriving + cost, recording.tasks.stolen[rows] > 0)
     workers = recording.workers
     workers = workers.rows(workers.computation.where(computation["cluster"]))
-    first, stop = float(moments.submitted[0]), float(computation["stop"])
+    first, stop = float(timestamps.submitted[0]), float(computation["stop"])
     inputs = np.full(len(rows), -inf)
-    np.maximum.at(inputs, task, moments.collected[depends_on])
-    ready = moments.submitted - recording.tasks.queued[rows]
+    np.maximum.at(inputs, task, timestamps.collected[depends_on])
+    ready = timestamps.submitted - recording.tasks.queued[rows]
     hosts = rows_by(workers.host)
     cpus = [int(workers.cpus[of_host].max()) for of_host in hosts.values()]
     latency, rate = network.speed
@@ -528,7 +528,7 @@ def _cluster_work(recorded: _Recorded, network: _Network) -> Work:
         wake=wake,
         gap=gap,
         collect=np.full(len(rows), cost),
-        deliver=_delivering(moments, cost),
+        deliver=_delivering(timestamps, cost),
         notice=nothing,
         submit=0.0,
         scheduler_cpu=cost * len(rows),
@@ -544,7 +544,7 @@ def _cluster_work(recorded: _Recorded, network: _Network) -> Work:
 
 
 def _cost(recorded: _Recorded) -> float:
-    """What a task costs the scheduler; where that has little to do it does other things, too."""
+    """CPU seconds of the scheduler for a task; an idle scheduler also does other things."""
     lasted = float(recorded.computation["stop"] - recorded.computation["start"])
     cost = recorded.scheduler_cpu / len(recorded.rows)
     return cost if recorded.scheduler_cpu > BUSY * lasted else min(cost, USUAL_COST)
@@ -553,17 +553,17 @@ def _cost(recorded: _Recorded) -> float:
 def _starting(
     recorded: _Recorded, before: FloatArray, stolen: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
-    """From a task's arrival to its start on a free thread; and from the end of the task before.
+    """Seconds from arrival to start on a free thread, and from the end of the previous task.
 
     What is no part of the first, as the arrival of inputs, is `before`. Where the other of the two
     counted, it is what is typical, but no longer than there was time.
     """
-    moments, lanes = recorded.moments, recorded.lanes
-    submitted, start = moments.submitted, moments.start
+    timestamps, lanes = recorded.timestamps, recorded.lanes
+    submitted, start = timestamps.submitted, timestamps.start
     order = np.lexsort((start, lanes))
     same = np.diff(lanes[order]) == 0
     previous = np.full(len(order), -inf)
-    previous[order[1:]] = np.where(same, moments.stop[order[:-1]], -inf)
+    previous[order[1:]] = np.where(same, timestamps.stop[order[:-1]], -inf)
     longest = np.maximum(start - submitted - before, 0.0)
     was_free = previous <= submitted
     if was_free.sum() < ENOUGH_ON_CLUSTERS:
@@ -577,10 +577,10 @@ def _starting(
     return wake, np.minimum(measured_or_typical(longest, was_there), longest)
 
 
-def _delivering(moments: Moments, cost: float) -> FloatArray:
-    """From a task's end until its result is at the scheduler, without the wait for others."""
-    collected = moments.collected
-    deliver = collected - moments.stop
+def _delivering(timestamps: Timestamps, cost: float) -> FloatArray:
+    """Seconds from a task's end until the scheduler has the result, without waits in its queue."""
+    collected = timestamps.collected
+    deliver = collected - timestamps.stop
     order = np.argsort(collected, kind="stable")
     waited = np.zeros(len(deliver), bool)
     waited[order[1:]] = np.diff(collected[order]) <= AT_ONCE_ON_CLUSTERS * cost
@@ -589,7 +589,7 @@ def _delivering(moments: Moments, cost: float) -> FloatArray:
 
 
 def _joining(workers: Workers, first: float, stop: float) -> tuple[float, ...]:
-    """How long after the first task was sent each thread of a worker was there, in order."""
+    """Seconds from the first sent task until each thread of a worker joined, in order."""
     is_used = (workers.joined < stop) & ~(workers.left <= first)
     late = np.maximum(workers.joined[is_used] - first, 0.0)
     joined = np.sort(np.repeat(late, workers.threads[is_used]))

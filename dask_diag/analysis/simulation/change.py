@@ -1,4 +1,4 @@
-"""Check the changes that are asked of a simulation, and apply them to the work of a computation."""
+"""Check the changes of a simulation, and apply changes to the work of a computation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _is_count(value: object) -> bool:
 
 
 def is_number_of_workers(value: object) -> bool:
-    """Whether there can be so many workers."""
+    """Whether a value is a possible number of workers."""
     return value == inf or _is_count(value)
 
 
@@ -69,7 +69,7 @@ _EXPECTED: dict[str, tuple[Callable[[object], bool], str]] = {
 
 
 class Changes(TypedDict, total=False):
-    """Arguments of `dask_diag.simulate`, which describes each; None is as recorded."""
+    """Arguments of `dask_diag.simulate`; None is as recorded."""
 
     workers: float | None
     remove: Collection[str]
@@ -84,7 +84,7 @@ class Changes(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Change:
-    """Checked `Changes`; two that are equal give the same simulation.
+    """Checked `Changes`; equal changes give the same simulation.
 
     `remove` has pairs of an activity and its share, `speedup` of a function, or key, and a factor.
     """
@@ -129,7 +129,7 @@ class Change:
 
     @property
     def is_of_tasks(self) -> bool:
-        """Whether tasks, or what lies between them, take another time than was recorded."""
+        """Whether durations of tasks, or of steps between tasks, change."""
         removed = tuple(pair for pair in self.remove if pair[0] != Activity.GRAPH)
         return replace(self, remove=removed) != Change()
 
@@ -151,7 +151,7 @@ BETWEEN_TASKS = {
 
 
 def removable(recording: Recording) -> set[str]:
-    """The activities that can be removed, those that tasks metered included."""
+    """Removable activities, including metered labels."""
     metrics = recording.metrics
     metered = set(metrics.activity[metrics.unit.where("seconds")].tolist())
     return {*ACTIVITIES, *metered} - NOT_REMOVABLE
@@ -184,7 +184,7 @@ def shares_removed(recording: Recording, remove: Collection[str]) -> dict[str, f
 
 
 def speedups(recording: Recording, speedup: Mapping[str, float]) -> FloatArray:
-    """By what the seconds of each task are divided.
+    """Divisor of the seconds of each task.
 
     Raises
     ------
@@ -211,9 +211,9 @@ def speedups(recording: Recording, speedup: Mapping[str, float]) -> FloatArray:
 
 
 def with_fewer_workers(work: Work, workers: int) -> Work:
-    """The work, in which threads that wake up have fewer others to wait for."""
+    """Work whose waking threads wait for fewer other threads."""
     others = (workers - 1) / max(work.workers - 1, 1)
-    steps: Columns = {}
+    steps = Columns()
     for name in ("wake", "deliver", "notice"):
         seconds = getattr(work, name)
         # What the quickest steps took had nothing to wait for; the rest is due to the other
@@ -224,29 +224,21 @@ def with_fewer_workers(work: Work, workers: int) -> Work:
 
 
 def with_fewer_turns(work: Work, share: float) -> Work:
-    """The work, in which that share of what its steps wait for the GIL is gone.
+    """Work without a share of the steps' waits for the GIL.
 
     The scheduler, and a thread that wakes up, take turns with tasks that hold it. So a step that
     takes longer than those of tasks that do nothing waited.
     """
-    usual = COSTS["threads"]
-
-    def shorter(seconds: FloatArray, least: float) -> FloatArray:
-        return np.asarray(seconds - share * np.maximum(seconds - least, 0.0))
-
-    return replace(
-        work,
-        prepare=shorter(work.prepare, usual.prepare),
-        wake=shorter(work.wake, usual.wake),
-        collect=shorter(work.collect, usual.collect),
-        deliver=shorter(work.deliver, usual.deliver),
-        notice=shorter(work.notice, usual.notice),
-        submit=work.submit - share * max(work.submit - usual.submit, 0.0),
-    )
+    usual, steps = COSTS["threads"], Columns()
+    for name in ("prepare", "wake", "collect", "deliver", "notice"):
+        seconds = getattr(work, name)
+        steps[name] = seconds - share * np.maximum(seconds - getattr(usual, name), 0.0)
+    submit = work.submit - share * max(work.submit - usual.submit, 0.0)
+    return replace(work, submit=submit, **steps)
 
 
 def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
-    """The work without what lies between tasks, and without transfers by the scheduler."""
+    """Work without removed activities between tasks, and without the scheduler's transfers."""
     if Activity.GRAPH in remove:
         work = replace(work, graph=0.0)
     if Activity.STARTUP in remove:
@@ -276,7 +268,7 @@ def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
 
 
 def _without_data(work: Work, recording: Recording) -> Work:
-    """The work, in which nothing is longer on its way than what is quickest without data.
+    """Work in which every step is as quick as the quickest steps without data.
 
     Where all tasks have large data that was not recorded: it is what processes take elsewhere.
     """
@@ -304,7 +296,7 @@ SUMMED = ("seconds", "cpu", "gil")
 
 
 def merged(work: Work, functions: IntArray, factor: int) -> Work:
-    """The work with every `factor` successive tasks of a function made one.
+    """Work with every `factor` successive tasks of a function merged.
 
     Only tasks that are as many steps from the start of the graph are merged, since those cannot
     depend on each other. A merged task takes as long as its parts together, and is handed out once.
@@ -354,14 +346,14 @@ def merged(work: Work, functions: IntArray, factor: int) -> Work:
 
 
 def side_by_side(work: Work, functions: IntArray) -> int:
-    """How many tasks of a function can be merged, at most: of the median task."""
+    """Largest number of mergeable tasks of a function, for the median task."""
     _, new = _levels(work, functions)
     sizes = np.diff(np.concatenate([np.flatnonzero(new), [len(work)]]))
     return int(np.median(np.repeat(sizes, sizes)))
 
 
 def _levels(work: Work, functions: IntArray) -> tuple[IntArray, BoolArray]:
-    """Tasks by level of the graph and function, and which of them is the first of its group."""
+    """Tasks by level of the graph and function, and flags of the first task of each group."""
     depths = _depths(work)
     order = np.lexsort((np.arange(len(work)), functions, depths))
     new = np.ones(len(work), bool)
@@ -370,7 +362,7 @@ def _levels(work: Work, functions: IntArray) -> tuple[IntArray, BoolArray]:
 
 
 def _depths(work: Work) -> IntArray:
-    """How many tasks are on the longest way from the start of the graph to each."""
+    """Number of tasks on the longest path from the start of the graph to each task."""
     depths = [0] * len(work)
     order = np.argsort(work.task, kind="stable")
     for task, need in zip(work.task[order].tolist(), work.depends_on[order].tolist(), strict=True):

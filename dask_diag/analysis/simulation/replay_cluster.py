@@ -1,4 +1,4 @@
-"""The event loop of a cluster: its scheduler and its workers, with recorded durations.
+"""Run the tasks of a computation on a simulated cluster, with recorded durations.
 
 It is what distributed's scheduler does by default. Tasks without inputs wait in its queue until a
 worker has a free slot: a worker is sent a few more than it has threads, so that one need not wait
@@ -28,7 +28,7 @@ NOWHERE = -1
 
 
 class Inputs:
-    """Which worker has which results, and what it takes to bring them to another one."""
+    """Locations of results, and seconds for moving results to other workers."""
 
     def __init__(self, work: Work, cluster: Cluster) -> None:
         order = np.argsort(work.task, kind="stable")
@@ -40,11 +40,11 @@ class Inputs:
         self._copies: set[tuple[int, int]] = set()
 
     def made(self, task: int, worker: int) -> None:
-        """A worker has a task's result."""
+        """Note the worker of a task's result."""
         self._home[task] = worker
 
     def by_worker(self, task: int) -> dict[int, float]:
-        """The bytes of a task's inputs that each worker made."""
+        """Bytes of a task's inputs, by the worker of the input."""
         held: dict[int, float] = {}
         for input_task in self._inputs[self._bounds[task] : self._bounds[task + 1]]:
             home = self._home[input_task]
@@ -52,11 +52,11 @@ class Inputs:
         return held
 
     def seconds(self, nbytes: float) -> float:
-        """Until results of other workers are there."""
+        """Seconds until results of other workers arrive."""
         return self._latency + nbytes / self._rate
 
     def bring(self, task: int, worker: int) -> float:
-        """Bring a task's inputs to a worker, which has them from then on: seconds."""
+        """Copy a task's inputs to a worker, and return the seconds of moving."""
         missing = [
             input_task
             for input_task in self._inputs[self._bounds[task] : self._bounds[task + 1]]
@@ -69,7 +69,7 @@ class Inputs:
 
 
 class Workers:
-    """When threads of workers are free, and which workers have a slot for a task."""
+    """Threads and slots of workers, and when threads become free."""
 
     def __init__(self, work: Work, cluster: Cluster, threads: int) -> None:
         self._threads, self._threads_each = threads, min(cluster.threads, threads)
@@ -87,14 +87,14 @@ class Workers:
         self._worker_of = integers(np.full(len(work), NOWHERE))
 
     def free_at(self, worker: int) -> float:
-        """When a worker's next thread is free. The one after all that were used has none busy."""
+        """Time when a worker's next thread is free; the first unused worker has none busy."""
         if worker < len(self._free):
             return self._free[worker][0]
         first = worker * self._threads_each
         return self._startup[first] if first < len(self._startup) else 0.0
 
     def with_slot(self, now: float) -> int:
-        """The worker with a free slot whose thread is free first, or `NOWHERE`."""
+        """Worker with a free slot and the earliest free thread, or `NOWHERE`."""
         # A worker that was not used yet has the number after those that were.
         offers, unused = self._offers, len(self._free)
         while offers and not self._is_true(*offers[0]):
@@ -106,18 +106,18 @@ class Workers:
 
     @property
     def used(self) -> int:
-        """How many workers were sent tasks by now."""
+        """Number of workers with tasks so far."""
         return len(self._free)
 
     def _is_true(self, free: float, worker: int) -> bool:
         return self._tasks[worker] < self._limit and self._free[worker][0] == free
 
     def is_full(self, worker: int) -> bool:
-        """Whether even a task whose inputs are there had better wait."""
+        """Whether even a task with inputs on the worker waits for a slot elsewhere."""
         return self._tasks[worker] >= TIMES_FULL * self._limit
 
     def send(self, task: int, worker: int, now: float) -> float:
-        """Have a worker run a task whose inputs are there from now on; when it is done."""
+        """Run a task whose inputs arrive now, and return its end."""
         if worker == len(self._free):
             self._use_next()
         free = self._free[worker]
@@ -132,7 +132,7 @@ class Workers:
         return stop
 
     def waits_longest(self, now: float) -> int:
-        """The task that starts last of those that wait at workers, or `NOWHERE`."""
+        """Waiting task with the latest start, or `NOWHERE`."""
         late = self._late
         while late and (self.start[late[0][1]] != -late[0][0] or -late[0][0] <= now + STEALING):
             heappop(late)
@@ -143,7 +143,7 @@ class Workers:
         return worker < self._count and self.free_at(worker) <= now
 
     def take_back(self, task: int) -> None:
-        """Have a worker not run the task that starts last of all that were sent to workers."""
+        """Take the task with the latest start away from its worker."""
         worker = self._worker_of[task]
         free = self._free[worker]
         free[free.index(self.stop[task])] = self._free_before[task]
@@ -160,7 +160,7 @@ class Workers:
         self._tasks.append(0)
 
     def done(self, worker: int) -> None:
-        """The scheduler has the result of one of its tasks."""
+        """Free a slot: the scheduler has the result of a task."""
         self._tasks[worker] -= 1
         self._offer(worker)
 
@@ -174,7 +174,7 @@ MOST_HOLDERS = 3
 
 
 class _Scheduler:
-    """The scheduler's queue, and the messages that are on their way to it."""
+    """Queue of the scheduler, and the messages on the way to the scheduler."""
 
     def __init__(self, work: Work, cluster: Cluster, threads: int, graph: Graph) -> None:
         self.tasks = Waiting(graph)
@@ -191,7 +191,7 @@ class _Scheduler:
             heappush(self._messages, (joins, 0, NOWHERE, NOWHERE))
 
     def run(self) -> None:
-        """Until all tasks are done."""
+        """Run the event loop until all tasks are done."""
         self._take_ready()
         while self._queue or self._messages:
             self._send()
@@ -211,7 +211,7 @@ class _Scheduler:
             self._give_waiting_task(worker)
 
     def _take_ready(self) -> None:
-        """Queue the tasks whose inputs are there, those of them that the client has submitted."""
+        """Queue ready tasks that the client has submitted."""
         while self.tasks.ready:
             task = self.tasks.ready.pop()
             if self._delay[task] > 0:
@@ -221,17 +221,35 @@ class _Scheduler:
                 heappush(self._queue, task)
 
     def _send(self) -> None:
-        """Send tasks in their order as long as there is a slot for the first."""
+        """Send tasks in order while a slot is free for the first."""
         while self._queue:
             task = self._queue[0]
             worker = self.workers.with_slot(self._now)
             if self._has_inputs[task]:
-                worker = _with_inputs(task, worker, self.workers, self._inputs, self._now)
+                worker = self._quickest(task, worker)
             if worker == NOWHERE:
                 return
             heappop(self._queue)
             self._now += self._submit
             self._send_to(task, worker, self._now)
+
+    def _quickest(self, task: int, slot: int) -> int:
+        """Worker on which a task starts first: with inputs, or with the free slot."""
+        held = self._inputs.by_worker(task)
+        nbytes = sum(held.values())
+        best, starts = NOWHERE, inf
+        candidates = sorted(held, key=lambda worker: -held[worker])[:MOST_HOLDERS]
+        if slot != NOWHERE and slot not in candidates:
+            candidates.append(slot)
+        for worker in candidates:
+            if worker in held and worker != slot and self.workers.is_full(worker):
+                continue
+            moves = len(held) > 1 or worker not in held
+            moving = self._inputs.seconds(nbytes - held.get(worker, 0.0)) if moves else 0.0
+            start = max(self._now + moving, self.workers.free_at(worker))
+            if start < starts:
+                best, starts = worker, start
+        return best
 
     def _send_to(self, task: int, worker: int, now: float) -> None:
         arrived = now + (self._inputs.bring(task, worker) if self._has_inputs[task] else 0.0)
@@ -241,7 +259,7 @@ class _Scheduler:
         heappush(self._messages, (stop + self._deliver[task], self._sent, task, worker))
 
     def _give_waiting_task(self, worker: int) -> None:
-        """Give a worker that has nothing to do a task that would start later where it waits."""
+        """Move a waiting task to an idle worker if the task starts earlier there."""
         worker = self.workers.used if worker == NOWHERE else worker
         if self._queue or not self.workers.is_idle(worker, self._now):
             return
@@ -264,9 +282,7 @@ class _Scheduler:
         self._take_ready()
 
 
-def replay_on_cluster(
-    work: Work, cluster: Cluster, threads: int, graph: Graph | None = None
-) -> Timeline:
+def replay_on_cluster(work: Work, cluster: Cluster, threads: int, graph: Graph) -> Timeline:
     """Run the tasks on so many threads of workers.
 
     Parameters
@@ -275,34 +291,17 @@ def replay_on_cluster(
     cluster : Cluster
         That of the work.
     threads : int
-    graph : Graph, optional
-        That of the work, if it was made before.
+    graph : Graph
+        That of the work.
 
     Raises
     ------
     DiagnosticError
         If tasks depend on each other in a cycle.
     """
-    scheduler = _Scheduler(work, cluster, threads, graph or Graph(work))
+    scheduler = _Scheduler(work, cluster, threads, graph)
     scheduler.run()
     scheduler.tasks.check_collected()
     workers, end = scheduler.workers, scheduler.end
     waited = min(scheduler.waited, end)
     return Timeline(np.array(workers.start), np.array(workers.stop), end, waited)
-
-
-def _with_inputs(task: int, other: int, workers: Workers, inputs: Inputs, now: float) -> int:
-    """The worker on which a task starts first: one that has inputs, or one with a free slot."""
-    held = inputs.by_worker(task)
-    nbytes = sum(held.values())
-    best, starts = NOWHERE, inf
-    largest = sorted(held, key=lambda worker: -held[worker])[:MOST_HOLDERS]
-    for worker in (*largest, *([other] if other != NOWHERE and other not in largest else ())):
-        if worker in held and worker != other and workers.is_full(worker):
-            continue
-        moves = len(held) > 1 or worker not in held
-        arrived = now + inputs.seconds(nbytes - held.get(worker, 0.0)) if moves else now
-        start = max(arrived, workers.free_at(worker))
-        if start < starts:
-            best, starts = worker, start
-    return best

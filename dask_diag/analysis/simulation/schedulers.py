@@ -1,4 +1,4 @@
-"""The same tasks under another of dask's schedulers: what handing them out costs there.
+"""Costs of scheduling the same tasks under another of dask's local schedulers.
 
 A recording has these costs of the scheduler that it was made with, and not of others. They were
 measured on one machine (2 CPUs of 2 GHz, CPython 3.11, dask 2026.8), so predictions are rough.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dask_diag.analysis.simulation.work import Work
+from dask_diag.analysis.simulation.work import STEPS, Columns, Work
 from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.formatting import BYTES
 from dask_diag.model.codes import Outcome
@@ -50,7 +50,7 @@ COSTS = {
 
 
 def result_sizes(recording: Recording) -> FloatArray | None:
-    """The bytes of each task's result; None if they were not measured."""
+    """Bytes of each task's result; None if not measured."""
     tasks, cached = recording.tasks, recording.cached_results
     has_result = tasks.outcome.where(Outcome.OK)
     sized = int((~np.isnan(tasks.nbytes[has_result])).sum())
@@ -70,8 +70,8 @@ def result_sizes(recording: Recording) -> FloatArray | None:
     return np.asarray(np.nan_to_num(sizes), float)
 
 
-def crowding(workers: int, others: float, cpus: float) -> float:
-    """How many times as long worker processes take to start as with a CPU for each.
+def startup_slowdown(workers: int, others: float, cpus: float) -> float:
+    """Slowdown of starting worker processes, relative to a CPU for each.
 
     All of them start at once, however few tasks there are, and each computes while it imports.
     """
@@ -79,7 +79,7 @@ def crowding(workers: int, others: float, cpus: float) -> float:
 
 
 def startups(work: Work, recorded: Work, workers: int, cpus: float) -> tuple[float, ...]:
-    """What the first tasks of so many worker processes take longer to start, one by one.
+    """Extra seconds until the first task of each worker process starts.
 
     More processes than were recorded start like the slowest of those that were; so do more workers
     of a cluster, whose threads these are.
@@ -89,8 +89,8 @@ def startups(work: Work, recorded: Work, workers: int, cpus: float) -> tuple[flo
     if work.cluster is not None:
         longest = max(work.startup)
         return (*work.startup, *[longest] * (workers - len(work.startup)))[:workers]
-    before = crowding(recorded.workers, recorded.others, cpus)
-    longer = crowding(workers, work.others, cpus) / before
+    before = startup_slowdown(recorded.workers, recorded.others, cpus)
+    longer = startup_slowdown(workers, work.others, cpus) / before
     further = (max(work.startup),) * (workers - len(work.startup))
     return tuple(longer * startup for startup in (*work.startup[:workers], *further))
 
@@ -98,7 +98,7 @@ def startups(work: Work, recorded: Work, workers: int, cpus: float) -> tuple[flo
 def under(
     work: Work, scheduler: str, workers: int, sizes: FloatArray, startup: float = POOL_START
 ) -> Work:
-    """The work as another scheduler hands it out.
+    """Work with the costs of another scheduler.
 
     Parameters
     ----------
@@ -117,29 +117,26 @@ def under(
     to_task, from_task = (is_apart * moved / BYTES_A_SECOND for moved in bytes_moved(work, sizes))
     # A task that is fused with the one before is handed out with it, at no cost of its own.
     own = np.where(fused, 0.0, 1.0)
-    prepare = costs.prepare * own + to_task
-    collect = costs.collect * own + from_task
+    steps: Columns = {name: getattr(costs, name) * own for name in STEPS}
+    steps["prepare"] += to_task
+    # A result is unpickled whether the scheduler waits for it or it for the scheduler.
+    steps["collect"] += from_task
+    steps["notice"] += from_task
     sent = (count - int(fused.sum())) / costs.batch
     return replace(
         work,
-        prepare=prepare,
-        collect=collect,
-        wake=costs.wake * own,
-        gap=costs.gap * own,
-        deliver=costs.deliver * own,
-        # A result is unpickled whether the scheduler waits for it or it for the scheduler.
-        notice=costs.notice * own + from_task,
         submit=costs.submit,
         startup=(startup,) * workers if is_apart else (),
         batch=costs.batch,
         switching=0.0,
         gil=np.zeros(count) if is_apart else work.gil,
-        scheduler_cpu=float((prepare + collect).sum()) + costs.submit * sent,
+        scheduler_cpu=float((steps["prepare"] + steps["collect"]).sum()) + costs.submit * sent,
+        **steps,
     )
 
 
 def bytes_moved(work: Work, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """What passes between worker processes and the scheduler's, for each task.
+    """Bytes moved between worker processes and the scheduler's, for each task.
 
     Parameters
     ----------
@@ -164,7 +161,7 @@ def bytes_moved(work: Work, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _fused(work: Work) -> BoolArray:
-    """Which tasks become one with the task before: dask fuses chains before it starts processes."""
+    """Flags of tasks fused with the previous task: dask fuses chains before starting processes."""
     count = len(work)
     dependents = np.bincount(work.depends_on, minlength=count)
     dependencies = np.bincount(work.task, minlength=count)

@@ -1,4 +1,4 @@
-"""Predict what a recorded program would take if something were different.
+"""Predict the wall time of a recorded program with a change.
 
 Each computation's work is changed, replayed, and slowed down: the replay knows workers and the
 scheduler's thread; what tasks lose where there are more workers than CPUs, or more that need the
@@ -34,8 +34,8 @@ from dask_diag.analysis.simulation.replay_cluster import replay_on_cluster
 from dask_diag.analysis.simulation.schedulers import (
     POOL_START,
     bytes_moved,
-    crowding,
     result_sizes,
+    startup_slowdown,
     startups,
     under,
 )
@@ -64,7 +64,7 @@ CONTENTION = (Activity.CPU_WAIT, Activity.GIL_WAIT)
 
 
 class Simulator:
-    """Simulates one recording under several changes; what the recording says is read once.
+    """Simulates one recording under several changes; the recording is read once.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class Simulator:
 
     @cached_property
     def computations(self) -> list[Row]:
-        """By when they were called for; where that was not seen, their schedulers' start."""
+        """Rows of computations, in the order of their calls, or of their schedulers' starts."""
         rows = self.recording.computations.to_dicts()
         for row in rows:
             row["called"] = float(np.fmin(row["called"], row["start"]))
@@ -95,7 +95,7 @@ class Simulator:
 
     @cached_property
     def works(self) -> dict[str, Work]:
-        """The tasks and costs of each computation that ran tasks."""
+        """Tasks and costs of each computation with tasks."""
         works = works_of(self.recording)
         cpus = {row["computation"]: max(float(row["cpus"]), 1.0) for row in self.computations}
         recorded = self.recording.computations.computation.tolist()
@@ -111,7 +111,7 @@ class Simulator:
         }
 
     def _sleeps(self, work: Work, cpus: float) -> bool:
-        """Whether tasks, and programs that they started, wanted no CPU most of the time.
+        """Whether tasks, and the programs started by tasks, wanted no CPU most of the time.
 
         If it is not known which part of their time they waited for one, they may have in all of it.
         """
@@ -129,36 +129,36 @@ class Simulator:
 
     @cached_property
     def metered(self) -> dict[str, FloatArray]:
-        """The seconds of each label that tasks metered, task by task; activities have them, too."""
+        """Seconds of each metered label, task by task; also a part of `activities`."""
         return seconds_metered(self.recording)
 
     @cached_property
     def gil(self) -> FloatArray:
-        """The share of each task's CPU time in which it holds the GIL."""
+        """Share of each task's CPU time with the GIL held."""
         waited = self.activities.get(Activity.GIL_WAIT)
         if waited is None:
             return np.zeros(len(self.recording.tasks))
         return gil_shares(self.recording, waited)
 
     def gil_held(self, work: Work) -> float:
-        """The share of a computation's time in which its tasks hold the GIL."""
+        """Share of a computation's time in which tasks hold the GIL."""
         lasts = self.recorded_timeline(work).end
         held = float((work.cpu * self.gil[work.rows]).sum())
         return min(held / lasts, 1.0) if lasts > 0 else 0.0
 
     @cached_property
     def result_sizes(self) -> FloatArray | None:
-        """The bytes of each task's result; None if they were not measured."""
+        """Bytes of each task's result; None if not measured."""
         return result_sizes(self.recording)
 
     @cached_property
     def pool_start(self) -> float:
-        """Seconds in which worker processes start that have a CPU each: as some did, if any did."""
+        """Seconds in which worker processes with a CPU each start, as recorded if any did."""
         seconds = 0.0
         for row in self.computations:
             work = self.works.get(row["computation"])
             if work is not None and work.startup and work.cluster is None:
-                crowd = crowding(work.workers, work.others, row["cpus"])
+                crowd = startup_slowdown(work.workers, work.others, row["cpus"])
                 seconds = max(seconds, max(work.startup) / crowd)
         return seconds or POOL_START
 
@@ -169,7 +169,7 @@ class Simulator:
 
     @cached_property
     def outside(self) -> float:
-        """Seconds in which no computation ran."""
+        """Seconds without a running computation."""
         covered, until = 0.0, self.recording.start
         for row in self.computations:
             # Computations may overlap: what those before covered counts once.
@@ -182,7 +182,7 @@ class Simulator:
         return self.recording.tasks.function.codes[work.rows].astype(np.int64)
 
     def seconds_of(self, activity: str) -> float:
-        """Seconds of workers and schedulers of an activity, those that can be removed."""
+        """Removable seconds of an activity, of workers and schedulers."""
         works = self.works.values()
         if activity == Activity.GRAPH:
             return sum(work.graph for work in works)
@@ -198,12 +198,12 @@ class Simulator:
         return float(self.metered.get(activity, self.by_task(activity)).sum())
 
     def by_task(self, activity: str) -> FloatArray:
-        """The seconds of an activity, task by task: those of its worker."""
+        """Seconds of an activity on workers, task by task."""
         return self.activities.get(activity, np.zeros(len(self.recording.tasks)))
 
     @property
     def bytes_of_results(self) -> float:
-        """Bytes of results that would pass between processes; NaN if not known.
+        """Bytes of results passing between processes; NaN if unknown.
 
         Each once to the scheduler, and once to each task that uses it.
         """
@@ -218,11 +218,11 @@ class Simulator:
 
     @property
     def bytes_of_graphs(self) -> float:
-        """Bytes of data that graphs give to tasks, which processes would be sent; 0 if unknown."""
+        """Bytes of graphs' data sent to processes; 0 if unknown."""
         return sum(work.graph_bytes for work in self.works.values())
 
     def chunks(self) -> tuple[int, int]:
-        """Tasks of a function that can be merged, and workers, in the longest computation.
+        """Number of mergeable tasks of a function, and of workers, in the longest computation.
 
         That need not have most tasks: dask-awkward first computes which columns are needed, with
         tasks that have no data.
@@ -235,14 +235,14 @@ class Simulator:
         return side_by_side(work, self.functions(work)), work.workers
 
     def simulate(self, **changes: Unpack[Changes]) -> Simulation:
-        """See `dask_diag.simulate`. What was asked before is not simulated again."""
+        """Simulate as `dask_diag.simulate` does, each change once."""
         change = Change.of(self.recording, **changes)
         if change not in self._simulated:
             self._simulated[change] = self._simulate(change)
         return self._simulated[change]
 
     def is_simulated(self, **changes: Unpack[Changes]) -> bool:
-        """Whether this was asked before."""
+        """Whether a change was simulated before."""
         return Change.of(self.recording, **changes) in self._simulated
 
     def _simulate(self, change: Change) -> Simulation:
@@ -272,7 +272,7 @@ class Simulator:
         )
 
     def replay(self, computation: str, work: Work, workers: int, is_merged: bool) -> Timeline:
-        """Run a computation's tasks; the graph is made once for all that are not merged."""
+        """Run the tasks of a computation; the graph is made once for all without merging."""
         self.tasks_replayed += len(work)
         if is_merged:
             graph = Graph(work)
@@ -283,14 +283,14 @@ class Simulator:
         return replay(work, workers, graph)
 
     def replay_recorded(self, computation: str) -> Timeline:
-        """A computation replayed as it was recorded, which is done once."""
+        """Replay a computation as recorded, once."""
         if computation not in self._replayed:
             work = self.works[computation]
             self._replayed[computation] = self.replay(computation, work, work.workers, False)
         return self._replayed[computation]
 
     def recorded_delays(self, computation: str, cpus: float, gils: float) -> float:
-        """What `contention` says of a computation as it was recorded."""
+        """`contention` of a computation as recorded."""
         key = computation, cpus, gils
         if key not in self._delays:
             work = self.works[computation]
@@ -298,7 +298,7 @@ class Simulator:
         return self._delays[key]
 
     def recorded_timeline(self, work: Work) -> Timeline:
-        """The timeline of a computation as it was recorded."""
+        """Timeline of a computation as recorded."""
         tasks = self.recording.tasks
         stop = np.fmax(tasks.stop[work.rows], tasks.start[work.rows] + work.seconds)
         start = np.nan_to_num(stop - work.seconds)
@@ -374,7 +374,7 @@ class _ChangedComputation:
         if change.merge_tasks > 1:
             changed = merged(changed, simulator.functions(changed), change.merge_tasks)
         if change.scheduler is not None:
-            start = simulator.pool_start * crowding(workers, changed.others, cpus)
+            start = simulator.pool_start * startup_slowdown(workers, changed.others, cpus)
             changed = under(changed, change.scheduler, workers, self._sizes(changed), start)
         elif change.workers is not None:
             changed = replace(changed, startup=startups(changed, self._work, workers, cpus))
@@ -383,7 +383,7 @@ class _ChangedComputation:
         return changed
 
     def _sizes(self, work: Work) -> FloatArray:
-        """The bytes of results; 0 where they do not matter."""
+        """Bytes of results; 0 for threads."""
         if self._change.scheduler != "processes":
             return np.zeros(len(work))
         if self._change.result_bytes is not None:
@@ -430,7 +430,7 @@ class _ChangedComputation:
         )
 
     def _shares_of_tasks(self) -> dict[str, float]:
-        """The share of each activity that tasks lose: what is asked for, and what follows."""
+        """Share of each activity removed from tasks: asked for, or a consequence."""
         less = self._change.shares
         if self._workers < self._work.workers:
             less |= dict.fromkeys(CONTENTION, 1.0)
@@ -441,7 +441,7 @@ class _ChangedComputation:
         return less
 
     def _slowed(self, seconds: float, timeline: Timeline, changed: Work, measured: float) -> float:
-        """The seconds with what tasks lose to each other, or with as much as CPUs and GIL allow."""
+        """Seconds with the delays of tasks by each other, at least the seconds of CPUs and GILs."""
         cpus, gils = self._limits(self._workers)
         delays = contention(timeline, changed, cpus, gils)
         # As recorded, delays were measured: what the model says of them is its error.
@@ -450,7 +450,7 @@ class _ChangedComputation:
         return max(seconds + max(delays - recorded, 0.0), least)
 
     def _limits(self, workers: int) -> tuple[float, float]:
-        """How many CPUs there are for so many workers, and how many GILs."""
+        """Numbers of CPUs and of GILs for a number of workers."""
         change, cluster = self._change, self._work.cluster
         cpus, processes = max(float(self._computation["cpus"]), 1.0), 1.0
         if cluster is not None:

@@ -1,9 +1,10 @@
-"""Seconds of tasks by activity, and the share of their time in which they hold the GIL."""
+"""Seconds of tasks by activity, and shares of time with the GIL held."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from dask_diag.analysis.groups import sums_by
 from dask_diag.analysis.waits import divided, seconds_of_workers, without_metered
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model.codes import ACTIVITIES, Activity, Outcome
@@ -11,7 +12,7 @@ from dask_diag.model.recording import Recording
 
 
 def seconds_metered(recording: Recording) -> dict[str, FloatArray]:
-    """Of each task the seconds of each label that tasks metered, but those named as activities."""
+    """Seconds of each metered label, task by task, except labels named like activities."""
     metered = without_metered(recording, recording.tasks.outcome.where(Outcome.OK))[2]
     metered = metered.rows(~metered.activity.is_in(ACTIVITIES))
     sums: dict[str, FloatArray] = {}
@@ -20,7 +21,7 @@ def seconds_metered(recording: Recording) -> dict[str, FloatArray]:
 
 
 def seconds_by_activity(recording: Recording) -> dict[str, FloatArray]:
-    """Of each task the seconds of each activity, those of its worker's transfers included.
+    """Seconds of each activity, task by task, including the worker's transfers.
 
     Metered code is divided by what tasks did in it: see `seconds_metered` for its labels.
     """
@@ -46,7 +47,7 @@ def _add(
 
 
 def gil_shares(recording: Recording, waited: FloatArray) -> FloatArray:
-    """Of each task the share of its CPU time in which it holds the GIL, by function.
+    """Share of each task's CPU time with the GIL held, estimated by function.
 
     Of two tasks that need it in a share p of their time each waits about p² / 2 of it; of N tasks
     that always need it, (N - 1) / N. So the waits show the share, where several tasks ran at once.
@@ -54,18 +55,16 @@ def gil_shares(recording: Recording, waited: FloatArray) -> FloatArray:
     tasks = recording.tasks
     took = np.nan_to_num(tasks.stop - tasks.start)
     functions = tasks.function
-    count = len(functions.values)
-    waits = np.bincount(functions.codes, waited, minlength=count)
-    total = np.bincount(functions.codes, took, minlength=count)
+    waits, total = sums_by(functions, waited), sums_by(functions, took)
     workers = _threads_of_a_process(recording)
     if workers < 2:
         return np.zeros(len(tasks))
-    share = np.divide(waits, total, out=np.zeros(count), where=total > 0)
+    share = np.divide(waits, total, out=np.zeros(len(total)), where=total > 0)
     return np.asarray(np.minimum(1.0, np.sqrt(share * workers / (workers - 1)))[functions.codes])
 
 
 def _threads_of_a_process(recording: Recording) -> int:
-    """How many workers share a GIL: of a local scheduler, or threads of a cluster's worker."""
+    """Number of workers sharing a GIL: of a local scheduler, or threads of a cluster's worker."""
     computations, workers = recording.computations, recording.workers
     local = computations.workers[~computations.scheduler.where("distributed")]
     threads = workers.threads[~workers.address.where("")]

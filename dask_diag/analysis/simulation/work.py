@@ -19,7 +19,7 @@ Columns = Row
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a recorded program would take.
+    """Predicted wall time of a recorded program.
 
     Attributes
     ----------
@@ -41,17 +41,17 @@ class Simulation:
 
     @property
     def error(self) -> float:
-        """Seconds by which the replay is longer than what was measured, if nothing is changed."""
+        """Seconds by which a replay without changes is longer than measured."""
         return self.seconds - self.measured
 
     @property
     def preparing(self) -> float:
-        """Seconds of computations before their first and after their last tasks."""
+        """Seconds of computations before the first and after the last tasks."""
         return self._sum("preparing")
 
     @property
     def scheduling(self) -> float:
-        """Seconds in which the schedulers' threads hand tasks out and collect results."""
+        """Seconds in which schedulers' threads submit tasks and collect results."""
         return self._sum("scheduling")
 
     @property
@@ -64,7 +64,7 @@ class Simulation:
 
 
 def table_of(rows: Sequence[Row]) -> Table:
-    """The table of these rows."""
+    """Table with the rows."""
     if not rows:
         return Table({})
     names = Categorical.of(row["computation"] for row in rows)
@@ -78,7 +78,7 @@ STEPS = ("prepare", "wake", "gap", "collect", "deliver", "notice")
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a cluster's computation has that one of a local scheduler has not.
+    """Facts of a computation on a cluster, in addition to those of `Work`.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Work:
-    """The tasks of one computation and the costs of its scheduler; arrays have a value per task.
+    """Tasks of one computation and costs of its scheduler; arrays have a value per task.
 
     Attributes
     ----------
