@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.functions import expect_functions
-from dask_diag.analysis.groups import distinct_pairs, rows_by, sums_by, table_of
+from dask_diag.analysis.groups import distinct_pairs, rows_by, table_of, totals_by
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.task_times import transfers_of_tasks, worker_stop_times
@@ -231,9 +231,7 @@ def _shares_of_workers(
     at_start = occupancy.share_until(workers, tasks.worker_start[started])
     in_tasks = occupancy.share_until(workers, tasks.worker_stop[started]) - at_start
     total = float(occupancy.share_until(workers, occupancy.times[-1:])[0])
-    sums = sums_by(labels, in_tasks)
-    present = np.flatnonzero(np.bincount(labels.codes))
-    return {labels.values[code]: total - float(sums[code]) for code in present.tolist()}
+    return {worker: total - seconds for worker, seconds in totals_by(labels, in_tasks).items()}
 
 
 GROUPS = ("activity", "function", "worker", "span", "computation")

@@ -1,4 +1,4 @@
-"""The calls of two recordings as one tree."""
+"""Comparison of two recordings, function by function, and the statistics of it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import rows_by
+from dask_diag.analysis.groups import rows_by, table_of
 from dask_diag.analysis.memory import cached_levels, memory_usage
 from dask_diag.analysis.task_times import seconds_computing
-from dask_diag.columns import Categorical, FloatArray, IntArray
+from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
-from dask_diag.model.tables import Resources, Tasks
+from dask_diag.model.tables import Tasks
 
 CONFIDENCE = 0.99
 """Of unchanged programs, the share in which nothing is called slower; the same for faster."""
@@ -149,7 +149,7 @@ def _quadrature() -> tuple[FloatArray, FloatArray]:
 
 
 class TimedTasks(NamedTuple):
-    """Some tasks whose durations are known.
+    """Durations, starts and keys of some tasks.
 
     `key` and `position` are hashes: of the whole key, and of what follows the first element of a
     key such as ``('x-token', 0, 1)``, which is the same in each run of a program whose tokens are
@@ -164,16 +164,8 @@ class TimedTasks(NamedTuple):
 
     def rows(self, selection: IntArray) -> TimedTasks:
         """The tasks in these rows."""
-        return TimedTasks(
-            self.seconds[selection],
-            self.start[selection],
-            self.key[selection],
-            self.position[selection],
-        )
-
-
-_NO_SECONDS, _NO_HASHES = np.zeros(0), np.zeros(0, np.int64)
-NO_TASKS = TimedTasks(_NO_SECONDS, _NO_SECONDS, _NO_HASHES, _NO_HASHES)
+        seconds, start = self.seconds[selection], self.start[selection]
+        return TimedTasks(seconds, start, self.key[selection], self.position[selection])
 
 
 def timed_tasks(tasks: Tasks) -> TimedTasks:
@@ -224,8 +216,6 @@ def paired_seconds(before: TimedTasks, after: TimedTasks) -> tuple[FloatArray, F
 
 Totals = dict[str, Any]
 """Numbers by their names, and the verdict on them."""
-
-_NAN = float("nan")
 
 
 class Comparison(NamedTuple):
@@ -288,13 +278,12 @@ class _Side(NamedTuple):
 
     tasks: int = 0
     seconds: float = 0.0
-    cpu: float = _NAN
-    memory: float = _NAN
-    cached: float = _NAN
-    timed: TimedTasks = NO_TASKS
+    cpu: float = nan
+    memory: float = nan
+    cached: float = nan
+    timed: TimedTasks = TimedTasks(*np.zeros((2, 0)), *np.zeros((2, 0), np.int64))
 
 
-_ABSENT = _Side()
 _MEASURES = ("tasks", "seconds", "cpu", "memory", "cached")
 
 
@@ -331,7 +320,7 @@ class _FunctionChange:
 
     def spread(self, risk: float) -> float:
         if not self.has_known_variation:
-            return _NAN
+            return nan
         if self.pairs is not None:
             return half_width_of_pairs(*self.pairs, risk)
         return half_width(self.variations, risk)
@@ -339,7 +328,7 @@ class _FunctionChange:
     def verdict(self, risk: float) -> str:
         if not self.before.tasks:
             return "added"
-        return _verdict(self.change, self.spread(risk)) if self.after.tasks else "removed"
+        return verdict_of(self.change, self.spread(risk)) if self.after.tasks else "removed"
 
 
 def compare(before: Recording, after: Recording) -> Comparison:
@@ -358,7 +347,7 @@ def compare(before: Recording, after: Recording) -> Comparison:
     sides = _by_function(before), _by_function(after)
     names = dict.fromkeys((*sides[0], *sides[1]))
     changes = [
-        _FunctionChange(name, *(side.get(name, _ABSENT) for side in sides)) for name in names
+        _FunctionChange(name, *(side.get(name, _Side()) for side in sides)) for name in names
     ]
     changes.sort(key=lambda change: -abs(change.change))
     # A build fails if any of them is slower: each may err by chance only so rarely that all of
@@ -375,7 +364,10 @@ def _by_function(recording: Recording) -> dict[str, _Side]:
     """Each function that has tasks, by its name."""
     tasks = recording.tasks
     levels, _ = cached_levels(recording)
-    memory = _memory_of_functions(recording)
+    memory = {}
+    if len(recording.resources) or len(recording.processes):
+        usage = memory_usage(recording)
+        memory = dict(zip(usage["function"].tolist(), usage["max_memory"].tolist(), strict=True))
     timed = timed_tasks(tasks)
     sides = {}
     for name, rows in rows_by(tasks.function).items():
@@ -385,8 +377,8 @@ def _by_function(recording: Recording) -> dict[str, _Side]:
             tasks=len(rows),
             seconds=seconds,
             cpu=_share(tasks.thread_cpu[rows_timed], timed.seconds[rows_timed]),
-            memory=memory.get(name, _NAN),
-            cached=levels[name].peak if name in levels else _NAN,
+            memory=memory.get(name, nan),
+            cached=levels[name].peak if name in levels else nan,
             timed=timed.rows(rows_timed),
         )
     return sides
@@ -396,24 +388,20 @@ def _share(parts: FloatArray, wholes: FloatArray) -> float:
     """The share of all parts in their wholes, where a part is known; else NaN."""
     is_known = ~np.isnan(parts)
     total = float(wholes[is_known].sum())
-    return float(parts[is_known].sum()) / total if total else _NAN
+    return float(parts[is_known].sum()) / total if total else nan
 
 
 def _table(changes: list[_FunctionChange], risk: float) -> Table:
-    measures = {
-        f"{name}_{when}": np.array([getattr(getattr(row, when), name) for row in changes], float)
-        for name in _MEASURES
-        for when in ("before", "after")
-    }
-    return Table(
-        {
-            "function": Categorical.of(row.function for row in changes),
-            **measures,
-            "change": np.array([row.change for row in changes], float),
-            "spread": np.array([row.spread(risk) for row in changes], float),
-            "verdict": Categorical.of(row.verdict(risk) for row in changes),
-        }
+    rows = (
+        (
+            row.function,
+            *(getattr(side, name) for name in _MEASURES for side in (row.before, row.after)),
+            *(row.change, row.spread(risk), row.verdict(risk)),
+        )
+        for row in changes
     )
+    measures = {f"{name}_{when}": float for name in _MEASURES for when in ("before", "after")}
+    return table_of(rows, function=str, **measures, change=float, spread=float, verdict=str)
 
 
 def _total(
@@ -428,14 +416,16 @@ def _total(
         total[f"seconds_{when}"] = float(seconds.sum())
         total[f"cpu_{when}"] = _share(cpu, seconds)
         total[f"cached_{when}"] = (
-            cached_levels(recording)[1].peak if len(recording.cached_results) else _NAN
+            cached_levels(recording)[1].peak if len(recording.cached_results) else nan
         )
         total[f"wall_{when}"] = recording.stop - recording.start
         total[f"elapsed_{when}"] = seconds_computing(recording.computations)
-        total[f"memory_{when}"] = _peak_memory(recording.resources)
+        resources = recording.resources
+        memory = resources.memory + resources.memory_children
+        total[f"memory_{when}"] = float(memory.max()) if len(memory) else nan
     total["change"] = total["seconds_after"] - total["seconds_before"]
     total["spread"] = _spread_of_total(changes, risk)
-    total["verdict"] = _verdict(total["change"], total["spread"])
+    total["verdict"] = verdict_of(total["change"], total["spread"])
     return total
 
 
@@ -447,43 +437,29 @@ def _spread_of_total(changes: list[_FunctionChange], risk: float) -> float:
     that is more than its own share of the standard error.
     """
     paired = [row.pairs for row in changes if row.pairs is not None]
-    before, after = (
-        np.concatenate([pair[side] for pair in paired] or [np.zeros(0)]) for side in (0, 1)
-    )
-    variations: list[Variation] = []
-    unpaired = [row for row in changes if row.pairs is None]
+    before, after = np.concatenate([np.zeros((2, 0)), *map(np.array, paired)], axis=1)
+    variations = [Variation.of(after - before)] if len(before) >= MIN_TASKS else []
     # Where the noise is not known, all of the change may be noise.
-    unknown = 0.0
-    if len(before) >= MIN_TASKS:
-        variations.append(Variation.of(after - before))
-    else:
-        unknown = abs(float((after - before).sum()))
-    for row in unpaired:
-        if row.has_known_variation:
-            variations += row.variations
-        else:
-            unknown += abs(row.change)
+    unknown = 0.0 if variations else abs(float((after - before).sum()))
+    for row in changes:
+        if row.pairs is None:
+            variations += row.variations if row.has_known_variation else []
+            unknown += 0.0 if row.has_known_variation else abs(row.change)
     if len(before) >= MIN_TASKS and len(variations) == 1:
         return half_width_of_pairs(before, after, risk) + unknown
-    return half_width(variations, risk) + unknown if variations else _NAN
+    return half_width(variations, risk) + unknown if variations else nan
 
 
-def _verdict(change: float, spread: float) -> str:
-    if np.isnan(spread):
-        return "too few tasks"
+def verdict_of(
+    change: float,
+    spread: float,
+    more: str = "slower",
+    less: str = "faster",
+    unknown: str = "too few tasks",
+) -> str:
+    """Judge a change by its spread, which is NaN if not known."""
+    if isnan(spread):
+        return unknown
     if abs(change) <= spread:
         return "unchanged"
-    return "slower" if change > 0 else "faster"
-
-
-def _memory_of_functions(recording: Recording) -> dict[str, float]:
-    if not len(recording.resources) and not len(recording.processes):
-        return {}
-    usage = memory_usage(recording)
-    return dict(zip(usage["function"].tolist(), usage["max_memory"].tolist(), strict=True))
-
-
-def _peak_memory(resources: Resources) -> float:
-    if not len(resources):
-        return _NAN
-    return float(np.max(resources.memory + resources.memory_children))
+    return more if change > 0 else less

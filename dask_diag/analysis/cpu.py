@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import rows_by, sums_by
+from dask_diag.analysis.groups import rows_by, totals_by
 from dask_diag.analysis.intervals import StepFunction
 from dask_diag.analysis.task_times import call_times, overlap, running_computations, stop_times
 from dask_diag.columns import BoolArray, Categorical, FloatArray
@@ -294,8 +294,7 @@ def _shares(seconds: dict[str, float], has_workers: bool, total: float) -> dict[
 def _seconds_besides_tasks(recording: Recording) -> Iterator[dict[str, float]]:
     """For each computation its measured CPU seconds besides tasks, by layer."""
     tasks, computations = recording.tasks, recording.computations
-    sums = sums_by(tasks.computation, np.nan_to_num(tasks.thread_cpu)).tolist()
-    cpu_of_tasks = dict(zip(tasks.computation.values, sums, strict=True))
+    cpu_of_tasks = totals_by(tasks.computation, np.nan_to_num(tasks.thread_cpu))
     rows_of = rows_by(recording.threads.computation)
     for row in computations.to_dicts():
         name, scheduler = row["computation"], row["scheduler"]

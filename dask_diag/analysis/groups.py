@@ -37,20 +37,27 @@ def rows_of_workers(lanes: Categorical) -> dict[str, IntArray]:
 
 
 def counts_by(labels: Categorical, mask: BoolArray | None = None) -> IntArray:
-    """How many rows have each value, or how many of those in the mask."""
+    """Count the rows of each value, or those of the mask."""
     codes = labels.codes if mask is None else labels.codes[mask]
     return np.bincount(codes, minlength=len(labels.values))
 
 
-def sums_by(labels: Categorical, amounts: FloatArray) -> FloatArray:
+def sums_by(labels: Categorical, amounts: npt.NDArray[np.number]) -> FloatArray:
     """The sum of the amounts of each value's rows."""
     return np.bincount(labels.codes, amounts, minlength=len(labels.values)).astype(np.float64)
 
 
-def extremes_by(of: np.ufunc, labels: Categorical, amounts: FloatArray) -> FloatArray:
+def totals_by(labels: Categorical, amounts: npt.NDArray[np.number]) -> dict[str, float]:
+    """The sum of the amounts of each value that occurs, by value."""
+    sums = sums_by(labels, amounts).tolist()
+    present = np.flatnonzero(counts_by(labels)).tolist()
+    return {labels.values[code]: sums[code] for code in present}
+
+
+def extremes_by(extreme: np.ufunc, labels: Categorical, amounts: FloatArray) -> FloatArray:
     """The maximum or minimum (``np.fmax``, ``np.fmin``) of each value's rows; NaN if unknown."""
     extremes = np.full(len(labels.values), np.nan)
-    of.at(extremes, labels.codes, amounts)
+    extreme.at(extremes, labels.codes, amounts)
     return extremes
 
 
@@ -63,7 +70,7 @@ def present_by_size(counts: IntArray, sizes: FloatArray) -> IntArray:
 def distinct_pairs(
     first: npt.NDArray[Number], second: npt.NDArray[Other]
 ) -> tuple[npt.NDArray[Number], npt.NDArray[Other], IntArray]:
-    """The pairs that occur, in order, as two arrays, and which of them each row is."""
+    """The distinct pairs, in order, as two arrays, and the position of each row among them."""
     # One number for a pair sorts ten times as fast as rows of two.
     left, left_code = np.unique(first, return_inverse=True)
     right, right_code = np.unique(second, return_inverse=True)
@@ -84,7 +91,7 @@ def table_of(rows: Iterable[tuple[object, ...]], **types: type) -> Table:
 
 
 def worker_order(name: str) -> tuple[str, int, str, int, str]:
-    """What workers are sorted by: kind, then number; of a worker of a cluster, then its thread."""
+    """The sorting key of a worker: kind, then number; on a cluster, then the thread."""
     worker, slash, thread = name.rpartition("/")
     if not slash:
         worker, thread = name, ""

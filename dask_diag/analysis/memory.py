@@ -1,9 +1,8 @@
-"""Who allocated the memory that was in use near the peak of a block."""
+"""Memory: of tasks, of processes over time, of cached results, and what allocated it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import inf, isnan
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,14 +16,14 @@ from dask_diag.errors import DiagnosticError, import_optional
 from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
-from dask_diag.model.tables import Allocations, CachedResults, Computations, Memory
+from dask_diag.model.tables import CachedResults, Memory
 
 if TYPE_CHECKING:
     import pandas
 
 
 def memory_usage(recording: Recording, by: str = "function") -> Table:
-    """What memory was sampled while tasks ran, and by how much it grew.
+    """Memory that was sampled while tasks ran, and its growth.
 
     Parameters
     ----------
@@ -63,17 +62,13 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
     if by not in ("function", "task"):
         raise DiagnosticError(f"by: expected 'function' or 'task', found {by!r}")
     tasks = recording.tasks
-    memory = _TaskMemory.unknown(len(tasks))
-    start, stop = start_times(recording), stop_times(recording)
-    for rows, samples, others in _scopes(recording):
-        memory.fill_in(rows, samples, start, stop, others)
+    memory = _memory_of_tasks(recording)
     if by == "task":
-        return Table({"key": tasks.key, "function": tasks.function, **vars(memory)})
+        return Table({"key": tasks.key, "function": tasks.function, **memory._asdict()})
     return _by_function(tasks.function, memory)
 
 
-@dataclass(frozen=True)
-class MemoryReadings:
+class MemoryReadings(NamedTuple):
     """The memory of one process, or several: bytes at ascending times.
 
     `lowest` is the minimum since the last sample at which no computation ran, that one included.
@@ -84,11 +79,11 @@ class MemoryReadings:
     lowest: FloatArray
 
     @classmethod
-    def of(cls, times: FloatArray, sizes: FloatArray, computations: Computations) -> MemoryReadings:
-        """From samples in any order."""
+    def of(cls, recording: Recording, times: FloatArray, sizes: FloatArray) -> MemoryReadings:
+        """Sort samples by time."""
         order = np.argsort(times, kind="stable")
         times, sizes = times[order], sizes[order]
-        period = np.cumsum(running_computations(computations, times) == 0)
+        period = np.cumsum(running_computations(recording.computations, times) == 0)
         # Sizes are replaced by their ranks, whole numbers that can be shifted without rounding.
         by_size = np.argsort(sizes, kind="stable")
         rank = np.empty(len(sizes), np.int64)
@@ -98,9 +93,8 @@ class MemoryReadings:
         return cls(times, sizes, sizes[by_size[lowest]])
 
 
-@dataclass(frozen=True)
-class _TaskMemory:
-    """The columns of the table by task: what was sampled while each ran."""
+class _TaskMemory(NamedTuple):
+    """The columns of the table by task."""
 
     samples: IntArray
     min_memory: FloatArray
@@ -108,28 +102,20 @@ class _TaskMemory:
     growth: FloatArray
     exact: BoolArray
 
-    @classmethod
-    def unknown(cls, count: int) -> _TaskMemory:
-        lowest, highest, growth = np.full((3, count), np.nan)
-        return cls(np.zeros(count, np.int64), lowest, highest, growth, np.zeros(count, bool))
 
-    def fill_in(
-        self,
-        rows: IntArray,
-        sampled: MemoryReadings,
-        start: FloatArray,
-        stop: FloatArray,
-        others: IntArray,
-    ) -> None:
-        """Fill in the tasks in `rows`, which ran where `sampled` was taken, as `others` did."""
-        times, sizes = sampled.times, sampled.sizes
-        first = np.searchsorted(times, start[rows])
-        last = np.searchsorted(times, stop[rows], "right") - 1
+def _memory_of_tasks(recording: Recording) -> _TaskMemory:
+    """Memory that was sampled while each task ran."""
+    start, stop = start_times(recording), stop_times(recording)
+    lowest, highest, growth = np.full((3, len(start)), np.nan)
+    count, is_exact = np.zeros(len(start), np.int64), np.zeros(len(start), bool)
+    for tasks, (times, sizes, low), others in _scopes(recording):
+        first = np.searchsorted(times, start[tasks])
+        last = np.searchsorted(times, stop[tasks], "right") - 1
         # A task between two samples has none of its own.
         within = last >= first
-        rows, first, last = rows[within], first[within], last[within]
+        rows, first, last = tasks[within], first[within], last[within]
         if not len(rows):
-            return
+            continue
         before = np.maximum(first - 1, 0)
         # A task was alone if all others that started before its end had stopped by the sample
         # before it.
@@ -138,14 +124,13 @@ class _TaskMemory:
         exact = (first > 0) & (started - stopped == 1)
         # What a concurrent task started with is not known: the sample before it may include memory
         # of others. The minimum since no computation ran cannot.
-        base = np.where(exact, sizes[before], sampled.lowest[last])
-        highest = _extremes(np.maximum, sizes, first, last)
-        self.samples[rows] = last - first + 1
-        self.min_memory[rows] = _extremes(np.minimum, sizes, first, last)
-        self.max_memory[rows] = highest
+        base = np.where(exact, sizes[before], low[last])
+        count[rows], is_exact[rows] = last - first + 1, exact
+        lowest[rows] = _extremes(np.minimum, sizes, first, last)
+        highest[rows] = _extremes(np.maximum, sizes, first, last)
         # Without a sample before it, not even a bound is known.
-        self.growth[rows] = np.where(first > 0, np.maximum(highest - base, 0.0), np.nan)
-        self.exact[rows] = exact
+        growth[rows] = np.where(first > 0, np.maximum(highest[rows] - base, 0.0), np.nan)
+    return _TaskMemory(count, lowest, highest, growth, is_exact)
 
 
 def _extremes(extreme: np.ufunc, values: FloatArray, first: IntArray, last: IntArray) -> FloatArray:
@@ -175,7 +160,7 @@ def _scopes(recording: Recording) -> Iterator[tuple[IntArray, MemoryReadings, In
                 continue
             in_children[rows_there] = True
             of_process = of_host.rows(of_host.pid == pid)
-            samples = MemoryReadings.of(of_process.time, of_process.memory, recording.computations)
+            samples = MemoryReadings.of(recording, of_process.time, of_process.memory)
             yield rows_there[has_start[rows_there]], samples, rows_there
     yield np.flatnonzero(~in_children & has_start), memory_of_all(recording), np.arange(len(tasks))
 
@@ -185,22 +170,21 @@ def memory_of_all(recording: Recording) -> MemoryReadings:
     processes, resources = recording.processes, recording.resources
     if not len(processes):
         memory = resources.memory + resources.memory_children
-        return MemoryReadings.of(resources.time, memory, recording.computations)
+        return MemoryReadings.of(recording, resources.time, memory)
     times, index = np.unique(processes.time, return_inverse=True)
     # Each reading has the computing process once: recordings of the same samples count once.
     readings = np.bincount(index, processes.is_child == 0, minlength=len(times))
     sizes = np.bincount(index, processes.memory, minlength=len(times))
     complete = readings > 0
-    return MemoryReadings.of(
-        times[complete], sizes[complete] / readings[complete], recording.computations
-    )
+    return MemoryReadings.of(recording, times[complete], sizes[complete] / readings[complete])
 
 
 def _by_function(labels: Categorical, memory: _TaskMemory) -> Table:
     """A row for each function, the largest growth first, those not sampled last."""
-    is_known = ~np.isnan(memory.growth)
+    growth = memory.growth
+    is_known = ~np.isnan(growth)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = sums_by(labels, np.where(is_known, memory.growth, 0.0)) / counts_by(labels, is_known)
+        mean = sums_by(labels, np.where(is_known, growth, 0.0)) / counts_by(labels, is_known)
     columns = {
         "tasks": counts_by(labels),
         "sampled": counts_by(labels, memory.samples > 0),
@@ -294,14 +278,14 @@ of a cluster pauses there; elsewhere other programs, and what is between two sam
 
 
 class MemoryHeadroom(NamedTuple):
-    """How many times as many tasks as ran at once fit into memory; infinite if it is not known."""
+    """A multiple of the tasks that ran at once that fits into memory; infinite if not known."""
 
     times: float
     is_known: bool
 
 
 def memory_headroom(recording: Recording) -> MemoryHeadroom:
-    """How many times as many tasks at once there is memory for.
+    """Estimate a multiple of the tasks at once that fits into memory.
 
     What the memory of a process grew by while computations ran, since none did, is taken to be that
     of its tasks: so many times as many need so many times as much. Where a worker paused, or moved
@@ -314,13 +298,13 @@ def memory_headroom(recording: Recording) -> MemoryHeadroom:
 
 
 def workers_that_fit(recording: Recording) -> float:
-    """For the tasks of how many workers there is memory: no fewer than were recorded."""
+    """The number of workers whose tasks fit into memory: no fewer than were recorded."""
     recorded = max(1, int(recording.computations.workers.max(initial=1)))
     return recorded * max(1.0, memory_headroom(recording).times)
 
 
 def _by_process(recording: Recording) -> Iterator[float]:
-    """How many times as much what is limited may grow: each worker of a cluster, or this process.
+    """The multiple by which memory may grow: of each worker of a cluster, or of this process.
 
     NaN where there is no sample while computations ran, or no limit is known.
     """
@@ -330,7 +314,7 @@ def _by_process(recording: Recording) -> Iterator[float]:
     for worker in workers.rows(~workers.address.where("")).to_dicts():
         is_of_it = np.array([worker["worker"] in some for some in names], bool)
         rows = processes.rows(is_of_it[processes.worker.codes])
-        readings = MemoryReadings.of(rows.time, rows.memory, recording.computations)
+        readings = MemoryReadings.of(recording, rows.time, rows.memory)
         yield _times_as_much(recording, readings, worker["memory_limit"])
     computations = recording.computations
     local = computations.memory_limit[~computations.scheduler.where("distributed")]
@@ -411,7 +395,7 @@ def dataframe(
 
 
 def peak_allocations(recording: Recording, by: str = "function") -> Table:
-    """What allocated the memory that was in use near the peak, most bytes first.
+    """Functions or lines that allocated the memory in use near the peak, most bytes first.
 
     Parameters
     ----------
@@ -436,14 +420,10 @@ def peak_allocations(recording: Recording, by: str = "function") -> Table:
         raise DiagnosticError(f"by: expected 'function' or 'line', found {by!r}")
     table = recording.allocations
     names = ("label", "function", "file", *(("line", "code") if by == "line" else ()))
-    sums: dict[tuple[object, ...], list[int]] = {}
-    for index, group in enumerate(zip(*(table[name].tolist() for name in names), strict=True)):
-        sums.setdefault(group, []).append(index)
-    rows = list(sums.values())
-    first = np.array([group[0] for group in rows], dtype=np.int64)
-    size = np.array([table.bytes[group].sum() for group in rows], dtype=float)
-    blocks = np.array([table.blocks[group].sum() for group in rows], dtype=np.int64)
-    order = np.lexsort((-size, table.label.codes[first])) if rows else first
+    groups = Categorical.of(zip(*(table[name].tolist() for name in names), strict=True))
+    first = np.unique(groups.codes, return_index=True)[1]
+    size, blocks = sums_by(groups, table.bytes), sums_by(groups, table.blocks).astype(np.int64)
+    order = np.lexsort((-size, table.label.codes[first]))
     chosen = table.rows(first[order])
     columns = {name: chosen[name] for name in names}
     near = chosen.memory / chosen.peak
@@ -466,8 +446,8 @@ class PeakSnapshot(NamedTuple):
 
 
 def peak_snapshots(recording: Recording) -> Iterator[PeakSnapshot]:
-    """That of each block."""
-    table: Allocations = recording.allocations
+    """The snapshot of each block."""
+    table = recording.allocations
     for label, rows in rows_by(table.label).items():
         part = table.rows(rows)
         yield PeakSnapshot(
