@@ -1,4 +1,4 @@
-"""Activities: worker-seconds by what tasks did with their time, and by why workers had no task."""
+"""Activities of tasks and of free workers, in worker-seconds and other units."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _amounts_of_tasks(
 
 
 def _counted(recording: Recording, functions: Collection[str] | None) -> BoolArray:
-    """Whether each task is counted: one that is known to have started, of the functions."""
+    """Select the tasks of these functions that are known to have started."""
     started = ~np.isnan(recording.tasks.start)
     return started if functions is None else started & recording.tasks.function.is_in(functions)
 
@@ -224,7 +224,7 @@ def _blocked_by_transfers(
 def _shares_of_workers(
     recording: Recording, occupancy: Occupancy, workers: IntArray
 ) -> dict[str, float]:
-    """The share of a state of each worker that ran tasks, in the gaps between its tasks."""
+    """Seconds of a state for each worker, in the gaps between the tasks of the worker."""
     tasks = occupancy.tasks
     started = ~np.isnan(tasks.worker_start)
     labels = recording.tasks.worker[tasks.rows[started]]
@@ -307,7 +307,7 @@ def activities(
 
 
 def _units_of(recording: Recording) -> list[str]:
-    """Every unit in which a recording has amounts."""
+    """The units of a recording's amounts."""
     moved = UNITS_OF_TRANSFERS if len(recording.transfers) else ()
     return list(dict.fromkeys([SECONDS, *recording.metrics.unit.values, *moved]))
 
@@ -331,7 +331,7 @@ def seconds_by_activity(
 
 
 def cells(recording: Recording, occupied: Sequence[Occupancy] | None = None) -> Table:
-    """All activities, divided by function and worker at once, in every unit.
+    """Activities by function and worker at once, in every unit.
 
     Parameters
     ----------
@@ -355,7 +355,7 @@ def cells(recording: Recording, occupied: Sequence[Occupancy] | None = None) -> 
 
 
 def execute_metrics(recording: Recording) -> dict[tuple[str, str, str, str], float]:
-    """Amounts of tasks, under the keys that distributed uses.
+    """Amounts of tasks, under distributed's keys.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Comparison of two recordings, function by function, and the statistics of it."""
+"""Comparison of two recordings, function by function, and statistics of comparisons."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _LARGEST_FREEDOM = 1e6
 
 
 class Variation(NamedTuple):
-    """How many values a sum has, and the variance between them (s²)."""
+    """The number of values of a sum, and the variance between values (s²)."""
 
     size: int
     variance: float
 
     @classmethod
     def of(cls, values: FloatArray) -> Variation:
-        """The variation of some values; of fewer than two the variance is NaN."""
+        """The variation of values; of fewer than two the variance is NaN."""
         return cls(len(values), float(values.var(ddof=1)) if len(values) > 1 else nan)
 
 
@@ -58,7 +58,7 @@ def half_width(sums: Iterable[Variation], risk: float) -> float:
 
 
 def half_width_of_means(means: Iterable[Variation], risk: float) -> float:
-    """The same of a mean, or of the difference of independent means; NaN if nothing repeats.
+    """Half the interval of a mean, or of a difference of means; NaN if nothing repeats.
 
     Of a mean of one value the variance is taken to be that of the others; of one of two values, if
     there are more of others, that of all. Two values are often as good as equal by chance, and
@@ -80,7 +80,7 @@ def half_width_of_means(means: Iterable[Variation], risk: float) -> float:
 
 
 def half_width_of_pairs(before: FloatArray, after: FloatArray, risk: float) -> float:
-    """The same of the sum of the differences between paired values.
+    """Half the interval of the sum of the differences between paired values.
 
     It is Student's of the differences, which makes no assumption about sizes. Where values are of
     very different sizes, nearly all of the sum is that of one pair, and nothing looks certain. If
@@ -101,7 +101,7 @@ def half_width_of_pairs(before: FloatArray, after: FloatArray, risk: float) -> f
 
 
 def _welch(parts: list[tuple[float, int]], risk: float) -> float:
-    """Half the interval of what has these independent parts: their variance and freedom."""
+    """Half the interval of a sum of independent parts, by the variance and freedom of each."""
     variance = sum(part for part, _ in parts)
     if variance <= 0:
         return 0.0
@@ -113,7 +113,7 @@ def _welch(parts: list[tuple[float, int]], risk: float) -> float:
 
 @lru_cache(maxsize=4096)
 def t_quantile(risk: float, freedom: float) -> float:
-    """What Student's t exceeds with a probability of `risk`, which is at most 0.5.
+    """The value exceeded by Student's t with a probability of `risk`, at most 0.5.
 
     Expansions of the quantile fail where few degrees of freedom meet the small risks that are left
     when one is divided among many functions, so the exact tail is solved for it.
@@ -149,7 +149,7 @@ def _quadrature() -> tuple[FloatArray, FloatArray]:
 
 
 class TimedTasks(NamedTuple):
-    """Durations, starts and keys of some tasks.
+    """Durations, starts and keys of tasks.
 
     `key` and `position` are hashes: of the whole key, and of what follows the first element of a
     key such as ``('x-token', 0, 1)``, which is the same in each run of a program whose tokens are
@@ -163,7 +163,7 @@ class TimedTasks(NamedTuple):
     position: IntArray
 
     def rows(self, selection: IntArray) -> TimedTasks:
-        """The tasks in these rows."""
+        """Select tasks by row."""
         seconds, start = self.seconds[selection], self.start[selection]
         return TimedTasks(seconds, start, self.key[selection], self.position[selection])
 
@@ -181,7 +181,7 @@ def timed_tasks(tasks: Tasks) -> TimedTasks:
 
 
 def paired_seconds(before: TimedTasks, after: TimedTasks) -> tuple[FloatArray, FloatArray] | None:
-    """The durations of each task of a function and of its counterpart.
+    """The durations of each task of a function and of the counterpart.
 
     Tasks of one function may be meant to differ in size, so they are no sample of one distribution.
     The durations of one task in two runs are: if nothing changed, their difference is as likely to
@@ -219,7 +219,7 @@ Totals = dict[str, Any]
 
 
 class Comparison(NamedTuple):
-    """What changed from one recording to another. What is not known is NaN.
+    """Changes from one recording to another; unknown numbers are NaN.
 
     Attributes
     ----------
@@ -245,7 +245,7 @@ class Comparison(NamedTuple):
     units: tuple[str, str]
 
     def regressions(self, above: float) -> list[str]:
-        """What takes longer than before by more than a share (0.1 is a tenth), beyond chance.
+        """Functions that take longer by more than a share (0.1 is a tenth), beyond chance.
 
         Returns
         -------
@@ -274,7 +274,7 @@ class Comparison(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """A function in one recording."""
+    """Numbers of a function in a recording."""
 
     tasks: int = 0
     seconds: float = 0.0
@@ -301,12 +301,12 @@ class _FunctionChange:
 
     @cached_property
     def pairs(self) -> tuple[FloatArray, FloatArray] | None:
-        """The seconds of each task before and after; None if they cannot be paired."""
+        """The seconds of each task before and after; None if tasks cannot be paired."""
         return paired_seconds(self.before.timed, self.after.timed)
 
     @cached_property
     def variations(self) -> list[Variation]:
-        """Of the tasks before and of those after."""
+        """Variations of the tasks before and after."""
         sides = (self.before, self.after)
         return [Variation.of(side.timed.seconds) for side in sides if side.tasks]
 
@@ -361,7 +361,7 @@ def compare(before: Recording, after: Recording) -> Comparison:
 
 
 def _by_function(recording: Recording) -> dict[str, _Side]:
-    """Each function that has tasks, by its name."""
+    """Numbers of the functions of a recording, by name."""
     tasks = recording.tasks
     levels, _ = cached_levels(recording)
     memory = {}
@@ -385,7 +385,7 @@ def _by_function(recording: Recording) -> dict[str, _Side]:
 
 
 def _share(parts: FloatArray, wholes: FloatArray) -> float:
-    """The share of all parts in their wholes, where a part is known; else NaN."""
+    """The share of known parts in the sum of the wholes; NaN if no part is known."""
     is_known = ~np.isnan(parts)
     total = float(wholes[is_known].sum())
     return float(parts[is_known].sum()) / total if total else nan
@@ -430,7 +430,7 @@ def _total(
 
 
 def _spread_of_total(changes: list[_FunctionChange], risk: float) -> float:
-    """The seconds that chance explains of all changes together; NaN if that is not known.
+    """The part of the total change explained by chance, in seconds; NaN if unknown.
 
     The differences of all paired tasks are judged as those of one function: one of which there is
     a single task counts with what it differs by, so that it never makes a change of the total
@@ -457,7 +457,7 @@ def verdict_of(
     less: str = "faster",
     unknown: str = "too few tasks",
 ) -> str:
-    """Judge a change by its spread, which is NaN if not known."""
+    """Judge a change by the spread, NaN if unknown."""
     if isnan(spread):
         return unknown
     if abs(change) <= spread:

@@ -1,4 +1,4 @@
-"""Several runs before a change and several after it: what takes longer, beyond the runs' spread.
+"""Comparison of several runs before a change with several runs after the change.
 
 A quantity, such as the wall time or the seconds of a function, has one value for each run. Those
 values are a sample: the same program ran again, on the same machine. So the mean before and the
@@ -42,7 +42,7 @@ many times itself."""
 
 
 class RunComparison(NamedTuple):
-    """What changed from some runs of a program to others. What is not known is NaN.
+    """Changes from runs of a program to other runs; unknown numbers are NaN.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class RunComparison(NamedTuple):
     runs: tuple[int, int]
 
     def regressions(self, above: float) -> list[str]:
-        """What is slower, by an amount whose confidence interval reaches a share (0.1 is a tenth).
+        """Slower quantities, by an amount with a confidence interval that reaches a share.
 
         A point estimate above the share is not asked for: of a slowdown by exactly that
         share half the estimates are below it. With more runs the interval shrinks to the share.
@@ -84,7 +84,7 @@ class RunComparison(NamedTuple):
 
 @dataclass(frozen=True)
 class _Change:
-    """One quantity of each run, before and after."""
+    """A quantity of each run, before and after."""
 
     name: str
     before: FloatArray
@@ -98,7 +98,7 @@ class _Change:
         return half_width_of_means([Variation.of(self.before), Variation.of(self.after)], risk)
 
     def is_judged(self, least: float) -> bool:
-        """Whether it can be slower: both sides have it, and it is long enough."""
+        """Whether the quantity can be slower: on both sides, and long enough."""
         return bool(
             self.before.any()
             and self.after.any()
@@ -117,7 +117,7 @@ class _Change:
 
 
 def compare_runs(before: Iterable[Recording], after: Iterable[Recording]) -> RunComparison:
-    """Compare runs of a program before a change of it with runs after the change.
+    """Compare runs of a program before a change with runs after the change.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def _recordings(name: str, recordings: Iterable[Recording]) -> list[Recording]:
 
 
 def same_run(recordings: Sequence[Recording]) -> tuple[int, int] | None:
-    """The first two that are of the same run, by position: a file and its copy, or two profilers.
+    """Positions of the first two recordings of a single run, such as a file and a copy.
 
     Taken for two runs they would have no spread, and any change would be beyond it.
     """
@@ -169,14 +169,14 @@ def same_run(recordings: Sequence[Recording]) -> tuple[int, int] | None:
 
 
 def _marks(recording: Recording) -> list[Hashable]:
-    """Marks that no other run has; none if the recording is not one of a run."""
+    """Unique marks of a run; empty if the recording is not of a run."""
     if not recording.run_id:
         return []
     return [(recording.run_id, recording.start), *recording.computations.computation.tolist()]
 
 
 def measures_of(recording: Recording) -> Measures:
-    """The seconds of a run that are compared."""
+    """The compared seconds of a run."""
     in_phases, in_activities, tasks = phases(recording), activities(recording), recording.tasks
 
     def by_name(names: Categorical, values: FloatArray) -> dict[str, float]:
@@ -194,7 +194,7 @@ def measures_of(recording: Recording) -> Measures:
 
 
 def compare_measures(before: Sequence[Measures], after: Sequence[Measures]) -> RunComparison:
-    """What `compare_runs` says of runs that have these seconds."""
+    """Compare runs by seconds, as `compare_runs` does."""
     changes_of = {
         kind: _changes([run[kind] for run in before], [run[kind] for run in after])
         for kind in ("run", "phase", "function", "activity")
@@ -220,7 +220,7 @@ def compare_measures(before: Sequence[Measures], after: Sequence[Measures]) -> R
 
 
 def _changes(before: list[dict[str, float]], after: list[dict[str, float]]) -> list[_Change]:
-    """Changes of all names; a quantity that a run does not have took no time."""
+    """Changes of all names; a quantity missing in a run took no time."""
     return [
         _Change(name, *(np.array([run.get(name, 0.0) for run in side]) for side in (before, after)))
         for name in unique(concat([*before, *after]))
@@ -228,7 +228,7 @@ def _changes(before: list[dict[str, float]], after: list[dict[str, float]]) -> l
 
 
 def _risk_of_runs(changes: list[_Change]) -> float:
-    """The risk at which wall and computing are judged (Hochberg 1988).
+    """The risk for judging wall and computing (Hochberg 1988).
 
     They are nearly the same seconds. Where both changed the same way at the full risk, both are
     taken at their word; where only one did, it is one of two that might have.

@@ -61,7 +61,7 @@ class CriticalPath:
 
     @property
     def max_speedup(self) -> float:
-        """The most that unlimited workers could give to all computations; NaN without tasks."""
+        """The largest speedup of all computations by unlimited workers; NaN without tasks."""
         table = self.computations
         serial = float(np.maximum(table["length"], table["scheduler_cpu"]).sum())
         return float(table["wall"].sum()) / serial if serial else float("nan")
@@ -74,7 +74,7 @@ class CriticalPath:
 
 
 def critical_path(recording: Recording) -> CriticalPath:
-    """Find the chain of dependent tasks that takes longest, in each computation.
+    """Find the longest chain of dependent tasks, in each computation.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def critical_path(recording: Recording) -> CriticalPath:
 
 
 def _cpu_of_scheduler(recording: Recording, index: int, rows: IntArray) -> float:
-    """CPU seconds of a scheduler's thread, without the tasks that it ran; 0 if not known."""
+    """CPU seconds of a scheduler's thread, without tasks; 0 if not known."""
     computations = recording.computations
     cpu = float(np.nan_to_num(computations.scheduler_cpu[index]))
     if computations.scheduler[index] == "synchronous":
@@ -145,7 +145,7 @@ def _cpu_of_scheduler(recording: Recording, index: int, rows: IntArray) -> float
 def _slowest_chains(
     dependencies: Dependencies, seconds: FloatArray
 ) -> tuple[FloatArray, FloatArray, list[int]]:
-    """Seconds of the slowest chain before and after each task, and the task before it in one."""
+    """Seconds of the slowest chain before and after each task, and the previous task there."""
     before, after = [0.0] * len(seconds), [0.0] * len(seconds)
     previous = [-1] * len(seconds)
     takes = seconds.tolist()
@@ -176,7 +176,7 @@ def _edges(dependencies: Dependencies) -> Iterator[tuple[int, int]]:
 
 
 def _ranks(tasks: int, dependencies: Dependencies) -> IntArray:
-    """Number tasks, each higher than all its dependencies."""
+    """Number tasks, each higher than all dependencies."""
     if (dependencies.depends_on < dependencies.task).all():
         # Schedulers that submit a task when it can be run record them in such an order.
         return np.arange(tasks)
@@ -202,7 +202,7 @@ def _ranks(tasks: int, dependencies: Dependencies) -> IntArray:
 
 
 def _chain_to(last: int, previous: Sequence[int]) -> list[int]:
-    """The tasks of the slowest chain to a task, the first one first."""
+    """The tasks of the slowest chain to a task, in order."""
     chain = []
     while last >= 0:
         chain.append(last)
@@ -225,7 +225,7 @@ def _by_function(path: Table) -> Table:
 
 
 def last_dependencies(recording: Recording) -> IntArray:
-    """For each task the row in `Recording.tasks` of its dependency that stopped last.
+    """For each task the row in `Recording.tasks` of the last dependency to stop.
 
     Returns
     -------

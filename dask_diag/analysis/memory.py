@@ -1,4 +1,4 @@
-"""Memory: of tasks, of processes over time, of cached results, and what allocated it."""
+"""Memory of tasks, of processes over time, and of cached results; allocations at the peak."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def memory_usage(recording: Recording, by: str = "function") -> Table:
-    """Memory that was sampled while tasks ran, and its growth.
+    """Sampled memory of tasks, and growth.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
 
 
 class MemoryReadings(NamedTuple):
-    """The memory of one process, or several: bytes at ascending times.
+    """The memory of one or several processes: bytes at ascending times.
 
     `lowest` is the minimum since the last sample at which no computation ran, that one included.
     """
@@ -104,7 +104,7 @@ class _TaskMemory(NamedTuple):
 
 
 def _memory_of_tasks(recording: Recording) -> _TaskMemory:
-    """Memory that was sampled while each task ran."""
+    """Sampled memory of each task."""
     start, stop = start_times(recording), stop_times(recording)
     lowest, highest, growth = np.full((3, len(start)), np.nan)
     count, is_exact = np.zeros(len(start), np.int64), np.zeros(len(start), bool)
@@ -141,7 +141,7 @@ def _extremes(extreme: np.ufunc, values: FloatArray, first: IntArray, last: IntA
 
 
 def _scopes(recording: Recording) -> Iterator[tuple[IntArray, MemoryReadings, IntArray]]:
-    """Tasks, the samples of where they ran, and all tasks that ran there.
+    """Tasks by place, with the samples of the place, and all tasks of the place.
 
     A task in a sampled child, or elsewhere on a cluster, has that process alone, any other has all
     processes of this tree together.
@@ -180,7 +180,7 @@ def memory_of_all(recording: Recording) -> MemoryReadings:
 
 
 def _by_function(labels: Categorical, memory: _TaskMemory) -> Table:
-    """A row for each function, the largest growth first, those not sampled last."""
+    """A row for each function, the largest growth first, functions without samples last."""
     growth = memory.growth
     is_known = ~np.isnan(growth)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -202,7 +202,7 @@ def _by_function(labels: Categorical, memory: _TaskMemory) -> Table:
 
 
 def memory_at_rest(recording: Recording) -> tuple[FloatArray, FloatArray]:
-    """Times at which memory was read and no task ran, in order, and the bytes of all processes.
+    """Times of readings while no task ran, in order, and the bytes of all processes.
 
     Where tasks were not recorded, only readings count that were taken while no computation ran, or
     because a moment was between two tasks.
@@ -222,7 +222,7 @@ def memory_at_rest(recording: Recording) -> tuple[FloatArray, FloatArray]:
 def cached_levels(
     recording: Recording, origin: float = 0.0
 ) -> tuple[dict[str, StepFunction], StepFunction]:
-    """The cached results of each function over time, highest peak first, and those of all.
+    """The cached results of each function over time, highest peak first, and of all functions.
 
     Times are relative to `origin`. Results of unknown size (NaN) are ignored.
     """
@@ -243,7 +243,7 @@ def _cached_level(cached: CachedResults, origin: float) -> StepFunction:
 
 
 def cached_at(recording: Recording, moments: FloatArray) -> FloatArray:
-    """Bytes that the scheduler cached at each of these times; NaN where that was not measured."""
+    """Bytes cached by the scheduler at each time; NaN if not measured."""
     if recording.metric_unit != BYTES:
         return np.full(len(moments), np.nan)
     cached = recording.cached_results
@@ -253,7 +253,7 @@ def cached_at(recording: Recording, moments: FloatArray) -> FloatArray:
 
 
 def returned_by(recording: Recording, moment: float) -> tuple[float, float]:
-    """Bytes of results of the computation that stopped last before a moment, and of earlier ones.
+    """Bytes returned by the last computation before a moment, and by earlier computations.
 
     NaN if results were not measured in bytes.
     """
@@ -278,14 +278,14 @@ of a cluster pauses there; elsewhere other programs, and what is between two sam
 
 
 class MemoryHeadroom(NamedTuple):
-    """A multiple of the tasks that ran at once that fits into memory; infinite if not known."""
+    """A multiple of the tasks at once that fits into memory; infinite if not known."""
 
     times: float
     is_known: bool
 
 
 def memory_headroom(recording: Recording) -> MemoryHeadroom:
-    """Estimate a multiple of the tasks at once that fits into memory.
+    """Estimate the multiple of the tasks at once for the available memory.
 
     What the memory of a process grew by while computations ran, since none did, is taken to be that
     of its tasks: so many times as many need so many times as much. Where a worker paused, or moved
@@ -298,13 +298,13 @@ def memory_headroom(recording: Recording) -> MemoryHeadroom:
 
 
 def workers_that_fit(recording: Recording) -> float:
-    """The number of workers whose tasks fit into memory: no fewer than were recorded."""
+    """The number of workers with tasks that fit into memory: no fewer than recorded."""
     recorded = max(1, int(recording.computations.workers.max(initial=1)))
     return recorded * max(1.0, memory_headroom(recording).times)
 
 
 def _by_process(recording: Recording) -> Iterator[float]:
-    """The multiple by which memory may grow: of each worker of a cluster, or of this process.
+    """The possible growth of memory, as a multiple, of each worker or of the local process.
 
     NaN where there is no sample while computations ran, or no limit is known.
     """
@@ -337,7 +337,7 @@ def _times_as_much(recording: Recording, readings: MemoryReadings, limit: float)
 def series_of(
     recording: Recording, measures: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, FloatArray, FloatArray]]:
-    """The label of each series, with the times (s) and bytes of its samples.
+    """The label of each series, with the times (s) and bytes of samples.
 
     Parameters
     ----------
@@ -395,7 +395,7 @@ def dataframe(
 
 
 def peak_allocations(recording: Recording, by: str = "function") -> Table:
-    """Functions or lines that allocated the memory in use near the peak, most bytes first.
+    """Functions or lines with allocations in use near the peak, most bytes first.
 
     Parameters
     ----------
@@ -431,7 +431,7 @@ def peak_allocations(recording: Recording, by: str = "function") -> Table:
 
 
 class PeakSnapshot(NamedTuple):
-    """The snapshot of one block: when it was taken, how near the peak, and what was traced."""
+    """The snapshot of a block: time, memory then and at the peak, and traced bytes."""
 
     label: str
     time: float
@@ -441,7 +441,7 @@ class PeakSnapshot(NamedTuple):
 
     @property
     def near(self) -> float:
-        """What was in use then as a share of the peak."""
+        """Memory at the snapshot as a share of the peak."""
         return self.memory / self.peak
 
 

@@ -33,7 +33,7 @@ from dask_diag.model.tables import OtherTasks, Transfers, WorkerEvents
 
 @dataclass(frozen=True)
 class TaskTimes:
-    """The times of the tasks of one computation, as arrays; NaN where there is none.
+    """The times of a computation's tasks, as arrays; NaN if unknown.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Occupancy:
 
     @property
     def worker_seconds(self) -> float:
-        """Seconds of all workers while they were present."""
+        """Seconds of all workers while present."""
         return self.seconds(self.capacity)
 
     def _state(self, name: str) -> IntArray:
@@ -123,32 +123,32 @@ class Occupancy:
 
     @property
     def idle(self) -> IntArray:
-        """Workers that were free while there was nothing to run."""
+        """Free workers without anything to run."""
         return self._state(Activity.IDLE)
 
     @property
     def overhead(self) -> IntArray:
-        """Workers that were free while a task, or its result, waited."""
+        """Free workers while a task, or a result, waited."""
         return self._state(Activity.OVERHEAD)
 
     @property
     def unknown(self) -> IntArray:
-        """Workers that were free, while it is not known whether a submitted task ran."""
+        """Workers that were free unless a submitted task ran at an unknown time."""
         return self._state(Activity.OTHER)
 
     @property
     def startup(self) -> IntArray:
-        """Workers whose process had not started its first task."""
+        """Workers in processes that had not started a task."""
         return self._state(Activity.STARTUP)
 
     @property
     def imports(self) -> IntArray:
-        """Workers that were free while dask imported modules."""
+        """Free workers while dask imported modules."""
         return self._state(_IMPORTS)
 
     @property
     def free(self) -> States:
-        """Workers without a task, by activity, but for those that the scheduler blocked."""
+        """Free workers by activity, without the workers blocked by the scheduler."""
         states = {name: self._state(name) for name in _FREE}
         if _IMPORTS in self.states:
             states[Activity.STARTUP] = self.startup + self.imports
@@ -160,25 +160,25 @@ class Occupancy:
 
     @property
     def blocked(self) -> States:
-        """Workers that were free while the scheduler serialized or deserialized, by activity."""
+        """Free workers while the scheduler serialized or deserialized, by activity."""
         return {name: self.states[name] for name in _BLOCKED if name in self.states}
 
     def when(self, workers: IntArray) -> Intervals:
-        """When any worker is in one of the states."""
+        """Intervals with any worker in a state."""
         is_any = workers > 0
         return Intervals(self.times[:-1][is_any], self.times[1:][is_any])
 
     def seconds(self, workers: IntArray) -> float:
-        """Worker-seconds of one of the step functions."""
+        """Worker-seconds of a step function."""
         return float((workers * np.diff(self.times)).sum())
 
     def seconds_until(self, workers: FloatArray | IntArray, times: FloatArray) -> FloatArray:
-        """Worker-seconds of one of the step functions from the start up to each time."""
+        """Worker-seconds of a step function from the start up to each time."""
         sums = np.append(0.0, np.cumsum(workers * np.diff(self.times)))
         return np.asarray(np.interp(times, self.times, sums))
 
     def share_until(self, workers: IntArray, times: FloatArray) -> FloatArray:
-        """Seconds of one free worker in a state, from the start up to each time.
+        """Seconds of a free worker in a state, from the start up to each time.
 
         Workers that are free at the same time have equal shares.
         """
@@ -196,7 +196,7 @@ _FREE = (
 
 
 def ready_times(recording: Recording) -> FloatArray:
-    """When each task could start: with its computation, or once its dependencies are collected."""
+    """Times at which tasks could start: the graph in order, and all dependencies collected."""
     # fmax ignores the NaN of a result that was not collected, which delays nothing.
     ready = preparation_stops(recording)
     dependencies = recording.dependencies
@@ -206,7 +206,7 @@ def ready_times(recording: Recording) -> FloatArray:
 
 
 def ready_tasks(recording: Recording) -> StepFunction:
-    """Tasks whose dependencies had been collected and that had not started, over time.
+    """Ready tasks over time: all dependencies collected, and not started.
 
     Tasks with an unknown start count until their computation stops.
     """
@@ -266,14 +266,14 @@ def occupancies(recording: Recording) -> list[Occupancy]:
 
 
 def _constant(workers: int, steps: int) -> IntArray:
-    """Return a constant step function: one number in memory, not to be written to."""
+    """Return a constant step function: a single number in memory, not to be written to."""
     return np.broadcast_to(np.int64(workers), steps)
 
 
 def _open(
     kinds: Mapping[str, Intervals], start: float, stop: float
 ) -> tuple[FloatArray, dict[str, IntArray]]:
-    """All bounds of intervals, and how many intervals of each kind are open from each on.
+    """The bounds of intervals, and the number of open intervals of each kind from each on.
 
     Kinds without intervals are left out, as most are in most computations.
     """
@@ -295,7 +295,7 @@ def _states(capacity: IntArray, count: Mapping[str, IntArray]) -> States:
     states = {_CAPACITY: capacity, Activity.IDLE: capacity - count.get(_BUSY, 0)}
 
     def take(source: str, state: str, wanted: IntArray | int) -> None:
-        """Move workers from one state to another, as many as `source` has."""
+        """Move workers from a state to another, as many as `source` has."""
         if source in states and np.any(wanted):
             taken = np.minimum(states[source], wanted)
             states[source] = states[source] - taken
@@ -324,7 +324,7 @@ def _states(capacity: IntArray, count: Mapping[str, IntArray]) -> States:
 def _local(
     recording: Recording, index: int, tasks: TaskTimes, others: Mapping[str, Intervals]
 ) -> tuple[FloatArray, States]:
-    """The states of the workers of a local scheduler, for one row of `Recording.computations`.
+    """The states of a local scheduler's workers, for a row of `Recording.computations`.
 
     `others` are intervals besides those of tasks.
     """
@@ -357,7 +357,7 @@ def _local(
 
 
 def _startups(recording: Recording, index: int, tasks: TaskTimes) -> Intervals:
-    """From the first submission to the first task of each process that joined for a computation.
+    """Starts of worker processes: from the first submission to the first task of each.
 
     Threads start at once, and processes of a pool that was there before have started.
     """
@@ -381,7 +381,7 @@ _NO_INTERVALS = Intervals(np.zeros(0), np.zeros(0))
 
 
 class _Clusters:
-    """When workers of clusters did what, grouped by worker once for all computations."""
+    """Intervals of clusters' workers, grouped by worker once for all computations."""
 
     def __init__(self, recording: Recording) -> None:
         transfers, events = recording.transfers, recording.worker_events
@@ -393,7 +393,7 @@ class _Clusters:
         self._stops = worker_stop_times(recording)
 
     def others(self, index: int) -> dict[str, Intervals]:
-        """When workers ran tasks that are not of a computation of their cluster, by worker."""
+        """Intervals of tasks of other computations on the cluster, by worker."""
         recording, computations = self._recording, self._recording.computations
         of_cluster = computations.cluster.where(computations.cluster[index])
         names = {*computations.computation[of_cluster].tolist()}
@@ -419,7 +419,7 @@ def _by_worker(
 def _cluster(
     recording: Recording, index: int, tasks: TaskTimes, clusters: _Clusters
 ) -> tuple[FloatArray, States]:
-    """The states of the threads of a cluster, for one row of `Recording.computations`."""
+    """The states of a cluster's threads, for a row of `Recording.computations`."""
     computations = recording.computations
     start, stop = float(computations.start[index]), float(computations.stop[index])
     submitted = recording.tasks.submitted[tasks.rows]

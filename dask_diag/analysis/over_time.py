@@ -27,7 +27,7 @@ NO_TASK = -1
 
 
 class ActivitiesOverTime(NamedTuple):
-    """Worker-seconds in bins, of functions that have rows.
+    """Worker-seconds in bins, by function and activity.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ def activities_over_time(
             seconds[row, activity] = seconds.get((row, activity), 0.0) + sums
 
     def spread(intervals: Intervals, amounts: FloatArray, rows: IntArray) -> FloatArray:
-        """The amounts by row and bin, each over its interval, or in one bin without a length."""
+        """Spread amounts over bins, by row; an amount without a length is in a single bin."""
         length = intervals.stop - intervals.start
         lasts = length > 0
         rate, heights = intervals.rows(lasts), amounts[lasts] / length[lasts]

@@ -20,7 +20,7 @@ from dask_diag.model.table import Table
 
 
 def last_results(recording: Recording) -> BoolArray:
-    """Whether each task brought a result that no later run of the task replaced."""
+    """Select the runs of tasks with a result that no later run replaced."""
     tasks = recording.tasks
     done = tasks.outcome.where(Outcome.OK)
     again = done & (tasks.attempt > 1)
@@ -73,7 +73,7 @@ def throughput(
     bytes: float | str | None = None,  # noqa: A002
     by: str | None = None,
 ) -> Table:
-    """How many events and bytes were processed per second, per core, and per second of CPU.
+    """Events and bytes per second, per core, and per second of CPU.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def throughput(
 
 
 class _Part(NamedTuple):
-    """Tasks, and the times of threads and workers for them."""
+    """Tasks, and the times of threads and workers for the tasks."""
 
     name: str
     rows: IntArray
@@ -148,7 +148,7 @@ class _Part(NamedTuple):
 
 
 class _Amounts(NamedTuple):
-    """The amount of all tasks, and of each task; None where tasks did not meter it."""
+    """The amount of all tasks, and of each task; None if tasks did not meter amounts."""
 
     total: float
     of_tasks: FloatArray | None
@@ -169,7 +169,7 @@ class _Facts:
         self._worker = Categorical.of(names)[tasks.worker.codes]
 
     def all_tasks(self) -> _Part:
-        """All tasks, on all workers that were present."""
+        """The part of all tasks, on all workers while present."""
         computations = self.recording.computations
         # Computations on local schedulers that overlap have threads each.
         is_local = computations.cluster.where("")
@@ -211,7 +211,7 @@ class _Facts:
             )
 
     def _workers_of_clusters(self) -> Iterator[tuple[str, Intervals, int]]:
-        """Each worker, when it was present while its cluster computed, and its threads."""
+        """Workers' names, intervals of presence while the cluster computed, and threads."""
         workers = self.recording.workers
         for cluster, rows in rows_by(self.recording.computations.cluster).items():
             if cluster:
@@ -230,7 +230,7 @@ class _Facts:
         return float(np.nansum(cpu)) if (~np.isnan(cpu)).any() else nan
 
     def numbers(self, part: _Part) -> Iterator[float]:
-        """The columns that are about time, workers and CPU."""
+        """The columns of time, workers and CPU."""
         wall, thread_seconds = part.threads.union().seconds, part.threads.seconds
         yield wall
         for intervals in (part.workers, part.threads):
@@ -244,7 +244,7 @@ class _Facts:
         yield _ratio(float(on_threads.sum()) if len(on_threads) else nan, thread_seconds)
 
     def rates(self, part: _Part, amounts: _Amounts, is_total: bool) -> Iterator[float]:
-        """The columns that are about events, or about bytes."""
+        """The columns of events, or of bytes."""
         amount = amounts.total if is_total else nan
         if amounts.of_tasks is not None:
             amount = float(amounts.of_tasks[part.rows].sum())

@@ -1,4 +1,4 @@
-"""CPU and other seconds of tasks, and waits: other seconds divided by readings and samples."""
+"""Seconds of tasks on and off the CPU, and waits: seconds off the CPU by cause."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dask_diag.model.tables import Metrics, Waits
 
 
 def cpu_and_noncpu(recording: Recording) -> tuple[FloatArray, FloatArray]:
-    """CPU and non-CPU seconds of tasks, neither of them negative; NaN where they are not known.
+    """CPU and non-CPU seconds of tasks, neither negative; NaN if unknown.
 
     They are those of the table but for what clocks differ: see `_settle`.
     """
@@ -30,7 +30,7 @@ def cpu_and_noncpu(recording: Recording) -> tuple[FloatArray, FloatArray]:
 def without_metered(
     recording: Recording, mask: BoolArray
 ) -> tuple[FloatArray, FloatArray, Metrics]:
-    """CPU and non-CPU seconds of tasks without what they metered, and what the masked ones metered.
+    """CPU and non-CPU seconds of tasks without metered code, and metered rows of the masked.
 
     None of the masked tasks' is negative, and with what a task metered they sum to what it took.
     What it metered by a clock of its own, or only reported, is limited to that.
@@ -54,7 +54,7 @@ def without_metered(
 
 
 def _limit(seconds: FloatArray, task: IntArray, chosen: BoolArray, took: FloatArray) -> FloatArray:
-    """Reduce those seconds of which a task has more than it took; returns the sum of each task."""
+    """Reduce metered seconds to the duration of the task; return the sum of each task."""
     sums, took = np.bincount(task[chosen], seconds[chosen], minlength=len(took)), np.fmax(took, 0)
     share = np.divide(took, sums, out=np.ones(len(took)), where=sums > took)
     seconds[chosen] *= share[task[chosen]]
@@ -62,7 +62,7 @@ def _limit(seconds: FloatArray, task: IntArray, chosen: BoolArray, took: FloatAr
 
 
 def _settle(recording: Recording, known: BoolArray, cpu: FloatArray, noncpu: FloatArray) -> None:
-    """Make neither negative, of tasks of which both are known; the sum of each task stays.
+    """Make neither CPU nor other seconds negative, if known; keep the sum of each task.
 
     A thread's CPU is read from another clock than the time. One may run faster, or in steps of
     milliseconds, and a task then has more CPU than time. Other tasks of its function in the same
@@ -79,7 +79,7 @@ def _settle(recording: Recording, known: BoolArray, cpu: FloatArray, noncpu: Flo
 
 
 def _not_negative(amounts: FloatArray, pool: IntArray) -> FloatArray:
-    """The amounts, with 0 in place of negative ones, which the others of their pool make up for."""
+    """Replace negative amounts by 0; other amounts of the pool make up for the difference."""
     positive = np.maximum(amounts, 0.0)
     has, lacks = np.bincount(pool, positive), np.bincount(pool, positive - amounts)
     left = np.divide(has - lacks, has, out=np.zeros(len(has)), where=has > lacks)
@@ -87,7 +87,7 @@ def _not_negative(amounts: FloatArray, pool: IntArray) -> FloatArray:
 
 
 def seconds_of_workers(recording: Recording) -> tuple[FloatArray, FloatArray]:
-    """CPU and non-CPU seconds of tasks, up to where they seceded, neither of them negative."""
+    """CPU and non-CPU seconds of tasks until secession, neither negative."""
     tasks = recording.tasks
     cpu, noncpu = np.array(tasks.thread_cpu), np.array(tasks.thread_noncpu)
     seceded = ~np.isnan(tasks.seceded)
@@ -100,7 +100,7 @@ def seconds_of_workers(recording: Recording) -> tuple[FloatArray, FloatArray]:
 
 
 def metered_amounts(recording: Recording) -> dict[tuple[str, str], float]:
-    """Amounts that all tasks metered together, by activity and unit."""
+    """Metered amounts of all tasks together, by activity and unit."""
     metrics = recording.metrics
     amounts: dict[tuple[str, str], float] = defaultdict(float)
     names, units = metrics.activity, metrics.unit
@@ -112,7 +112,7 @@ def metered_amounts(recording: Recording) -> dict[tuple[str, str], float]:
 
 
 def metered_cpu(recording: Recording) -> dict[str, float]:
-    """CPU seconds of all tasks in each label's metered code, where they were measured of all."""
+    """CPU seconds of each label's metered code, if measured of all tasks."""
     metrics = recording.metrics
     rows = metrics.rows(metrics.unit.where("seconds"))
     sums = sums_by(rows.activity, rows.cpu).tolist()
@@ -133,7 +133,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class _WaitPool:
-    """The tasks of one function in one computation: they are assumed to wait alike.
+    """The tasks of a function in a computation, assumed to wait alike.
 
     A task has few samples or none, so those of all tasks of a pool divide the seconds of each.
 
@@ -160,7 +160,7 @@ class _WaitPool:
 
 
 def waits(recording: Recording, by: str = "function") -> Table:
-    """What the tasks of a profiler with ``waits=True`` waited for when they had no CPU time.
+    """Seconds of tasks without CPU by cause, recorded with ``waits=True``.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def waits(recording: Recording, by: str = "function") -> Table:
 def _totals(
     recording: Recording, by_function: bool
 ) -> dict[tuple[str, ...], tuple[float, int, float]]:
-    """Seconds, samples and variance of each wait, by function, if that is asked, and activity."""
+    """Seconds, samples and variance of each wait, by activity, or by function and activity."""
     ok = recording.tasks.outcome.where(Outcome.OK)
     noncpu = np.nan_to_num(seconds_of_workers(recording)[1])
     for_cpu, pools = _explained(recording, noncpu, ok)
@@ -252,7 +252,7 @@ def divided(
 def _explained(
     recording: Recording, noncpu: FloatArray, mask: BoolArray, unmetered: FloatArray | None = None
 ) -> tuple[FloatArray, list[_WaitPool]]:
-    """Seconds that each task waited for a CPU, and what the others divide into."""
+    """Seconds of each task's waits for a CPU, and pools with shares of the other seconds."""
     dividend = noncpu if unmetered is None else unmetered
     table = recording.waits.rows(mask[recording.waits.task])
     is_read = table.activity.where(READ)
@@ -295,7 +295,7 @@ def _explained(
 def _for_cpu_unmetered(
     for_cpu: FloatArray, noncpu: FloatArray, unmetered: FloatArray, sampled: Waits
 ) -> FloatArray:
-    """Seconds outside of metered code that tasks of a pool waited for a CPU.
+    """Seconds of waits for a CPU outside of metered code, of the tasks of a pool.
 
     Seconds are read for whole tasks. So they are divided between metered code and the rest as the
     seconds are in which no sample saw a task blocked.
@@ -313,7 +313,7 @@ def _for_cpu_unmetered(
 
 
 def _read_of(table: Waits, noncpu: FloatArray) -> tuple[FloatArray, BoolArray]:
-    """Seconds that each task waited for a CPU, NaN if not read; and where that is of all of it."""
+    """Seconds of each task's waits for a CPU, NaN if not read; and whether read as a whole."""
     for_cpu = np.full(len(noncpu), np.nan)
     for_cpu[table.task] = 0.0
     np.add.at(for_cpu, table.task, table.seconds)
@@ -326,7 +326,7 @@ def _read_of(table: Waits, noncpu: FloatArray) -> tuple[FloatArray, BoolArray]:
 
 
 def _share_for_cpu(noncpu: FloatArray, for_cpu: FloatArray) -> tuple[float, float]:
-    """The share of their time off the CPU that these tasks waited for one; its standard error."""
+    """The share of waits for a CPU in the time off the CPU, and the standard error."""
     off, count = float(noncpu.sum()), len(noncpu)
     if off <= 0:
         return 0.0, 0.0
@@ -339,7 +339,7 @@ def _share_for_cpu(noncpu: FloatArray, for_cpu: FloatArray) -> tuple[float, floa
 
 
 def _probed(recording: Recording) -> BoolArray:
-    """Whether the waits of each task are known: of all tasks of a computation, or of none.
+    """Select the tasks with known waits: all of a computation, or no task.
 
     Tasks that were not sampled have no row; the first one of a computation always has.
     """
@@ -349,7 +349,7 @@ def _probed(recording: Recording) -> BoolArray:
 
 
 def _pool_codes(recording: Recording) -> IntArray:
-    """A number for each task, the same for those of one function in one computation."""
+    """A number for each task, equal within a function of a computation."""
     tasks = recording.tasks
     return distinct_pairs(tasks.function.codes, tasks.computation.codes)[2]
 
@@ -357,7 +357,7 @@ def _pool_codes(recording: Recording) -> IntArray:
 def _shares(
     blocked: float, wall: float, sampled: Waits, samples: Mapping[str, int]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Shares of activities in the seconds that tasks of a pool were blocked, and their errors."""
+    """Shares of activities in a pool's blocked seconds, and errors of the shares."""
     if blocked <= 0:
         return {NOT_KNOWN: 1.0}, {}
     seconds = totals_by(sampled.activity, sampled.seconds)
@@ -378,7 +378,7 @@ def _errors(
     wall: float,
     shares: Mapping[str, float],
 ) -> dict[str, float]:
-    """Standard errors of shares, as if samples were independent of each other.
+    """Standard errors of shares, as if samples were independent.
 
     What explains the remainder has the error of all else together.
     """
