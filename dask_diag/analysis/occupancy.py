@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +32,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.tables import OtherTasks, Transfers, WorkerEvents
 
 
-@dataclass(frozen=True)
-class TaskTimes:
+class TaskTimes(NamedTuple):
     """The times of a computation's tasks, as arrays; NaN if unknown.
 
     Attributes
@@ -321,6 +321,29 @@ def _states(capacity: IntArray, count: Mapping[str, IntArray]) -> States:
     return states
 
 
+def _tasks(
+    tasks: TaskTimes,
+    rows: IntArray | slice,
+    since: FloatArray,
+    stopped: FloatArray,
+    until: FloatArray,
+) -> dict[str, Intervals]:
+    """Intervals of some tasks of a computation, by kind.
+
+    Tasks could run from `since` on; results could be collected once tasks had `stopped`. Tasks
+    without times may have run `until` then, a time for each of the rows.
+    """
+    start, stop, since = tasks.worker_start[rows], tasks.worker_stop[rows], since[rows]
+    collected = np.fmax(stopped[rows], tasks.collected[rows])
+    started = ~np.isnan(start)
+    return {
+        _BUSY: Intervals(start, stop).rows(started),
+        _WAITING: Intervals(since, start).rows(started),
+        _DONE: Intervals(stopped[rows], collected).rows(started),
+        _PERHAPS: Intervals(since, np.fmax(since, until)).rows(~started),
+    }
+
+
 def _local(
     recording: Recording, index: int, tasks: TaskTimes, others: Mapping[str, Intervals]
 ) -> tuple[FloatArray, States]:
@@ -330,22 +353,12 @@ def _local(
     """
     computations = recording.computations
     stop = float(computations.stop[index])
-    started = ~np.isnan(tasks.worker_start)
-    worker_start, worker_stop = tasks.worker_start[started], tasks.worker_stop[started]
-    perhaps = tasks.ready[~started]
-    times, count = _open(
-        {
-            _BUSY: Intervals(worker_start, worker_stop),
-            _WAITING: Intervals(tasks.ready[started], worker_start),
-            _DONE: Intervals(worker_stop, np.fmax(worker_stop, tasks.collected[started])),
-            # A task without times could run from when it was ready, so some worker may have been
-            # busy with it since.
-            _PERHAPS: Intervals(perhaps, np.full(len(perhaps), stop)),
-            **others,
-        },
-        float(call_times(computations)[index]),
-        stop,
-    )
+    # A task without times could run from when it was ready, so some worker may have been busy with
+    # it since.
+    until = np.full(len(tasks.rows), stop)
+    kinds = _tasks(tasks, slice(None), tasks.ready, tasks.worker_stop, until)
+    called = float(call_times(computations)[index])
+    times, count = _open({**kinds, **others}, called, stop)
     steps = len(times) - 1
     count.setdefault(_BUSY, _constant(0, steps))
     # A pool that was resized ran more tasks at once than was recorded of it: no count of free
@@ -439,17 +452,10 @@ def _cluster(
         if (left <= start or joined >= stop) and not len(rows):
             continue
         left_at = stop if np.isnan(left) else left
-        started = ~np.isnan(tasks.worker_start[rows])
-        ran, unknown = rows[started], rows[~started]
         # A task without times may have run until it was collected, but not after its worker left.
-        until = np.fmin(np.nan_to_num(tasks.collected[unknown], nan=stop), left_at)
-        kinds = {
-            _BUSY: Intervals(tasks.worker_start[ran], tasks.worker_stop[ran]),
-            _WAITING: Intervals(submitted[ran], tasks.worker_start[ran]),
-            _DONE: Intervals(stopped[ran], np.fmax(stopped[ran], tasks.collected[ran])),
-            _PERHAPS: Intervals(submitted[unknown], np.fmax(submitted[unknown], until)),
-            _CAPACITY: Intervals(np.array([min(joined, left_at)]), np.array([left_at])),
-        }
+        until = np.fmin(np.nan_to_num(tasks.collected[rows], nan=stop), left_at)
+        kinds = _tasks(tasks, rows, submitted, stopped, until)
+        kinds[_CAPACITY] = Intervals(np.array([min(joined, left_at)]), np.array([left_at]))
         if name not in unlisted:
             kinds[_OTHERS] = others.get(name, _NO_INTERVALS)
             kinds[Activity.TRANSFER] = clusters.moving.get(name, _NO_INTERVALS)
