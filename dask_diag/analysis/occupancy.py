@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.groups import rows_by, rows_of_workers
-from dask_diag.analysis.intervals import Intervals, StepFunction
+from dask_diag.analysis.intervals import Intervals, StepFunction, distinct_times
 from dask_diag.analysis.phases import times_not_of_graphs
 from dask_diag.analysis.task_times import (
     call_times,
@@ -279,7 +279,7 @@ def _open(
     """
     kinds = {name: kind for name, kind in kinds.items() if len(kind.start)}
     bounds = [np.clip(bound, start, stop) for kind in kinds.values() for bound in kind]
-    times, index = np.unique(np.concatenate([[start, stop], *bounds]), return_inverse=True)
+    times, index = distinct_times(np.concatenate([[start, stop], *bounds]))
     cuts = np.cumsum([2, *(len(bound) for bound in bounds)])
     # The first two of `index` are `start` and `stop`. Starts and stops of each kind follow in turn.
     _, *indices = np.split(index, cuts[:-1])
@@ -480,8 +480,8 @@ def _cluster(
 def _sum(sweeps: Iterable[tuple[FloatArray, States]]) -> tuple[FloatArray, States]:
     """Add step functions by name, over the times of all sweeps."""
     sweeps = list(sweeps)
-    times, index = np.unique(np.concatenate([own for own, _ in sweeps]), return_inverse=True)
-    positions = np.split(index.reshape(-1), np.cumsum([len(own) for own, _ in sweeps])[:-1])
+    times, index = distinct_times(np.concatenate([own for own, _ in sweeps]))
+    positions = np.split(index, np.cumsum([len(own) for own, _ in sweeps])[:-1])
     names = (
         _CAPACITY,
         _BUSY,
