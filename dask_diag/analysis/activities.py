@@ -228,10 +228,11 @@ def _shares_of_workers(
     tasks = occupancy.tasks
     started = ~np.isnan(tasks.worker_start)
     labels = recording.tasks.worker[tasks.rows[started]]
-    at_start = occupancy.share_until(workers, tasks.worker_start[started])
-    in_tasks = occupancy.share_until(workers, tasks.worker_stop[started]) - at_start
-    total = float(occupancy.share_until(workers, occupancy.times[-1:])[0])
-    return {worker: total - seconds for worker, seconds in totals_by(labels, in_tasks).items()}
+    bounds = tasks.worker_start[started], tasks.worker_stop[started], occupancy.times[-1:]
+    until = occupancy.share_until(workers, np.concatenate(bounds))
+    at_start, at_stop, total = np.split(until, [len(labels), 2 * len(labels)])
+    in_tasks = totals_by(labels, at_stop - at_start)
+    return {worker: float(total[0]) - seconds for worker, seconds in in_tasks.items()}
 
 
 GROUPS = ("activity", "function", "worker", "span", "computation")
