@@ -128,11 +128,12 @@ def throughput(
         (
             *(() if by is None else (part.name,)),
             facts.done[part.rows].sum(),
-            *facts.numbers(part),
+            *facts.numbers(part, wall),
             # A total that was given says nothing of its parts.
-            *(rate for amount in amounts for rate in facts.rates(part, amount, by is None)),
+            *(rate for amount in amounts for rate in facts.rates(part, wall, amount, by is None)),
         )
         for part in parts
+        for wall in [part.threads.union().seconds]
     )
     labels: dict[str, type] = {} if by is None else {by: str}
     return table_of(rows, **labels, tasks=np.int64, **dict.fromkeys(_COLUMNS, float))
@@ -229,9 +230,9 @@ class _Facts:
         cpu = self.recording.tasks.thread_cpu[part.rows]
         return float(np.nansum(cpu)) if (~np.isnan(cpu)).any() else nan
 
-    def numbers(self, part: _Part) -> Iterator[float]:
+    def numbers(self, part: _Part, wall: float) -> Iterator[float]:
         """The columns of time, workers and CPU."""
-        wall, thread_seconds = part.threads.union().seconds, part.threads.seconds
+        thread_seconds = part.threads.seconds
         yield wall
         for intervals in (part.workers, part.threads):
             yield _ratio(intervals.seconds, wall)
@@ -243,13 +244,13 @@ class _Facts:
         yield self._runs.rows(part.rows[unknown]).seconds
         yield _ratio(float(on_threads.sum()) if len(on_threads) else nan, thread_seconds)
 
-    def rates(self, part: _Part, amounts: _Amounts, is_total: bool) -> Iterator[float]:
+    def rates(self, part: _Part, wall: float, amounts: _Amounts, is_total: bool) -> Iterator[float]:
         """The columns of events, or of bytes."""
         amount = amounts.total if is_total else nan
         if amounts.of_tasks is not None:
             amount = float(amounts.of_tasks[part.rows].sum())
         yield amount
-        for seconds in (part.threads.union().seconds, part.threads.seconds, self._cpu(part)):
+        for seconds in (wall, part.threads.seconds, self._cpu(part)):
             yield _ratio(amount, seconds)
 
 
