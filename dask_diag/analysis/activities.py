@@ -75,7 +75,7 @@ def seconds_of_tasks(
     unmetered = None
     if with_labels:
         cpu, unmetered, metered = without_metered(recording, ok)
-        yield from _by_activity(
+        yield from _divide_by_activity(
             metered.task, metered.activity, metered.value, ran.rows(metered.task)
         )
     yield amounts(Activity.CPU, ok, cpu)
@@ -95,7 +95,7 @@ def _amounts_of_tasks(
     counted, metrics = _counted(recording, functions), recording.metrics
     rows = metrics.rows(metrics.unit.where(unit) & counted[metrics.task])
     ran = Intervals(recording.tasks.start, worker_stop_times(recording)).rows(rows.task)
-    yield from _by_activity(rows.task, rows.activity, rows.value, ran)
+    yield from _divide_by_activity(rows.task, rows.activity, rows.value, ran)
     if unit in UNITS_OF_TRANSFERS:
         yield from _transfers(recording, counted, unit)
 
@@ -118,10 +118,12 @@ def _transfers(recording: Recording, counted: BoolArray, unit: str) -> Iterator[
         "bytes": np.nan_to_num(rows.bytes),
         "count": np.ones(len(rows)),
     }[unit]
-    yield from _by_activity(rows.task, rows.activity, amounts, Intervals(rows.start, rows.stop))
+    yield from _divide_by_activity(
+        rows.task, rows.activity, amounts, Intervals(rows.start, rows.stop)
+    )
 
 
-def _by_activity(
+def _divide_by_activity(
     task: IntArray, activity: Categorical, amounts: FloatArray, intervals: Intervals
 ) -> Iterator[Amounts]:
     for name in dict.fromkeys(activity.values):

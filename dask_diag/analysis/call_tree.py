@@ -509,7 +509,7 @@ def hottest_lines(
         for prefix, values in (("", own), (_TOTAL, totals))
         for n, name in enumerate(MEASURES)
     }
-    return with_lines([lines.values[code] for code in hottest.tolist()], numbers)
+    return table_of_lines([lines.values[code] for code in hottest.tolist()], numbers)
 
 
 def lines_of_frames(recording: Recording) -> Categorical:
@@ -522,7 +522,7 @@ def lines_of_frames(recording: Recording) -> Categorical:
     return Categorical(code.reshape(-1), values)
 
 
-def with_lines(lines: Sequence[tuple[str, str, int]], columns: Mapping[str, Values]) -> Table:
+def table_of_lines(lines: Sequence[tuple[str, str, int]], columns: Mapping[str, Values]) -> Table:
     """A table of lines of code, with more columns."""
     located = table_of(lines, name=str, file=str, line=np.int64)
     return Table({**{name: located[name] for name in located.columns}, **columns})

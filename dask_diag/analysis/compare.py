@@ -344,7 +344,7 @@ def compare(before: Recording, after: Recording) -> Comparison:
     """
     expect_recording(before)
     expect_recording(after)
-    sides = _by_function(before), _by_function(after)
+    sides = _sides_of_functions(before), _sides_of_functions(after)
     names = dict.fromkeys((*sides[0], *sides[1]))
     changes = [
         _FunctionChange(name, *(side.get(name, _Side()) for side in sides)) for name in names
@@ -360,7 +360,7 @@ def compare(before: Recording, after: Recording) -> Comparison:
     return Comparison(_table(changes, risk), total, metrics, units)
 
 
-def _by_function(recording: Recording) -> dict[str, _Side]:
+def _sides_of_functions(recording: Recording) -> dict[str, _Side]:
     """Numbers of the functions of a recording, by name."""
     tasks = recording.tasks
     levels, _ = cached_levels(recording)

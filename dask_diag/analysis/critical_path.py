@@ -130,7 +130,7 @@ def critical_path(recording: Recording) -> CriticalPath:
     of_path = tasks.rows(path)
     names = {name: of_path[name] for name in ("key", "function", "computation")}
     table = Table({"task": path, **names, "seconds": seconds[path]})
-    return CriticalPath(computations, table, _by_function(table), slack)
+    return CriticalPath(computations, table, _table_of_functions(table), slack)
 
 
 def _cpu_of_scheduler(recording: Recording, index: int, rows: IntArray) -> float:
@@ -210,7 +210,7 @@ def _chain_to(last: int, previous: Sequence[int]) -> list[int]:
     return chain[::-1]
 
 
-def _by_function(path: Table) -> Table:
+def _table_of_functions(path: Table) -> Table:
     labels: Categorical = path["function"]
     counts, sums = counts_by(labels), sums_by(labels, path["seconds"])
     order = present_by_size(counts, sums)

@@ -19,7 +19,7 @@ from dask_diag.analysis.call_tree import (
     measures,
     package_of,
     short_path,
-    with_lines,
+    table_of_lines,
 )
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.model.codes import Root
@@ -91,7 +91,7 @@ def line_of_samples(recording: Recording, line: ProgramLine) -> BoolArray:
     """Whether a line is the innermost line of each sample outside the standard library."""
     is_line = lines_of_frames(recording).where((line.name, line.file, line.line))
     frame, _ = _lines_of_program(recording)
-    return _of_samples(recording, np.append(is_line, False)[frame])
+    return _samples_in(recording, np.append(is_line, False)[frame])
 
 
 def seconds_of_profilers(recording: Recording, chosen: BoolArray) -> float:
@@ -102,12 +102,12 @@ def seconds_of_profilers(recording: Recording, chosen: BoolArray) -> float:
 def imports_and_profilers(recording: Recording) -> tuple[BoolArray, BoolArray]:
     """Select the samples of imports, and the samples of dask_diag's own calls."""
     own, (_, importing) = _own_calls(recording), _lines_of_program(recording)
-    return _of_samples(recording, importing) & ~own, own
+    return _samples_in(recording, importing) & ~own, own
 
 
 def _own_calls(recording: Recording) -> BoolArray:
     is_own = recording.frames.name.where(OWN_CALLS)
-    return _of_samples(recording, is_own[recording.call_tree.frame])
+    return _samples_in(recording, is_own[recording.call_tree.frame])
 
 
 def graphs_made_before(recording: Recording) -> BoolArray:
@@ -123,7 +123,7 @@ def graphs_made_before(recording: Recording) -> BoolArray:
     is_client = _nodes_in(recording, lambda file: short_path(file) == _CLIENT)
     _, importing = _lines_of_program(recording)
     in_dask = innermost(tree.parent, is_dask | is_client & submits[tree.frame]) >= 0
-    chosen = _of_samples(recording, in_dask & ~importing)
+    chosen = _samples_in(recording, in_dask & ~importing)
     is_before = recording.samples.root.where(Root.BEFORE) | _before_a_cluster(recording)
     return chosen & ~late_samples(recording) & is_before
 
@@ -147,7 +147,7 @@ def late_samples(recording: Recording) -> BoolArray:
     # After a call that kept the GIL one sample represents its time, and is of what came next.
     is_late = samples.seconds > _LATE * samples.count
     in_time = frame[samples.node[(samples.node >= 0) & ~is_late]]
-    return is_late & _of_samples(recording, ~np.isin(frame, in_time))
+    return is_late & _samples_in(recording, ~np.isin(frame, in_time))
 
 
 def seconds_waiting_for_threads(recording: Recording) -> float:
@@ -158,7 +158,7 @@ def seconds_waiting_for_threads(recording: Recording) -> float:
     frames, tree, samples = recording.frames, recording.call_tree, recording.samples
     is_wait = frames.name.is_in(_WAITS_FOR_THREADS)[tree.frame]
     is_wait &= _nodes_in(recording, lambda file: bool(_THREADING.search(_posix(file))))
-    waits = _of_samples(recording, innermost(tree.parent, is_wait) >= 0)
+    waits = _samples_in(recording, innermost(tree.parent, is_wait) >= 0)
     of_tasks = samples.root.where(Root.TASKS)
     sampled = samples.seconds[of_tasks & (samples.node >= 0)].sum()
     without_cpu = np.maximum(np.nan_to_num(samples.seconds - samples.cpu_seconds), 0.0)
@@ -175,7 +175,7 @@ def cpu_share_of_linear_algebra(recording: Recording) -> float:
     is_call = _nodes_in(recording, lambda file: bool(_LINEAR_ALGEBRA.match(short_path(file))))
     sampled = samples.root.where(Root.TASKS) & (samples.node >= 0)
     cpu = np.nan_to_num(samples.cpu_seconds) * sampled
-    return float(cpu[_of_samples(recording, is_call)].sum() / cpu.sum()) if cpu.sum() else nan
+    return float(cpu[_samples_in(recording, is_call)].sum() / cpu.sum()) if cpu.sum() else nan
 
 
 def _nodes_in(recording: Recording, matches: Callable[[str], bool]) -> BoolArray:
@@ -185,7 +185,7 @@ def _nodes_in(recording: Recording, matches: Callable[[str], bool]) -> BoolArray
     return mask[files.codes][recording.call_tree.frame]
 
 
-def _of_samples(recording: Recording, nodes: BoolArray) -> BoolArray:
+def _samples_in(recording: Recording, nodes: BoolArray) -> BoolArray:
     """Select the samples with a stack that ends in one of the nodes."""
     return np.append(nodes, False)[recording.samples.node]
 
@@ -288,7 +288,7 @@ def waiting_lines(
     longest = longest[of_line[longest] > 0]
     # One line may wait in several ways: the one with most seconds is named.
     of_inner = (np.bincount(inner[line == one], waited[line == one]) for one in longest)
-    return with_lines(
+    return table_of_lines(
         [lines.values[code] for code in longest.tolist()],
         {
             "waiting": of_line[longest],

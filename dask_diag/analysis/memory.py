@@ -65,7 +65,7 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
     memory = _memory_of_tasks(recording)
     if by == "task":
         return Table({"key": tasks.key, "function": tasks.function, **memory._asdict()})
-    return _by_function(tasks.function, memory)
+    return _table_of_functions(tasks.function, memory)
 
 
 class MemoryReadings(NamedTuple):
@@ -179,7 +179,7 @@ def memory_of_all(recording: Recording) -> MemoryReadings:
     return MemoryReadings.of(recording, times[complete], sizes[complete] / readings[complete])
 
 
-def _by_function(labels: Categorical, memory: _TaskMemory) -> Table:
+def _table_of_functions(labels: Categorical, memory: _TaskMemory) -> Table:
     """A row for each function, the largest growth first, functions without samples last."""
     growth = memory.growth
     is_known = ~np.isnan(growth)
@@ -291,7 +291,7 @@ def memory_headroom(recording: Recording) -> MemoryHeadroom:
     of its tasks: so many times as many need so many times as much. Where a worker paused, or moved
     results to disk, there is none for more.
     """
-    times = [as_much for as_much in _by_process(recording) if not isnan(as_much)]
+    times = [as_much for as_much in _room_of_processes(recording) if not isnan(as_much)]
     if len(recording.worker_events):
         times.append(1.0)
     return MemoryHeadroom(min(times, default=inf), bool(times))
@@ -303,7 +303,7 @@ def workers_that_fit(recording: Recording) -> float:
     return recorded * max(1.0, memory_headroom(recording).times)
 
 
-def _by_process(recording: Recording) -> Iterator[float]:
+def _room_of_processes(recording: Recording) -> Iterator[float]:
     """The possible growth of memory, as a multiple, of each worker or of the local process.
 
     NaN where there is no sample while computations ran, or no limit is known.

@@ -400,8 +400,8 @@ class _Clusters:
         transfers, events = recording.transfers, recording.worker_events
         transfers = transfers.rows(transfers.activity.where(Activity.TRANSFER))
         spills = events.rows(~events.event.where(WorkerEvent.PAUSED))
-        self.moving = _by_worker(transfers.destination, transfers)
-        self.spilling = _by_worker(spills.worker, spills)
+        self.moving = _intervals_of_workers(transfers.destination, transfers)
+        self.spilling = _intervals_of_workers(spills.worker, spills)
         self._recording = recording
         self._stops = worker_stop_times(recording)
 
@@ -415,14 +415,14 @@ class _Clusters:
         rows = np.flatnonzero(tasks.computation.is_in(names) & ~np.isnan(tasks.start))
         unrecorded = recording.other_tasks
         unrecorded = unrecorded.rows(unrecorded.computation.where(computations.cluster[index]))
-        intervals = _by_worker(unrecorded.worker, unrecorded)
+        intervals = _intervals_of_workers(unrecorded.worker, unrecorded)
         for worker, positions in rows_of_workers(tasks.worker[rows]).items():
             ran = Intervals(tasks.start[rows[positions]], self._stops[rows[positions]])
             intervals[worker] = Intervals.join([ran, intervals.get(worker, _NO_INTERVALS)])
         return intervals
 
 
-def _by_worker(
+def _intervals_of_workers(
     workers: Categorical, table: Transfers | WorkerEvents | OtherTasks
 ) -> dict[str, Intervals]:
     intervals = Intervals(table.start, table.stop)

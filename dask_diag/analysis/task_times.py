@@ -49,15 +49,15 @@ def seconds_called(computations: Computations) -> float:
 
 def preparation_stops(recording: Recording) -> FloatArray:
     """Times at which the graph of each task was in order; if not known, the recording's start."""
-    return _of_tasks(recording, prepared_times(recording.computations), recording.start)
+    return _computation_times(recording, prepared_times(recording.computations), recording.start)
 
 
 def computation_stops(recording: Recording) -> FloatArray:
     """Stops of the computation of each task; if not known, of the recording."""
-    return _of_tasks(recording, recording.computations.stop, recording.stop)
+    return _computation_times(recording, recording.computations.stop, recording.stop)
 
 
-def _of_tasks(recording: Recording, times: FloatArray, default: float) -> FloatArray:
+def _computation_times(recording: Recording, times: FloatArray, default: float) -> FloatArray:
     """Times of computations, for each task."""
     time_of = dict(zip(recording.computations.computation.tolist(), times.tolist(), strict=True))
     labels = recording.tasks.computation
