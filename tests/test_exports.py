@@ -742,7 +742,7 @@ def test_tasks_are_ready_from_when_their_needs_were_collected():
     times, amounts = ready_tasks(recording)
     assert times.tolist() == [-0.5, 0.0, 0.75, 1.0, 1.75, 2.0]
     assert amounts.tolist() == [1, 0, 1, 0, 1, 0]
-    assert len(ready_tasks(replace(recording, tasks=EMPTY)).times) == 0
+    assert len(ready_tasks(replace(recording, tasks=EMPTY, dependencies=EMPTY)).times) == 0
     started = {name: recording.tasks[name] for name in recording.tasks.columns}
     started["start"] = np.array([0.0, 1.0, NAN])
     times, amounts = ready_tasks(replace(recording, tasks=filled_table("tasks", started)))

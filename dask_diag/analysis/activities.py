@@ -1,4 +1,4 @@
-"""Activities: worker-seconds by what tasks did with their time, and by why workers had no task."""
+"""Activities of tasks and of free workers, in worker-seconds and other units."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.functions import expect_functions
-from dask_diag.analysis.groups import distinct_pairs, rows_by, sums_by, table_of
+from dask_diag.analysis.groups import distinct_pairs, rows_by, table_of, totals_by
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.task_times import transfers_of_tasks, worker_stop_times
@@ -75,7 +75,7 @@ def seconds_of_tasks(
     unmetered = None
     if with_labels:
         cpu, unmetered, metered = without_metered(recording, ok)
-        yield from _by_activity(
+        yield from _divide_by_activity(
             metered.task, metered.activity, metered.value, ran.rows(metered.task)
         )
     yield amounts(Activity.CPU, ok, cpu)
@@ -95,13 +95,13 @@ def _amounts_of_tasks(
     counted, metrics = _counted(recording, functions), recording.metrics
     rows = metrics.rows(metrics.unit.where(unit) & counted[metrics.task])
     ran = Intervals(recording.tasks.start, worker_stop_times(recording)).rows(rows.task)
-    yield from _by_activity(rows.task, rows.activity, rows.value, ran)
+    yield from _divide_by_activity(rows.task, rows.activity, rows.value, ran)
     if unit in UNITS_OF_TRANSFERS:
         yield from _transfers(recording, counted, unit)
 
 
 def _counted(recording: Recording, functions: Collection[str] | None) -> BoolArray:
-    """Whether each task is counted: one that is known to have started, of the functions."""
+    """Select the tasks of these functions that are known to have started."""
     started = ~np.isnan(recording.tasks.start)
     return started if functions is None else started & recording.tasks.function.is_in(functions)
 
@@ -118,10 +118,12 @@ def _transfers(recording: Recording, counted: BoolArray, unit: str) -> Iterator[
         "bytes": np.nan_to_num(rows.bytes),
         "count": np.ones(len(rows)),
     }[unit]
-    yield from _by_activity(rows.task, rows.activity, amounts, Intervals(rows.start, rows.stop))
+    yield from _divide_by_activity(
+        rows.task, rows.activity, amounts, Intervals(rows.start, rows.stop)
+    )
 
 
-def _by_activity(
+def _divide_by_activity(
     task: IntArray, activity: Categorical, amounts: FloatArray, intervals: Intervals
 ) -> Iterator[Amounts]:
     for name in dict.fromkeys(activity.values):
@@ -224,16 +226,15 @@ def _blocked_by_transfers(
 def _shares_of_workers(
     recording: Recording, occupancy: Occupancy, workers: IntArray
 ) -> dict[str, float]:
-    """The share of a state of each worker that ran tasks, in the gaps between its tasks."""
+    """Seconds of a state for each worker, in the gaps between the tasks of the worker."""
     tasks = occupancy.tasks
     started = ~np.isnan(tasks.worker_start)
     labels = recording.tasks.worker[tasks.rows[started]]
-    at_start = occupancy.share_until(workers, tasks.worker_start[started])
-    in_tasks = occupancy.share_until(workers, tasks.worker_stop[started]) - at_start
-    total = float(occupancy.share_until(workers, occupancy.times[-1:])[0])
-    sums = sums_by(labels, in_tasks)
-    present = np.flatnonzero(np.bincount(labels.codes))
-    return {labels.values[code]: total - float(sums[code]) for code in present.tolist()}
+    bounds = tasks.worker_start[started], tasks.worker_stop[started], occupancy.times[-1:]
+    until = occupancy.share_until(workers, np.concatenate(bounds))
+    at_start, at_stop, total = np.split(until, [len(labels), 2 * len(labels)])
+    in_tasks = totals_by(labels, at_stop - at_start)
+    return {worker: float(total[0]) - seconds for worker, seconds in in_tasks.items()}
 
 
 GROUPS = ("activity", "function", "worker", "span", "computation")
@@ -309,7 +310,7 @@ def activities(
 
 
 def _units_of(recording: Recording) -> list[str]:
-    """Every unit in which a recording has amounts."""
+    """The units of a recording's amounts."""
     moved = UNITS_OF_TRANSFERS if len(recording.transfers) else ()
     return list(dict.fromkeys([SECONDS, *recording.metrics.unit.values, *moved]))
 
@@ -333,7 +334,7 @@ def seconds_by_activity(
 
 
 def cells(recording: Recording, occupied: Sequence[Occupancy] | None = None) -> Table:
-    """All activities, divided by function and worker at once, in every unit.
+    """Activities by function and worker at once, in every unit.
 
     Parameters
     ----------
@@ -357,7 +358,7 @@ def cells(recording: Recording, occupied: Sequence[Occupancy] | None = None) -> 
 
 
 def execute_metrics(recording: Recording) -> dict[tuple[str, str, str, str], float]:
-    """Amounts of tasks, under the keys that distributed uses.
+    """Amounts of tasks, under distributed's keys.
 
     Returns
     -------

@@ -42,7 +42,7 @@ def is_standard_library(file: str) -> bool:
 
 
 def short_path(file: str) -> str:
-    """The path of a source file as imports name it, or from the home directory on."""
+    """The path of a source file as in imports, or from the home directory on."""
     path = file.replace("\\", "/")
     libraries = list(_LIBRARY.finditer(path))
     if libraries and libraries[-1].end() < len(path):
@@ -54,7 +54,7 @@ def short_path(file: str) -> str:
 
 
 def package_of(path: str) -> str:
-    """The package that a file of a library is in, by its short path; of another file, the file."""
+    """The package of a library's file, by the short path; of another file, the file."""
     first, slash, _ = path.partition("/")
     return first if slash and first not in ("", "~", ".", "..") else path
 
@@ -69,7 +69,7 @@ def depths(parent: Sequence[int]) -> IntArray:
 
 
 def innermost(parent: IntArray, mask: BoolArray) -> IntArray:
-    """For each node the innermost node of the mask at or above it, or -1."""
+    """For each node the innermost node of the mask, the node itself or a caller, or -1."""
     chosen: list[int] = []
     # A node comes after its caller.
     for node, (above, is_in_mask) in enumerate(zip(parent.tolist(), mask.tolist(), strict=True)):
@@ -78,7 +78,7 @@ def innermost(parent: IntArray, mask: BoolArray) -> IntArray:
 
 
 def sums_below(parent: IntArray, depth: IntArray, values: FloatArray) -> FloatArray:
-    """For each node the sum over the node and its descendants, column by column."""
+    """For each node the sum over the node and all descendants, column by column."""
     sums = values.astype(float)
     # A level that is added to its parents has the sums of its own descendants already.
     for level in _deepest_first(depth):
@@ -90,7 +90,7 @@ def sums_below(parent: IntArray, depth: IntArray, values: FloatArray) -> FloatAr
 def preorder(
     parent: IntArray, depth: IntArray, *keys: npt.NDArray[np.generic]
 ) -> tuple[IntArray, IntArray]:
-    """The position of each node if it comes before its descendants, and the end of its subtree.
+    """The position of each node before all descendants, and the end of the subtree.
 
     Siblings are in the order of `keys`, the first of them most important, then in their own.
     """
@@ -160,7 +160,7 @@ def sorted_tree(
 
 
 class _Nodes(Generic[Key]):
-    """Nodes of a tree that grows: the parent and the key of each node."""
+    """The parents and keys of the nodes of a growing tree."""
 
     def __init__(self) -> None:
         self.parents: list[int] = []
@@ -168,7 +168,7 @@ class _Nodes(Generic[Key]):
         self._children: dict[tuple[int, Key], int] = {}
 
     def child(self, parent: int, key: Key) -> int:
-        """Return the child of that key, which is added if there is none; -1 is above the root."""
+        """Find or add the child with a key; -1 is above the root."""
         node = self._children.setdefault((parent, key), len(self.parents))
         if node == len(self.parents):
             self.parents.append(parent)
@@ -226,7 +226,7 @@ class Selection:
             object.__setattr__(self, "key", str(self.key))
 
     def shares(self, samples: Samples) -> FloatArray:
-        """The selected share of each sample, from 0 to 1: the part of its cycle in the range.
+        """The selected share of each sample, from 0 to 1: the part of the cycle in the range.
 
         Raises
         ------
@@ -275,7 +275,7 @@ MEASURES = ("wall", "cpu", "waiting", "count")
 
 
 def measures(samples: Samples, share: FloatArray) -> FloatArray:
-    """The `MEASURES` of each sample, a column each, times its share."""
+    """The `MEASURES` of each sample, a column each, times the selected share."""
     wall, cpu = samples.seconds, samples.cpu_seconds
     columns = wall, np.nan_to_num(cpu), np.nan_to_num(wall - cpu), samples.count
     return np.stack(columns, axis=1).astype(float) * share[:, np.newaxis]
@@ -289,14 +289,14 @@ def totals(recording: Recording, selection: Selection = ALL_SAMPLES) -> dict[str
 
 
 def not_sampled(recording: Recording, selection: Selection = ALL_SAMPLES) -> float:
-    """Seconds of tasks in which no stack could be read."""
+    """Seconds of tasks without a stack."""
     samples = recording.samples
     seconds = samples.seconds * selection.shares(samples)
     return float(seconds[samples.node < 0].sum())
 
 
 def seconds_over_time(recording: Recording) -> Table:
-    """Seconds per second that samples represent, between the edges of cycles.
+    """Seconds of samples per second, between the edges of cycles.
 
     Returns
     -------
@@ -344,7 +344,7 @@ _TOTAL = "total_"
 
 
 def tree(recording: Recording, selection: Selection = ALL_SAMPLES) -> Table:
-    """The calls that were sampled, as a tree: a node per function and chain of callers.
+    """The tree of sampled calls: a node per function and chain of callers.
 
     Lines of one function are one node. A cycle that is partly in the range counts by that part.
 
@@ -379,7 +379,7 @@ def tree(recording: Recording, selection: Selection = ALL_SAMPLES) -> Table:
 def tree_and_nodes(
     recording: Recording, selection: Selection = ALL_SAMPLES
 ) -> tuple[Table, IntArray]:
-    """The tree, and for each row of `Recording.samples` its node (-1: not selected)."""
+    """The tree, and the node of each row of `Recording.samples` (-1: not selected)."""
     samples = recording.samples
     share = selection.shares(samples)
     selected = np.flatnonzero(share > 0)
@@ -416,7 +416,7 @@ def tree_and_nodes(
 
 
 def _grown(recording: Recording, samples: Samples) -> tuple[_Nodes[Function], IntArray]:
-    """The tree of sampled calls, whose keys are functions, and the node of each sample.
+    """The nodes of sampled calls, with functions as keys, and the node of each sample.
 
     A name without a frame is all, what is not sampled, a function of tasks, or a root.
     """
@@ -509,7 +509,7 @@ def hottest_lines(
         for prefix, values in (("", own), (_TOTAL, totals))
         for n, name in enumerate(MEASURES)
     }
-    return with_lines([lines.values[code] for code in hottest.tolist()], numbers)
+    return table_of_lines([lines.values[code] for code in hottest.tolist()], numbers)
 
 
 def lines_of_frames(recording: Recording) -> Categorical:
@@ -522,14 +522,14 @@ def lines_of_frames(recording: Recording) -> Categorical:
     return Categorical(code.reshape(-1), values)
 
 
-def with_lines(lines: Sequence[tuple[str, str, int]], columns: Mapping[str, Values]) -> Table:
+def table_of_lines(lines: Sequence[tuple[str, str, int]], columns: Mapping[str, Values]) -> Table:
     """A table of lines of code, with more columns."""
     located = table_of(lines, name=str, file=str, line=np.int64)
     return Table({**{name: located[name] for name in located.columns}, **columns})
 
 
 def _outermost(line: IntArray, position: IntArray, end: IntArray) -> BoolArray:
-    """Whether each node has no caller of the same line."""
+    """Select the nodes without a caller of the same line."""
     order = np.lexsort((position, line))
     # One running maximum serves all lines: the offset of a line is beyond all ends before it.
     offset = line[order] * (len(line) + 1)
@@ -547,7 +547,7 @@ _SORTED_BY = ("wall", "before", "after")
 
 
 def library_of(file: str) -> str:
-    """The package that a source file was installed with; empty for the user's own code.
+    """The package of an installed source file; empty for the user's own code.
 
     Functions without a file are in no package: the user's code calls them by name.
     """
@@ -558,7 +558,7 @@ def library_of(file: str) -> str:
 
 
 def folded_tree(nodes: Table) -> tuple[Table, IntArray]:
-    """Make each chain of calls within one library a single node.
+    """Make each chain of calls within a library a single node.
 
     Parameters
     ----------
@@ -629,7 +629,7 @@ def folded_tree(nodes: Table) -> tuple[Table, IntArray]:
 
 
 def merged_tree(before: Recording, after: Recording) -> Table:
-    """A node for each chain of calls that was sampled in either recording.
+    """A node for each chain of calls of either recording.
 
     Returns
     -------

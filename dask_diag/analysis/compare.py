@@ -1,4 +1,4 @@
-"""The calls of two recordings as one tree."""
+"""Comparison of two recordings, function by function, and statistics of comparisons."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import rows_by
+from dask_diag.analysis.groups import rows_by, table_of
 from dask_diag.analysis.memory import cached_levels, memory_usage
 from dask_diag.analysis.task_times import seconds_computing
-from dask_diag.columns import Categorical, FloatArray, IntArray
+from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
-from dask_diag.model.tables import Resources, Tasks
+from dask_diag.model.tables import Tasks
 
 CONFIDENCE = 0.99
 """Of unchanged programs, the share in which nothing is called slower; the same for faster."""
@@ -29,14 +29,14 @@ _LARGEST_FREEDOM = 1e6
 
 
 class Variation(NamedTuple):
-    """How many values a sum has, and the variance between them (s²)."""
+    """The number of values of a sum, and the variance between values (s²)."""
 
     size: int
     variance: float
 
     @classmethod
     def of(cls, values: FloatArray) -> Variation:
-        """The variation of some values; of fewer than two the variance is NaN."""
+        """The variation of values; of fewer than two the variance is NaN."""
         return cls(len(values), float(values.var(ddof=1)) if len(values) > 1 else nan)
 
 
@@ -58,7 +58,7 @@ def half_width(sums: Iterable[Variation], risk: float) -> float:
 
 
 def half_width_of_means(means: Iterable[Variation], risk: float) -> float:
-    """The same of a mean, or of the difference of independent means; NaN if nothing repeats.
+    """Half the interval of a mean, or of a difference of means; NaN if nothing repeats.
 
     Of a mean of one value the variance is taken to be that of the others; of one of two values, if
     there are more of others, that of all. Two values are often as good as equal by chance, and
@@ -80,7 +80,7 @@ def half_width_of_means(means: Iterable[Variation], risk: float) -> float:
 
 
 def half_width_of_pairs(before: FloatArray, after: FloatArray, risk: float) -> float:
-    """The same of the sum of the differences between paired values.
+    """Half the interval of the sum of the differences between paired values.
 
     It is Student's of the differences, which makes no assumption about sizes. Where values are of
     very different sizes, nearly all of the sum is that of one pair, and nothing looks certain. If
@@ -101,7 +101,7 @@ def half_width_of_pairs(before: FloatArray, after: FloatArray, risk: float) -> f
 
 
 def _welch(parts: list[tuple[float, int]], risk: float) -> float:
-    """Half the interval of what has these independent parts: their variance and freedom."""
+    """Half the interval of a sum of independent parts, by the variance and freedom of each."""
     variance = sum(part for part, _ in parts)
     if variance <= 0:
         return 0.0
@@ -113,7 +113,7 @@ def _welch(parts: list[tuple[float, int]], risk: float) -> float:
 
 @lru_cache(maxsize=4096)
 def t_quantile(risk: float, freedom: float) -> float:
-    """What Student's t exceeds with a probability of `risk`, which is at most 0.5.
+    """The value exceeded by Student's t with a probability of `risk`, at most 0.5.
 
     Expansions of the quantile fail where few degrees of freedom meet the small risks that are left
     when one is divided among many functions, so the exact tail is solved for it.
@@ -149,7 +149,7 @@ def _quadrature() -> tuple[FloatArray, FloatArray]:
 
 
 class TimedTasks(NamedTuple):
-    """Some tasks whose durations are known.
+    """Durations, starts and keys of tasks.
 
     `key` and `position` are hashes: of the whole key, and of what follows the first element of a
     key such as ``('x-token', 0, 1)``, which is the same in each run of a program whose tokens are
@@ -163,17 +163,9 @@ class TimedTasks(NamedTuple):
     position: IntArray
 
     def rows(self, selection: IntArray) -> TimedTasks:
-        """The tasks in these rows."""
-        return TimedTasks(
-            self.seconds[selection],
-            self.start[selection],
-            self.key[selection],
-            self.position[selection],
-        )
-
-
-_NO_SECONDS, _NO_HASHES = np.zeros(0), np.zeros(0, np.int64)
-NO_TASKS = TimedTasks(_NO_SECONDS, _NO_SECONDS, _NO_HASHES, _NO_HASHES)
+        """Select tasks by row."""
+        seconds, start = self.seconds[selection], self.start[selection]
+        return TimedTasks(seconds, start, self.key[selection], self.position[selection])
 
 
 def timed_tasks(tasks: Tasks) -> TimedTasks:
@@ -189,7 +181,7 @@ def timed_tasks(tasks: Tasks) -> TimedTasks:
 
 
 def paired_seconds(before: TimedTasks, after: TimedTasks) -> tuple[FloatArray, FloatArray] | None:
-    """The durations of each task of a function and of its counterpart.
+    """The durations of each task of a function and of the counterpart.
 
     Tasks of one function may be meant to differ in size, so they are no sample of one distribution.
     The durations of one task in two runs are: if nothing changed, their difference is as likely to
@@ -225,11 +217,9 @@ def paired_seconds(before: TimedTasks, after: TimedTasks) -> tuple[FloatArray, F
 Totals = dict[str, Any]
 """Numbers by their names, and the verdict on them."""
 
-_NAN = float("nan")
-
 
 class Comparison(NamedTuple):
-    """What changed from one recording to another. What is not known is NaN.
+    """Changes from one recording to another; unknown numbers are NaN.
 
     Attributes
     ----------
@@ -255,7 +245,7 @@ class Comparison(NamedTuple):
     units: tuple[str, str]
 
     def regressions(self, above: float) -> list[str]:
-        """What takes longer than before by more than a share (0.1 is a tenth), beyond chance.
+        """Functions that take longer by more than a share (0.1 is a tenth), beyond chance.
 
         Returns
         -------
@@ -284,17 +274,16 @@ class Comparison(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """A function in one recording."""
+    """Numbers of a function in a recording."""
 
     tasks: int = 0
     seconds: float = 0.0
-    cpu: float = _NAN
-    memory: float = _NAN
-    cached: float = _NAN
-    timed: TimedTasks = NO_TASKS
+    cpu: float = nan
+    memory: float = nan
+    cached: float = nan
+    timed: TimedTasks = TimedTasks(*np.zeros((2, 0)), *np.zeros((2, 0), np.int64))
 
 
-_ABSENT = _Side()
 _MEASURES = ("tasks", "seconds", "cpu", "memory", "cached")
 
 
@@ -312,12 +301,12 @@ class _FunctionChange:
 
     @cached_property
     def pairs(self) -> tuple[FloatArray, FloatArray] | None:
-        """The seconds of each task before and after; None if they cannot be paired."""
+        """The seconds of each task before and after; None if tasks cannot be paired."""
         return paired_seconds(self.before.timed, self.after.timed)
 
     @cached_property
     def variations(self) -> list[Variation]:
-        """Of the tasks before and of those after."""
+        """Variations of the tasks before and after."""
         sides = (self.before, self.after)
         return [Variation.of(side.timed.seconds) for side in sides if side.tasks]
 
@@ -331,7 +320,7 @@ class _FunctionChange:
 
     def spread(self, risk: float) -> float:
         if not self.has_known_variation:
-            return _NAN
+            return nan
         if self.pairs is not None:
             return half_width_of_pairs(*self.pairs, risk)
         return half_width(self.variations, risk)
@@ -339,7 +328,7 @@ class _FunctionChange:
     def verdict(self, risk: float) -> str:
         if not self.before.tasks:
             return "added"
-        return _verdict(self.change, self.spread(risk)) if self.after.tasks else "removed"
+        return verdict_of(self.change, self.spread(risk)) if self.after.tasks else "removed"
 
 
 def compare(before: Recording, after: Recording) -> Comparison:
@@ -355,10 +344,10 @@ def compare(before: Recording, after: Recording) -> Comparison:
     """
     expect_recording(before)
     expect_recording(after)
-    sides = _by_function(before), _by_function(after)
+    sides = _sides_of_functions(before), _sides_of_functions(after)
     names = dict.fromkeys((*sides[0], *sides[1]))
     changes = [
-        _FunctionChange(name, *(side.get(name, _ABSENT) for side in sides)) for name in names
+        _FunctionChange(name, *(side.get(name, _Side()) for side in sides)) for name in names
     ]
     changes.sort(key=lambda change: -abs(change.change))
     # A build fails if any of them is slower: each may err by chance only so rarely that all of
@@ -371,11 +360,14 @@ def compare(before: Recording, after: Recording) -> Comparison:
     return Comparison(_table(changes, risk), total, metrics, units)
 
 
-def _by_function(recording: Recording) -> dict[str, _Side]:
-    """Each function that has tasks, by its name."""
+def _sides_of_functions(recording: Recording) -> dict[str, _Side]:
+    """Numbers of the functions of a recording, by name."""
     tasks = recording.tasks
     levels, _ = cached_levels(recording)
-    memory = _memory_of_functions(recording)
+    memory = {}
+    if len(recording.resources) or len(recording.processes):
+        usage = memory_usage(recording)
+        memory = dict(zip(usage["function"].tolist(), usage["max_memory"].tolist(), strict=True))
     timed = timed_tasks(tasks)
     sides = {}
     for name, rows in rows_by(tasks.function).items():
@@ -385,35 +377,31 @@ def _by_function(recording: Recording) -> dict[str, _Side]:
             tasks=len(rows),
             seconds=seconds,
             cpu=_share(tasks.thread_cpu[rows_timed], timed.seconds[rows_timed]),
-            memory=memory.get(name, _NAN),
-            cached=levels[name].peak if name in levels else _NAN,
+            memory=memory.get(name, nan),
+            cached=levels[name].peak if name in levels else nan,
             timed=timed.rows(rows_timed),
         )
     return sides
 
 
 def _share(parts: FloatArray, wholes: FloatArray) -> float:
-    """The share of all parts in their wholes, where a part is known; else NaN."""
+    """The share of known parts in the sum of the wholes; NaN if no part is known."""
     is_known = ~np.isnan(parts)
     total = float(wholes[is_known].sum())
-    return float(parts[is_known].sum()) / total if total else _NAN
+    return float(parts[is_known].sum()) / total if total else nan
 
 
 def _table(changes: list[_FunctionChange], risk: float) -> Table:
-    measures = {
-        f"{name}_{when}": np.array([getattr(getattr(row, when), name) for row in changes], float)
-        for name in _MEASURES
-        for when in ("before", "after")
-    }
-    return Table(
-        {
-            "function": Categorical.of(row.function for row in changes),
-            **measures,
-            "change": np.array([row.change for row in changes], float),
-            "spread": np.array([row.spread(risk) for row in changes], float),
-            "verdict": Categorical.of(row.verdict(risk) for row in changes),
-        }
+    rows = (
+        (
+            row.function,
+            *(getattr(side, name) for name in _MEASURES for side in (row.before, row.after)),
+            *(row.change, row.spread(risk), row.verdict(risk)),
+        )
+        for row in changes
     )
+    measures = {f"{name}_{when}": float for name in _MEASURES for when in ("before", "after")}
+    return table_of(rows, function=str, **measures, change=float, spread=float, verdict=str)
 
 
 def _total(
@@ -428,62 +416,50 @@ def _total(
         total[f"seconds_{when}"] = float(seconds.sum())
         total[f"cpu_{when}"] = _share(cpu, seconds)
         total[f"cached_{when}"] = (
-            cached_levels(recording)[1].peak if len(recording.cached_results) else _NAN
+            cached_levels(recording)[1].peak if len(recording.cached_results) else nan
         )
         total[f"wall_{when}"] = recording.stop - recording.start
         total[f"elapsed_{when}"] = seconds_computing(recording.computations)
-        total[f"memory_{when}"] = _peak_memory(recording.resources)
+        resources = recording.resources
+        memory = resources.memory + resources.memory_children
+        total[f"memory_{when}"] = float(memory.max()) if len(memory) else nan
     total["change"] = total["seconds_after"] - total["seconds_before"]
     total["spread"] = _spread_of_total(changes, risk)
-    total["verdict"] = _verdict(total["change"], total["spread"])
+    total["verdict"] = verdict_of(total["change"], total["spread"])
     return total
 
 
 def _spread_of_total(changes: list[_FunctionChange], risk: float) -> float:
-    """The seconds that chance explains of all changes together; NaN if that is not known.
+    """The part of the total change explained by chance, in seconds; NaN if unknown.
 
     The differences of all paired tasks are judged as those of one function: one of which there is
     a single task counts with what it differs by, so that it never makes a change of the total
     that is more than its own share of the standard error.
     """
     paired = [row.pairs for row in changes if row.pairs is not None]
-    before, after = (
-        np.concatenate([pair[side] for pair in paired] or [np.zeros(0)]) for side in (0, 1)
-    )
-    variations: list[Variation] = []
-    unpaired = [row for row in changes if row.pairs is None]
+    before, after = np.concatenate([np.zeros((2, 0)), *map(np.array, paired)], axis=1)
+    variations = [Variation.of(after - before)] if len(before) >= MIN_TASKS else []
     # Where the noise is not known, all of the change may be noise.
-    unknown = 0.0
-    if len(before) >= MIN_TASKS:
-        variations.append(Variation.of(after - before))
-    else:
-        unknown = abs(float((after - before).sum()))
-    for row in unpaired:
-        if row.has_known_variation:
-            variations += row.variations
-        else:
-            unknown += abs(row.change)
+    unknown = 0.0 if variations else abs(float((after - before).sum()))
+    for row in changes:
+        if row.pairs is None:
+            variations += row.variations if row.has_known_variation else []
+            unknown += 0.0 if row.has_known_variation else abs(row.change)
     if len(before) >= MIN_TASKS and len(variations) == 1:
         return half_width_of_pairs(before, after, risk) + unknown
-    return half_width(variations, risk) + unknown if variations else _NAN
+    return half_width(variations, risk) + unknown if variations else nan
 
 
-def _verdict(change: float, spread: float) -> str:
-    if np.isnan(spread):
-        return "too few tasks"
+def verdict_of(
+    change: float,
+    spread: float,
+    more: str = "slower",
+    less: str = "faster",
+    unknown: str = "too few tasks",
+) -> str:
+    """Judge a change by the spread, NaN if unknown."""
+    if isnan(spread):
+        return unknown
     if abs(change) <= spread:
         return "unchanged"
-    return "slower" if change > 0 else "faster"
-
-
-def _memory_of_functions(recording: Recording) -> dict[str, float]:
-    if not len(recording.resources) and not len(recording.processes):
-        return {}
-    usage = memory_usage(recording)
-    return dict(zip(usage["function"].tolist(), usage["max_memory"].tolist(), strict=True))
-
-
-def _peak_memory(resources: Resources) -> float:
-    if not len(resources):
-        return _NAN
-    return float(np.max(resources.memory + resources.memory_children))
+    return more if change > 0 else less

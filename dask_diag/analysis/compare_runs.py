@@ -1,4 +1,4 @@
-"""Several runs before a change and several after it: what takes longer, beyond the runs' spread.
+"""Comparison of several runs before a change with several runs after the change.
 
 A quantity, such as the wall time or the seconds of a function, has one value for each run. Those
 values are a sample: the same program ran again, on the same machine. So the mean before and the
@@ -16,8 +16,8 @@ import numpy as np
 from toolz import concat, unique
 
 from dask_diag.analysis.activities import activities
-from dask_diag.analysis.compare import Variation, half_width_of_means
-from dask_diag.analysis.groups import rows_by
+from dask_diag.analysis.compare import Variation, half_width_of_means, verdict_of
+from dask_diag.analysis.groups import table_of, totals_by
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.task_times import seconds_computing
 from dask_diag.columns import Categorical, FloatArray
@@ -42,7 +42,7 @@ many times itself."""
 
 
 class RunComparison(NamedTuple):
-    """What changed from some runs of a program to others. What is not known is NaN.
+    """Changes from runs of a program to other runs; unknown numbers are NaN.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class RunComparison(NamedTuple):
     runs: tuple[int, int]
 
     def regressions(self, above: float) -> list[str]:
-        """What is slower, by an amount whose confidence interval reaches a share (0.1 is a tenth).
+        """Slower quantities, by an amount with a confidence interval that reaches a share.
 
         A point estimate above the share is not asked for: of a slowdown by exactly that
         share half the estimates are below it. With more runs the interval shrinks to the share.
@@ -84,7 +84,7 @@ class RunComparison(NamedTuple):
 
 @dataclass(frozen=True)
 class _Change:
-    """One quantity of each run, before and after."""
+    """A quantity of each run, before and after."""
 
     name: str
     before: FloatArray
@@ -98,7 +98,7 @@ class _Change:
         return half_width_of_means([Variation.of(self.before), Variation.of(self.after)], risk)
 
     def is_judged(self, least: float) -> bool:
-        """Whether it can be slower: both sides have it, and it is long enough."""
+        """Whether the quantity can be slower: on both sides, and long enough."""
         return bool(
             self.before.any()
             and self.after.any()
@@ -108,19 +108,16 @@ class _Change:
     def verdict(
         self, risk: float, more: str = "slower", less: str = "faster", least: float = 0.0
     ) -> str:
-        if not self.before.any() or not self.after.any():
-            neither = not self.before.any() and not self.after.any()
-            return "unchanged" if neither else "removed" if self.before.any() else "added"
-        spread = self.spread(risk)
-        if np.isnan(spread):
-            return "too few runs"
-        if abs(self.change) <= max(spread, least):
-            return "unchanged"
-        return more if self.change > 0 else less
+        was, is_now = self.before.any(), self.after.any()
+        if not (was and is_now):
+            return "removed" if was else "added" if is_now else "unchanged"
+        # NaN is the larger of the two.
+        spread = np.maximum(self.spread(risk), least)
+        return verdict_of(self.change, spread, more, less, "too few runs")
 
 
 def compare_runs(before: Iterable[Recording], after: Iterable[Recording]) -> RunComparison:
-    """Compare runs of a program before a change of it with runs after the change.
+    """Compare runs of a program before a change with runs after the change.
 
     Parameters
     ----------
@@ -159,7 +156,7 @@ def _recordings(name: str, recordings: Iterable[Recording]) -> list[Recording]:
 
 
 def same_run(recordings: Sequence[Recording]) -> tuple[int, int] | None:
-    """The first two that are of the same run, by position: a file and its copy, or two profilers.
+    """Positions of the first two recordings of a single run, such as a file and a copy.
 
     Taken for two runs they would have no spread, and any change would be beyond it.
     """
@@ -172,69 +169,58 @@ def same_run(recordings: Sequence[Recording]) -> tuple[int, int] | None:
 
 
 def _marks(recording: Recording) -> list[Hashable]:
-    """What no other run has; nothing if the recording is not one of a run."""
+    """Unique marks of a run; empty if the recording is not of a run."""
     if not recording.run_id:
         return []
     return [(recording.run_id, recording.start), *recording.computations.computation.tolist()]
 
 
 def measures_of(recording: Recording) -> Measures:
-    """The seconds of a run that are compared."""
+    """The compared seconds of a run."""
+    in_phases, in_activities, tasks = phases(recording), activities(recording), recording.tasks
+
+    def by_name(names: Categorical, values: FloatArray) -> dict[str, float]:
+        return dict(zip(names.tolist(), values.tolist(), strict=True))
+
     return {
-        "run": _runs(recording),
-        "phase": _phases(recording),
-        "function": _functions(recording),
-        "activity": _activities(recording),
+        "run": {
+            WALL: recording.stop - recording.start,
+            COMPUTING: seconds_computing(recording.computations),
+        },
+        "phase": by_name(in_phases["phase"], in_phases["seconds"]),
+        "function": totals_by(tasks.function, np.nan_to_num(tasks.stop - tasks.start)),
+        "activity": by_name(in_activities["activity"], in_activities["value"]),
     }
 
 
 def compare_measures(before: Sequence[Measures], after: Sequence[Measures]) -> RunComparison:
-    """What `compare_runs` says of runs that have these seconds."""
+    """Compare runs by seconds, as `compare_runs` does."""
     changes_of = {
         kind: _changes([run[kind] for run in before], [run[kind] for run in after])
         for kind in ("run", "phase", "function", "activity")
     }
-    runs = changes_of.pop("run")
-    risk = _risk_of_runs(runs)
-    rows = [(change, "run", change.spread(risk), change.verdict(risk)) for change in runs]
+    runs = changes_of["run"]
     least = _WORTH_JUDGING * float(np.mean([run["run"][WALL] for run in before]))
+    rows = []
     for kind, changes in changes_of.items():
         words = ("more", "less") if kind == "activity" else ("slower", "faster")
         smallest = least if kind == "phase" else 0.0
-        risk = _RISK_OF_PARTS / max(1, sum(change.is_judged(smallest) for change in changes))
-        changes.sort(key=lambda change: -abs(change.change))
-        rows += [
-            (change, kind, change.spread(risk), change.verdict(risk, *words, least=smallest))
-            for change in changes
-        ]
-    return RunComparison(_table(rows), (len(before), len(after)))
-
-
-def _runs(recording: Recording) -> dict[str, float]:
-    return {
-        WALL: recording.stop - recording.start,
-        COMPUTING: seconds_computing(recording.computations),
-    }
-
-
-def _phases(recording: Recording) -> dict[str, float]:
-    table = phases(recording)
-    return dict(zip(table["phase"].tolist(), table["seconds"].tolist(), strict=True))
-
-
-def _functions(recording: Recording) -> dict[str, float]:
-    tasks = recording.tasks
-    seconds = tasks.stop - tasks.start
-    return {name: float(np.nansum(seconds[r])) for name, r in rows_by(tasks.function).items()}
-
-
-def _activities(recording: Recording) -> dict[str, float]:
-    table = activities(recording)
-    return dict(zip(table["activity"].tolist(), table["value"].tolist(), strict=True))
+        if kind == "run":
+            risk = _risk_of_runs(runs)
+        else:
+            risk = _RISK_OF_PARTS / max(1, sum(change.is_judged(smallest) for change in changes))
+            changes.sort(key=lambda change: -abs(change.change))
+        for change in changes:
+            means = change.before.mean(), change.after.mean(), change.change
+            verdict = change.verdict(risk, *words, least=smallest)
+            rows.append((kind, change.name, *means, change.spread(risk), verdict))
+    numbers = dict.fromkeys(("before", "after", "change", "spread"), float)
+    table = table_of(rows, kind=str, name=str, **numbers, verdict=str)
+    return RunComparison(table, (len(before), len(after)))
 
 
 def _changes(before: list[dict[str, float]], after: list[dict[str, float]]) -> list[_Change]:
-    """One for each name in any of the runs; where it is missing it took no time."""
+    """Changes of all names; a quantity missing in a run took no time."""
     return [
         _Change(name, *(np.array([run.get(name, 0.0) for run in side]) for side in (before, after)))
         for name in unique(concat([*before, *after]))
@@ -242,7 +228,7 @@ def _changes(before: list[dict[str, float]], after: list[dict[str, float]]) -> l
 
 
 def _risk_of_runs(changes: list[_Change]) -> float:
-    """The risk at which wall and computing are judged (Hochberg 1988).
+    """The risk for judging wall and computing (Hochberg 1988).
 
     They are nearly the same seconds. Where both changed the same way at the full risk, both are
     taken at their word; where only one did, it is one of two that might have.
@@ -250,18 +236,3 @@ def _risk_of_runs(changes: list[_Change]) -> float:
     verdicts = {change.verdict(_RISK_OF_RUNS) for change in changes}
     agree = verdicts in ({"slower"}, {"faster"})
     return _RISK_OF_RUNS if agree else _RISK_OF_RUNS / len(changes)
-
-
-def _table(rows: Iterable[tuple[_Change, str, float, str]]) -> Table:
-    changes, kinds, spreads, verdicts = zip(*rows, strict=True)
-    return Table(
-        {
-            "kind": Categorical.of(kinds),
-            "name": Categorical.of(change.name for change in changes),
-            "before": np.array([change.before.mean() for change in changes], float),
-            "after": np.array([change.after.mean() for change in changes], float),
-            "change": np.array([change.change for change in changes], float),
-            "spread": np.array(spreads, float),
-            "verdict": Categorical.of(verdicts),
-        }
-    )

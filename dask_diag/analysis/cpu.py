@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import rows_by, sums_by
+from dask_diag.analysis.groups import rows_by, totals_by
 from dask_diag.analysis.intervals import StepFunction
 from dask_diag.analysis.task_times import call_times, overlap, running_computations, stop_times
 from dask_diag.columns import BoolArray, Categorical, FloatArray
@@ -20,7 +20,7 @@ LEAST_FREE = 0.05
 
 
 def cpu_outside_tasks(recording: Recording) -> float:
-    """CPU of the computing process while computations ran, less that of tasks and scheduler.
+    """CPU of the computing process while computations ran, without tasks and scheduler.
 
     Added is what is known of worker processes' threads besides tasks. The threads of profilers are
     left out, too, where they are known.
@@ -42,14 +42,14 @@ def cpu_outside_tasks(recording: Recording) -> float:
 
 
 def cpu_of_scheduler(recording: Recording) -> float:
-    """CPU seconds of the threads that called the scheduler, less those of tasks they ran."""
+    """CPU seconds of the threads that called the scheduler, without tasks."""
     in_tasks = recording.tasks.thread_cpu[_ran_under(recording, "synchronous")]
     of_threads = float(np.nansum(recording.computations.scheduler_cpu))
     return max(0.0, of_threads - float(np.nansum(in_tasks)))
 
 
 def cpu_of_children(recording: Recording) -> float:
-    """CPU seconds of programs that tasks started; 0 if not known, as where processes ran tasks.
+    """CPU seconds of programs started by tasks; 0 if not known, as where processes ran tasks.
 
     Those of computations that overlap are added up, though each has all of them.
     """
@@ -59,26 +59,26 @@ def cpu_of_children(recording: Recording) -> float:
 
 
 def cpus_of_others(recording: Recording) -> float:
-    """CPUs that other programs used on average while computations ran; 0 if not known."""
+    """CPUs used by other programs on average while computations ran; 0 if not known."""
     computations = recording.computations
     lasted = float((computations.stop - computations.start).sum())
     return float(np.nansum(computations.others_cpu)) / lasted if lasted > 0 else 0.0
 
 
 def seconds_beside(others: float, cpu: float, cpus: float) -> float:
-    """Seconds that CPU seconds take while other programs use some of the CPUs."""
+    """Duration of CPU seconds while other programs use a number of the CPUs."""
     return cpu * cpus / max(cpus - others, LEAST_FREE * cpus)
 
 
 def _ran_under(recording: Recording, *schedulers: str) -> BoolArray:
-    """Whether each task ran under a scheduler of one of these kinds."""
+    """Select the tasks of computations by kind of scheduler."""
     computations = recording.computations
     chosen = computations.computation[computations.scheduler.is_in(schedulers)]
     return recording.tasks.computation.is_in(set(chosen.tolist()))
 
 
 def cpus_sampled(recording: Recording) -> float:
-    """CPUs that this process and its descendants used on average while computations ran.
+    """CPUs used by this process and all descendants on average while computations ran.
 
     0 where this was not sampled.
     """
@@ -89,7 +89,7 @@ def cpus_sampled(recording: Recording) -> float:
 
 
 class ThreadGroup(NamedTuple):
-    """Threads of one kind and name, of the computing process or of worker processes.
+    """Threads of a kind and name, of the computing process or of worker processes.
 
     Attributes
     ----------
@@ -110,31 +110,27 @@ class ThreadGroup(NamedTuple):
 
 
 def thread_groups(recording: Recording) -> list[ThreadGroup]:
-    """The groups of threads, those with most CPU first.
+    """The groups of threads, most CPU first.
 
     Empty if they are not known. Computations of one process that overlap have its threads in
     common: they are left out.
     """
     names = recording.computations.computation[_ran_alone(recording.computations)]
     threads = recording.threads
-    rows_of: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
+    rows_of: dict[tuple[int, str, str], list[tuple[str, int, float]]] = defaultdict(list)
     for row in threads.rows(threads.computation.is_in(set(names.tolist()))).to_dicts():
-        rows_of[row["is_child"], row["kind"], row["name"]].append(row)
-    groups = [
-        ThreadGroup(
-            kind,
-            name,
-            max(row["threads"] for row in rows),
-            sum(row["cpu_seconds"] for row in rows),
-            max(Counter(row["computation"] for row in rows).values()) * is_child,
-        )
-        for (is_child, kind, name), rows in rows_of.items()
-    ]
+        numbers = row["computation"], row["threads"], row["cpu_seconds"]
+        rows_of[row["is_child"], row["kind"], row["name"]].append(numbers)
+    groups = []
+    for (is_child, kind, name), rows in rows_of.items():
+        computations, counts, cpu = zip(*rows, strict=True)
+        processes = max(Counter(computations).values()) * is_child
+        groups.append(ThreadGroup(kind, name, max(counts), sum(cpu), processes))
     return sorted(groups, key=lambda group: -group.cpu)
 
 
 def _ran_alone(computations: Computations) -> BoolArray:
-    """Whether each computation overlapped no other computation of its process."""
+    """Select the computations that overlapped no other computation of the process."""
     # The digits before the count are those of the process.
     names = computations.computation.tolist()
     processes = Categorical.of(name.rpartition("-")[0] for name in names)
@@ -186,7 +182,7 @@ class CpuLayers(NamedTuple):
 
 
 def cpu_layers(recording: Recording, most: int = 600) -> CpuLayers | None:
-    """Divide the sampled CPU among what used it; None if it was not sampled.
+    """Divide the sampled CPU among layers; None if CPU was not sampled.
 
     Parameters
     ----------
@@ -220,7 +216,7 @@ def cpu_layers(recording: Recording, most: int = 600) -> CpuLayers | None:
 
 
 def _edges(samples: Resources, start: float, most: int) -> FloatArray:
-    """The times of samples, without those that follow another too soon."""
+    """The times of samples, without samples too soon after another."""
     edges = [start]
     usual = float(np.median(np.diff(samples.time, prepend=start))) if len(samples) else 0.0
     shortest = min(0.5 * usual, _SHORTEST)
@@ -235,7 +231,7 @@ def _edges(samples: Resources, start: float, most: int) -> FloatArray:
 
 
 def _cpu_of_tasks(recording: Recording, edges: FloatArray) -> FloatArray:
-    """CPU seconds of tasks in each interval; those of a task are spread evenly over its time."""
+    """CPU seconds of tasks in each interval, spread evenly over the time of each task."""
     tasks = recording.tasks
     # Tasks of a cluster ran in a process that was sampled, or elsewhere.
     sampled = {str(pid) for pid in np.unique(recording.processes.pid).tolist()}
@@ -258,7 +254,7 @@ def _cpu_of_tasks(recording: Recording, edges: FloatArray) -> FloatArray:
 def _cpu_besides_tasks(
     recording: Recording, edges: FloatArray, used: FloatArray
 ) -> dict[str, FloatArray]:
-    """Divide the CPU seconds of each interval that no task used among layers."""
+    """Divide the CPU seconds of each interval besides tasks among layers."""
     computations = recording.computations
     names = (SCHEDULER, THREADS, PROFILERS, WORKER_PROCESSES, PROGRAM)
     layers = {name: np.zeros(len(used)) for name in names}
@@ -281,7 +277,7 @@ def _cpu_besides_tasks(
 
 
 def _shares(seconds: dict[str, float], has_workers: bool, total: float) -> dict[str, float]:
-    """The shares of layers in the CPU of a computation besides its tasks; they sum to 1."""
+    """The shares of layers in the CPU of a computation besides tasks; shares sum to 1."""
     attributed = sum(seconds.values())
     # Most that worker processes use besides tasks is in no total.
     divided = max(attributed, total) if has_workers else attributed
@@ -292,10 +288,9 @@ def _shares(seconds: dict[str, float], has_workers: bool, total: float) -> dict[
 
 
 def _seconds_besides_tasks(recording: Recording) -> Iterator[dict[str, float]]:
-    """For each computation its measured CPU seconds besides tasks, by layer."""
+    """Measured CPU seconds besides tasks, by computation and layer."""
     tasks, computations = recording.tasks, recording.computations
-    sums = sums_by(tasks.computation, np.nan_to_num(tasks.thread_cpu)).tolist()
-    cpu_of_tasks = dict(zip(tasks.computation.values, sums, strict=True))
+    cpu_of_tasks = totals_by(tasks.computation, np.nan_to_num(tasks.thread_cpu))
     rows_of = rows_by(recording.threads.computation)
     for row in computations.to_dicts():
         name, scheduler = row["computation"], row["scheduler"]

@@ -1,14 +1,13 @@
-"""What each task waited for: the last of its dependencies to stop."""
+"""Critical paths, slack of tasks, and the last dependency of each task."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import counts_by, present_by_size, rows_by, sums_by
+from dask_diag.analysis.groups import counts_by, present_by_size, rows_by, sums_by, table_of
 from dask_diag.analysis.task_times import stop_times
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
@@ -62,7 +61,7 @@ class CriticalPath:
 
     @property
     def max_speedup(self) -> float:
-        """The most that unlimited workers could give to all computations; NaN without tasks."""
+        """The largest speedup of all computations by unlimited workers; NaN without tasks."""
         table = self.computations
         serial = float(np.maximum(table["length"], table["scheduler_cpu"]).sum())
         return float(table["wall"].sum()) / serial if serial else float("nan")
@@ -74,21 +73,8 @@ class CriticalPath:
         return self.computations._repr_html_() + self.functions._repr_html_()
 
 
-class _Computation(NamedTuple):
-    """A row of `CriticalPath.computations`."""
-
-    computation: str
-    wall: float
-    length: float
-    scheduler_cpu: float
-    max_speedup: float
-    bound: str
-    work: float
-    workers: int
-
-
 def critical_path(recording: Recording) -> CriticalPath:
-    """Find the chain of dependent tasks that takes longest, in each computation.
+    """Find the longest chain of dependent tasks, in each computation.
 
     Parameters
     ----------
@@ -110,44 +96,45 @@ def critical_path(recording: Recording) -> CriticalPath:
     before, after, previous = _slowest_chains(recording.dependencies, seconds)
     until = before + seconds
     slack = np.full(len(tasks), np.nan)
-    computations: list[_Computation] = []
-    on_path: list[int] = []
-    for index, rows in _rows_of_computations(recording):
+    made, on_path = [], []
+    rows_of = rows_by(tasks.computation)
+    for index, row in enumerate(recording.computations.to_dicts()):
+        rows = rows_of.get(row["computation"])
+        if rows is None:
+            continue
         last = int(rows[np.argmax(until[rows])])
         length = float(until[last])
         slack[rows] = length - (until + after)[rows]
         on_path += _chain_to(last, previous)
-        row = recording.computations
-        wall = float(row.stop[index] - row.start[index])
+        wall = row["stop"] - row["start"]
         scheduler_cpu = _cpu_of_scheduler(recording, index, rows)
         serial = max(length, scheduler_cpu)
-        computations.append(
-            _Computation(
-                computation=row.computation[index],
-                wall=wall,
-                length=length,
-                scheduler_cpu=scheduler_cpu,
-                max_speedup=wall / serial if serial else float("nan"),
-                bound="scheduler" if scheduler_cpu > length else "critical path",
-                work=float(seconds[rows].sum()),
-                workers=int(row.workers[index]),
-            )
-        )
+        max_speedup = wall / serial if serial else float("nan")
+        bound = "scheduler" if scheduler_cpu > length else "critical path"
+        work = float(seconds[rows].sum())
+        numbers = wall, length, scheduler_cpu, max_speedup, bound, work, row["workers"]
+        made.append((row["computation"], *numbers))
     slack[np.isnan(took)] = np.nan
-    path = _path_table(recording, np.array(on_path, dtype=np.int64), seconds)
-    return CriticalPath(_computations_table(computations), path, _by_function(path), slack)
-
-
-def _rows_of_computations(recording: Recording) -> Iterator[tuple[int, IntArray]]:
-    """The position of each computation that ran tasks, and the rows of these."""
-    rows_of = rows_by(recording.tasks.computation)
-    for index, name in enumerate(recording.computations.computation.tolist()):
-        if name in rows_of:
-            yield index, rows_of[name]
+    computations = table_of(
+        made,
+        computation=str,
+        wall=float,
+        length=float,
+        scheduler_cpu=float,
+        max_speedup=float,
+        bound=str,
+        work=float,
+        workers=np.int64,
+    )
+    path = np.array(on_path, dtype=np.int64)
+    of_path = tasks.rows(path)
+    names = {name: of_path[name] for name in ("key", "function", "computation")}
+    table = Table({"task": path, **names, "seconds": seconds[path]})
+    return CriticalPath(computations, table, _table_of_functions(table), slack)
 
 
 def _cpu_of_scheduler(recording: Recording, index: int, rows: IntArray) -> float:
-    """CPU seconds of a scheduler's thread, without the tasks that it ran; 0 if not known."""
+    """CPU seconds of a scheduler's thread, without tasks; 0 if not known."""
     computations = recording.computations
     cpu = float(np.nan_to_num(computations.scheduler_cpu[index]))
     if computations.scheduler[index] == "synchronous":
@@ -158,7 +145,7 @@ def _cpu_of_scheduler(recording: Recording, index: int, rows: IntArray) -> float
 def _slowest_chains(
     dependencies: Dependencies, seconds: FloatArray
 ) -> tuple[FloatArray, FloatArray, list[int]]:
-    """Seconds of the slowest chain before and after each task, and the task before it in one."""
+    """Seconds of the slowest chain before and after each task, and the previous task there."""
     before, after = [0.0] * len(seconds), [0.0] * len(seconds)
     previous = [-1] * len(seconds)
     takes = seconds.tolist()
@@ -180,7 +167,7 @@ def _slowest_chains(
 
 
 def _edges(dependencies: Dependencies) -> Iterator[tuple[int, int]]:
-    """Each task and one that it depends on; not all at once are objects, which take memory."""
+    """Pairs of a task and a dependency, a block at a time: objects of all would take memory."""
     for first in range(0, len(dependencies), _EDGES):
         some = slice(first, first + _EDGES)
         yield from zip(
@@ -189,7 +176,7 @@ def _edges(dependencies: Dependencies) -> Iterator[tuple[int, int]]:
 
 
 def _ranks(tasks: int, dependencies: Dependencies) -> IntArray:
-    """A number for each task that is larger than those of all its dependencies."""
+    """Number tasks, each higher than all dependencies."""
     if (dependencies.depends_on < dependencies.task).all():
         # Schedulers that submit a task when it can be run record them in such an order.
         return np.arange(tasks)
@@ -215,7 +202,7 @@ def _ranks(tasks: int, dependencies: Dependencies) -> IntArray:
 
 
 def _chain_to(last: int, previous: Sequence[int]) -> list[int]:
-    """The tasks of the slowest chain to a task, the first one first."""
+    """The tasks of the slowest chain to a task, in order."""
     chain = []
     while last >= 0:
         chain.append(last)
@@ -223,25 +210,7 @@ def _chain_to(last: int, previous: Sequence[int]) -> list[int]:
     return chain[::-1]
 
 
-def _computations_table(rows: Sequence[_Computation]) -> Table:
-    columns: dict[str, Categorical | FloatArray | IntArray] = {
-        name: np.array([getattr(row, name) for row in rows], dtype=float)
-        for name in _Computation._fields
-        if name not in ("computation", "bound", "workers")
-    }
-    columns["computation"] = Categorical.of(row.computation for row in rows)
-    columns["bound"] = Categorical.of(row.bound for row in rows)
-    columns["workers"] = np.array([row.workers for row in rows], dtype=np.int64)
-    return Table({name: columns[name] for name in _Computation._fields})
-
-
-def _path_table(recording: Recording, path: IntArray, seconds: FloatArray) -> Table:
-    tasks = recording.tasks.rows(path)
-    names = {name: tasks[name] for name in ("key", "function", "computation")}
-    return Table({"task": path, **names, "seconds": seconds[path]})
-
-
-def _by_function(path: Table) -> Table:
+def _table_of_functions(path: Table) -> Table:
     labels: Categorical = path["function"]
     counts, sums = counts_by(labels), sums_by(labels, path["seconds"])
     order = present_by_size(counts, sums)
@@ -256,7 +225,7 @@ def _by_function(path: Table) -> Table:
 
 
 def last_dependencies(recording: Recording) -> IntArray:
-    """Of each task the row in `Recording.tasks` of its dependency that stopped last.
+    """For each task the row in `Recording.tasks` of the last dependency to stop.
 
     Returns
     -------

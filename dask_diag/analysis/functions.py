@@ -1,4 +1,4 @@
-"""What the tasks of each function took."""
+"""Functions of tasks: seconds, counts and names."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def by_function(recording: Recording) -> Table:
 
 
 def functions_by_time(recordings: Iterable[Recording]) -> list[str]:
-    """All functions of these recordings: those with most seconds of tasks first."""
+    """The functions of recordings, most seconds of tasks first."""
     seconds: Counter[str] = Counter()
     for recording in recordings:
         if len(recording.tasks):
@@ -69,7 +69,7 @@ def _present(labels: Categorical) -> list[str]:
 
 
 def _known_sums(labels: Categorical, seconds: FloatArray) -> FloatArray:
-    """The sum of what is known of each function; NaN where nothing is."""
+    """The sum of known seconds of each function; NaN if no seconds are known."""
     is_known = ~np.isnan(seconds)
     sums = sums_by(labels, np.where(is_known, seconds, 0.0))
     return np.where(counts_by(labels, is_known) > 0, sums, np.nan)
@@ -97,7 +97,7 @@ def expect_functions(names: object, labels: Categorical, argument: str) -> list[
 
 
 def positions_among(functions: Sequence[str], labels: Categorical) -> IntArray:
-    """Of each task the position of its function among these; of all others the next one."""
+    """The position of each task's function in a list; the position after the list for others."""
     position = {name: index for index, name in enumerate(functions)}
     of_labels = [position.get(name, len(functions)) for name in labels.values]
     return np.array(of_labels, np.int64)[labels.codes]

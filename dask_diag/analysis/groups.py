@@ -16,7 +16,7 @@ Other = TypeVar("Other", bound=np.generic)
 
 
 def rows_by_code(codes: npt.NDArray[np.integer]) -> dict[int, IntArray]:
-    """The rows of each code that occurs, ascending."""
+    """The rows of each code, ascending."""
     if not len(codes):
         return {}
     # One stable sort for all codes; a mask for each would read the column as often as it has codes.
@@ -26,36 +26,43 @@ def rows_by_code(codes: npt.NDArray[np.integer]) -> dict[int, IntArray]:
 
 
 def rows_by(labels: Categorical) -> dict[str, IntArray]:
-    """The rows of each value that occurs, ascending."""
+    """The rows of each value, ascending; values without rows are left out."""
     return {labels.values[code]: rows for code, rows in rows_by_code(labels.codes).items()}
 
 
 def rows_of_workers(lanes: Categorical) -> dict[str, IntArray]:
-    """The rows of the tasks of each worker; a lane is named by a worker and its thread."""
+    """The rows of the tasks of each worker; a lane is named by a worker and a thread."""
     workers = Categorical.of(str(lane).rpartition("/")[0] for lane in lanes.values)
     return rows_by(workers[lanes.codes])
 
 
 def counts_by(labels: Categorical, mask: BoolArray | None = None) -> IntArray:
-    """How many rows have each value, or how many of those in the mask."""
+    """Count the rows of each value, in the mask if given."""
     codes = labels.codes if mask is None else labels.codes[mask]
     return np.bincount(codes, minlength=len(labels.values))
 
 
-def sums_by(labels: Categorical, amounts: FloatArray) -> FloatArray:
+def sums_by(labels: Categorical, amounts: npt.NDArray[np.number]) -> FloatArray:
     """The sum of the amounts of each value's rows."""
     return np.bincount(labels.codes, amounts, minlength=len(labels.values)).astype(np.float64)
 
 
-def extremes_by(of: np.ufunc, labels: Categorical, amounts: FloatArray) -> FloatArray:
+def totals_by(labels: Categorical, amounts: npt.NDArray[np.number]) -> dict[str, float]:
+    """The sum of the amounts of each value, by value; values without rows are left out."""
+    sums = sums_by(labels, amounts).tolist()
+    present = np.flatnonzero(counts_by(labels)).tolist()
+    return {labels.values[code]: sums[code] for code in present}
+
+
+def extremes_by(extreme: np.ufunc, labels: Categorical, amounts: FloatArray) -> FloatArray:
     """The maximum or minimum (``np.fmax``, ``np.fmin``) of each value's rows; NaN if unknown."""
     extremes = np.full(len(labels.values), np.nan)
-    of.at(extremes, labels.codes, amounts)
+    extreme.at(extremes, labels.codes, amounts)
     return extremes
 
 
 def present_by_size(counts: IntArray, sizes: FloatArray) -> IntArray:
-    """The codes that occur, the largest size first."""
+    """The codes with rows, the largest size first."""
     present = np.flatnonzero(counts)
     return present[np.argsort(-sizes[present], kind="stable")]
 
@@ -63,7 +70,7 @@ def present_by_size(counts: IntArray, sizes: FloatArray) -> IntArray:
 def distinct_pairs(
     first: npt.NDArray[Number], second: npt.NDArray[Other]
 ) -> tuple[npt.NDArray[Number], npt.NDArray[Other], IntArray]:
-    """The pairs that occur, in order, as two arrays, and which of them each row is."""
+    """The distinct pairs, in order, as two arrays, and the position of each row in the two."""
     # One number for a pair sorts ten times as fast as rows of two.
     left, left_code = np.unique(first, return_inverse=True)
     right, right_code = np.unique(second, return_inverse=True)
@@ -73,7 +80,7 @@ def distinct_pairs(
 
 
 def table_of(rows: Iterable[tuple[object, ...]], **types: type) -> Table:
-    """A table of rows, whose columns have these names and types; text becomes labels."""
+    """Make a table of rows, with names and types of columns; text becomes labels."""
     columns = list(zip(*rows, strict=True)) or [()] * len(types)
     return Table(
         {
@@ -84,7 +91,7 @@ def table_of(rows: Iterable[tuple[object, ...]], **types: type) -> Table:
 
 
 def worker_order(name: str) -> tuple[str, int, str, int, str]:
-    """What workers are sorted by: kind, then number; of a worker of a cluster, then its thread."""
+    """The sorting key of a worker: kind, then number; on a cluster, then the thread."""
     worker, slash, thread = name.rpartition("/")
     if not slash:
         worker, thread = name, ""

@@ -1,4 +1,4 @@
-"""Lines of code that took time: of the program, of its packages, and of waiting."""
+"""Lines of code and the seconds of samples: computing, waiting, importing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dask_diag.analysis.call_tree import (
     measures,
     package_of,
     short_path,
-    with_lines,
+    table_of_lines,
 )
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.model.codes import Root
@@ -48,7 +48,7 @@ Python 3.10 has no names of classes: of ``wait`` it is not known then what is wa
 
 
 class ProgramLine(NamedTuple):
-    """A line of code, what the samples in and below it represent, and how much of it imports."""
+    """A line of code, the seconds of samples in and below the line, and the part of imports."""
 
     name: str
     file: str
@@ -62,7 +62,7 @@ class ProgramLine(NamedTuple):
 
 
 def program_lines(recording: Recording, weights: FloatArray) -> list[ProgramLine]:
-    """The lines that have most of the samples' weights, the first one first.
+    """The lines of the program with samples, the largest weight first.
 
     Parameters
     ----------
@@ -91,27 +91,27 @@ def line_of_samples(recording: Recording, line: ProgramLine) -> BoolArray:
     """Whether a line is the innermost line of each sample outside the standard library."""
     is_line = lines_of_frames(recording).where((line.name, line.file, line.line))
     frame, _ = _lines_of_program(recording)
-    return _of_samples(recording, np.append(is_line, False)[frame])
+    return _samples_in(recording, np.append(is_line, False)[frame])
 
 
 def seconds_of_profilers(recording: Recording, chosen: BoolArray) -> float:
-    """The seconds of some samples in which this package's own calls ran."""
+    """The seconds of this package's own calls among chosen samples."""
     return float(recording.samples.seconds[chosen & _own_calls(recording)].sum())
 
 
 def imports_and_profilers(recording: Recording) -> tuple[BoolArray, BoolArray]:
-    """Whether each sample is of modules that were imported, and of this package's own calls."""
+    """Select the samples of imports, and the samples of dask_diag's own calls."""
     own, (_, importing) = _own_calls(recording), _lines_of_program(recording)
-    return _of_samples(recording, importing) & ~own, own
+    return _samples_in(recording, importing) & ~own, own
 
 
 def _own_calls(recording: Recording) -> BoolArray:
     is_own = recording.frames.name.where(OWN_CALLS)
-    return _of_samples(recording, is_own[recording.call_tree.frame])
+    return _samples_in(recording, is_own[recording.call_tree.frame])
 
 
 def graphs_made_before(recording: Recording) -> BoolArray:
-    """Whether each sample before the first computation is of dask making graphs, not of imports.
+    """Select the samples of dask making graphs before the first computation, without imports.
 
     These are calls of collections, of delayed functions and of a client, and what they called.
     After a computation dask may as well collect its results. A computation of a cluster starts when
@@ -123,13 +123,13 @@ def graphs_made_before(recording: Recording) -> BoolArray:
     is_client = _nodes_in(recording, lambda file: short_path(file) == _CLIENT)
     _, importing = _lines_of_program(recording)
     in_dask = innermost(tree.parent, is_dask | is_client & submits[tree.frame]) >= 0
-    chosen = _of_samples(recording, in_dask & ~importing)
+    chosen = _samples_in(recording, in_dask & ~importing)
     is_before = recording.samples.root.where(Root.BEFORE) | _before_a_cluster(recording)
     return chosen & ~late_samples(recording) & is_before
 
 
 def _before_a_cluster(recording: Recording) -> BoolArray:
-    """Whether each sample is of the call whose graph was the first to arrive at a cluster."""
+    """Select the samples of the call for the first graph to arrive at a cluster."""
     computations, samples = recording.computations, recording.samples
     start = float(computations.start.min(initial=inf))
     is_first = computations.start == start
@@ -138,7 +138,7 @@ def _before_a_cluster(recording: Recording) -> BoolArray:
 
 
 def late_samples(recording: Recording) -> BoolArray:
-    """Whether the time of each sample passed before what the sample shows.
+    """Select the samples with time that passed before the sampled stack.
 
     Where the same line was sampled in time, too, a late sample may be of it: on a busy machine many
     are late.
@@ -147,18 +147,18 @@ def late_samples(recording: Recording) -> BoolArray:
     # After a call that kept the GIL one sample represents its time, and is of what came next.
     is_late = samples.seconds > _LATE * samples.count
     in_time = frame[samples.node[(samples.node >= 0) & ~is_late]]
-    return is_late & _of_samples(recording, ~np.isin(frame, in_time))
+    return is_late & _samples_in(recording, ~np.isin(frame, in_time))
 
 
 def seconds_waiting_for_threads(recording: Recording) -> float:
-    """Seconds without CPU in which tasks were in calls that wait for what another thread does.
+    """Seconds without CPU of tasks in calls that wait for another thread.
 
     What was not sampled of tasks is divided as the rest is.
     """
     frames, tree, samples = recording.frames, recording.call_tree, recording.samples
     is_wait = frames.name.is_in(_WAITS_FOR_THREADS)[tree.frame]
     is_wait &= _nodes_in(recording, lambda file: bool(_THREADING.search(_posix(file))))
-    waits = _of_samples(recording, innermost(tree.parent, is_wait) >= 0)
+    waits = _samples_in(recording, innermost(tree.parent, is_wait) >= 0)
     of_tasks = samples.root.where(Root.TASKS)
     sampled = samples.seconds[of_tasks & (samples.node >= 0)].sum()
     without_cpu = np.maximum(np.nan_to_num(samples.seconds - samples.cpu_seconds), 0.0)
@@ -175,23 +175,23 @@ def cpu_share_of_linear_algebra(recording: Recording) -> float:
     is_call = _nodes_in(recording, lambda file: bool(_LINEAR_ALGEBRA.match(short_path(file))))
     sampled = samples.root.where(Root.TASKS) & (samples.node >= 0)
     cpu = np.nan_to_num(samples.cpu_seconds) * sampled
-    return float(cpu[_of_samples(recording, is_call)].sum() / cpu.sum()) if cpu.sum() else nan
+    return float(cpu[_samples_in(recording, is_call)].sum() / cpu.sum()) if cpu.sum() else nan
 
 
 def _nodes_in(recording: Recording, matches: Callable[[str], bool]) -> BoolArray:
-    """Whether each node of the call tree is in a file that matches."""
+    """Select the nodes of the call tree by file."""
     files = recording.frames.file
     mask = np.array([matches(file) for file in files.values], dtype=bool)
     return mask[files.codes][recording.call_tree.frame]
 
 
-def _of_samples(recording: Recording, nodes: BoolArray) -> BoolArray:
-    """Whether the innermost call of each sample is one of the nodes; samples may have no stack."""
+def _samples_in(recording: Recording, nodes: BoolArray) -> BoolArray:
+    """Select the samples with a stack that ends in one of the nodes."""
     return np.append(nodes, False)[recording.samples.node]
 
 
 def _lines_of_program(recording: Recording) -> tuple[IntArray, BoolArray]:
-    """For each node of the call tree the frame of the program, and whether that line imports."""
+    """The program's frame for each node of the call tree, and whether the line imports."""
     tree = recording.call_tree
     imports = _nodes_in(recording, lambda file: bool(_IMPORT_SYSTEM.search(_posix(file))))
     importing = innermost(tree.parent, imports) >= 0
@@ -205,7 +205,7 @@ def _posix(file: str) -> str:
 
 
 def lines_of_nodes(recording: Recording, nodes: Table) -> IntArray:
-    """For each node of a tree the line of its function with most time, with what it called.
+    """For each node of a tree the line of the function with most time, calls included.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ _ROUNDING = 1e-9
 def computing_lines(
     recording: Recording, count: int = 10, selection: Selection = ALL_SAMPLES
 ) -> Table:
-    """The lines with most self time that was not spent waiting, the hottest first.
+    """The lines with most self time without waiting, the hottest first.
 
     The columns are those of `dask_diag.analysis.call_tree.hottest_lines`. Where it is not known
     whether a line waited, it counts as computing.
@@ -255,7 +255,7 @@ def computing_lines(
 def waiting_lines(
     recording: Recording, count: int = 10, selection: Selection = ALL_SAMPLES
 ) -> Table:
-    """The lines that waited longest, the longest first.
+    """The lines with the longest waits, the longest first.
 
     A wait is in ``Condition.wait`` or the like, whatever it is for: it is named by the innermost
     line outside Python's standard library.
@@ -288,7 +288,7 @@ def waiting_lines(
     longest = longest[of_line[longest] > 0]
     # One line may wait in several ways: the one with most seconds is named.
     of_inner = (np.bincount(inner[line == one], waited[line == one]) for one in longest)
-    return with_lines(
+    return table_of_lines(
         [lines.values[code] for code in longest.tolist()],
         {
             "waiting": of_line[longest],

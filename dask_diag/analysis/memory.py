@@ -1,9 +1,8 @@
-"""Who allocated the memory that was in use near the peak of a block."""
+"""Memory of tasks, of processes over time, and of cached results; allocations at the peak."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import inf, isnan
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,14 +16,14 @@ from dask_diag.errors import DiagnosticError, import_optional
 from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
-from dask_diag.model.tables import Allocations, CachedResults, Computations, Memory
+from dask_diag.model.tables import CachedResults, Memory
 
 if TYPE_CHECKING:
     import pandas
 
 
 def memory_usage(recording: Recording, by: str = "function") -> Table:
-    """What memory was sampled while tasks ran, and by how much it grew.
+    """Sampled memory of tasks, and growth.
 
     Parameters
     ----------
@@ -63,18 +62,14 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
     if by not in ("function", "task"):
         raise DiagnosticError(f"by: expected 'function' or 'task', found {by!r}")
     tasks = recording.tasks
-    memory = _TaskMemory.unknown(len(tasks))
-    start, stop = start_times(recording), stop_times(recording)
-    for rows, samples, others in _scopes(recording):
-        memory.fill_in(rows, samples, start, stop, others)
+    memory = _memory_of_tasks(recording)
     if by == "task":
-        return Table({"key": tasks.key, "function": tasks.function, **vars(memory)})
-    return _by_function(tasks.function, memory)
+        return Table({"key": tasks.key, "function": tasks.function, **memory._asdict()})
+    return _table_of_functions(tasks.function, memory)
 
 
-@dataclass(frozen=True)
-class MemoryReadings:
-    """The memory of one process, or several: bytes at ascending times.
+class MemoryReadings(NamedTuple):
+    """The memory of one or several processes: bytes at ascending times.
 
     `lowest` is the minimum since the last sample at which no computation ran, that one included.
     """
@@ -84,11 +79,11 @@ class MemoryReadings:
     lowest: FloatArray
 
     @classmethod
-    def of(cls, times: FloatArray, sizes: FloatArray, computations: Computations) -> MemoryReadings:
-        """From samples in any order."""
+    def of(cls, recording: Recording, times: FloatArray, sizes: FloatArray) -> MemoryReadings:
+        """Sort samples by time."""
         order = np.argsort(times, kind="stable")
         times, sizes = times[order], sizes[order]
-        period = np.cumsum(running_computations(computations, times) == 0)
+        period = np.cumsum(running_computations(recording.computations, times) == 0)
         # Sizes are replaced by their ranks, whole numbers that can be shifted without rounding.
         by_size = np.argsort(sizes, kind="stable")
         rank = np.empty(len(sizes), np.int64)
@@ -98,9 +93,8 @@ class MemoryReadings:
         return cls(times, sizes, sizes[by_size[lowest]])
 
 
-@dataclass(frozen=True)
-class _TaskMemory:
-    """The columns of the table by task: what was sampled while each ran."""
+class _TaskMemory(NamedTuple):
+    """The columns of the table by task."""
 
     samples: IntArray
     min_memory: FloatArray
@@ -108,28 +102,20 @@ class _TaskMemory:
     growth: FloatArray
     exact: BoolArray
 
-    @classmethod
-    def unknown(cls, count: int) -> _TaskMemory:
-        lowest, highest, growth = np.full((3, count), np.nan)
-        return cls(np.zeros(count, np.int64), lowest, highest, growth, np.zeros(count, bool))
 
-    def fill_in(
-        self,
-        rows: IntArray,
-        sampled: MemoryReadings,
-        start: FloatArray,
-        stop: FloatArray,
-        others: IntArray,
-    ) -> None:
-        """Fill in the tasks in `rows`, which ran where `sampled` was taken, as `others` did."""
-        times, sizes = sampled.times, sampled.sizes
-        first = np.searchsorted(times, start[rows])
-        last = np.searchsorted(times, stop[rows], "right") - 1
+def _memory_of_tasks(recording: Recording) -> _TaskMemory:
+    """Sampled memory of each task."""
+    start, stop = start_times(recording), stop_times(recording)
+    lowest, highest, growth = np.full((3, len(start)), np.nan)
+    count, is_exact = np.zeros(len(start), np.int64), np.zeros(len(start), bool)
+    for tasks, (times, sizes, low), others in _scopes(recording):
+        first = np.searchsorted(times, start[tasks])
+        last = np.searchsorted(times, stop[tasks], "right") - 1
         # A task between two samples has none of its own.
         within = last >= first
-        rows, first, last = rows[within], first[within], last[within]
+        rows, first, last = tasks[within], first[within], last[within]
         if not len(rows):
-            return
+            continue
         before = np.maximum(first - 1, 0)
         # A task was alone if all others that started before its end had stopped by the sample
         # before it.
@@ -138,14 +124,13 @@ class _TaskMemory:
         exact = (first > 0) & (started - stopped == 1)
         # What a concurrent task started with is not known: the sample before it may include memory
         # of others. The minimum since no computation ran cannot.
-        base = np.where(exact, sizes[before], sampled.lowest[last])
-        highest = _extremes(np.maximum, sizes, first, last)
-        self.samples[rows] = last - first + 1
-        self.min_memory[rows] = _extremes(np.minimum, sizes, first, last)
-        self.max_memory[rows] = highest
+        base = np.where(exact, sizes[before], low[last])
+        count[rows], is_exact[rows] = last - first + 1, exact
+        lowest[rows] = _extremes(np.minimum, sizes, first, last)
+        highest[rows] = _extremes(np.maximum, sizes, first, last)
         # Without a sample before it, not even a bound is known.
-        self.growth[rows] = np.where(first > 0, np.maximum(highest - base, 0.0), np.nan)
-        self.exact[rows] = exact
+        growth[rows] = np.where(first > 0, np.maximum(highest[rows] - base, 0.0), np.nan)
+    return _TaskMemory(count, lowest, highest, growth, is_exact)
 
 
 def _extremes(extreme: np.ufunc, values: FloatArray, first: IntArray, last: IntArray) -> FloatArray:
@@ -156,7 +141,7 @@ def _extremes(extreme: np.ufunc, values: FloatArray, first: IntArray, last: IntA
 
 
 def _scopes(recording: Recording) -> Iterator[tuple[IntArray, MemoryReadings, IntArray]]:
-    """Tasks, the samples of where they ran, and all tasks that ran there.
+    """Tasks by place, with the samples of the place, and all tasks of the place.
 
     A task in a sampled child, or elsewhere on a cluster, has that process alone, any other has all
     processes of this tree together.
@@ -175,7 +160,7 @@ def _scopes(recording: Recording) -> Iterator[tuple[IntArray, MemoryReadings, In
                 continue
             in_children[rows_there] = True
             of_process = of_host.rows(of_host.pid == pid)
-            samples = MemoryReadings.of(of_process.time, of_process.memory, recording.computations)
+            samples = MemoryReadings.of(recording, of_process.time, of_process.memory)
             yield rows_there[has_start[rows_there]], samples, rows_there
     yield np.flatnonzero(~in_children & has_start), memory_of_all(recording), np.arange(len(tasks))
 
@@ -185,22 +170,21 @@ def memory_of_all(recording: Recording) -> MemoryReadings:
     processes, resources = recording.processes, recording.resources
     if not len(processes):
         memory = resources.memory + resources.memory_children
-        return MemoryReadings.of(resources.time, memory, recording.computations)
+        return MemoryReadings.of(recording, resources.time, memory)
     times, index = np.unique(processes.time, return_inverse=True)
     # Each reading has the computing process once: recordings of the same samples count once.
     readings = np.bincount(index, processes.is_child == 0, minlength=len(times))
     sizes = np.bincount(index, processes.memory, minlength=len(times))
     complete = readings > 0
-    return MemoryReadings.of(
-        times[complete], sizes[complete] / readings[complete], recording.computations
-    )
+    return MemoryReadings.of(recording, times[complete], sizes[complete] / readings[complete])
 
 
-def _by_function(labels: Categorical, memory: _TaskMemory) -> Table:
-    """A row for each function, the largest growth first, those not sampled last."""
-    is_known = ~np.isnan(memory.growth)
+def _table_of_functions(labels: Categorical, memory: _TaskMemory) -> Table:
+    """A row for each function, the largest growth first, functions without samples last."""
+    growth = memory.growth
+    is_known = ~np.isnan(growth)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = sums_by(labels, np.where(is_known, memory.growth, 0.0)) / counts_by(labels, is_known)
+        mean = sums_by(labels, np.where(is_known, growth, 0.0)) / counts_by(labels, is_known)
     columns = {
         "tasks": counts_by(labels),
         "sampled": counts_by(labels, memory.samples > 0),
@@ -218,7 +202,7 @@ def _by_function(labels: Categorical, memory: _TaskMemory) -> Table:
 
 
 def memory_at_rest(recording: Recording) -> tuple[FloatArray, FloatArray]:
-    """Times at which memory was read and no task ran, in order, and the bytes of all processes.
+    """Times of readings while no task ran, in order, and the bytes of all processes.
 
     Where tasks were not recorded, only readings count that were taken while no computation ran, or
     because a moment was between two tasks.
@@ -238,7 +222,7 @@ def memory_at_rest(recording: Recording) -> tuple[FloatArray, FloatArray]:
 def cached_levels(
     recording: Recording, origin: float = 0.0
 ) -> tuple[dict[str, StepFunction], StepFunction]:
-    """The cached results of each function over time, highest peak first, and those of all.
+    """The cached results of each function over time, highest peak first, and of all functions.
 
     Times are relative to `origin`. Results of unknown size (NaN) are ignored.
     """
@@ -259,7 +243,7 @@ def _cached_level(cached: CachedResults, origin: float) -> StepFunction:
 
 
 def cached_at(recording: Recording, moments: FloatArray) -> FloatArray:
-    """Bytes that the scheduler cached at each of these times; NaN where that was not measured."""
+    """Bytes cached by the scheduler at each time; NaN if not measured."""
     if recording.metric_unit != BYTES:
         return np.full(len(moments), np.nan)
     cached = recording.cached_results
@@ -269,7 +253,7 @@ def cached_at(recording: Recording, moments: FloatArray) -> FloatArray:
 
 
 def returned_by(recording: Recording, moment: float) -> tuple[float, float]:
-    """Bytes of results of the computation that stopped last before a moment, and of earlier ones.
+    """Bytes returned by the last computation before a moment, and by earlier computations.
 
     NaN if results were not measured in bytes.
     """
@@ -294,33 +278,33 @@ of a cluster pauses there; elsewhere other programs, and what is between two sam
 
 
 class MemoryHeadroom(NamedTuple):
-    """How many times as many tasks as ran at once fit into memory; infinite if it is not known."""
+    """A multiple of the tasks at once that fits into memory; infinite if not known."""
 
     times: float
     is_known: bool
 
 
 def memory_headroom(recording: Recording) -> MemoryHeadroom:
-    """How many times as many tasks at once there is memory for.
+    """Estimate the multiple of the tasks at once for the available memory.
 
     What the memory of a process grew by while computations ran, since none did, is taken to be that
     of its tasks: so many times as many need so many times as much. Where a worker paused, or moved
     results to disk, there is none for more.
     """
-    times = [as_much for as_much in _by_process(recording) if not isnan(as_much)]
+    times = [as_much for as_much in _room_of_processes(recording) if not isnan(as_much)]
     if len(recording.worker_events):
         times.append(1.0)
     return MemoryHeadroom(min(times, default=inf), bool(times))
 
 
 def workers_that_fit(recording: Recording) -> float:
-    """For the tasks of how many workers there is memory: no fewer than were recorded."""
+    """The number of workers with tasks that fit into memory: no fewer than recorded."""
     recorded = max(1, int(recording.computations.workers.max(initial=1)))
     return recorded * max(1.0, memory_headroom(recording).times)
 
 
-def _by_process(recording: Recording) -> Iterator[float]:
-    """How many times as much what is limited may grow: each worker of a cluster, or this process.
+def _room_of_processes(recording: Recording) -> Iterator[float]:
+    """The possible growth of memory, as a multiple, of each worker or of the local process.
 
     NaN where there is no sample while computations ran, or no limit is known.
     """
@@ -330,7 +314,7 @@ def _by_process(recording: Recording) -> Iterator[float]:
     for worker in workers.rows(~workers.address.where("")).to_dicts():
         is_of_it = np.array([worker["worker"] in some for some in names], bool)
         rows = processes.rows(is_of_it[processes.worker.codes])
-        readings = MemoryReadings.of(rows.time, rows.memory, recording.computations)
+        readings = MemoryReadings.of(recording, rows.time, rows.memory)
         yield _times_as_much(recording, readings, worker["memory_limit"])
     computations = recording.computations
     local = computations.memory_limit[~computations.scheduler.where("distributed")]
@@ -353,7 +337,7 @@ def _times_as_much(recording: Recording, readings: MemoryReadings, limit: float)
 def series_of(
     recording: Recording, measures: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, FloatArray, FloatArray]]:
-    """The label of each series, with the times (s) and bytes of its samples.
+    """The label of each series, with the times (s) and bytes of samples.
 
     Parameters
     ----------
@@ -411,7 +395,7 @@ def dataframe(
 
 
 def peak_allocations(recording: Recording, by: str = "function") -> Table:
-    """What allocated the memory that was in use near the peak, most bytes first.
+    """Functions or lines with allocations in use near the peak, most bytes first.
 
     Parameters
     ----------
@@ -436,14 +420,10 @@ def peak_allocations(recording: Recording, by: str = "function") -> Table:
         raise DiagnosticError(f"by: expected 'function' or 'line', found {by!r}")
     table = recording.allocations
     names = ("label", "function", "file", *(("line", "code") if by == "line" else ()))
-    sums: dict[tuple[object, ...], list[int]] = {}
-    for index, group in enumerate(zip(*(table[name].tolist() for name in names), strict=True)):
-        sums.setdefault(group, []).append(index)
-    rows = list(sums.values())
-    first = np.array([group[0] for group in rows], dtype=np.int64)
-    size = np.array([table.bytes[group].sum() for group in rows], dtype=float)
-    blocks = np.array([table.blocks[group].sum() for group in rows], dtype=np.int64)
-    order = np.lexsort((-size, table.label.codes[first])) if rows else first
+    groups = Categorical.of(zip(*(table[name].tolist() for name in names), strict=True))
+    first = np.unique(groups.codes, return_index=True)[1]
+    size, blocks = sums_by(groups, table.bytes), sums_by(groups, table.blocks).astype(np.int64)
+    order = np.lexsort((-size, table.label.codes[first]))
     chosen = table.rows(first[order])
     columns = {name: chosen[name] for name in names}
     near = chosen.memory / chosen.peak
@@ -451,7 +431,7 @@ def peak_allocations(recording: Recording, by: str = "function") -> Table:
 
 
 class PeakSnapshot(NamedTuple):
-    """The snapshot of one block: when it was taken, how near the peak, and what was traced."""
+    """The snapshot of a block: time, memory then and at the peak, and traced bytes."""
 
     label: str
     time: float
@@ -461,13 +441,13 @@ class PeakSnapshot(NamedTuple):
 
     @property
     def near(self) -> float:
-        """What was in use then as a share of the peak."""
+        """Memory at the snapshot as a share of the peak."""
         return self.memory / self.peak
 
 
 def peak_snapshots(recording: Recording) -> Iterator[PeakSnapshot]:
-    """That of each block."""
-    table: Allocations = recording.allocations
+    """The snapshot of each block."""
+    table = recording.allocations
     for label, rows in rows_by(table.label).items():
         part = table.rows(rows)
         yield PeakSnapshot(

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from dask_diag.analysis.groups import rows_by, rows_of_workers
-from dask_diag.analysis.intervals import Intervals, StepFunction
+from dask_diag.analysis.intervals import Intervals, StepFunction, distinct_times
 from dask_diag.analysis.phases import times_not_of_graphs
 from dask_diag.analysis.task_times import (
     call_times,
@@ -31,9 +32,8 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.tables import OtherTasks, Transfers, WorkerEvents
 
 
-@dataclass(frozen=True)
-class TaskTimes:
-    """The times of the tasks of one computation, as arrays; NaN where there is none.
+class TaskTimes(NamedTuple):
+    """The times of a computation's tasks, as arrays; NaN if unknown.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Occupancy:
 
     @property
     def worker_seconds(self) -> float:
-        """Seconds of all workers while they were present."""
+        """Seconds of all workers while present."""
         return self.seconds(self.capacity)
 
     def _state(self, name: str) -> IntArray:
@@ -123,32 +123,32 @@ class Occupancy:
 
     @property
     def idle(self) -> IntArray:
-        """Workers that were free while there was nothing to run."""
+        """Free workers without anything to run."""
         return self._state(Activity.IDLE)
 
     @property
     def overhead(self) -> IntArray:
-        """Workers that were free while a task, or its result, waited."""
+        """Free workers while a task, or a result, waited."""
         return self._state(Activity.OVERHEAD)
 
     @property
     def unknown(self) -> IntArray:
-        """Workers that were free, while it is not known whether a submitted task ran."""
+        """Workers that were free unless a submitted task ran at an unknown time."""
         return self._state(Activity.OTHER)
 
     @property
     def startup(self) -> IntArray:
-        """Workers whose process had not started its first task."""
+        """Workers in processes that had not started a task."""
         return self._state(Activity.STARTUP)
 
     @property
     def imports(self) -> IntArray:
-        """Workers that were free while dask imported modules."""
+        """Free workers while dask imported modules."""
         return self._state(_IMPORTS)
 
     @property
     def free(self) -> States:
-        """Workers without a task, by activity, but for those that the scheduler blocked."""
+        """Free workers by activity, without the workers blocked by the scheduler."""
         states = {name: self._state(name) for name in _FREE}
         if _IMPORTS in self.states:
             states[Activity.STARTUP] = self.startup + self.imports
@@ -160,25 +160,25 @@ class Occupancy:
 
     @property
     def blocked(self) -> States:
-        """Workers that were free while the scheduler serialized or deserialized, by activity."""
+        """Free workers while the scheduler serialized or deserialized, by activity."""
         return {name: self.states[name] for name in _BLOCKED if name in self.states}
 
     def when(self, workers: IntArray) -> Intervals:
-        """When any worker is in one of the states."""
+        """Intervals with any worker in a state."""
         is_any = workers > 0
         return Intervals(self.times[:-1][is_any], self.times[1:][is_any])
 
     def seconds(self, workers: IntArray) -> float:
-        """Worker-seconds of one of the step functions."""
+        """Worker-seconds of a step function."""
         return float((workers * np.diff(self.times)).sum())
 
     def seconds_until(self, workers: FloatArray | IntArray, times: FloatArray) -> FloatArray:
-        """Worker-seconds of one of the step functions from the start up to each time."""
+        """Worker-seconds of a step function from the start up to each time."""
         sums = np.append(0.0, np.cumsum(workers * np.diff(self.times)))
         return np.asarray(np.interp(times, self.times, sums))
 
     def share_until(self, workers: IntArray, times: FloatArray) -> FloatArray:
-        """Seconds of one free worker in a state, from the start up to each time.
+        """Seconds of a free worker in a state, from the start up to each time.
 
         Workers that are free at the same time have equal shares.
         """
@@ -196,7 +196,7 @@ _FREE = (
 
 
 def ready_times(recording: Recording) -> FloatArray:
-    """When each task could start: with its computation, or once its dependencies are collected."""
+    """Times at which tasks could start: the graph in order, and all dependencies collected."""
     # fmax ignores the NaN of a result that was not collected, which delays nothing.
     ready = preparation_stops(recording)
     dependencies = recording.dependencies
@@ -206,7 +206,7 @@ def ready_times(recording: Recording) -> FloatArray:
 
 
 def ready_tasks(recording: Recording) -> StepFunction:
-    """Tasks whose dependencies had been collected and that had not started, over time.
+    """Ready tasks over time: all dependencies collected, and not started.
 
     Tasks with an unknown start count until their computation stops.
     """
@@ -266,20 +266,20 @@ def occupancies(recording: Recording) -> list[Occupancy]:
 
 
 def _constant(workers: int, steps: int) -> IntArray:
-    """Return a constant step function: one number in memory, not to be written to."""
+    """Return a constant step function: a single number in memory, not to be written to."""
     return np.broadcast_to(np.int64(workers), steps)
 
 
 def _open(
     kinds: Mapping[str, Intervals], start: float, stop: float
 ) -> tuple[FloatArray, dict[str, IntArray]]:
-    """All bounds of intervals, and how many intervals of each kind are open from each on.
+    """The bounds of intervals, and the number of open intervals of each kind from each on.
 
     Kinds without intervals are left out, as most are in most computations.
     """
     kinds = {name: kind for name, kind in kinds.items() if len(kind.start)}
     bounds = [np.clip(bound, start, stop) for kind in kinds.values() for bound in kind]
-    times, index = np.unique(np.concatenate([[start, stop], *bounds]), return_inverse=True)
+    times, index = distinct_times(np.concatenate([[start, stop], *bounds]))
     cuts = np.cumsum([2, *(len(bound) for bound in bounds)])
     # The first two of `index` are `start` and `stop`. Starts and stops of each kind follow in turn.
     _, *indices = np.split(index, cuts[:-1])
@@ -295,7 +295,7 @@ def _states(capacity: IntArray, count: Mapping[str, IntArray]) -> States:
     states = {_CAPACITY: capacity, Activity.IDLE: capacity - count.get(_BUSY, 0)}
 
     def take(source: str, state: str, wanted: IntArray | int) -> None:
-        """Move workers from one state to another, as many as `source` has."""
+        """Move workers from a state to another, as many as `source` has."""
         if source in states and np.any(wanted):
             taken = np.minimum(states[source], wanted)
             states[source] = states[source] - taken
@@ -321,31 +321,44 @@ def _states(capacity: IntArray, count: Mapping[str, IntArray]) -> States:
     return states
 
 
+def _tasks(
+    tasks: TaskTimes,
+    rows: IntArray | slice,
+    since: FloatArray,
+    stopped: FloatArray,
+    until: FloatArray,
+) -> dict[str, Intervals]:
+    """Intervals of some tasks of a computation, by kind.
+
+    Tasks could run from `since` on; results could be collected once tasks had `stopped`. Tasks
+    without times may have run `until` then, a time for each of the rows.
+    """
+    start, stop, since = tasks.worker_start[rows], tasks.worker_stop[rows], since[rows]
+    collected = np.fmax(stopped[rows], tasks.collected[rows])
+    started = ~np.isnan(start)
+    return {
+        _BUSY: Intervals(start, stop).rows(started),
+        _WAITING: Intervals(since, start).rows(started),
+        _DONE: Intervals(stopped[rows], collected).rows(started),
+        _PERHAPS: Intervals(since, np.fmax(since, until)).rows(~started),
+    }
+
+
 def _local(
     recording: Recording, index: int, tasks: TaskTimes, others: Mapping[str, Intervals]
 ) -> tuple[FloatArray, States]:
-    """The states of the workers of a local scheduler, for one row of `Recording.computations`.
+    """The states of a local scheduler's workers, for a row of `Recording.computations`.
 
     `others` are intervals besides those of tasks.
     """
     computations = recording.computations
     stop = float(computations.stop[index])
-    started = ~np.isnan(tasks.worker_start)
-    worker_start, worker_stop = tasks.worker_start[started], tasks.worker_stop[started]
-    perhaps = tasks.ready[~started]
-    times, count = _open(
-        {
-            _BUSY: Intervals(worker_start, worker_stop),
-            _WAITING: Intervals(tasks.ready[started], worker_start),
-            _DONE: Intervals(worker_stop, np.fmax(worker_stop, tasks.collected[started])),
-            # A task without times could run from when it was ready, so some worker may have been
-            # busy with it since.
-            _PERHAPS: Intervals(perhaps, np.full(len(perhaps), stop)),
-            **others,
-        },
-        float(call_times(computations)[index]),
-        stop,
-    )
+    # A task without times could run from when it was ready, so some worker may have been busy with
+    # it since.
+    until = np.full(len(tasks.rows), stop)
+    kinds = _tasks(tasks, slice(None), tasks.ready, tasks.worker_stop, until)
+    called = float(call_times(computations)[index])
+    times, count = _open({**kinds, **others}, called, stop)
     steps = len(times) - 1
     count.setdefault(_BUSY, _constant(0, steps))
     # A pool that was resized ran more tasks at once than was recorded of it: no count of free
@@ -357,7 +370,7 @@ def _local(
 
 
 def _startups(recording: Recording, index: int, tasks: TaskTimes) -> Intervals:
-    """From the first submission to the first task of each process that joined for a computation.
+    """Starts of worker processes: from the first submission to the first task of each.
 
     Threads start at once, and processes of a pool that was there before have started.
     """
@@ -381,19 +394,19 @@ _NO_INTERVALS = Intervals(np.zeros(0), np.zeros(0))
 
 
 class _Clusters:
-    """When workers of clusters did what, grouped by worker once for all computations."""
+    """Intervals of clusters' workers, grouped by worker once for all computations."""
 
     def __init__(self, recording: Recording) -> None:
         transfers, events = recording.transfers, recording.worker_events
         transfers = transfers.rows(transfers.activity.where(Activity.TRANSFER))
         spills = events.rows(~events.event.where(WorkerEvent.PAUSED))
-        self.moving = _by_worker(transfers.destination, transfers)
-        self.spilling = _by_worker(spills.worker, spills)
+        self.moving = _intervals_of_workers(transfers.destination, transfers)
+        self.spilling = _intervals_of_workers(spills.worker, spills)
         self._recording = recording
         self._stops = worker_stop_times(recording)
 
     def others(self, index: int) -> dict[str, Intervals]:
-        """When workers ran tasks that are not of a computation of their cluster, by worker."""
+        """Intervals of tasks of other computations on the cluster, by worker."""
         recording, computations = self._recording, self._recording.computations
         of_cluster = computations.cluster.where(computations.cluster[index])
         names = {*computations.computation[of_cluster].tolist()}
@@ -402,14 +415,14 @@ class _Clusters:
         rows = np.flatnonzero(tasks.computation.is_in(names) & ~np.isnan(tasks.start))
         unrecorded = recording.other_tasks
         unrecorded = unrecorded.rows(unrecorded.computation.where(computations.cluster[index]))
-        intervals = _by_worker(unrecorded.worker, unrecorded)
+        intervals = _intervals_of_workers(unrecorded.worker, unrecorded)
         for worker, positions in rows_of_workers(tasks.worker[rows]).items():
             ran = Intervals(tasks.start[rows[positions]], self._stops[rows[positions]])
             intervals[worker] = Intervals.join([ran, intervals.get(worker, _NO_INTERVALS)])
         return intervals
 
 
-def _by_worker(
+def _intervals_of_workers(
     workers: Categorical, table: Transfers | WorkerEvents | OtherTasks
 ) -> dict[str, Intervals]:
     intervals = Intervals(table.start, table.stop)
@@ -419,7 +432,7 @@ def _by_worker(
 def _cluster(
     recording: Recording, index: int, tasks: TaskTimes, clusters: _Clusters
 ) -> tuple[FloatArray, States]:
-    """The states of the threads of a cluster, for one row of `Recording.computations`."""
+    """The states of a cluster's threads, for a row of `Recording.computations`."""
     computations = recording.computations
     start, stop = float(computations.start[index]), float(computations.stop[index])
     submitted = recording.tasks.submitted[tasks.rows]
@@ -439,17 +452,10 @@ def _cluster(
         if (left <= start or joined >= stop) and not len(rows):
             continue
         left_at = stop if np.isnan(left) else left
-        started = ~np.isnan(tasks.worker_start[rows])
-        ran, unknown = rows[started], rows[~started]
         # A task without times may have run until it was collected, but not after its worker left.
-        until = np.fmin(np.nan_to_num(tasks.collected[unknown], nan=stop), left_at)
-        kinds = {
-            _BUSY: Intervals(tasks.worker_start[ran], tasks.worker_stop[ran]),
-            _WAITING: Intervals(submitted[ran], tasks.worker_start[ran]),
-            _DONE: Intervals(stopped[ran], np.fmax(stopped[ran], tasks.collected[ran])),
-            _PERHAPS: Intervals(submitted[unknown], np.fmax(submitted[unknown], until)),
-            _CAPACITY: Intervals(np.array([min(joined, left_at)]), np.array([left_at])),
-        }
+        until = np.fmin(np.nan_to_num(tasks.collected[rows], nan=stop), left_at)
+        kinds = _tasks(tasks, rows, submitted, stopped, until)
+        kinds[_CAPACITY] = Intervals(np.array([min(joined, left_at)]), np.array([left_at]))
         if name not in unlisted:
             kinds[_OTHERS] = others.get(name, _NO_INTERVALS)
             kinds[Activity.TRANSFER] = clusters.moving.get(name, _NO_INTERVALS)
@@ -474,8 +480,8 @@ def _cluster(
 def _sum(sweeps: Iterable[tuple[FloatArray, States]]) -> tuple[FloatArray, States]:
     """Add step functions by name, over the times of all sweeps."""
     sweeps = list(sweeps)
-    times, index = np.unique(np.concatenate([own for own, _ in sweeps]), return_inverse=True)
-    positions = np.split(index.reshape(-1), np.cumsum([len(own) for own, _ in sweeps])[:-1])
+    times, index = distinct_times(np.concatenate([own for own, _ in sweeps]))
+    positions = np.split(index, np.cumsum([len(own) for own, _ in sweeps])[:-1])
     names = (
         _CAPACITY,
         _BUSY,

@@ -27,7 +27,7 @@ NO_TASK = -1
 
 
 class ActivitiesOverTime(NamedTuple):
-    """Worker-seconds in bins, of functions that have rows.
+    """Worker-seconds in bins, by function and activity.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ def activities_over_time(
             seconds[row, activity] = seconds.get((row, activity), 0.0) + sums
 
     def spread(intervals: Intervals, amounts: FloatArray, rows: IntArray) -> FloatArray:
-        """The amounts by row and bin, each over its interval, or in one bin without a length."""
+        """Spread amounts over bins, by row; an amount without a length is in a single bin."""
         length = intervals.stop - intervals.start
         lasts = length > 0
         rate, heights = intervals.rows(lasts), amounts[lasts] / length[lasts]
@@ -160,14 +160,14 @@ def worker_layers(
     edges = edges_of_bins(recording, bins)
     width = edges[1] - edges[0]
     names = [*functions, OTHER_FUNCTIONS]
-    started = ~np.isnan(recording.tasks.start)
-    tasks = recording.tasks.rows(started)
-    ran = Intervals(tasks.start, stop_times(recording)[started])
+    tasks = recording.tasks
+    started = np.flatnonzero(~np.isnan(tasks.start))
+    ran = Intervals(tasks.start, stop_times(recording)).rows(started)
     with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.clip(tasks.thread_cpu / (ran.stop - ran.start), 0.0, 1.0)
+        share = np.clip(tasks.thread_cpu[started] / (ran.stop - ran.start), 0.0, 1.0)
     # If the CPU time of a task is not known, no part of it is known to be off the CPU.
     share = np.where(np.isnan(share), 1.0, share)
-    layer = positions_among(functions, tasks.function)
+    layer = positions_among(functions, tasks.function)[started]
     computed = sums_of_rectangles(ran, share, layer, count=len(names), edges=edges) / width
     no_layers, ones = np.zeros_like(layer), np.ones(len(layer))
     (in_tasks,) = sums_of_rectangles(ran, ones, no_layers, count=1, edges=edges) / width

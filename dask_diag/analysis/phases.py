@@ -1,4 +1,4 @@
-"""Phases of the wall time, and the time before tasks that is not their graph's."""
+"""Phases of the wall time; imports and profilers in the time before tasks."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def phase_intervals(recording: Recording) -> Table:
 
 
 def first_starts(recording: Recording) -> FloatArray:
-    """When the first task of each computation started, or the computation stopped without one.
+    """Times of the first task of each computation, or of the stop without a task.
 
     Where tasks were not recorded, they started when the graph was in order.
     """
@@ -98,14 +98,14 @@ _SHORT = 0.05
 
 
 class NotOfGraphs(NamedTuple):
-    """When modules were imported before the tasks of a computation, and when profilers worked."""
+    """Intervals of imports before the tasks of a computation, and of profilers."""
 
     imports: Intervals
     profilers: Intervals
 
 
 def not_of_graphs(recording: Recording) -> BoolArray:
-    """Whether each sample of dask's preparations is of imports, or of profilers that start.
+    """Select the samples of imports and starting profilers among dask's preparations.
 
     dask imports modules when it is first called. What could not be sampled is one call that keeps
     the GIL, as where a library is loaded: Python gives it up every few milliseconds.
@@ -126,7 +126,7 @@ def _kinds_of_samples(recording: Recording) -> tuple[BoolArray, BoolArray, BoolA
 
 
 def is_known_what_was_imported(recording: Recording) -> bool:
-    """Whether a stack was seen while dask prepared graphs: only these show what was imported.
+    """Whether a stack was seen while dask prepared graphs: only stacks show imports.
 
     A graph that arrives at a cluster is made: nothing is imported for it there.
     """
@@ -136,7 +136,7 @@ def is_known_what_was_imported(recording: Recording) -> bool:
 
 
 def times_not_of_graphs(recording: Recording) -> list[NotOfGraphs]:
-    """When imports and profilers kept dask from preparing, by computation.
+    """Intervals of imports and profilers while dask prepared graphs, by computation.
 
     Profilers measure how long they took; that is put just before the first task, where most of it
     was. Where that is not known, samples say it. The samples of a cycle are put at its
@@ -166,13 +166,13 @@ def times_not_of_graphs(recording: Recording) -> list[NotOfGraphs]:
 
 
 def seconds_not_of_graphs(recording: Recording) -> FloatArray:
-    """Seconds in which imports and profilers kept dask from preparing, by computation."""
+    """Seconds of imports and profilers while dask prepared graphs, by computation."""
     times = times_not_of_graphs(recording)
     return np.array([sum(kind.seconds for kind in kinds) for kinds in times], dtype=float)
 
 
 def not_of_graphs_while_preparing(recording: Recording) -> float:
-    """Seconds of the phase `preparing` in which imports and profilers kept dask from preparing."""
+    """Seconds of imports and profilers in the phase `preparing`."""
     phases = phase_intervals(recording)
     preparing = phases.rows(phases["phase"].where("preparing"))
     times = [kind for kinds in times_not_of_graphs(recording) for kind in kinds]

@@ -1,4 +1,4 @@
-"""Times of computations, of their tasks, and of transfers between processes."""
+"""Times of computations, of tasks, and of transfers between processes."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ from dask_diag.model.tables import Computations, Transfers
 
 
 def call_times(computations: Computations) -> FloatArray:
-    """When each computation was called for; if not known, when its scheduler started."""
+    """Times of the calls of computations; if not known, of the scheduler's start."""
     return np.fmin(computations.called, computations.start)
 
 
 def prepared_times(computations: Computations) -> FloatArray:
-    """When the graph of each computation was in order; if not known, when its scheduler started."""
+    """Times at which graphs were in order; if not known, of the scheduler's start."""
     return np.fmax(computations.prepared, computations.start)
 
 
 def running_computations(computations: Computations, times: FloatArray) -> IntArray:
-    """Count the computations at each time, including those that start or stop then."""
+    """Count the running computations at each time, both ends included."""
     running = Intervals(computations.start, computations.stop).open_at(times, closed=True)
     return running.astype(np.int64)
 
 
 def overlap(computations: Computations) -> BoolArray:
-    """Whether a computation started before all earlier ones had stopped, but for the first."""
+    """Select computations, after the first, that started before all earlier had stopped."""
     order = np.argsort(computations.start)
     latest_stop = np.maximum.accumulate(computations.stop[order])
     return np.asarray(computations.start[order][1:] < latest_stop[:-1])
 
 
 def seconds_computing(computations: Computations) -> float:
-    """Seconds in which at least one computation ran."""
+    """Seconds with at least one running computation."""
     return Intervals(computations.start, computations.stop).union().seconds
 
 
 def seconds_called(computations: Computations) -> float:
-    """Seconds in which at least one computation ran, or its graph was prepared."""
+    """Seconds with at least one computation that ran or whose graph was prepared."""
     return Intervals(call_times(computations), computations.stop).union().seconds
 
 
 def preparation_stops(recording: Recording) -> FloatArray:
-    """When the graph of each task was in order; if not known, when the recording started."""
-    return _of_tasks(recording, prepared_times(recording.computations), recording.start)
+    """Times at which the graph of each task was in order; if not known, the recording's start."""
+    return _computation_times(recording, prepared_times(recording.computations), recording.start)
 
 
 def computation_stops(recording: Recording) -> FloatArray:
-    """When the computation of each task stopped; if not known, when the recording did."""
-    return _of_tasks(recording, recording.computations.stop, recording.stop)
+    """Stops of the computation of each task; if not known, of the recording."""
+    return _computation_times(recording, recording.computations.stop, recording.stop)
 
 
-def _of_tasks(recording: Recording, times: FloatArray, default: float) -> FloatArray:
-    """For each task the time of its computation."""
+def _computation_times(recording: Recording, times: FloatArray, default: float) -> FloatArray:
+    """Times of computations, for each task."""
     time_of = dict(zip(recording.computations.computation.tolist(), times.tolist(), strict=True))
     labels = recording.tasks.computation
     values = np.array([time_of.get(name, default) for name in labels.values], dtype=float)
@@ -66,19 +66,19 @@ def _of_tasks(recording: Recording, times: FloatArray, default: float) -> FloatA
 
 
 def start_times(recording: Recording) -> FloatArray:
-    """When each task started; if not known, when it was submitted."""
+    """Starts of tasks; if not known, times of submission."""
     tasks = recording.tasks
     return np.where(np.isnan(tasks.start), tasks.submitted, tasks.start)
 
 
 def stop_times(recording: Recording) -> FloatArray:
-    """When each task stopped; if not known, when its computation did."""
+    """Stops of tasks; if not known, of the computation."""
     tasks = recording.tasks
     return np.where(np.isnan(tasks.stop), computation_stops(recording), tasks.stop)
 
 
 def worker_stop_times(recording: Recording) -> FloatArray:
-    """When each task left its worker: when it stopped, or seceded.
+    """Times at which tasks left the worker: stopped, or seceded.
 
     A cancelled task counts until its computation stopped.
     """
@@ -117,7 +117,7 @@ class TransferTimes:
 
 
 def transfers_of_tasks(recording: Recording) -> Transfers:
-    """The transfers of recorded tasks and their results."""
+    """The transfers of recorded tasks and of results."""
     transfers = recording.transfers
     return transfers.rows(transfers.task >= 0)
 

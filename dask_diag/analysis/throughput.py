@@ -20,7 +20,7 @@ from dask_diag.model.table import Table
 
 
 def last_results(recording: Recording) -> BoolArray:
-    """Whether each task brought a result that no later run of the task replaced."""
+    """Select the runs of tasks with a result that no later run replaced."""
     tasks = recording.tasks
     done = tasks.outcome.where(Outcome.OK)
     again = done & (tasks.attempt > 1)
@@ -73,7 +73,7 @@ def throughput(
     bytes: float | str | None = None,  # noqa: A002
     by: str | None = None,
 ) -> Table:
-    """How many events and bytes were processed per second, per core, and per second of CPU.
+    """Events and bytes per second, per core, and per second of CPU.
 
     Parameters
     ----------
@@ -128,18 +128,19 @@ def throughput(
         (
             *(() if by is None else (part.name,)),
             facts.done[part.rows].sum(),
-            *facts.numbers(part),
+            *facts.numbers(part, wall),
             # A total that was given says nothing of its parts.
-            *(rate for amount in amounts for rate in facts.rates(part, amount, by is None)),
+            *(rate for amount in amounts for rate in facts.rates(part, wall, amount, by is None)),
         )
         for part in parts
+        for wall in [part.threads.union().seconds]
     )
     labels: dict[str, type] = {} if by is None else {by: str}
     return table_of(rows, **labels, tasks=np.int64, **dict.fromkeys(_COLUMNS, float))
 
 
 class _Part(NamedTuple):
-    """Tasks, and the times of threads and workers for them."""
+    """Tasks, and the times of threads and workers for the tasks."""
 
     name: str
     rows: IntArray
@@ -148,7 +149,7 @@ class _Part(NamedTuple):
 
 
 class _Amounts(NamedTuple):
-    """The amount of all tasks, and of each task; None where tasks did not meter it."""
+    """The amount of all tasks, and of each task; None if tasks did not meter amounts."""
 
     total: float
     of_tasks: FloatArray | None
@@ -169,7 +170,7 @@ class _Facts:
         self._worker = Categorical.of(names)[tasks.worker.codes]
 
     def all_tasks(self) -> _Part:
-        """All tasks, on all workers that were present."""
+        """The part of all tasks, on all workers while present."""
         computations = self.recording.computations
         # Computations on local schedulers that overlap have threads each.
         is_local = computations.cluster.where("")
@@ -211,7 +212,7 @@ class _Facts:
             )
 
     def _workers_of_clusters(self) -> Iterator[tuple[str, Intervals, int]]:
-        """Each worker, when it was present while its cluster computed, and its threads."""
+        """Workers' names, intervals of presence while the cluster computed, and threads."""
         workers = self.recording.workers
         for cluster, rows in rows_by(self.recording.computations.cluster).items():
             if cluster:
@@ -229,9 +230,9 @@ class _Facts:
         cpu = self.recording.tasks.thread_cpu[part.rows]
         return float(np.nansum(cpu)) if (~np.isnan(cpu)).any() else nan
 
-    def numbers(self, part: _Part) -> Iterator[float]:
-        """The columns that are about time, workers and CPU."""
-        wall, thread_seconds = part.threads.union().seconds, part.threads.seconds
+    def numbers(self, part: _Part, wall: float) -> Iterator[float]:
+        """The columns of time, workers and CPU."""
+        thread_seconds = part.threads.seconds
         yield wall
         for intervals in (part.workers, part.threads):
             yield _ratio(intervals.seconds, wall)
@@ -243,13 +244,13 @@ class _Facts:
         yield self._runs.rows(part.rows[unknown]).seconds
         yield _ratio(float(on_threads.sum()) if len(on_threads) else nan, thread_seconds)
 
-    def rates(self, part: _Part, amounts: _Amounts, is_total: bool) -> Iterator[float]:
-        """The columns that are about events, or about bytes."""
+    def rates(self, part: _Part, wall: float, amounts: _Amounts, is_total: bool) -> Iterator[float]:
+        """The columns of events, or of bytes."""
         amount = amounts.total if is_total else nan
         if amounts.of_tasks is not None:
             amount = float(amounts.of_tasks[part.rows].sum())
         yield amount
-        for seconds in (part.threads.union().seconds, part.threads.seconds, self._cpu(part)):
+        for seconds in (wall, part.threads.seconds, self._cpu(part)):
             yield _ratio(amount, seconds)
 
 

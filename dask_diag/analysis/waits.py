@@ -1,14 +1,15 @@
-"""What tasks waited for when they had no CPU time: it is divided by what was read and sampled."""
+"""Seconds of tasks on and off the CPU, and waits: seconds off the CPU by cause."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from dask_diag.analysis.groups import distinct_pairs, rows_by, rows_by_code
-from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
+from dask_diag.analysis.groups import distinct_pairs, rows_by_code, sums_by, table_of, totals_by
+from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import Activity, Outcome
 from dask_diag.model.recording import Recording, expect_recording
@@ -17,7 +18,7 @@ from dask_diag.model.tables import Metrics, Waits
 
 
 def cpu_and_noncpu(recording: Recording) -> tuple[FloatArray, FloatArray]:
-    """CPU and non-CPU seconds of tasks, neither of them negative; NaN where they are not known.
+    """CPU and non-CPU seconds of tasks, neither negative; NaN if unknown.
 
     They are those of the table but for what clocks differ: see `_settle`.
     """
@@ -29,7 +30,7 @@ def cpu_and_noncpu(recording: Recording) -> tuple[FloatArray, FloatArray]:
 def without_metered(
     recording: Recording, mask: BoolArray
 ) -> tuple[FloatArray, FloatArray, Metrics]:
-    """CPU and non-CPU seconds of tasks without what they metered, and what the masked ones metered.
+    """CPU and non-CPU seconds of tasks without metered code, and metered rows of the masked.
 
     None of the masked tasks' is negative, and with what a task metered they sum to what it took.
     What it metered by a clock of its own, or only reported, is limited to that.
@@ -53,7 +54,7 @@ def without_metered(
 
 
 def _limit(seconds: FloatArray, task: IntArray, chosen: BoolArray, took: FloatArray) -> FloatArray:
-    """Reduce those seconds of which a task has more than it took; returns the sum of each task."""
+    """Reduce metered seconds to the duration of the task; return the sum of each task."""
     sums, took = np.bincount(task[chosen], seconds[chosen], minlength=len(took)), np.fmax(took, 0)
     share = np.divide(took, sums, out=np.ones(len(took)), where=sums > took)
     seconds[chosen] *= share[task[chosen]]
@@ -61,7 +62,7 @@ def _limit(seconds: FloatArray, task: IntArray, chosen: BoolArray, took: FloatAr
 
 
 def _settle(recording: Recording, known: BoolArray, cpu: FloatArray, noncpu: FloatArray) -> None:
-    """Have neither be negative, of tasks of which both are known; each task's sum stays.
+    """Make neither CPU nor other seconds negative, if known; keep the sum of each task.
 
     A thread's CPU is read from another clock than the time. One may run faster, or in steps of
     milliseconds, and a task then has more CPU than time. Other tasks of its function in the same
@@ -69,8 +70,7 @@ def _settle(recording: Recording, known: BoolArray, cpu: FloatArray, noncpu: Flo
     """
     if not (known & ((cpu < 0) | (noncpu < 0))).any():
         return
-    tasks = recording.tasks
-    pool = distinct_pairs(tasks.function.codes, tasks.computation.codes)[2][known]
+    pool = _pool_codes(recording)[known]
     # Of a task that metered all its seconds what is left may be less than none by rounding.
     took = np.maximum((cpu + noncpu)[known], 0.0)
     of_known = _not_negative(cpu[known], pool)
@@ -79,7 +79,7 @@ def _settle(recording: Recording, known: BoolArray, cpu: FloatArray, noncpu: Flo
 
 
 def _not_negative(amounts: FloatArray, pool: IntArray) -> FloatArray:
-    """The amounts, with 0 in place of negative ones, which the others of their pool make up for."""
+    """Replace negative amounts by 0; other amounts of the pool make up for the difference."""
     positive = np.maximum(amounts, 0.0)
     has, lacks = np.bincount(pool, positive), np.bincount(pool, positive - amounts)
     left = np.divide(has - lacks, has, out=np.zeros(len(has)), where=has > lacks)
@@ -87,7 +87,7 @@ def _not_negative(amounts: FloatArray, pool: IntArray) -> FloatArray:
 
 
 def seconds_of_workers(recording: Recording) -> tuple[FloatArray, FloatArray]:
-    """CPU and non-CPU seconds of tasks, up to where they seceded, neither of them negative."""
+    """CPU and non-CPU seconds of tasks until secession, neither negative."""
     tasks = recording.tasks
     cpu, noncpu = np.array(tasks.thread_cpu), np.array(tasks.thread_noncpu)
     seceded = ~np.isnan(tasks.seceded)
@@ -100,25 +100,25 @@ def seconds_of_workers(recording: Recording) -> tuple[FloatArray, FloatArray]:
 
 
 def metered_amounts(recording: Recording) -> dict[tuple[str, str], float]:
-    """What all tasks metered together, by activity and unit."""
+    """Metered amounts of all tasks together, by activity and unit."""
     metrics = recording.metrics
-    activity, unit = metrics.activity, metrics.unit
-    activities, units, codes = distinct_pairs(activity.codes, unit.codes)
-    sums = np.bincount(codes, metrics.value, minlength=len(units)).tolist()
-    amounts: dict[tuple[str, str], float] = {}
-    for n, amount in enumerate(sums):
-        name = activity.values[activities[n]], unit.values[units[n]]
-        amounts[name] = amounts.get(name, 0.0) + amount
+    amounts: dict[tuple[str, str], float] = defaultdict(float)
+    names, units = metrics.activity, metrics.unit
+    name, unit, pair = distinct_pairs(names.codes, units.codes)
+    sums = np.bincount(pair, metrics.value, len(unit)).tolist()
+    for activity, of_unit, amount in zip(name.tolist(), unit.tolist(), sums, strict=True):
+        amounts[names.values[activity], units.values[of_unit]] += amount
     return amounts
 
 
 def metered_cpu(recording: Recording) -> dict[str, float]:
-    """CPU seconds of all tasks in each label's metered code, where they were measured of all."""
+    """CPU seconds of each label's metered code, if measured of all tasks."""
     metrics = recording.metrics
     rows = metrics.rows(metrics.unit.where("seconds"))
-    names = rows.activity.values
-    sums = np.bincount(rows.activity.codes, rows.cpu, minlength=len(names)).tolist()
-    return {name: cpu for name, cpu in zip(names, sums, strict=True) if not np.isnan(cpu)}
+    sums = sums_by(rows.activity, rows.cpu).tolist()
+    return {
+        name: cpu for name, cpu in zip(rows.activity.values, sums, strict=True) if not np.isnan(cpu)
+    }
 
 
 READ = Activity.CPU_WAIT
@@ -133,7 +133,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class _WaitPool:
-    """The tasks of one function in one computation: they are assumed to wait alike.
+    """The tasks of a function in a computation, assumed to wait alike.
 
     A task has few samples or none, so those of all tasks of a pool divide the seconds of each.
 
@@ -159,22 +159,8 @@ class _WaitPool:
     errors: Mapping[str, float]
 
 
-@dataclass
-class _Total:
-    """What one function's tasks, or all, waited for one thing."""
-
-    seconds: float = 0.0
-    samples: int = 0
-    variance: float = 0.0
-
-    def add(self, seconds: float, samples: int = 0, error: float = 0.0) -> None:
-        self.seconds += seconds
-        self.samples += samples
-        self.variance += error**2
-
-
 def waits(recording: Recording, by: str = "function") -> Table:
-    """What the tasks of a profiler with ``waits=True`` waited for when they had no CPU time.
+    """Seconds of tasks without CPU by cause, recorded with ``waits=True``.
 
     Parameters
     ----------
@@ -206,37 +192,32 @@ def waits(recording: Recording, by: str = "function") -> Table:
     if by not in ("function", "activity"):
         raise DiagnosticError(f"by: expected 'function' or 'activity', found {by!r}")
     totals = _totals(recording, by == "function") if len(recording.waits) else {}
-    rows = sorted(totals.items(), key=lambda item: -item[1].seconds)
-    sums = [total for _, total in rows]
-    functions = {"function": Categorical.of(function for (function, _), _ in rows)}
-    return Table(
-        {
-            **(functions if by == "function" else {}),
-            "activity": Categorical.of(activity for (_, activity), _ in rows),
-            "seconds": np.array([total.seconds for total in sums], dtype=float),
-            "samples": np.array([total.samples for total in sums], dtype=np.int64),
-            "error": np.sqrt(np.array([total.variance for total in sums], dtype=float)),
-        }
-    )
+    rows = sorted(totals.items(), key=lambda item: -item[1][0])
+    waited = ((*group, seconds, samples, error**0.5) for group, (seconds, samples, error) in rows)
+    labels: dict[str, type] = {"function": str} if by == "function" else {}
+    return table_of(waited, **labels, activity=str, seconds=float, samples=np.int64, error=float)
 
 
-def _totals(recording: Recording, by_function: bool) -> dict[tuple[str, str], _Total]:
-    """What was waited for, by function (or ``""`` for all) and activity."""
+def _totals(
+    recording: Recording, by_function: bool
+) -> dict[tuple[str, ...], tuple[float, int, float]]:
+    """Seconds, samples and variance of each wait, by activity, or by function and activity."""
     ok = recording.tasks.outcome.where(Outcome.OK)
     noncpu = np.nan_to_num(seconds_of_workers(recording)[1])
     for_cpu, pools = _explained(recording, noncpu, ok)
     blocked = noncpu - for_cpu
-    totals: dict[tuple[str, str], _Total] = {}
+    totals: dict[tuple[str, ...], tuple[float, int, float]] = {}
     for pool in pools:
-        name = recording.tasks.function[int(pool.tasks[0])] if by_function else ""
-        totals.setdefault((name, READ), _Total()).add(
-            pool.for_cpu, pool.samples[READ], pool.for_cpu_error
-        )
+        function = (recording.tasks.function[int(pool.tasks[0])],) if by_function else ()
         seconds = float(blocked[pool.tasks].sum())
+        waited = {READ: (pool.for_cpu, pool.for_cpu_error)}
         for activity, share in pool.shares.items():
-            total = totals.setdefault((name, activity), _Total())
-            error = pool.errors.get(activity, 0.0) * seconds
-            total.add(share * seconds, pool.samples.get(activity, 0), error)
+            waited[activity] = share * seconds, pool.errors.get(activity, 0.0) * seconds
+        for activity, (of_activity, error) in waited.items():
+            before = totals.get((*function, activity), (0.0, 0, 0.0))
+            samples = before[1] + pool.samples.get(activity, 0)
+            sums = before[0] + of_activity, samples, before[2] + error**2
+            totals[(*function, activity)] = sums
     return totals
 
 
@@ -271,7 +252,7 @@ def divided(
 def _explained(
     recording: Recording, noncpu: FloatArray, mask: BoolArray, unmetered: FloatArray | None = None
 ) -> tuple[FloatArray, list[_WaitPool]]:
-    """Seconds that each task waited for a CPU, and what the others divide into."""
+    """Seconds of each task's waits for a CPU, and pools with shares of the other seconds."""
     dividend = noncpu if unmetered is None else unmetered
     table = recording.waits.rows(mask[recording.waits.task])
     is_read = table.activity.where(READ)
@@ -302,7 +283,8 @@ def _explained(
             rows = rows.rows(rows.label.where(""))
         seconds = float(for_cpu[tasks].sum())
         blocked = float(dividend[tasks].sum()) - seconds
-        samples = _samples(rows)
+        numbers = totals_by(rows.activity, rows.samples)
+        samples = {name: int(number) for name, number in numbers.items()}
         shares, errors = _shares(blocked, float(np.nansum(wall[tasks])), rows, samples)
         error *= float(noncpu[unread].sum())
         samples[READ] = len(readings)
@@ -313,9 +295,9 @@ def _explained(
 def _for_cpu_unmetered(
     for_cpu: FloatArray, noncpu: FloatArray, unmetered: FloatArray, sampled: Waits
 ) -> FloatArray:
-    """Of the seconds that tasks of a pool waited for a CPU, those outside of metered code.
+    """Seconds of waits for a CPU outside of metered code, of the tasks of a pool.
 
-    They are read for whole tasks. So they are divided between metered code and the rest as the
+    Seconds are read for whole tasks. So they are divided between metered code and the rest as the
     seconds are in which no sample saw a task blocked.
     """
     metered = noncpu - unmetered
@@ -331,7 +313,7 @@ def _for_cpu_unmetered(
 
 
 def _read_of(table: Waits, noncpu: FloatArray) -> tuple[FloatArray, BoolArray]:
-    """Seconds that each task waited for a CPU, NaN if not read; and where that is of all of it."""
+    """Seconds of each task's waits for a CPU, NaN if not read; and whether read as a whole."""
     for_cpu = np.full(len(noncpu), np.nan)
     for_cpu[table.task] = 0.0
     np.add.at(for_cpu, table.task, table.seconds)
@@ -344,7 +326,7 @@ def _read_of(table: Waits, noncpu: FloatArray) -> tuple[FloatArray, BoolArray]:
 
 
 def _share_for_cpu(noncpu: FloatArray, for_cpu: FloatArray) -> tuple[float, float]:
-    """The share of their time off the CPU that these tasks waited for one; its standard error."""
+    """The share of waits for a CPU in the time off the CPU, and the standard error."""
     off, count = float(noncpu.sum()), len(noncpu)
     if off <= 0:
         return 0.0, 0.0
@@ -357,7 +339,7 @@ def _share_for_cpu(noncpu: FloatArray, for_cpu: FloatArray) -> tuple[float, floa
 
 
 def _probed(recording: Recording) -> BoolArray:
-    """The tasks of which it is known what they waited for: all of a computation, or none.
+    """Select the tasks with known waits: all of a computation, or no task.
 
     Tasks that were not sampled have no row; the first one of a computation always has.
     """
@@ -367,26 +349,18 @@ def _probed(recording: Recording) -> BoolArray:
 
 
 def _pool_codes(recording: Recording) -> IntArray:
-    """A number for each task, the same for those of one function in one computation."""
+    """A number for each task, equal within a function of a computation."""
     tasks = recording.tasks
     return distinct_pairs(tasks.function.codes, tasks.computation.codes)[2]
-
-
-def _samples(sampled: Waits) -> dict[str, int]:
-    """In how many samples each activity was seen."""
-    return {
-        name: int(sampled.samples[rows].sum()) for name, rows in rows_by(sampled.activity).items()
-    }
 
 
 def _shares(
     blocked: float, wall: float, sampled: Waits, samples: Mapping[str, int]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """How the seconds in which the tasks of a pool were blocked divide, and the errors of that."""
+    """Shares of activities in a pool's blocked seconds, and errors of the shares."""
     if blocked <= 0:
         return {NOT_KNOWN: 1.0}, {}
-    rows_of = rows_by(sampled.activity)
-    seconds = {name: float(sampled.seconds[rows].sum()) for name, rows in rows_of.items()}
+    seconds = totals_by(sampled.activity, sampled.seconds)
     # Samples may represent more than was measured: then their proportions count.
     total = max(sum(seconds.values()), blocked)
     shares = {name: value / total for name, value in seconds.items()}
@@ -404,7 +378,7 @@ def _errors(
     wall: float,
     shares: Mapping[str, float],
 ) -> dict[str, float]:
-    """Standard errors of shares, as if samples were independent of each other.
+    """Standard errors of shares, as if samples were independent.
 
     What explains the remainder has the error of all else together.
     """

@@ -1,4 +1,4 @@
-"""Where the wall time went, as one bar: the phases, and in that of the tasks what workers did.
+"""Wall time as a bar: phases, and the activities of workers while tasks ran.
 
 What `preparing` has of imports and of worker processes that start is not the graph's: it is
 `startup`, or `profilers` for what these had to do.
@@ -27,7 +27,7 @@ def wall_time(
     activities: Mapping[str, float] | None = None,
     occupied: Sequence[Occupancy] | None = None,
 ) -> Table:
-    """Divide the wall time of a recording among phases, and that of tasks among activities.
+    """Divide the wall time of a recording among phases, and the time of tasks among activities.
 
     While tasks run, several workers do different things at once: the wall time of that phase is
     divided as the time of all workers is. Metered code is divided by what tasks did in it, not by
@@ -68,7 +68,7 @@ def wall_time(
 def _seconds_of_phases(
     recording: Recording, occupied: Sequence[Occupancy]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """The seconds of each phase, and of starts by activity, which are not in `preparing`.
+    """The seconds of each phase, and of starts by activity, taken out of `preparing`.
 
     Of computations that start at the same time, profilers come first.
     """
