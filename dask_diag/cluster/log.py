@@ -168,13 +168,16 @@ class ClusterLog:
                 self.computations[values[0]] = ClusterComputation(*values)
             for facts in sent["workers"]:
                 self._add_worker(ClusterWorker(*facts))
-            batch = Batch(*sent["rows"])
-            if any(batch):
-                details = {run: RunDetails(*values) for run, values in batch.details.items()}
-                self.coroutines += sum(d.stacks == COROUTINE for d in details.values())
+            rows = sent["rows"]
+            if any(rows.values()):
+                batch = Batch(**rows)
+                batch.details = {run: RunDetails(*row) for run, row in batch.details.items()}
+                self.coroutines += sum(d.stacks == COROUTINE for d in batch.details.values())
                 # Packed, keys do not keep the user's objects.
-                keys, result_keys = Keys(list(batch.keys)), Keys(list(batch.result_keys))
-                batch = batch._replace(keys=keys, result_keys=result_keys, details=details)
+                batch.keys, batch.result_keys = (
+                    Keys(list(batch.keys)),
+                    Keys(list(batch.result_keys)),
+                )
                 self.batches.append(batch)
         self.clients = list(reply.get("clients", self.clients))
         self.faults = dict(reply.get("faults", self.faults))

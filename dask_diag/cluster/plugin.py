@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -128,22 +127,7 @@ class RecordedSession:
         self.unmeasured: Counter[str] = Counter()
         self.computations: dict[int, RecordedComputation] = {}
         self.workers: dict[int, RecordedWorker] = {}
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin a batch."""
-        self.size = 0
-        self.ids, self.rows, self.depends_on = array("q"), bytearray(), array("q")
-        self.keys: list[Hashable] = []
-        self.details: dict[int, RunDetails] = {}
-        self.functions: dict[int, str] = {}
-        self.transfers: list[ClusterTransfer] = []
-        self.others = bytearray()
-        self.processes: list[tuple[int, bytes]] = []
-        self.result_keys: list[Hashable] = []
-        self.results = bytearray()
-        self.result_functions: dict[int, str] = {}
-        self.events: list[WorkerActivity] = []
+        self.batch, self.size = Batch(), 0
 
     def has_room(self, size: int = BYTES_PER_KEY) -> bool:
         """Reserve bytes for a row; return False, and count the row as missing, if it is too much.
@@ -174,10 +158,10 @@ class RecordedSession:
             self.pack()
         if details is not None:
             details, more = self.wanted_of(details, free)
-            self.details[number] = details
+            self.batch.details[number] = details
             size += more
         if function:
-            self.functions[number] = function
+            self.batch.functions[number] = function
             size += BYTES_PER_KEY
         self.size += size
 
@@ -195,12 +179,13 @@ class RecordedSession:
     def pack(self) -> None:
         """Pack the runs that were added since the previous call."""
         ended, self.ended = iter(self.ended), []
+        batch = self.batch
         try:
             for number, key, row, depends_on, numbers in ended:
-                self.rows += row + SCHEDULER_ROW.pack(len(depends_on), *numbers)
-                self.ids.append(number)
-                self.keys.append(key)
-                self.depends_on.extend(depends_on)
+                batch.rows += row + SCHEDULER_ROW.pack(len(depends_on), *numbers)
+                batch.ids.append(number)
+                batch.keys.append(key)
+                batch.depends_on.extend(depends_on)
         finally:
             # One run that cannot be packed takes no other run with it.
             self.ended = [*ended, *self.ended]
@@ -209,25 +194,10 @@ class RecordedSession:
         """End the batch, which is kept until it is acknowledged."""
         self.pack()
         self.number += 1
-        rows = Batch(
-            bytes(self.ids),
-            bytes(self.rows),
-            self.keys,
-            bytes(self.depends_on),
-            self.details,
-            self.functions,
-            self.transfers,
-            bytes(self.others),
-            self.processes,
-            self.result_keys,
-            bytes(self.results),
-            self.result_functions,
-            self.events,
-        )
         computations = self.computations.values()
         sent: SentBatch = {
             "number": self.number,
-            "rows": rows,
+            "rows": self.batch.sent(),
             "computations": [computation.described() for computation in computations],
             "workers": [worker.described() for worker in self.workers.values()],
         }
@@ -236,7 +206,7 @@ class RecordedSession:
         self.workers = {}
         # A computation that runs will have another stop.
         self.computations = {c.number: c for c in computations if c.active}
-        self.clear()
+        self.batch, self.size = Batch(), 0
 
     def acknowledge(self, number: int) -> None:
         """Forget the batches that the client has."""
@@ -427,21 +397,21 @@ class WorkerMonitor:
             pause = WorkerActivity(worker.number, PAUSED, worker.paused_at, perf_counter(), NAN)
             for session in sessions:
                 if session.wants.get("tasks") and session.has_room():
-                    session.events.append(pause)
+                    session.batch.events.append(pause)
 
     def spilled(self, message: Spilled) -> None:
         """Add a worker's use of its disk."""
         number = self.numbers.get(message.worker, -1)
         for session in self.sessions.wanting("tasks"):
             if session.has_room():
-                session.events.append(WorkerActivity(number, *message[1:]))
+                session.batch.events.append(WorkerActivity(number, *message[1:]))
 
     def add_samples(self, message: ProcessSamples) -> None:
         """Add samples of processes."""
         number = self.numbers.get(message.worker, SCHEDULER)
         for session in self.sessions.wanting("processes"):
             if session.has_room(len(message.rows)):
-                session.processes.append((number, message.rows))
+                session.batch.processes.append((number, message.rows))
 
     async def ask(self, message: Mapping[str, object], seconds: float, doing: str) -> list[object]:
         """Ask the workers that measure; return the answers that come in time."""
@@ -804,10 +774,10 @@ class ResultCollector:
         if not session.wants.get("results") or not session.has_room(size):
             return
         if result.function:
-            session.result_functions[len(session.result_keys)] = result.function
-        session.result_keys.append(key)
+            session.batch.result_functions[len(session.batch.result_keys)] = result.function
+        session.batch.result_keys.append(key)
         start = max(result.start, session.start)
-        session.results += RESULT.pack(result.computation.number, result.nbytes, start, stop)
+        session.batch.results += RESULT.pack(result.computation.number, result.nbytes, start, stop)
 
     def record_present(self, session: RecordedSession) -> None:
         """Add the results that are in memory now."""
@@ -1212,7 +1182,7 @@ class RunCollector:
         workers = numbers.get(source, -1), numbers.get(destination, -1)
         for session in recorders:
             if session.has_room():
-                session.transfers.append(ClusterTransfer(run, *workers, *measured))
+                session.batch.transfers.append(ClusterTransfer(run, *workers, *measured))
 
     def is_unmeasured(self, message: Unmeasured) -> None:
         """Count a task that its worker cannot measure."""
@@ -1263,7 +1233,7 @@ class RunCollector:
         """Add the time of a task of a client that is not recorded."""
         if session.has_room(OTHER_TASK.size):
             number = self.workers.numbers.get(worker, -1)
-            session.others += OTHER_TASK.pack(number, start, stop)
+            session.batch.others += OTHER_TASK.pack(number, start, stop)
 
     def is_executing(self, key: Hashable, worker: str) -> bool:
         """Return whether a worker has said that it runs a task, as it does about each second."""

@@ -10,10 +10,11 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar
 
 if TYPE_CHECKING:
     from dask_diag.capture.metrics import Metric
@@ -184,45 +185,48 @@ class WorkerActivity(NamedTuple):
     nbytes: float
 
 
-class Batch(NamedTuple):
-    """Rows that the scheduler collected from one pull to the next.
+class Batch:
+    """Rows that the scheduler collects from one pull to the next; arrays are sent as bytes.
 
     Attributes
     ----------
-    ids : bytes
-        A number for each run, as 64-bit integers that ascend over all batches.
-    rows : bytes
+    ids : array of int
+        A number for each run, which ascends over all batches.
+    rows : bytearray
         Rows of `RUN`, in the order in which the scheduler saw the runs end.
-    keys : iterable
-    depends_on : bytes
+    keys, result_keys : list of Hashable, or Keys at the client
+    depends_on : array of int
         Ids of the runs that each run depends on, one after the other.
-    details, functions : mapping
+    details, functions : dict
         By id. A run has a function here if its key does not name it.
-    transfers, events : sequence
-    others : bytes
+    others : bytearray
         Rows of `OTHER_TASK`.
-    processes : sequence
+    processes : list
         Numbers of workers, each with rows of `PROCESS`.
-    result_keys : iterable
-    results : bytes
-        Rows of `RESULT`.
-    result_functions : mapping
-        By position in `results`.
+    results, result_functions : bytearray, dict
+        Rows of `RESULT`; functions are by position, where keys do not name them.
     """
 
-    ids: bytes = b""
-    rows: bytes = b""
-    keys: Iterable[Hashable] = ()
-    depends_on: bytes = b""
-    details: Mapping[int, RunDetails] = {}
-    functions: Mapping[int, str] = {}
-    transfers: Sequence[ClusterTransfer] = ()
-    others: bytes = b""
-    processes: Sequence[tuple[int, bytes]] = ()
-    result_keys: Iterable[Hashable] = ()
-    results: bytes = b""
-    result_functions: Mapping[int, str] = {}
-    events: Sequence[WorkerActivity] = ()
+    def __init__(self, **sent: object) -> None:
+        self.ids, self.rows, self.depends_on = array("q"), bytearray(), array("q")
+        self.keys: Any = []
+        self.details: dict[int, RunDetails] = {}
+        self.functions: dict[int, str] = {}
+        self.transfers: list[ClusterTransfer] = []
+        self.events: list[WorkerActivity] = []
+        self.processes: list[tuple[int, bytes]] = []
+        self.others, self.results = bytearray(), bytearray()
+        self.result_keys: Any = []
+        self.result_functions: dict[int, str] = {}
+        vars(self).update(sent)
+
+    def sent(self) -> dict[str, object]:
+        """Return the attributes as they are sent."""
+        arrays = (array, bytearray)
+        return {
+            name: bytes(value) if isinstance(value, arrays) else value
+            for name, value in vars(self).items()
+        }
 
 
 class ClusterComputation(NamedTuple):
@@ -325,7 +329,7 @@ class SentBatch(TypedDict):
     """A batch with its number, and the computations and workers that have changed."""
 
     number: int
-    rows: Batch
+    rows: dict[str, object]
     computations: Sequence[ClusterComputation]
     workers: Sequence[ClusterWorker]
 

@@ -98,12 +98,12 @@ def client_times(times: FloatArray, workers: IntArray | int, log: ClusterLog) ->
     return mapped - log.offset
 
 
-def transposed(rows: Sequence[Sequence[Any]], width: int) -> list[Sequence[Any]]:
+def transposed(rows: Sequence[Sequence[object]], width: int) -> list[Sequence[Any]]:
     """The columns of rows, of which there may be none."""
     return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
-def table_of(name: str, rows: Sequence[Sequence[Any]]) -> Table:
+def table_of(name: str, rows: Sequence[Sequence[object]]) -> Table:
     """A table of rows that have a value for each of its columns."""
     schema = TABLES[name].schema
     types = {"float": float, "integer": np.int64}
