@@ -206,7 +206,7 @@ class ClusterTask(GraphNode):
         return self.clock() if isnan(self.seceded) else self.seceded
 
     def measurements(self) -> RunMeasurements:
-        """All measurements, with the sums of metrics."""
+        """Measurements of the run, with the sums of metrics."""
         row, metered = self.row, self.metered
         if metered is None:
             return RunMeasurements(row, self.error, stacks=self.packed)
