@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -253,21 +253,6 @@ class ClusterLog:
             for reason, hosts in reasons.items()
             if what
         ]
-
-
-class UnreadBatches:
-    """The batches of logs that a reader has not seen yet."""
-
-    def __init__(self) -> None:
-        self._seen: dict[int, int] = {}
-
-    def take(self, logs: Iterable[ClusterLog]) -> Iterator[tuple[ClusterLog, Batch]]:
-        """Yield the batches that were pulled since the previous call, log by log."""
-        for log in logs:
-            seen = self._seen.get(id(log), 0)
-            new = log.batches[seen:]
-            self._seen[id(log)] = seen + len(new)
-            yield from ((log, batch) for batch in new)
 
 
 _OWN_TIMES = "of which only distributed's own times are known, without CPU"

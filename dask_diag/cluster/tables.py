@@ -10,13 +10,14 @@ import numpy as np
 from toolz import merge_with
 
 from dask_diag.capture.chunks import Increment, Tables
-from dask_diag.cluster.log import ClusterLog, UnreadBatches
+from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.tasks_table import others_of, tasks_of, transfers_of
 from dask_diag.cluster.wire import RUN, Batch, ClusterComputation
 from dask_diag.cluster.workers_table import (
     Lanes,
     RemoteProcesses,
     SeenEvents,
+    UnreadBatches,
     cluster_workers_table,
     memory_at,
     microseconds,

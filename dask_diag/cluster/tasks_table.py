@@ -10,7 +10,7 @@ from dask_diag.capture.stacks_table import joined_stacks, stacks_as_seen, stacks
 from dask_diag.capture.task import Line
 from dask_diag.capture.tasks_table import keys_columns
 from dask_diag.capture.workers_table import constant
-from dask_diag.cluster.log import ClusterLog, UnreadBatches
+from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.wire import (
     COROUTINE,
     OK,
@@ -24,6 +24,7 @@ from dask_diag.cluster.wire import (
 )
 from dask_diag.cluster.workers_table import (
     Lanes,
+    UnreadBatches,
     bounds_in_microseconds,
     client_times,
     microseconds,

@@ -7,14 +7,14 @@ Samples of all other processes, and of the scheduler, are pulled.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from dask_diag.capture.workers_table import constant, this_host
-from dask_diag.cluster.log import ClusterLog, UnreadBatches
+from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.wire import PROCESS, SCHEDULER, Batch, ClusterWorker, WorkerActivity
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model import tables
@@ -117,6 +117,21 @@ def table_of(name: str, rows: Sequence[Sequence[object]]) -> Table:
             )
         }
     )
+
+
+class UnreadBatches:
+    """The batches of logs that a reader has not seen yet."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+
+    def take(self, logs: Iterable[ClusterLog]) -> Iterator[tuple[ClusterLog, Batch]]:
+        """Yield the batches that were pulled since the previous call, log by log."""
+        for log in logs:
+            seen = self._seen.get(id(log), 0)
+            new = log.batches[seen:]
+            self._seen[id(log)] = seen + len(new)
+            yield from ((log, batch) for batch in new)
 
 
 class Lanes:
