@@ -1,4 +1,4 @@
-"""Log of the rows that a client has pulled of its cluster, without the user's objects."""
+"""Logs of pulled rows, without the user's objects, and labels of workers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class _Named:
-    """A worker that has a label, with times of this process's clock.
+    """A worker with a label, and times of this process's clock.
 
     Attributes
     ----------
     numbers : dict of str to int
         Number of the worker, by plugin.
     until : float
-        Time when the worker, or the last client that saw the worker, left; else infinite.
+        Time when the worker, or the last client with the worker, left; else infinite.
     """
 
     __slots__ = ("joined", "label", "numbers", "until")
@@ -37,8 +37,8 @@ class _Named:
 class WorkerNames:
     """Gives each worker a unique label, as long as a diagnostic is active.
 
-    Each plugin numbers the workers that it knows, and two clusters may have workers of equal names,
-    but of different addresses. A worker may start at the address of an earlier worker.
+    Each plugin has its own numbers of workers. Two clusters may have workers of equal names, but of
+    different addresses. A worker may start at the address of an earlier worker.
     """
 
     def __init__(self) -> None:
@@ -100,35 +100,35 @@ def _of(
 
 
 class ClusterLog:
-    """All rows that were pulled for one client.
+    """Pulled rows of one client.
 
     The client's event loop adds to the log, and any thread reads it: rows are never changed.
 
     Attributes
     ----------
     wants : Wants
-        Kinds of rows that are collected.
+        Kinds of collected rows.
     scheduler, address, pid : str, str, int
         Id, address and process of the scheduler.
     plugin : str
-        Name of the plugin that numbers the workers: a scheduler may have several in turn.
+        Name of the plugin with the numbers of workers: a scheduler may have several in turn.
     below : set of int
-        Numbers of the workers, or `wire.SCHEDULER`, whose process is this one or descends from it.
+        Numbers of workers, or `wire.SCHEDULER`, in this process or a descendant.
     offset, error : float
         Offset from this process's clock to the scheduler's, and the largest error of the offset.
     batches : list of Batch
     computations, workers, labels : dict
         By number.
     clients : list of str
-        Ids of the clients that runs refer to by position.
+        Ids of clients, by their position in runs.
     faults : dict of str to int
         Errors of hooks, with their counts.
     dropped, running : int
-        Runs that were left out, as too many waited to be pulled, and tasks that ran at the end.
+        Runs left out, as too many waited for a pull, and tasks that ran at the end.
     coroutines : int
-        Runs whose stacks could not be sampled.
+        Runs without stacks.
     unmeasured : dict of str to int
-        Numbers of tasks that workers could not measure like others, by the kind of the task.
+        Numbers of tasks without full measurements, by the kind of the task.
     is_left, has_ended : bool
         Whether recording has ended, and whether all rows have been pulled.
     start, stop : float

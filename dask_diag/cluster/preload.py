@@ -1,4 +1,4 @@
-"""Preload module of clients of distributed that start while a diagnostic is active.
+"""Preload module of clients of distributed, while a diagnostic is active.
 
 A nanny passes the client's configuration to its workers. In a worker, or after the last diagnostic,
 this module does nothing.

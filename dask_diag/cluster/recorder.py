@@ -1,7 +1,7 @@
 """Sessions of a diagnostic on the clusters of all clients of this process.
 
-While a diagnostic is active, dask's configuration names a module of this package that clients load
-when they start. In this way later clients are joined, and nothing of distributed is replaced.
+While a diagnostic is active, dask's configuration names a module of this package for clients to
+load at their start: later clients are joined without replacing anything of distributed.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class ClusterRecorder:
     fault : callable
         Called with an action and its error: nothing is raised.
     received : callable, optional
-        Called with a log to which rows were added or that is complete, on the event loop of its
-        client, which must not have to wait.
+        Called with a log after new rows and at the end, on the event loop of the client, which must
+        not have to wait.
     """
 
     def __init__(self, fault: Fault, received: Callable[[ClusterLog], None] | None = None) -> None:
@@ -97,7 +97,7 @@ class ClusterRecorder:
             await session.attach()
 
     async def _rejoin(self, client: Client) -> None:
-        """Join a client again that its scheduler had forgotten, while the diagnostic is active."""
+        """Join a client again, forgotten by the scheduler, while the diagnostic is active."""
         with _lock:
             session = self._new_session(client) if self in _active else None
         if session is not None:
@@ -176,7 +176,7 @@ def active_recorders() -> list[ClusterRecorder]:
 
 
 def open_clients() -> list[Client]:
-    """Clients of this process that are connected, if distributed is imported."""
+    """Connected clients of this process, if distributed is imported."""
     module = sys.modules.get("distributed.client")
     clients = list(getattr(getattr(module, "Client", None), "_instances", ()))
     return [

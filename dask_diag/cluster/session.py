@@ -77,11 +77,11 @@ class ClusterSession:
     fault : callable
         Called with an action and its error.
     received : callable
-        Called with the log when rows were added, and when it is complete.
+        Called with the log after new rows and at the end.
     names : WorkerNames
         Shared with the other clients of the diagnostic.
     rejoin : callable
-        Called with the client when the scheduler has forgotten it, and has it again.
+        Called with the client after a new connection to the scheduler.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class ClusterSession:
             self._received(self.log)
 
     async def _begin_again(self, client: Client, error: Exception) -> None:
-        """Rejoin a client that distributed has connected again; its tasks get another session."""
+        """Rejoin a client after a new connection, with a new session."""
         self._fault("to pull from a cluster", error)
         self.log.end()
         self.client = self._scheduler = None
@@ -251,7 +251,7 @@ class ClusterSession:
             self._fault("to join a cluster again", fault)
 
     def _reach_no_more(self) -> None:
-        """Report workers that were not reached; the rows known without them are recorded."""
+        """Report workers out of reach; rows known to the scheduler are recorded."""
         reaching, self._reaching = self._reaching, None
         if reaching is None:
             return

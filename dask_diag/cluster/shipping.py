@@ -60,7 +60,7 @@ def _compiled(source: str, name: str) -> bytes:
 
 @lru_cache(maxsize=1)
 def source_of_scheduler_plugin() -> str:
-    """The text of `plugin`, after the text of the modules that it imports of this package."""
+    """The text of the modules `SHIPPED`, one after the other."""
     folder = Path(__file__).parent
     texts = [(folder / f"{name}.py").read_text(encoding="utf-8") for name in SHIPPED]
     return "\n".join(["from __future__ import annotations", *map(_without_own_imports, texts)])

@@ -1,4 +1,4 @@
-"""Tasks, transfers, results and stacks of clusters: tables from the rows that were pulled."""
+"""Tables of tasks, transfers, results and stacks of clusters from pulled rows."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ CachedRow = tuple[Hashable, str, float, float, float]
 
 
 class ClusterResults:
-    """Results that were released, or were there when recording stopped, pull by pull.
+    """Results in memory, until their release or the end of recording, pull by pull.
 
     Parameters
     ----------
     in_bytes : bool
-        Whether the metric of a result is its bytes, as distributed measures them, or 1.
+        Whether the metric of a result is the number of bytes, by distributed, or 1.
     """
 
     def __init__(self, in_bytes: bool) -> None:
@@ -259,7 +259,7 @@ class ClusterStacks:
 
 
 class _StacksOfLog:
-    """The stacks that one client has pulled, by worker."""
+    """Pulled stacks of one client, by worker."""
 
     def __init__(self, log: ClusterLog, cycle: float) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-"""A worker's side of recording: it wraps tasks, and reports runs that bring no result."""
+"""Worker's side of recording: wraps tasks, and reports runs without a result."""
 
 from __future__ import annotations
 
@@ -392,7 +392,7 @@ class WorkerSide:
             self._tasks[key].secede()
 
     async def flush(self) -> list[tuple[object, ...]]:
-        """Return messages that were not sent yet, and runs that go on."""
+        """Return unsent messages, and current runs."""
         await self._compared.compare_at_end()
         for step in (self._processes.flush, self._log_spills, self._log_running):
             try:
@@ -484,7 +484,7 @@ class WorkerSide:
         self._send()
 
     def _flies(self, key: Hashable, finish: str) -> None:
-        """Report a transfer to this worker that has ended.
+        """Report the end of a transfer to this worker.
 
         A transfer goes on while more tasks ask for the result, while no task needs the result, and
         while the result is to be computed here. The source is forgotten when the other worker has
