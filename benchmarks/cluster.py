@@ -165,7 +165,7 @@ def memory_of_scheduler() -> Iterator[Row]:
 
 def held(plugin: Any) -> int:
     """Bytes of all sessions."""
-    return sum(session.size + session.sealed_size for session in plugin.sessions.values())
+    return sum(session.size + session.sealed_size for session in plugin.sessions.by_name.values())
 
 
 def million(count: int, pure: bool) -> Iterator[Row]:
@@ -184,7 +184,7 @@ def million(count: int, pure: bool) -> Iterator[Row]:
             # One pull brings what there is, the next one says that it came.
             run.tasks.clusters.pull()
             run.tasks.clusters.pull()
-            pulled = held(plugin), len(plugin.tasks)
+            pulled = held(plugin), len(plugin.runs.tasks)
             after = resident_bytes()
         size = os.stat(path).st_size
         del run

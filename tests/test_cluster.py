@@ -718,7 +718,7 @@ def test_the_scheduler_remembers_nothing_that_was_pulled_and_forgotten():
         assert not plugin.runs.tasks
         assert not plugin.runs.orphans
         for session in plugin.sessions.by_name.values():
-            assert sum(len(batch["rows"].rows) for _, batch in session.sealed) == 0
+            assert sum(len(batch["rows"]["rows"]) for _, batch in session.sealed) == 0
     assert len(prof.recording.tasks) == 100
 
 

@@ -238,7 +238,7 @@ def test_a_run_is_there_where_its_details_have_no_room(monkeypatch):
     row = WORKER_ROW.pack(*[NAN] * 5, 0, 0)
     run = (1, "key", row, (), [0] * 11)
     session.add_run(run, RunDetails("ValueError", metrics, "span"), "")
-    assert session.details == {1: RunDetails("ValueError", (), "span")}
+    assert session.batch.details == {1: RunDetails("ValueError", (), "span")}
     assert session.dropped == 0
     driver.pull()
     assert driver.log.notices() == [
@@ -258,13 +258,13 @@ def test_transfers_and_pauses_have_room_as_all_else_has(monkeypatch):
     transfer = ("Received", "key", one, other, 1.0, 2.0, 5)
     for _ in range(1_000):
         plugin.log_event("dask_diag", [transfer])
-    held = len(session.transfers)
+    held = len(session.batch.transfers)
     assert 400 <= held <= 500
     worker = plugin.workers.present[one]
     worker.paused_at = 1.0
     for _ in range(10):
         plugin.workers.record_pause(worker, [session])
-    assert not session.events
+    assert not session.batch.events
     driver.pull()
     assert driver.log.notices() == [
         f"{1_010 - held} rows of transfers, results, samples or others' tasks are missing: "

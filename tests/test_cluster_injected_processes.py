@@ -23,7 +23,7 @@ STARTS = {
     f"{CLUSTER}.worker:WorkerSide._start": "notice",
     f"{CLUSTER}.worker:WorkerSide.change_settings": "notice",
     f"{CLUSTER}.worker:WorkerSampling.change": "notice",
-    f"{CLUSTER}.task:ClusterTask.start_sampling": "notice",
+    f"{SAMPLING}.probes:RunningTask.__init__": "notice",
 }
 STOPS = {
     f"{CLUSTER}.worker:WorkerSampling.stop": "rows",

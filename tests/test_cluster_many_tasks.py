@@ -243,7 +243,7 @@ def test_times_of_workers_are_whole_microseconds_in_the_time_that_the_scheduler_
     runs["cpu"] = lasted * rng.random(len(runs))
     runs["seceded"] = np.where(rng.random(len(runs)) < 0.5, runs["start"] + lasted / 2, np.nan)
     runs["start"][:100] = runs["stop"][:100] = runs["cpu"][:100] = np.nan
-    batch = Batch(np.arange(len(runs)).tobytes(), runs.tobytes(), range(len(runs)))
+    batch = Batch(ids=np.arange(len(runs)), rows=runs.tobytes(), keys=range(len(runs)))
     tasks = Tasks.of(tasks_of(batch, ClusterLog({"tasks": True}), Lanes()))
     for times in (tasks.start, tasks.stop, tasks.seceded, tasks.thread_cpu):
         measured = times[~np.isnan(times)]

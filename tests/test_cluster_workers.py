@@ -31,7 +31,7 @@ def log_of(names, scheduler, workers, start=0.0, stop=float("inf"), plugin=""):
         (number, name, f"tcp://host:{port}", "host", 1, joined, left, reason, facts)
         for number, name, port, joined, left, reason, facts in workers
     ]
-    log.receive({"batches": [{"number": 1, "rows": (), "computations": [], "workers": described}]})
+    log.receive({"batches": [{"number": 1, "rows": {}, "computations": [], "workers": described}]})
     log.start, log.stop = start, stop
     return log
 

@@ -228,9 +228,9 @@ def test_tasks_of_a_cluster_are_as_they_were_pulled():
     runs["outcome"] = [OUTCOMES.index(name) for name in ("ok", "failed", "cancelled")]
     runs["nbytes"], runs["measured"] = [80, 99, 99], 1
     batch = Batch(
-        np.arange(3).tobytes(),
-        runs.tobytes(),
-        ["f-1", ("g-2", 0), "h-3"],
+        ids=np.arange(3),
+        rows=runs.tobytes(),
+        keys=["f-1", ("g-2", 0), "h-3"],
         details={1: RunDetails("ValueError", span="loading")},
     )
     tasks = Tasks.of(tasks_table.tasks_of(batch, log, Lanes()))
@@ -269,7 +269,7 @@ def test_no_task_of_a_cluster_starts_before_it_was_sent_or_ends_after_it_was_kno
     runs["start"], runs["stop"] = [10, 8, 12, 13], [12, 10, 15, 15]
     runs["seceded"], runs["measured"] = [11, 9, 13, 14], [1, 1, 1, 0]
     runs["cpu"] = 0.5
-    batch = Batch(np.arange(4).tobytes(), runs.tobytes(), ["f-1", "f-2", "f-3", "f-4"])
+    batch = Batch(ids=np.arange(4), rows=runs.tobytes(), keys=["f-1", "f-2", "f-3", "f-4"])
     tasks = Tasks.of(tasks_table.tasks_of(batch, log, Lanes()))
     # What it took is as it was measured.
     np.testing.assert_allclose(tasks.start, [3, 2, 4, 3])

@@ -1,4 +1,4 @@
-"""How a worker's clock differs from the scheduler's, as long as it is measured."""
+"""Comparison of a worker's clock with the scheduler's, while the worker measures."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class ClockReading(NamedTuple):
-    """What to add to a time of this clock to get the scheduler's, as it was at `time`.
+    """Offset from this clock to the scheduler's at a time of this clock.
 
-    `error` is half of the round trip: the offset is not further from the truth than that, however
-    the time was divided between the way there and the way back.
+    `error` is half of the round trip. The offset is no further from the truth, however the time was
+    divided between the two ways.
     """
 
     time: float
@@ -28,14 +28,14 @@ class ClockReading(NamedTuple):
 async def compare_clocks(
     ask: Callable[[], Awaitable[float]], clock: Callable[[], float], attempts: int
 ) -> ClockReading:
-    """Ask for the other clock's time several times; the quickest answer is the best.
+    """Ask for the other clock's time several times and use the quickest answer.
 
     Parameters
     ----------
     ask : callable
-        Returns the other side's time.
+        Returns the time of the other clock.
     clock : callable
-        This side's clock.
+        Clock of this process.
     attempts : int
     """
     best: ClockReading | None = None
@@ -44,8 +44,8 @@ async def compare_clocks(
         other = await ask()
         after = clock()
         middle, error = (before + after) / 2, (after - before) / 2
-        # The quickest round trip had the least waiting in it, so it bounds the offset most
-        # narrowly; a mean would carry the delays of a busy event loop.
+        # The quickest round trip contains the least waiting and bounds the offset most narrowly. A
+        # mean would contain the delays of a busy event loop.
         if best is None or error < best.error:
             best = ClockReading(middle, other - middle, error)
     if best is None:
@@ -57,7 +57,7 @@ _PINGS_AT_START = 20
 _PINGS = 5
 _SECONDS_BETWEEN_PINGS = 5.0
 _SECONDS_TO_SECOND_READING = 0.5
-"""How fast a clock drifts is not known before."""
+"""The drift of a clock is not known before the second reading."""
 _SECONDS_AT_END = 1.0
 
 
@@ -67,22 +67,22 @@ def clock_of(worker: object) -> Callable[[], float]:
 
 
 class WorkerClock:
-    """Compares the clock of a worker with the scheduler's, unless they are one.
+    """Compares the clock of a worker with the scheduler's, unless both share a clock.
 
     Parameters
     ----------
     worker : Worker
     clock : callable
-        What measures there.
+        Clock of the measurements.
     report : callable
         Awaited with each reading.
     fault : callable
-        Called with what was done and the error: nothing is raised once it runs.
+        Called with an action and its error; nothing is raised after `follow`.
 
     Attributes
     ----------
     host : str
-        The same in all processes that share this clock; empty if that is not known.
+        Name of this clock, equal in all processes that share the clock; empty if unknown.
     """
 
     def __init__(
@@ -100,14 +100,14 @@ class WorkerClock:
         self._pinging: asyncio.Task[None] | None = None
 
     async def follow(self, host: str) -> None:
-        """Report how the clock differs from that of the scheduler's host, now and from now on."""
+        """Report the offset to the clock of the scheduler's host, now and regularly."""
         if self.host and self.host == host:
             return
         await self._report(await self._compare(_PINGS_AT_START))
         self._pinging = asyncio.ensure_future(self._ping())
 
     async def compare_at_end(self) -> None:
-        """Compare once more, if the clocks are not one: after this, nothing is measured."""
+        """Compare different clocks once more: nothing is measured after that."""
         if self._pinging is None:
             return
         try:
@@ -116,7 +116,7 @@ class WorkerClock:
             self._fault("comparing clocks", error)
 
     def stop(self) -> None:
-        """Compare no more."""
+        """Stop comparing."""
         if self._pinging is not None:
             self._pinging.cancel()
 
@@ -128,7 +128,7 @@ class WorkerClock:
         return await compare_clocks(ask, self._clock, attempts)
 
     async def _ping(self) -> None:
-        """Compare the clocks again every few seconds: they drift."""
+        """Compare drifting clocks again every few seconds."""
         pause = _SECONDS_TO_SECOND_READING
         while True:
             await asyncio.sleep(min(pause, _SECONDS_BETWEEN_PINGS))

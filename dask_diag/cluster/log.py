@@ -1,9 +1,9 @@
-"""What a client has pulled of one cluster: batches as they came, without the user's objects."""
+"""Logs of pulled rows, without the user's objects, and labels of workers."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class _Named:
-    """A worker that has a label; times are this process's.
+    """A worker with a label, and times of this process's clock.
 
     Attributes
     ----------
     numbers : dict of str to int
-        What plugins number it, by plugin.
+        Number of the worker, by plugin.
     until : float
-        When it left, or when the last client that saw it was gone; infinite while it is there.
+        Time when the worker, or the last client with the worker, left; else infinite.
     """
 
     __slots__ = ("joined", "label", "numbers", "until")
@@ -35,11 +35,10 @@ class _Named:
 
 
 class WorkerNames:
-    """Gives each worker a label of its own, as long as a diagnostic is active.
+    """Gives each worker a unique label, as long as a diagnostic is active.
 
-    Each client numbers the workers that it knows, and two clusters may have workers of the same
-    name: an address is what they do not share. A worker that is restarted may come back at the
-    address of the one before.
+    Each plugin has its own numbers of workers. Two clusters may have workers of equal names, but of
+    different addresses. A worker may start at the address of an earlier worker.
     """
 
     def __init__(self) -> None:
@@ -59,7 +58,7 @@ class WorkerNames:
         joined: float,
         left: float | None,
     ) -> str:
-        """The label of a worker of a cluster: its name, and a number if that was taken."""
+        """The label of a worker of a cluster: its name, with a number if the name was taken."""
         with self._lock:
             at_address = self._named.setdefault((scheduler, address), [])
             until = inf if left is None else left
@@ -73,7 +72,7 @@ class WorkerNames:
             return named.label
 
     def leave(self, labels: Collection[str], time: float) -> None:
-        """A client is gone: whether these workers are still there is not known any more."""
+        """Note that a client has left, and cannot tell when these workers leave."""
         with self._lock:
             for at_address in self._named.values():
                 for named in at_address:
@@ -89,53 +88,51 @@ class WorkerNames:
 def _of(
     at_address: list[_Named], plugin: str, number: int, joined: float, until: float
 ) -> _Named | None:
-    """The one of the workers at an address that a plugin has by this number."""
+    """The worker at an address that a plugin knows by a number."""
     for named in at_address:
         if named.numbers.get(plugin) == number:
             return named
     for named in reversed(at_address):
-        # Another plugin starts to number at 0: two workers at one address are not there at once.
+        # Another plugin starts to number at 0. At most one worker uses an address at a time.
         if plugin not in named.numbers and joined < named.until and named.joined < until:
             return named
     return None
 
 
 class ClusterLog:
-    """Everything that was pulled for one client.
+    """Pulled rows of one client.
 
-    The client's event loop adds to it, and any thread reads it: what is there is never changed.
+    The client's event loop adds to the log, and any thread reads it: rows are never changed.
 
     Attributes
     ----------
     wants : Wants
-        What is collected.
+        Kinds of collected rows.
     scheduler, address, pid : str, str, int
-        The id of the scheduler, where it is, and its process.
+        Id, address and process of the scheduler.
     plugin : str
-        Which of the plugins that the scheduler has one after the other counts what is pulled.
+        Name of the plugin with the numbers of workers: a scheduler may have several in turn.
     below : set of int
-        The numbers of the workers whose process is this one or descends from it; the scheduler's
-        is `formats.SCHEDULER`.
+        Numbers of workers, or `wire.SCHEDULER`, in this process or a descendant.
     offset, error : float
-        What to add to a time of this process to get the scheduler's, and how wrong that may be.
+        Offset from this process's clock to the scheduler's, and the largest error of the offset.
     batches : list of Batch
     computations, workers, labels : dict
-        By number; labels are what workers are called.
+        By number.
     clients : list of str
-        The ids of the clients that runs refer to by position.
+        Ids of clients, by their position in runs.
     faults : dict of str to int
-        What failed in our hooks, and how often.
+        Errors of hooks, with their counts.
     dropped, running : int
-        Runs that were left out, as too many waited to be pulled; and the tasks that still ran at
-        the end.
+        Runs left out, as too many waited for a pull, and tasks that ran at the end.
     coroutines : int
-        How many runs had no stacks that could be sampled.
+        Runs without stacks.
     unmeasured : dict of str to int
-        How many tasks workers could not measure as others, by the kind of the task.
+        Numbers of tasks without full measurements, by the kind of the task.
     is_left, has_ended : bool
-        Whether nothing is recorded any more, and whether what was is here.
+        Whether recording has ended, and whether all rows have been pulled.
     start, stop : float
-        When it was started, and when it ended, by the clock of this process.
+        Start and end of the log, by the clock of this process.
     """
 
     def __init__(self, wants: Wants, names: WorkerNames | None = None) -> None:
@@ -159,7 +156,7 @@ class ClusterLog:
         self.is_left = self.has_ended = False
 
     def receive(self, reply: PullReply) -> None:
-        """Add what a pull has brought; batches that came before are left out."""
+        """Add the batches of a pull; a batch that was received before is left out."""
         for sent in reply.get("batches", ()):
             if sent["number"] <= self.received:
                 continue
@@ -168,13 +165,16 @@ class ClusterLog:
                 self.computations[values[0]] = ClusterComputation(*values)
             for facts in sent["workers"]:
                 self._add_worker(ClusterWorker(*facts))
-            batch = Batch(*sent["rows"])
-            if any(batch):
-                details = {run: RunDetails(*values) for run, values in batch.details.items()}
-                self.coroutines += sum(d.stacks == COROUTINE for d in details.values())
+            rows = sent["rows"]
+            if any(rows.values()):
+                batch = Batch(**rows)
+                batch.details = {run: RunDetails(*row) for run, row in batch.details.items()}
+                self.coroutines += sum(d.stacks == COROUTINE for d in batch.details.values())
                 # Packed, keys do not keep the user's objects.
-                keys, result_keys = Keys(list(batch.keys)), Keys(list(batch.result_keys))
-                batch = batch._replace(keys=keys, result_keys=result_keys, details=details)
+                batch.keys, batch.result_keys = (
+                    Keys(list(batch.keys)),
+                    Keys(list(batch.result_keys)),
+                )
                 self.batches.append(batch)
         self.clients = list(reply.get("clients", self.clients))
         self.faults = dict(reply.get("faults", self.faults))
@@ -183,7 +183,7 @@ class ClusterLog:
         self.running = reply.get("running", self.running)
 
     def _add_worker(self, worker: ClusterWorker) -> None:
-        # Its label comes first: who finds a worker asks for it.
+        # The label comes first: a thread that finds a worker asks for the label.
         label = self._names.label(
             self.scheduler,
             self.plugin,
@@ -198,17 +198,17 @@ class ClusterLog:
 
     @property
     def began(self) -> float:
-        """When the first graph arrived, by the clock of this process; infinity if none has."""
+        """Time of the first graph, by this process's clock; infinity without a graph."""
         starts = [computation.start for computation in tuple(self.computations.values())]
         return min(starts, default=inf) - self.offset
 
     def end(self) -> None:
-        """Nothing more is pulled."""
+        """Note that the client pulls no more."""
         self.has_ended, self.stop = True, perf_counter()
         self._names.leave(set(self.labels.values()), self.stop)
 
     def clear(self) -> None:
-        """Forget all but the computations that run now."""
+        """Forget all rows, except the computations that run now."""
         self.batches = []
         self.computations = {
             number: computation
@@ -217,7 +217,7 @@ class ClusterLog:
         }
 
     def notices(self) -> list[str]:
-        """What a reader must know beside the numbers."""
+        """Texts that readers of the numbers must know."""
         notices = [
             f"on the cluster, {text}" + (f" ({count:,} times)" if count > 1 else "")
             for text, count in self.faults.items()
@@ -253,21 +253,6 @@ class ClusterLog:
             for reason, hosts in reasons.items()
             if what
         ]
-
-
-class UnreadBatches:
-    """The batches of logs that a reader has not seen yet."""
-
-    def __init__(self) -> None:
-        self._seen: dict[int, int] = {}
-
-    def take(self, logs: Iterable[ClusterLog]) -> Iterator[tuple[ClusterLog, Batch]]:
-        """Yield the batches that were pulled since the previous call, log by log."""
-        for log in logs:
-            seen = self._seen.get(id(log), 0)
-            new = log.batches[seen:]
-            self._seen[id(log)] = seen + len(new)
-            yield from ((log, batch) for batch in new)
 
 
 _OWN_TIMES = "of which only distributed's own times are known, without CPU"
@@ -307,14 +292,14 @@ _UNMEASURED = {
         "{} cancelled runs have no times: their workers did not say in time how they ended",
     ),
 }
-"""What is said of one, and of several."""
+"""Texts for one and for several, by kind."""
 
 
 def _not_known(wants: Wants) -> str:
-    """What is not known of workers that do not measure."""
+    """Text on missing measurements of workers that do not measure."""
     stacks = wants.get("stacks")
     texts = {
-        # Who samples stacks alone, without what tasks waited for, shows no times.
+        # A profiler that samples only stacks shows no times.
         "of their tasks only distributed's own times are known": wants.get("tasks")
         and ("waits" in wants or not stacks),
         "the stacks of their tasks are not known": stacks,

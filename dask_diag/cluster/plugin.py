@@ -1,25 +1,24 @@
-"""The scheduler's plugin: it collects rows of tasks, results and workers until clients pull them.
+"""Scheduler plugin: collects rows of tasks, results and workers until clients pull the rows.
 
 `shipping` sends the text of this module and of `wire`, as the scheduler may lack this package or
-run another version of Python. Both import only Python, dask and distributed.
+run another version of Python. Both modules import only Python, dask and distributed.
 
-The plugin has the handlers that clients and workers call, and owns these parts:
+The plugin has the handlers for clients and workers, and owns these parts:
 
-* `SessionRegistry`: the sessions of clients, each with the rows that it has not pulled yet
-* `WorkerMonitor`: the workers, what they are to measure, and samples of processes
-* `ComputationTracker`: the computation that each graph and task belongs to
+* `SessionRegistry`: sessions of clients, each with rows to pull
+* `WorkerMonitor`: workers, settings of their measurements, and samples of processes
+* `ComputationTracker`: computations of graphs and tasks
 * `ResultCollector`: results in distributed memory
-* `RunCollector`: the tasks, and a row for each run of a task
+* `RunCollector`: tasks, and a row for each run of a task
 
 Everything runs on the thread of the scheduler's event loop. A hook of the scheduler never raises:
-its error is counted in `SessionRegistry.faults`, which clients pull.
+an error is counted in `SessionRegistry.faults`, for clients to pull.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -106,14 +105,14 @@ MISSING_DETAILS, MISSING_ROWS, NOT_HEARD_OF = "details", "rows", "cancelled"
 """Kinds by which missing rows are counted for notices."""
 
 Run = tuple[int, Hashable, bytes, Sequence[int], tuple[float, ...]]
-"""Number, key and worker's row of a run, the runs it depends on, and the fields of `SCHEDULER_ROW`
-after the first."""
+"""Number, key and worker's row of a run, numbers of the runs of its inputs, and the fields of
+`SCHEDULER_ROW` after the first."""
 
 
 class RecordedSession:
-    """Rows of one client that it has not acknowledged.
+    """Rows of one client, up to its acknowledgement.
 
-    A batch is sealed with each pull, and is sent again until the client says that it has it.
+    Each pull seals a batch, which is sent again until the client acknowledges the batch.
     """
 
     def __init__(self, client: str, wants: Wants) -> None:
@@ -128,28 +127,10 @@ class RecordedSession:
         self.unmeasured: Counter[str] = Counter()
         self.computations: dict[int, RecordedComputation] = {}
         self.workers: dict[int, RecordedWorker] = {}
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin a batch."""
-        self.size = 0
-        self.ids, self.rows, self.depends_on = array("q"), bytearray(), array("q")
-        self.keys: list[Hashable] = []
-        self.details: dict[int, RunDetails] = {}
-        self.functions: dict[int, str] = {}
-        self.transfers: list[ClusterTransfer] = []
-        self.others = bytearray()
-        self.processes: list[tuple[int, bytes]] = []
-        self.result_keys: list[Hashable] = []
-        self.results = bytearray()
-        self.result_functions: dict[int, str] = {}
-        self.events: list[WorkerActivity] = []
+        self.batch, self.size = Batch(), 0
 
     def has_room(self, size: int = BYTES_PER_KEY) -> bool:
-        """Reserve bytes for a row; return False, and count the row as missing, if it is too much.
-
-        There is no room if the client does not pull.
-        """
+        """Reserve bytes for a row, or count the row as missing if the client has not pulled."""
         if self.size + self.sealed_size + size > LIMIT_BYTES:
             self.unmeasured[MISSING_ROWS] += 1
             return False
@@ -158,7 +139,7 @@ class RecordedSession:
 
     def add_run(self, run: Run, details: RunDetails | None, function: str) -> None:
         """Add a run, whose numbers are packed later; a run without room is dropped."""
-        number, key, _, depends_on, _ = run
+        number, key, depends_on = run[0], run[1], run[3]
         size = BYTES_PER_RUN
         if type(key) is not str or len(key) > BYTES_PER_KEY:
             size += size_of(key)
@@ -174,15 +155,15 @@ class RecordedSession:
             self.pack()
         if details is not None:
             details, more = self.wanted_of(details, free)
-            self.details[number] = details
+            self.batch.details[number] = details
             size += more
         if function:
-            self.functions[number] = function
+            self.batch.functions[number] = function
             size += BYTES_PER_KEY
         self.size += size
 
     def wanted_of(self, details: RunDetails, free: int) -> tuple[RunDetails, int]:
-        """Return the details that are wanted and have room, and their bytes."""
+        """Return the wanted details within the free bytes, and their size."""
         waits = details.waits if self.wants.get("waits") else ()
         stacks = details.stacks if self.wants.get("stacks") else b""
         size = len(stacks) + BYTES_PER_KEY * (len(details.metrics) + len(waits))
@@ -193,41 +174,27 @@ class RecordedSession:
         return details._replace(waits=waits, stacks=stacks), size
 
     def pack(self) -> None:
-        """Pack the runs that were added since the previous call."""
+        """Pack the runs since the previous call."""
         ended, self.ended = iter(self.ended), []
+        batch = self.batch
         try:
             for number, key, row, depends_on, numbers in ended:
-                self.rows += row + SCHEDULER_ROW.pack(len(depends_on), *numbers)
-                self.ids.append(number)
-                self.keys.append(key)
-                self.depends_on.extend(depends_on)
+                batch.rows += row + SCHEDULER_ROW.pack(len(depends_on), *numbers)
+                batch.ids.append(number)
+                batch.keys.append(key)
+                batch.depends_on.extend(depends_on)
         finally:
             # One run that cannot be packed takes no other run with it.
             self.ended = [*ended, *self.ended]
 
     def seal(self) -> None:
-        """End the batch, which is kept until it is acknowledged."""
+        """End the batch, and keep the batch until its acknowledgement."""
         self.pack()
         self.number += 1
-        rows = Batch(
-            bytes(self.ids),
-            bytes(self.rows),
-            self.keys,
-            bytes(self.depends_on),
-            self.details,
-            self.functions,
-            self.transfers,
-            bytes(self.others),
-            self.processes,
-            self.result_keys,
-            bytes(self.results),
-            self.result_functions,
-            self.events,
-        )
         computations = self.computations.values()
         sent: SentBatch = {
             "number": self.number,
-            "rows": rows,
+            "rows": self.batch.sent(),
             "computations": [computation.described() for computation in computations],
             "workers": [worker.described() for worker in self.workers.values()],
         }
@@ -236,16 +203,16 @@ class RecordedSession:
         self.workers = {}
         # A computation that runs will have another stop.
         self.computations = {c.number: c for c in computations if c.active}
-        self.clear()
+        self.batch, self.size = Batch(), 0
 
     def acknowledge(self, number: int) -> None:
-        """Forget the batches that the client has."""
+        """Forget batches up to a number."""
         self.sealed = [batch for batch in self.sealed if batch[1]["number"] > number]
         self.sealed_size = sum(size for size, _ in self.sealed)
 
 
 class SessionRegistry:
-    """The sessions by name, what they want together, and the faults that they are to report."""
+    """Sessions by name, their wishes together, and faults to report."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, RecordedSession] = {}
@@ -258,11 +225,11 @@ class SessionRegistry:
         self.faults[f"{doing}: {type(error).__name__}: {error}"] += 1
 
     def fault_of_worker(self, fault: Fault) -> None:
-        """Count an error that a worker reports."""
+        """Count an error of a worker."""
         self.faults[fault.text] += 1
 
     def refresh(self) -> None:
-        """Find what the sessions want together, after a session has come or gone."""
+        """Sum up the wishes of the sessions, after a session has come or gone."""
         wanted = [session.wants for session in self.by_name.values()]
         self.shows_progress = any(wants.get("progress") for wants in wanted)
         self.records_results = any(wants.get("results") for wants in wanted)
@@ -274,18 +241,18 @@ class SessionRegistry:
         return [session for session in self.by_name.values() if session.client == client]
 
     def wanting(self, kind: str) -> Iterator[RecordedSession]:
-        """Sessions that want a kind of rows."""
+        """Sessions with a wish for a kind of rows."""
         return (session for session in self.by_name.values() if session.wants.get(kind))
 
     def of_blocks(self) -> Iterable[RecordedSession]:
-        """One session of each block that wants tasks: rows that each of them would repeat."""
+        """A session with tasks for each block, as a block makes one recording."""
         session_of: dict[object, RecordedSession] = {}
         for session in self.wanting("tasks"):
             session_of.setdefault(session.wants.get("block", session), session)
         return session_of.values()
 
     def program_of(self, client: str) -> object:
-        """The program of a recorded client; one value for all clients that are not recorded."""
+        """The program of a recorded client; `UNRECORDED` for other clients."""
         sessions = self.of_client(client)
         return sessions[0].wants.get("program") if sessions else UNRECORDED
 
@@ -321,9 +288,9 @@ class RecordedWorker:
         return ClusterWorker(*where, self.joined, self.left, self.reason, facts)
 
     def add_readings(self, readings: Sequence[Sequence[float]]) -> None:
-        """Add readings of its clock; of many, every second one of the older ones is dropped.
+        """Add readings of the clock; of many readings, every second older reading is dropped.
 
-        Between two readings that remain, the clock is taken to drift evenly.
+        Between readings, the clock is taken to drift evenly.
         """
         self.clock = [*self.clock, *readings]
         if len(self.clock) > MOST_READINGS:
@@ -353,12 +320,13 @@ class ProcessUsage:
 
 
 class WorkerMonitor:
-    """The workers that are present, by address, and what they are asked to measure.
+    """Present workers by address, and the settings of their measurements.
 
     Attributes
     ----------
     numbers : dict of str to int
-        The number of the last worker at each address, present or not: its messages may come late.
+        Number of the last worker at each address, also after the worker has left: messages may be
+        late.
     """
 
     def __init__(self, scheduler: Scheduler, sessions: SessionRegistry) -> None:
@@ -372,7 +340,7 @@ class WorkerMonitor:
         self.sampling: asyncio.Task[None] | None = None
 
     def join(self, address: str) -> RecordedWorker:
-        """Return the worker at an address, which joins now if it is not known."""
+        """Return the worker at an address; an unknown worker joins now."""
         worker = self.present.get(address)
         if worker is None:
             worker = RecordedWorker(self.count, address, self.scheduler.workers.get(address))
@@ -383,7 +351,7 @@ class WorkerMonitor:
         return worker
 
     def join_earlier(self, address: str) -> None:
-        """Add a worker that joined before this plugin: the scheduler has logged when."""
+        """Add a worker from before this plugin, at the time in the scheduler's log."""
         worker = self.join(address)
         # The last event: a worker may come back at the address of a worker that left.
         with suppress(AttributeError, LookupError, TypeError, ValueError):
@@ -411,40 +379,40 @@ class WorkerMonitor:
             session.workers[worker.number] = worker
 
     def events_of(self, topic: str) -> Sequence[tuple[float, Mapping[str, object]]]:
-        """Events that the scheduler has logged under a topic."""
+        """Events in the scheduler's log of a topic."""
         return tuple(getattr(self.scheduler, "get_events", lambda _: ())(topic))
 
     def changed_status(self, worker: RecordedWorker, event: object) -> None:
-        """Note that a worker pauses or goes on, if this is what the scheduler has logged."""
+        """Note that a worker pauses or goes on, if the event says so."""
         if not isinstance(event, dict) or event.get("action") != "worker-status-change":
             return
         self.record_pause(worker, self.sessions.by_name.values())
         worker.paused_at = perf_counter() if event.get("status") == PAUSED else None
 
     def record_pause(self, worker: RecordedWorker, sessions: Iterable[RecordedSession]) -> None:
-        """Add the pause of a worker up to now, if it is paused."""
+        """Add the pause of a paused worker, up to now."""
         if worker.paused_at is not None:
             pause = WorkerActivity(worker.number, PAUSED, worker.paused_at, perf_counter(), NAN)
             for session in sessions:
                 if session.wants.get("tasks") and session.has_room():
-                    session.events.append(pause)
+                    session.batch.events.append(pause)
 
     def spilled(self, message: Spilled) -> None:
         """Add a worker's use of its disk."""
         number = self.numbers.get(message.worker, -1)
         for session in self.sessions.wanting("tasks"):
             if session.has_room():
-                session.events.append(WorkerActivity(number, *message[1:]))
+                session.batch.events.append(WorkerActivity(number, *message[1:]))
 
     def add_samples(self, message: ProcessSamples) -> None:
         """Add samples of processes."""
         number = self.numbers.get(message.worker, SCHEDULER)
         for session in self.sessions.wanting("processes"):
             if session.has_room(len(message.rows)):
-                session.processes.append((number, message.rows))
+                session.batch.processes.append((number, message.rows))
 
     async def ask(self, message: Mapping[str, object], seconds: float, doing: str) -> list[object]:
-        """Ask the workers that measure; return the answers that come in time."""
+        """Ask the measuring workers; return answers within some seconds."""
         requests = {
             worker.address: asyncio.ensure_future(
                 self.scheduler.broadcast(msg=message, workers=[worker.address])
@@ -466,13 +434,13 @@ class WorkerMonitor:
         return answers
 
     async def flush(self) -> list[Sequence[Sequence[object]]]:
-        """Return the messages that workers have not sent yet."""
+        """Return messages of workers before the workers send them."""
         doing = "asking the workers for what they have not sent"
         answers = await self.ask({"op": FLUSH}, SECONDS_TO_FLUSH, doing)
         return [messages for messages in answers if isinstance(messages, (list, tuple))]
 
     async def settle(self) -> None:
-        """Have measured what the sessions want, as often as the most demanding session wants."""
+        """Send new settings to the workers, by the wish of the most demanding session."""
         wanted = [session.wants for session in self.sessions.by_name.values()]
         stacks = [wants["stacks"] for wants in wanted if wants.get("stacks")]
         number = self.settings["number"]
@@ -496,14 +464,14 @@ class WorkerMonitor:
         await self.ask(message, SECONDS_TO_SETTLE, "changing what the workers measure")
 
     async def sample_regularly(self, seconds: float) -> None:
-        """Sample the scheduler's process until it is cancelled."""
+        """Sample the scheduler's process, until cancelled."""
         await asyncio.sleep(min(seconds, SECONDS_TO_FIRST_SAMPLE))
         while True:
             self.sample()
             await asyncio.sleep(seconds)
 
     def sample(self) -> None:
-        """Sample the scheduler's process, if a session wants that."""
+        """Sample the scheduler's process, if a session wants samples."""
         if self.usage is None:
             return
         try:
@@ -512,7 +480,7 @@ class WorkerMonitor:
             self.sessions.fault("sampling the scheduler's process", error)
 
     def stop(self) -> None:
-        """Sample the scheduler's process no more."""
+        """Stop sampling the scheduler's process."""
         self.usage = None
         if self.sampling is not None:
             self.sampling.cancel()
@@ -520,7 +488,7 @@ class WorkerMonitor:
 
 
 NESTED = "Client-worker-"
-"""Prefix of the ids of clients that workers have for their tasks."""
+"""Prefix of the ids of workers' clients for tasks."""
 CLIENTS_OF_WORKERS = "worker-get-client"
 """Topic under which workers log that they have a client."""
 UNRECORDED = "unrecorded"
@@ -529,10 +497,10 @@ SAME_COMPUTATION_SECONDS = 0.1
 
 
 class RecordedComputation:
-    """Graphs of one client, from when it had nothing to do until it has nothing to do again.
+    """Graphs of one client, from the first task to run until all tasks are done.
 
-    `active` tasks are to be run. `recorders` are those of its `sessions` that want rows of tasks.
-    Of `total` tasks, `done` have a result; `seconds` and `cpu_of_tasks` are what these took.
+    `active` is the number of tasks to run, `recorders` the `sessions` that want rows of tasks.
+    Of `total` tasks, `done` have a result, with a sum of `seconds` and `cpu_of_tasks`.
     """
 
     def __init__(self, number: int, name: str, client: str, span: str) -> None:
@@ -545,7 +513,7 @@ class RecordedComputation:
         self.seconds = self.cpu_of_tasks = 0.0
 
     def set_sessions(self, sessions: list[RecordedSession]) -> None:
-        """Set the sessions of its client."""
+        """Set the sessions of the client."""
         self.sessions = sessions
         self.recorders = [session for session in sessions if session.wants.get("tasks")]
 
@@ -563,8 +531,8 @@ class RecordedComputation:
 class RecordedTask:
     """A task and its current run.
 
-    `run` is the number of the row that has its result, `counted_in` the computation whose progress
-    includes it.
+    `run` is the number of the row with the result, `counted_in` the computation that counts the
+    task as progress.
     """
 
     __slots__ = (
@@ -585,12 +553,12 @@ class RecordedTask:
 
 
 class ComputationTracker:
-    """The current computation of each client, and the number of its tasks that are to be run.
+    """The current computation of each client.
 
     Attributes
     ----------
     name : str
-        Tells the computations of this plugin from those of a plugin before it.
+        Part of the names of computations, different for each plugin of a scheduler.
     tasks : dict
         The tasks of `RunCollector`.
     """
@@ -609,7 +577,7 @@ class ComputationTracker:
         self.seen_span: object = None
 
     def of_client(self, client: str, span: str = "") -> RecordedComputation:
-        """The computation that a graph of a client belongs to; the graph may begin it."""
+        """The computation of a graph of a client, which may be a new computation."""
         if client.startswith(NESTED):
             # A task has submitted the graph: it belongs to the computation of that task.
             parent = self.parent_of(client)
@@ -626,10 +594,10 @@ class ComputationTracker:
         return new
 
     def parent_of(self, client: str) -> RecordedComputation | None:
-        """The computation of the task that submits with a worker's client, or None if unknown.
+        """The computation of the task with a worker's client, or None if unknown.
 
-        Nobody says which task that is. With several programs, it belongs to the program that has a
-        task at a worker of that client. Where that is not known, no program is sent the keys.
+        Distributed does not tell the task. With several programs, the client is taken to be one
+        of the program with a task at a worker of the client. Otherwise no program gets the keys.
         """
         active = [c for c in self.open.values() if c.active and not c.client.startswith(NESTED)]
         clients = [*getattr(self.scheduler, "client_comms", ()), *(c.client for c in active)]
@@ -647,9 +615,9 @@ class ComputationTracker:
         return max(active, key=lambda computation: computation.start)
 
     def worker_has_client(self, event: object) -> None:
-        """Note that a worker has a client for its tasks, as the scheduler has logged.
+        """Note that a worker has a client for its tasks.
 
-        The client may have submitted tasks before: they are moved to the computation of its task.
+        Tasks of the client from before are moved to the computation of the submitting task.
         """
         if not isinstance(event, dict) or not str(event["client"]).startswith(NESTED):
             return
@@ -671,11 +639,10 @@ class ComputationTracker:
     def spans_of(
         self, tasks: Iterable[Hashable], assigned: Mapping[Hashable, Mapping[str, Sequence[str]]]
     ) -> dict[Hashable, str]:
-        """The names of the spans of the tasks of a graph that has just arrived.
+        """Names of the spans of the tasks of a new graph.
 
         The scheduler has one span for all tasks of a group, such as the calls of one function: the
-        span of the first one. For a group that is older than the graph, the span of the graph is
-        the right one.
+        span of the first task. In a group older than the graph, tasks have the span of the graph.
         """
         own = self.span_of_graph()
         if not own and not assigned:
@@ -692,7 +659,7 @@ class ComputationTracker:
         }
 
     def span_of_graph(self) -> str:
-        """The name of the span in which the last graph was submitted; empty if there is none."""
+        """The name of the span of the last graph; empty without a span."""
         computations = getattr(self.scheduler, "computations", ())
         latest = computations[-1].annotations if computations else {}
         span = latest.get("span")
@@ -703,7 +670,7 @@ class ComputationTracker:
         return span_name(span)
 
     def count_task(self, task: RecordedTask, is_active: bool, finish: str, now: float) -> None:
-        """Count a task that is to be run from now on, or no more."""
+        """Count a task as active or not."""
         computation = task.computation
         if is_active:
             if not computation.active:
@@ -719,7 +686,7 @@ class ComputationTracker:
             self.count_progress(task, finish)
 
     def activate(self, task: RecordedTask, now: float) -> RecordedComputation:
-        """The computation of a task that is to be run, if none of its tasks was."""
+        """The computation of a task that makes its computation active."""
         computation = task.computation
         is_done = computation.stop != computation.start
         is_latest = self.open.get(computation.client) is computation
@@ -734,7 +701,7 @@ class ComputationTracker:
         return computation
 
     def count_progress(self, task: RecordedTask, finish: str) -> None:
-        """Count a task for progress bars: it is to be run, or is done, or has failed."""
+        """Count a task for progress bars."""
         computation = task.computation
         if finish in ACTIVE:
             if task.counted_in is not computation:
@@ -754,7 +721,7 @@ class ComputationTracker:
                 session.news.set()
 
     def worker_joined(self) -> None:
-        """Note the most threads that computations have had."""
+        """Note the largest number of threads in active computations."""
         for computation in self.open.values():
             if computation.active:
                 computation.workers = max(computation.workers, self.scheduler.total_nthreads)
@@ -768,7 +735,7 @@ class ComputationTracker:
 
 
 class MemoryResult(NamedTuple):
-    """A result in distributed memory. Its task may be in a later graph, too."""
+    """A result in distributed memory."""
 
     computation: RecordedComputation
     nbytes: float
@@ -777,14 +744,14 @@ class MemoryResult(NamedTuple):
 
 
 class ResultCollector:
-    """The results in distributed memory, and a row for each when it is released."""
+    """Results in distributed memory, with a row for each released result."""
 
     def __init__(self, scheduler: Scheduler, sessions: SessionRegistry) -> None:
         self.scheduler, self.sessions = scheduler, sessions
         self.results: dict[Hashable, MemoryResult] = {}
 
     def transition(self, key: Hashable, task: RecordedTask, finish: str) -> None:
-        """Note that a result is in memory, or record one that is in memory no more."""
+        """Note a result in memory, or record a released result."""
         now = perf_counter()
         if finish == "memory":
             state = self.scheduler.tasks[key]
@@ -804,13 +771,13 @@ class ResultCollector:
         if not session.wants.get("results") or not session.has_room(size):
             return
         if result.function:
-            session.result_functions[len(session.result_keys)] = result.function
-        session.result_keys.append(key)
+            session.batch.result_functions[len(session.batch.result_keys)] = result.function
+        session.batch.result_keys.append(key)
         start = max(result.start, session.start)
-        session.results += RESULT.pack(result.computation.number, result.nbytes, start, stop)
+        session.batch.results += RESULT.pack(result.computation.number, result.nbytes, start, stop)
 
     def record_present(self, session: RecordedSession) -> None:
-        """Add the results that are in memory now."""
+        """Add the results in memory, up to now."""
         now = perf_counter()
         for key, result in self.results.items():
             if session in result.computation.sessions:
@@ -818,22 +785,22 @@ class ResultCollector:
 
 
 MOST_ORPHANS = 10_000
-"""Cancelled runs whose end is not known yet; each takes about half a kilobyte."""
+"""Cancelled runs with unknown ends; each takes about half a kilobyte."""
 
 
 class RunCollector:
-    """The tasks that the scheduler knows, and a row for each of their runs.
+    """Tasks of the scheduler, with a row for each run.
 
     Attributes
     ----------
     tasks : dict
         By key.
     orphans : dict
-        Cancelled runs whose workers have not said how they ended, by key and id of the run.
+        Cancelled runs without a message on their end, by key and id of the run.
     attempts : dict
-        The last attempt of the tasks of orphans, which the scheduler may have forgotten.
+        Last attempt of the tasks of orphans, also after the scheduler has forgotten the task.
     running : dict
-        What workers have just said of runs that go on.
+        Messages of workers on current runs, by key.
     """
 
     def __init__(
@@ -867,7 +834,7 @@ class RunCollector:
                 task.computation = computation
 
     def adopt(self, client: str) -> None:
-        """Add the tasks that a client submitted before its session, and that are to be run."""
+        """Add the active tasks of a client from before its session."""
         state = self.scheduler.clients.get(client)
         active = [ts for ts in getattr(state, "wants_what", ()) if ts.state in ACTIVE]
         seen = set(active)
@@ -880,7 +847,7 @@ class RunCollector:
             active += more
 
     def adopt_running(self) -> None:
-        """Add the tasks that workers run for other clients: they take the workers' time."""
+        """Add the tasks of other clients on workers, as workers are busy with them."""
 
         def is_nested(ts: TaskState) -> bool:
             return any(wanter.client_key.startswith(NESTED) for wanter in ts.who_wants or ())
@@ -896,7 +863,7 @@ class RunCollector:
                 self.add_with_dependents(ts, ts.state)
 
     def add_with_dependents(self, ts: TaskState, state: str) -> None:
-        """Add a task of which no graph was seen, for the client that waits for a dependent."""
+        """Add a task without a known graph, for the client of a dependent."""
         path, client = [ts], ""
         while not path[-1].who_wants:
             after = next((other for other in path[-1].dependents if other.state in ACTIVE), None)
@@ -915,7 +882,7 @@ class RunCollector:
         self.add(ts, client, state)
 
     def add(self, ts: TaskState, client: str, state: str) -> None:
-        """Add a task that is in a state already."""
+        """Add a task in its state."""
         task = self.tasks[ts.key] = RecordedTask(self.computations.of_client(client))
         now = perf_counter()
         if state == "processing":
@@ -958,9 +925,7 @@ class RunCollector:
             if finish == "processing":
                 self.send(key, task, now)
             elif start == "processing":
-                self.came_back(
-                    key, task, finish, worker=worker, nbytes=nbytes or 0, startstops=startstops
-                )
+                self.came_back(key, task, finish, worker, nbytes or 0, startstops=startstops)
             elif finish == "forgotten":
                 del self.tasks[key]
             else:
@@ -975,7 +940,7 @@ class RunCollector:
             sessions.fault("transition", error)
 
     def send(self, key: Hashable, task: RecordedTask, now: float) -> None:
-        """Note that the scheduler sends a task to a worker."""
+        """Note the sending of a task to a worker."""
         ts = self.scheduler.tasks[key]
         task.attempt = (task.attempt or self.attempts.get(key, 0)) + 1
         task.sent = now
@@ -989,12 +954,12 @@ class RunCollector:
         key: Hashable,
         task: RecordedTask,
         finish: str,
-        *,
         worker: str,
         nbytes: int,
+        *,
         startstops: Iterable[Interval] | None,
     ) -> None:
-        """Record a run that was done or failed, or whose worker has left; or await its end."""
+        """Record a run, or await the end of a cancelled run."""
         ts = self.scheduler.tasks[key]
         metadata = ts.metadata
         measured = metadata.pop(NAME, b"") if metadata else b""
@@ -1021,7 +986,9 @@ class RunCollector:
             self.record(
                 key,
                 task,
-                (OK, worker, self.now),
+                OK,
+                worker,
+                self.now,
                 row=measured,
                 is_measured=is_measured,
                 measured=details,
@@ -1029,9 +996,9 @@ class RunCollector:
             )
         elif finish == "erred":
             outcome = FAILED if worker in self.scheduler.workers else UNFINISHED
-            self.record(key, task, (outcome, worker, self.now), row=distributed_row(startstops))
+            self.record(key, task, outcome, worker, self.now, row=distributed_row(startstops))
         elif worker not in self.scheduler.workers:
-            self.record(key, task, (UNFINISHED, worker, self.now))
+            self.record(key, task, UNFINISHED, worker, self.now)
         elif task.computation.recorders or self.sessions.is_shared:
             # It may still run there: the worker says how it ends.
             self.await_end(key, ts.run_id, task)
@@ -1040,7 +1007,9 @@ class RunCollector:
         self,
         key: Hashable,
         task: RecordedTask,
-        end: tuple[int, str, float],
+        outcome: int,
+        worker: str,
+        collected: float,
         *,
         row: bytes = NOT_STARTED,
         is_measured: bool = False,
@@ -1052,12 +1021,11 @@ class RunCollector:
 
         Parameters
         ----------
-        end : tuple
-            Outcome, address of the worker, and when the scheduler knew of the end.
+        collected : float
+            When the scheduler knew of the end.
         row, is_measured : bytes, bool
             Row of the worker, and whether the worker has measured it.
         """
-        outcome, worker, collected = end
         number = self.count = self.count + 1
         if outcome == OK:
             task.run = number
@@ -1107,12 +1075,12 @@ class RunCollector:
             session.add_run(run, details, function)
 
     def runs_of(self, dependencies: Iterable[TaskState]) -> list[int]:
-        """Numbers of the runs that made the results of tasks, where these are recorded."""
+        """Numbers of the recorded runs of tasks."""
         tasks = (self.tasks.get(other.key) for other in dependencies)
         return [task.run for task in tasks if task is not None and task.run >= 0]
 
     def await_end(self, key: Hashable, run: int, task: RecordedTask) -> None:
-        """Keep a cancelled run until its worker says how it ended, which not all workers do."""
+        """Keep a cancelled run until a message on its end."""
         # The task may be run again meanwhile.
         self.orphans[key, run] = copy(task)
         self.attempts[key] = task.attempt
@@ -1120,19 +1088,19 @@ class RunCollector:
             oldest = next(iter(self.orphans))
             orphan = self.pop_orphan(*oldest)
             if orphan is not None:
-                self.record(oldest[0], orphan, (CANCELLED, orphan.worker, NAN))
+                self.record(oldest[0], orphan, CANCELLED, orphan.worker, NAN)
                 for session in orphan.computation.recorders:
                     session.unmeasured[NOT_HEARD_OF] += 1
 
     def pop_orphan(self, key: Hashable, run: int) -> RecordedTask | None:
-        """Remove and return a cancelled run whose end was not known."""
+        """Remove and return a cancelled run."""
         task = self.orphans.pop((key, run), None)
         if task is not None and self.attempts.get(key) == task.attempt:
             del self.attempts[key]
         return task
 
     def run_ended(self, message: RunEnded) -> None:
-        """Record a run that brought no result, as its worker says."""
+        """Record a run without a result."""
         key, run, worker, outcome, sent = message
         task = self.pop_orphan(key, run)
         if task is None:
@@ -1147,18 +1115,23 @@ class RunCollector:
         measured = RunMeasurements(*sent)
         task.is_out = False
         row, is_measured = measured.row or NOT_STARTED, bool(measured.row)
-        end = outcome, worker, perf_counter()
-        self.record(key, task, end, row=row, is_measured=is_measured, measured=measured)
+        self.record(
+            key,
+            task,
+            outcome,
+            worker,
+            perf_counter(),
+            row=row,
+            is_measured=is_measured,
+            measured=measured,
+        )
 
     def is_running(self, message: Running) -> None:
-        """Note a run that goes on, as its worker says."""
+        """Note a current run."""
         self.running[message.key] = message
 
     def record_running(self, session: RecordedSession) -> int:
-        """Record the runs of a session that ends, and that go on; return how many.
-
-        Other sessions of the client will have these runs when they end.
-        """
+        """Record the current runs of a session at its end; return their number."""
         client, running = session.client, 0
         ending = [session] if session.wants.get("tasks") else []
         self.record_orphans(client, ending)
@@ -1172,7 +1145,9 @@ class RunCollector:
                 self.record(
                     key,
                     task,
-                    (UNFINISHED, task.worker, NAN),
+                    UNFINISHED,
+                    task.worker,
+                    NAN,
                     row=row,
                     is_measured=said is not None,
                     measured=measured,
@@ -1190,13 +1165,13 @@ class RunCollector:
     def record_orphans(
         self, client: str | None = None, recorders: Sequence[RecordedSession] | None = None
     ) -> None:
-        """Record the cancelled runs of a client, or of all clients, whose end is not known."""
+        """Record the cancelled runs of a client, or of all clients, with unknown ends."""
         for (key, _), task in list(self.orphans.items()):
             if client is None or task.computation.client == client:
-                self.record(key, task, (CANCELLED, task.worker, NAN), recorders=recorders)
+                self.record(key, task, CANCELLED, task.worker, NAN, recorders=recorders)
 
     def received(self, message: Received) -> None:
-        """Add a transfer to the sessions that record the task, or a task that takes its result."""
+        """Add a transfer to the sessions of the task, or of a dependent."""
         key, source, destination, *measured = message
         task = self.tasks.get(key)
         run = -1 if task is None else task.run
@@ -1212,10 +1187,10 @@ class RunCollector:
         workers = numbers.get(source, -1), numbers.get(destination, -1)
         for session in recorders:
             if session.has_room():
-                session.transfers.append(ClusterTransfer(run, *workers, *measured))
+                session.batch.transfers.append(ClusterTransfer(run, *workers, *measured))
 
     def is_unmeasured(self, message: Unmeasured) -> None:
-        """Count a task that its worker cannot measure."""
+        """Count a task without measurements."""
         task = self.tasks.get(message.key)
         for session in () if task is None else task.computation.sessions:
             session.unmeasured[message.kind] += 1
@@ -1227,7 +1202,7 @@ class RunCollector:
         recorders: Sequence[RecordedSession],
         is_measured: bool,
     ) -> None:
-        """Add the time that a worker was busy to the programs that do not record the task."""
+        """Add the time of a run to the programs without rows of the run."""
         start, stop, _, seceded, *_ = WORKER_ROW.unpack(row)
         stop = stop if isnan(seceded) else seceded
         if isnan(start + stop):
@@ -1240,7 +1215,7 @@ class RunCollector:
                 self.add_other(session, worker, start, stop)
 
     def record_others_running(self, session: RecordedSession) -> None:
-        """Add the tasks that workers run for other programs as a session ends."""
+        """Add the current runs of other programs at the end of a session."""
         block, program = session.wants.get("block"), session.wants.get("program")
         sessions = self.sessions.by_name.values()
         if block and sum(other.wants.get("block") == block for other in sessions) > 1:
@@ -1260,23 +1235,23 @@ class RunCollector:
                 self.add_other(session, task.worker, start, until)
 
     def add_other(self, session: RecordedSession, worker: str, start: float, stop: float) -> None:
-        """Add the time of a task of a client that is not recorded."""
+        """Add the time of a task of an unrecorded client."""
         if session.has_room(OTHER_TASK.size):
             number = self.workers.numbers.get(worker, -1)
-            session.others += OTHER_TASK.pack(number, start, stop)
+            session.batch.others += OTHER_TASK.pack(number, start, stop)
 
     def is_executing(self, key: Hashable, worker: str) -> bool:
-        """Return whether a worker has said that it runs a task, as it does about each second."""
+        """Return whether a worker runs a task, by its report of each second."""
         state = self.scheduler.workers.get(worker)
         return self.scheduler.tasks[key] in getattr(state, "executing", ())
 
     def at_worker(self, address: str, time: float) -> float:
-        """A time of the scheduler's clock by the clock that measures on a worker."""
+        """Convert a time from the scheduler's clock to a worker's."""
         worker = self.workers.present.get(address)
         return time if worker is None else worker.to_clock(time)
 
     def refresh(self) -> None:
-        """Forget what no session needs, after a session has come or gone."""
+        """Forget rows without a session, after a session has come or gone."""
         self.computations.refresh()
         if not self.sessions.records_results:
             self.results.results.clear()
@@ -1290,7 +1265,7 @@ class RunCollector:
         self.attempts = {key: self.attempts.get(key, 0) for key, _ in self.orphans}
 
     def restart(self) -> None:
-        """Forget all tasks; results end now."""
+        """Forget all tasks and results."""
         for computation in self.computations.open.values():
             computation.active, computation.stop = 0, perf_counter()
         self.record_orphans()
@@ -1302,7 +1277,7 @@ class RunCollector:
         self.tasks.clear()
 
     def forget_rows(self) -> None:
-        """Remove measurements of tasks of no session from the scheduler's state."""
+        """Remove measurements from the scheduler's tasks."""
         for ts in self.scheduler.tasks.values():
             if ts.metadata and NAME in ts.metadata:
                 del ts.metadata[NAME]
@@ -1317,7 +1292,7 @@ SECONDS_TO_BE_READY = 1.0
 
 
 class Leaving(NamedTuple):
-    """The client of a session that has ended, and the last reply to it."""
+    """Client and last reply of an ended session."""
 
     client: str
     reply: asyncio.Future[PullReply]
@@ -1329,9 +1304,9 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
     Attributes
     ----------
     removing : asyncio.Lock
-        Held while plugins are removed: a session that comes meanwhile waits.
+        Held while plugins are removed: a new session waits.
     leaving : dict
-        Sessions that have ended and have not confirmed their last reply, by name.
+        Ended sessions without confirmation of the last reply, by name.
     is_closing : bool
         Whether the scheduler closes.
     """
@@ -1340,7 +1315,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
     idempotent = True
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Add the handlers, and the workers and clients of workers that are there already."""
+        """Add the handlers, and the present workers and their clients."""
         self.scheduler = scheduler
         self.removing = asyncio.Lock()
         self.leaving: dict[str, Leaving] = {}
@@ -1376,7 +1351,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             self.sessions.fault("start", error)
 
     async def handle_attach(self, session: str, client: str, wants: Wants) -> AttachReply:
-        """Begin to collect for a client, with the tasks that it has submitted already."""
+        """Begin to collect for a client, with its active tasks."""
         new = self.sessions.by_name[session] = RecordedSession(client, wants)
         async with self.removing:
             # The plugins of the last session are not removed from under this session.
@@ -1397,12 +1372,12 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         }
 
     def refresh(self) -> None:
-        """Adapt to sessions that have come or gone."""
+        """Adapt to a session that has come or gone."""
         self.sessions.refresh()
         self.runs.refresh()
 
     async def handle_ready(self) -> None:
-        """Answer when all workers have said whether they measure, or after a second."""
+        """Answer after the first report of all workers, or after a second."""
         start = perf_counter()
         while not all(worker.facts for worker in self.workers.present.values()):
             if perf_counter() - start > SECONDS_TO_BE_READY:
@@ -1410,10 +1385,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             await asyncio.sleep(0.005)
 
     async def handle_pull(self, session: str, received: int, wait: float = 0.0) -> PullReply:
-        """Return the batches that a client has not received.
-
-        Wait up to `wait` seconds for the end of a computation.
-        """
+        """Return new batches; wait up to `wait` seconds for the end of a computation."""
         collected = self.sessions.by_name.get(session)
         if collected is None:
             return {"status": "unknown"}
@@ -1437,7 +1409,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         }
 
     async def handle_detach(self, session: str, received: int) -> PullReply:
-        """End a session and return its last batches; a client that lost the reply asks again."""
+        """End a session and return its last batches, again after a lost reply."""
         last = self.leaving.get(session)
         if last is None or (last.reply.done() and last.reply.exception()):
             ending = self.sessions.by_name.get(session)
@@ -1449,7 +1421,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
     async def last_reply(
         self, name: str, session: RecordedSession | None, received: int
     ) -> PullReply:
-        """Collect what still runs, and end the session whatever fails."""
+        """Collect current runs, and end the session despite errors."""
         if session is not None and not session.is_ending:
             session.is_ending = True
             session.news.set()
@@ -1474,7 +1446,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         return {**reply, "running": session.running if session else 0}
 
     async def handle_left(self, session: str) -> None:
-        """Note that a client has its last batches; the last session takes the plugins with it."""
+        """Note that a client has its last batches; remove the plugins after the last session."""
         self.leaving.pop(session, None)
         if not self.is_closing:
             await self.remove_plugins()
@@ -1484,7 +1456,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         return {"host": self.workers.host, "time": perf_counter()}
 
     async def handle_worker(self, address: str, facts: WorkerFacts) -> HelloReply:
-        """Note the facts that a worker reports; return what it is to measure."""
+        """Note facts of a worker; return the settings."""
         worker = self.join(address)
         clock = facts.pop("clock", None)
         if isinstance(clock, (list, tuple)):
@@ -1502,7 +1474,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         annotations: Mapping[str, Mapping[Hashable, Mapping[str, Sequence[str]]]],
         **kwargs: object,
     ) -> None:
-        """Note that a client has submitted a graph."""
+        """Note a new graph."""
         try:
             self.runs.add_graph(client, tasks, annotations)
         except Exception as error:
@@ -1527,7 +1499,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
                 truncate(NAME)
 
     def join(self, address: str) -> RecordedWorker:
-        """The worker at an address, whose threads count for computations from now on."""
+        """Return the worker at an address, with its threads counted in computations."""
         worker = self.workers.join(address)
         self.runs.computations.worker_joined()
         return worker
@@ -1551,7 +1523,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         self.runs.restart()
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """End the sessions of a client that goes without a word, as if it was killed."""
+        """End the sessions of a client that goes without leaving, such as a killed client."""
         self.runs.computations.workers_of_clients.pop(client, None)
         sessions, leaving = self.sessions.by_name, self.leaving
         ended = [name for name, session in sessions.items() if session.client == client]
@@ -1566,7 +1538,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             self._change = asyncio.ensure_future(change)
 
     async def before_close(self) -> None:
-        """Let clients pull the last rows and leave, before the scheduler closes."""
+        """Let clients pull the last rows and leave."""
         self.is_closing = True
         for session in self.sessions.by_name.values():
             session.news.set()
@@ -1576,18 +1548,18 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         await asyncio.sleep(SECONDS_TO_REPLY)
 
     async def close(self) -> None:
-        """Stop as the scheduler closes, also if clients are left."""
+        """Stop, also with clients left."""
         self.stop()
 
     def stop(self) -> None:
-        """Remove the handlers, and sample no more."""
+        """Remove the handlers, and stop sampling."""
         for name in OPERATIONS:
             self.scheduler.handlers.pop(f"{NAME}_{name}", None)
         forget_handlers()
         self.workers.stop()
 
     async def remove_plugins(self) -> None:
-        """Remove all plugins from the cluster, unless a session has come meanwhile."""
+        """Remove all plugins from the cluster, unless there is a new session."""
         scheduler = self.scheduler
         async with self.removing:
             is_other = scheduler.plugins.get(NAME) is not self
@@ -1625,7 +1597,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
 
 
 def size_of(key: Hashable) -> int:
-    """The number of letters and bytes of a key, which is long where users make their own."""
+    """The number of letters and bytes of a key, of any length if made by users."""
     kind = type(key)
     if kind is str or kind is bytes:
         return len(key)  # type: ignore[arg-type]
@@ -1633,7 +1605,7 @@ def size_of(key: Hashable) -> int:
 
 
 def distributed_row(startstops: Iterable[Interval] | None) -> bytes:
-    """The row of a run that was not measured, with distributed's own times."""
+    """The row of a run without measurements, with distributed's times."""
     to_clock = perf_counter() - time()
     for interval in startstops or ():
         if interval["action"] == "compute":
@@ -1648,7 +1620,7 @@ def span_name(span: Mapping[str, Sequence[str]]) -> str:
 
 
 def function_of(key: Hashable, state: TaskState | None) -> str:
-    """The name of a task's function, if its key has none, like ``"c"`` and ``7``; else empty."""
+    """The name of a task's function for a key without one, like ``"c"`` and ``7``; else empty."""
     if type(key) is tuple or (type(key) is str and "-" in key):
         return ""
     try:

@@ -1,7 +1,7 @@
-"""What clients of distributed load as they start, while a diagnostic is active.
+"""Preload module of clients of distributed, while a diagnostic is active.
 
-A nanny passes the client's configuration to its workers: in a worker, or when no diagnostic is
-active any more, this does nothing.
+A nanny passes the client's configuration to its workers. In a worker, or after the last diagnostic,
+this module does nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def dask_setup(client: Client) -> None:
-    """Join a client that starts."""
+    """Let active diagnostics join a client that starts."""
     for recorder in () if is_of_a_worker(client) else active_recorders():
         await recorder.join(client)
 

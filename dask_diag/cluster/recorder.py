@@ -1,7 +1,7 @@
-"""The clusters that one diagnostic records: those of all clients of this process.
+"""Sessions of a diagnostic on the clusters of all clients of this process.
 
-While a diagnostic is active, dask's configuration names a module of this package, which clients
-load as they start: so later clients are joined, too, and nothing of distributed is replaced.
+While a diagnostic is active, dask's configuration names a module of this package for clients to
+load at their start: later clients are joined without replacing anything of distributed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOGGER = "distributed.preloading"
 _lock = threading.RLock()
 _active: list[ClusterRecorder] = []
 _own_preloads: WeakKeyDictionary[Client, PreloadManager] = WeakKeyDictionary()
-"""What those clients load that were open before a diagnostic was active."""
+"""Preloads of clients that were open before a diagnostic was active."""
 
 
 class ClusterRecorder:
@@ -40,10 +40,10 @@ class ClusterRecorder:
     Parameters
     ----------
     fault : callable
-        Called with what was done and the error: nothing is raised.
+        Called with an action and its error: nothing is raised.
     received : callable, optional
-        Called with a log when something was added to it, and when it is complete; on the event loop
-        of its client, which must not have to wait.
+        Called with a log after new rows and at the end, on the event loop of the client, which must
+        not have to wait.
     """
 
     def __init__(self, fault: Fault, received: Callable[[ClusterLog], None] | None = None) -> None:
@@ -54,7 +54,7 @@ class ClusterRecorder:
         self._names: WorkerNames | None = None
 
     def start(self, wants: Wants) -> None:
-        """Join the clients that are open, and those to come, to collect what is wanted."""
+        """Join all clients that are open or start later, to collect the wanted rows."""
         self._wants = {**wants, "block": os.urandom(8).hex()}
         with _lock:
             _active.append(self)
@@ -69,7 +69,7 @@ class ClusterRecorder:
                 self._run(client, session.attach)
 
     def stop(self) -> None:
-        """Pull what is new, and leave."""
+        """Pull new rows, and leave."""
         with _lock:
             if self in _active:
                 _active.remove(self)
@@ -81,12 +81,12 @@ class ClusterRecorder:
                 self._run(session.client, session.finish)
 
     async def joined(self) -> None:
-        """Wait until clients are joined, where `start` was called on their own event loop."""
+        """Wait until clients are joined, if `start` was called on their event loop."""
         for session in self._sessions:
             await session.attach()
 
     async def finish(self) -> None:
-        """Wait until all is pulled, where `stop` was called on the client's own event loop."""
+        """Wait until all rows are pulled, if `stop` was called on the client's own event loop."""
         for session in self._sessions:
             await session.finish()
 
@@ -97,7 +97,7 @@ class ClusterRecorder:
             await session.attach()
 
     async def _rejoin(self, client: Client) -> None:
-        """Join a client that its scheduler had forgotten, while the diagnostic is active."""
+        """Join a client again, forgotten by the scheduler, while the diagnostic is active."""
         with _lock:
             session = self._new_session(client) if self in _active else None
         if session is not None:
@@ -110,23 +110,23 @@ class ClusterRecorder:
                 await session.finish()
 
     def clear(self) -> None:
-        """Forget what was recorded, except of computations that are running now."""
+        """Forget all recorded rows, except computations that run now."""
         self._sessions = [session for session in self._sessions if not session.log.has_ended]
         for session in self._sessions:
             session.log.clear()
 
     @property
     def sessions(self) -> list[ClusterSession]:
-        """One for each client that was joined."""
+        """Sessions, with an item for each client that was joined."""
         return list(self._sessions)
 
     @property
     def logs(self) -> list[ClusterLog]:
-        """What was pulled, cluster by cluster."""
+        """Logs of the sessions."""
         return [session.log for session in self._sessions]
 
     def pull(self) -> None:
-        """Get what is new now, where that can be waited for."""
+        """Pull new rows now from clients that are not asynchronous."""
         for session in self._sessions:
             client = session.client
             if client is not None and not client.asynchronous:
@@ -143,7 +143,7 @@ class ClusterRecorder:
             self._fault("to show what was pulled from a cluster", error)
 
     def _run(self, client: Client, coroutine: Callable[[], Awaitable[None]]) -> None:
-        """Run a coroutine on a client's event loop, and wait, unless this is what runs the loop."""
+        """Run a coroutine on a client's event loop, and wait unless the caller runs the loop."""
         try:
             if client.asynchronous:
                 client.loop.add_callback(coroutine)
@@ -156,7 +156,7 @@ class ClusterRecorder:
         with _lock:
             if any(session.client is client for session in self._sessions):
                 return None
-            # Its event loop takes half of the import of this package, and most have no client.
+            # The import of asyncio would double the import of this package; most have no client.
             from dask_diag.cluster.log import WorkerNames
             from dask_diag.cluster.session import ClusterSession
 
@@ -170,13 +170,13 @@ class ClusterRecorder:
 
 
 def active_recorders() -> list[ClusterRecorder]:
-    """Those that are to join a client that starts now."""
+    """Recorders that are to join a client that starts now."""
     with _lock:
         return list(_active)
 
 
 def open_clients() -> list[Client]:
-    """The clients of this process that are connected, if distributed is imported."""
+    """Connected clients of this process, if distributed is imported."""
     module = sys.modules.get("distributed.client")
     clients = list(getattr(getattr(module, "Client", None), "_instances", ()))
     return [
@@ -185,14 +185,14 @@ def open_clients() -> list[Client]:
 
 
 def is_of_a_worker(client: Client) -> bool:
-    """Whether a client is one that a task uses: what it submits belongs to that task's client."""
+    """Return whether a task uses a client: its graphs belong to the client of the task."""
     return str(getattr(client, "id", "")).startswith("Client-worker-")
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
-    """Whether distributed logs about another preload than this package's.
+    """Return whether distributed logs about a preload of others.
 
-    It says on stderr what clients load: a program that is recorded writes what it always does.
+    Distributed writes preloads to stderr, where a recorded program has to write the usual output.
     """
     return _PRELOAD not in record.getMessage()
 
@@ -205,7 +205,7 @@ def _set_preload() -> None:
 
 
 def _add_preload(client: Client) -> None:
-    """Have a client that is open do before it closes what one does that starts now."""
+    """Let an open client run the teardown of the preload before it closes."""
     preloading = sys.modules["distributed.preloading"]
     with _lock:
         if any(preload.name == _PRELOAD for preload in client.preloads):

@@ -1,4 +1,4 @@
-"""One client of a cluster, from when a diagnostic joins it until one of the two ends."""
+"""Session of one client, from when a diagnostic joins a cluster until one of the two ends."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _SECONDS_WITHOUT_SCHEDULER = 0.5
 
 
 class ConnectionLostError(ConnectionError):
-    """The scheduler does not know a session: it took its client for gone."""
+    """The scheduler does not know a session, as it took the client for gone."""
 
 
 async def unless_lost(
     request: Coroutine[object, object, None], client: Client | None, seconds: float
 ) -> None:
-    """Wait so long for what a client asks its scheduler for, but not for one that is gone."""
+    """Await a request of a client for some seconds, but not longer than its scheduler exists."""
     asked = asyncio.ensure_future(request)
     start = perf_counter()
     while not asked.done():
@@ -59,29 +59,29 @@ _SECONDS_TO_REACH_WORKERS = 1.0
 _SECONDS_TO_FINISH = 10.0
 _SECONDS_TO_COMPARE = 1.0
 _ONCE = {"name": NAME, "idempotent": True}
-"""How plugins are registered that may be there already."""
+"""Arguments to register a plugin that may be registered already."""
 
 
 Fault = Callable[[str, BaseException], None]
 
 
 class ClusterSession:
-    """Collects what one client's tasks do.
+    """Pulls the rows of one client.
 
-    Coroutines run on the client's event loop. None of them raises.
+    Coroutines run on the client's event loop and do not raise.
 
     Parameters
     ----------
     client : Client
     wants : Wants
     fault : callable
-        Called with what was done and the error.
+        Called with an action and its error.
     received : callable
-        Called with the log when something was added to it, and when it is complete.
+        Called with the log after new rows and at the end.
     names : WorkerNames
         Shared with the other clients of the diagnostic.
     rejoin : callable
-        Called with the client when the scheduler has forgotten it, and has it again.
+        Called with the client after a new connection to the scheduler.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ClusterSession:
         self._finishing: asyncio.Task[None] | None = None
 
     async def attach(self) -> None:
-        """Bring the plugins to the cluster, unless they are there, and start to pull."""
+        """Register the plugins at the cluster, and start to pull."""
         if self._attaching is None:
             self._attaching = asyncio.ensure_future(self._attach_or_report())
         await asyncio.shield(self._attaching)
@@ -121,18 +121,18 @@ class ClusterSession:
         except Exception as error:
             self._fault("to join a cluster", error)
             with suppress(Exception):
-                # What has come there by now goes.
+                # Plugins that have arrived by now are removed.
                 await asyncio.wait_for(self._withdraw(), _SECONDS_TO_FINISH)
             return
         try:
             workers = asyncio.wait_for(self._attach_workers(), _SECONDS_TO_ATTACH)
             self._reaching = asyncio.ensure_future(workers)
-            # One that does not answer, as its tasks hold the GIL, keeps no program waiting.
+            # A worker that does not answer, as its tasks hold the GIL, keeps no program waiting.
             await asyncio.wait([self._reaching], timeout=_SECONDS_TO_REACH_WORKERS)
             if self._reaching.done():
                 self._reach_no_more()
         except Exception as error:
-            # What is known without them is recorded.
+            # The recording goes on without the workers.
             self._fault("to reach the workers of a cluster", error)
         self._puller = asyncio.ensure_future(self._pull_regularly())
 
@@ -169,7 +169,7 @@ class ClusterSession:
     async def _attach_workers(self) -> None:
         bootstrap = Shipped(BOOTSTRAP, "DaskDiagWorkerPlugin", __version__)
         await self._scheduler.register_worker_plugin(plugin=pickle.dumps(bootstrap), **_ONCE)
-        # Where another client asked for them just before, that neither does anything nor waits.
+        # If another client registered them just before, registering neither acts nor waits.
         await self._scheduler.dask_diag_ready()
 
     async def _compare_clocks(self) -> ClockReading:
@@ -180,14 +180,14 @@ class ClusterSession:
         return await compare_clocks(ask, perf_counter, _PINGS)
 
     async def _pull_regularly(self) -> None:
-        # Who shows progress is to know at once that a computation has ended. That a scheduler
-        # closes all are to know.
+        # Progress bars have to know at once that a computation has ended. All sessions have to know
+        # that a scheduler closes.
         progress = self._wants.get("progress", False)
         pause = _SECONDS_BETWEEN_NEWS if progress else _SECONDS_BETWEEN_PULLS
         while self._finishing is None:
             await asyncio.sleep(pause)
             if self._finishing is not None:
-                # The scheduler may have no plugin any more; leaving brings what is new.
+                # The scheduler may have no plugin any more; leaving brings the new rows.
                 return
             try:
                 await self.pull(_SECONDS_TO_WAIT_FOR_NEWS)
@@ -196,12 +196,12 @@ class ClusterSession:
                 if client is not None and client.status == "running":
                     self._finishing = asyncio.ensure_future(self._begin_again(client, error))
             except Exception as error:
-                # The next one brings what this one did not, or leaving does.
+                # The next pull, or leaving, brings the rows.
                 if self._finishing is None:
                     self._fault("to pull from a cluster", error)
 
     async def pull(self, wait: float = 0.0) -> None:
-        """Get what is new; wait so many seconds for the end of a computation."""
+        """Pull new rows; wait some seconds for the end of a computation."""
         reply = await self._scheduler.dask_diag_pull(
             session=self._id, received=self.log.received, wait=wait
         )
@@ -215,7 +215,7 @@ class ClusterSession:
         self.log.receive(reply)
         for number, worker in self.log.workers.items():
             if worker.facts and number not in self._placed:
-                # While it runs: what a process belongs to cannot be asked for when it has ended.
+                # Asked while the process runs: its parents are not known when it has ended.
                 self._placed.add(number)
                 facts = worker.facts
                 if is_below_this_process(facts.get("clock_host", ""), facts.get("pid", 0)):
@@ -240,7 +240,7 @@ class ClusterSession:
             self._received(self.log)
 
     async def _begin_again(self, client: Client, error: Exception) -> None:
-        """Distributed has connected the client again: its tasks are another session's."""
+        """Rejoin a client after a new connection, with a new session."""
         self._fault("to pull from a cluster", error)
         self.log.end()
         self.client = self._scheduler = None
@@ -251,7 +251,7 @@ class ClusterSession:
             self._fault("to join a cluster again", fault)
 
     def _reach_no_more(self) -> None:
-        """Report if not all workers were reached: what is known without them is recorded."""
+        """Report workers out of reach; rows known to the scheduler are recorded."""
         reaching, self._reaching = self._reaching, None
         if reaching is None:
             return
@@ -265,7 +265,7 @@ class ClusterSession:
             self._fault("to reach the workers of a cluster", error)
 
     async def _detach(self) -> None:
-        # Whether the request was lost or the reply, all is there still.
+        # If the request or the reply was lost, the scheduler still has all rows.
         reply = await self._twice(self._ask_for_the_last)
         try:
             self._receive(reply)
@@ -292,7 +292,7 @@ class ClusterSession:
         return await self._ask_to_detach()
 
     async def _compare_at_end(self) -> None:
-        """Where this host's clock is another one: by how much it has drifted meanwhile."""
+        """Add the drift since the start to the error, if the clock is not the scheduler's."""
         if not self.log.error:
             return
         with suppress(Exception):
@@ -304,5 +304,5 @@ class ClusterSession:
         return cast("PullReply", reply)
 
     async def _say_that_it_left(self) -> None:
-        """Have the scheduler forget what it has for this session."""
+        """Have the scheduler forget this session."""
         await self._scheduler.dask_diag_left(session=self._id)

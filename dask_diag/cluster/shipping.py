@@ -1,4 +1,4 @@
-"""Objects that are pickled as source text: any Python can rebuild them, with or without us."""
+"""Objects pickled as source text, for processes without dask_diag or with another Python."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 SHIPPED = ("wire", "plugin")
-"""The modules of the scheduler's side, in one namespace: each after those that it imports."""
+"""Modules of the scheduler's side, in the order of their imports; they share a namespace."""
 _OWN_IMPORT = re.compile(
     r"^from (?:__future__|dask_diag\.[\w.]+) import (?:\([^)]*\)|.*)$", re.MULTILINE
 )
-"""In the text, as up to Python 3.11.7 `ast.parse` fails if what is collected meanwhile parses, too:
-a traceback that is logged then does."""
+"""Found in the text, as `ast.parse` fails up to Python 3.11.7 if garbage collection runs code that
+parses, too, such as the logging of a traceback."""
 
 _REBUILD = (
     "[exec(__import__('marshal').loads(code) "
     "if __import__('importlib.util').util.MAGIC_NUMBER == magic else compile(source, name, 'exec'),"
     " globals()), globals()[made](*arguments)][1]"
 )
-"""To compile takes longer than all else of joining: it is done once, for those of this version."""
+"""Compilation is the longest step of joining: code for this version of Python is sent compiled."""
 
 
 class Shipped:
-    """Pickles to a call of a function, or class, that source text defines.
+    """Pickles to a call of a function or class that source text defines.
 
     Parameters
     ----------
     source : str
-        It may import what is on the other side only.
+        May import only modules of the other process.
     made : str
-        The name of what is called.
+        Name of the function or class.
     *arguments : object
-        Plain values.
+        Plain values for the call.
     """
 
     def __init__(self, source: str, made: str, *arguments: object) -> None:
@@ -54,20 +54,20 @@ class Shipped:
 
 @lru_cache(maxsize=4)
 def _compiled(source: str, name: str) -> bytes:
-    # Without docstrings, which no one reads there.
+    # Docstrings are left out: nobody reads them there.
     return marshal.dumps(compile(source, name, "exec", optimize=2))
 
 
 @lru_cache(maxsize=1)
 def source_of_scheduler_plugin() -> str:
-    """The text of `scheduler_plugin`, after the modules of this package that it imports."""
+    """The text of the modules `SHIPPED`, one after the other."""
     folder = Path(__file__).parent
     texts = [(folder / f"{name}.py").read_text(encoding="utf-8") for name in SHIPPED]
     return "\n".join(["from __future__ import annotations", *map(_without_own_imports, texts)])
 
 
 def _without_own_imports(text: str) -> str:
-    """The text of a module, where names that it imports of this package are there already."""
+    """The text of a module without its imports of this package, whose names are defined before."""
     return _OWN_IMPORT.sub(lambda match: "\n" * match.group().count("\n"), text)
 
 
@@ -130,4 +130,4 @@ class DaskDiagWorkerPlugin(WorkerPlugin):
     def transition(self, key, start, finish, **kwargs):
         pass
 """
-"""The workers' plugin: it measures where it finds this version of the package."""
+"""The workers' plugin, which measures on workers that have this version of the package."""

@@ -1,4 +1,4 @@
-"""Tables of a Recording from the rows that clients have pulled."""
+"""Tables of a Recording from pulled rows of clusters."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import numpy as np
 from toolz import merge_with
 
 from dask_diag.capture.build import Increment, Tables
-from dask_diag.cluster.log import ClusterLog, UnreadBatches
+from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.tasks_table import others_of, tasks_of, transfers_of
 from dask_diag.cluster.wire import RUN, Batch, ClusterComputation
 from dask_diag.cluster.workers_table import (
     Lanes,
     RemoteProcesses,
     SeenEvents,
+    UnreadBatches,
     cluster_workers_table,
     memory_at,
     microseconds,
@@ -60,7 +61,7 @@ class RunPositions:
 
 
 class ClusterTables:
-    """Makes tables of the batches that clients pull."""
+    """Makes tables of batches."""
 
     def __init__(self) -> None:
         self._unread = UnreadBatches()
@@ -81,7 +82,7 @@ class ClusterTables:
         return {**new, "computations": finished}, {"computations": running, "workers": workers}
 
     def computations(self, logs: Sequence[ClusterLog], now: float) -> tuple[Table, Table]:
-        """The computations that are done and were not taken before, and those that run."""
+        """Computations done since the previous call, and current computations."""
         finished, running = [], []
         for log in logs:
             for number, computation in tuple(log.computations.items()):
@@ -154,7 +155,7 @@ def with_clusters(
 ) -> Recording:
     """Add the computations of clusters to a recording of this process.
 
-    Their tasks are added, too; or, if something else was sampled, the tables of that.
+    Tasks are added, too; or, instead of tasks, the `sampled` tables.
     """
     made, now = ClusterTables(), perf_counter()
     if sampled is None:
@@ -180,7 +181,7 @@ def with_remote_memory(
 ) -> tables.Memory:
     """Add the resident memory of remote processes to series, by label.
 
-    Other measures of remote processes are not known: a series with such a process has none.
+    Other measures are unknown for remote processes, and for a series with a remote process.
     """
     columns = {name: np.array(memory[name]) for name in memory.columns if name != "label"}
     for label, of_series in logs.items():

@@ -34,25 +34,24 @@ _NAN = float("nan")
 
 
 class ClusterTask(GraphNode):
-    """Replaces a task in a worker's state, from when it is to be run until it is called.
+    """Replaces a task in a worker's state, until its call.
 
-    The call begins by putting the task back. The measurements go into the metadata that the worker
-    sends with the result: if the scheduler knows that a run is done it has the row of the run,
-    whatever happens to the worker then. Probes sample the task while it runs, but not a coroutine,
-    which shares its thread with the worker's event loop.
+    The call begins by putting the task back. Measurements go into the metadata of the task, for the
+    worker to send with the result: the scheduler has the row of each result, also of a worker that
+    dies. Probes sample running tasks, but not coroutines, on the thread of the event loop.
 
     Attributes
     ----------
     state : TaskState
-        The worker's own state of the task.
+        State of the task at the worker.
     row : bytes
         Measurements; empty until the task has run.
     error, rescheduled : str, bool
-        Type of the exception that the task raised, and whether it asks for another run.
+        Type of the task's exception, and whether the exception asks for another run.
     stacks, packed : tuple of StackSample, bytes
-        Stacks that were sampled, as a probe sets them and as they are sent.
+        Sampled stacks, from a probe and packed.
     discarded : bool
-        Whether nobody asks for the measurements any more.
+        Whether the measurements are not to be sent.
     fault : str
         Error of the measurement; the task itself goes on.
     is_coro : bool
@@ -185,7 +184,7 @@ class ClusterTask(GraphNode):
             self.fault = f"{type(error).__name__}: {error}"
 
     def end_sampling(self, cpu: float) -> None:
-        """Stop the probes, which hand over their samples, and pack the stacks."""
+        """Stop the probes, and pack the sampled stacks."""
         if self.is_coro:
             are_stacks = any(isinstance(probe, StackProbe) for probe in self.probes)
             self.packed = COROUTINE if are_stacks else b""
@@ -195,18 +194,18 @@ class ClusterTask(GraphNode):
             self.packed = packed_stacks(self.stacks)
 
     def stacks_so_far(self) -> bytes:
-        """Pack the stacks of a task that still runs; called from another thread."""
+        """Pack the stacks of a running task; called from another thread."""
         task_probe = None if self.running is None else self.running.task_probes.get(StackProbe)
         if not isinstance(task_probe, RemoteStackTaskProbe):
             return b""
         return packed_stacks(task_probe.samples())
 
     def occupied_until(self) -> float:
-        """The time until which the task has had a thread of the pool, so far."""
+        """End of the task's time on a thread of the pool, so far."""
         return self.clock() if isnan(self.seceded) else self.seceded
 
     def measurements(self) -> RunMeasurements:
-        """All measurements, with the sums of metrics."""
+        """Measurements of the run, with the sums of metrics."""
         row, metered = self.row, self.metered
         if metered is None:
             return RunMeasurements(row, self.error, stacks=self.packed)

@@ -1,4 +1,4 @@
-"""Tasks, transfers, results and stacks of clusters: tables from the rows that were pulled."""
+"""Tables of tasks, transfers, results and stacks of clusters from pulled rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dask_diag.capture.stacks_table import joined_stacks, stacks_as_seen, stacks
 from dask_diag.capture.task import Line
 from dask_diag.capture.tasks_table import keys_columns
 from dask_diag.capture.workers_table import constant
-from dask_diag.cluster.log import ClusterLog, UnreadBatches
+from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.wire import (
     COROUTINE,
     OK,
@@ -24,6 +24,7 @@ from dask_diag.cluster.wire import (
 )
 from dask_diag.cluster.workers_table import (
     Lanes,
+    UnreadBatches,
     bounds_in_microseconds,
     client_times,
     microseconds,
@@ -40,12 +41,12 @@ CachedRow = tuple[Hashable, str, float, float, float]
 
 
 class ClusterResults:
-    """Results that were released, or were there when recording stopped, pull by pull.
+    """Results in memory, until their release or the end of recording, pull by pull.
 
     Parameters
     ----------
     in_bytes : bool
-        Whether the metric of a result is its bytes, as distributed measures them, or 1.
+        Whether the metric of a result is the number of bytes, by distributed, or 1.
     """
 
     def __init__(self, in_bytes: bool) -> None:
@@ -258,7 +259,7 @@ class ClusterStacks:
 
 
 class _StacksOfLog:
-    """The stacks that one client has pulled, by worker."""
+    """Pulled stacks of one client, by worker."""
 
     def __init__(self, log: ClusterLog, cycle: float) -> None:
         self._log = log

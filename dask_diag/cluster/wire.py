@@ -1,7 +1,7 @@
-"""Records and messages that the client, the scheduler and the workers of a cluster exchange.
+"""Records and messages between the client, the scheduler and the workers of a cluster.
 
 Each record is defined here once. `shipping` sends the text of this module to the scheduler in front
-of the text of `plugin`, so nothing here imports another module of this package when it runs.
+of the text of `plugin`, so the module imports no other module of this package at run time.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar
 
 if TYPE_CHECKING:
     from dask_diag.capture.metrics import Metric
@@ -35,7 +36,7 @@ class Record:
         self.size, self.pack, self.unpack = layout.size, layout.pack, layout.unpack
 
     def reader(self, field: str) -> Callable[[bytes], tuple[float, ...]]:
-        """Return a function that reads one field of a packed row, as a tuple of one number."""
+        """Return a function from a packed row to a tuple of one field."""
         letters = "".join(self.fields.values())
         position = list(self.fields).index(field)
         before, after = (
@@ -54,7 +55,7 @@ SCHEDULER_ROW = Record(
     **dict.fromkeys(("worker", "computation", "attempt", "client"), "i"),
     **dict.fromkeys(("outcome", "stolen", "measured"), "B"),
 )
-"""Facts that the scheduler adds to the row of a worker."""
+"""Facts of the scheduler on a run."""
 RUN = Record(**WORKER_ROW.fields, **SCHEDULER_ROW.fields)
 OTHER_TASK = Record(worker="d", start="d", stop="d")
 """Time in which a worker ran a task of a client that is not recorded."""
@@ -76,7 +77,7 @@ Waits = Sequence[tuple[str, float, int, str]]
 
 
 class RunMeasurements(NamedTuple):
-    """Measurements of one run of a task, in its metadata; `row` is empty if it did not run."""
+    """Measurements of a run in a task's metadata; `row` is empty if the task did not run."""
 
     row: bytes
     error: str = ""
@@ -89,7 +90,7 @@ class RunMeasurements(NamedTuple):
 
 
 class RunEnded(NamedTuple):
-    """End of a run that brought no result."""
+    """End of a run without a result."""
 
     key: Hashable
     run: int
@@ -99,7 +100,7 @@ class RunEnded(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A run that has not ended; `until` is when its thread was left to other tasks, or now."""
+    """A current run; `until` is the time when the thread seceded, or now."""
 
     key: Hashable
     run: int
@@ -110,7 +111,7 @@ class Running(NamedTuple):
 
 
 class Received(NamedTuple):
-    """A result that a worker received from another worker."""
+    """Transfer of a result to a worker."""
 
     key: Hashable
     source: str
@@ -121,7 +122,7 @@ class Received(NamedTuple):
 
 
 class Spilled(NamedTuple):
-    """Results that a worker wrote to its disk or read back."""
+    """Write or read of results on a worker's disk."""
 
     worker: str
     event: str
@@ -138,7 +139,7 @@ class ProcessSamples(NamedTuple):
 
 
 class Unmeasured(NamedTuple):
-    """A task that cannot be measured like others: a shuffle, an actor, or an unknown executor."""
+    """A task without full measurements: of a shuffle, an actor, or an unknown executor."""
 
     key: Hashable
     kind: str
@@ -154,7 +155,7 @@ class Fault(NamedTuple):
 
 
 class RunDetails(NamedTuple):
-    """Facts that most runs lack; `error` is the type of the exception."""
+    """Rare facts of a run; `error` is the type of the exception."""
 
     error: str = ""
     metrics: Sequence[Metric] = ()
@@ -175,7 +176,7 @@ class ClusterTransfer(NamedTuple):
 
 
 class WorkerActivity(NamedTuple):
-    """A pause of a worker, or its use of its disk."""
+    """A pause of a worker, or use of its disk."""
 
     worker: int
     event: str
@@ -184,52 +185,55 @@ class WorkerActivity(NamedTuple):
     nbytes: float
 
 
-class Batch(NamedTuple):
-    """Rows that the scheduler collected from one pull to the next.
+class Batch:
+    """Rows from one pull to the next; arrays are sent as bytes.
 
     Attributes
     ----------
-    ids : bytes
-        A number for each run, as 64-bit integers that ascend over all batches.
-    rows : bytes
+    ids : array of int
+        A number for each run, ascending over all batches.
+    rows : bytearray
         Rows of `RUN`, in the order in which the scheduler saw the runs end.
-    keys : iterable
-    depends_on : bytes
-        Ids of the runs that each run depends on, one after the other.
-    details, functions : mapping
-        By id. A run has a function here if its key does not name it.
-    transfers, events : sequence
-    others : bytes
+    keys, result_keys : list of Hashable, or Keys at the client
+    depends_on : array of int
+        Ids of the runs of each run's inputs, run by run.
+    details, functions : dict
+        By id. Functions are here if keys do not name them.
+    others : bytearray
         Rows of `OTHER_TASK`.
-    processes : sequence
+    processes : list
         Numbers of workers, each with rows of `PROCESS`.
-    result_keys : iterable
-    results : bytes
-        Rows of `RESULT`.
-    result_functions : mapping
-        By position in `results`.
+    results, result_functions : bytearray, dict
+        Rows of `RESULT`; functions by position, if keys do not name them.
     """
 
-    ids: bytes = b""
-    rows: bytes = b""
-    keys: Iterable[Hashable] = ()
-    depends_on: bytes = b""
-    details: Mapping[int, RunDetails] = {}
-    functions: Mapping[int, str] = {}
-    transfers: Sequence[ClusterTransfer] = ()
-    others: bytes = b""
-    processes: Sequence[tuple[int, bytes]] = ()
-    result_keys: Iterable[Hashable] = ()
-    results: bytes = b""
-    result_functions: Mapping[int, str] = {}
-    events: Sequence[WorkerActivity] = ()
+    def __init__(self, **sent: object) -> None:
+        self.ids, self.rows, self.depends_on = array("q"), bytearray(), array("q")
+        self.keys: Any = []
+        self.details: dict[int, RunDetails] = {}
+        self.functions: dict[int, str] = {}
+        self.transfers: list[ClusterTransfer] = []
+        self.events: list[WorkerActivity] = []
+        self.processes: list[tuple[int, bytes]] = []
+        self.others, self.results = bytearray(), bytearray()
+        self.result_keys: Any = []
+        self.result_functions: dict[int, str] = {}
+        vars(self).update(sent)
+
+    def sent(self) -> dict[str, object]:
+        """Return the attributes as they are sent."""
+        arrays = (array, bytearray)
+        return {
+            name: bytes(value) if isinstance(value, arrays) else value
+            for name, value in vars(self).items()
+        }
 
 
 class ClusterComputation(NamedTuple):
-    """A computation, by the scheduler's clock; `stop` is None while tasks of it are to be run.
+    """A computation, by the scheduler's clock; `stop` is None while tasks are active.
 
-    `total` to `cpu` are counted if a session shows progress: tasks, tasks that are done and that
-    failed, and seconds and CPU seconds of the tasks that are done.
+    `total` to `cpu` are counted if a session shows progress: all tasks, tasks done and failed, and
+    seconds and CPU seconds of the tasks done.
     """
 
     number: int
@@ -262,7 +266,7 @@ class ClusterWorker(NamedTuple):
 
 
 class Wants(TypedDict, total=False):
-    """Kinds of rows that a session collects.
+    """Kinds of rows for a session.
 
     `processes` is the number of seconds between samples, `stacks` has the seconds between samples
     and of a cycle. Each session of a `program` records tasks of another client. The sessions of a
@@ -280,7 +284,7 @@ class Wants(TypedDict, total=False):
 
 
 class Settings(TypedDict, total=False):
-    """Kinds of measurements that workers make; the settings with the highest number count."""
+    """Kinds of measurements on workers; the settings with the highest number count."""
 
     number: int
     processes: float
@@ -289,7 +293,7 @@ class Settings(TypedDict, total=False):
 
 
 class WorkerFacts(TypedDict, total=False):
-    """Facts that a worker reports; `clock` has time, offset and error of each comparison.
+    """Facts on a worker; `clock` has time, offset and error of each comparison.
 
     Processes with the same `clock_host` share a clock.
     """
@@ -322,10 +326,10 @@ class AttachReply(TypedDict):
 
 
 class SentBatch(TypedDict):
-    """A batch with its number, and the computations and workers that have changed."""
+    """A batch with its number, and changed computations and workers."""
 
     number: int
-    rows: Batch
+    rows: dict[str, object]
     computations: Sequence[ClusterComputation]
     workers: Sequence[ClusterWorker]
 
@@ -370,10 +374,9 @@ def unpacked_stacks(
 
 
 def forget_handlers() -> None:
-    """Have distributed forget the handlers that it has called.
+    """Clear distributed's cache of called handlers.
 
-    Its cache would keep each handler, and the object that the handler belongs to, for as long as
-    the process runs. Handlers that are left are looked at again.
+    The cache would keep each handler and its object alive as long as the process.
     """
     import distributed.core
 
@@ -385,7 +388,7 @@ def forget_handlers() -> None:
 
 @lru_cache(maxsize=1)
 def host_id() -> str:
-    """Text that is the same in all processes that share a monotonic clock; empty if unknown."""
+    """Name of the monotonic clock, equal in processes with a common clock; empty if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
         return boot.strip() + os.readlink("/proc/self/ns/time")
@@ -394,7 +397,7 @@ def host_id() -> str:
 
 
 def is_below_this_process(host: str, pid: int) -> bool:
-    """Return whether a process of a host is this process or one of its descendants."""
+    """Return whether a process of a host is this process or a descendant."""
     if not host or host != host_id():
         return False
     own = os.getpid()

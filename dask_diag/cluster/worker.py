@@ -1,4 +1,4 @@
-"""A worker's side of capture on a cluster: it wraps tasks, and reports what brings no result."""
+"""Worker's side of recording: wraps tasks, and reports runs without a result."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ _LABELS = {
     WorkerEvent.DISK_WRITE: (WorkerEvent.DISK_WRITE, Activity.SERIALIZE, "compress"),
     WorkerEvent.DISK_READ: (WorkerEvent.DISK_READ, Activity.DESERIALIZE, "decompress"),
 }
-"""As distributed names what takes the time; the first also has the bytes."""
+"""Labels of distributed's counters of seconds; the first also counts the bytes."""
 WRITES, READS = ((label, "count") for label in _LABELS)
-"""Which of the worker's counters say how often."""
+"""Labels of the worker's counters of events."""
 
 Counters = Mapping[tuple[str, str], float]
 
 
 class SpillCounters:
-    """Says what has changed since it was asked last.
+    """Finds use of the disk since the previous call.
 
-    Who asks compares `count` of `WRITES` and of `READS` with `writes` and `reads`: this is done
-    several times for each task, where a call is dear.
+    The caller compares `count` of `WRITES` and of `READS` with `writes` and `reads`, several times
+    for each task, where a call of a method would be expensive.
 
     Parameters
     ----------
@@ -84,13 +84,12 @@ class SpillCounters:
         self.writes, self.reads = self.count(WRITES), self.count(READS)
 
     def changes(self, read_until: float) -> list[Spilled]:
-        """What went to disk or came back since the last time.
+        """Return the writes and reads since the previous call.
 
         Parameters
         ----------
         read_until : float
-            When what was read was there at the latest, if that is since the last time: a task that
-            takes it started then.
+            Latest end of a read since the previous call: the start of the task with this input.
         """
         now = self._clock()
         spills = []
@@ -115,11 +114,11 @@ _SECONDS_TO_SEND_SAMPLES = 0.25
 
 _lock = threading.Lock()
 _of_this_process: list[WorkerProcesses] = []
-"""Of the workers in this process the first samples it, as long as it is there."""
+"""Workers in this process, of which the first samples the process."""
 
 
 def memory_limit_of(worker: Worker) -> float:
-    """Bytes that a worker may use: what distributed or the machine allows."""
+    """Bytes that distributed and the machine allow a worker to use."""
     own = getattr(worker.memory_manager, "memory_limit", None) or inf
     return min(float(own), memory_limit())
 
@@ -127,7 +126,7 @@ def memory_limit_of(worker: Worker) -> float:
 class WorkerProcesses:
     """Samples the process of a worker, unless another worker of the same process does.
 
-    All but sampling runs on the worker's event loop.
+    Only the sampling runs outside of the worker's event loop.
 
     Parameters
     ----------
@@ -148,7 +147,7 @@ class WorkerProcesses:
         self._sending: asyncio.Task[None] | None = None
 
     def sample_every(self, dt: float) -> None:
-        """From now on sample so often, or not if it is 0."""
+        """Sample every `dt` seconds from now on, or not at all if `dt` is 0."""
         if dt == self._dt:
             return
         self.stop()
@@ -159,7 +158,7 @@ class WorkerProcesses:
             self._sending = asyncio.ensure_future(self._send_regularly())
 
     def stop(self) -> None:
-        """Sample no more, and send what was sampled."""
+        """Stop sampling, and send the last samples."""
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None
@@ -170,7 +169,7 @@ class WorkerProcesses:
         self._dt = 0.0
 
     def flush(self) -> None:
-        """Take a last sample, send all, and go on if it is to."""
+        """Take a sample now, send all, and go on."""
         sampler, self._sampler = self._sampler, None
         if sampler is not None:
             sampler.stop()
@@ -232,7 +231,7 @@ class WorkerSampling:
         self._subscriptions: list[Subscription] = []
 
     def change(self, stacks: Sequence[float], waits: bool) -> None:
-        """From now on sample stacks, by interval and cycle if any, and waits, or none of them."""
+        """Sample stacks from now on, if their interval and cycle are given, and waits if wanted."""
         self.stop()
         probes: list[Probe] = []
         if stacks:
@@ -250,7 +249,7 @@ class WorkerSampling:
         self.probes = probes
 
     def stop(self) -> None:
-        """Sample nothing."""
+        """Stop sampling."""
         if any(isinstance(probe, StackProbe) for probe in self.probes):
             forget_code()
         self.probes = []
@@ -263,17 +262,17 @@ class WorkerSampling:
 
 
 _GOES_ON = {"running", "paused"}
-"""Statuses of a worker that has not ended, so that it was asked to measure no more."""
+"""Statuses of a worker that goes on without measuring."""
 _SECONDS_TO_SEND = 0.05
 _MESSAGES_AT_ONCE = 500
 _DEFAULT: dict[str, str] = {}
 _BARRIER = "P2PBarrierTask"
-"""Of each shuffle, or rechunking, in which workers send each other data outside of tasks."""
+"""Task of each shuffle, in which workers send each other data outside of tasks."""
 Message = RunEnded | Running | Received | Spilled | ProcessSamples | Unmeasured | Fault
 _WAITING = {"ready", "constrained", "waiting"}
 _RUNNING = frozenset(("executing", "long-running", "cancelled", "resumed"))
 _NO_NEWS = {*_WAITING, "forgotten"}
-"""What a task may become unnoticed, if it did not run: half of all transitions."""
+"""Next states of a task that are ignored if it did not run: half of all transitions."""
 
 
 def _fault_message(doing: str, error: BaseException) -> Fault:
@@ -287,8 +286,8 @@ def _sent(messages: Iterable[Message]) -> list[tuple[object, ...]]:
 class WorkerSide:
     """Measures the tasks of one worker.
 
-    Everything but the wrapper runs on the worker's event loop. A fault is reported and never
-    raised: the worker would go on, but log it where no one looks.
+    Only wrappers run outside of the worker's event loop. A fault is reported and never raised, as
+    the worker would log it where nobody looks.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -307,7 +306,7 @@ class WorkerSide:
         self._sampling = WorkerSampling(self._fault)
 
     async def start(self, version: str) -> None:
-        """Compare the clocks, say who this is, and start to measure; undone if that fails."""
+        """Report facts, compare clocks and start to measure; undone after an error."""
         try:
             await self._start(version)
         except BaseException:
@@ -333,7 +332,7 @@ class WorkerSide:
         await self.change_settings(welcome["settings"])
 
     def stop(self) -> None:
-        """Leave the worker as it was; what runs goes on, unmeasured."""
+        """Restore the worker; tasks that run go on, unmeasured."""
         stop_listening(self)
         for name in (FLUSH, SETTINGS):
             self._worker.handlers.pop(name, None)
@@ -346,17 +345,17 @@ class WorkerSide:
             if state.metadata:
                 state.metadata.pop(NAME, None)
         self._tasks = {}
-        # If the scheduler listens no more, what came now would make its topic there again.
+        # Without our plugin, a late message would create the topic at the scheduler again.
         self._is_heard = self._worker.status.name not in _GOES_ON
         for step in (self._compared.stop, self._processes.stop, self._sampling.stop, self._send):
-            # What one cannot undo, the others do.
+            # Continue after an error: later steps must still run.
             with suppress(Exception):
                 step()
         if self._due is not None:
             self._due.cancel()
 
     def transition(self, key: Hashable, start: str, finish: str, **kwargs: object) -> None:
-        """What the worker reports of each change of a task's state: several times for each."""
+        """Note a change of a task's state: the worker calls this several times for each task."""
         if finish in _NO_NEWS and start not in _RUNNING:
             return
         try:
@@ -368,7 +367,7 @@ class WorkerSide:
             if start in _RUNNING:
                 try:
                     if self._messages:
-                        # The scheduler may forget what was moved here as soon as this task is done.
+                        # The scheduler may forget inputs as soon as this task is done.
                         self._send()
                 finally:
                     self._goes_on(key, finish)
@@ -376,7 +375,7 @@ class WorkerSide:
                 self._wrap(key)
             elif finish == "flight":
                 state = self._worker.state.tasks[key]
-                # What arrives when none needs it any more has no size.
+                # A result that arrives when no task needs it any more has no size.
                 self._flights[key] = self._clock(), state.coming_from, state.get_nbytes()
             elif finish == "released" and start in _WAITING:
                 self._never_ran(key)
@@ -384,7 +383,7 @@ class WorkerSide:
             self._fault(f"{start} to {finish}", error)
 
     def _goes_on(self, key: Hashable, finish: str) -> None:
-        """What runs was to be in another state: it may run on, as it does when it is cancelled."""
+        """Note a new state of a task that runs, and may run on, as a cancelled task does."""
         state = self._worker.state.tasks.get(key)
         actual = finish if state is None else state.state
         if actual not in _RUNNING:
@@ -393,7 +392,7 @@ class WorkerSide:
             self._tasks[key].secede()
 
     async def flush(self) -> list[tuple[object, ...]]:
-        """What was not sent yet, and what runs; in a reply, it is there before anything else."""
+        """Return unsent messages, and current runs."""
         await self._compared.compare_at_end()
         for step in (self._processes.flush, self._log_spills, self._log_running):
             try:
@@ -418,7 +417,7 @@ class WorkerSide:
         ]
 
     async def change_settings(self, settings: Settings) -> None:
-        """Measure what the scheduler asks for from now on."""
+        """Make the measurements that the scheduler asks for from now on."""
         if settings["number"] <= self._settings["number"]:
             return
         self._settings = settings
@@ -429,7 +428,7 @@ class WorkerSide:
             self._fault("changing what is measured", error)
 
     def _log_spills(self, key: Hashable = None) -> None:
-        """What went to disk or came back since the last time; inputs came back before a task."""
+        """Log use of the disk; inputs of a task were read before its start."""
         task = self._tasks.get(key)
         started = None if task is None else task.start
         for event in self._spills.changes(self._clock() if started is None else started):
@@ -455,7 +454,7 @@ class WorkerSide:
             self._tasks[key] = state.run_spec = ClusterTask(state, task, self._clock, probes)
 
     def _unwrap(self, key: Hashable, finish: str) -> None:
-        """A run has ended; one whose result the scheduler does not get, or refuses, is reported."""
+        """End a run; report a run whose result the scheduler does not get or refuses."""
         task = self._tasks.pop(key, None)
         if task is None:
             return
@@ -474,22 +473,22 @@ class WorkerSide:
         self._log_run(key, task.run_id, outcome, task.measurements())
 
     def _never_ran(self, key: Hashable) -> None:
-        """A task that waited here is not wanted any more, or will run elsewhere."""
+        """Report a task that waited here, and is cancelled or will run elsewhere."""
         state = self._worker.state.tasks.get(key)
         if state is not None:
             self._log_run(key, state.run_id, CANCELLED, RunMeasurements(b""))
 
     def _log_run(self, key: Hashable, run_id: int, outcome: int, measured: RunMeasurements) -> None:
         self._messages.append(RunEnded(key, run_id, self._worker.address, outcome, measured))
-        # At once: the scheduler has to have it before it hears from the worker itself.
+        # Sent at once, as it has to arrive before the worker's own message.
         self._send()
 
     def _flies(self, key: Hashable, finish: str) -> None:
-        """What is in flight was to be in another state: report it if it has arrived.
+        """Report the end of a transfer to this worker.
 
-        It flies on while more tasks ask for it, while none needs it any more, and while it is to be
-        computed here: where it comes from is forgotten when the other worker has answered. That may
-        have been busy, may have lost it, or be gone: what is asked for again is another flight.
+        A transfer goes on while more tasks ask for the result, while no task needs the result, and
+        while the result is to be computed here. The source is forgotten when the other worker has
+        answered, whether busy, without the result, or gone. The next request is another transfer.
         """
         if self._worker.state.tasks[key].coming_from is not None:
             return
@@ -524,7 +523,7 @@ class WorkerSide:
         try:
             self._worker.log_event(NAME, _sent([_fault_message(doing, error)]))
         except Exception:
-            # The worker goes on, whatever becomes of the report.
+            # The worker goes on without the report.
             return
 
     def _log_processes(self, samples: bytes) -> None:

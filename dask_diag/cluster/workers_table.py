@@ -1,20 +1,20 @@
-"""Workers and processes of clusters, their clocks, and tables of them.
+"""Tables of workers and processes of clusters, and the conversion of workers' times.
 
-Processes that descend from this one are sampled with its other descendants, and count once.
-Samples of all other processes, and of the scheduler, are pulled.
+Descendants of this process are sampled with the process itself, and count once. Samples of other
+processes are pulled.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from dask_diag.capture.workers_table import constant, this_host
-from dask_diag.cluster.log import ClusterLog, UnreadBatches
+from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.wire import PROCESS, SCHEDULER, Batch, ClusterWorker, WorkerActivity
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model import tables
@@ -63,10 +63,10 @@ def error_of(readings: ClockReadings, until: float) -> float:
 
 
 def microseconds(times: FloatArray, rounded: Callable[[FloatArray], FloatArray]) -> FloatArray:
-    """Times in whole microseconds, which take half the bytes in a file.
+    """Times in whole microseconds, for half the bytes in a file.
 
-    A scheduler reads its clock once for each message. Times are `rounded` down or up, so that
-    events keep their order.
+    A scheduler reads the clock once for each message. Times are `rounded` down or up, for events to
+    keep their order.
     """
     return np.asarray(rounded(times * 1e6) / 1e6)
 
@@ -74,9 +74,9 @@ def microseconds(times: FloatArray, rounded: Callable[[FloatArray], FloatArray])
 def bounds_in_microseconds(start: FloatArray, stop: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Starts and stops on workers, in whole microseconds.
 
-    Reading the two clocks of a task takes about a microsecond: shorter times are noise that would
-    take more than a byte of each time in a file. The duration is rounded, and not each end, so that
-    sums of many durations are right. Times between whole microseconds stay between them.
+    Reading the two clocks of a task takes about a microsecond: shorter times are noise, and
+    would take more than a byte of each time in a file. The duration is rounded, and not each end,
+    for right sums of many durations. Times between whole microseconds stay between them.
     """
     first = microseconds(start, np.floor)
     return first, microseconds(first + microseconds(stop - start, np.rint), np.rint)
@@ -98,13 +98,13 @@ def client_times(times: FloatArray, workers: IntArray | int, log: ClusterLog) ->
     return mapped - log.offset
 
 
-def transposed(rows: Sequence[Sequence[Any]], width: int) -> list[Sequence[Any]]:
-    """The columns of rows, of which there may be none."""
+def transposed(rows: Sequence[Sequence[object]], width: int) -> list[Sequence[Any]]:
+    """The columns of rows, also of no rows."""
     return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
-def table_of(name: str, rows: Sequence[Sequence[Any]]) -> Table:
-    """A table of rows that have a value for each of its columns."""
+def table_of(name: str, rows: Sequence[Sequence[object]]) -> Table:
+    """A table of rows with a value for each column."""
     schema = TABLES[name].schema
     types = {"float": float, "integer": np.int64}
     return Table(
@@ -117,6 +117,21 @@ def table_of(name: str, rows: Sequence[Sequence[Any]]) -> Table:
             )
         }
     )
+
+
+class UnreadBatches:
+    """The batches of logs that a reader has not seen yet."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+
+    def take(self, logs: Iterable[ClusterLog]) -> Iterator[tuple[ClusterLog, Batch]]:
+        """Yield the batches that were pulled since the previous call, log by log."""
+        for log in logs:
+            seen = self._seen.get(id(log), 0)
+            new = log.batches[seen:]
+            self._seen[id(log)] = seen + len(new)
+            yield from ((log, batch) for batch in new)
 
 
 class Lanes:
@@ -154,8 +169,8 @@ class Lanes:
 def cluster_workers_table(logs: Sequence[ClusterLog]) -> tables.Workers:
     """`Recording.workers` of clusters, with each worker once, though several clients may know it.
 
-    A worker has a row as the client describes it that knows most of it. It joined at the first of
-    the times that clients know.
+    The row of a worker is from the client with most knowledge of the worker, with the earliest time
+    of joining of all clients.
     """
     known: dict[tuple[str, str, str], tuple[ClusterLog, ClusterWorker, float]] = {}
     for log in logs:
@@ -193,9 +208,9 @@ def _worker_row(
 
 
 def _left_at(log: ClusterLog, worker: ClusterWorker, logs: Sequence[ClusterLog]) -> float:
-    """The time at which a worker left; NaN if it is still there.
+    """The time of a worker's leaving; NaN while the worker is present.
 
-    A client that came later does not know a worker that left while no client was recorded.
+    A later client does not know a worker that left while no client was recorded.
     """
     if worker.left is not None:
         return worker.left - log.offset
@@ -212,9 +227,9 @@ SeenEvents = set[tuple[object, ...]]
 
 
 def worker_events_of(batch: Batch, log: ClusterLog, seen: SeenEvents) -> Table:
-    """Pauses of workers, by the scheduler's clock, and use of their disks, by their own clocks.
+    """Pauses of workers, by the scheduler's clock, and use of disks, by the workers' clocks.
 
-    Every client of a cluster is sent each event: events that are `seen` are left out.
+    Every client of a cluster is sent each event: events in `seen` are left out.
     """
     rows = [row for row in batch.events if (log.scheduler, *row[:3]) not in seen]
     seen.update((log.scheduler, *row[:3]) for row in rows)
@@ -244,7 +259,7 @@ _GONE_AFTER = 2.5
 
 
 class RemoteProcesses:
-    """Samples of processes that do not descend from this one, pull by pull."""
+    """Samples of processes outside of the tree of this process, pull by pull."""
 
     def __init__(self) -> None:
         self._unread = UnreadBatches()
@@ -294,7 +309,7 @@ def _label_of(log: ClusterLog, worker: int) -> str:
 
 
 def with_places(local: Table, logs: Sequence[ClusterLog]) -> tables.Processes:
-    """The processes of this tree, with their hosts and their roles in clusters."""
+    """The processes of this tree, with hosts and roles in clusters."""
     hosts_and_roles = _hosts_and_roles(logs)
     pids, codes = np.unique(local["pid"], return_inverse=True)
     locations = [hosts_and_roles.get(pid, (this_host(), "")) for pid in pids.tolist()]
@@ -308,7 +323,7 @@ def with_places(local: Table, logs: Sequence[ClusterLog]) -> tables.Processes:
 
 
 def _hosts_and_roles(logs: Sequence[ClusterLog]) -> dict[int, tuple[str, str]]:
-    """Host and roles of each process of this tree that a cluster knows, by pid."""
+    """Hosts and roles in clusters of processes of this tree, by pid."""
     hosts: dict[int, str] = {}
     roles: dict[int, dict[str, None]] = {}
     for log in logs:
@@ -369,7 +384,7 @@ def _cpu_seconds_at(times: FloatArray, sampled: Table) -> FloatArray:
 
 
 def memory_at(times: FloatArray, sampled: Table) -> FloatArray:
-    """The bytes of a process at its last sample before each time; 0 while it was not there."""
+    """The bytes of a process at the last sample before each time; 0 without the process."""
     index = np.searchsorted(sampled["time"], times, "right") - 1
     intervals = np.diff(sampled["time"])
     usual = float(np.median(intervals)) if len(intervals) else 0.0
