@@ -35,8 +35,10 @@ from dask_diag.capture.task import (
     ROW,
     Exceptional,
     Measurement,
-    Receiver,
+    Owner,
+    RemoteTask,
     RemoteWorker,
+    Run,
     TimedTask,
     Transfer,
     pack_row,
@@ -87,7 +89,7 @@ if hasattr(os, "register_at_fork"):
 _lock = threading.Lock()
 
 
-def start_running(number: int, computation: Receiver) -> None:
+def start_running(number: int, computation: Owner) -> None:
     """From here on the computation of that number runs."""
     # Distributed's meter is heard while any computation runs: also one that starts at the moment at
     # which the last one ends.
@@ -451,6 +453,8 @@ class Computation:
         What samples its tasks, by type.
     this_thread, before_tasks, without_ticks
         Where a task finds its thread; what probes read on it just before; when none missed a tick.
+    start_run : callable or None
+        Starts to sample a task in another process.
     sampling_failed, stacks : tuple
         Whom an error of the probes is passed to, and where samples of stacks are counted.
     rows, keys
@@ -505,6 +509,7 @@ class Computation:
         "span",
         "stacks",
         "start",
+        "start_run",
         "state",
         "this_thread",
         "thread",
@@ -555,6 +560,7 @@ class Computation:
         self.free: deque[TimedTask] = deque()  # An empty list would be allocated time and again.
         self.aside: dict[Hashable, TimedTask] = {}
         self.probes: Mapping[type[Any], Any] = {}
+        self.start_run: Callable[[RemoteTask], Run] | None = None
         self.this_thread = this_thread
         self.before_tasks: tuple[Callable[..., None], ...] = ()
         self.without_ticks = ALWAYS

@@ -252,6 +252,8 @@ def _open_times(frame: FrameType | None, times: dict[int, float]) -> list[float]
 
 NOT_KNOWN = "unknown"
 """The error of a computation that was left, where nothing says by which."""
+_BLOCK = 10_000
+"""Keys that are packed together: a reader that has most of a computation unpacks the last."""
 WORTH_LISTING_POOLS = 0.1
 """Seconds of a computation from which on the libraries' pools are listed: that takes a
 millisecond."""
@@ -290,7 +292,8 @@ def _publish(computation: Computation, failed: bool) -> None:
     collected = computation.keys
     computation.dependencies.extend(collected, computation.state.get("dependencies", {}))
     tasks = rows_of(computation, 0, collected, in_flight, len(collected) + len(in_flight))
-    keys = Keys(collected, [task.key for task in in_flight])
+    blocks = (collected[n : n + _BLOCK] for n in range(0, len(collected), _BLOCK))
+    keys = Keys(*blocks, [task.key for task in in_flight])
     computation.finished = ComputationSnapshot(
         info_at_end(
             computation,
@@ -348,6 +351,7 @@ def _release(computation: Computation) -> None:
     computation.result_sizes = None
     computation.planned = None
     computation.probes = {}
+    computation.start_run = None
     # Tasks that start later find their thread, and no open files of it.
     computation.this_thread = this_thread
     computation.before_tasks = ()
