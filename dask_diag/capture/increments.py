@@ -22,7 +22,7 @@ from dask_diag.capture.build import (
 )
 from dask_diag.capture.computation import Computation, ComputationInfo, TaskRows
 from dask_diag.capture.results_table import CachedResults, NewResults, cached_results_table
-from dask_diag.capture.session import ProgressInfo, Session, open_calls, progress_of, snapshot_of
+from dask_diag.capture.session import Session, open_calls, progress_of, snapshot_of
 from dask_diag.capture.stacks_table import SeenBefore, joined_stacks, stacks_as_seen, stacks_tables
 from dask_diag.capture.task import ROW
 from dask_diag.capture.tasks_table import (
@@ -31,7 +31,13 @@ from dask_diag.capture.tasks_table import (
     tasks_of,
     with_workers_named,
 )
-from dask_diag.capture.workers_table import NO_THREADS, TaskThreads, Workers, task_threads
+from dask_diag.capture.workers_table import (
+    NO_THREADS,
+    TaskThreads,
+    Workers,
+    table_of,
+    task_threads,
+)
 from dask_diag.columns import BoolArray, Categorical, IntArray, concatenate
 from dask_diag.model import tables
 from dask_diag.model.schema import REFERENCES
@@ -259,7 +265,9 @@ class TaskTables:
         ]
         provisional["planned"] = _planned_table((info.computation, plan) for info, plan in go_on)
         calls = open_calls({computation.called for computation in computations})
-        provisional["progress"] = _progress_table([*(info for info, _ in go_on), *calls])
+        provisional["progress"] = table_of(
+            tables.Progress, (info._asdict() for info in (*(info for info, _ in go_on), *calls))
+        )
         return joined(new, on_clusters[0]), joined(provisional, on_clusters[1])
 
     def _take_clusters(self, now: float) -> Increment:
@@ -316,34 +324,14 @@ def _planned_now(computation: Computation) -> Mapping[str, int]:
 
 
 def _planned_table(counts: Iterable[_Counts]) -> tables.Planned:
-    rows = [
-        (computation, function, count)
-        for computation, functions in counts
-        for function, count in sorted(functions.items())
-        if count
-    ]
-    return tables.Planned(
-        {
-            "computation": Categorical.of(row[0] for row in rows),
-            "function": Categorical.of(row[1] for row in rows),
-            "tasks": np.array([row[2] for row in rows], dtype=np.int64),
-        }
-    )
-
-
-def _progress_table(infos: Iterable[ProgressInfo]) -> tables.Progress:
-    rows = list(infos)
-    numbers = ("total", "finished", "ready", "waiting", "running")
-    return tables.Progress(
-        {
-            "computation": Categorical.of(info.computation for info in rows),
-            "phase": Categorical.of(info.phase for info in rows),
-            "since": np.array([info.since for info in rows], dtype=float),
-            **{
-                name: np.array([getattr(info, name) for info in rows], dtype=np.int64)
-                for name in numbers
-            },
-        }
+    return table_of(
+        tables.Planned,
+        (
+            {"computation": computation, "function": function, "tasks": count}
+            for computation, functions in counts
+            for function, count in sorted(functions.items())
+            if count
+        ),
     )
 
 

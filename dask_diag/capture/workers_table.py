@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from platform import node
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,27 @@ from dask_diag.model.codes import THREAD_KINDS, UNKNOWN_WORKER
 from dask_diag.system.processes import memory_limit
 from dask_diag.system.threads import ThreadCpu
 from dask_diag.system.usage import processors
+
+R = TypeVar("R", bound=tables.RecordingTable)
+
+
+def table_of(kind: type[R], rows: Iterable[Mapping[str, object]]) -> R:
+    """A table of rows, each of which has a value for every column."""
+    listed = list(rows)
+    if not listed:
+        return kind.empty()
+    return kind(
+        {
+            name: _column_of(column.kind, [row[name] for row in listed])
+            for name, column in kind.schema.items()
+        }
+    )
+
+
+def _column_of(kind: str, values: list[Any]) -> Array | Categorical:
+    if kind == "category":
+        return Categorical.of(values)
+    return np.array(values, float if kind == "float" else np.int64)
 
 
 def constant(value: str, count: int) -> Categorical:
@@ -53,7 +74,7 @@ def this_host() -> str:
 
 def on_local_schedulers(count: int) -> dict[str, Array | Categorical]:
     """Those columns of tasks that only a cluster fills."""
-    unknown = constant_number(float("nan"), count)
+    unknown = constant_number(_NAN, count)
     return {
         "attempt": constant_number(1, count),
         "host": constant(this_host(), count),
@@ -100,32 +121,29 @@ def _worker_of(computation: ComputationInfo, ident: int) -> tuple[int, int, str]
 
 def workers_table(computations: Iterable[ComputationInfo]) -> tables.Workers:
     """`Recording.workers`."""
-    rows = [
-        (computation.name, pid, worker.joined)
-        for computation in computations
-        for pid, worker in computation.remote_workers.items()
-    ]
-    if not rows:
-        return tables.Workers.empty()
-    names, pids, joined = zip(*rows, strict=True)
-    return tables.Workers(
-        {
-            "computation": Categorical.of(names),
-            "pid": Categorical.of(pids),
-            "joined": np.array(joined, dtype=float),
-            "worker": constant("", len(rows)),
-            "address": constant("", len(rows)),
-            "host": constant(this_host(), len(rows)),
-            "threads": np.ones(len(rows), np.int64),
-            "left": np.full(len(rows), np.nan),
-            "reason": constant("", len(rows)),
-            "clock_offset": np.zeros(len(rows)),
-            "clock_error": np.zeros(len(rows)),
-            "cpus": np.full(len(rows), processors(), np.int64),
-            "memory_limit": np.full(len(rows), memory_limit()),
-            "version": constant(__version__, len(rows)),
-            "measured": np.ones(len(rows), np.int64),
-        }
+    return table_of(
+        tables.Workers,
+        (
+            {
+                "computation": computation.name,
+                "pid": pid,
+                "joined": worker.joined,
+                "worker": "",
+                "address": "",
+                "host": this_host(),
+                "threads": 1,
+                "left": _NAN,
+                "reason": "",
+                "clock_offset": 0.0,
+                "clock_error": 0.0,
+                "cpus": processors(),
+                "memory_limit": memory_limit(),
+                "version": __version__,
+                "measured": 1,
+            }
+            for computation in computations
+            for pid, worker in computation.remote_workers.items()
+        ),
     )
 
 
@@ -139,6 +157,7 @@ def worker_names(workers: Iterable[tuple[int, int, str]]) -> list[str]:
     return names
 
 
+_NAN = float("nan")
 _NANOSECONDS = 1_000_000_000
 """In a second."""
 _NUMBER = re.compile(r"[-_]\d+(?=$| \()")
@@ -173,25 +192,22 @@ NO_THREADS = TaskThreads(frozenset(), 0)
 
 def threads_table(computations: Iterable[tuple[ComputationInfo, TaskThreads]]) -> tables.Threads:
     """`Recording.threads` of computations, each with what its tasks used."""
-    rows = [
-        (computation.name, pid, is_child, kind, name, *values)
-        for computation, tasks in computations
-        for pid, is_child, groups in _processes_of(computation, tasks)
-        for (kind, name), values in sorted(groups.items(), key=_order)
-    ]
-    if not rows:
-        return tables.Threads.empty()
-    names, pids, are_children, kinds, labels, counts, cpu = zip(*rows, strict=True)
-    return tables.Threads(
-        {
-            "computation": Categorical.of(names),
-            "pid": np.array(pids, dtype=np.int64),
-            "is_child": np.array(are_children, dtype=np.int64),
-            "kind": Categorical.of(kinds),
-            "name": Categorical.of(labels),
-            "threads": np.array(counts, dtype=np.int64),
-            "cpu_seconds": np.array(cpu, dtype=float),
-        }
+    return table_of(
+        tables.Threads,
+        (
+            {
+                "computation": computation.name,
+                "pid": pid,
+                "is_child": is_child,
+                "kind": kind,
+                "name": name,
+                "threads": count,
+                "cpu_seconds": cpu,
+            }
+            for computation, tasks in computations
+            for pid, is_child, groups in _processes_of(computation, tasks)
+            for (kind, name), (count, cpu) in sorted(groups.items(), key=_order)
+        ),
     )
 
 
