@@ -145,7 +145,7 @@ def computations_tables(
 
 
 def snapshots_tables(snapshots: Sequence[ComputationSnapshot]) -> Tables:
-    """The same of snapshots."""
+    """The tables of computations of which there are snapshots."""
     return computations_tables(
         [(snapshot.info, task_threads(snapshot.tasks.rows)) for snapshot in snapshots],
         perf_counter(),
@@ -216,7 +216,7 @@ def memory_table(series: Mapping[str, array[float]]) -> tables.Memory:
 
 
 def environment_table(rows: Sequence[tuple[str, str, str]]) -> tables.Environment:
-    """Of section, name and value."""
+    """`Recording.environment` of rows of section, name and value."""
     if not rows:
         return tables.Environment.empty()
     sections, names, values = zip(*rows, strict=True)

@@ -145,19 +145,19 @@ if hasattr(os, "register_at_fork"):
 
 
 class Readings(NamedTuple):
-    """What a thread's CPU clock and the wall clock show, in seconds."""
+    """Readings of a thread's CPU clock and of the wall clock, in seconds."""
 
     cpu: float
     time: float
 
     @classmethod
     def now(cls) -> Readings:
-        """What they show now."""
+        """Read both clocks."""
         return cls(thread_time(), perf_counter())
 
 
 class OwnCost:
-    """What hooks took of one computation so far, on the thread that runs its scheduler.
+    """CPU and wall time of hooks in one computation so far, on the thread of the scheduler.
 
     Attributes
     ----------
@@ -378,7 +378,7 @@ class InFlight(NamedTuple):
     transfer: Transfer | None
 
     def row(self) -> bytes:
-        """Its `ROW`."""
+        """Return the packed `ROW` of the task."""
         return pack_row(self.submitted, self.start, self.stop, self.cpu, self.ran_on, _NAN)
 
 
@@ -403,7 +403,7 @@ def in_flight_of(wrapper: TimedTask, thread: int) -> InFlight | None:
 
 
 def outcome_of(wrapper: TimedTask) -> Exceptional:
-    """How a task ended that the scheduler has not collected."""
+    """Outcome of a task that the scheduler has not collected."""
     if wrapper.error:
         is_interrupted = wrapper.error in INTERRUPTIONS
         outcome = Outcome.UNFINISHED if is_interrupted else Outcome.FAILED
@@ -586,7 +586,7 @@ class Computation:
 
     @property
     def scheduler(self) -> str:
-        """What kind of scheduler ran it: ``processes``, ``threads`` or ``synchronous``."""
+        """Kind of the scheduler: ``processes``, ``threads`` or ``synchronous``."""
         if self.remote_workers:
             return "processes"
         threads = (wrapper.thread for wrapper in tuple(self.wrappers))
@@ -598,11 +598,11 @@ class Computation:
 
     @property
     def done(self) -> int:
-        """How many tasks have a row."""
+        """Number of tasks that have a row."""
         return len(self.rows)
 
     def tasks_done(self) -> tuple[int, int]:
-        """How many of its tasks the scheduler has finished, and how many it has."""
+        """Number of tasks that the scheduler has finished, and number of all tasks."""
         state = self.state
         finished = len(state.get("finished", ()))
         unfinished = sum(
@@ -628,7 +628,7 @@ class Computation:
             dsk[wrapper.key] = wrapper.task
 
     def new_transfer(self) -> Transfer:
-        """What is noted of one more task, as its pickling starts: that of the last has ended."""
+        """Record that the pickling of a task starts; that of the task before has ended."""
         now = perf_counter()
         if self.packing is not None:
             self.packing.is_packed_by(now)

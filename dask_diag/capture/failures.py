@@ -84,7 +84,7 @@ NO_FAILURE = Failure()
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What to record of an exception; nothing of it is kept alive.
+    """Message and location of an exception; nothing of the exception is kept alive.
 
     The line is the innermost that belongs to no library, or else the innermost. Whatever fails
     here, as the message of an exception may, is left out.

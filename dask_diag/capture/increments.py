@@ -122,7 +122,7 @@ class _TakenComputation:
 
     @property
     def has_ended(self) -> bool:
-        """Whether all tasks that were read are final."""
+        """Whether the computation has ended: then all of its tasks are final."""
         return self.info.stop is not None
 
     @property
@@ -299,7 +299,7 @@ class TaskTables:
 
 
 def tasks_tables(session: Session, results: ResultSource | None = None) -> Tables:
-    """All tables of `TaskTables`, with tasks in the order in which they were submitted."""
+    """Tables of all that a session has captured, with tasks in the order of submission."""
     made = joined(*TaskTables(session, results=results).take())
     tasks = made["tasks"]
     if not len(tasks):

@@ -1,4 +1,4 @@
-"""How many tasks of each function a scheduler is to run, known before the first of them."""
+"""Keys of tasks, the functions that keys name, and numbers of tasks that a scheduler is to run."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class PlannedTasks:
         self._functions: Mapping[str, int] | None = None
 
     def by_function(self, dsk: Mapping[Hashable, object]) -> Mapping[str, int]:
-        """How many tasks of each function; `dsk` is the graph, which is read the first time."""
+        """Number of tasks of each function; the graph `dsk` is read at the first call."""
         if self._functions is None:
             self._functions = count_functions(self._keys, dsk)
             self._keys = []
@@ -233,7 +233,7 @@ def tasks_not_submitted(state: SchedulerState) -> list[Hashable]:
 
 
 def count_functions(keys: Sequence[Hashable], dsk: Mapping[Hashable, object]) -> Mapping[str, int]:
-    """How many of the keys each function has, as `tasks.function` names it."""
+    """Number of keys of each function, as `tasks.function` names functions."""
     # Collections give all keys of one function the same first item: few have to be split.
     tuples = [key for key in keys if type(key) is tuple and key]
     heads = Counter(map(itemgetter(0), tuples))

@@ -89,7 +89,7 @@ def current_span() -> str:
 def dependents_of(
     keys: Sequence[Hashable], state: SchedulerState, requested: Collection[Hashable]
 ) -> array[int]:
-    """How many tasks depend on each of these results before the scheduler releases it.
+    """Number of tasks that depend on each result before the scheduler releases the result.
 
     0 where it does not: no task depends on it, or the caller requested it.
     """
@@ -248,7 +248,7 @@ class TaskLog:
 
 
 class Metrics(TaskLog):
-    """What tasks metered, an entry for each time."""
+    """Metrics of tasks, an entry for each time that a task metered."""
 
     _WIDTHS: ClassVar = {"codes": 1, "values": 1, "cpu": 1}
 
@@ -267,7 +267,7 @@ class Metrics(TaskLog):
 
 
 class Waits(TaskLog):
-    """What tasks waited for, an entry for each task, activity and label."""
+    """Waits of tasks, an entry for each task, activity and label."""
 
     _WIDTHS: ClassVar = {"codes": 1, "seconds": 1, "samples": 1}
 
@@ -287,7 +287,7 @@ class Waits(TaskLog):
 
 
 class Transfers(TaskLog):
-    """What moving tasks and results between processes took, an entry for each task."""
+    """Transfers of tasks and results between processes, an entry for each task."""
 
     COLUMNS = Transfer.__slots__
     _WIDTHS: ClassVar = {"values": len(COLUMNS)}

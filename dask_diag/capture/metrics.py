@@ -44,7 +44,7 @@ class Wait(NamedTuple):
 
 
 class Metered:
-    """What is known of one task beside its times: what it metered, and what it waited for.
+    """Metrics and waits of one task.
 
     Attributes
     ----------
@@ -255,7 +255,7 @@ _AnyBlock = Block | _ForwardedBlock
 
 
 class _Meter:
-    """What `ContextMeter.meter` returns, a context manager and a decorator.
+    """Context manager and decorator that `ContextMeter.meter` returns.
 
     One object may be entered any number of times: again inside itself, and by several threads at
     once. So what belongs to one block is in a `Block`, which the thread that leaves it looks up.

@@ -25,13 +25,13 @@ _GC_HEADER = getsizeof({}) - {}.__sizeof__()
 
 
 class _Dtype(Protocol):
-    """What the types of the items of arrays say of themselves."""
+    """Attributes of the type of an array's items."""
 
     hasobject: bool
 
 
 class _Result(Protocol):
-    """What results say of themselves, each kind some of it: that it is there has been looked at."""
+    """Attributes of results: each kind of result has some, which was checked before."""
 
     array: _Result
     codes: Sequence[_Result]
@@ -125,7 +125,7 @@ class ResultSizes:
 
 
 def _measure_of(kind: type) -> Measure:
-    """How values of a type are measured."""
+    """Function that measures values of a type."""
     if kind in _SIZE_OF:
         return _SIZE_OF[kind]
     if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
@@ -245,7 +245,7 @@ def _size_of_items(sample: Sequence[object], count: int, depth: int) -> float:
 
 
 def _step(count: int) -> int:
-    """Which items of so many to take, for a sample from all over them."""
+    """Distance between the items of a sample from all over so many items."""
     return max(1, -(-count // _SAMPLE))
 
 
@@ -320,7 +320,7 @@ class _Sizes:
         }
 
     def of(self, value: object, depth: int = 0) -> float:
-        """Of a value, or of the data that a task or a function refers to."""
+        """Bytes of a value, or of the data that a task or a function refers to."""
         kind = type(value)
         measure = self._measures.get(kind)
         if measure is None:
@@ -376,7 +376,7 @@ def _of_others(value: object, depth: int) -> float:
 
 
 def _contents_of_function(function: FunctionType) -> Iterator[object]:
-    """What a function refers to, if it is pickled by value: of modules there is only the name."""
+    """Objects that a function refers to, if it is pickled by value, as functions of modules are not."""
     if function.__module__ != "__main__" and "<" not in function.__qualname__:
         return
     for cell in function.__closure__ or ():

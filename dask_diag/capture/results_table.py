@@ -120,7 +120,7 @@ class CachedResults:
         return result
 
     def until(self, now: float) -> Table:
-        """Those that are cached, as if they were released now."""
+        """Cached results, as if all were released now."""
         return _stopped(self.columns, np.full(len(self.columns), now))
 
     def drop_names(self) -> None:
@@ -237,7 +237,7 @@ class AllocationTables:
         self._table = tables.Allocations.empty()
 
     def take(self) -> Increment:
-        """All of it is provisional."""
+        """Return the table, which is provisional as a whole."""
         last = self._last()
         if last != self._shown:
             self._table = allocations_table({"": last}, self._with_code)

@@ -74,7 +74,7 @@ def snapshot_of(
 
 
 def info_of(computation: Computation) -> ComputationInfo:
-    """What is known of it now, except for its tasks."""
+    """Facts about a computation as it is now, without tasks."""
     usage = computation.usage_before.until_now()
     if get_ident() != computation.thread:
         usage = usage._replace(thread_cpu=_NAN)
@@ -93,7 +93,7 @@ def info_at_end(
     not_run: Mapping[str, int] = NOTHING_LEFT,
     own_threads_cpu: float = _NAN,
 ) -> ComputationInfo:
-    """What is known of it, except for its tasks, if that is how it ended."""
+    """Facts about a computation, without tasks, if it ended in this way."""
     return ComputationInfo(
         number=computation.number,
         name=computation.name,
@@ -173,7 +173,7 @@ def rows_of(
 
 
 def _dependents_of_rows(computation: Computation, keys: Sequence[Hashable]) -> array[int]:
-    """How many tasks depend on the result of each of these; none if results are not measured."""
+    """Number of tasks that depend on each result; none if results are not measured."""
     requested = computation.requested
     if requested is None:
         return array("I")
@@ -194,7 +194,7 @@ class ProgressInfo(NamedTuple):
 
 
 def progress_of(computation: Computation) -> ProgressInfo | None:
-    """How far it is; None if it has ended."""
+    """Progress of a computation; None if it has ended."""
     state, planned, dsk = computation.state, computation.planned, computation.dsk
     if planned is None:
         phase, since, total = ProgressPhase.ORDERING, computation.start, len(dsk)
@@ -241,7 +241,7 @@ def open_calls(started: Collection[float]) -> Iterator[ProgressInfo]:
 
 
 def _open_times(frame: FrameType | None, times: dict[int, float]) -> list[float]:
-    """When the functions of dask on a stack were called, of those that were noted."""
+    """Times of the noted calls of dask's functions that are on a stack."""
     called = []
     while frame is not None:
         if id(frame.f_code) in codes_of_dask_calls and id(frame) in times:
@@ -314,7 +314,7 @@ def _publish(computation: Computation, failed: bool) -> None:
 
 
 def _tasks_not_run(computation: Computation) -> Mapping[str, int]:
-    """How many tasks of each function were not handed out."""
+    """Number of tasks of each function that were not submitted."""
     return count_functions(tasks_not_submitted(computation.state), computation.dsk)
 
 
@@ -361,7 +361,7 @@ def _release(computation: Computation) -> None:
 
 
 class Session:
-    """What builders read of a diagnostic, beside its own samples.
+    """Computations that one profiler took part in, and its times and faults.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ class Names(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """What was seen, in columns of equal length; functions (with roots) and keys are numbers."""
+    """Samples in columns of equal length; functions (with roots) and keys are numbers."""
 
     cycle: Array
     function: Array
@@ -111,7 +111,7 @@ SCHEDULER: Function = Root.SCHEDULER, ""
 
 
 class Measured(NamedTuple):
-    """What was measured of the tasks that started, and of graphs and the scheduler outside tasks.
+    """Measured seconds of the tasks that started, and of graphs and the scheduler outside tasks.
 
     `function` is a number. CPU seconds are NaN if they were not measured.
     """
@@ -125,7 +125,7 @@ class Measured(NamedTuple):
 def measured_seconds(
     table: Table, computations: Sequence[ComputationSnapshot], functions: Sequence[Function]
 ) -> Measured:
-    """What was measured of tasks, and of the threads that called dask outside them."""
+    """Measured seconds of tasks, and of the threads that called dask outside tasks."""
     tasks = _tasks(table, computations, functions)
     callers = _callers(table, computations, functions)
     return Measured(*map(np.concatenate, zip(tasks, callers, strict=True)))
@@ -146,7 +146,7 @@ def _tasks(
 
 
 def measured_tasks(table: Table, functions: Sequence[Function], ends: Array) -> Measured:
-    """What was measured of tasks; those that have not stopped do so at their `ends`."""
+    """Measured seconds of tasks; tasks that have not stopped do so at their `ends`."""
     stop = np.where(np.isnan(table["stop"]), ends, table["stop"]) if len(table) else np.zeros(0)
     names = table["function"].values
     number = np.array([functions.index((Root.TASKS, name)) for name in names], dtype=np.int64)
@@ -160,7 +160,7 @@ def measured_tasks(table: Table, functions: Sequence[Function], ends: Array) -> 
 def _callers(
     table: Table, computations: Sequence[ComputationSnapshot], functions: Sequence[Function]
 ) -> Measured:
-    """How long the calling thread was in the graph of each computation, and in the scheduler."""
+    """Seconds of the calling thread in the graph of each computation, and in the scheduler."""
     now = perf_counter()
     rows: list[tuple[int, float, float, float]] = []
     nested = _seconds_of_nested(computations, now)
@@ -315,7 +315,7 @@ def _moved(table: Table, by: Mapping[str, int]) -> Table:
 
 
 class SeenBefore:
-    """What `stacks_as_seen` made of the stacks of one profiler, most of which is the same again."""
+    """Cache of the parts of `stacks_as_seen` that do not change between calls for one profiler."""
 
     def __init__(self) -> None:
         self.cells = CellsByCycle()

@@ -65,13 +65,13 @@ process (see `ComputationInfo.remote_workers`); 0 where the scheduler asks no wo
 
 
 def ran_on_of_first(rows: Sequence[bytes]) -> float:
-    """What ran the first task; 0 if there is none, or it is not known."""
+    """Thread, or process, of the first task; 0 if there is no task, or it is not known."""
     ran_on: float = ROW.unpack(rows[0])[4] if rows else 0.0
     return ran_on
 
 
 class Exceptional(NamedTuple):
-    """How a task ended that was not simply done."""
+    """Outcome of a task that was not simply done."""
 
     outcome: str
     error: str
@@ -154,7 +154,7 @@ class RemoteWorker(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """What a worker in another process sends back with a result.
+    """Measurement that a worker in another process sends back with a result.
 
     `thread` ran the task in the process `pid`, which `joined` when it could first run tasks.
     `opened` is when it started to rebuild the task and its inputs, `closed` when it had pickled the
@@ -184,7 +184,7 @@ class Measurement(NamedTuple):
 
 
 class Transfer:
-    """When one task and its result were on their way between processes, and how large they were.
+    """Times and sizes of one task and its result on their way between processes.
 
     Attributes
     ----------
@@ -575,7 +575,7 @@ class TimedTask(GraphNode):
             )
 
     def _worker_of(self, measurement: Measurement) -> int:
-        """What ran it, as a `ROW` has it: a worker process, or a thread of this one."""
+        """Pid of the worker process that ran the task, or ident of a thread of this process."""
         pid = measurement.pid
         if pid == os.getpid():
             # Pickled, as for worker processes, and handed to a pool of threads.

@@ -1,4 +1,4 @@
-"""What `results` show in place of a task: which function it called, without its arguments."""
+"""Description of a task in `results`: the function that it called, without arguments."""
 
 from __future__ import annotations
 

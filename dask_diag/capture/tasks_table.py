@@ -210,7 +210,7 @@ def functions_of(computation: ComputationSnapshot) -> Categorical:
 
 
 def times_of_tasks(computations: Iterable[ComputationSnapshot]) -> Table:
-    """Of the columns of `Recording.tasks` those about time; computation by computation."""
+    """Functions and times of tasks, as in `Recording.tasks`, computation by computation."""
     return stack([*map(_times_of, computations), _no_tasks()])
 
 

@@ -28,7 +28,7 @@ def runs_main_again() -> bool:
 
 
 def end_of_pool(error: BaseException | None, submit: object, frame: FrameType) -> str:
-    """How the worker process ended that broke a pool; empty if none did, or if it is not known.
+    """End of the worker process that broke a pool; empty if none did, or if it is not known.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def end_of_pool(error: BaseException | None, submit: object, frame: FrameType) -
 
 
 def _first_status(processes: list[object]) -> int | None:
-    """That of a process that ended by itself: the pool ends the others by SIGTERM.
+    """Exit status of a process that ended by itself: the pool ends the others by SIGTERM.
 
     The pool's own thread is about to ask for it. Of a process of a forkserver only one can.
     """

@@ -73,7 +73,7 @@ def this_host() -> str:
 
 
 def on_local_schedulers(count: int) -> dict[str, Array | Categorical]:
-    """Those columns of tasks that only a cluster fills."""
+    """Columns of tasks that only a cluster fills."""
     unknown = constant_number(_NAN, count)
     return {
         "attempt": constant_number(1, count),
@@ -182,7 +182,7 @@ class TaskThreads(NamedTuple):
         return self.nanoseconds / _NANOSECONDS
 
     def plus(self, other: TaskThreads) -> TaskThreads:
-        """Of these and other tasks."""
+        """Threads and CPU time of two sets of tasks together."""
         nanoseconds = self.nanoseconds + other.nanoseconds
         return TaskThreads(self.idents | other.idents, nanoseconds)
 
@@ -219,7 +219,7 @@ def _order(group: tuple[tuple[str, str], object]) -> tuple[int, str]:
 def _processes_of(
     computation: ComputationInfo, tasks: TaskThreads
 ) -> Iterator[tuple[int, int, _Groups]]:
-    """Of each process its pid, whether it is a worker process, and its threads."""
+    """Pid of each process, whether it is a worker process, and its threads."""
     yield computation.pid, 0, _groups_of(computation, tasks)
     for pid, worker in sorted(computation.remote_workers.items()):
         groups: _Groups = {}

@@ -156,7 +156,7 @@ def _is_dask_diags(callback: CallbackTuple) -> bool:
 
 
 def distributed_client() -> str:
-    """What takes computations away from us, if a client of distributed is there or has been."""
+    """Name of a client of distributed, which runs computations in our place; empty without one."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return ""

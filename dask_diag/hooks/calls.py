@@ -1,4 +1,4 @@
-"""When and where dask was called: a computation begins, for its user, with ``dask.compute``.
+"""Time and place of calls of dask: for the user, a computation begins with ``dask.compute``.
 
 Callbacks hear of it when its graph is made. While a diagnostic is active, the function that dask's
 calls first notes the time.
@@ -61,7 +61,7 @@ def stop_noting_calls() -> None:
 
 
 def when_called() -> float | None:
-    """When the function of dask was called that runs this computation, ``perf_counter`` seconds.
+    """Time of the call of dask that runs this computation, in seconds of ``perf_counter``.
 
     None where the scheduler was called without one, as ``dask.get`` is, or before a diagnostic was
     active.
@@ -102,7 +102,7 @@ def _location(file: str, frame: FrameType) -> str:
 
 
 def _times_of_calls() -> dict[int, float]:
-    """When functions of dask were called that this thread is in, by the ids of their frames."""
+    """Times of the calls of dask that this thread is in, by the ids of their frames."""
     times: dict[int, float] = _called.__dict__.setdefault("times", {})
     return times
 

@@ -31,7 +31,7 @@ Graph = dict[Hashable, Any]
 
 
 class SchedulerState(TypedDict, total=False):
-    """What the scheduler knows of a computation; see ``dask.local.start_state_from_dask``."""
+    """State of a computation in the scheduler; see ``dask.local.start_state_from_dask``."""
 
     cache: Mapping[Hashable, object]
     dependencies: Mapping[Hashable, Collection[Hashable]]
@@ -60,7 +60,7 @@ def is_node_type(kind: type) -> bool:
 
 
 def contents_of_node(node: object) -> tuple[object, ...]:
-    """What a task or data holds: a function and its arguments, or a value."""
+    """Contents of a task or of data: a function and its arguments, or a value."""
     if isinstance(node, Task):
         return (node.func, *node.args, *node.kwargs.values())
     return (node.value,) if isinstance(node, DataNode) else ()
@@ -76,7 +76,7 @@ _OF_A_POOL: type | tuple[()] = getattr(dask.local, "MultiprocessingPoolExecutor"
 
 
 class SchedulerKind(NamedTuple):
-    """What is known of a scheduler before the first task has run.
+    """Facts about a scheduler before the first task has run.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class SchedulerKind(NamedTuple):
 
 
 def scheduler_kind(variables: Mapping[str, Any]) -> SchedulerKind:
-    """Of the local variables of dask's scheduler; a scheduler that is not dask's has none."""
+    """Kind of the scheduler with these local variables; a scheduler that is not dask's has none."""
     executor = getattr(variables.get("submit"), "__self__", None)
     if isinstance(executor, _OF_A_POOL):
         executor = getattr(executor, "pool", None)
@@ -236,7 +236,7 @@ def _clear(variables: Mapping[str, Any]) -> None:
 
 
 def annotations_of_graph(name: str) -> Mapping[Hashable, object]:
-    """What ``dask.annotate`` said under `name` of the computation that is starting, by key.
+    """Annotations with `name`, by key, of the computation that is starting.
 
     The scheduler itself has but a plain graph; what carried the annotations is a local variable of
     the functions of dask that called it.
