@@ -45,11 +45,11 @@ class Source(Protocol):
     """Gives the tables of one profiler, increment by increment."""
 
     def take(self) -> Increment:
-        """Return the rows that are new and final, and the provisional ones."""
+        """Return new final rows, and provisional rows."""
 
 
 def joined(*parts: Tables) -> Tables:
-    """Tables with the rows of several parts, such as those of a last, or only, increment."""
+    """Concatenate the rows of several parts, table by table."""
     made: Tables = merge_with(stack, *parts)
     return made
 
@@ -57,7 +57,7 @@ def joined(*parts: Tables) -> Tables:
 def build_recording(
     session: Session, notices: Sequence[str], made: Mapping[str, Table], **fields: Any
 ) -> Recording:
-    """A recording of what one profiler has captured: the tables, and the times around them."""
+    """Make a recording of a profiler's tables, with the times of its session."""
     now = perf_counter()
     called, stopped = (
         made["computations"][name].tolist() if "computations" in made else []
@@ -77,7 +77,7 @@ def build_recording(
 
 
 class ChunkBuilder:
-    """Makes chunks of what several profilers capture over one block.
+    """Makes chunks of the tables of several profilers over one block.
 
     Parameters
     ----------
@@ -95,17 +95,17 @@ class ChunkBuilder:
         self._fields = fields
 
     def first(self, environment: Table, notices: Sequence[str]) -> Recording:
-        """The chunk that a recording begins with: where it is made."""
+        """The first chunk of a recording: the environment."""
         return self._chunk({"environment": environment}, notices)
 
     def take(self, notices: Sequence[str]) -> tuple[Recording, Recording | None]:
-        """A chunk of final rows, and one of provisional rows if there are any."""
+        """A chunk of final rows, and a chunk of provisional rows if any."""
         new, provisional = self._increment()
         is_filled = any(map(len, provisional.values()))
         return self._chunk(new, notices), self._chunk(provisional, notices) if is_filled else None
 
     def take_last(self, notices: Sequence[str]) -> Recording:
-        """A chunk of all that is new."""
+        """A chunk of all new rows."""
         return self._chunk(joined(*self._increment()), notices)
 
     def _increment(self) -> Increment:
@@ -132,7 +132,7 @@ class ChunkBuilder:
 def computations_tables(
     computations: Sequence[tuple[ComputationInfo, TaskThreads]], now: float
 ) -> Tables:
-    """The tables of computations, without their tasks; a computation that runs stops `now`."""
+    """The tables of computations, without tasks; a running computation stops `now`."""
     infos = [info for info, _ in computations]
     return {
         "computations": table_of(
@@ -145,7 +145,7 @@ def computations_tables(
 
 
 def snapshots_tables(snapshots: Sequence[ComputationSnapshot]) -> Tables:
-    """The tables of computations of which there are snapshots."""
+    """The tables of computations, made of snapshots."""
     return computations_tables(
         [(snapshot.info, task_threads(snapshot.tasks.rows)) for snapshot in snapshots],
         perf_counter(),

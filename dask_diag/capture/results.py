@@ -31,7 +31,7 @@ class _Dtype(Protocol):
 
 
 class _Result(Protocol):
-    """Attributes of results: each kind of result has some, which was checked before."""
+    """Attributes of results; the type of a result was checked before."""
 
     array: _Result
     codes: Sequence[_Result]
@@ -84,14 +84,14 @@ class ResultSizes:
         self._measures: dict[type, Measure] = {}
 
     def __call__(self, result: object) -> float:
-        """The same as `size_of`, and counted if it is not known."""
+        """Measure a result; count an unknown size."""
         size = self.size_of(result)
         if size is UNKNOWN:
             self.count_unknown(result)
         return size
 
     def measured_or_counted(self, size: float | None, result: object) -> float:
-        """The size of a result that was not measured yet; or, if it is not known, counted now."""
+        """Measure a result if not measured yet; count an unknown size."""
         if size is None:
             return self(result)
         self.count_unknown(result)
@@ -151,7 +151,7 @@ def _size_of_plain(value: _Result, depth: int) -> int:
 
 
 def _size_of_numpy_array(value: _Result, depth: int) -> float:
-    """The same as `_size_of_array` in fewer steps: most results of tasks are such arrays."""
+    """Do as `_size_of_array` in fewer steps: most results of tasks are arrays."""
     return _size_of_array(value, depth) if value.dtype.hasobject else value.nbytes
 
 
@@ -164,7 +164,7 @@ def _size_of_array(value: _Result, depth: int) -> float:
 
 
 def _size_unless_lazy(value: _Result, depth: int) -> float:
-    """A collection of dask's says how large it is once computed; others may hold one, or not."""
+    """Bytes of an object with ``__dask_graph__``; not known of a collection of dask."""
     return UNKNOWN if value.__dask_graph__() is not None else int(value.nbytes)
 
 
@@ -228,7 +228,7 @@ def _size_of_column(column: _Result, depth: int) -> float:
 
 
 def _size_of_items(sample: Sequence[object], count: int, depth: int) -> float:
-    """The size of so many items, of which these are some."""
+    """The size of so many items, from a sample."""
     if not count:
         return 0
     if depth >= _DEEPEST:
@@ -268,7 +268,7 @@ _IN_MEMORY = frozenset({"builtins", "collections", "numpy", "pandas", "pyarrow"}
 
 
 def bytes_in_graph(dsk: Graph, state: SchedulerState) -> float:
-    """The bytes of the data that tasks are given, each time that one is.
+    """The bytes of the data in the graph, for each task which takes the data.
 
     What is of no known size is left out, such as objects of the program's own classes. Of a large
     graph it is an estimate, from some of its data and tasks. Nothing is copied or pickled.
@@ -295,13 +295,13 @@ def bytes_in_graph(dsk: Graph, state: SchedulerState) -> float:
 def _sum_over(
     items: Iterable[Item], count: int, most: int, measure: Callable[[Item], float]
 ) -> float:
-    """The sum over all items, from some of them."""
+    """The sum over all items, from a sample."""
     some = [*islice(items, 0, None, max(1, -(-count // most)))]
     return sum(map(measure, some)) * count / max(len(some), 1)
 
 
 class _Sizes:
-    """Measures what is pickled with a task.
+    """Measures the data pickled with a task.
 
     What many tasks have in common, such as their function, is looked into once: a graph holds it
     while it is measured, so that no other object has its ``id()``.
@@ -376,7 +376,7 @@ def _of_others(value: object, depth: int) -> float:
 
 
 def _contents_of_function(function: FunctionType) -> Iterator[object]:
-    """Objects that a function refers to, if it is pickled by value, as functions of modules are not."""
+    """Objects to which a function refers, if the function is pickled by value."""
     if function.__module__ != "__main__" and "<" not in function.__qualname__:
         return
     for cell in function.__closure__ or ():
@@ -393,6 +393,6 @@ def _contents_of_function(function: FunctionType) -> Iterator[object]:
 
 
 def _names_in(code: CodeType) -> set[str]:
-    """The names that code may read from its module, that of functions inside it included."""
+    """The names read from the module by code, with nested functions."""
     inside = [const for const in code.co_consts if isinstance(const, CodeType)]
     return {*code.co_names}.union(*map(_names_in, inside))

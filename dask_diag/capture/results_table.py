@@ -27,7 +27,7 @@ _NONE: IntArray = np.zeros(0, np.int64)
 
 
 class NewResults(NamedTuple):
-    """Results that came one after the other, a row each.
+    """Consecutive results, a row each.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class NewResults(NamedTuple):
 
 
 class CachedResults:
-    """The results of one computation that are cached while it runs.
+    """The cached results of a running computation.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class CachedResults:
         self._rows, self._to_come = _NONE, _NONE
 
     def add(self, new: NewResults) -> Table:
-        """Add those that came next; returns the ones released by then, with ``stop``, in order."""
+        """Add the next results; returns the released results, with ``stop``, in order."""
         count = len(new.columns)
         if not count:
             return NO_ROWS
@@ -124,7 +124,7 @@ class CachedResults:
         return _stopped(self.columns, np.full(len(self.columns), now))
 
     def drop_names(self) -> None:
-        """Drop the names of keys, unless results that are cached have them."""
+        """Drop the names of keys, except of cached results."""
         keys: PrefixStrings = self.columns["key"] if len(self.columns) else PrefixStrings.of([])
         if len(keys.heads.values) > 2 * len(keys) + _FEW_NAMES:
             texts, functions = keys.tolist(), self.columns["function"].tolist()
@@ -145,7 +145,7 @@ def _stopped(columns: Table, stop: FloatArray) -> Table:
 
 
 def cached_results_table(computation: str, results: Table) -> tables.CachedResults:
-    """`Recording.cached_results` of results of one computation."""
+    """`Recording.cached_results` of results of a computation."""
     if not len(results):
         return tables.CachedResults.empty()
     columns = {name: results[name] for name in results.columns}
@@ -205,7 +205,7 @@ def allocations_table(
 
 
 def _rows(snapshot: Allocations, source: _Source) -> Iterator[dict[str, object]]:
-    """The lines with most bytes, and one row for all others."""
+    """The lines with most bytes, and a row for the rest."""
     lines = sorted(snapshot.lines.items(), key=lambda item: -item[1][0])
     large = sum(size >= _SMALLEST for _, (size, _) in lines[:_MOST_LINES])
     others = [amounts for _, amounts in lines[large:]]
@@ -237,7 +237,7 @@ class AllocationTables:
         self._table = tables.Allocations.empty()
 
     def take(self) -> Increment:
-        """Return the table, which is provisional as a whole."""
+        """Return the table, as provisional rows."""
         last = self._last()
         if last != self._shown:
             self._table = allocations_table({"": last}, self._with_code)
@@ -246,14 +246,14 @@ class AllocationTables:
 
 
 class _Source:
-    """The functions that lines belong to, and the lines, in which what looks secret is masked."""
+    """The functions of lines, and the lines, with masked secrets."""
 
     def __init__(self, with_code: bool) -> None:
         self._with_code = with_code
         self._files: dict[str, tuple[list[tuple[int, int, str]], list[str]]] = {}
 
     def at(self, file: str, line: int) -> tuple[str, str]:
-        """The function of a line, empty if it is not known, and its code."""
+        """The function of a line, empty if not known, and the code."""
         if file not in self._files:
             text = "".join(linecache.getlines(file))
             # All of the source is masked: what a part of it means depends on the rest.

@@ -1,4 +1,4 @@
-"""Snapshots of computations that run, their end, and what one profiler has captured."""
+"""Snapshots of computations, the end of computations, and the session of a profiler."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NAN = float("nan")
 def snapshot_of(
     computation: Computation, first: int = 0, sizes: Sequence[float] | None = None
 ) -> ComputationSnapshot:
-    """A computation as it is now, with its tasks from the row `first` on: each task once.
+    """Take a snapshot of a computation, with the tasks from the row `first` on, each once.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def info_at_end(
     not_run: Mapping[str, int] = NOTHING_LEFT,
     own_threads_cpu: float = _NAN,
 ) -> ComputationInfo:
-    """Facts about a computation, without tasks, if it ended in this way."""
+    """Facts about a computation, without tasks, at the end or before."""
     return ComputationInfo(
         number=computation.number,
         name=computation.name,
@@ -138,7 +138,7 @@ def rows_of(
     in_flight: Sequence[InFlight],
     final: int,
 ) -> TaskRows:
-    """The tasks with these keys, which have the rows from `first` on, and those in flight."""
+    """The tasks with these keys, from the row `first` on, and the tasks in flight."""
     stop, in_flight_keys = first + len(keys), [task.key for task in in_flight]
     keys = [*keys, *in_flight_keys]
     exceptional = dict(computation.exceptional).items()
@@ -173,7 +173,7 @@ def rows_of(
 
 
 def _dependents_of_rows(computation: Computation, keys: Sequence[Hashable]) -> array[int]:
-    """Number of tasks that depend on each result; none if results are not measured."""
+    """Number of tasks that depend on each result; empty if results are not measured."""
     requested = computation.requested
     if requested is None:
         return array("I")
@@ -194,7 +194,7 @@ class ProgressInfo(NamedTuple):
 
 
 def progress_of(computation: Computation) -> ProgressInfo | None:
-    """Progress of a computation; None if it has ended."""
+    """Progress of a computation; None after the end."""
     state, planned, dsk = computation.state, computation.planned, computation.dsk
     if planned is None:
         phase, since, total = ProgressPhase.ORDERING, computation.start, len(dsk)
@@ -272,7 +272,7 @@ def finish(computation: Computation, failed: bool) -> None:
 
 
 def count_end(computation: Computation) -> None:
-    """Count what a hook took at its end, also where another one has published the computation."""
+    """Count the cost of a hook at the end, also after another profiler published the end."""
     computation.own.end()
     finished = computation.finished
     if finished is not None:
@@ -319,7 +319,7 @@ def _tasks_not_run(computation: Computation) -> Mapping[str, int]:
 
 
 def _failure_of(computation: Computation) -> tuple[str, str]:
-    """The type of the exception by which it ends, noted at its task, and how a pool broke."""
+    """The type of the exception, also noted at the failed task, and the end of a broken pool."""
     error = sys.exc_info()[1]
     name = type(error).__name__ if error is not None else NOT_KNOWN
     measurement = take_measurement(error)
@@ -361,7 +361,7 @@ def _release(computation: Computation) -> None:
 
 
 class Session:
-    """Computations that one profiler took part in, and its times and faults.
+    """Computations, times and faults of a profiler.
 
     Attributes
     ----------
@@ -403,5 +403,5 @@ class Session:
             self.faults.append(text)
 
     def snapshots(self) -> list[ComputationSnapshot]:
-        """The computations, as they are now."""
+        """Take snapshots of all computations."""
         return [snapshot_of(computation) for computation in tuple(self.computations)]

@@ -1,4 +1,4 @@
-"""The wrapper around one task, which measures it in this process or in another one."""
+"""Wrappers around tasks, for measurements in this process or in a worker process."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ process (see `ComputationInfo.remote_workers`); 0 where the scheduler asks no wo
 
 
 def ran_on_of_first(rows: Sequence[bytes]) -> float:
-    """Thread, or process, of the first task; 0 if there is no task, or it is not known."""
+    """Thread, or process, of the first task; 0 without tasks, or if not known."""
     ran_on: float = ROW.unpack(rows[0])[4] if rows else 0.0
     return ran_on
 
@@ -87,20 +87,20 @@ T = TypeVar("T")
 
 
 class Run(Protocol):
-    """One run of a task that is sampled in another process."""
+    """A sampled run of a task in a worker process."""
 
     def end(self) -> None:
         """End sampling, and hand the samples to the task."""
 
 
 class RunProbe(Protocol):
-    """One run of a task, as one probe samples it, since the `start` of the run."""
+    """Samples of a run of a task by a probe, since the `start` of the run."""
 
     start: float
 
 
 class Owner(Protocol):
-    """A computation, with what its tasks use of it."""
+    """The part of a computation used by tasks."""
 
     before_tasks: tuple[Callable[..., None], ...]
     number: int
@@ -112,7 +112,7 @@ class Owner(Protocol):
     without_ticks: TimeWithoutTicks
 
     def receive(self, measurement: Measurement, landing: float, landed: float, size: float) -> None:
-        """Record what a worker process measured, as its result of so many bytes lands."""
+        """Record a worker process's measurement, as the result of so many bytes arrives."""
 
     def set_aside(self, wrapper: TimedTask) -> None:
         """Put the task itself back into the graph."""
@@ -146,7 +146,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class RemoteWorker(NamedTuple):
-    """A worker process: its thread that ran tasks, when it joined, and what other threads used."""
+    """A worker process: the thread of tasks, the time of joining, CPU of other threads."""
 
     thread: int
     joined: float
@@ -218,12 +218,12 @@ class Transfer:
         self.landing = self.landed = self.bytes_in = self.bytes_out = _NAN
 
     def is_packed_by(self, time: float) -> None:
-        """Note that it was pickled by then: the earliest time that is noted is the one."""
+        """Note a time when the task was pickled: the earliest noted time counts."""
         if not self.packed <= time:
             self.packed = time
 
     def receive(self, measurement: Measurement) -> None:
-        """Record what the worker measured."""
+        """Record the worker's measurement."""
         self.opened, self.start = measurement.opened, measurement.start
         self.stop, self.closed = measurement.stop, measurement.closed
         self.bytes_in = measurement.bytes_in
@@ -253,7 +253,7 @@ class Departure:
 
 
 class _Opening:
-    """Unpickles to the time at which it is unpickled."""
+    """Unpickles to the time of unpickling."""
 
     __slots__ = ()
 
@@ -262,7 +262,7 @@ class _Opening:
 
 
 class _Closing:
-    """Pickles as a measurement that ends when it is pickled."""
+    """Pickles as a measurement with the time of pickling as the end."""
 
     __slots__ = ("_measurement",)
 
@@ -386,7 +386,7 @@ ends_a_task.add(id(RemoteTask._measurement.__code__))
 
 
 class Delivery:
-    """A result on its way back: it unpickles to the bare result, and delivers the measurement."""
+    """A result on the way back: unpickling delivers the measurement and returns the bare result."""
 
     __slots__ = ("measurement", "result")
 
@@ -409,7 +409,7 @@ def land(landing: float, result: T, measurement: tuple[Any, ...]) -> T:
 
 
 def take_measurement(error: BaseException | None) -> Measurement | None:
-    """Remove from an exception the measurement that a worker process attached to it."""
+    """Remove from an exception the measurement of a worker process."""
     for carrier in (error, getattr(error, "exception", None)):
         attached = getattr(carrier, "__dict__", {}).pop(_ON_EXCEPTION, None)
         if attached is not None:
@@ -444,7 +444,7 @@ NO_TASK_PROBES: Mapping[type, RunProbe] = {}
 
 
 class ThisThread(threading.local):
-    """The thread that asks, as `now`: the system takes longer to say its ids than to look it up."""
+    """The current thread, as `now`: to ask the system for ids takes longer."""
 
     def __init__(self) -> None:
         self.now = TaskThread(get_ident(), get_native_id())
@@ -536,7 +536,7 @@ class TimedTask(GraphNode):
 
     @property
     def dependencies(self) -> frozenset[Hashable]:
-        """The keys whose results the task takes."""
+        """The keys of the results taken by the task."""
         return self.task.dependencies  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
@@ -555,7 +555,7 @@ class TimedTask(GraphNode):
         )
 
     def receive(self, measurement: Measurement) -> None:
-        """Record what was measured in another process."""
+        """Record the measurement of another process."""
         self.thread = self._worker_of(measurement)
         self.cpu = measurement.cpu
         self.start = measurement.start
@@ -593,7 +593,7 @@ ends_a_task.add(id(TimedTask.fail.__code__))
 
 
 class ProbedTask(TimedTask):
-    """A timed task that is sampled while it runs: the sampler finds it among the wrappers.
+    """A timed and sampled task: the sampler finds running tasks among the wrappers.
 
     To enter each task in a register of those that run took longer than to time it: tasks clear the
     caches, so each step takes several times as long as in a loop.
@@ -660,7 +660,7 @@ class ProbedTask(TimedTask):
         self.waited = b""
 
     def task_probe(self, kind: type) -> RunProbe | None:
-        """The task probe of a kind of probe; None if there is none, or no task runs."""
+        """The task probe of a kind of probe; None without a probe of the kind or a running task."""
         start = self.start
         if start is None or self.stop is not None:
             return None
@@ -683,7 +683,7 @@ passes_errors_on.add(id(ProbedTask.__call__.__code__))
 
 
 class ThreadNotingTask(ProbedTask):
-    """A timed task, sampled or not, that says which thread runs it, for schedulers that do not ask.
+    """A timed task, sampled or not, that notes its thread, for schedulers that do not ask.
 
     It is set aside as it starts: where the scheduler finds the task itself in the graph, the
     wrapper says what ran it.
@@ -707,7 +707,7 @@ passes_errors_on.add(id(ThreadNotingTask.__call__.__code__))
 
 
 def threads_of_tasks() -> dict[int, int]:
-    """The idents of the threads that run tasks now, by the ``id()`` of their wrappers."""
+    """The idents of the threads with running tasks, by the ``id()`` of the wrappers."""
     threads = {}
     for thread, leaf in current_frames().items():
         frame: FrameType | None = leaf

@@ -1,4 +1,4 @@
-"""Worker processes that run the program's main module again as they start, and how a pool broke."""
+"""Worker processes that start, and run the main module again, and the end of broken pools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PAUSE = 0.005
 
 
 def runs_main_again() -> bool:
-    """Whether this is a worker process that has not started yet: it imports the main module.
+    """Whether this is a starting worker process, in the import of the main module.
 
     What the program does there is not for it. Without ``if __name__ == "__main__"`` it comes to
     what computes, and multiprocessing raises an error that says so.

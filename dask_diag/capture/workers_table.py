@@ -48,7 +48,7 @@ def constant(value: str, count: int) -> Categorical:
 
 
 def constant_number(value: float, count: int) -> Array:
-    """A number in each row: an integer if it is one."""
+    """A number in each row; an integer stays an integer."""
     number = np.uint8(value) if isinstance(value, int) else np.float64(value)
     return _repeated(number, count)
 
@@ -73,7 +73,7 @@ def this_host() -> str:
 
 
 def on_local_schedulers(count: int) -> dict[str, Array | Categorical]:
-    """Columns of tasks that only a cluster fills."""
+    """Columns of tasks filled by clusters only."""
     unknown = constant_number(_NAN, count)
     return {
         "attempt": constant_number(1, count),
@@ -94,7 +94,7 @@ Workers = dict[tuple[int, int, str], int]
 def worker_codes(
     computation: ComputationInfo, ran_on: FloatArray, start: FloatArray, workers: Workers
 ) -> Array:
-    """A number for each thread of each process, in the order in which they first ran a task.
+    """A number for each thread of each process, in the order of first tasks.
 
     `workers` grows by those not seen before.
     """
@@ -110,7 +110,7 @@ def worker_codes(
 
 
 def _worker_of(computation: ComputationInfo, ident: int) -> tuple[int, int, str]:
-    """The pid, the thread and the kind of what a row says ran its task."""
+    """The pid, the thread and the kind of a task's worker."""
     if ident in computation.remote_workers:
         return ident, computation.remote_workers[ident].thread, "process"
     synchronous = computation.scheduler == "synchronous"
@@ -191,7 +191,7 @@ NO_THREADS = TaskThreads(frozenset(), 0)
 
 
 def threads_table(computations: Iterable[tuple[ComputationInfo, TaskThreads]]) -> tables.Threads:
-    """`Recording.threads` of computations, each with what its tasks used."""
+    """`Recording.threads` of computations, with the threads of tasks."""
     return table_of(
         tables.Threads,
         (
@@ -219,7 +219,7 @@ def _order(group: tuple[tuple[str, str], object]) -> tuple[int, str]:
 def _processes_of(
     computation: ComputationInfo, tasks: TaskThreads
 ) -> Iterator[tuple[int, int, _Groups]]:
-    """Pid of each process, whether it is a worker process, and its threads."""
+    """Pid of each process, whether the process is a worker, and the threads."""
     yield computation.pid, 0, _groups_of(computation, tasks)
     for pid, worker in sorted(computation.remote_workers.items()):
         groups: _Groups = {}
@@ -262,7 +262,7 @@ def numbers_of(rows: bytes) -> FloatArray:
 
 
 def task_threads(rows: bytes) -> TaskThreads:
-    """The threads that ran the tasks of these rows, and the CPU time of the tasks."""
+    """The threads of the tasks in rows, and the CPU time of the tasks."""
     if not rows:
         return NO_THREADS
     _, _, _, cpu, ran_on, _ = numbers_of(rows)
