@@ -12,7 +12,6 @@ from types import FrameType
 from typing import NamedTuple
 
 from dask_diag.capture.computation import (
-    NOTHING_LEFT,
     Computation,
     ComputationInfo,
     ComputationSnapshot,
@@ -36,7 +35,7 @@ from dask_diag.hooks.stack import scheduler_locals
 from dask_diag.model.codes import Outcome, ProgressPhase
 from dask_diag.system.code import current_frames
 from dask_diag.system.threads import take_cpu_of_own_threads
-from dask_diag.system.usage import NativePool, Usage, thread_pools
+from dask_diag.system.usage import Usage, thread_pools
 
 _NAN = float("nan")
 
@@ -78,22 +77,12 @@ def info_of(computation: Computation) -> ComputationInfo:
     usage = computation.usage_before.until_now()
     if get_ident() != computation.thread:
         usage = usage._replace(thread_cpu=_NAN)
-    info = info_at_end(computation, None, usage)
+    info = _info_with(computation, usage)
     return info if computation.finished is None else computation.finished.info
 
 
-def info_at_end(
-    computation: Computation,
-    stop: float | None,
-    usage: Usage,
-    pools: tuple[NativePool, ...] = (),
-    *,
-    error: str = "",
-    pool_end: str = "",
-    not_run: Mapping[str, int] = NOTHING_LEFT,
-    own_threads_cpu: float = _NAN,
-) -> ComputationInfo:
-    """Facts about a computation, without tasks, at the end or before."""
+def _info_with(computation: Computation, usage: Usage) -> ComputationInfo:
+    """Facts about a computation before the end, if this process has used so much."""
     return ComputationInfo(
         number=computation.number,
         name=computation.name,
@@ -103,22 +92,21 @@ def info_at_end(
         call_site=computation.call_site,
         start=computation.start,
         prepared=computation.prepared,
-        stop=stop,
+        stop=None,
         workers=computation.workers,
         span=computation.span,
         scheduler=computation.scheduler,
-        error=error,
-        pool_end=pool_end,
+        error="",
+        pool_end="",
         usage=usage,
         threads=tuple(computation.threads.threads()),
         graph_bytes=computation.graph_bytes,
         hooks_cpu=hooks_cpu_of(computation),
         ends_cpu=computation.own.cpu,
-        own_threads_cpu=own_threads_cpu,
+        own_threads_cpu=_NAN,
         own_seconds=computation.own.seconds,
-        pools=pools,
+        pools=(),
         remote_workers=dict(computation.remote_workers),
-        not_run=not_run,
     )
 
 
@@ -294,19 +282,15 @@ def _publish(computation: Computation, failed: bool) -> None:
     tasks = rows_of(computation, 0, collected, in_flight, len(collected) + len(in_flight))
     blocks = (collected[n : n + _BLOCK] for n in range(0, len(collected), _BLOCK))
     keys = Keys(*blocks, [task.key for task in in_flight])
-    computation.finished = ComputationSnapshot(
-        info_at_end(
-            computation,
-            stop,
-            usage,
-            pools,
-            error=error,
-            pool_end=end,
-            not_run=not_run,
-            own_threads_cpu=take_cpu_of_own_threads(),
-        ),
-        tasks._replace(keys=keys),
+    info = _info_with(computation, usage)._replace(
+        stop=stop,
+        pools=pools,
+        error=error,
+        pool_end=end,
+        not_run=not_run,
+        own_threads_cpu=take_cpu_of_own_threads(),
     )
+    computation.finished = ComputationSnapshot(info, tasks._replace(keys=keys))
     # Others may be reading what was here: it is replaced, and not cleared.
     computation.rows, computation.keys, computation.exceptional = [], [], {}
     computation.metrics, computation.transfers = tasks.metrics, tasks.transfers
