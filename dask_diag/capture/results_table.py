@@ -149,7 +149,8 @@ def cached_results_table(computation: str, results: Table) -> tables.CachedResul
     if not len(results):
         return tables.CachedResults.empty()
     columns = {name: results[name] for name in results.columns}
-    return tables.CachedResults({**columns, "computation": constant(computation, len(results))})
+    columns["computation"] = constant(computation, len(results))
+    return tables.CachedResults({name: columns[name] for name in tables.CachedResults.schema})
 
 
 def results_of(computation: ComputationSnapshot, sizes: Sequence[float]) -> Table:
