@@ -22,9 +22,9 @@ from dask.threaded import get
 from benchmarks.cases import no_ops
 from benchmarks.real import THREADS, WORKS
 from dask_diag.capture.results import ResultSizes
+from dask_diag.capture.task import ProbedTask
 from dask_diag.profilers.profiler import Profiler
 from dask_diag.profilers.record import record
-from dask_diag.sampling.probes import ProbedTask
 from dask_diag.sampling.stacks import StackProbe
 from dask_diag.sampling.waits import WaitProbe
 

@@ -35,9 +35,9 @@ from dask_diag import (
 )
 from dask_diag.capture.computation import Computation, start_running
 from dask_diag.capture.session import finish
-from dask_diag.capture.task import TimedTask
+from dask_diag.capture.task import ProbedTask, TimedTask
 from dask_diag.sampling.call_tree import Group, Run, Stacks
-from dask_diag.sampling.probes import ProbedTask, RunningTask, attach_probe
+from dask_diag.sampling.probes import RunningTask, attach_probe
 from dask_diag.sampling.sampler import running_now, running_tasks
 from dask_diag.sampling.stacks import LocalStackTaskProbe, StackProbe
 from dask_diag.sampling.waits import WaitProbe, WaitTaskProbe

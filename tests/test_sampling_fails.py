@@ -10,8 +10,9 @@ from dask.callbacks import Callback
 
 from dask_diag import Profiler, SamplingProfiler
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.task import RemoteTask
 from dask_diag.sampling import probes as probes_module
-from dask_diag.sampling.probes import RemoteProbedTask, attach_probe
+from dask_diag.sampling.probes import attach_probe
 from dask_diag.sampling.sampler import running_tasks, sampler
 from dask_diag.sampling.stacks import StackProbe
 from dask_diag.sampling.waits import WaitProbe
@@ -75,7 +76,7 @@ def sent_back(monkeypatch, where):
     attach_probe(computation, probe, errors.append)
     wrapper = computation.new_wrapper()
     wrapper.key, wrapper.task = "three", Task("three", add, 1, 2)
-    remote = RemoteProbedTask(0.0, wrapper.task, computation.number, "three", (probe,))
+    remote = RemoteTask(0.0, wrapper.task, computation.number, "three", computation.start_run)
     # A worker process's sampler goes on for a second; this process is no worker.
     monkeypatch.setattr(probes_module, "_sample_for_a_while", lambda probes: None)
     monkeypatch.setattr(*where, fails)

@@ -1,1 +1,1 @@
-"""Computations while they run, and the tables made of what was recorded."""
+"""Recording of computations while tasks run, and the tables made of the rows."""

@@ -14,13 +14,13 @@ from dask_diag.capture.computation import ComputationInfo, ComputationSnapshot, 
 from dask_diag.capture.session import Session
 from dask_diag.capture.workers_table import (
     TaskThreads,
-    constant,
+    table_of,
     task_threads,
     threads_table,
     workers_table,
 )
 from dask_diag.cluster.workers_table import with_places
-from dask_diag.columns import Categorical, FloatArray, PrefixStrings
+from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model import tables
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
@@ -45,11 +45,11 @@ class Source(Protocol):
     """Gives the tables of one profiler, increment by increment."""
 
     def take(self) -> Increment:
-        """Return the rows that are new and final, and the provisional ones."""
+        """Return new final rows, and provisional rows."""
 
 
 def joined(*parts: Tables) -> Tables:
-    """Tables with the rows of several parts, such as those of a last, or only, increment."""
+    """Concatenate the rows of several parts, table by table."""
     made: Tables = merge_with(stack, *parts)
     return made
 
@@ -57,7 +57,7 @@ def joined(*parts: Tables) -> Tables:
 def build_recording(
     session: Session, notices: Sequence[str], made: Mapping[str, Table], **fields: Any
 ) -> Recording:
-    """A recording of what one profiler has captured: the tables, and the times around them."""
+    """Make a recording of a profiler's tables, with the times of its session."""
     now = perf_counter()
     called, stopped = (
         made["computations"][name].tolist() if "computations" in made else []
@@ -77,7 +77,7 @@ def build_recording(
 
 
 class ChunkBuilder:
-    """Makes chunks of what several profilers capture over one block.
+    """Makes chunks of the tables of several profilers over one block.
 
     Parameters
     ----------
@@ -95,17 +95,17 @@ class ChunkBuilder:
         self._fields = fields
 
     def first(self, environment: Table, notices: Sequence[str]) -> Recording:
-        """The chunk that a recording begins with: where it is made."""
+        """The first chunk of a recording: the environment."""
         return self._chunk({"environment": environment}, notices)
 
     def take(self, notices: Sequence[str]) -> tuple[Recording, Recording | None]:
-        """A chunk of final rows, and one of provisional rows if there are any."""
+        """A chunk of final rows, and a chunk of provisional rows if any."""
         new, provisional = self._increment()
         is_filled = any(map(len, provisional.values()))
         return self._chunk(new, notices), self._chunk(provisional, notices) if is_filled else None
 
     def take_last(self, notices: Sequence[str]) -> Recording:
-        """A chunk of all that is new."""
+        """A chunk of all new rows."""
         return self._chunk(joined(*self._increment()), notices)
 
     def _increment(self) -> Increment:
@@ -132,10 +132,12 @@ class ChunkBuilder:
 def computations_tables(
     computations: Sequence[tuple[ComputationInfo, TaskThreads]], now: float
 ) -> Tables:
-    """The tables of computations, without their tasks; a computation that runs stops `now`."""
+    """The tables of computations, without tasks; a running computation stops `now`."""
     infos = [info for info, _ in computations]
     return {
-        "computations": _computations_table(infos, now),
+        "computations": table_of(
+            tables.Computations, (_row_of_computation(info, now) for info in infos)
+        ),
         "pools": _pools_table(infos),
         "workers": workers_table(infos),
         "threads": threads_table(computations),
@@ -143,74 +145,45 @@ def computations_tables(
 
 
 def snapshots_tables(snapshots: Sequence[ComputationSnapshot]) -> Tables:
-    """The same of snapshots."""
+    """The tables of computations, made of snapshots."""
     return computations_tables(
         [(snapshot.info, task_threads(snapshot.tasks.rows)) for snapshot in snapshots],
         perf_counter(),
     )
 
 
-def _computations_table(computations: Sequence[ComputationInfo], now: float) -> tables.Computations:
-    """`Recording.computations`; a computation that still runs stops `now`."""
-    if not computations:
-        return tables.Computations.empty()
-    return tables.Computations(
-        {
-            "computation": Categorical.of(computation.name for computation in computations),
-            "called": np.array([computation.called for computation in computations], dtype=float),
-            "start": np.array([computation.start for computation in computations], dtype=float),
-            "prepared": np.array(
-                [computation.prepared or computation.stop or now for computation in computations],
-                dtype=float,
-            ),
-            "stop": np.array(
-                [computation.stop or now for computation in computations], dtype=float
-            ),
-            "workers": np.array(
-                [computation.workers for computation in computations], dtype=np.int64
-            ),
-            **_usage_columns(computations),
-            "cpus": np.full(len(computations), processors(), dtype=np.int64),
-            "memory_limit": np.full(len(computations), memory_limit(), dtype=float),
-            "graph_bytes": np.array([info.graph_bytes for info in computations], dtype=float),
-            "span": Categorical.of(computation.span for computation in computations),
-            "scheduler": Categorical.of(computation.scheduler for computation in computations),
-            "cluster": constant("", len(computations)),
-            "call_site": Categorical.of(computation.call_site for computation in computations),
-            "error": Categorical.of(computation.error for computation in computations),
-            "pool_end": Categorical.of(computation.pool_end for computation in computations),
-        }
-    )
-
-
-def _usage_columns(computations: Sequence[ComputationInfo]) -> dict[str, FloatArray]:
-    usages = [computation.usage for computation in computations]
+def _row_of_computation(info: ComputationInfo, now: float) -> dict[str, object]:
+    usage, stop = info.usage, info.stop or now
     return {
-        "process_cpu": np.array([usage.process_cpu for usage in usages], dtype=float),
-        "scheduler_cpu": np.array([usage.thread_cpu for usage in usages], dtype=float),
-        "children_cpu": np.array([usage.children_cpu for usage in usages], dtype=float),
-        "others_cpu": np.array([usage.others_cpu for usage in usages], dtype=float),
-        **{
-            name: np.array([getattr(info, name) for info in computations], dtype=float)
-            for name in ("hooks_cpu", "ends_cpu", "own_threads_cpu", "own_seconds")
-        },
-        "voluntary_switches": np.array([usage.voluntary for usage in usages], dtype=float),
-        "involuntary_switches": np.array([usage.involuntary for usage in usages], dtype=float),
+        **info._asdict(),
+        "computation": info.name,
+        "prepared": info.prepared or stop,
+        "stop": stop,
+        "process_cpu": usage.process_cpu,
+        "scheduler_cpu": usage.thread_cpu,
+        "children_cpu": usage.children_cpu,
+        "others_cpu": usage.others_cpu,
+        "voluntary_switches": usage.voluntary,
+        "involuntary_switches": usage.involuntary,
+        "cpus": processors(),
+        "memory_limit": memory_limit(),
+        "cluster": "",
     }
 
 
 def _pools_table(computations: Iterable[ComputationInfo]) -> tables.Pools:
-    """`Recording.pools`."""
-    pools = [(computation, pool) for computation in computations for pool in computation.pools]
-    if not pools:
-        return tables.Pools.empty()
-    return tables.Pools(
-        {
-            "computation": Categorical.of(computation.name for computation, _ in pools),
-            "library": Categorical.of(pool.library for _, pool in pools),
-            "threads": np.array([pool.threads for _, pool in pools], dtype=np.int64),
-            "known": np.array([pool != NOT_LISTED for _, pool in pools], dtype=np.int64),
-        }
+    return table_of(
+        tables.Pools,
+        (
+            {
+                "computation": computation.name,
+                "library": pool.library,
+                "threads": pool.threads,
+                "known": pool != NOT_LISTED,
+            }
+            for computation in computations
+            for pool in computation.pools
+        ),
     )
 
 
@@ -243,7 +216,7 @@ def memory_table(series: Mapping[str, array[float]]) -> tables.Memory:
 
 
 def environment_table(rows: Sequence[tuple[str, str, str]]) -> tables.Environment:
-    """Of section, name and value."""
+    """`Recording.environment` of rows of section, name and value."""
     if not rows:
         return tables.Environment.empty()
     sections, names, values = zip(*rows, strict=True)

@@ -1,4 +1,4 @@
-"""One computation, while it is measured: the scheduler's side, shared by all diagnostics."""
+"""A computation under measurement: the scheduler's side, shared by all profilers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ from dask_diag.capture.task import (
     ROW,
     Exceptional,
     Measurement,
-    Receiver,
+    Owner,
+    RemoteTask,
     RemoteWorker,
+    Run,
     TimedTask,
     Transfer,
     pack_row,
@@ -87,8 +89,8 @@ if hasattr(os, "register_at_fork"):
 _lock = threading.Lock()
 
 
-def start_running(number: int, computation: Receiver) -> None:
-    """From here on the computation of that number runs."""
+def start_running(number: int, computation: Owner) -> None:
+    """Register a running computation by number."""
     # Distributed's meter is heard while any computation runs: also one that starts at the moment at
     # which the last one ends.
     with _lock:
@@ -104,7 +106,7 @@ def stop_running(number: int) -> None:
 
 
 def start_listening(listener: object, everywhere: bool = True) -> None:
-    """From here on what tasks meter is recorded.
+    """Record the metrics of tasks from now on.
 
     Parameters
     ----------
@@ -143,19 +145,19 @@ if hasattr(os, "register_at_fork"):
 
 
 class Readings(NamedTuple):
-    """What a thread's CPU clock and the wall clock show, in seconds."""
+    """Readings of a thread's CPU clock and of the wall clock, in seconds."""
 
     cpu: float
     time: float
 
     @classmethod
     def now(cls) -> Readings:
-        """What they show now."""
+        """Read both clocks."""
         return cls(thread_time(), perf_counter())
 
 
 class OwnCost:
-    """What hooks took of one computation so far, on the thread that runs its scheduler.
+    """CPU and wall time of hooks in one computation so far, on the thread of the scheduler.
 
     Attributes
     ----------
@@ -173,11 +175,11 @@ class OwnCost:
         self.seconds = 0.0
 
     def begin(self, began: Readings) -> None:
-        """A hook began then."""
+        """Note the begin of a hook."""
         self._began = began
 
     def end(self, is_before_tasks: bool = False) -> None:
-        """It has ended."""
+        """Note the end of the hook."""
         if self._began is not None:
             now = Readings.now()
             self._cpu += now.cpu - self._began.cpu
@@ -187,7 +189,7 @@ class OwnCost:
 
     @property
     def cpu(self) -> float:
-        """CPU seconds; on the computation's own thread, those of the hook that runs included."""
+        """CPU seconds; on the computation's own thread with the running hook."""
         began = self._began
         if began is None or get_ident() != self._thread:
             return self._cpu
@@ -199,7 +201,7 @@ NOTHING_LEFT: Mapping[str, int] = MappingProxyType({})
 
 
 class ComputationInfo(NamedTuple):
-    """A computation, except for its tasks.
+    """Facts about a computation, without tasks.
 
     Attributes
     ----------
@@ -271,7 +273,7 @@ class ComputationInfo(NamedTuple):
 
 
 class TaskRows(NamedTuple):
-    """Tasks of a computation from one row on: in the order of collection, then those in flight.
+    """Tasks of a computation from a row on: collected tasks in order, then tasks in flight.
 
     Attributes
     ----------
@@ -314,7 +316,7 @@ class TaskRows(NamedTuple):
     dependents: array[int]
 
     def since(self, row: int) -> TaskRows:
-        """The same tasks from a row on, where these are all tasks of a computation that ended."""
+        """The tasks from a row on, of the tasks of an ended computation."""
         counts, depends_on = self.dependencies
         stop = self.first + self.final
         assert isinstance(self.keys, Keys)
@@ -336,7 +338,7 @@ class TaskRows(NamedTuple):
 
 
 class ComputationSnapshot:
-    """A computation and its tasks.
+    """Facts about a computation, and tasks.
 
     A plain class, as to make a dataclass takes a tenth of the import of this package.
 
@@ -363,7 +365,7 @@ _NAN = float("nan")
 
 
 class InFlight(NamedTuple):
-    """A task that was submitted and not collected, as it was at one moment."""
+    """A submitted task, not collected yet, at a moment."""
 
     key: Hashable
     submitted: float
@@ -376,12 +378,12 @@ class InFlight(NamedTuple):
     transfer: Transfer | None
 
     def row(self) -> bytes:
-        """Its `ROW`."""
+        """Return the packed `ROW` of the task."""
         return pack_row(self.submitted, self.start, self.stop, self.cpu, self.ran_on, _NAN)
 
 
 def in_flight_of(wrapper: TimedTask, thread: int) -> InFlight | None:
-    """The task in a wrapper, of which `thread` (if not 0) runs it now; None if it was collected."""
+    """The task in a wrapper; None if collected. `thread`, if not 0, runs the task now."""
     task = wrapper.task
     start, stop = wrapper.start, wrapper.stop
     in_flight = InFlight(
@@ -401,7 +403,7 @@ def in_flight_of(wrapper: TimedTask, thread: int) -> InFlight | None:
 
 
 def outcome_of(wrapper: TimedTask) -> Exceptional:
-    """How a task ended that the scheduler has not collected."""
+    """Outcome of a task that the scheduler has not collected."""
     if wrapper.error:
         is_interrupted = wrapper.error in INTERRUPTIONS
         outcome = Outcome.UNFINISHED if is_interrupted else Outcome.FAILED
@@ -417,7 +419,7 @@ _BITS_OF_COUNT = 32
 
 
 class Computation:
-    """One computation, as it is measured; once it has ended, its snapshot is what is left of it.
+    """A computation under measurement; after the end only the snapshot is left.
 
     The scheduler's thread and those that run tasks change it while others read it, and no lock is
     taken for each task. So there is one rule: until `finished` is published, in one step, rows are
@@ -451,6 +453,8 @@ class Computation:
         What samples its tasks, by type.
     this_thread, before_tasks, without_ticks
         Where a task finds its thread; what probes read on it just before; when none missed a tick.
+    start_run : callable or None
+        Starts to sample a task in another process.
     sampling_failed, stacks : tuple
         Whom an error of the probes is passed to, and where samples of stacks are counted.
     rows, keys
@@ -505,6 +509,7 @@ class Computation:
         "span",
         "stacks",
         "start",
+        "start_run",
         "state",
         "this_thread",
         "thread",
@@ -555,6 +560,7 @@ class Computation:
         self.free: deque[TimedTask] = deque()  # An empty list would be allocated time and again.
         self.aside: dict[Hashable, TimedTask] = {}
         self.probes: Mapping[type[Any], Any] = {}
+        self.start_run: Callable[[RemoteTask], Run] | None = None
         self.this_thread = this_thread
         self.before_tasks: tuple[Callable[..., None], ...] = ()
         self.without_ticks = ALWAYS
@@ -574,13 +580,13 @@ class Computation:
 
     @property
     def stop(self) -> float | None:
-        """Seconds of ``time.perf_counter()``; None while it runs."""
+        """Seconds of ``time.perf_counter()``; None before the end."""
         finished = self.finished
         return None if finished is None else finished.info.stop
 
     @property
     def scheduler(self) -> str:
-        """What kind of scheduler ran it: ``processes``, ``threads`` or ``synchronous``."""
+        """Kind of the scheduler: ``processes``, ``threads`` or ``synchronous``."""
         if self.remote_workers:
             return "processes"
         threads = (wrapper.thread for wrapper in tuple(self.wrappers))
@@ -592,11 +598,11 @@ class Computation:
 
     @property
     def done(self) -> int:
-        """How many tasks have a row."""
+        """Number of collected tasks."""
         return len(self.rows)
 
     def tasks_done(self) -> tuple[int, int]:
-        """How many of its tasks the scheduler has finished, and how many it has."""
+        """Number of tasks that the scheduler has finished, and number of all tasks."""
         state = self.state
         finished = len(state.get("finished", ()))
         unfinished = sum(
@@ -607,7 +613,7 @@ class Computation:
         return (finished, finished + unfinished) if self.finished is None else self.done_at_end
 
     def new_wrapper(self) -> TimedTask:
-        """One more wrapper, where none is free."""
+        """Make a wrapper, where no wrapper is free."""
         wrapper = self.wrapper_type(self)
         self.wrappers.append(wrapper)
         return wrapper
@@ -622,7 +628,7 @@ class Computation:
             dsk[wrapper.key] = wrapper.task
 
     def new_transfer(self) -> Transfer:
-        """What is noted of one more task, as its pickling starts: that of the last has ended."""
+        """Record the start of a task's pickling, and the end of the previous task's."""
         now = perf_counter()
         if self.packing is not None:
             self.packing.is_packed_by(now)
@@ -630,7 +636,7 @@ class Computation:
         return self.packing
 
     def receive(self, measurement: Measurement, landing: float, landed: float, size: float) -> None:
-        """Record what a worker process measured, as its result lands."""
+        """Record a worker process's measurement, as the result arrives."""
         wrapper = self.aside.get(measurement.key)
         if wrapper is None:
             return
@@ -639,7 +645,7 @@ class Computation:
             transfer.landing, transfer.landed, transfer.bytes_out = landing, landed, size
 
     def take_set_aside(self, key: Hashable) -> TimedTask | None:
-        """The wrapper, now collected, of a task that was pickled or that failed."""
+        """Collect the wrapper of a pickled or failed task."""
         wrapper = self.aside.pop(key, None)
         if wrapper is None:
             return None
@@ -655,7 +661,7 @@ class Computation:
         return wrapper
 
     def add_metered_key(self, key: Hashable, wrapper: TimedTask) -> None:
-        """Add the key of the last row, and before it what its task metered and waited for."""
+        """Add the key of the last row, after the metrics and waits of the task."""
         if (metered := wrapper.metered) is not None:
             self.metrics.add(self.done - 1, metered.metrics)
             self.waits.add(self.done - 1, metered.waits)
@@ -669,12 +675,12 @@ class Computation:
             stacks.take(function, wrapper.key, samples)
 
     def report_sampling_failed(self, error: Exception) -> None:
-        """Pass an error on to those who have its tasks sampled."""
+        """Pass an error on to the profilers with samples of tasks."""
         for failed in self.sampling_failed:
             failed(error)
 
     def in_flight(self) -> list[InFlight]:
-        """The tasks that have been submitted and not collected, as they are now."""
+        """The tasks submitted and not collected by now."""
         busy = [wrapper for wrapper in tuple(self.wrappers) if wrapper.task is not None]
         threads = threads_of_tasks() if busy else {}
         tasks = (in_flight_of(wrapper, threads.get(id(wrapper), 0)) for wrapper in busy)
@@ -682,7 +688,7 @@ class Computation:
 
 
 def begin(dsk: Graph) -> Computation:
-    """The `Computation` of the graph that the scheduler starts on, the same for all diagnostics."""
+    """The `Computation` of the graph with which the scheduler starts, shared by all profilers."""
     for computation in tuple(running.values()):
         if isinstance(computation, Computation) and computation.dsk is dsk:
             return computation

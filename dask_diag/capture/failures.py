@@ -1,4 +1,4 @@
-"""Exceptions as text, tracebacks without this package's frames, and worker processes that ended."""
+"""Exceptions as text, and tracebacks without this package's frames."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def traceback_of(error: BaseException) -> TracebackType | None:
 
 
 def take_out_own_frames(error: BaseException) -> None:
-    """Take the frames that passed an error on out of its traceback, while it is handled.
+    """Remove this package's frames from the traceback of a handled error.
 
     All of them: an object that several tasks raise has the frames of each. The class of the error
     may refuse to have attributes read or set: it is not asked.
@@ -39,7 +39,7 @@ def take_out_own_frames(error: BaseException) -> None:
 
 
 def _next_of_others(entry: TracebackType | None) -> TracebackType | None:
-    """The entry, or the next after it that is not of a frame that passed the error on."""
+    """The first entry, from this entry on, of a frame outside this package."""
     while entry is not None and id(entry.tb_frame.f_code) in passes_errors_on:
         entry = entry.tb_next
     return entry
@@ -48,13 +48,13 @@ def _next_of_others(entry: TracebackType | None) -> TracebackType | None:
 if sys.version_info >= (3, 11):
 
     def _have_raised_again(error: BaseException, traceback: TracebackType | None) -> None:
-        """Have a bare ``raise`` raise it with this traceback: it takes the error's own."""
+        """Do nothing: a bare ``raise`` takes the error's own traceback."""
 
 else:
     import ctypes
 
     def _have_raised_again(error: BaseException, traceback: TracebackType | None) -> None:
-        """Have a bare ``raise`` raise it with this traceback.
+        """Replace the traceback with which a bare ``raise`` raises an error.
 
         Up to Python 3.10 it takes the one that was noted beside the error when it was caught.
         """
@@ -74,7 +74,7 @@ _LIBRARIES = tuple(
 
 
 class Failure(NamedTuple):
-    """The message of an exception, and the line of the user's code that led to it."""
+    """The message of an exception, and the line of the user's code."""
 
     message: str = ""
     location: str = ""
@@ -84,7 +84,7 @@ NO_FAILURE = Failure()
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What to record of an exception; nothing of it is kept alive.
+    """Message and location of an exception; nothing of the exception is kept alive.
 
     The line is the innermost that belongs to no library, or else the innermost. Whatever fails
     here, as the message of an exception may, is left out.

@@ -1,4 +1,4 @@
-"""Rows of each table that are new since the previous increment, or all rows in the only one."""
+"""New rows of each table since the previous increment, or all rows in the first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dask_diag.capture.build import (
 )
 from dask_diag.capture.computation import Computation, ComputationInfo, TaskRows
 from dask_diag.capture.results_table import CachedResults, NewResults, cached_results_table
-from dask_diag.capture.session import ProgressInfo, Session, open_calls, progress_of, snapshot_of
+from dask_diag.capture.session import Session, open_calls, progress_of, snapshot_of
 from dask_diag.capture.stacks_table import SeenBefore, joined_stacks, stacks_as_seen, stacks_tables
 from dask_diag.capture.task import ROW
 from dask_diag.capture.tasks_table import (
@@ -35,6 +35,7 @@ from dask_diag.capture.workers_table import (
     NO_THREADS,
     TaskThreads,
     Workers,
+    table_of,
     task_threads,
 )
 from dask_diag.columns import BoolArray, Categorical, IntArray, concatenate
@@ -68,34 +69,34 @@ class RowPositions:
         return self._count
 
     def add(self, count: int, position: int) -> None:
-        """Add the rows that follow, of which the first is at `position`."""
+        """Add the next rows; the first is at `position`."""
         if count:
             self._first_rows.append(self._count)
             self._shifts.append(position - self._count)
             self._count += count
 
     def of(self, rows: IntArray, after: int = 0) -> IntArray:
-        """The positions of rows; of those that follow all that were added the first is `after`."""
+        """The positions of rows; the first row not added yet is at `after`."""
         parts = np.searchsorted([*self._first_rows, self._count], rows, "right") - 1
         positions: IntArray = rows + np.array([*self._shifts, after - self._count])[parts]
         return positions
 
 
 class ResultSource(Protocol):
-    """A profiler that measures the results of tasks."""
+    """A profiler of the results of tasks."""
 
     def sizes_of(self, computation: Computation) -> Sequence[float] | None:
-        """The size of the result of each row so far; None if they are not measured.
+        """The size of the result of each row so far; None if not measured.
 
         The last row's may be missing, or that of the next one be there.
         """
 
     def results_on_clusters(self) -> Callable[[], Table]:
-        """Return a function that returns the results on clusters that are new."""
+        """Return a function to call for new results on clusters."""
 
 
 class _TakenComputation:
-    """A computation whose tasks are taken increment by increment.
+    """Takes the tasks of a computation, increment by increment.
 
     In each increment `read`, `take` and `tables` are called, in this order.
     """
@@ -121,17 +122,17 @@ class _TakenComputation:
 
     @property
     def has_ended(self) -> bool:
-        """Whether all tasks that were read are final."""
+        """Whether the computation has ended: then all of its tasks are final."""
         return self.info.stop is not None
 
     @property
     def threads(self) -> tuple[ComputationInfo, TaskThreads]:
-        """The computation, and the threads that ran the tasks that were read, final or not."""
+        """The computation, and the threads of all tasks read so far, final or not."""
         others = self._rows.rows[self._rows.final * ROW.size :]
         return self.info, self._threads.plus(task_threads(others))
 
     def take(self, workers: Workers, position: int) -> int:
-        """Make the table of tasks; returns the number of final ones, which begin at `position`."""
+        """Make the table of tasks; returns the number of final tasks, from `position` on."""
         rows = self._rows
         self._tasks = tasks_of(self.info, rows, workers)
         self._positions.add(rows.final, position)
@@ -153,7 +154,7 @@ class _TakenComputation:
         return submitted + Counter(self.info.not_run)
 
     def tables(self, position: int) -> Increment:
-        """Return the tables of what was read; tasks that are not final begin at `position`."""
+        """Return the tables of the tasks read; provisional tasks begin at `position`."""
         rows, taken = self._rows, len(self._positions)
         released, cached = self._results_tables()
         new, provisional = {"cached_results": released}, {"cached_results": cached}
@@ -166,7 +167,7 @@ class _TakenComputation:
         return new, provisional
 
     def _results_tables(self) -> tuple[Table, Table]:
-        """The results that are not cached any more, and those that are."""
+        """The released results, and the cached results."""
         sizes = self._sizes()
         if sizes is None:
             return NO_ROWS, NO_ROWS
@@ -189,20 +190,20 @@ class _TakenComputation:
 
 
 def _split(table: Table, is_final: BoolArray) -> tuple[Table, Table]:
-    """The rows that are final, and the others."""
+    """Divide a table into final and provisional rows."""
     if is_final.all():
         return table, NO_ROWS
     return table.rows(is_final), table.rows(~is_final)
 
 
 def _moved(table: Table, name: str, position_of: Callable[[IntArray], IntArray]) -> Table:
-    """A table that refers to tasks, with other positions of these."""
+    """Renumber the tasks in a table with references."""
     columns = {column: table[column] for column in table.columns}
     return Table({**columns, **{column: position_of(table[column]) for column in REFERENCES[name]}})
 
 
 class TaskTables:
-    """The computations of a session, their tasks, and what refers to these.
+    """Tables of the computations of a session, with tasks and references to tasks.
 
     Tasks that were collected, and computations that have ended, are final; what runs is
     provisional.
@@ -233,7 +234,7 @@ class TaskTables:
         self._count = 0
 
     def take(self) -> Increment:
-        """Return what is final and was not returned before, and what is provisional."""
+        """Return new final rows, and provisional rows."""
         computations = tuple(self._session.computations)
         for computation in computations:
             if computation.number not in self._seen:
@@ -264,11 +265,13 @@ class TaskTables:
         ]
         provisional["planned"] = _planned_table((info.computation, plan) for info, plan in go_on)
         calls = open_calls({computation.called for computation in computations})
-        provisional["progress"] = _progress_table([*(info for info, _ in go_on), *calls])
+        provisional["progress"] = table_of(
+            tables.Progress, (info._asdict() for info in (*(info for info, _ in go_on), *calls))
+        )
         return joined(new, on_clusters[0]), joined(provisional, on_clusters[1])
 
     def _take_clusters(self, now: float) -> Increment:
-        """The same of what was pulled from clusters."""
+        """Return the new rows pulled from clusters."""
         logs = self._logs()
         if not logs:
             return {}, {}
@@ -287,7 +290,7 @@ class TaskTables:
     def _together(
         self, parts: Sequence[Tables], computations: Sequence[_TakenComputation], now: float
     ) -> Tables:
-        """The tables of several computations as one."""
+        """Concatenate the tables of computations."""
         made = joined(dict.fromkeys(("tasks", "cached_results", *REFERENCES), NO_ROWS), *parts)
         tasks = made["tasks"]
         # A table without rows has no columns of workers yet.
@@ -296,7 +299,7 @@ class TaskTables:
 
 
 def tasks_tables(session: Session, results: ResultSource | None = None) -> Tables:
-    """All tables of `TaskTables`, with tasks in the order in which they were submitted."""
+    """Tables of all that a session has captured, with tasks in the order of submission."""
     made = joined(*TaskTables(session, results=results).take())
     tasks = made["tasks"]
     if not len(tasks):
@@ -321,34 +324,14 @@ def _planned_now(computation: Computation) -> Mapping[str, int]:
 
 
 def _planned_table(counts: Iterable[_Counts]) -> tables.Planned:
-    rows = [
-        (computation, function, count)
-        for computation, functions in counts
-        for function, count in sorted(functions.items())
-        if count
-    ]
-    return tables.Planned(
-        {
-            "computation": Categorical.of(row[0] for row in rows),
-            "function": Categorical.of(row[1] for row in rows),
-            "tasks": np.array([row[2] for row in rows], dtype=np.int64),
-        }
-    )
-
-
-def _progress_table(infos: Iterable[ProgressInfo]) -> tables.Progress:
-    rows = list(infos)
-    numbers = ("total", "finished", "ready", "waiting", "running")
-    return tables.Progress(
-        {
-            "computation": Categorical.of(info.computation for info in rows),
-            "phase": Categorical.of(info.phase for info in rows),
-            "since": np.array([info.since for info in rows], dtype=float),
-            **{
-                name: np.array([getattr(info, name) for info in rows], dtype=np.int64)
-                for name in numbers
-            },
-        }
+    return table_of(
+        tables.Planned,
+        (
+            {"computation": computation, "function": function, "tasks": count}
+            for computation, functions in counts
+            for function, count in sorted(functions.items())
+            if count
+        ),
     )
 
 
@@ -388,7 +371,7 @@ class ResourceTables:
         self._last = -np.inf
 
     def take(self) -> Increment:
-        """The samples since last asked; those that others may still be added to are provisional."""
+        """Return the new samples; a sample is provisional while other hosts may add to the sum."""
         logs = self._logs()
         resources = resources_table(self._resources.take())
         processes = processes_table(self._processes.take(), logs)

@@ -1,4 +1,4 @@
-"""How many tasks of each function a scheduler is to run, known before the first of them."""
+"""Keys of tasks, the functions named by keys, and planned numbers of tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Packed = list[bytes] | bytes | tuple[Hashable, ...]
 
 
 def _all_marshal(values: Sequence[object]) -> bool:
-    """Whether marshal gives back just what it is given: it would write a numpy integer as bytes.
+    """Whether marshal preserves the values: a numpy integer would become bytes.
 
     What is done here is done for each key of a computation; to count types in a list takes a
     fraction of the instructions of making a set.
@@ -78,7 +78,7 @@ class Keys:
 
 
 def keys_since(keys: list[Hashable], row: int, count: int) -> tuple[list[Hashable], set[Hashable]]:
-    """The keys from a row on, of a list that grows; and those that may be elsewhere, too.
+    """The keys from a row on, of a growing list; and the keys possibly in flight, too.
 
     A reader looks first, when there are `count` keys in the list, where keys are before they are in
     the list. There it may find the keys that have been added to the list since; and the last one
@@ -113,7 +113,7 @@ def _all_keys_marshal(keys: list[Hashable]) -> bool:
 
 
 def _columns(keys: list[Hashable]) -> list[list[object]]:
-    """First items of all keys, second ones and so on, if all are plain tuples of one length."""
+    """First items of all keys, second items and so on, if all are plain tuples of one length."""
     if not keys or not _are_tuples(keys):
         return []
     tuples = cast("Sequence[tuple[object, ...]]", keys)
@@ -136,7 +136,7 @@ def _unpacked(packed: _Packed) -> list[Hashable]:
 
 
 def names_of_plain_keys(keys: Sequence[Hashable], dsk: Mapping[Hashable, object]) -> Labels:
-    """Function names for the rows whose key has no prefix that names it: ``"c"``, ``7``.
+    """Function names for the rows with keys without a prefix: ``"c"``, ``7``.
 
     They must be looked up while the graph is still there.
     """
@@ -186,7 +186,7 @@ def is_plain(key: Hashable) -> bool:
 
 
 def function_of_key(key: Hashable) -> str:
-    """The prefix that dask's collections give to the keys of one function."""
+    """The prefix of keys by which dask's collections name functions."""
     try:
         return str(key_split(key))
     except Exception:
@@ -217,7 +217,7 @@ class PlannedTasks:
         self._functions: Mapping[str, int] | None = None
 
     def by_function(self, dsk: Mapping[Hashable, object]) -> Mapping[str, int]:
-        """How many tasks of each function; `dsk` is the graph, which is read the first time."""
+        """Number of tasks of each function; the graph `dsk` is read at the first call."""
         if self._functions is None:
             self._functions = count_functions(self._keys, dsk)
             self._keys = []
@@ -225,7 +225,7 @@ class PlannedTasks:
 
 
 def tasks_not_submitted(state: SchedulerState) -> list[Hashable]:
-    """The keys of the tasks that the scheduler has not handed out; it is the scheduler that asks.
+    """The keys of the tasks not submitted yet, on the scheduler's thread.
 
     Before it has handed out any, these are all.
     """
@@ -233,7 +233,7 @@ def tasks_not_submitted(state: SchedulerState) -> list[Hashable]:
 
 
 def count_functions(keys: Sequence[Hashable], dsk: Mapping[Hashable, object]) -> Mapping[str, int]:
-    """How many of the keys each function has, as `tasks.function` names it."""
+    """Number of keys of each function, as `tasks.function` names functions."""
     # Collections give all keys of one function the same first item: few have to be split.
     tuples = [key for key in keys if type(key) is tuple and key]
     heads = Counter(map(itemgetter(0), tuples))

@@ -62,7 +62,7 @@ def span(name: str) -> Iterator[None]:
 
 
 def _span_on_clusters(name: str) -> AbstractContextManager[object]:
-    """The same for what is sent to a cluster, in a process that has a client."""
+    """Open the span for computations on a cluster, in a process with a client."""
     distributed = sys.modules.get("distributed")
     try:
         if distributed is not None and distributed.default_client():
@@ -82,14 +82,14 @@ def name_of_annotation(annotation: object) -> str:
 
 
 def current_span() -> str:
-    """The name of the span that is open here, with those around it; empty if there is none."""
+    """The name of the innermost open span, after the names of outer spans; empty without a span."""
     return SEPARATOR.join(_path.get())
 
 
 def dependents_of(
     keys: Sequence[Hashable], state: SchedulerState, requested: Collection[Hashable]
 ) -> array[int]:
-    """How many tasks depend on each of these results before the scheduler releases it.
+    """Number of tasks that depend on each result before the scheduler releases the result.
 
     0 where it does not: no task depends on it, or the caller requested it.
     """
@@ -199,7 +199,7 @@ class Labels:
         return ((row, names[code]) for row, code in zip(self.rows, self.codes, strict=True))
 
     def add(self, row: int, name: str) -> None:
-        """Label a row, which comes after all that are labelled."""
+        """Label a row, after all labelled rows."""
         self.rows.append(row)
         self.codes.append(self.names.setdefault(name, len(self.names)))
 
@@ -213,7 +213,7 @@ class Labels:
 
 
 def spans_of_tasks(keys: Sequence[Hashable], annotated: Mapping[Hashable, object]) -> Labels:
-    """The spans that tasks were annotated with."""
+    """The spans in the annotations of tasks."""
     spans = Labels()
     if annotated:
         for row, key in enumerate(keys):
@@ -248,7 +248,7 @@ class TaskLog:
 
 
 class Metrics(TaskLog):
-    """What tasks metered, an entry for each time."""
+    """Metrics of tasks, an entry for each time that a task metered."""
 
     _WIDTHS: ClassVar = {"codes": 1, "values": 1, "cpu": 1}
 
@@ -258,7 +258,7 @@ class Metrics(TaskLog):
         self.cpu = array("d")
 
     def add(self, row: int, metrics: Iterable[Metric]) -> None:
-        """Log what the task of a row metered."""
+        """Log the metrics of the task of a row."""
         for label, unit, value, cpu in metrics:
             self.rows.append(row)
             self.codes.append(self.names.setdefault((label, unit), len(self.names)))
@@ -267,7 +267,7 @@ class Metrics(TaskLog):
 
 
 class Waits(TaskLog):
-    """What tasks waited for, an entry for each task, activity and label."""
+    """Waits of tasks, an entry for each task, activity and label."""
 
     _WIDTHS: ClassVar = {"codes": 1, "seconds": 1, "samples": 1}
 
@@ -277,7 +277,7 @@ class Waits(TaskLog):
         self.samples = array("I")
 
     def add(self, row: int, waits: Iterable[Wait]) -> None:
-        """Log what the task of a row waited for."""
+        """Log the waits of the task of a row."""
         for wait in waits:
             self.rows.append(row)
             name = wait.activity, wait.label
@@ -287,7 +287,7 @@ class Waits(TaskLog):
 
 
 class Transfers(TaskLog):
-    """What moving tasks and results between processes took, an entry for each task."""
+    """Transfers of tasks and results between processes, an entry for each task."""
 
     COLUMNS = Transfer.__slots__
     _WIDTHS: ClassVar = {"values": len(COLUMNS)}

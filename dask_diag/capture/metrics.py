@@ -25,7 +25,7 @@ A plain tuple, because to make one that has names takes longer than to read a cl
 
 
 class Wait(NamedTuple):
-    """One thing that a task waited for.
+    """A wait of a task.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Wait(NamedTuple):
 
 
 class Metered:
-    """What is known of one task beside its times: what it metered, and what it waited for.
+    """Metrics and waits of one task.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Metered:
         self.open: list[Block] = []
 
     def add(self, label: Hashable, value: float, unit: str) -> None:
-        """Record a metric; one that is no amount is left out, with a warning."""
+        """Record a metric; a value which is no amount is left out, with a warning."""
         metric = _metric(label, unit, value)
         if metric is None:
             return
@@ -72,7 +72,7 @@ class Metered:
             self.open[-1].inner_wall += metric[2]
 
     def append(self, metric: Metric) -> None:
-        """Add a metric; a task that has many has few labels as a rule, which are added up."""
+        """Add a metric; many metrics of a task, as a rule of few labels, are added up."""
         self.metrics.append(metric)
         if len(self.metrics) > self._most:
             self.metrics = sums_of(self.metrics)
@@ -80,7 +80,7 @@ class Metered:
 
 
 def sums_of(metrics: Iterable[Metric]) -> list[Metric]:
-    """One metric for all of a label and unit, as distributed has it; two if some know no CPU."""
+    """Sum metrics by label and unit, as distributed does; metrics without CPU apart."""
     sums: dict[tuple[str, str, bool], Metric] = {}
     for metric in metrics:
         label, unit, value, cpu = metric
@@ -91,7 +91,7 @@ def sums_of(metrics: Iterable[Metric]) -> list[Metric]:
 
 
 def _metric(label: Hashable, unit: str, value: float) -> Metric | None:
-    """A metric; None, with a warning, if it is no amount: the task goes on."""
+    """A metric; None, with a warning, if the value is no amount: the task goes on."""
     try:
         metric = str(label), str(unit), float(value), _NAN
         if isfinite(metric[2]) and (metric[2] >= 0 or unit != "seconds"):
@@ -114,7 +114,7 @@ class MeteredTask(Protocol):
 
 
 class Block:
-    """One block of code that is metered, in one task.
+    """A metered block of code in a task.
 
     Attributes
     ----------
@@ -144,7 +144,7 @@ class Block:
     inner_cpu: float
 
     def end(self, unit: str, args: tuple[object, ...]) -> None:
-        """Record what was metered."""
+        """Record the metric of the block."""
         value = self.func() - self.wall
         cpu = thread_time() - self.cpu
         label, metered = self.label, self.metered
@@ -170,7 +170,7 @@ class Block:
             metered.append((metric[0], unit, *own))
 
     def _take_out_of(self, opened: list[Block]) -> tuple[Block, Block | None]:
-        """The block entered next, which has all seconds since; and the one entered before."""
+        """The block entered next, with all seconds since; and the block entered before."""
         index = opened.index(self)
         del opened[index]
         return opened[index], opened[index - 1] if index else None
@@ -211,7 +211,7 @@ hearing: set[object] = set()
 
 
 def _current_task() -> MeteredTask | None:
-    """The measured task that called, through whatever functions, or None."""
+    """The measured task among the callers, or None."""
     frame = sys._getframe(2) if listening else None
     codes, around = runs_a_task, runs_around_tasks
     while frame is not None:
@@ -238,7 +238,7 @@ def _distributed_meter() -> Any:
 
 
 class _ForwardedBlock:
-    """One block that distributed's meter meters, as no measured task entered it."""
+    """A block passed on to distributed's meter, outside measured tasks."""
 
     __slots__ = ("_block_of_distributed", "before")
 
@@ -255,7 +255,7 @@ _AnyBlock = Block | _ForwardedBlock
 
 
 class _Meter:
-    """What `ContextMeter.meter` returns, a context manager and a decorator.
+    """Context manager and decorator from `ContextMeter.meter`.
 
     One object may be entered any number of times: again inside itself, and by several threads at
     once. So what belongs to one block is in a `Block`, which the thread that leaves it looks up.
@@ -320,7 +320,7 @@ class _Meter:
 
 
 class ContextMeter:
-    """Meters what code does that runs inside a task; see `context_meter`."""
+    """Meters code inside tasks; see `context_meter`."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return _the_meter, ()

@@ -25,13 +25,13 @@ _GC_HEADER = getsizeof({}) - {}.__sizeof__()
 
 
 class _Dtype(Protocol):
-    """What the types of the items of arrays say of themselves."""
+    """Attributes of the type of an array's items."""
 
     hasobject: bool
 
 
 class _Result(Protocol):
-    """What results say of themselves, each kind some of it: that it is there has been looked at."""
+    """Attributes of results; the type of a result was checked before."""
 
     array: _Result
     codes: Sequence[_Result]
@@ -84,14 +84,14 @@ class ResultSizes:
         self._measures: dict[type, Measure] = {}
 
     def __call__(self, result: object) -> float:
-        """The same as `size_of`, and counted if it is not known."""
+        """Measure a result; count an unknown size."""
         size = self.size_of(result)
         if size is UNKNOWN:
             self.count_unknown(result)
         return size
 
     def measured_or_counted(self, size: float | None, result: object) -> float:
-        """The size of a result that was not measured yet; or, if it is not known, counted now."""
+        """Measure a result if not measured yet; count an unknown size."""
         if size is None:
             return self(result)
         self.count_unknown(result)
@@ -125,7 +125,7 @@ class ResultSizes:
 
 
 def _measure_of(kind: type) -> Measure:
-    """How values of a type are measured."""
+    """Function that measures values of a type."""
     if kind in _SIZE_OF:
         return _SIZE_OF[kind]
     if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
@@ -151,7 +151,7 @@ def _size_of_plain(value: _Result, depth: int) -> int:
 
 
 def _size_of_numpy_array(value: _Result, depth: int) -> float:
-    """The same as `_size_of_array` in fewer steps: most results of tasks are such arrays."""
+    """Do as `_size_of_array` in fewer steps: most results of tasks are arrays."""
     return _size_of_array(value, depth) if value.dtype.hasobject else value.nbytes
 
 
@@ -164,7 +164,7 @@ def _size_of_array(value: _Result, depth: int) -> float:
 
 
 def _size_unless_lazy(value: _Result, depth: int) -> float:
-    """A collection of dask's says how large it is once computed; others may hold one, or not."""
+    """Bytes of an object with ``__dask_graph__``; not known of a collection of dask."""
     return UNKNOWN if value.__dask_graph__() is not None else int(value.nbytes)
 
 
@@ -228,7 +228,7 @@ def _size_of_column(column: _Result, depth: int) -> float:
 
 
 def _size_of_items(sample: Sequence[object], count: int, depth: int) -> float:
-    """The size of so many items, of which these are some."""
+    """The size of so many items, from a sample."""
     if not count:
         return 0
     if depth >= _DEEPEST:
@@ -245,7 +245,7 @@ def _size_of_items(sample: Sequence[object], count: int, depth: int) -> float:
 
 
 def _step(count: int) -> int:
-    """Which items of so many to take, for a sample from all over them."""
+    """Distance between the items of a sample from all over so many items."""
     return max(1, -(-count // _SAMPLE))
 
 
@@ -268,7 +268,7 @@ _IN_MEMORY = frozenset({"builtins", "collections", "numpy", "pandas", "pyarrow"}
 
 
 def bytes_in_graph(dsk: Graph, state: SchedulerState) -> float:
-    """The bytes of the data that tasks are given, each time that one is.
+    """The bytes of the data in the graph, for each task which takes the data.
 
     What is of no known size is left out, such as objects of the program's own classes. Of a large
     graph it is an estimate, from some of its data and tasks. Nothing is copied or pickled.
@@ -295,13 +295,13 @@ def bytes_in_graph(dsk: Graph, state: SchedulerState) -> float:
 def _sum_over(
     items: Iterable[Item], count: int, most: int, measure: Callable[[Item], float]
 ) -> float:
-    """The sum over all items, from some of them."""
+    """The sum over all items, from a sample."""
     some = [*islice(items, 0, None, max(1, -(-count // most)))]
     return sum(map(measure, some)) * count / max(len(some), 1)
 
 
 class _Sizes:
-    """Measures what is pickled with a task.
+    """Measures the data pickled with a task.
 
     What many tasks have in common, such as their function, is looked into once: a graph holds it
     while it is measured, so that no other object has its ``id()``.
@@ -320,7 +320,7 @@ class _Sizes:
         }
 
     def of(self, value: object, depth: int = 0) -> float:
-        """Of a value, or of the data that a task or a function refers to."""
+        """Bytes of a value, or of the data that a task or a function refers to."""
         kind = type(value)
         measure = self._measures.get(kind)
         if measure is None:
@@ -376,7 +376,7 @@ def _of_others(value: object, depth: int) -> float:
 
 
 def _contents_of_function(function: FunctionType) -> Iterator[object]:
-    """What a function refers to, if it is pickled by value: of modules there is only the name."""
+    """Objects to which a function refers, if the function is pickled by value."""
     if function.__module__ != "__main__" and "<" not in function.__qualname__:
         return
     for cell in function.__closure__ or ():
@@ -393,6 +393,6 @@ def _contents_of_function(function: FunctionType) -> Iterator[object]:
 
 
 def _names_in(code: CodeType) -> set[str]:
-    """The names that code may read from its module, that of functions inside it included."""
+    """The names read from the module by code, with nested functions."""
     inside = [const for const in code.co_consts if isinstance(const, CodeType)]
     return {*code.co_names}.union(*map(_names_in, inside))

@@ -12,12 +12,11 @@ import numpy as np
 
 from dask_diag.capture.build import Increment
 from dask_diag.capture.computation import ComputationSnapshot
-from dask_diag.capture.workers_table import constant, numbers_of
+from dask_diag.capture.workers_table import constant, numbers_of, table_of
 from dask_diag.columns import Categorical, FloatArray, IntArray, PrefixStrings
 from dask_diag.formatting import counted
 from dask_diag.model import tables
 from dask_diag.model.table import NO_ROWS, Table, stack
-from dask_diag.model.tables import Allocations as AllocationsTable
 from dask_diag.system.allocations import Allocations
 from dask_diag.system.code import parsed
 from dask_diag.system.secrets import redacted_source
@@ -28,7 +27,7 @@ _NONE: IntArray = np.zeros(0, np.int64)
 
 
 class NewResults(NamedTuple):
-    """Results that came one after the other, a row each.
+    """Consecutive results, a row each.
 
     Attributes
     ----------
@@ -79,7 +78,7 @@ class NewResults(NamedTuple):
 
 
 class CachedResults:
-    """The results of one computation that are cached while it runs.
+    """The cached results of a running computation.
 
     Attributes
     ----------
@@ -95,7 +94,7 @@ class CachedResults:
         self._rows, self._to_come = _NONE, _NONE
 
     def add(self, new: NewResults) -> Table:
-        """Add those that came next; returns the ones released by then, with ``stop``, in order."""
+        """Add the next results; returns the released results, with ``stop``, in order."""
         count = len(new.columns)
         if not count:
             return NO_ROWS
@@ -121,11 +120,11 @@ class CachedResults:
         return result
 
     def until(self, now: float) -> Table:
-        """Those that are cached, as if they were released now."""
+        """Cached results, as if all were released now."""
         return _stopped(self.columns, np.full(len(self.columns), now))
 
     def drop_names(self) -> None:
-        """Drop the names of keys, unless results that are cached have them."""
+        """Drop the names of keys, except of cached results."""
         keys: PrefixStrings = self.columns["key"] if len(self.columns) else PrefixStrings.of([])
         if len(keys.heads.values) > 2 * len(keys) + _FEW_NAMES:
             texts, functions = keys.tolist(), self.columns["function"].tolist()
@@ -146,19 +145,12 @@ def _stopped(columns: Table, stop: FloatArray) -> Table:
 
 
 def cached_results_table(computation: str, results: Table) -> tables.CachedResults:
-    """`Recording.cached_results` of results of one computation."""
+    """`Recording.cached_results` of results of a computation."""
     if not len(results):
         return tables.CachedResults.empty()
-    return tables.CachedResults(
-        {
-            "key": results["key"],
-            "function": results["function"],
-            "computation": constant(computation, len(results)),
-            "metric": results["metric"],
-            "start": results["start"],
-            "stop": results["stop"],
-        }
-    )
+    columns = {name: results[name] for name in results.columns}
+    columns["computation"] = constant(computation, len(results))
+    return tables.CachedResults({name: columns[name] for name in tables.CachedResults.schema})
 
 
 def results_of(computation: ComputationSnapshot, sizes: Sequence[float]) -> Table:
@@ -191,60 +183,42 @@ _SMALLEST = 100e3
 _LONGEST_LINE = 200
 
 
-class _Row(NamedTuple):
-    label: str
-    function: str
-    file: str
-    line: int
-    code: str
-    bytes: int
-    blocks: int
-    snapshot: Allocations
-
-
 def allocations_table(
     snapshots: Mapping[str, Allocations | None], with_code: bool
-) -> AllocationsTable:
+) -> tables.Allocations:
     """The table, from the last snapshot of each block by its label."""
     source = _Source(with_code)
-    rows = [
-        row
-        for label, snapshot in snapshots.items()
-        if snapshot is not None
-        for row in _rows(label, snapshot, source)
-    ]
-
-    def numbers(value: Callable[[_Row], float]) -> np.ndarray:
-        return np.array([value(row) for row in rows], dtype=float)
-
-    return AllocationsTable(
-        {
-            "label": Categorical.of(row.label for row in rows),
-            "time": numbers(lambda row: row.snapshot.time),
-            "function": Categorical.of(row.function for row in rows),
-            "file": Categorical.of(row.file for row in rows),
-            "line": np.array([row.line for row in rows], dtype=np.int64),
-            "code": Categorical.of(row.code for row in rows),
-            "bytes": numbers(lambda row: row.bytes),
-            "blocks": np.array([row.blocks for row in rows], dtype=np.int64),
-            "memory": numbers(lambda row: row.snapshot.memory),
-            "peak": numbers(lambda row: row.snapshot.peak),
-        }
+    return table_of(
+        tables.Allocations,
+        (
+            {
+                "label": label,
+                "time": snapshot.time,
+                "memory": snapshot.memory,
+                "peak": snapshot.peak,
+                **row,
+            }
+            for label, snapshot in snapshots.items()
+            if snapshot is not None
+            for row in _rows(snapshot, source)
+        ),
     )
 
 
-def _rows(label: str, snapshot: Allocations, source: _Source) -> Iterator[_Row]:
-    """The lines with most bytes, and one row for all others."""
+def _rows(snapshot: Allocations, source: _Source) -> Iterator[dict[str, object]]:
+    """The lines with most bytes, and a row for the rest."""
     lines = sorted(snapshot.lines.items(), key=lambda item: -item[1][0])
     large = sum(size >= _SMALLEST for _, (size, _) in lines[:_MOST_LINES])
-    for (file, line, name), amounts in lines[:large]:
-        function, code = (name, "") if name else source.at(file, line)
-        yield _Row(label, function, file, line, code, *amounts, snapshot)
     others = [amounts for _, amounts in lines[large:]]
+    for (file, line, name), (size, blocks) in lines[:large]:
+        function, code = (name, "") if name else source.at(file, line)
+        row = {"function": function, "file": file, "line": line, "code": code}
+        yield {**row, "bytes": size, "blocks": blocks}
     if others:
         size, blocks = map(sum, zip(*others, strict=True))
         name = f"({counted(len(others), 'other line')})"
-        yield _Row(label, name, "", 0, "", size, blocks, snapshot)
+        row = {"function": name, "file": "", "line": 0, "code": ""}
+        yield {**row, "bytes": size, "blocks": blocks}
 
 
 class AllocationTables:
@@ -261,10 +235,10 @@ class AllocationTables:
         self._last = last
         self._with_code = with_code
         self._shown: Allocations | None = None
-        self._table = AllocationsTable.empty()
+        self._table = tables.Allocations.empty()
 
     def take(self) -> Increment:
-        """All of it is provisional."""
+        """Return the table, as provisional rows."""
         last = self._last()
         if last != self._shown:
             self._table = allocations_table({"": last}, self._with_code)
@@ -273,14 +247,14 @@ class AllocationTables:
 
 
 class _Source:
-    """The functions that lines belong to, and the lines, in which what looks secret is masked."""
+    """The functions of lines, and the lines, with masked secrets."""
 
     def __init__(self, with_code: bool) -> None:
         self._with_code = with_code
         self._files: dict[str, tuple[list[tuple[int, int, str]], list[str]]] = {}
 
     def at(self, file: str, line: int) -> tuple[str, str]:
-        """The function of a line, empty if it is not known, and its code."""
+        """The function of a line, empty if not known, and the code."""
         if file not in self._files:
             text = "".join(linecache.getlines(file))
             # All of the source is masked: what a part of it means depends on the rest.

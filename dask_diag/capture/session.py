@@ -1,4 +1,4 @@
-"""Snapshots of computations that run, their end, and what one profiler has captured."""
+"""Snapshots of computations, the end of computations, and the session of a profiler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from types import FrameType
 from typing import NamedTuple
 
 from dask_diag.capture.computation import (
-    NOTHING_LEFT,
     Computation,
     ComputationInfo,
     ComputationSnapshot,
@@ -36,7 +35,7 @@ from dask_diag.hooks.stack import scheduler_locals
 from dask_diag.model.codes import Outcome, ProgressPhase
 from dask_diag.system.code import current_frames
 from dask_diag.system.periodic import take_cpu_of_own_threads
-from dask_diag.system.usage import NativePool, Usage, thread_pools
+from dask_diag.system.usage import Usage, thread_pools
 
 _NAN = float("nan")
 
@@ -44,7 +43,7 @@ _NAN = float("nan")
 def snapshot_of(
     computation: Computation, first: int = 0, sizes: Sequence[float] | None = None
 ) -> ComputationSnapshot:
-    """A computation as it is now, with its tasks from the row `first` on: each task once.
+    """Take a snapshot of a computation, with the tasks from the row `first` on, each once.
 
     Parameters
     ----------
@@ -74,26 +73,16 @@ def snapshot_of(
 
 
 def info_of(computation: Computation) -> ComputationInfo:
-    """What is known of it now, except for its tasks."""
+    """Facts about a computation as it is now, without tasks."""
     usage = computation.usage_before.until_now()
     if get_ident() != computation.thread:
         usage = usage._replace(thread_cpu=_NAN)
-    info = info_at_end(computation, None, usage)
+    info = _info_with(computation, usage)
     return info if computation.finished is None else computation.finished.info
 
 
-def info_at_end(
-    computation: Computation,
-    stop: float | None,
-    usage: Usage,
-    pools: tuple[NativePool, ...] = (),
-    *,
-    error: str = "",
-    pool_end: str = "",
-    not_run: Mapping[str, int] = NOTHING_LEFT,
-    own_threads_cpu: float = _NAN,
-) -> ComputationInfo:
-    """What is known of it, except for its tasks, if that is how it ended."""
+def _info_with(computation: Computation, usage: Usage) -> ComputationInfo:
+    """Facts about a computation before the end, if this process has used so much."""
     return ComputationInfo(
         number=computation.number,
         name=computation.name,
@@ -103,22 +92,21 @@ def info_at_end(
         call_site=computation.call_site,
         start=computation.start,
         prepared=computation.prepared,
-        stop=stop,
+        stop=None,
         workers=computation.workers,
         span=computation.span,
         scheduler=computation.scheduler,
-        error=error,
-        pool_end=pool_end,
+        error="",
+        pool_end="",
         usage=usage,
         threads=tuple(computation.threads.threads()),
         graph_bytes=computation.graph_bytes,
         hooks_cpu=hooks_cpu_of(computation),
         ends_cpu=computation.own.cpu,
-        own_threads_cpu=own_threads_cpu,
+        own_threads_cpu=_NAN,
         own_seconds=computation.own.seconds,
-        pools=pools,
+        pools=(),
         remote_workers=dict(computation.remote_workers),
-        not_run=not_run,
     )
 
 
@@ -138,7 +126,7 @@ def rows_of(
     in_flight: Sequence[InFlight],
     final: int,
 ) -> TaskRows:
-    """The tasks with these keys, which have the rows from `first` on, and those in flight."""
+    """The tasks with these keys, from the row `first` on, and the tasks in flight."""
     stop, in_flight_keys = first + len(keys), [task.key for task in in_flight]
     keys = [*keys, *in_flight_keys]
     exceptional = dict(computation.exceptional).items()
@@ -173,7 +161,7 @@ def rows_of(
 
 
 def _dependents_of_rows(computation: Computation, keys: Sequence[Hashable]) -> array[int]:
-    """How many tasks depend on the result of each of these; none if results are not measured."""
+    """Number of tasks that depend on each result; empty if results are not measured."""
     requested = computation.requested
     if requested is None:
         return array("I")
@@ -194,7 +182,7 @@ class ProgressInfo(NamedTuple):
 
 
 def progress_of(computation: Computation) -> ProgressInfo | None:
-    """How far it is; None if it has ended."""
+    """Progress of a computation; None after the end."""
     state, planned, dsk = computation.state, computation.planned, computation.dsk
     if planned is None:
         phase, since, total = ProgressPhase.ORDERING, computation.start, len(dsk)
@@ -241,7 +229,7 @@ def open_calls(started: Collection[float]) -> Iterator[ProgressInfo]:
 
 
 def _open_times(frame: FrameType | None, times: dict[int, float]) -> list[float]:
-    """When the functions of dask on a stack were called, of those that were noted."""
+    """Times of the noted calls of dask's functions that are on a stack."""
     called = []
     while frame is not None:
         if id(frame.f_code) in codes_of_dask_calls and id(frame) in times:
@@ -252,6 +240,8 @@ def _open_times(frame: FrameType | None, times: dict[int, float]) -> list[float]
 
 NOT_KNOWN = "unknown"
 """The error of a computation that was left, where nothing says by which."""
+_BLOCK = 10_000
+"""Keys that are packed together: a reader that has most of a computation unpacks the last."""
 WORTH_LISTING_POOLS = 0.1
 """Seconds of a computation from which on the libraries' pools are listed: that takes a
 millisecond."""
@@ -270,7 +260,7 @@ def finish(computation: Computation, failed: bool) -> None:
 
 
 def count_end(computation: Computation) -> None:
-    """Count what a hook took at its end, also where another one has published the computation."""
+    """Count the cost of a hook at the end, also after another profiler published the end."""
     computation.own.end()
     finished = computation.finished
     if finished is not None:
@@ -290,20 +280,17 @@ def _publish(computation: Computation, failed: bool) -> None:
     collected = computation.keys
     computation.dependencies.extend(collected, computation.state.get("dependencies", {}))
     tasks = rows_of(computation, 0, collected, in_flight, len(collected) + len(in_flight))
-    keys = Keys(collected, [task.key for task in in_flight])
-    computation.finished = ComputationSnapshot(
-        info_at_end(
-            computation,
-            stop,
-            usage,
-            pools,
-            error=error,
-            pool_end=end,
-            not_run=not_run,
-            own_threads_cpu=take_cpu_of_own_threads(),
-        ),
-        tasks._replace(keys=keys),
+    blocks = (collected[n : n + _BLOCK] for n in range(0, len(collected), _BLOCK))
+    keys = Keys(*blocks, [task.key for task in in_flight])
+    info = _info_with(computation, usage)._replace(
+        stop=stop,
+        pools=pools,
+        error=error,
+        pool_end=end,
+        not_run=not_run,
+        own_threads_cpu=take_cpu_of_own_threads(),
     )
+    computation.finished = ComputationSnapshot(info, tasks._replace(keys=keys))
     # Others may be reading what was here: it is replaced, and not cleared.
     computation.rows, computation.keys, computation.exceptional = [], [], {}
     computation.metrics, computation.transfers = tasks.metrics, tasks.transfers
@@ -311,12 +298,12 @@ def _publish(computation: Computation, failed: bool) -> None:
 
 
 def _tasks_not_run(computation: Computation) -> Mapping[str, int]:
-    """How many tasks of each function were not handed out."""
+    """Number of tasks of each function that were not submitted."""
     return count_functions(tasks_not_submitted(computation.state), computation.dsk)
 
 
 def _failure_of(computation: Computation) -> tuple[str, str]:
-    """The type of the exception by which it ends, noted at its task, and how a pool broke."""
+    """The type of the exception, also noted at the failed task, and the end of a broken pool."""
     error = sys.exc_info()[1]
     name = type(error).__name__ if error is not None else NOT_KNOWN
     measurement = take_measurement(error)
@@ -348,6 +335,7 @@ def _release(computation: Computation) -> None:
     computation.result_sizes = None
     computation.planned = None
     computation.probes = {}
+    computation.start_run = None
     # Tasks that start later find their thread, and no open files of it.
     computation.this_thread = this_thread
     computation.before_tasks = ()
@@ -357,7 +345,7 @@ def _release(computation: Computation) -> None:
 
 
 class Session:
-    """What builders read of a diagnostic, beside its own samples.
+    """Computations, times and faults of a profiler.
 
     Attributes
     ----------
@@ -399,5 +387,5 @@ class Session:
             self.faults.append(text)
 
     def snapshots(self) -> list[ComputationSnapshot]:
-        """The computations, as they are now."""
+        """Take snapshots of all computations."""
         return [snapshot_of(computation) for computation in tuple(self.computations)]

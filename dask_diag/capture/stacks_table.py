@@ -1,4 +1,4 @@
-"""From sampled stacks to the tables of a Recording that are about them."""
+"""The tables of sampled stacks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Function = tuple[str, str]
 
 
 class Names(NamedTuple):
-    """The texts by their numbers; the first key is that of tasks that go together."""
+    """Texts by number; the first key stands for grouped tasks."""
 
     functions: list[Function]
     keys: list[str]
 
 
 class Cells(NamedTuple):
-    """What was seen, in columns of equal length; functions (with roots) and keys are numbers."""
+    """Samples in columns of equal length; functions (with roots) and keys are numbers."""
 
     cycle: Array
     function: Array
@@ -39,7 +39,7 @@ class Cells(NamedTuple):
     samples: Array
 
     def where(self, mask: Array) -> Cells:
-        """Some of them."""
+        """Select cells by a mask."""
         return Cells(*(column[mask] for column in self))
 
 
@@ -47,7 +47,7 @@ NO_CELLS = Cells(*(np.zeros(0, dtype=kind) for kind in (*[np.int64] * 4, float, 
 
 
 class CellsByCycle:
-    """The cells of snapshots of one profiler, of which most cycles are the same as in the last."""
+    """Cells of a profiler's snapshots; unchanged cycles are taken from the last snapshot."""
 
     def __init__(self) -> None:
         self._forget()
@@ -89,12 +89,12 @@ class CellsByCycle:
 
 
 def cells_of(snapshot: Snapshot) -> tuple[Cells, Names]:
-    """The cells of one snapshot, and the names of their numbers."""
+    """The cells of a snapshot, and the texts for numbers."""
     return CellsByCycle().of(snapshot)
 
 
 def summed(cells: Cells) -> Cells:
-    """The same, where those that are alike in all but numbers are one."""
+    """Sum cells of the same cycle, function, key and node."""
     rows = np.stack([cells.cycle, cells.function, cells.key, cells.node], axis=1)
     distinct, row = np.unique(rows, axis=0, return_inverse=True)
     row = row.reshape(-1)
@@ -111,7 +111,7 @@ SCHEDULER: Function = Root.SCHEDULER, ""
 
 
 class Measured(NamedTuple):
-    """What was measured of the tasks that started, and of graphs and the scheduler outside tasks.
+    """Measured seconds of the tasks that started, and of graphs and the scheduler outside tasks.
 
     `function` is a number. CPU seconds are NaN if they were not measured.
     """
@@ -125,7 +125,7 @@ class Measured(NamedTuple):
 def measured_seconds(
     table: Table, computations: Sequence[ComputationSnapshot], functions: Sequence[Function]
 ) -> Measured:
-    """What was measured of tasks, and of the threads that called dask outside them."""
+    """Measured seconds of tasks, and of the threads that called dask outside tasks."""
     tasks = _tasks(table, computations, functions)
     callers = _callers(table, computations, functions)
     return Measured(*map(np.concatenate, zip(tasks, callers, strict=True)))
@@ -146,7 +146,7 @@ def _tasks(
 
 
 def measured_tasks(table: Table, functions: Sequence[Function], ends: Array) -> Measured:
-    """What was measured of tasks; those that have not stopped do so at their `ends`."""
+    """Measured seconds of tasks; tasks that have not stopped do so at their `ends`."""
     stop = np.where(np.isnan(table["stop"]), ends, table["stop"]) if len(table) else np.zeros(0)
     names = table["function"].values
     number = np.array([functions.index((Root.TASKS, name)) for name in names], dtype=np.int64)
@@ -160,7 +160,7 @@ def measured_tasks(table: Table, functions: Sequence[Function], ends: Array) -> 
 def _callers(
     table: Table, computations: Sequence[ComputationSnapshot], functions: Sequence[Function]
 ) -> Measured:
-    """How long the calling thread was in the graph of each computation, and in the scheduler."""
+    """Seconds of the calling thread in the graph of each computation, and in the scheduler."""
     now = perf_counter()
     rows: list[tuple[int, float, float, float]] = []
     nested = _seconds_of_nested(computations, now)
@@ -182,7 +182,7 @@ def _callers(
 
 
 def _seconds_of_nested(computations: Sequence[ComputationSnapshot], now: float) -> dict[int, float]:
-    """For how long others ran on its thread while the graph of each computation was made."""
+    """Seconds of nested computations on the thread, in the making of each graph."""
     seconds: dict[int, float] = {}
     earlier: dict[int, list[ComputationInfo]] = {}
     for info in (computation.info for computation in computations):
@@ -208,7 +208,7 @@ def _seconds_of_tasks(table: Table) -> dict[str, float]:
 
 
 def scaled(cells: Cells, tasks: Measured, functions: int) -> Cells:
-    """The cells, whose seconds sum for each function to what was measured, if that is known."""
+    """Scale cells to the measured seconds of each function, if known."""
 
     def sums(of: Cells | Measured, values: Array) -> Array:
         return np.bincount(of.function, values, minlength=functions)
@@ -235,7 +235,7 @@ def scaled(cells: Cells, tasks: Measured, functions: int) -> Cells:
 
 
 def unseen_tasks(cells: Cells, tasks: Measured, cycle: float, functions: int) -> Cells:
-    """Cells of the tasks of functions that have none, in the cycles of their middles."""
+    """Cells for functions without samples, in the cycles of the tasks' middles."""
     seen = np.zeros(functions, dtype=bool)
     seen[cells.function] = True
     unseen = ~seen[tasks.function]
@@ -257,7 +257,7 @@ def unseen_tasks(cells: Cells, tasks: Measured, cycle: float, functions: int) ->
 
 
 def _ratio(part: Array, total: Array) -> Array:
-    """Zero where there is nothing to divide by."""
+    """Divide; 0 for a divisor of 0."""
     return np.divide(part, total, out=np.zeros(len(part)), where=total > 0)
 
 
@@ -284,7 +284,7 @@ def stacks_tables(
 def stacks_of_tasks(
     stacks: Stacks, tasks: Table, worker: str, bounds: tuple[float, float]
 ) -> dict[str, Table]:
-    """The same of tasks that one worker of a cluster ran; those that still run stop at the end."""
+    """The tables of a cluster's worker; running tasks stop at the end."""
     snapshot = stacks.snapshot()
     cells, (seen, keys) = cells_of(snapshot)
     of_tasks = [(Root.TASKS, name) for name in tasks["function"].values]
@@ -295,7 +295,7 @@ def stacks_of_tasks(
 
 
 def joined_stacks(parts: Sequence[dict[str, Table]]) -> dict[str, Table]:
-    """The tables of several as one, in which rows refer to the right ones."""
+    """Concatenate tables of stacks, with references to rows shifted."""
     moved: dict[str, list[Table]] = {name: [] for name in ("frames", "call_tree", "samples")}
     frames = nodes = 0
     for part in parts:
@@ -308,14 +308,14 @@ def joined_stacks(parts: Sequence[dict[str, Table]]) -> dict[str, Table]:
 
 
 def _moved(table: Table, by: Mapping[str, int]) -> Table:
-    """A table some of whose columns are rows that have moved; -1 is none."""
+    """Shift references to rows in some columns of a table; -1 is no row."""
     columns = {name: table[name] for name in table.columns}
     moved = {name: np.where(columns[name] < 0, -1, columns[name] + by[name]) for name in by}
     return Table({**columns, **moved})
 
 
 class SeenBefore:
-    """What `stacks_as_seen` made of the stacks of one profiler, most of which is the same again."""
+    """Cache of the parts of `stacks_as_seen` that do not change between calls for one profiler."""
 
     def __init__(self) -> None:
         self.cells = CellsByCycle()
@@ -337,7 +337,7 @@ def stacks_as_seen(
     before: SeenBefore | None = None,
     began: float = np.inf,
 ) -> dict[str, Table]:
-    """The same without regard to what was measured of tasks, in about `most` rows at most.
+    """The tables of the samples alone, without measured seconds, in about `most` rows at most.
 
     If this is asked again and again, `before` has what is the same.
     """
@@ -376,7 +376,7 @@ def _tree(snapshot: Snapshot) -> dict[str, Table]:
 
 
 def _before_until(began: float, cells: Cells, names: Names, cycle: float) -> tuple[Cells, Names]:
-    """The cells, of which none is before computations after a graph has arrived at a cluster.
+    """End *before computations* in cells when a graph has arrived at a cluster.
 
     This process hears of it later. Of the cycle in which it arrived each has its part.
     """
@@ -452,7 +452,7 @@ def _samples_table(cells: Cells, cycle: float, names: Names, bounds: Bounds) -> 
 
 
 def _within(cells: Cells, first: float, last: float) -> Cells:
-    """The cells, of which none is in a cycle before the first, or after the last.
+    """Move cells outside the block to the first or the last cycle.
 
     A sample represents whole intervals. So one that came late may reach back to a little before its
     task started, and clocks of workers are known to some accuracy: what is in a cycle that has no

@@ -1,4 +1,4 @@
-"""The wrapper around one task, which measures it in this process or in another one."""
+"""Wrappers around tasks, for measurements in this process or in a worker process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import cache
 from math import inf
 from struct import Struct
 from threading import get_ident, get_native_id
@@ -66,13 +65,13 @@ process (see `ComputationInfo.remote_workers`); 0 where the scheduler asks no wo
 
 
 def ran_on_of_first(rows: Sequence[bytes]) -> float:
-    """What ran the first task; 0 if there is none, or it is not known."""
+    """Thread, or process, of the first task; 0 without tasks, or if not known."""
     ran_on: float = ROW.unpack(rows[0])[4] if rows else 0.0
     return ran_on
 
 
 class Exceptional(NamedTuple):
-    """How a task ended that was not simply done."""
+    """Outcome of a task that was not simply done."""
 
     outcome: str
     error: str
@@ -87,14 +86,48 @@ _NAN = float("nan")
 T = TypeVar("T")
 
 
-class Receiver(Protocol):
-    """What a measurement is for: the computation whose task it is of."""
+class Run(Protocol):
+    """A sampled run of a task in a worker process."""
+
+    def end(self) -> None:
+        """End sampling, and hand the samples to the task."""
+
+
+class RunProbe(Protocol):
+    """Samples of a run of a task by a probe, since the `start` of the run."""
+
+    start: float
+
+
+class Owner(Protocol):
+    """The part of a computation used by tasks."""
+
+    before_tasks: tuple[Callable[..., None], ...]
+    number: int
+    probes: Mapping[type[Any], Any]
+    remote_workers: dict[int, RemoteWorker]
+    result_sizes: ResultSizes | None
+    start_run: Callable[[RemoteTask], Run] | None
+    this_thread: ThisThread
+    without_ticks: TimeWithoutTicks
 
     def receive(self, measurement: Measurement, landing: float, landed: float, size: float) -> None:
-        """Record what a worker process measured, as its result of so many bytes lands."""
+        """Record a worker process's measurement, as the result of so many bytes arrives."""
+
+    def set_aside(self, wrapper: TimedTask) -> None:
+        """Put the task itself back into the graph."""
+
+    def new_transfer(self) -> Transfer:
+        """Return the record of a task on its way to another process, as its pickling starts."""
+
+    def log_stacks(self, wrapper: TimedTask, samples: Sequence[StackSample]) -> None:
+        """Count the samples that a worker process took of the task's stacks."""
+
+    def report_sampling_failed(self, error: Exception) -> None:
+        """Pass an error on to the profilers that have tasks sampled."""
 
 
-running: dict[int, Receiver] = {}
+running: dict[int, Owner] = {}
 """The computations that are running in this process, by number: where results may land."""
 
 
@@ -113,7 +146,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class RemoteWorker(NamedTuple):
-    """A worker process: its thread that ran tasks, when it joined, and what other threads used."""
+    """A worker process: the thread of tasks, the time of joining, CPU of other threads."""
 
     thread: int
     joined: float
@@ -121,7 +154,7 @@ class RemoteWorker(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """What a worker in another process sends back with a result.
+    """Measurement that a worker in another process sends back with a result.
 
     `thread` ran the task in the process `pid`, which `joined` when it could first run tasks.
     `opened` is when it started to rebuild the task and its inputs, `closed` when it had pickled the
@@ -151,7 +184,7 @@ class Measurement(NamedTuple):
 
 
 class Transfer:
-    """When one task and its result were on their way between processes, and how large they were.
+    """Times and sizes of one task and its result on their way between processes.
 
     Attributes
     ----------
@@ -185,12 +218,12 @@ class Transfer:
         self.landing = self.landed = self.bytes_in = self.bytes_out = _NAN
 
     def is_packed_by(self, time: float) -> None:
-        """Note that it was pickled by then: the earliest time that is noted is the one."""
+        """Note a time when the task was pickled: the earliest noted time counts."""
         if not self.packed <= time:
             self.packed = time
 
     def receive(self, measurement: Measurement) -> None:
-        """Record what the worker measured."""
+        """Record the worker's measurement."""
         self.opened, self.start = measurement.opened, measurement.start
         self.stop, self.closed = measurement.stop, measurement.closed
         self.bytes_in = measurement.bytes_in
@@ -220,7 +253,7 @@ class Departure:
 
 
 class _Opening:
-    """Unpickles to the time at which it is unpickled."""
+    """Unpickles to the time of unpickling."""
 
     __slots__ = ()
 
@@ -229,7 +262,7 @@ class _Opening:
 
 
 class _Closing:
-    """Pickles as a measurement that ends when it is pickled."""
+    """Pickles as a measurement with the time of pickling as the end."""
 
     __slots__ = ("_measurement",)
 
@@ -251,17 +284,28 @@ class RemoteTask:
         "key",
         "metered",
         "opened",
+        "run",
         "stacks",
         "start",
+        "start_run",
         "stop",
         "task",
     )
 
-    def __init__(self, opened: float, task: GraphNode, computation: int, key: Hashable) -> None:
+    def __init__(
+        self,
+        opened: float,
+        task: GraphNode,
+        computation: int,
+        key: Hashable,
+        start_run: Callable[[RemoteTask], Run] | None = None,
+    ) -> None:
         self.opened = opened
         self.task = task
         self.computation = computation
         self.key = key
+        self.start_run = start_run
+        self.run: Run | None = None
         self.metered: Metered | None = None
         self.start: float | None = None
         self.stop: float | None = None
@@ -275,6 +319,11 @@ class RemoteTask:
         That is where it runs in the process that computes: an executor may pickle tasks, and hand
         their results on as they are.
         """
+        if self.start_run is not None:
+            try:
+                self.run = self.start_run(self)
+            except Exception as error:
+                self.fault = f"{type(error).__name__}: {error}"
         hear_distributed()
         _worker_threads.start(self.computation)
         hearing.add(self)
@@ -303,7 +352,11 @@ class RemoteTask:
     def _measurement(self, start: float, cpu: float) -> Measurement:
         self.cpu = cpu
         self.stop = perf_counter()
-        self.ended()
+        if self.run is not None:
+            try:
+                self.run.end()
+            except Exception as error:
+                self.fault = f"{type(error).__name__}: {error}"
         listening.discard(self)
         hearing.discard(self)
         metered = self.metered
@@ -326,9 +379,6 @@ class RemoteTask:
             fault=self.fault or _worker_threads.fault,
         )
 
-    def ended(self) -> None:
-        """Do what a subclass has to do when the task has ended."""
-
 
 runs_a_task.add(id(RemoteTask.__call__.__code__))
 passes_errors_on.add(id(RemoteTask.__call__.__code__))
@@ -336,7 +386,7 @@ ends_a_task.add(id(RemoteTask._measurement.__code__))
 
 
 class Delivery:
-    """A result on its way back: it unpickles to the bare result, and delivers the measurement."""
+    """A result on the way back: unpickling delivers the measurement and returns the bare result."""
 
     __slots__ = ("measurement", "result")
 
@@ -359,7 +409,7 @@ def land(landing: float, result: T, measurement: tuple[Any, ...]) -> T:
 
 
 def take_measurement(error: BaseException | None) -> Measurement | None:
-    """Remove from an exception the measurement that a worker process attached to it."""
+    """Remove from an exception the measurement of a worker process."""
     for carrier in (error, getattr(error, "exception", None)):
         attached = getattr(carrier, "__dict__", {}).pop(_ON_EXCEPTION, None)
         if attached is not None:
@@ -389,11 +439,12 @@ class TaskThread:
 
 
 NO_THREAD = TaskThread(0, 0)
-"""Of a task that has not started."""
+"""The thread of a task that has not started."""
+NO_TASK_PROBES: Mapping[type, RunProbe] = {}
 
 
 class ThisThread(threading.local):
-    """The thread that asks, as `now`: the system takes longer to say its ids than to look it up."""
+    """The current thread, as `now`: to ask the system for ids takes longer."""
 
     def __init__(self) -> None:
         self.now = TaskThread(get_ident(), get_native_id())
@@ -407,31 +458,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=this_thread.__init__)  # type: ignore[misc]
 
 
-class Owner(Protocol):
-    """The computation that a timed task belongs to, with what the task uses of it."""
-
-    before_tasks: tuple[Callable[..., None], ...]
-    number: int
-    probes: Mapping[type[Any], Any]
-    remote_workers: dict[int, RemoteWorker]
-    result_sizes: ResultSizes | None
-    stacks: tuple[Any, ...]
-    this_thread: ThisThread
-    without_ticks: TimeWithoutTicks
-
-    def set_aside(self, wrapper: TimedTask) -> None:
-        """Put the task itself back into the graph."""
-
-    def new_transfer(self) -> Transfer:
-        """What is noted of a task on its way to another process, as its pickling starts."""
-
-    def log_stacks(self, wrapper: TimedTask, samples: Sequence[StackSample]) -> None:
-        """Count the samples that a worker process took of the task's stacks."""
-
-    def report_sampling_failed(self, error: Exception) -> None:
-        """Pass an error on to those who have its tasks sampled."""
-
-
 class TimedTask(GraphNode):
     """Wraps a task in the graph while it is submitted and run.
 
@@ -439,10 +465,15 @@ class TimedTask(GraphNode):
     task once the scheduler has collected its result: a new one for each would cost more than
     everything else that is done for a task.
 
-    `size` is that of its result, if it was measured already.
-
     The CPU clock is read inside the two readings of the wall clock, so that CPU seconds lie within
     wall seconds.
+
+    Attributes
+    ----------
+    thread : int
+        The thread that ran the task, or the pid of the process; 0 if the scheduler knows it.
+    size : float or None
+        The size of the result, if it was measured already.
     """
 
     __slots__ = (
@@ -460,31 +491,21 @@ class TimedTask(GraphNode):
         "transfer",
     )
 
-    computation: Owner
-    task: Any
-    submitted: float
-    start: float | None
-    stop: float | None
     cpu: float
-    thread: int
-    metered: Metered | None
-    size: float | None
-    error: str
-    failure: Failure
-    transfer: Transfer | None
+    submitted: float
 
     def __init__(self, computation: Owner) -> None:
         self.computation = computation
-        self.task = None
+        self.task: Any = None
         # The sampler may read it before its first task has come.
-        self.start = None
-        self.stop = None
+        self.start: float | None = None
+        self.stop: float | None = None
         self.error = ""
         self.failure = NO_FAILURE
         self.thread = 0
-        self.metered = None
-        self.size = None
-        self.transfer = None
+        self.metered: Metered | None = None
+        self.size: float | None = None
+        self.transfer: Transfer | None = None
 
     def __call__(self, values: object = ()) -> Any:
         """Run the task and read the clocks around it."""
@@ -515,7 +536,7 @@ class TimedTask(GraphNode):
 
     @property
     def dependencies(self) -> frozenset[Hashable]:
-        """The keys whose results the task takes."""
+        """The keys of the results taken by the task."""
         return self.task.dependencies  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
@@ -524,15 +545,17 @@ class TimedTask(GraphNode):
     def __reduce__(self) -> tuple[object, ...]:
         # Pickled on its way to another process: from here on the graph needs no wrapper.
         self.computation.set_aside(self)
-        self.transfer = transfer = self.computation.new_transfer()
-        return self.depart(transfer)
-
-    def depart(self, transfer: Transfer) -> tuple[object, ...]:
-        """What it pickles to."""
-        return RemoteTask, (Departure(transfer), self.task, self.computation.number, self.key)
+        self.transfer = self.computation.new_transfer()
+        return RemoteTask, (
+            Departure(self.transfer),
+            self.task,
+            self.computation.number,
+            self.key,
+            self.computation.start_run,
+        )
 
     def receive(self, measurement: Measurement) -> None:
-        """Record what was measured in another process."""
+        """Record the measurement of another process."""
         self.thread = self._worker_of(measurement)
         self.cpu = measurement.cpu
         self.start = measurement.start
@@ -552,7 +575,7 @@ class TimedTask(GraphNode):
             )
 
     def _worker_of(self, measurement: Measurement) -> int:
-        """What ran it, as a `ROW` has it: a worker process, or a thread of this one."""
+        """Pid of the worker process that ran the task, or ident of a thread of this process."""
         pid = measurement.pid
         if pid == os.getpid():
             # Pickled, as for worker processes, and handed to a pool of threads.
@@ -569,29 +592,122 @@ passes_errors_on.add(id(TimedTask.__call__.__code__))
 ends_a_task.add(id(TimedTask.fail.__code__))
 
 
-@cache
-def noting_its_thread(kind: type[TimedTask]) -> type[TimedTask]:
-    """A kind of task that says which thread runs it, for schedulers that do not ask.
+class ProbedTask(TimedTask):
+    """A timed and sampled task: the sampler finds running tasks among the wrappers.
+
+    To enter each task in a register of those that run took longer than to time it: tasks clear the
+    caches, so each step takes several times as long as in a loop.
+
+    Attributes
+    ----------
+    cpu_before : float
+        The CPU seconds of the thread as the task started.
+    runs_on : TaskThread
+        The thread that runs the task.
+    task_probes : mapping
+        The task probe of each probe that has sampled the task, by the probe's type. Some may be
+        left from the task before: each has the start of its run.
+    waited : bytes
+        What the wait probe read as the task started; empty before, and if it was not to be read.
+    """
+
+    __slots__ = ("cpu_before", "runs_on", "task_probes", "waited")
+
+    cpu_before: float
+
+    def __init__(self, computation: Owner) -> None:
+        super().__init__(computation)
+        self.runs_on = NO_THREAD
+        self.task_probes = NO_TASK_PROBES
+        self.waited = b""
+
+    def __call__(self, values: object = ()) -> Any:
+        """Run the task as a `TimedTask` does: a call of its method would cost each task more."""
+        computation = self.computation
+        self.runs_on = thread = computation.this_thread.now
+        thread.tasks = number = thread.tasks + 1
+        if number >= thread.due:
+            for before in computation.before_tasks:
+                before(self)
+        start = perf_counter()
+        self.cpu_before = cpu = thread_time()
+        # Last, for those that sample the task: it has started.
+        self.start = start
+        try:
+            result = self.task.__call__(values)
+        except BaseException as error:
+            self.fail(error, cpu)
+            self._stop_probes()
+            raise
+        self.cpu = thread_time() - cpu
+        self.stop = stop = perf_counter()
+        quiet_from, quiet_until = computation.without_ticks.span
+        # Of most tasks nothing was sampled, and nothing missed: no probe is asked.
+        if self.task_probes or self.waited or start < quiet_from or stop >= quiet_until:
+            self._stop_probes()
+        result_sizes = computation.result_sizes
+        if result_sizes is not None:
+            self.size = result_sizes.size_of(result)
+        return result
+
+    def _stop_probes(self) -> None:
+        try:
+            for probe in self.computation.probes.values():
+                probe.stop(self, self)
+        except Exception as error:
+            self.computation.report_sampling_failed(error)
+        self.task_probes = NO_TASK_PROBES
+        self.waited = b""
+
+    def task_probe(self, kind: type) -> RunProbe | None:
+        """The task probe of a kind of probe; None without a probe of the kind or a running task."""
+        start = self.start
+        if start is None or self.stop is not None:
+            return None
+        task_probe = self.task_probes.get(kind)
+        if task_probe is None or task_probe.start != start:
+            probe = self.computation.probes.get(kind)
+            if probe is None:
+                return None
+            task_probe = probe.task_probe(self, self, start)
+            self.task_probes = {**self.task_probes, kind: task_probe}
+        return task_probe
+
+    def goes_on(self, task_probe: RunProbe) -> bool:
+        """Whether the run that this task probe samples has not ended."""
+        return self.stop is None and self.start == task_probe.start
+
+
+runs_a_task.add(id(ProbedTask.__call__.__code__))
+passes_errors_on.add(id(ProbedTask.__call__.__code__))
+
+
+class ThreadNotingTask(ProbedTask):
+    """A timed task, sampled or not, that notes its thread, for schedulers that do not ask.
 
     It is set aside as it starts: where the scheduler finds the task itself in the graph, the
     wrapper says what ran it.
     """
 
-    def call(self: TimedTask, values: object = ()) -> object:
+    __slots__ = ()
+
+    def __call__(self, values: object = ()) -> object:
+        """Note the thread, and run the task."""
         self.thread = get_ident()
         self.computation.set_aside(self)
+        run = ProbedTask.__call__ if self.computation.probes else TimedTask.__call__
         try:
-            return kind.__call__(self, values)
+            return run(self, values)
         except BaseException as error:
             take_out_own_frames(error)
             raise
 
-    passes_errors_on.add(id(call.__code__))
-    return type(kind.__name__, (kind,), {"__slots__": (), "__call__": call})
+
+passes_errors_on.add(id(ThreadNotingTask.__call__.__code__))
 
 
 def threads_of_tasks() -> dict[int, int]:
-    """The idents of the threads that run tasks now, by the ``id()`` of their wrappers."""
+    """The idents of the threads with running tasks, by the ``id()`` of the wrappers."""
     threads = {}
     for thread, leaf in current_frames().items():
         frame: FrameType | None = leaf

@@ -1,4 +1,4 @@
-"""What `results` show in place of a task: which function it called, without its arguments."""
+"""Descriptions of tasks in `results`: the key and the function, without arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dask_diag.hooks.stack import Task
 
 
 class TaskInfo(Task):
-    """A task as it is remembered: its key and the name of its function.
+    """A description of a task: the key and the name of the function.
 
     Notes
     -----

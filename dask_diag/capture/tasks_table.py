@@ -1,4 +1,4 @@
-"""The table of tasks, and the tables that refer to its rows, made of rows as they come."""
+"""The table of tasks, and the tables with references to tasks, made of rows."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ def _functions_one_by_one(keys: Sequence[Hashable]) -> Categorical:
 
 
 def recoded(codes: IntArray, values: Sequence[str]) -> Categorical:
-    """A column of these values, each once, where several codes may mean one."""
+    """A column of codes for values, with each value once."""
     position = {value: code for code, value in enumerate(dict.fromkeys(values))}
     code_of = np.array([position[value] for value in values], dtype=np.int64)
     return Categorical(code_of[codes], list(position))
 
 
 def _renamed(column: Categorical, names: Mapping[int, str]) -> Categorical:
-    """The column with other values in some rows, and none that no row has."""
+    """Replace values in some rows of a column; drop unused values."""
     if not names:
         return column
     position = {value: code for code, value in enumerate(column.values)}
@@ -147,7 +147,7 @@ def _texts_of_tuples(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | N
 
 
 def _texts_of_texts(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | None:
-    """PrefixStrings such as ``"x-1"``, and their heads, of which ``""`` names no function.
+    """Keys such as ``"x-1"``, and the heads; the head ``""`` names no function.
 
     None if they hold characters that would make it difficult.
     """
@@ -163,7 +163,7 @@ def _texts_of_texts(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | No
 
 
 def _codes_of(items: Sequence[H]) -> tuple[IntArray, list[H]]:
-    """For each item its position among the distinct ones, and those."""
+    """Codes of items, and the distinct items."""
     distinct = list(dict.fromkeys(items))
     position = {item: index for index, item in enumerate(distinct)}
     return np.fromiter(map(position.__getitem__, items), np.int64, len(items)), distinct
@@ -210,7 +210,7 @@ def functions_of(computation: ComputationSnapshot) -> Categorical:
 
 
 def times_of_tasks(computations: Iterable[ComputationSnapshot]) -> Table:
-    """Of the columns of `Recording.tasks` those about time; computation by computation."""
+    """Functions and times of tasks, as in `Recording.tasks`, computation by computation."""
     return stack([*map(_times_of, computations), _no_tasks()])
 
 
@@ -230,7 +230,7 @@ def _times_of(computation: ComputationSnapshot) -> Table:
 
 
 def with_workers_named(table: Table, workers: Workers) -> Table:
-    """The table, in which workers are numbers, with their names, processes and threads."""
+    """Replace numbers of workers in a table by names, processes and threads."""
     lanes = table["worker"]
     columns = {
         **{name: table[name] for name in table.columns},
@@ -256,7 +256,7 @@ def _no_tasks() -> Table:
 
 
 def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) -> Table:
-    """The tasks of a computation; their workers are numbers in `workers`, which grows."""
+    """The tasks of a computation, with numbers of workers; `workers` grows."""
     submitted, start, stop, cpu, ran_on, collected = numbers_of(tasks.rows)
     count = len(submitted)
     if not count:
@@ -317,7 +317,7 @@ def _mostly(usual: str, others: dict[int, str], rows: int) -> Categorical:
 
 
 def tasks_and_keys(computation: ComputationSnapshot) -> tuple[Table, list[Hashable]]:
-    """The tasks of one computation, in the order in which they were submitted, and their keys."""
+    """The tasks of a computation in the order of submission, and the keys."""
     workers: Workers = {}
     tasks = with_workers_named(tasks_of(computation.info, computation.tasks, workers), workers)
     keys, order = list(computation.tasks.keys), order_of_submission(tasks)
@@ -325,13 +325,13 @@ def tasks_and_keys(computation: ComputationSnapshot) -> tuple[Table, list[Hashab
 
 
 def order_of_submission(tasks: Table) -> IntArray:
-    """The positions of tasks, in the order in which these were submitted."""
+    """The positions of tasks in the order of submission."""
     order: IntArray = np.argsort(tasks["submitted"], kind="stable")
     return order
 
 
 def log_tables(tasks: TaskRows) -> dict[str, Table]:
-    """The tables of what was logged of tasks, which refer to rows of their computation."""
+    """The tables of the logs of tasks, with references to rows of the computation."""
     return {
         "dependencies": _dependencies_table(tasks),
         "metrics": _metrics_table(tasks.metrics) if tasks.metrics.rows else NO_ROWS,

@@ -1,4 +1,4 @@
-"""Worker processes that run the program's main module again as they start, and how a pool broke."""
+"""Worker processes that start, and run the main module again, and the end of broken pools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PAUSE = 0.005
 
 
 def runs_main_again() -> bool:
-    """Whether this is a worker process that has not started yet: it imports the main module.
+    """Whether this is a starting worker process, in the import of the main module.
 
     What the program does there is not for it. Without ``if __name__ == "__main__"`` it comes to
     what computes, and multiprocessing raises an error that says so.
@@ -28,7 +28,7 @@ def runs_main_again() -> bool:
 
 
 def end_of_pool(error: BaseException | None, submit: object, frame: FrameType) -> str:
-    """How the worker process ended that broke a pool; empty if none did, or if it is not known.
+    """End of the worker process that broke a pool; empty if none did, or if it is not known.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def end_of_pool(error: BaseException | None, submit: object, frame: FrameType) -
 
 
 def _first_status(processes: list[object]) -> int | None:
-    """That of a process that ended by itself: the pool ends the others by SIGTERM.
+    """Exit status of a process that ended by itself: the pool ends the others by SIGTERM.
 
     The pool's own thread is about to ask for it. Of a process of a forkserver only one can.
     """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from platform import node
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,27 @@ from dask_diag.system.processes import memory_limit
 from dask_diag.system.threads import ThreadCpu
 from dask_diag.system.usage import processors
 
+R = TypeVar("R", bound=tables.RecordingTable)
+
+
+def table_of(kind: type[R], rows: Iterable[Mapping[str, object]]) -> R:
+    """A table of rows, each of which has a value for every column."""
+    listed = list(rows)
+    if not listed:
+        return kind.empty()
+    return kind(
+        {
+            name: _column_of(column.kind, [row[name] for row in listed])
+            for name, column in kind.schema.items()
+        }
+    )
+
+
+def _column_of(kind: str, values: list[Any]) -> Array | Categorical:
+    if kind == "category":
+        return Categorical.of(values)
+    return np.array(values, float if kind == "float" else np.int64)
+
 
 def constant(value: str, count: int) -> Categorical:
     """A text in each row."""
@@ -27,7 +48,7 @@ def constant(value: str, count: int) -> Categorical:
 
 
 def constant_number(value: float, count: int) -> Array:
-    """A number in each row: an integer if it is one."""
+    """A number in each row; an integer stays an integer."""
     number = np.uint8(value) if isinstance(value, int) else np.float64(value)
     return _repeated(number, count)
 
@@ -52,8 +73,8 @@ def this_host() -> str:
 
 
 def on_local_schedulers(count: int) -> dict[str, Array | Categorical]:
-    """Those columns of tasks that only a cluster fills."""
-    unknown = constant_number(float("nan"), count)
+    """Columns of tasks filled by clusters only."""
+    unknown = constant_number(_NAN, count)
     return {
         "attempt": constant_number(1, count),
         "host": constant(this_host(), count),
@@ -73,7 +94,7 @@ Workers = dict[tuple[int, int, str], int]
 def worker_codes(
     computation: ComputationInfo, ran_on: FloatArray, start: FloatArray, workers: Workers
 ) -> Array:
-    """A number for each thread of each process, in the order in which they first ran a task.
+    """A number for each thread of each process, in the order of first tasks.
 
     `workers` grows by those not seen before.
     """
@@ -89,7 +110,7 @@ def worker_codes(
 
 
 def _worker_of(computation: ComputationInfo, ident: int) -> tuple[int, int, str]:
-    """The pid, the thread and the kind of what a row says ran its task."""
+    """The pid, the thread and the kind of a task's worker."""
     if ident in computation.remote_workers:
         return ident, computation.remote_workers[ident].thread, "process"
     synchronous = computation.scheduler == "synchronous"
@@ -100,32 +121,29 @@ def _worker_of(computation: ComputationInfo, ident: int) -> tuple[int, int, str]
 
 def workers_table(computations: Iterable[ComputationInfo]) -> tables.Workers:
     """`Recording.workers`."""
-    rows = [
-        (computation.name, pid, worker.joined)
-        for computation in computations
-        for pid, worker in computation.remote_workers.items()
-    ]
-    if not rows:
-        return tables.Workers.empty()
-    names, pids, joined = zip(*rows, strict=True)
-    return tables.Workers(
-        {
-            "computation": Categorical.of(names),
-            "pid": Categorical.of(pids),
-            "joined": np.array(joined, dtype=float),
-            "worker": constant("", len(rows)),
-            "address": constant("", len(rows)),
-            "host": constant(this_host(), len(rows)),
-            "threads": np.ones(len(rows), np.int64),
-            "left": np.full(len(rows), np.nan),
-            "reason": constant("", len(rows)),
-            "clock_offset": np.zeros(len(rows)),
-            "clock_error": np.zeros(len(rows)),
-            "cpus": np.full(len(rows), processors(), np.int64),
-            "memory_limit": np.full(len(rows), memory_limit()),
-            "version": constant(__version__, len(rows)),
-            "measured": np.ones(len(rows), np.int64),
-        }
+    return table_of(
+        tables.Workers,
+        (
+            {
+                "computation": computation.name,
+                "pid": pid,
+                "joined": worker.joined,
+                "worker": "",
+                "address": "",
+                "host": this_host(),
+                "threads": 1,
+                "left": _NAN,
+                "reason": "",
+                "clock_offset": 0.0,
+                "clock_error": 0.0,
+                "cpus": processors(),
+                "memory_limit": memory_limit(),
+                "version": __version__,
+                "measured": 1,
+            }
+            for computation in computations
+            for pid, worker in computation.remote_workers.items()
+        ),
     )
 
 
@@ -139,6 +157,7 @@ def worker_names(workers: Iterable[tuple[int, int, str]]) -> list[str]:
     return names
 
 
+_NAN = float("nan")
 _NANOSECONDS = 1_000_000_000
 """In a second."""
 _NUMBER = re.compile(r"[-_]\d+(?=$| \()")
@@ -163,7 +182,7 @@ class TaskThreads(NamedTuple):
         return self.nanoseconds / _NANOSECONDS
 
     def plus(self, other: TaskThreads) -> TaskThreads:
-        """Of these and other tasks."""
+        """Threads and CPU time of two sets of tasks together."""
         nanoseconds = self.nanoseconds + other.nanoseconds
         return TaskThreads(self.idents | other.idents, nanoseconds)
 
@@ -172,26 +191,23 @@ NO_THREADS = TaskThreads(frozenset(), 0)
 
 
 def threads_table(computations: Iterable[tuple[ComputationInfo, TaskThreads]]) -> tables.Threads:
-    """`Recording.threads` of computations, each with what its tasks used."""
-    rows = [
-        (computation.name, pid, is_child, kind, name, *values)
-        for computation, tasks in computations
-        for pid, is_child, groups in _processes_of(computation, tasks)
-        for (kind, name), values in sorted(groups.items(), key=_order)
-    ]
-    if not rows:
-        return tables.Threads.empty()
-    names, pids, are_children, kinds, labels, counts, cpu = zip(*rows, strict=True)
-    return tables.Threads(
-        {
-            "computation": Categorical.of(names),
-            "pid": np.array(pids, dtype=np.int64),
-            "is_child": np.array(are_children, dtype=np.int64),
-            "kind": Categorical.of(kinds),
-            "name": Categorical.of(labels),
-            "threads": np.array(counts, dtype=np.int64),
-            "cpu_seconds": np.array(cpu, dtype=float),
-        }
+    """`Recording.threads` of computations, with the threads of tasks."""
+    return table_of(
+        tables.Threads,
+        (
+            {
+                "computation": computation.name,
+                "pid": pid,
+                "is_child": is_child,
+                "kind": kind,
+                "name": name,
+                "threads": count,
+                "cpu_seconds": cpu,
+            }
+            for computation, tasks in computations
+            for pid, is_child, groups in _processes_of(computation, tasks)
+            for (kind, name), (count, cpu) in sorted(groups.items(), key=_order)
+        ),
     )
 
 
@@ -203,7 +219,7 @@ def _order(group: tuple[tuple[str, str], object]) -> tuple[int, str]:
 def _processes_of(
     computation: ComputationInfo, tasks: TaskThreads
 ) -> Iterator[tuple[int, int, _Groups]]:
-    """Of each process its pid, whether it is a worker process, and its threads."""
+    """Pid of each process, whether the process is a worker, and the threads."""
     yield computation.pid, 0, _groups_of(computation, tasks)
     for pid, worker in sorted(computation.remote_workers.items()):
         groups: _Groups = {}
@@ -246,7 +262,7 @@ def numbers_of(rows: bytes) -> FloatArray:
 
 
 def task_threads(rows: bytes) -> TaskThreads:
-    """The threads that ran the tasks of these rows, and the CPU time of the tasks."""
+    """The threads of the tasks in rows, and the CPU time of the tasks."""
     if not rows:
         return NO_THREADS
     _, _, _, cpu, ran_on, _ = numbers_of(rows)

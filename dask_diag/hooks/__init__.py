@@ -1,1 +1,1 @@
-"""Everything of dask's internals that this package touches, in one folder."""
+"""Uses of dask's internals: nothing else in the package touches them."""

@@ -1,4 +1,4 @@
-"""Callbacks that see every computation, also those that overlap.
+"""Callbacks for every computation, also for overlapping computations.
 
 ``dask.local.local_callbacks`` empties the process-wide set of callbacks while a computation runs,
 so that a computation nested inside a task does not report. A computation that merely overlaps, in
@@ -31,7 +31,7 @@ _in_use_elsewhere: set[CallbackTuple] = set()
 
 
 def sees_overlapping_computes() -> bool:
-    """Whether this dask lets computations that overlap in several threads all be seen."""
+    """Whether with this dask all overlapping computations can be seen."""
     return _dasks_own is not None
 
 
@@ -117,7 +117,7 @@ def _scheduler_returns(callbacks: Iterable[CallbackTuple]) -> None:
 def _claim(
     is_nested: bool,
 ) -> tuple[list[CallbackTuple], list[CallbackTuple], frozenset[CallbackTuple]]:
-    """Our callbacks for a computation that starts, those of others, and all that are active.
+    """For a starting computation: our callbacks, callbacks of others, and all active callbacks.
 
     One that is nested inside a task has those that were entered there: what was active before is
     for the computation around it.
@@ -156,7 +156,7 @@ def _is_dask_diags(callback: CallbackTuple) -> bool:
 
 
 def distributed_client() -> str:
-    """What takes computations away from us, if a client of distributed is there or has been."""
+    """Name of a client of distributed, which runs computations in our place; empty without one."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return ""

@@ -1,4 +1,4 @@
-"""When and where dask was called: a computation begins, for its user, with ``dask.compute``.
+"""Time and place of calls of dask: for the user, a computation begins with ``dask.compute``.
 
 Callbacks hear of it when its graph is made. While a diagnostic is active, the function that dask's
 calls first notes the time.
@@ -61,7 +61,7 @@ def stop_noting_calls() -> None:
 
 
 def when_called() -> float | None:
-    """When the function of dask was called that runs this computation, ``perf_counter`` seconds.
+    """Time of the call of dask that runs this computation, in seconds of ``perf_counter``.
 
     None where the scheduler was called without one, as ``dask.get`` is, or before a diagnostic was
     active.
@@ -74,7 +74,7 @@ def when_called() -> float | None:
 
 
 def call_site() -> str:
-    """The line that calls dask on this thread, as ``file.py:12``; empty if there is none.
+    """The line with the call of dask on this thread, as ``file.py:12``, or an empty text.
 
     That is the innermost line of the user's, also if a library called dask for it; without one it
     is the innermost line of a library. The folder of a file is left out, as it may name a person.
@@ -91,7 +91,7 @@ def call_site() -> str:
 
 
 def _location(file: str, frame: FrameType) -> str:
-    """A file's name, or that of a notebook's cell as IPython shows it, and a frame's line."""
+    """A file's name, or the name of a notebook's cell in IPython, and a frame's line."""
     name = os.path.basename(file)
     ipython = sys.modules.get("IPython")
     if ipython is not None:
@@ -102,7 +102,7 @@ def _location(file: str, frame: FrameType) -> str:
 
 
 def _times_of_calls() -> dict[int, float]:
-    """When functions of dask were called that this thread is in, by the ids of their frames."""
+    """Times of the open calls of dask on this thread, by the ids of the frames."""
     times: dict[int, float] = _called.__dict__.setdefault("times", {})
     return times
 
@@ -122,18 +122,18 @@ def _note_call(caller: FrameType) -> None:
 
 
 def spend_on_noting(began: float) -> None:
-    """Count what this thread used since its CPU clock showed `began`."""
+    """Count the CPU time of this thread since `began`."""
     _called.cpu = take_cpu_of_noting() + thread_time() - began
 
 
 def take_cpu_of_noting() -> float:
-    """CPU seconds in which this thread noted calls, since this was last asked."""
+    """Take the CPU seconds of noting calls on this thread, since the previous call."""
     cpu: float = _called.__dict__.pop("cpu", 0.0)
     return cpu
 
 
 def _noting(name: str) -> tuple[Callable[..., object], Callable[..., object]]:
-    """A function of ``dask.base``, and its like that notes when the function was called first."""
+    """A function of ``dask.base``, and a replacement with notes of calls."""
     original: Callable[..., object] = getattr(dask.base, name)
 
     def noting(*args: object, **kwargs: object) -> object:

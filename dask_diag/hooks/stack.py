@@ -31,7 +31,7 @@ Graph = dict[Hashable, Any]
 
 
 class SchedulerState(TypedDict, total=False):
-    """What the scheduler knows of a computation; see ``dask.local.start_state_from_dask``."""
+    """State of a computation in the scheduler; see ``dask.local.start_state_from_dask``."""
 
     cache: Mapping[Hashable, object]
     dependencies: Mapping[Hashable, Collection[Hashable]]
@@ -49,18 +49,18 @@ CallbackTuple = tuple[Callable[..., object] | None, ...]
 
 
 def is_node(value: object) -> bool:
-    """Whether it is a task, or data, or a reference to them, as graphs have them."""
+    """Whether a value is a node of a graph: a task, data, or a reference."""
     # An `isinstance` would ask the value itself, which may be any object.
     return is_node_type(type(value))
 
 
 def is_node_type(kind: type) -> bool:
-    """Whether it is the type of such nodes."""
+    """Whether a type is a type of nodes."""
     return issubclass(kind, GraphNode)
 
 
 def contents_of_node(node: object) -> tuple[object, ...]:
-    """What a task or data holds: a function and its arguments, or a value."""
+    """Contents of a task or of data: a function and its arguments, or a value."""
     if isinstance(node, Task):
         return (node.func, *node.args, *node.kwargs.values())
     return (node.value,) if isinstance(node, DataNode) else ()
@@ -76,7 +76,7 @@ _OF_A_POOL: type | tuple[()] = getattr(dask.local, "MultiprocessingPoolExecutor"
 
 
 class SchedulerKind(NamedTuple):
-    """What is known of a scheduler before the first task has run.
+    """Facts about a scheduler before the first task has run.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class SchedulerKind(NamedTuple):
 
 
 def scheduler_kind(variables: Mapping[str, Any]) -> SchedulerKind:
-    """Of the local variables of dask's scheduler; a scheduler that is not dask's has none."""
+    """Kind of the scheduler with these local variables (none, if not of dask)."""
     executor = getattr(variables.get("submit"), "__self__", None)
     if isinstance(executor, _OF_A_POOL):
         executor = getattr(executor, "pool", None)
@@ -111,7 +111,7 @@ def scheduler_kind(variables: Mapping[str, Any]) -> SchedulerKind:
 
 
 def _kind_of(executor: object) -> str | None:
-    """The kind of an executor, or pool, of Python's or of dask's; None of all others."""
+    """The kind of an executor, or pool, of Python or dask; else None."""
     if isinstance(executor, _SYNCHRONOUS):
         return "synchronous"
     if isinstance(executor, (ThreadPoolExecutor, multiprocessing.pool.ThreadPool)):
@@ -165,7 +165,7 @@ def is_in_computation() -> bool:
 
 
 def scheduler_locals() -> Mapping[str, Any]:
-    """The local variables of the scheduler that is calling, or nothing if it is not dask's.
+    """The local variables of the calling scheduler of dask, or an empty mapping.
 
     Only to be called from a callback; what is returned must not be kept.
     """
@@ -174,7 +174,7 @@ def scheduler_locals() -> Mapping[str, Any]:
 
 
 def scheduler_frame() -> int:
-    """The ``id()`` of the frame of the scheduler that is calling; 0 if it is not dask's.
+    """The ``id()`` of the frame of the calling scheduler of dask, or 0.
 
     It is the scheduler's as long as that is on the stack; then it may be another one's.
     """
@@ -183,7 +183,7 @@ def scheduler_frame() -> int:
 
 
 def is_on_stack(frame: int, thread: int) -> bool:
-    """Whether a thread is in the call that has the frame of this ``id()``."""
+    """Whether a frame, given by ``id()``, is on the stack of a thread."""
     if thread == get_ident():
         return any(id(caller) == frame for caller in frames_from(sys._getframe(1)))
     frames = current_frames()
@@ -195,13 +195,13 @@ def is_on_stack(frame: int, thread: int) -> bool:
 
 
 def requested_keys() -> Collection[Hashable]:
-    """The keys that the caller wants of the scheduler that is calling; none if it is not dask's."""
+    """The keys requested of the calling scheduler of dask; else empty."""
     keys: Collection[Hashable] = scheduler_locals().get("results", ())
     return keys
 
 
 def bytes_of_task() -> float:
-    """The size of the task, with its inputs, that this worker process was sent; NaN if not known.
+    """The size of the task and the inputs, as sent to this worker process; NaN if not known.
 
     Only to be called while that task runs.
     """
@@ -214,7 +214,7 @@ def bytes_of_result() -> float:
 
 
 def _nearest(code: CodeType, frame: FrameType) -> FrameType | None:
-    """The innermost frame of a function; None if it is not near."""
+    """The innermost frame of a function, if near; else None."""
     return next((f for f in islice(frames_from(frame), _NEAR) if f.f_code is code), None)
 
 
@@ -236,7 +236,7 @@ def _clear(variables: Mapping[str, Any]) -> None:
 
 
 def annotations_of_graph(name: str) -> Mapping[Hashable, object]:
-    """What ``dask.annotate`` said under `name` of the computation that is starting, by key.
+    """Annotations with `name`, by key, of the computation that is starting.
 
     The scheduler itself has but a plain graph; what carried the annotations is a local variable of
     the functions of dask that called it.
@@ -269,12 +269,12 @@ def _annotations_of_layers(graph: HighLevelGraph, name: str) -> dict[Hashable, o
 
 
 def is_machinery(code: CodeType) -> bool:
-    """Whether it is a function of dask's that calls tasks, or what tasks are made of."""
+    """Whether code belongs to dask's calls of tasks."""
     return code.co_filename in _MACHINERY_FILES or code in _MACHINERY
 
 
 def called_from(frame: FrameType | None) -> object:
-    """The function that the innermost task among dask's own calls has called, or None."""
+    """The function of the innermost task among dask's own calls, or None."""
     while frame is not None and is_machinery(frame.f_code):
         if frame.f_code is _CALL_TASK:
             variables = frame.f_locals

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dask_diag.capture.computation import STATE_KEY, Computation
 from dask_diag.capture.log import dependents_of
-from dask_diag.capture.task import noting_its_thread, pack_row
+from dask_diag.capture.task import ThreadNotingTask, pack_row
 from dask_diag.hooks.stack import Graph, SchedulerState
 from dask_diag.profilers.base import Diagnostic
 
@@ -139,7 +139,7 @@ class TaskDiagnostic(Diagnostic):
         if is_first:
             computation.is_measured, computation.keeper = True, self
             if not computation.kind.says_who:
-                computation.wrapper_type = noting_its_thread(computation.wrapper_type)
+                computation.wrapper_type = ThreadNotingTask
         state[self.measured_key] = computation if is_first else None  # type: ignore[literal-required]
         if is_first:
             self._guarded("to measure the data of a graph", self._measure_graph, computation)
