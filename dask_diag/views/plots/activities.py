@@ -1,4 +1,4 @@
-"""The pictures of activities: where worker time went by function, activity and worker."""
+"""Pictures of activities: worker time by function, activity and worker."""
 
 from __future__ import annotations
 
@@ -39,34 +39,34 @@ from dask_diag.views.colors import color_of_activity, stacking_order
 from dask_diag.views.plots.figures import Options, label, number_ticks, set_hover
 
 MOST_BARS = 30
-"""As many as can be read; those beyond are one bar."""
+"""Bars that can be read; the others are one bar."""
 UNUSED_WORKERS = "unused workers"
-"""All that ran no task, as one."""
+"""Name of all workers without a task."""
 _MOST_FUNCTIONS = 300
-"""As many as a reader can choose from; the rest counts as one function."""
+"""Functions that a reader can choose from; the others count as one function."""
 
 Columns = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """What was measured, by function, worker, activity and unit.
+    """Measured amounts by function, worker, activity and unit.
 
     Attributes
     ----------
     functions : list of str
-        The longest first; those beyond `_MOST_FUNCTIONS` are one, the last.
+        The longest first; functions beyond `_MOST_FUNCTIONS` are one, the last.
     unlisted : int
-        How many functions that last one is of, beside one.
+        Functions in the last one, beside one.
     workers, units : list of str
-        Workers that ran no task at all are one, the last.
+        Workers without any task are one, the last.
     activities : list of (str, bool)
-        In stacking order; whether it is one of free workers.
+        In stacking order; True for an activity of free workers.
     cells : dict of str to array
         ``function``, ``worker``, ``activity`` and ``unit`` are positions in the lists, the function
         of free workers the one after the last; ``value`` is the sum.
     cpu : dict of str to array
-        ``cpu`` and ``noncpu``: seconds of each function, what it metered included.
+        ``cpu`` and ``noncpu``: seconds of each function, with metered time.
     """
 
     functions: list[str]
@@ -78,12 +78,12 @@ class Numbers:
     cpu: Columns
 
     def in_the_page(self) -> dict[str, object]:
-        """What ``bars.js`` takes for its numbers."""
+        """Numbers for ``bars.js``."""
         return {**vars(self), "most_bars": MOST_BARS, "unused_workers": UNUSED_WORKERS}
 
 
 def numbers_of(analysis: Analysis) -> Numbers:
-    """Add up a recording for the page."""
+    """Sums of a recording for the page."""
     table, of_functions = analysis.cells, analysis.functions
     names = of_functions["function"].tolist()
     unlisted = max(len(names) - _MOST_FUNCTIONS, 0)
@@ -137,7 +137,7 @@ _ENTRY = 22
 _MOST_LINES = 5
 _ENTRIES_A_LINE = 4
 _NARROWEST_CONTROL = 150
-"""Pixels of an entry: a line has fewer entries where it is too narrow for so many."""
+"""Pixels of an entry: narrow lines have fewer entries."""
 _LIST_STYLE = """
 :host { overflow-y: auto; border: 1px solid #d5d5d5; border-radius: 3px; padding: 3px 6px;
         box-sizing: border-box; }
@@ -151,7 +151,7 @@ _LIST_STYLE = """
 
 
 class Choice:
-    """The widgets, in a layout; all functions are chosen, and seconds.
+    """Widgets to choose functions and the unit; at first all functions, and seconds.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ class Choice:
         self.layout = [row(self.unit, self._search, *buttons, width=width), self.functions]
 
     def _button(self, text: str, choose: bool) -> Button:
-        # As low as the fields beside it, which have titles.
+        # As low as the fields beside the button, which have titles.
         button = Button(label=text, width=110, margin=(24, 5, 5, 5))
         button.js_on_event("button_click", self._callback("choose_matches", choose=choose))
         return button
@@ -196,14 +196,14 @@ class Choice:
         return callback("plots/activities/controls.js", function, args)
 
     def when_changed(self, reaction: CustomJS) -> None:
-        """Call a script when the reader has chosen otherwise."""
+        """Call a script when the reader changes the choice."""
         self.functions.js_on_change("active", reaction)
         self.unit.js_on_change("value", reaction)
 
 
 _ROW = 18
 _AROUND = 74
-"""Height of what is above and below the bars."""
+"""Height above and below the bars."""
 _NAMES = 220
 """Width of the names left of the bars."""
 _CPU = (color_of_activity(Activity.CPU), color_of_activity(Activity.NONCPU))
@@ -217,10 +217,10 @@ class Picture:
     pieces: ColumnDataSource
     rows: ColumnDataSource
     space_for_text: float
-    """What the axis has beyond the longest bar, for the text beside it, in lengths of bars."""
+    """Space beyond the longest bar for the text beside it, in lengths of bars."""
 
     def in_the_page(self) -> dict[str, object]:
-        """What ``activities.js`` needs of it."""
+        """Attributes for ``activities.js``."""
         return {**vars(self), "height_of_row": _ROW, "height_around": _AROUND}
 
 
@@ -236,13 +236,13 @@ def stacked_picture(
     Parameters
     ----------
     most_rows : int
-        How many rows there can be: the figure opens as high as it is likely to stay.
+        Possible rows: the figure opens as high as it is likely to stay.
     colors : list of str
-        Of the activities, by their index.
+        Colours of the activities, by index.
     space_for_text : float
     names_width : int, optional
     **settings
-        Of the figure.
+        Keywords of the figure.
     """
     picture = _picture(
         most_rows,
@@ -264,7 +264,7 @@ def stacked_picture(
 
 
 def cpu_picture(most_rows: int, width: int) -> Picture:
-    """For each row of the functions, how its seconds divide into CPU and non-CPU."""
+    """Shares of CPU and non-CPU time for each row of the functions."""
     picture = _picture(
         most_rows,
         0.3,
@@ -338,7 +338,7 @@ def _draw_pieces(picture: Picture, code: str, colors: list[str]) -> GlyphRendere
 
 
 def _write_beside(picture: Picture, x: str | float) -> None:
-    # Not a glyph: those of older bokeh fail where they are drawn before new texts are ready.
+    # Not a glyph: glyphs of older bokeh fail if they are drawn before new texts are ready.
     labels = LabelSet(
         x=x,
         y="y",
@@ -371,7 +371,7 @@ def plot_activities(analysis: Analysis, options: Options) -> LayoutDOM:
         _legend_item(name, color)
         for (name, _), color in zip(numbers.activities, colors, strict=True)
     ]
-    # As it will be, most likely: what is below it stays where it is when the script writes it.
+    # Most likely as the script will write it: the page below does not move.
     legend = Div(text="".join(legend_items) or _NOTHING, width=width - 10, disable_math=True)
     arguments = {
         "numbers": numbers.in_the_page(),
@@ -413,7 +413,7 @@ def _pictures(numbers: Numbers, colors: list[str], width: int) -> dict[str, Pict
 
 
 def _as_shown(numbers: Numbers, options: Options) -> Numbers:
-    """With the user's text made safe."""
+    """Copy numbers with the user's text made safe."""
 
     def safe(names: list[str]) -> list[str]:
         return [
