@@ -23,7 +23,7 @@ from dask_diag.views.findings import incomplete
 from dask_diag.views.names import name_of_part
 from dask_diag.views.page import Head, Page, Section
 from dask_diag.views.plots.figures import Options, time_range
-from dask_diag.views.plots.flame_difference import differential_panel
+from dask_diag.views.plots.flame import differential_panel
 from dask_diag.views.plots.time_axis import TimeAxis
 from dask_diag.views.report.components import (
     Bars,
