@@ -141,7 +141,7 @@ def text_color_on(background: str) -> str:
 
 
 def _luminance(color: str) -> float:
-    """How bright a colour is to the eye, from 0 to 1."""
+    """Brightness of a colour to the eye, from 0 to 1."""
     red, green, blue = (
         channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
         for channel in _channels(color)

@@ -195,7 +195,7 @@ def _checked(plots: Iterable[str] | None) -> list[str] | None:
 
 
 def _picture(drawings: Sequence[Drawing], plots: list[str] | None, options: Options) -> LayoutDOM:
-    """What is returned: the plots over time, the pictures of activities where they are named."""
+    """Plots over time, and pictures of activities if `plots` names them."""
     if plots is None:
         return stacked(figures_of(drawings, options))
     recorded = {name for name, _ in drawings}
