@@ -229,14 +229,13 @@ def pytest_collection_finish():
 @pytest.fixture
 def without_plots():
     """Reports have no plots, which take most of their time: for tests of what else is in them."""
-    from dask_diag.views.page import page_without_figures
-    from dask_diag.views.report import page
+    from dask_diag.views import page
 
-    def in_words(models, resources, frame, title, *, fitted, **variables):
-        return page_without_figures(frame, title, **variables)
+    def in_words(template, title, figures, *args, html_of=page.html_of, **variables):
+        return html_of(template, title, **variables)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "page_of", in_words)
+        patch.setattr(page, "html_of", in_words)
         yield
 
 

@@ -116,7 +116,7 @@ def test_transfers_and_spills_are_under_the_first_lane_of_their_worker(made):
 
 def test_tasks_and_strips_have_a_tooltip_each(made):
     plot, *_ = drawn(made)
-    tasks, strips = plot.select(HoverTool)
+    tasks, strips = (tool for tool in plot.tools if isinstance(tool, HoverTool))
     assert [title for title, _ in strips.tooltips] == ["worker", "what", "from"]
     assert [title for title, _ in tasks.tooltips][:2] == ["key", "function"]
     assert not set(tasks.renderers) & set(strips.renderers)

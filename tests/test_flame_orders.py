@@ -19,9 +19,15 @@ from dask_diag.analysis.lines import lines_of_nodes
 from dask_diag.model.codes import Root
 from dask_diag.views.names import recorded_lines
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.plots.flame import flame_panel
-from dask_diag.views.plots.flame_data import boxes_of, cells_of, code_of_lines, columns_of, texts_of
-from dask_diag.views.plots.flame_difference import differential_panel
+from dask_diag.views.plots.flame import (
+    boxes_of,
+    cells_of,
+    code_of_lines,
+    columns_of,
+    differential_panel,
+    flame_panel,
+    texts_of,
+)
 
 from .javascript import needs_node, run_javascript
 from .stacks import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
@@ -304,7 +310,7 @@ def test_cells_have_the_keys_of_tasks_with_most_time():
 
 def test_where_there_are_many_cells_neighbouring_cycles_merge(monkeypatch):
     """All seconds are there; each number is as exact as one reads it."""
-    monkeypatch.setattr("dask_diag.views.plots.flame_data._MOST_CELLS", 3)
+    monkeypatch.setattr("dask_diag.views.plots.flame._MOST_CELLS", 3)
     cpu = np.random.default_rng(1).random(7)
     rows = [((float(n), n + 1.0), "f", [MAIN], 1.0, share) for n, share in enumerate(cpu)]
     page = Page(recording_of_stacks(rows))

@@ -12,11 +12,10 @@ from bokeh.document import Document
 
 from dask_diag import CacheProfiler, Profiler, Recording, ResourceProfiler, load, visualize
 from dask_diag.analysis import facts
-from dask_diag.views import profile_page
 from dask_diag.views.drawings import drawings_of, figures_of, stacked
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.profile_page import ProfilePage
 from dask_diag.views.report.header import head_of_memory
+from dask_diag.views.visualize import ProfilePage
 
 from .tables import filled_table
 from .test_gallery import pages as gallery_pages
@@ -115,7 +114,7 @@ def test_a_page_has_the_findings(groupby, tmp_path):
 
 
 def test_of_very_many_tasks_a_page_says_where_the_findings_are(groupby, tmp_path, monkeypatch):
-    monkeypatch.setattr(profile_page, "_MOST_TASKS", 5_000)
+    monkeypatch.setattr("dask_diag.views.visualize._MOST_TASKS", 5_000)
     visualize(groupby, filename=tmp_path / "page.html", show=False, mode="cdn")
     text = (tmp_path / "page.html").read_text()
     assert "Findings of more than 5,000 tasks are in a report." in text

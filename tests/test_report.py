@@ -297,7 +297,7 @@ def test_a_section_that_fails_is_a_message_and_the_others_are_there(tmp_path, mo
         raise ValueError("<b>no such thing</b>")
 
     sections = [
-        section._replace(parts=fails) if section.name == "summary" else section
+        replace(section, make=fails) if section.name == "summary" else section
         for section in sections_module.SECTIONS
     ]
     monkeypatch.setattr("dask_diag.views.report.page.SECTIONS", sections)

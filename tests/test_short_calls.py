@@ -8,10 +8,9 @@ import pytest
 
 from dask_diag import visualize
 from dask_diag.analysis.call_tree import MEASURES, depths, sums_below, tree_and_nodes
-from dask_diag.views.plots import flame_data
+from dask_diag.views.plots import flame
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.plots.flame import flame_panel
-from dask_diag.views.plots.flame_data import SHORT_CALLS, is_missing, merge_short_calls
+from dask_diag.views.plots.flame import SHORT_CALLS, flame_panel, is_missing, merge_short_calls
 
 from .stacks import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
 from .test_flame import many_stacks
@@ -26,7 +25,7 @@ def merged(recording):
 
 def one_long_and_many_short(monkeypatch):
     """`main` calls two that are short, one of which calls a third, and one that is long."""
-    monkeypatch.setattr(flame_data, "_MOST_CALLS", 3)
+    monkeypatch.setattr(flame, "_MOST_CALLS", 3)
     other = ("other", "o.py", 3, 1)
     return recording_of_stacks(
         [

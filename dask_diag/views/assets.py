@@ -1,4 +1,4 @@
-"""SVG as an image of a page."""
+"""Files of pages: scripts, linked for bokeh; styles; images."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from importlib.resources import files
 
 from bokeh.models import CustomJS
 
-# All that `link` understands of modules: eslint.config.js refuses other forms.
+# `link` understands no other forms of modules: eslint.config.js refuses them.
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "([^"]+)"$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.MULTILINE)
-# What says nothing to a browser: comments in lines of their own or behind code, empty lines, the
-# space before code. A page has some modules ten times. No text in a module has several lines.
+# A browser needs no comments, no empty lines, and no space before code, and a page has some modules
+# ten times. No text in a module has several lines.
 _UNREAD = re.compile(r"^ *//.*\n| {2,}//.*$|^ *\n|^ +", re.MULTILINE)
 
 
 def text_of(name: str) -> str:
-    """The text of such a file, by its path from the views on."""
+    """Text of a file, by its path from the views on."""
     return files("dask_diag.views").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
 def link(name: str) -> str:
-    """Statements that define a module as a constant, after those that it imports.
+    """Statements that define a module as a constant, after the modules that it imports.
 
     Parameters
     ----------
     name : str
-        The path of the module, from the views on.
+        Path of the module, from the views on.
 
     Returns
     -------
     str
-        Each module is one constant, called by `_constant`, with what it exports: the names that it
+        Each module is one constant, called by `_constant`, with its exports: names that a module
         does not export stay its own.
     """
     modules: dict[str, str] = {}
@@ -66,27 +66,27 @@ def _constant(name: str) -> str:
 
 
 def call(name: str, function: str, arguments: str) -> str:
-    """The body of a function which returns what a function of a module returns."""
+    """Body of a function that returns the result of a function of a module."""
     return f"{link(name)}\nreturn {_constant(name)}.{function}({arguments})"
 
 
 def callback(name: str, function: str, args: Mapping[str, object]) -> CustomJS:
-    """Call a function of a module with these arguments, as one object."""
+    """Script that calls a function of a module with these arguments, as one object."""
     return CustomJS(args=dict(args), code=call(name, function, f"{{{', '.join(args)}}}"))
 
 
 def image_tag(svg: str, text: str, width: int) -> str:
-    """HTML that shows SVG, where JupyterLab shows it in a notebook that is not trusted, too.
+    """HTML that shows SVG, also in notebooks that JupyterLab does not trust.
 
-    It strips inline SVG, and outputs that are nothing but SVG.
+    JupyterLab strips inline SVG, and outputs that are nothing but SVG.
 
     Parameters
     ----------
     svg : str
     text : str
-        What is read in place of the image.
+        Text in place of the image.
     width : int
-        Pixels, if the page has as many.
+        Pixels, if the page is as wide.
     """
     data = b64encode(svg.encode()).decode()
     return (

@@ -1,4 +1,4 @@
-"""The colours of functions and activities: few, and none like another."""
+"""Colours of functions and activities: few, and no two alike."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import Activity
 
 OTHER = "#868686"
-"""The colour of functions beyond those that have one of their own."""
+"""Colour of functions without a colour of their own."""
 
 _COLORS = (
     *("#84606c", "#1854fc", "#bd886b", "#0398f6", "#96980c"),
     *("#ac20ae", "#6c9c9c", "#008424", "#ef438c", "#6c6c54"),
 )
-"""No two are alike, also to those who see fewer hues, and each shows on a light and a dark page.
+"""Colours that differ also for readers who see fewer hues, on a light and on a dark page.
 
-None is like a colour that means something else there: red is for what failed.
+No colour is like a colour with a meaning on the page: red is for failures.
 """
 _SALT = 47
-"""A start of the digest that sets apart the names which dask's collections often use together."""
+"""Start of the digest that sets apart names that dask's collections often use together."""
 
 _BEFORE_METERED = {Activity.CPU: "#1567b1"}
 _AFTER_METERED = {
@@ -54,8 +54,8 @@ _AFTER_METERED = {
 }
 """CPU time is blue, waits are warm, pickling is green, the rest grey or pale.
 
-Neighbours in a stack differ in lightness too: not everyone can distinguish hues. None is too dark
-for the dark theme: each has a contrast of 3 or more to its background.
+Neighbours in a stack differ in lightness too: not everyone can distinguish hues. Each colour has a
+contrast of 3 or more to the background of the dark theme.
 """
 
 
@@ -69,15 +69,16 @@ _PHASES = {
 
 
 class FunctionColors:
-    """The colours of functions, the same in all plots of a page.
+    """Colours of functions, the same in all plots of a page.
 
     A name wishes for a colour, whatever else is drawn. Of functions with the same wish the first
-    gets it, the others the next one that is free. When none is left, functions are `OTHER`.
+    gets the colour, the others get the next free colour. When no colour is left, functions are
+    `OTHER`.
 
     Parameters
     ----------
     functions : iterable of str
-        Those that matter most first.
+        The most important functions first.
     palette : str, optional
         The name of a bokeh palette to take the colours from.
     """
@@ -88,7 +89,7 @@ class FunctionColors:
         self._colors: dict[str, str] = {}
         for name in islice(dict.fromkeys(functions), len(colors)):
             wish = _digest(name) % len(colors)
-            # The first free one from the wish on, and then from the start.
+            # The first free colour from the wish on, and then from the start.
             slot = free.pop(bisect_left(free, wish) % len(free))
             self._colors[name] = colors[slot]
 
@@ -101,7 +102,7 @@ class FunctionColors:
 
 
 def color_of(name: str, palette: str | None = None) -> str:
-    """The colour that a name wishes for, whatever else is drawn.
+    """Colour that a name wishes for, whatever else is drawn.
 
     Parameters
     ----------
@@ -117,7 +118,7 @@ def _digest(name: str) -> int:
 
 
 def pale_color_of(family: str, member: str, palette: str | None = None) -> str:
-    """A light colour of the family's hue; how light follows from the member's name.
+    """Light colour of the family's hue, as light as follows from the member's name.
 
     Parameters
     ----------
@@ -133,14 +134,14 @@ def pale_color_of(family: str, member: str, palette: str | None = None) -> str:
 
 
 def text_color_on(background: str) -> str:
-    """Of black and white the one that is read more easily."""
+    """Black or white: the colour that is read more easily."""
     light = _luminance(background)
     against_white, against_black = 1.05 / (light + 0.05), (light + 0.05) / 0.05
     return "#ffffff" if against_white > against_black else "#000000"
 
 
 def _luminance(color: str) -> float:
-    """How bright a colour is to the eye, from 0 to 1."""
+    """Brightness of a colour to the eye, from 0 to 1."""
     red, green, blue = (
         channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
         for channel in _channels(color)
@@ -158,18 +159,18 @@ def _hex(channels: Iterable[float]) -> str:
 
 
 def color_of_activity(activity: str, palette: str | None = None) -> str:
-    """The colour of an activity; of one that was metered, it follows from its name."""
+    """Colour of an activity; for a metered activity it follows from the name."""
     fixed = {**_BEFORE_METERED, **_AFTER_METERED}
     return fixed.get(activity) or color_of(activity, palette)
 
 
 def color_of_phase(phase: str) -> str:
-    """The colour of a phase of the wall time in which no tasks run."""
+    """Colour of a phase of the wall time in which no tasks run."""
     return _PHASES[phase]
 
 
 def stacking_order(activity: str) -> tuple[int, str]:
-    """By what activities are sorted before they are stacked: useful work first, idle last."""
+    """Sorting key of activities in a stack: useful work first, idle last."""
     if activity in _BEFORE_METERED:
         return (0, activity)
     if activity in _AFTER_METERED:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from math import isnan
 from typing import NamedTuple
 
-from bokeh.resources import Resources
 from toolz import curry, groupby, reduceby, valmap
 
 from dask_diag.analysis.compare import Comparison, compare
@@ -22,8 +21,9 @@ from dask_diag.views.compare import HEADINGS, comparison_notes, comparison_rows
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
 from dask_diag.views.names import name_of_part
+from dask_diag.views.page import Head, Page, Section
 from dask_diag.views.plots.figures import Options, time_range
-from dask_diag.views.plots.flame_difference import differential_panel
+from dask_diag.views.plots.flame import differential_panel
 from dask_diag.views.plots.time_axis import TimeAxis
 from dask_diag.views.report.components import (
     Bars,
@@ -37,17 +37,16 @@ from dask_diag.views.report.components import (
     safe,
 )
 from dask_diag.views.report.figures import Figures
-from dask_diag.views.report.header import Head, wall_bar
-from dask_diag.views.report.page import made_section, rendered
+from dask_diag.views.report.header import wall_bar
 from dask_diag.views.text import unbroken
 
 _BARS = 12
 _SMALLEST = 0.01
-"""Of the longest bar: what is shorter cannot be seen."""
+"""Share of the longest bar of the smallest piece that can be seen."""
 
 
 class Sides(NamedTuple):
-    """Both recordings and what changed between them."""
+    """Two recordings and their comparison."""
 
     comparison: Comparison
     analyses: tuple[Analysis, Analysis]
@@ -55,7 +54,7 @@ class Sides(NamedTuple):
 
 
 def wall(sides: Sides) -> Iterator[Part]:
-    """The wall time of both, on one scale, and what each part of it changed by."""
+    """The wall time of both recordings, on one scale, and the change of each part."""
     bars = [wall_bar(analysis) for analysis in sides.analyses]
     walls = [duration(analysis) for analysis in sides.analyses]
     longest = max(walls) or 1.0
@@ -71,7 +70,7 @@ def wall(sides: Sides) -> Iterator[Part]:
 
 
 def changes_of_parts(sides: Sides) -> list[tuple[str, float, float]]:
-    """Each part of the wall time with its seconds before and after, the largest change first."""
+    """Parts of the wall time with seconds before and after, the largest change first."""
     before, after = (
         dict(zip(table["part"].tolist(), table["seconds"].tolist(), strict=True))
         for table in (analysis.wall_time for analysis in sides.analyses)
@@ -82,7 +81,7 @@ def changes_of_parts(sides: Sides) -> list[tuple[str, float, float]]:
 
 
 def duration(analysis: Analysis) -> float:
-    """The seconds of a recording, which its bar divides."""
+    """Seconds of a recording."""
     return analysis.recording.stop - analysis.recording.start
 
 
@@ -131,7 +130,7 @@ def functions(sides: Sides) -> Iterator[Part]:
 
 
 def _parts_by_function(sides: Sides, side: int) -> dict[str, dict[str, float]]:
-    """The seconds of each activity of each function; of tasks whose workers are not known, CPU."""
+    """Seconds by function and activity; by CPU time if the workers of tasks are not known."""
     parts = _activities_by_function(sides.analyses[side])
     when = ("before", "after")[side]
     for row in sides.comparison.functions.to_dicts():
@@ -143,7 +142,7 @@ def _parts_by_function(sides: Sides, side: int) -> dict[str, dict[str, float]]:
 
 
 def _activities_by_function(analysis: Analysis) -> dict[str, dict[str, float]]:
-    """The seconds of each activity of each function."""
+    """Seconds by function and activity."""
     rows = analysis.cells.to_dicts()
     of_tasks = [row for row in rows if row["function"] is not None and row["unit"] == "seconds"]
     activities = curry(reduceby, "activity", lambda total, row: total + row["value"], init=0.0)
@@ -175,7 +174,7 @@ def _pieces(parts: dict[str, float], longest: float) -> list[Piece]:
 
 
 def timelines(sides: Sides) -> Iterator[Part]:
-    """What the workers did in both, over one time axis."""
+    """States of the workers of both recordings, over one time axis."""
     recordings = [analysis.recording for analysis in sides.analyses]
     if not any(len(recording.tasks) for recording in recordings):
         yield not_there("tasks", "Profiler", recordings[0])
@@ -197,7 +196,7 @@ def timelines(sides: Sides) -> Iterator[Part]:
 
 
 def flame(sides: Sides) -> Iterator[Part]:
-    """Stacks of both in one flame graph, coloured by what changed."""
+    """Stacks of both recordings in one flame graph, coloured by the change."""
     recordings = [analysis.recording for analysis in sides.analyses]
     if not all(len(recording.samples) for recording in recordings):
         yield not_there("stack samples of both", "SamplingProfiler", recordings[0])
@@ -214,38 +213,29 @@ def flame(sides: Sides) -> Iterator[Part]:
 
 _NAME = 40
 _NOTEWORTHY = 0.05
-"""Of the wall: a smaller change is not worth a place in the heading."""
-
-
-class _Section(NamedTuple):
-    name: str
-    title: str
-    parts: Callable[[Sides], Iterator[Part]]
-    is_on_top: bool = False
-    is_folded: bool = False
-    entry: str = ""
+"""Share of the wall time of the smallest change that the heading names."""
 
 
 _SECTIONS = (
-    _Section("wall", "Wall time", wall, is_on_top=True),
-    _Section("functions", "Functions", functions),
-    _Section("timeline", "Timeline", timelines),
-    _Section("flame", "Flame graph", flame),
+    Section("wall", "Wall time", wall, is_on_top=True),
+    Section("functions", "Functions", functions),
+    Section("timeline", "Timeline", timelines),
+    Section("flame", "Flame graph", flame),
 )
 
 
 def comparison_page(before: Recording, after: Recording, names: tuple[str, str]) -> str:
-    """A page on what changed between two recordings of these names; it needs no network.
+    """Write a page on the changes between two recordings; it needs no network.
 
     Parameters
     ----------
     before, after : Recording
     names : tuple of str
-        What the page calls them.
+        Names of the recordings in the page.
     """
     labels = shown(names[0], _NAME), shown(names[1], _NAME)
     sides = Sides(compare(before, after), (Analysis(before), Analysis(after)), labels)
-    sections = [made_section(section, sides) for section in _SECTIONS]
+    sections = [section.made(sides) for section in _SECTIONS]
     title = f"{labels[0]} → {labels[1]}"
     head = _head(sides, title)
     warnings = [
@@ -253,18 +243,18 @@ def comparison_page(before: Recording, after: Recording, names: tuple[str, str])
         for label, recording in zip(labels, (before, after), strict=True)
         if (text := incomplete(recording))
     ]
-    return rendered(sections, Resources(mode="inline"), title, head, warnings)
+    return Page(title, head, warnings, sections).html()
 
 
 def _head(sides: Sides, title: str) -> Head:
-    """The wall before and after with the largest change, and below it the others."""
+    """Head with the wall time before and after, and the changes."""
     before, after = map(duration, sides.analyses)
     first, *others = _changes(sides, before, after)
     return Head(f"{seconds(before)} → {seconds(after)}; {first}.", " · ".join([*others, title]))
 
 
 def _changes(sides: Sides, before: float, after: float) -> Iterator[str]:
-    """The part of the wall that changed most, then the time of tasks, and of which function."""
+    """The part of the wall time that changed most, the time of tasks, and a function."""
     changes = changes_of_parts(sides)
     if changes and abs(after - before) >= _NOTEWORTHY * before:
         part, was, now = changes[0]

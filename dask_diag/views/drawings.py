@@ -1,4 +1,4 @@
-"""The plots that there are of profilers and recordings, over one time axis."""
+"""Plots of profilers and recordings, over one time axis."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ PLOTS: dict[str, Callable[[Recording, float, float, Options], LayoutDOM]] = {
     "flame": plot_flame,
 }
 _TABLES = {"flame": "samples", "cache": "cached_results"}
-"""The tables that plots draw, where they are not called like the plots."""
+"""Tables of plots with another name than the plot."""
 
 Drawing = tuple[str, Recording]
-"""The name of a plot, and the recording that it draws."""
+"""Name of a plot, and the recording that it draws."""
 
 
 def drawings_of(sources: Sequence[Source]) -> list[Drawing]:
-    """What to draw: the plot that a profiler names, or all that a recording has data for.
+    """List the plot that each profiler names, and all plots that a recording has data for.
 
     Raises
     ------
     DiagnosticError
-        If a profiler is not one of dask_diag.
+        If a profiler is not from dask_diag.
     """
     return [drawing for source in sources for drawing in _drawings_of(source)]
 
@@ -74,17 +74,17 @@ def figures_of(drawings: Sequence[Drawing], options: Options) -> list[LayoutDOM]
 
 
 def plot_of(name: str, recording: Recording, options: Options) -> LayoutDOM | None:
-    """One of the plots over time; None if there is nothing to draw."""
+    """Plot of this name; None if there is nothing to draw."""
     return figures_of([(name, recording)], options)[0] if _rows(name, recording) else None
 
 
 def recordings_in(drawings: Sequence[Drawing]) -> list[Recording]:
-    """Each recording that is drawn, once."""
+    """Recordings that are drawn, each once."""
     return list({id(recording): recording for _, recording in drawings}.values())
 
 
 def notices_of(drawings: Sequence[Drawing]) -> list[str]:
-    """What a reader must know before comparing plots: they may not cover the same time."""
+    """Warnings for readers who compare plots: plots may not cover the same time."""
     measured = [(name, part) for name, part in drawings if part.stop > part.start]
     for (name, one), (other_name, other) in combinations(measured, 2):
         if one.stop < other.start or other.stop < one.start:
@@ -97,7 +97,7 @@ def notices_of(drawings: Sequence[Drawing]) -> list[str]:
 
 
 def stacked(drawings: Sequence[LayoutDOM]) -> LayoutDOM:
-    """Figures over one time axis, and below them what has an axis of its own."""
+    """Stack figures over one time axis, and below them panels with an axis of their own."""
     figures = [drawing for drawing in drawings if isinstance(drawing, Plot)]
     panels = [drawing for drawing in drawings if not isinstance(drawing, Plot)]
     above = [_over_one_axis(figures)] if figures else []
@@ -106,7 +106,7 @@ def stacked(drawings: Sequence[LayoutDOM]) -> LayoutDOM:
 
 
 def over_time(picture: LayoutDOM) -> list[Plot]:
-    """The figures that `stacked` put over one time axis."""
+    """Figures that `stacked` put over one time axis."""
     first = picture.children[0] if isinstance(picture, Column) else picture
     if isinstance(first, GridPlot):
         return [plot for plot, *_ in first.children]
@@ -114,14 +114,14 @@ def over_time(picture: LayoutDOM) -> list[Plot]:
 
 
 def with_rows(picture: LayoutDOM, strip: Plot | None, rows: Sequence[Plot], tag: str) -> LayoutDOM:
-    """What `stacked` made, with other figures over its time axis; `picture` stays as it is."""
+    """Copy a picture of `stacked` with other figures over its time axis."""
     if isinstance(picture, Column):
         first, *others = picture.children
         return column(with_rows(first, strip, rows, tag), *others)
     grid = _grid(rows)
     grid.tags = [tag]
     if strip is not None:
-        # It has no tools that the others' toolbar could merge.
+        # The strip has no tools that the other figures' toolbar could merge.
         grid.children = [(strip, 0, 0), *((plot, row + 1, 0) for plot, row, _ in grid.children)]
     return grid
 

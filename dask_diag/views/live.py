@@ -1,4 +1,4 @@
-"""The page of a live view: empty figures, which its script fills with what the server answers."""
+"""The page of a live view: empty figures, which a script fills with the server's answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bokeh.resources import Resources
 
 from dask_diag.views.assets import call, text_of
 from dask_diag.views.escaping import shown
-from dask_diag.views.page import page_of
+from dask_diag.views.page import html_of
 from dask_diag.views.plots.figures import number_ticks
 from dask_diag.views.plots.layers import STRIPES
 from dask_diag.views.plots.lines import CPU, MEMORY
@@ -40,18 +40,19 @@ _SIGNS = (
     ("task off the CPU", f"background: {_STRIPES.format(angle=45)}"),
     ("task that runs", f"background: {_STRIPES.format(angle=-45)}"),
 )
-"""What lines and stripes are, and how each looks."""
+"""Names of lines and stripes, and their styles."""
 
 
 @cache
 def live_page(name: str) -> str:
-    """The page about a file of that name; it holds nothing of a recording."""
-    return page_of(
-        _figures(),
-        Resources(mode="inline"),
+    """The page about a file of this name, without anything of a recording."""
+    # The server sends a policy of its own.
+    return html_of(
         "live/live.html",
         f"{shown(name)}: live",
-        fitted=True,
+        _figures(),
+        Resources(mode="inline"),
+        policy="",
         style=text_of("live/live.css"),
         name=shown(name),
         signs=_SIGNS,
@@ -60,7 +61,7 @@ def live_page(name: str) -> str:
 
 
 def _figures() -> list[figure]:
-    """The task stream, CPU, memory, and all time in a strip; of one range of time."""
+    """Figures of tasks, CPU, memory, and all time in a strip, with one range of time."""
     view = Range1d(0, 60, name="live_view", min_interval=1e-6, bounds=(0, None))
     shared = CrosshairTool(overlay=Span(dimension="height", line_color="#8a8f96", line_alpha=0.6))
     figures = [_overview(view)]
@@ -97,7 +98,7 @@ def _figure(name: str, view: Range1d, shared: CrosshairTool, **settings: object)
 
 
 def _wheel_zoom() -> list[WheelZoomTool]:
-    """With Ctrl; an older bokeh, in which the page could not be scrolled, has none."""
+    """Zoom with Ctrl; none in an older bokeh, in which the page could not be scrolled."""
     if "modifiers" not in WheelZoomTool.properties():
         return []
     return [WheelZoomTool(dimensions="width", modifiers="ctrl")]
@@ -159,18 +160,18 @@ def _memory(view: Range1d, shared: CrosshairTool) -> figure:
     plot.yaxis.axis_label = "Memory"
     plot.yaxis.formatter = number_ticks("B")
     plot.yaxis.ticker.desired_num_ticks = 3
-    # Above the plots it is said of what: a label would take as much height as half of the plot.
+    # A text above the plots names the axis: a label would take half the height of the plot.
     plot.xaxis.formatter = number_ticks()
     return plot
 
 
 def _limit(name: str) -> Span:
-    """What the machine has."""
+    """A line at a limit of the machine."""
     return Span(location=0, dimension="width", line_color=_LIMIT, line_dash="dashed", name=name)
 
 
 def _overview(view: Range1d) -> figure:
-    """CPU over all time; what is in view is a box that can be moved."""
+    """CPU over all time, with a movable box around the time in view."""
     plot = figure(
         name="live_overview",
         width=_WIDTH,

@@ -1,4 +1,4 @@
-"""The text of lines of code that a recording has; no file is read."""
+"""Names of activities and computations, and recorded lines of code; no file is read."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _NAMES = {
 
 
 def name_of_part(part: str) -> str:
-    """The name of a phase or an activity; what tasks metered goes by the name they gave it."""
+    """Name of a phase or an activity; an activity that tasks metered has the name they gave it."""
     return _NAMES.get(part, f"tasks in {part!r}")
 
 
 def names_of_computations(recording: Recording) -> list[str]:
-    """Computations by their spans; those without one are numbered, if there are several."""
+    """Names of computations: their spans, or numbers if there are several computations."""
     spans: list[str] = recording.computations.span.tolist()
     several = len(spans) > 1
     return [
@@ -57,17 +57,17 @@ def names_of_computations(recording: Recording) -> list[str]:
 
 
 _LOCATION = re.compile(r"^(?P<name>.*?\.py)(?::(?P<first>\d+), in .*)?$")
-"""Where calling code is from: a script from its first line on, or a part of a file."""
+"""Location of calling code: a script from its first line on, or a part of a file."""
 
 Lines = dict[tuple[str, int], str]
-"""The text of a line, by file and number."""
+"""Text of a line, by file and number."""
 
 
 def recorded_lines(recording: Recording) -> Lines:
-    """The text of those lines of the files of frames that were recorded.
+    """Text of recorded lines in files of frames.
 
-    A recording names the files of its calling code without their folders: where two files of its
-    frames have such a name, neither has these lines.
+    A recording names the files of its calling code without folders: if two files of frames have the
+    same name, neither has these lines.
     """
     files: dict[str, list[str]] = {}
     for file in recording.frames.file.values:
@@ -87,7 +87,7 @@ def recorded_lines(recording: Recording) -> Lines:
 
 
 def computing_lines(recording: Recording, location: str) -> list[int]:
-    """The numbers of the lines that called dask, in the calling code that is from such a place."""
+    """Numbers of the lines that called dask, in the calling code from a location."""
     match = _LOCATION.match(location)
     name = match["name"] if match else location
     sites = (site.rpartition(":") for site in recording.computations.call_site.tolist())
@@ -95,13 +95,13 @@ def computing_lines(recording: Recording, location: str) -> list[int]:
 
 
 def first_line(location: str) -> int:
-    """The number of the first line of calling code that is from such a place."""
+    """Number of the first line of calling code from a location."""
     match = _LOCATION.match(location)
     return int(match["first"] or 1) if match else 1
 
 
 def _pieces(recording: Recording) -> Iterator[tuple[str, int, str]]:
-    """The name of a file, the number of the first recorded line, and the text from there on."""
+    """Name of each file, number of its first recorded line, and the text from there on."""
     table = recording.environment
     rows = table.rows(table.section.where("calling code"))
     for location, text in zip(rows.name.tolist(), rows.value.tolist(), strict=True):

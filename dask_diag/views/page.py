@@ -1,12 +1,15 @@
-"""A page of a summary: a heading, and a table with verdicts."""
+"""Pages: text, tables and figures in one frame, light and dark, without the network."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cache
 from html import escape
+from itertools import groupby
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from bokeh.document import Document
@@ -14,113 +17,304 @@ from bokeh.embed import file_html
 from bokeh.model import Model
 from bokeh.models import LayoutDOM
 from bokeh.resources import Resources
-from jinja2 import Environment, FunctionLoader, Template
+from jinja2 import Environment, FunctionLoader
 
 from dask_diag.views.assets import call, link, text_of
+from dask_diag.views.escaping import shown
+from dask_diag.views.report.components import CriticalPath, Figure, FunctionTable, Part, WallBar
 from dask_diag.views.text import Summary
 
-_SWITCH = "scheme"
-"""The button for a light or a dark page."""
-_BACKGROUNDS = {"background_fill_color", "border_fill_color"}
-_WHITE = "#ffffff"
+
+class Head(NamedTuple):
+    """Top of a page: a sentence, facts below it, and the wall time as a bar, if any passed."""
+
+    title: str
+    facts: str
+    wall: WallBar | None = None
+
+
+@dataclass
+class Section:
+    """A part of a page with a heading of its own.
+
+    Attributes
+    ----------
+    name, title : str
+    make : callable
+        Makes the parts.
+    is_on_top : bool
+        The section is on the first screen: its title is for screen readers.
+    is_optional : bool
+        Pages leave the section out if it has no parts.
+    is_folded : bool
+        The section can be folded, and is on a phone.
+    entry : str
+        Entry of the navigation that neighbours share; by default the title.
+    parts : list of Part
+    error : str
+        Error in place of parts.
+    """
+
+    name: str
+    title: str
+    make: Callable[..., Iterable[Part]] = tuple
+    is_on_top: bool = False
+    is_optional: bool = False
+    is_folded: bool = False
+    entry: str = ""
+    parts: list[Part] = field(default_factory=list)
+    error: str = ""
+
+    def made(self, *arguments: object) -> Section:
+        """Make a copy with parts; if that fails, with the error."""
+        made = replace(self, parts=[])
+        try:
+            made.parts += self.make(*arguments)
+        except Exception as error:
+            made._fail(error)
+        return made
+
+    def all_parts(self) -> Iterator[Part]:
+        """Parts, and the parts in them."""
+        return (inner for part in self.parts for inner in part.flat())
+
+    def figures(self) -> list[Figure]:
+        """Figures among the parts."""
+        return [part for part in self.all_parts() if isinstance(part, Figure)]
+
+    def check_figures(self) -> None:
+        """Put the error in place of the parts if bokeh cannot write one of the figures."""
+        for figure in self.figures():
+            document = Document()
+            try:
+                document.add_root(figure.model)
+                document.to_json()
+            except Exception as error:
+                self._fail(error)
+                return
+            finally:
+                document.clear()
+
+    def _fail(self, error: Exception) -> None:
+        self.parts, self.error = [], shown(f"{type(error).__name__}: {error}", 600)
+
+
+class Exports(NamedTuple):
+    """Menu of a page's exports.
+
+    Attributes
+    ----------
+    name : str
+        Beginning of the names of files that are saved from the page.
+    tasks : int
+        Tasks of the recording; the page may have less.
+    commands : list of (str, str, str)
+        A format, its purpose, and the command line that writes it.
+    is_saved : bool
+        Whether the name of the recording's file is known.
+    """
+
+    name: str
+    tasks: int
+    commands: list[tuple[str, str, str]]
+    is_saved: bool
+
+
+@dataclass
+class Page:
+    """A page of sections, or of a picture.
+
+    Attributes
+    ----------
+    title : str
+        Title of the browser's window.
+    head : Head, optional
+    warnings : list of str
+        Sentences to read before any number.
+    sections : list of Section
+    picture : bokeh layout, optional
+        What a notebook shows, and a page without sections.
+    exports : Exports, optional
+    fitted : bool
+        Whether figures that are wider than the window become as wide as the window.
+    """
+
+    title: str
+    head: Head | None = None
+    warnings: Sequence[str] = ()
+    sections: Sequence[Section] = ()
+    picture: LayoutDOM | None = None
+    exports: Exports | None = None
+    fitted: bool = True
+
+    def html(self, mode: str | None = None) -> str:
+        """Write the page; `mode` says where it finds bokeh's own code, as in `Resources`."""
+        resources = Resources(mode=mode or "inline")
+        said = {"head": self.head, "warnings": self.warnings}
+        style = text_of("theme/head.css")
+        if not self.sections:
+            return html_of(
+                "theme/page.html",
+                self.title,
+                [] if self.picture is None else [self.picture],
+                resources,
+                fitted=self.fitted,
+                style=style,
+                **said,
+            )
+        figures = [figure for section in self.sections for figure in section.figures()]
+        for figure in figures:
+            figure.model.name = figure.name
+        groups = groupby(self.sections, lambda section: section.entry or section.title)
+        return html_of(
+            "report/report.html",
+            self.title,
+            [figure.model for figure in figures],
+            resources,
+            fitted=self.fitted,
+            style=style + text_of("report/report.css"),
+            sections=self.sections,
+            entries=[(title, [section.name for section in group]) for title, group in groups],
+            exports=self.exports,
+            actions=self._script(bool(figures)),
+            **said,
+        )
+
+    def _script(self, has_figures: bool) -> str:
+        """Script of the page beside its figures."""
+        parts = [part for section in self.sections for part in section.all_parts()]
+        paths = [part.paths for part in parts if isinstance(part, CriticalPath)]
+        functions = [part.over_time for part in parts if isinstance(part, FunctionTable)]
+        settings = {
+            "has_figures": has_figures,
+            "exports": self.exports and {"name": self.exports.name, "recorded": self.exports.tasks},
+            "paths": paths[0] if paths else None,
+            "functions": functions[0] if functions else None,
+        }
+        # No text in it ends a script.
+        text = json.dumps(settings).replace("<", "\\u003c")
+        if self.exports is None:
+            return script("report/plain.js", "start_page", text)
+        return script("report/report.js", "start", text)
+
+
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'{elsewhere}; "
     "style-src 'unsafe-inline'{elsewhere}; img-src data: blob:; font-src data:"
 )
-"""Of saved pages: the browser sees to it that they load nothing but bokeh's code, if that."""
-
-
-def page_of(
-    models: LayoutDOM | Sequence[LayoutDOM],
-    resources: Resources,
-    frame: str,
-    title: str,
-    *,
-    fitted: bool,
-    **variables: object,
-) -> str:
-    """A page of bokeh's models.
-
-    Parameters
-    ----------
-    models : bokeh model or list of them
-    resources : Resources
-    frame : str
-        The path of its template, from the views on.
-    title : str
-    fitted : bool
-        Whether what is wider than the window becomes as wide as that.
-    **variables
-        What else the template needs, besides ``style`` and ``scheme``.
-    """
-    roots = [models] if isinstance(models, LayoutDOM) else list(models)
-    with _in_one_document(roots) as documented, _without_background(documented):
-        page: str = file_html(
-            roots,
-            resources,
-            title=title,
-            template=_template(frame),
-            template_variables={**_look(fitted), **variables},
-            suppress_callback_warning=True,
-        )
-    return page
-
-
-def page_without_figures(frame: str, title: str, **variables: object) -> str:
-    """A page of text and tables, in the frame that those with figures have."""
-    own = {**_look(), "title": title, "policy": policy_of()}
-    return _template(frame).render({**own, **variables})
 
 
 def policy_of(resources: Resources | None = None) -> str:
-    """What a page of a file may load: nothing but bokeh's code, where that is not in the page.
+    """Policy of a saved page: the browser lets it load bokeh's code at most.
 
     A server sends its own policy, which lets the page ask that server.
     """
     files = [] if resources is None else [*resources.js_files, *resources.css_files]
-    elsewhere = dict.fromkeys(map(_source_of, files))
-    return _POLICY.format(elsewhere="".join(f" {source}" for source in elsewhere))
+    urls = map(urlsplit, files)
+    # A file without a server is in the page's own folder.
+    sources = (f"{url.scheme}://{url.netloc}" if url.netloc else "'self' file:" for url in urls)
+    return _POLICY.format(elsewhere="".join(f" {source}" for source in dict.fromkeys(sources)))
 
 
-def _source_of(file: str) -> str:
-    """How a policy writes where a file is: a server, or what the page's own folder is on."""
-    url = urlsplit(file)
-    return f"{url.scheme}://{url.netloc}" if url.netloc else "'self' file:"
+def html_of(
+    template: str,
+    title: str,
+    figures: Sequence[LayoutDOM] = (),
+    resources: Resources | None = None,
+    *,
+    fitted: bool = True,
+    **variables: object,
+) -> str:
+    """Write a page from a template.
+
+    Parameters
+    ----------
+    template : str
+        Path of the template, from the views on.
+    title : str
+    figures : sequence of bokeh models, optional
+    resources : Resources, optional
+        Where the page finds bokeh's own code, if it has figures.
+    fitted : bool, optional
+        Whether figures that are wider than the window become as wide as the window.
+    **variables
+        Variables of the template besides those of all pages.
+    """
+    # Each axis and tooltip of bokeh's begins with this script: a page has it once.
+    shared = link("formatting.js")
+    settings = {"widgets": text_of("theme/widgets.css"), "fitted": fitted}
+    variables = {
+        "policy": policy_of(resources if figures else None),
+        "theme": text_of("theme/theme.css"),
+        "shared": shared,
+        "shared_in_figures": escape(json.dumps(f"{shared}\n")[1:-1], quote=False),
+        # Before anything is painted the page becomes light or dark, at its end the figures do.
+        "schemes": script("theme/scheme.js", "offer_schemes", ""),
+        "scheme": script("theme/theme.js", "start", json.dumps(settings)),
+        **variables,
+    }
+    page = _templates().get_template(template)
+    if not figures:
+        return page.render(title=title, **variables)
+    with _in_one_document(figures) as models, _without_background(models):
+        html: str = file_html(
+            list(figures),
+            resources,
+            title=title,
+            template=page,
+            template_variables=variables,
+            suppress_callback_warning=True,
+        )
+    return html
+
+
+def script(module: str, function: str, arguments: str) -> str:
+    """Script of a page that calls a function of a module."""
+    return f"(function () {{\n{call(module, function, arguments)}\n}})()"
+
+
+@cache
+def _templates() -> Environment:
+    """Templates, which are compiled once: it takes a tenth of a second. They escape texts."""
+    return Environment(autoescape=True, loader=FunctionLoader(text_of), trim_blocks=True)
 
 
 @contextmanager
 def _in_one_document(roots: Sequence[LayoutDOM]) -> Iterator[Collection[Model]]:
-    """Have several roots in a document, unless they are in one; all models that they have.
+    """Put several roots into a document, unless they are in one; returns all their models.
 
-    Bokeh would do so one by one, and look through all models of all roots with each: they share
-    their range of time, so a page of eight figures would be looked through 36 times.
+    Bokeh would do so one by one, and look through all models of all roots with each: as roots
+    share their range of time, a page of eight figures would be looked through 36 times.
     """
     if len(roots) == 1 or any(root.document is not None for root in roots):
         yield {model for root in roots for model in root.references()}
         return
     document = Document()
-    with document.models.freeze():
-        for root in roots:
-            document.add_root(root)
     try:
+        with document.models.freeze():
+            for root in roots:
+                document.add_root(root)
         yield list(document.models)
     finally:
-        # They are the user's too, who may show them elsewhere.
+        # The user may show the figures elsewhere.
         document.clear()
+
+
+_BACKGROUNDS = {"background_fill_color", "border_fill_color"}
+_WHITE = "#ffffff"
 
 
 @contextmanager
 def _without_background(models: Collection[Model]) -> Iterator[None]:
-    """Meanwhile figures are clear where they are white; other colours are the user's choice.
+    """Make white figures clear in this block; other colours are the user's choice.
 
-    They are the user's too, who may show them elsewhere.
+    The user may show the figures elsewhere.
     """
     cleared = []
     try:
         for model in models:
             for name in _BACKGROUNDS & model.properties():
-                color = getattr(model, name)
-                if color == _WHITE:
+                if getattr(model, name) == _WHITE:
                     explicit = name in model.properties_with_values(include_defaults=False)
                     cleared.append((model, name, explicit))
                     setattr(model, name, None)
@@ -133,69 +327,20 @@ def _without_background(models: Collection[Model]) -> Iterator[None]:
                 delattr(model, name)
 
 
-def _look(fitted: bool = True) -> dict[str, str]:
-    """What templates need.
-
-    ``theme`` is a style of the page, ``scheme`` a script at its end. ``switch`` is the button for a
-    light or a dark page, ``schemes`` the script for it, before anything is painted. Each axis and
-    tooltip of bokeh's has ``shared_in_figures``: a page has it once, as ``shared``.
-    """
-    settings = {"widgets": text_of("theme/widgets.css"), "fitted": fitted}
-    shared = link("formatting.js")
-    return {
-        "shared": shared,
-        "shared_in_figures": escape(json.dumps(f"{shared}\n")[1:-1], quote=False),
-        "theme": text_of("theme/theme.css"),
-        "scheme": script("theme/theme.js", "start", json.dumps(settings)),
-        "switch": _SWITCH,
-        "schemes": script("theme/scheme.js", "offer_schemes", json.dumps(_SWITCH)),
-    }
-
-
-def script(module: str, function: str, arguments: str) -> str:
-    """A script for a page that calls a function of a module."""
-    return f"(function () {{\n{call(module, function, arguments)}\n}})()"
-
-
-def _template(name: str) -> Template:
-    """The template in such a file; it escapes what it is given."""
-    return _environment().get_template(name)
-
-
-@cache
-def _environment() -> Environment:
-    """Where templates are compiled once: it takes a tenth of a second for those of a page."""
-    return Environment(autoescape=True, loader=FunctionLoader(text_of), trim_blocks=True)
-
-
-_VERDICTS = ("slower", "faster")
-
-
 def summary_page(summary: Summary, title: str, heading: str = "Comparison") -> str:
-    """A page with a table of verdicts, which needs no network."""
-    body = summary._repr_html_()
+    """Write a page with a heading and a table with verdicts."""
     # Only the table may be wider than a small screen; the keyboard scrolls what has the focus.
-    scroller = '<div role="region" aria-label="Functions" tabindex="0"><table>'
     body = (
-        body.replace("→", "→<wbr>")
-        .replace("<table>", scroller)
+        summary._repr_html_()
+        .replace("→", "→<wbr>")
+        .replace("<table>", '<div role="region" aria-label="Functions" tabindex="0"><table>')
         .replace("</table>", "</table></div>")
     )
-    for verdict in _VERDICTS:
-        body = _marked(body, verdict)
-    return page_without_figures(
-        "theme/summary.html",
-        title,
-        heading=heading,
-        summary=body,
-        style=text_of("theme/head.css") + text_of("theme/summary.css"),
-    )
-
-
-def _marked(body: str, verdict: str) -> str:
-    """Mark the rows that end with a verdict, so that the page's style can colour them."""
-    rows = body.split("<tr>")
-    ends = f">{verdict}</td></tr>"
-    return rows[0] + "".join(
-        (f'<tr class="{verdict}">' if ends in row else "<tr>") + row for row in rows[1:]
-    )
+    # A row that ends with a verdict has the colour of the verdict.
+    first, *rows = body.split("<tr>")
+    ends = {f">{verdict}</td></tr>": verdict for verdict in ("slower", "faster")}
+    for row in rows:
+        verdict = next((verdict for end, verdict in ends.items() if end in row), "")
+        first += f'<tr class="{verdict}">{row}' if verdict else f"<tr>{row}"
+    style = text_of("theme/head.css") + text_of("theme/summary.css")
+    return html_of("theme/summary.html", title, heading=heading, summary=first, style=style)

@@ -1,4 +1,4 @@
-"""A picture for where scripts do not run: SVG of a bounded size, which a saved notebook keeps."""
+"""Picture for notebooks without scripts: SVG of a bounded size, which a saved notebook keeps."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.tasks import TasksInLanes, end_of_name, tasks_in_lanes
 
 MOST_BYTES = 44_000
-"""Of the SVG: in base64 it takes a third more."""
+"""Bytes of the SVG, which takes a third more in base64."""
 _BINS = 400
 _MOST_LANES = 16
 _WIDTH, _LEFT, _RIGHT, _TOP = 760, 92, 30, 10
 _ALL_LANES, _LOWEST, _HIGHEST, _GAP = 112, 14, 36, 3
-"""Pixels: of all lanes if possible, from one to the next, and of these the gap."""
+"""Pixels: all lanes if possible, the least and the most from one lane to the next, and the gap."""
 _STEP = 0.5
-"""Pixels: heights are multiples of it, so that they take few digits."""
+"""Pixels of which heights are multiples, so that they take few digits."""
 _AXIS, _ROW, _LETTER = 24, 18, 6.3
 _LABEL, _NAME = 13, 26
 _STYLE = (
@@ -36,19 +36,19 @@ _STYLE = (
     ".lane{fill:#8883}.tick{stroke:#8888}"
     "@media(prefers-color-scheme:dark){text{fill:#e4e6ea}.page{fill:#1b1d20}}</style>"
 )
-"""On a page of its own, letters are read in a light and in a dark notebook."""
+"""Letters are on a page of their own, to be read in a light and in a dark notebook."""
 
 
 class SavedPicture(NamedTuple):
-    """A picture, and what it shows in words.
+    """A picture, and its contents in words.
 
     Attributes
     ----------
     svg : str
     text : str
-        One line of the user's text: it is not HTML.
+        One line with names of the user: not HTML.
     caption : str
-        How it is read, in sentences.
+        Sentences on how to read the picture.
     width : int
         Pixels.
     """
@@ -60,9 +60,10 @@ class SavedPicture(NamedTuple):
 
 
 class _Lanes(NamedTuple):
-    """Of each lane, function and bin, the steps below and on top of what is drawn.
+    """Steps below and on top of each lane, function and bin.
 
-    So many workers are `together` in a lane; `is_shared` if one ran several tasks at once.
+    `together` is the number of workers in a lane, `is_shared` whether a worker ran several tasks
+    at once.
     """
 
     levels: IntArray
@@ -83,11 +84,11 @@ def _pitch(lanes: int) -> int:
 def saved_picture(
     recording: Recording, origin: float, duration: float, options: Options
 ) -> SavedPicture | None:
-    """When workers ran tasks of which function; None if that is known of no task.
+    """Draw when workers ran tasks of each function; None if no task is known to have started.
 
-    A lane is a worker, of many workers several. In each of its intervals of time the coloured
-    height is the share in which tasks ran. However many tasks there are, the SVG has no more than
-    `MOST_BYTES`: where much is different, intervals are longer.
+    A lane is a worker, or several of many workers. In each interval of time the coloured height is
+    the share in which tasks ran. The SVG has at most `MOST_BYTES`, however many tasks there are:
+    if much is different, intervals are longer.
     """
     tasks = tasks_in_lanes(recording, origin)
     if not len(tasks.table):
@@ -125,7 +126,7 @@ def _caption(lanes: _Lanes) -> str:
 
 
 def _legend(totals: Mapping[str, float], color_of: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The colours and what has them: functions with the seconds of their tasks."""
+    """Colours, and functions with the seconds of their tasks."""
     items = [
         (color, f"{shown(name, _NAME)} {seconds(totals[name])}") for name, color in color_of.items()
     ]
@@ -150,7 +151,7 @@ def _lanes(tasks: TasksInLanes, named: Sequence[str], duration: float, bins: int
     ).reshape(len(members), layers, bins)
     capacity = np.array([len(names) for names in members]) * duration / bins
     shares = areas / capacity[:, np.newaxis, np.newaxis]
-    # A worker that ran several tasks at once has as much height for all of them.
+    # A worker that ran several tasks at once has one height for all.
     most = shares.sum(axis=1).max(axis=1).clip(min=1.0)
     tops = np.cumsum(shares / most[:, np.newaxis, np.newaxis], axis=1)
     tops = np.pad(tops, ((0, 0), (1, 0), (0, 0))) * (_pitch(len(members)) - _GAP)
@@ -159,7 +160,7 @@ def _lanes(tasks: TasksInLanes, named: Sequence[str], duration: float, bins: int
 
 
 def _label(workers: Sequence[str]) -> str:
-    """The end of a long name, as of a worker that has its address for a name."""
+    """Number of the workers of a lane, or the end of one worker's name."""
     if len(workers) > 1:
         return counted(len(workers), "worker")
     return end_of_name(workers[0], _LABEL)
@@ -201,10 +202,10 @@ def _drawn(
 
 
 def _rectangles(levels: IntArray, pitch: int) -> Iterator[str]:
-    """What is drawn of a function, from the lower to the upper of two levels of each lane.
+    """Rectangles of a function, from the lower to the upper of two levels of each lane.
 
-    Each rectangle but the first starts from the left and lower corner of the one before it: large
-    coordinates would take more digits.
+    Each rectangle but the first starts from the left and lower corner of the rectangle before:
+    large coordinates would take more digits.
     """
     x = y = 0
     for lane, (below, above) in enumerate(levels):
@@ -229,7 +230,7 @@ def _axis(duration: float, bottom: int, inside: int) -> Iterator[str]:
 def _placed(
     legend: Sequence[tuple[str, str]], top: int
 ) -> Iterator[tuple[int, int, tuple[str, str]]]:
-    """Where each entry of the legend is: its x, and its row."""
+    """Positions of the legend's entries: x, and row."""
     x, row = _LEFT, 0
     for item in legend:
         width = ceil(14 + _LETTER * len(item[1]) + 16)

@@ -1,4 +1,4 @@
-"""What can be shown: profilers, recordings, or a list of them."""
+"""Sources of views: profilers, recordings, or a list of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class HasRecording(Protocol):
-    """What views need of a profiler."""
+    """A profiler, as views need it."""
 
     draws: str
-    """The plot of what it measures."""
+    """Name of the profiler's plot."""
 
     @property
     def recording(self) -> Recording:
-        """What it has measured so far."""
+        """Recording of the measurements so far."""
 
 
 Source: TypeAlias = Recording | HasRecording
@@ -29,12 +29,12 @@ Sources: TypeAlias = Source | Iterable[Source]
 
 
 def listed(sources: Sources) -> Sequence[Source]:
-    """`sources` as a list, whether it is one or several.
+    """List one source or several sources.
 
     Raises
     ------
     DiagnosticError
-        If it is empty or holds something that cannot be shown.
+        If the list is empty or holds something that cannot be shown.
     """
     if isinstance(sources, Iterable) and not _can_be_shown(sources):
         items = list(sources)
@@ -56,12 +56,12 @@ def _can_be_shown(item: object) -> bool:
 
 
 def has_recording(item: object) -> bool:
-    """Whether it is a profiler of dask_diag. `hasattr` would make its recording, and drop it."""
+    """Whether an item is a profiler of dask_diag. `hasattr` would make its recording."""
     return getattr_static(item, "recording", None) is not None
 
 
 def recording_of(sources: Sources) -> Recording:
-    """The recording of one source, or of several combined."""
+    """Recording of one source, or of several sources combined."""
     items = listed(sources)
     for item in items:
         if not isinstance(item, Recording) and not has_recording(item):

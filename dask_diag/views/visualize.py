@@ -1,4 +1,4 @@
-"""``visualize``: several plots in one picture, saved and shown."""
+"""``visualize``: several plots in one picture, and a page about them, saved and shown."""
 
 from __future__ import annotations
 
@@ -9,205 +9,57 @@ import shlex
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, NamedTuple
+from typing import Any
 
 from bokeh.embed.notebook import notebook_content
 from bokeh.io import show as bokeh_show
 from bokeh.io.state import curstate
 from bokeh.layouts import column
-from bokeh.models import LayoutDOM
+from bokeh.model import Model
+from bokeh.models import LayoutDOM, Plot, Range1d
+from bokeh.plotting import figure
 from bokeh.resources import Resources
 from bokeh.util.browser import view
 
+from dask_diag.analysis.facts import Analysis
 from dask_diag.errors import DiagnosticError
 from dask_diag.files import as_path, check_target, write_text
-from dask_diag.views.assets import image_tag, text_of
+from dask_diag.formatting import count
+from dask_diag.model.recording import Recording
+from dask_diag.views.assets import image_tag
 from dask_diag.views.drawings import (
     PLOTS,
     Drawing,
     drawings_of,
     figures_of,
     notices_of,
+    over_time,
     recordings_in,
     stacked,
+    with_rows,
 )
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
-from dask_diag.views.page import page_of, policy_of, script
+from dask_diag.views.page import Head, Page, Section, script
+from dask_diag.views.plots.activities import plot_activities
 from dask_diag.views.plots.figures import SIZES, Options, new_figure
-from dask_diag.views.profile_page import ProfilePage, activities_of
-from dask_diag.views.report.header import Head
-from dask_diag.views.report.page import MadeSection, rendered
+from dask_diag.views.plots.layers import layers_of, plot_cpu, plot_workers
+from dask_diag.views.plots.lines import measured, plot_process_memory
+from dask_diag.views.plots.time_axis import TimeAxis, overview
+from dask_diag.views.report.components import Figure, Part, Text, safe
+from dask_diag.views.report.figures import WORKERS, Figures, add_shades
+from dask_diag.views.report.header import head, head_of_memory
+from dask_diag.views.report.sections import FINDINGS, allocated
 from dask_diag.views.saved_picture import SavedPicture, saved_picture
 from dask_diag.views.sources import Sources, listed, recording_of
 
-_FRAME = "theme/page.html"
-_TITLE = "dask_diag profile"
-_HTML, _JAVASCRIPT, _TEXT = "text/html", "application/javascript", "text/plain"
-_BOKEH = "application/vnd.bokehjs_exec.v0+json"
-
-
-class Page(NamedTuple):
-    """A picture, and what a page says above it.
-
-    Attributes
-    ----------
-    picture : bokeh layout
-    head : Head or None
-        What a template shows first.
-    notices : sequence of str
-    fitted : bool
-        Whether a picture that is wider than the window becomes as wide as that.
-    sections : sequence of MadeSection
-        What a page has in place of the picture.
-    """
-
-    picture: LayoutDOM
-    head: Head | None = None
-    notices: Sequence[str] = ()
-    fitted: bool = True
-    sections: Sequence[MadeSection] = ()
-
-
-class Saved(NamedTuple):
-    """What a notebook shows where scripts do not run.
-
-    Attributes
-    ----------
-    picture : SavedPicture or None
-        None if there is nothing to draw.
-    file : str
-        The file of the recording, if it is in one.
-    """
-
-    picture: SavedPicture | None
-    file: str = ""
-
-    def html(self) -> str:
-        """A sentence and the picture."""
-        sentence = html.escape(self._sentence())
-        if self.picture is None:
-            return f"<p>{sentence}</p>"
-        image = image_tag(self.picture.svg, self.picture.text, self.picture.width)
-        return f"<p>{sentence}</p>{image}"
-
-    def text(self) -> str:
-        """The same where there are no pictures."""
-        return "\n".join([self._sentence(), *([self.picture.text] if self.picture else [])])
-
-    def _sentence(self) -> str:
-        sentences = [
-            "The interactive plots are drawn by scripts, and none ran here.",
-            "To see them, trust the notebook or run the cell again.",
-        ]
-        if self.file:
-            page = f"dask-diag report {shown(shlex.quote(self.file), 200)}"
-            sentences.append(f"Or make a page of the recording: {page}.")
-        if self.picture is not None:
-            sentences.append(self.picture.caption)
-        return " ".join(sentences)
-
-
-def write_page(page: Page, path: Path, mode: str) -> None:
-    """Write a page; `mode` says where it finds bokeh's own code, as `Resources` has it."""
-    resources = Resources(mode=mode)
-    write_text(
-        path, _of_sections(page, resources) if page.sections else _of_picture(page, resources)
-    )
-
-
-def _of_sections(page: Page, resources: Resources) -> str:
-    said = page.head, list(page.notices)
-    return rendered(list(page.sections), resources, _TITLE, *said, fitted=page.fitted)
-
-
-def _of_picture(page: Page, resources: Resources) -> str:
-    return page_of(
-        page.picture,
-        resources,
-        _FRAME,
-        _TITLE,
-        fitted=page.fitted,
-        head=page.head,
-        notices=list(page.notices),
-        style=text_of("theme/head.css"),
-        policy=policy_of(resources),
-    )
-
-
-def in_notebook() -> bool:
-    """Whether a picture can be shown below the cell that is running."""
-    if curstate().notebook:
-        return True
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return False
-    return type(get_ipython()).__module__.startswith("ipykernel")
-
-
-def show_file(path: Path) -> None:
-    """Open a page in the browser."""
-    view(path.resolve().as_uri())
-
-
-def show_in_browser(page: Page, mode: str) -> None:
-    """Show what is not saved: the browser needs a file, but in no folder of the user's."""
-    if curstate().file is not None:
-        # The user chose bokeh's file.
-        bokeh_show(page.picture)
-        return
-    path = Path(mkdtemp(prefix="dask_diag-")) / "profile.html"
-    write_page(page, path, mode)
-    show_file(path)
-
-
-def show_in_notebook(page: Page, saved: Saved, fold: str = "") -> None:
-    """Show a picture below the cell that is running; with `fold`, below a line to open it.
-
-    What is `saved` is seen where scripts do not run, as in a notebook that is opened again and not
-    trusted: the script that draws the picture hides it.
-    """
-    picture = page.picture
-    _load_bokeh()
-    drawing, div, _ = notebook_content(picture)
-    title = html.escape(fold)
-    plots = f"<details><summary>{title}</summary>{div}</details>" if fold else div
-    # JupyterLab takes the attribute `hidden` from what is not trusted.
-    said = f'<div>{saved.html()}</div><div style="display: none">{plots}</div>'
-    said = f'<div class="dask-diag-cell">{said}</div>'
-    _publish({_HTML: said, _TEXT: saved.text()})
-    arguments = f"{json.dumps(picture.id)}, {json.dumps(page.fitted)}, () => {{\n{drawing}\n}}"
-    # As bokeh publishes it: with an extension of its own, and without one.
-    _publish(
-        {_JAVASCRIPT: script("theme/cell.js", "show_in_cell", arguments), _BOKEH: ""},
-        {_BOKEH: {"id": picture.id}},
-    )
-
-
-def _load_bokeh() -> None:
-    """Have the page load bokeh's script, once for all cells.
-
-    Bokeh's own `output_notebook` stores it twice in the notebook, and with it MathJax, which is as
-    large as all the rest and which no plot here needs.
-    """
-    if curstate().notebook:
-        return
-    curstate().output_notebook()
-    components = ["bokeh", "bokeh-gl", "bokeh-widgets", "bokeh-tables"]
-    scripts = "\n;".join(Resources(mode="inline", components=components).js_raw)
-    _publish({_JAVASCRIPT: f"(function () {{\n{scripts}\n}}).call(window)"})
-
-
-def _publish(data: dict[str, str], metadata: dict[str, dict[str, str]] | None = None) -> None:
-    from IPython.display import publish_display_data
-
-    publish_display_data(data, metadata=metadata)
-
-
 _ACTIVITIES = "activities"
+_MOST_TASKS = 100_000
+"""Tasks whose findings take no longer than the plots."""
 
 
 def visualize(
@@ -282,44 +134,32 @@ def visualize(
         check_target(path, overwrite=True)
     drawings = drawings_of(listed(profilers))
     notices = notices_of(drawings)
-    warning = dict.fromkeys(filter(None, (incomplete(recording) for _, recording in drawings)))
+    incompletes = dict.fromkeys(filter(None, (incomplete(recording) for _, recording in drawings)))
     chosen = _checked(plots)
     options = Options(**kwargs)
     picture = _picture(drawings, chosen, options)
     notebook = in_notebook()
     if save is None:
         save = not notebook
-    drawn = Page(picture, None, [*warning, *notices], not SIZES & options.figure.keys())
+    drawn = Page(
+        "dask_diag profile",
+        warnings=[*incompletes, *notices],
+        picture=picture,
+        fitted=not SIZES & options.figure.keys(),
+    )
     is_report = chosen is None and (save or show)
-    with _in_a_report(drawn, drawings, options) if is_report else nullcontext(drawn) as page:
+    with _as_report(drawn, drawings, options) if is_report else nullcontext(drawn) as page:
         if save:
-            write_page(page, path, mode or "inline")
+            write_text(path, page.html(mode))
         if show and notebook:
-            show_in_notebook(page, _saved(drawings, options, file), fold)
+            _show_in_notebook(page, _saved(drawings, options, file), fold)
         elif show and save:
-            show_file(path)
+            view(path.resolve().as_uri())
         elif show:
-            show_in_browser(page, mode or "inline")
+            _show_in_browser(page, mode)
     for notice in notices:
         warnings.warn(notice, RuntimeWarning, stacklevel=2)
     return picture
-
-
-@contextmanager
-def _in_a_report(page: Page, drawings: Sequence[Drawing], options: Options) -> Iterator[Page]:
-    """The page of all that was drawn; meanwhile its figures look as they do in a report."""
-    made = ProfilePage(drawings, page.picture, options)
-    with made.in_a_report():
-        panels = [panel for panel in (made.layout, made.activities) if panel is not None]
-        picture = column(*panels) if len(panels) > 1 else made.layout
-        yield page._replace(picture=picture, head=made.head, sections=made.sections())
-
-
-def _saved(drawings: Sequence[Drawing], options: Options, file: str) -> Saved:
-    """What a notebook shows of it without scripts."""
-    recording = recording_of(recordings_in(drawings))
-    duration = recording.stop - recording.start or 1.0
-    return Saved(saved_picture(recording, recording.start, duration, options), file)
 
 
 def _path_of(filename: str | os.PathLike[str], kwargs: dict[str, Any]) -> Path:
@@ -355,7 +195,7 @@ def _checked(plots: Iterable[str] | None) -> list[str] | None:
 
 
 def _picture(drawings: Sequence[Drawing], plots: list[str] | None, options: Options) -> LayoutDOM:
-    """What is returned: the plots over time, the pictures of activities where they are named."""
+    """Plots over time, and pictures of activities if `plots` names them."""
     if plots is None:
         return stacked(figures_of(drawings, options))
     recorded = {name for name, _ in drawings}
@@ -373,3 +213,259 @@ def _picture(drawings: Sequence[Drawing], plots: list[str] | None, options: Opti
     # A keyword that bokeh's figure does not know is an error, whatever is drawn.
     new_figure(options, 1.0)
     return activities_of(recordings_in(drawings), options)
+
+
+def activities_of(recordings: Sequence[Recording], options: Options) -> LayoutDOM:
+    """Pictures of activities of the recordings with tasks."""
+    return plot_activities(Analysis(recording_of(_with_tasks(recordings))), options)
+
+
+def _with_tasks(recordings: Sequence[Recording]) -> Sequence[Recording]:
+    """Recordings with tasks, if there are any.
+
+    A computation that only another profiler recorded is left out: its workers would seem idle.
+    """
+    return [recording for recording in recordings if len(recording.tasks)] or recordings
+
+
+@contextmanager
+def _as_report(page: Page, drawings: Sequence[Drawing], options: Options) -> Iterator[Page]:
+    """Make a page of sections; in this block its figures look as in a report."""
+    assert page.picture is not None
+    made = ProfilePage(drawings, page.picture, options)
+    with made.in_a_report():
+        panels = [panel for panel in (made.layout, made.activities) if panel is not None]
+        picture = column(*panels) if len(panels) > 1 else made.layout
+        yield replace(page, picture=picture, head=made.head, sections=made.sections())
+
+
+class ProfilePage:
+    """The page about the figures that ``visualize`` returns.
+
+    Returned figures stay as they are: dask.diagnostics has one figure for CPU and memory, with two
+    axes, and calls cached results a cache's size. The page has a figure for each, and a report's
+    names.
+
+    Parameters
+    ----------
+    drawings : sequence of Drawing
+    picture : bokeh layout
+        The layout that `stacked` made of them.
+    options : Options
+    """
+
+    def __init__(self, drawings: Sequence[Drawing], picture: LayoutDOM, options: Options) -> None:
+        self._picture = picture
+        self._options = options
+        self._recordings = recordings_in(drawings)
+        # A figure and its drawing; flame graphs have no figure over the time axis.
+        self._drawn: list[tuple[Plot, str, Recording]] = [
+            (plot, *drawing)
+            for plot, drawing in zip(
+                over_time(picture), (d for d in drawings if d[0] != "flame"), strict=True
+            )
+        ]
+        self._changed: list[tuple[Model, str, object]] = []
+        self._has_tasks = any(len(recording.tasks) for recording in self._recordings)
+        self._combined = recording_of(self._recordings)
+        self._analysis = Analysis(self._combined)
+
+    @cached_property
+    def head(self) -> Head | None:
+        """Top of the page; None if nothing was computed, nor memory sampled."""
+        if any(len(recording.computations) for recording in self._recordings):
+            return head(self._analysis)
+        return head_of_memory(self._combined)
+
+    @cached_property
+    def layout(self) -> LayoutDOM:
+        """Plots over one time axis, below a strip of all time."""
+        if not self._drawn or not isinstance(self._drawn[0][0].x_range, Range1d):
+            # The page names the figures that it shows.
+            self._change(self._picture, name=self._picture.name)
+            return self._picture
+        axis = TimeAxis(self._drawn[0][0].x_range)
+        rows = [*self._workers(axis), *self._measured(axis)]
+        for plot in rows[:-1]:
+            self._change(plot.xaxis[0], axis_label=None)
+        # If several profilers recorded a computation, its phases would be shaded twice.
+        computed = [recording for recording in self._recordings if len(recording.computations)][:1]
+        start = self._combined.start
+        strip = overview(computed, start, axis.range, self._options) if computed else None
+        # ``fit_width.js`` makes a grid with this tag as wide as the window.
+        return with_rows(self._picture, strip, rows, "fluid")
+
+    @cached_property
+    def activities(self) -> LayoutDOM | None:
+        """Pictures of activities, if tasks were recorded."""
+        return plot_activities(self._of_tasks, self._options) if self._has_tasks else None
+
+    def sections(self) -> list[Section]:
+        """Sections of the page."""
+        parts: list[Part] = [Figure("plots", self.layout, "Plots over time")]
+        sections = [Section("timeline", "Timeline", is_on_top=True, parts=parts)]
+        if self._has_tasks and len(self._combined.tasks) > _MOST_TASKS:
+            text = f"Findings of more than {count(_MOST_TASKS)} tasks are in a report."
+            sections.insert(0, replace(FINDINGS, parts=[Text([text])]))
+        elif self._has_tasks:
+            sections.insert(0, FINDINGS.made(self._analysis, self._figures))
+        if self.activities is not None:
+            parts = [Figure("pictures", self.activities, "Where worker time went")]
+            sections.append(Section("activities", "Activities", parts=parts))
+        parts = [part for recording in self._recordings for part in allocated(recording)]
+        sections.append(Section("allocations", "Allocations", parts=parts))
+        return [section for section in sections if section.parts or section.error]
+
+    @contextmanager
+    def in_a_report(self) -> Iterator[None]:
+        """Give the figures the names and the place of a report in this block."""
+        for plot, name, recording in self._drawn:
+            self._change(plot, toolbar_location=plot.toolbar_location)
+            if name == "cache":
+                label = f"Cached results ({safe(measured(recording), 40)})"
+                self._change(plot.yaxis[0], axis_label=label)
+        try:
+            yield
+        finally:
+            for model, name, value in reversed(self._changed):
+                setattr(model, name, value)
+
+    def _change(self, model: Model, **values: object) -> None:
+        for name, value in values.items():
+            self._changed.append((model, name, getattr(model, name)))
+            setattr(model, name, value)
+
+    @cached_property
+    def _of_tasks(self) -> Analysis:
+        """Facts of the recordings with tasks."""
+        recordings = _with_tasks(self._recordings)
+        if len(recordings) == len(self._recordings):
+            return self._analysis
+        return Analysis(recording_of(recordings))
+
+    @cached_property
+    def _figures(self) -> Figures:
+        return Figures(self._analysis)
+
+    def _workers(self, axis: TimeAxis) -> Iterator[figure]:
+        if not self._has_tasks:
+            return
+        analysis, combined = self._of_tasks, self._combined
+        if analysis is not self._analysis:
+            recording = replace(analysis.recording, start=combined.start, stop=combined.stop)
+            analysis = Analysis(recording)
+        plot = plot_workers(analysis, layers_of(analysis, self._options), self._options)
+        plot.name = WORKERS
+        add_shades(plot)
+        yield _joined(plot, axis)
+
+    def _measured(self, axis: TimeAxis) -> Iterator[Plot]:
+        """Figures that were drawn; in place of one with two axes a figure for each measure."""
+        combined, layers = self._combined, self._figures.cpu_layers
+        for plot, name, _ in self._drawn:
+            if name != "resources" or layers is None:
+                yield plot
+                continue
+            cpus = int(combined.computations.cpus.max(initial=0))
+            yield _joined(plot_cpu(layers, cpus, combined.start, self._options), axis)
+            duration = combined.stop - combined.start or 1.0
+            memory = self._figures.process_memory
+            yield _joined(
+                plot_process_memory(memory, combined.start, duration, self._options), axis
+            )
+
+
+def _joined(plot: figure, axis: TimeAxis) -> figure:
+    axis.join(plot)
+    plot.title = None
+    plot.min_border_top = plot.min_border_bottom = 10
+    return plot
+
+
+def in_notebook() -> bool:
+    """Whether a picture can be shown below the cell that is running."""
+    if curstate().notebook:
+        return True
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    return type(get_ipython()).__module__.startswith("ipykernel")
+
+
+def _show_in_browser(page: Page, mode: str | None) -> None:
+    """Show an unsaved page: the browser needs a file, but in no folder of the user's."""
+    if curstate().file is not None:
+        # The user chose bokeh's file.
+        bokeh_show(page.picture)
+        return
+    path = Path(mkdtemp(prefix="dask_diag-")) / "profile.html"
+    write_text(path, page.html(mode))
+    view(path.resolve().as_uri())
+
+
+_HTML, _JAVASCRIPT, _TEXT = "text/html", "application/javascript", "text/plain"
+_BOKEH = "application/vnd.bokehjs_exec.v0+json"
+
+
+def _saved(drawings: Sequence[Drawing], options: Options, file: str) -> tuple[str, str]:
+    """HTML and text that a notebook shows if no scripts run; `file` is that of the recording."""
+    recording = recording_of(recordings_in(drawings))
+    duration = recording.stop - recording.start or 1.0
+    picture: SavedPicture | None = saved_picture(recording, recording.start, duration, options)
+    sentences = [
+        "The interactive plots are drawn by scripts, and none ran here.",
+        "To see them, trust the notebook or run the cell again.",
+    ]
+    if file:
+        page = f"dask-diag report {shown(shlex.quote(file), 200)}"
+        sentences.append(f"Or make a page of the recording: {page}.")
+    if picture is None:
+        text = " ".join(sentences)
+        return f"<p>{html.escape(text)}</p>", text
+    text = " ".join([*sentences, picture.caption])
+    image = image_tag(picture.svg, picture.text, picture.width)
+    return f"<p>{html.escape(text)}</p>{image}", f"{text}\n{picture.text}"
+
+
+def _show_in_notebook(page: Page, saved: tuple[str, str], fold: str) -> None:
+    """Show a picture below the cell that is running; with `fold`, below a line to open it.
+
+    `saved` is seen if no scripts run, as in a notebook that is opened again and not trusted: the
+    script that draws the picture hides it.
+    """
+    assert page.picture is not None
+    saved_html, saved_text = saved
+    _load_bokeh()
+    drawing, div, _ = notebook_content(page.picture)
+    plots = f"<details><summary>{html.escape(fold)}</summary>{div}</details>" if fold else div
+    # JupyterLab removes the attribute `hidden` if it does not trust the output.
+    said = f'<div>{saved_html}</div><div style="display: none">{plots}</div>'
+    _publish({_HTML: f'<div class="dask-diag-cell">{said}</div>', _TEXT: saved_text})
+    id_, fitted = json.dumps(page.picture.id), json.dumps(page.fitted)
+    arguments = f"{id_}, {fitted}, () => {{\n{drawing}\n}}"
+    # As bokeh publishes it: with an extension of its own, and without one.
+    _publish(
+        {_JAVASCRIPT: script("theme/cell.js", "show_in_cell", arguments), _BOKEH: ""},
+        {_BOKEH: {"id": page.picture.id}},
+    )
+
+
+def _load_bokeh() -> None:
+    """Load bokeh's script into the page, once for all cells.
+
+    Bokeh's own `output_notebook` stores it twice in the notebook, and with it MathJax, which is as
+    large as all the rest and which no plot here needs.
+    """
+    if curstate().notebook:
+        return
+    curstate().output_notebook()
+    components = ["bokeh", "bokeh-gl", "bokeh-widgets", "bokeh-tables"]
+    scripts = "\n;".join(Resources(mode="inline", components=components).js_raw)
+    _publish({_JAVASCRIPT: f"(function () {{\n{scripts}\n}}).call(window)"})
+
+
+def _publish(data: dict[str, str], metadata: dict[str, dict[str, str]] | None = None) -> None:
+    from IPython.display import publish_display_data
+
+    publish_display_data(data, metadata=metadata)

@@ -1,10 +1,11 @@
-"""The pictures of activities: where worker time went by function, activity and worker."""
+"""Pictures of activities: worker time by function, activity and worker."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from bokeh.layouts import column, row
@@ -12,11 +13,9 @@ from bokeh.models import (
     Button,
     CheckboxGroup,
     ColumnDataSource,
-    CustomJS,
     CustomJSTickFormatter,
     Div,
     FixedTicker,
-    GlyphRenderer,
     LabelSet,
     LayoutDOM,
     LinearColorMapper,
@@ -36,37 +35,37 @@ from dask_diag.model.codes import Activity
 from dask_diag.model.table import Table
 from dask_diag.views.assets import call, callback
 from dask_diag.views.colors import color_of_activity, stacking_order
-from dask_diag.views.plots.figures import Options, label, number_ticks, set_hover
+from dask_diag.views.plots.figures import Options, empty_source, label, number_ticks, set_hover
 
 MOST_BARS = 30
-"""As many as can be read; those beyond are one bar."""
+"""Bars that can be read; the others are one bar."""
 UNUSED_WORKERS = "unused workers"
-"""All that ran no task, as one."""
+"""Name of all workers without a task."""
 _MOST_FUNCTIONS = 300
-"""As many as a reader can choose from; the rest counts as one function."""
+"""Functions that a reader can choose from; the others count as one function."""
 
 Columns = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """What was measured, by function, worker, activity and unit.
+    """Measured amounts by function, worker, activity and unit.
 
     Attributes
     ----------
     functions : list of str
-        The longest first; those beyond `_MOST_FUNCTIONS` are one, the last.
+        The longest first; functions beyond `_MOST_FUNCTIONS` are one, the last.
     unlisted : int
-        How many functions that last one is of, beside one.
+        Functions in the last one, beside one.
     workers, units : list of str
-        Workers that ran no task at all are one, the last.
+        Workers without any task are one, the last.
     activities : list of (str, bool)
-        In stacking order; whether it is one of free workers.
+        In stacking order; True for an activity of free workers.
     cells : dict of str to array
         ``function``, ``worker``, ``activity`` and ``unit`` are positions in the lists, the function
         of free workers the one after the last; ``value`` is the sum.
     cpu : dict of str to array
-        ``cpu`` and ``noncpu``: seconds of each function, what it metered included.
+        ``cpu`` and ``noncpu``: seconds of each function, with metered time.
     """
 
     functions: list[str]
@@ -78,12 +77,12 @@ class Numbers:
     cpu: Columns
 
     def in_the_page(self) -> dict[str, object]:
-        """What ``bars.js`` takes for its numbers."""
+        """Numbers for ``bars.js``."""
         return {**vars(self), "most_bars": MOST_BARS, "unused_workers": UNUSED_WORKERS}
 
 
 def numbers_of(analysis: Analysis) -> Numbers:
-    """Add up a recording for the page."""
+    """Sums of a recording for the page."""
     table, of_functions = analysis.cells, analysis.functions
     names = of_functions["function"].tolist()
     unlisted = max(len(names) - _MOST_FUNCTIONS, 0)
@@ -137,7 +136,7 @@ _ENTRY = 22
 _MOST_LINES = 5
 _ENTRIES_A_LINE = 4
 _NARROWEST_CONTROL = 150
-"""Pixels of an entry: a line has fewer entries where it is too narrow for so many."""
+"""Pixels of an entry: narrow lines have fewer entries."""
 _LIST_STYLE = """
 :host { overflow-y: auto; border: 1px solid #d5d5d5; border-radius: 3px; padding: 3px 6px;
         box-sizing: border-box; }
@@ -148,160 +147,178 @@ _LIST_STYLE = """
 .bk-input-group > label { display: block; margin: 0; height: %dpx; overflow: hidden;
                           text-overflow: ellipsis; white-space: nowrap; font-size: 12px; }
 """
+_WIDTH = 1000
+_NARROWEST = 800
+_NOTHING = "<i>nothing was measured</i>"
+_HEADING = "Where worker time went"
 
 
-class Choice:
-    """The widgets, in a layout; all functions are chosen, and seconds.
+def plot_activities(analysis: Analysis, options: Options) -> LayoutDOM:
+    """Draw where worker time went, with a choice of functions and of the unit."""
+    measured = numbers_of(analysis)
+    numbers = _as_shown(measured, options)
+    colors = [color_of_activity(name, options.palette) for name, _ in measured.activities]
+    width = max(int(options.figure.get("width") or _WIDTH), _NARROWEST)
+    function_list, unit_select, controls = _choice(numbers, width)
+    pictures = _pictures(numbers, colors, width)
+    heading = Div(text=_HEADING, styles={"font-size": "15px", "font-weight": "bold"})
+    legend_items = [
+        _legend_item(name, color)
+        for (name, _), color in zip(numbers.activities, colors, strict=True)
+    ]
+    # Most likely as the script will write it: the page below does not move.
+    legend = Div(text="".join(legend_items) or _NOTHING, width=width - 10, disable_math=True)
+    arguments = {
+        "numbers": numbers.in_the_page(),
+        "function_list": function_list,
+        "unit_select": unit_select,
+        "pictures": pictures,
+        "heading": heading,
+        "legend": legend,
+        "texts": {"heading": _HEADING, "legend_items": legend_items, "nothing": _NOTHING},
+    }
+    plots = [cast("figure", picture["plot"]) for picture in pictures.values()]
+    draw = callback("plots/activities/activities.js", "draw", arguments)
+    plots[0].js_on_change("inner_width", draw)
+    function_list.js_on_change("active", draw)
+    unit_select.js_on_change("value", draw)
+    return column(
+        heading,
+        *controls,
+        legend,
+        row(*plots[:2], spacing=0),
+        row(*plots[2:], spacing=0),
+    )
 
-    Parameters
-    ----------
-    numbers : Numbers
-    width : int
-        Pixels.
-    """
 
-    def __init__(self, numbers: Numbers, width: int) -> None:
-        functions = numbers.functions
-        self.unit = Select(
-            title="Unit",
-            value="0",
-            options=[(str(index), unit) for index, unit in enumerate(numbers.units)],
-            width=150,
-        )
-        lines = -(-len(functions) // _ENTRIES_A_LINE)
-        self.functions = CheckboxGroup(
-            labels=functions,
-            active=list(range(len(functions))),
-            width=width - 10,
-            height=_ENTRY * min(max(lines, 1), _MOST_LINES) + 8,
-            stylesheets=[_LIST_STYLE % (_NARROWEST_CONTROL, 88 // _ENTRIES_A_LINE, _ENTRY)],
-        )
-        self._search = TextInput(
-            title=f"Functions ({count(len(functions))}), the longest first",
-            placeholder="search; the buttons choose what matches",
-            width=300,
-        )
-        self._search.js_on_change("value_input", self._callback("show_matches"))
-        buttons = [self._button("Choose all", True), self._button("Choose none", False)]
-        self.layout = [row(self.unit, self._search, *buttons, width=width), self.functions]
-
-    def _button(self, text: str, choose: bool) -> Button:
-        # As low as the fields beside it, which have titles.
+def _choice(numbers: Numbers, width: int) -> tuple[CheckboxGroup, Select, list[LayoutDOM]]:
+    """Widgets to choose functions and the unit, in rows; at first all functions, and seconds."""
+    functions = numbers.functions
+    units = [(str(index), unit) for index, unit in enumerate(numbers.units)]
+    unit_select = Select(title="Unit", value="0", options=units, width=150)
+    lines = -(-len(functions) // _ENTRIES_A_LINE)
+    function_list = CheckboxGroup(
+        labels=functions,
+        active=list(range(len(functions))),
+        width=width - 10,
+        height=_ENTRY * min(max(lines, 1), _MOST_LINES) + 8,
+        stylesheets=[_LIST_STYLE % (_NARROWEST_CONTROL, 88 // _ENTRIES_A_LINE, _ENTRY)],
+    )
+    search = TextInput(
+        title=f"Functions ({count(len(functions))}), the longest first",
+        placeholder="search; the buttons choose what matches",
+        width=300,
+    )
+    arguments = {"search": search, "function_list": function_list}
+    controls = "plots/activities/controls.js"
+    search.js_on_change("value_input", callback(controls, "show_matches", arguments))
+    buttons = []
+    for text, choose in (("Choose all", True), ("Choose none", False)):
+        # As low as the fields beside the button, which have titles.
         button = Button(label=text, width=110, margin=(24, 5, 5, 5))
-        button.js_on_event("button_click", self._callback("choose_matches", choose=choose))
-        return button
-
-    def _callback(self, function: str, **args: object) -> CustomJS:
-        args = {"search": self._search, "function_list": self.functions, **args}
-        return callback("plots/activities/controls.js", function, args)
-
-    def when_changed(self, reaction: CustomJS) -> None:
-        """Call a script when the reader has chosen otherwise."""
-        self.functions.js_on_change("active", reaction)
-        self.unit.js_on_change("value", reaction)
+        chosen = callback(controls, "choose_matches", {**arguments, "choose": choose})
+        button.js_on_event("button_click", chosen)
+        buttons.append(button)
+    return (
+        function_list,
+        unit_select,
+        [row(unit_select, search, *buttons, width=width), function_list],
+    )
 
 
 _ROW = 18
 _AROUND = 74
-"""Height of what is above and below the bars."""
+"""Height above and below the bars."""
 _NAMES = 220
 """Width of the names left of the bars."""
-_CPU = (color_of_activity(Activity.CPU), color_of_activity(Activity.NONCPU))
+
+Picture = dict[str, object]
+"""A figure of bars, and sources that ``activities.js`` fills, by the names of the script."""
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure of bars, and the sources that the page fills."""
+def _pictures(numbers: Numbers, colors: list[str], width: int) -> dict[str, Picture]:
+    functions = len(numbers.functions)
+    width_of_functions, half = int(0.7 * width), width // 2
+    names: dict[str, object] = {"min_border_left": _NAMES}
+    return {
+        "by_function": _stacked(
+            functions, colors, 0.15, title="Tasks by function", width=width_of_functions, **names
+        ),
+        "of_cpu": _cpu(functions, width - width_of_functions),
+        "by_activity": _stacked(
+            len(numbers.activities), colors, 0.55, title="By activity", width=half, **names
+        ),
+        "by_worker": _stacked(
+            len(numbers.workers),
+            colors,
+            0.25,
+            title="By worker",
+            width=width - half,
+            min_border_left=160,
+        ),
+    }
 
-    plot: figure
-    pieces: ColumnDataSource
-    rows: ColumnDataSource
-    space_for_text: float
-    """What the axis has beyond the longest bar, for the text beside it, in lengths of bars."""
 
-    def in_the_page(self) -> dict[str, object]:
-        """What ``activities.js`` needs of it."""
-        return {**vars(self), "height_of_row": _ROW, "height_around": _AROUND}
-
-
-def stacked_picture(
-    most_rows: int,
-    colors: list[str],
-    space_for_text: float,
-    names_width: int = _NAMES,
-    **settings: object,
+def _stacked(
+    most_rows: int, colors: list[str], space_for_text: float, **settings: object
 ) -> Picture:
     """A bar of pieces for each row, with its total beside it.
 
     Parameters
     ----------
     most_rows : int
-        How many rows there can be: the figure opens as high as it is likely to stay.
+        Possible rows: the figure opens as high as it is likely to stay.
     colors : list of str
-        Of the activities, by their index.
+        Colours of the activities, by index.
     space_for_text : float
-    names_width : int, optional
+        Space beyond the longest bar for the text beside it, in lengths of bars.
     **settings
-        Of the figure.
+        Keywords of the figure.
     """
-    picture = _picture(
-        most_rows,
-        space_for_text,
-        "y left right activity name value activity_name text share",
-        min_border_left=names_width,
-        **settings,
-    )
-    picture.plot.xaxis.formatter = number_ticks()
-    pieces = _draw_pieces(picture, "activity", colors)
-    _write_beside(picture, "right")
-    set_hover(
-        picture.plot,
-        [pieces],
-        [("", "@name"), ("activity", "@activity_name"), ("value", "@text"), ("share", "@share")],
-        point_policy="follow_mouse",
-    )
+    pieces = empty_source("y left right activity name value activity_name text share")
+    picture, plot = _picture(most_rows, pieces, "right", space_for_text, **settings)
+    plot.xaxis.formatter = number_ticks()
+    tooltips = [
+        ("", "@name"),
+        ("activity", "@activity_name"),
+        ("value", "@text"),
+        ("share", "@share"),
+    ]
+    _draw_pieces(plot, pieces, "activity", colors, tooltips)
     return picture
 
 
-def cpu_picture(most_rows: int, width: int) -> Picture:
-    """For each row of the functions, how its seconds divide into CPU and non-CPU."""
-    picture = _picture(
-        most_rows,
-        0.3,
-        "y left right kind name text",
-        x_range=Range1d(0, 1.3),
-        title="CPU and non-CPU",
-        width=width,
-        min_border_left=12,
-    )
-    plot = picture.plot
+def _cpu(most_rows: int, width: int) -> Picture:
+    """Shares of CPU and non-CPU time for each row of the functions."""
+    pieces = empty_source("y left right kind name text")
+    look = {"title": "CPU and non-CPU", "width": width, "min_border_left": 12}
+    picture, plot = _picture(most_rows, pieces, 1, 0.3, x_range=Range1d(0, 1.3), **look)
     plot.yaxis.visible = False
     plot.xaxis.axis_label = "% of the tasks' seconds"
     plot.xaxis.ticker = FixedTicker(ticks=[0, 0.5, 1])
     plot.xaxis.major_label_overrides = {0: "0", 0.5: "50", 1: "100"}
-    pieces = _draw_pieces(picture, "kind", list(_CPU))
-    _write_beside(picture, 1)
-    set_hover(plot, [pieces], [("", "@name"), ("", "@text")], point_policy="follow_mouse")
+    colors = [color_of_activity(Activity.CPU), color_of_activity(Activity.NONCPU)]
+    _draw_pieces(plot, pieces, "kind", colors, [("", "@name"), ("", "@text")])
     return picture
 
 
 def _picture(
     most_rows: int,
+    pieces: ColumnDataSource,
+    text_at: str | float,
     space_for_text: float,
-    columns_of_pieces: str,
-    x_range: Range1d | None = None,
     **settings: object,
-) -> Picture:
+) -> tuple[Picture, figure]:
+    """An empty figure with names left of its rows, and texts at these positions."""
     height = min(max(most_rows, 1), MOST_BARS)
-    rows = _empty("y name label right share text")
+    rows = empty_source("y name label right share text")
     plot = figure(
+        **{"x_range": Range1d(0, 1), **settings},
         height=_AROUND + _ROW * height,
         tools="hover",
         toolbar_location=None,
-        x_range=x_range or Range1d(0, 1),
         y_range=Range1d(height - 0.4, -0.6),
         min_border_right=8,
-        **settings,
     )
     plot.yaxis.ticker = FixedTicker(ticks=[])
     plot.yaxis.formatter = CustomJSTickFormatter(
@@ -315,105 +332,53 @@ def _picture(
     # The axes of figures side by side are at one height only if all have the same ticks.
     plot.xaxis.minor_tick_line_color = None
     plot.xaxis.minor_tick_out = 0
-    return Picture(plot, _empty(columns_of_pieces), rows, space_for_text)
-
-
-def _empty(columns: str) -> ColumnDataSource:
-    return ColumnDataSource({name: [] for name in columns.split()})
-
-
-def _draw_pieces(picture: Picture, code: str, colors: list[str]) -> GlyphRenderer:
-    palette = colors or ["white"]
-    mapper = LinearColorMapper(palette=palette, low=-0.5, high=len(palette) - 0.5)
-    return picture.plot.hbar(
-        y="y",
-        left="left",
-        right="right",
-        height=0.8,
-        source=picture.pieces,
-        fill_color=transform(code, mapper),
-        line_color="white",
-        line_width=0.5,
-    )
-
-
-def _write_beside(picture: Picture, x: str | float) -> None:
-    # Not a glyph: those of older bokeh fail where they are drawn before new texts are ready.
+    # Not a glyph: glyphs of older bokeh fail if they are drawn before new texts are ready.
     labels = LabelSet(
-        x=x,
+        x=text_at,
         y="y",
         text="text",
-        source=picture.rows,
+        source=rows,
         x_offset=5,
         text_baseline="middle",
         text_font_size="11px",
         text_color="#333333",
     )
-    picture.plot.add_layout(labels)
-
-
-_WIDTH = 1000
-_NARROWEST = 800
-_NOTHING = "<i>nothing was measured</i>"
-_HEADING = "Where worker time went"
-
-
-def plot_activities(analysis: Analysis, options: Options) -> LayoutDOM:
-    """Draw where worker time went, with a choice of functions and of the unit."""
-    measured = numbers_of(analysis)
-    numbers = _as_shown(measured, options)
-    colors = [color_of_activity(name, options.palette) for name, _ in measured.activities]
-    width = max(int(options.figure.get("width") or _WIDTH), _NARROWEST)
-    choice = Choice(numbers, width)
-    pictures = _pictures(numbers, colors, width)
-    heading = Div(text=_HEADING, styles={"font-size": "15px", "font-weight": "bold"})
-    legend_items = [
-        _legend_item(name, color)
-        for (name, _), color in zip(numbers.activities, colors, strict=True)
-    ]
-    # As it will be, most likely: what is below it stays where it is when the script writes it.
-    legend = Div(text="".join(legend_items) or _NOTHING, width=width - 10, disable_math=True)
-    arguments = {
-        "numbers": numbers.in_the_page(),
-        "function_list": choice.functions,
-        "unit_select": choice.unit,
-        "pictures": {name: picture.in_the_page() for name, picture in pictures.items()},
-        "heading": heading,
-        "legend": legend,
-        "texts": {"heading": _HEADING, "legend_items": legend_items, "nothing": _NOTHING},
+    plot.add_layout(labels)
+    picture: Picture = {
+        "plot": plot,
+        "pieces": pieces,
+        "rows": rows,
+        "space_for_text": space_for_text,
+        "height_of_row": _ROW,
+        "height_around": _AROUND,
     }
-    by_function, of_cpu, by_activity, by_worker = (picture.plot for picture in pictures.values())
-    draw = callback("plots/activities/activities.js", "draw", arguments)
-    by_function.js_on_change("inner_width", draw)
-    choice.when_changed(draw)
-    return column(
-        heading,
-        *choice.layout,
-        legend,
-        row(by_function, of_cpu, spacing=0),
-        row(by_activity, by_worker, spacing=0),
+    return picture, plot
+
+
+def _draw_pieces(
+    plot: figure,
+    pieces: ColumnDataSource,
+    code: str,
+    colors: list[str],
+    tooltips: list[tuple[str, str]],
+) -> None:
+    palette = colors or ["white"]
+    mapper = LinearColorMapper(palette=palette, low=-0.5, high=len(palette) - 0.5)
+    drawn = plot.hbar(
+        y="y",
+        left="left",
+        right="right",
+        height=0.8,
+        source=pieces,
+        fill_color=transform(code, mapper),
+        line_color="white",
+        line_width=0.5,
     )
-
-
-def _pictures(numbers: Numbers, colors: list[str], width: int) -> dict[str, Picture]:
-    functions = len(numbers.functions)
-    width_of_functions, half = int(0.7 * width), width // 2
-    return {
-        "by_function": stacked_picture(
-            functions, colors, 0.15, title="Tasks by function", width=width_of_functions
-        ),
-        "of_cpu": cpu_picture(functions, width - width_of_functions),
-        "by_activity": stacked_picture(
-            len(numbers.activities), colors, 0.55, title="By activity", width=half
-        ),
-        "by_worker": stacked_picture(
-            len(numbers.workers), colors, 0.25, 160, title="By worker", width=width - half
-        ),
-    }
+    set_hover(plot, [drawn], tooltips, point_policy="follow_mouse")
 
 
 def _as_shown(numbers: Numbers, options: Options) -> Numbers:
-    """With the user's text made safe."""
+    """Copy numbers with the user's text made safe."""
 
     def safe(names: list[str]) -> list[str]:
         return [

@@ -201,7 +201,8 @@ def set_hover(
     **settings
         Attributes of the tool.
     """
-    tools = plot.select(HoverTool)
+    # In order: the figure's own tool is the first.
+    tools = [tool for tool in plot.tools if isinstance(tool, HoverTool)]
     if not tools:
         return
     found = _FORMAT.findall(" ".join(text for _, text in tooltips))

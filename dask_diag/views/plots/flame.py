@@ -1,12 +1,12 @@
-"""The flame graph: roots at the top, then functions of tasks, and calls, as wide as their time.
+"""Flame graphs of one recording, and of the difference of two.
 
-``flame.js`` draws it and answers the reader's clicks; this file gives it the data and the figures.
+Roots are at the top, below them functions of tasks and calls, as wide as their time. ``flame.js``
+draws the graph and answers the reader's clicks; this file has the figures and their numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from math import sqrt
 
 import numpy as np
@@ -32,57 +32,330 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from dask_diag.analysis.call_tree import are_functions, folded_tree, tree_and_nodes
+from dask_diag.analysis.call_tree import (
+    MEASURES,
+    NOT_SAMPLED,
+    are_functions,
+    folded_tree,
+    measures,
+    merged_tree,
+    package_of,
+    preorder,
+    seconds_over_time,
+    short_path,
+    tree_and_nodes,
+)
+from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.analysis.lines import lines_of_nodes
-from dask_diag.formatting import counted, percent
+from dask_diag.columns import Array, BoolArray, Categorical, FloatArray, IntArray
+from dask_diag.formatting import count, counted, percent, seconds
+from dask_diag.model.codes import ROOTS, Root
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Samples
 from dask_diag.views.assets import call
+from dask_diag.views.colors import pale_color_of, text_color_on
+from dask_diag.views.escaping import shown
+from dask_diag.views.names import recorded_lines
 from dask_diag.views.plots.figures import (
     Options,
     add_legend,
+    empty_source,
     label,
     new_figure,
+    quads,
     set_hover,
     time_range,
 )
-from dask_diag.views.plots.flame_data import (
-    about_short_calls,
-    boxes_of,
-    cells_of,
-    code_of_lines,
-    columns_of,
-    is_missing,
-    merge_short_calls,
-    small,
-    spans_of,
-    texts_of,
-)
 
 TIMELINE = "flame-timeline"
-"""The name of the figure: pages give it the time axis of their other plots."""
+"""Name of the timeline's figure: pages give it the time axis of their other plots."""
+_FEW_SAMPLES = 100
+
+
+def plot_flame(recording: Recording, origin: float, duration: float, options: Options) -> LayoutDOM:
+    """The flame graph as one of the plots of a page, which all count time from `origin`."""
+    return flame_panel(recording, options, origin)
+
+
+def flame_panel(recording: Recording, options: Options, origin: float | None = None) -> LayoutDOM:
+    """A flame graph with a timeline below, and widgets to choose a view, and to search.
+
+    Parameters
+    ----------
+    recording : Recording
+    options : Options
+        With an ``x_range`` the timeline has this range, and the graph counts the time that it
+        shows.
+    origin : float, optional
+        Start of the timeline, in the recording's seconds; by default the recording's.
+    """
+    begin = recording.start if origin is None else origin
+    nodes, node_of_sample = tree_and_nodes(recording)
+    nodes, node_of_sample, merged = merge_short_calls(nodes, node_of_sample, is_missing(nodes))
+    folded, folded_node = folded_tree(nodes)
+    (starts, stops), cells, keys = cells_of(recording, node_of_sample)
+    lines = lines_of_nodes(recording, nodes)
+    code, code_texts = code_of_lines(recording, nodes, lines)
+    spans = spans_of(recording, nodes, begin)
+    bars = empty_source("left right cpu waiting either")
+    columns = {"line": small(lines), "code": small(code), "folded": small(folded_node)}
+    models: dict[str, object] = {
+        "nodes": ColumnDataSource({**columns_of(nodes), **columns}),
+        "boxes": ColumnDataSource(boxes_of(folded)),
+        "cycles": ColumnDataSource({"start": starts - begin, "stop": stops - begin}),
+        "cells": ColumnDataSource(cells),
+        # The folded tree has all names of the other tree, by the same codes, and more.
+        "texts": {**texts_of(folded, options), "code": code_texts},
+        "spans": ColumnDataSource(spans),
+        "bars": bars,
+        "resolution": float(np.median(stops - starts)) if len(starts) else 0.0,
+    }
+    timeline = _timeline(recording.stop - begin or 1.0, spans, bars, options)
+    warnings, remarks = [], []
+    samples = float(nodes["total_count"][0])
+    if 0 < samples < _FEW_SAMPLES:
+        # A share has a standard error of at most this.
+        error = percent(0.5 / sqrt(samples))
+        text = f"Only {counted(round(samples), 'sample')}: shares are uncertain by up to ±{error}."
+        style = {"font-size": "14px", "font-weight": "bold", "border-left": "5px solid #b8860b"}
+        style["padding"] = "2px 8px"
+        warnings.append(Div(text=text, disable_math=True, styles=style))
+    if merged:
+        text = (
+            f"{count(merged)} calls of less than half a pixel of a wide screen each are merged: "
+            f"below each caller they are one call, {SHORT_CALLS}."
+        )
+        remarks.append(Div(text=text, disable_math=True))
+    modes = {"Wall time": "", "CPU": " of CPU", "Waiting": " of waiting"}
+    graph, above, detail = _graph(
+        nodes, options, models, timeline, modes=modes, orders=list(_ORDERS), keys=keys
+    )
+    return _column(graph, *warnings, *above, graph, detail, *remarks, timeline)
+
+
+_ORDERS = {"function": "By function", "time": "Time order", "sandwich": "Sandwich"}
+"""Views of a flame graph: their names in the script, and in the page."""
+_ROW = 19
+"""Height of a call in pixels."""
+_FEWEST_ROWS, _MOST_ROWS = 9, 30
+_WORTH_A_ROW = 2e-3
+"""Share of all seconds of the calls for which the figure is as high as they are deep."""
+_CURSOR = "#d6007a"
+_SMALL = {"font-size": "12px"}
+
+
+def _graph(
+    nodes: Table,
+    options: Options,
+    models: Mapping[str, object],
+    timeline: figure,
+    *,
+    modes: Mapping[str, str],
+    orders: Sequence[str],
+    keys: Sequence[str] = (),
+) -> tuple[figure, list[LayoutDOM], Div]:
+    """The graph of calls, the widgets above, and the text below.
+
+    Parameters
+    ----------
+    nodes : Table
+        A tree with ``total_wall``, from which the height of the figure follows.
+    options : Options
+    models : mapping of str to object
+        Arguments of the script, besides the widgets and figures.
+    timeline : bokeh figure
+        Its range of time is what the graph counts.
+    modes : mapping of str to str
+        Units of width, and the page's words for their seconds.
+    orders : sequence of str
+        Names of `_ORDERS`.
+    keys : sequence of str, optional
+        Keys of the tasks that can be chosen.
+    """
+    graph = _empty_graph(nodes, options)
+    drawn = empty_source("left right top bottom fill alpha name location line own total")
+    words = empty_source("x y text color alpha")
+    rectangles = quads(
+        graph,
+        drawn,
+        bottom="bottom",
+        top="top",
+        fill_color="fill",
+        fill_alpha="alpha",
+        line_color="white",
+        line_width=0.5,
+        hover_line_color="black",
+        hover_fill_color="fill",
+        hover_fill_alpha="alpha",
+    )
+    graph.text(
+        x="x",
+        y="y",
+        text="text",
+        text_color="color",
+        text_alpha="alpha",
+        text_font_size="11px",
+        text_baseline="middle",
+        x_offset=4,
+        source=words,
+    )
+    tooltips = [
+        ("call", "@name"),
+        ("where", "@location"),
+        ("total", "@total"),
+        ("self", "@own"),
+        ("line", "@line"),
+    ]
+    set_hover(graph, [rectangles], tooltips, point_policy="follow_mouse", visible=False)
+    cursor = BoxAnnotation(
+        fill_color=None, line_color=_CURSOR, line_width=3, level="overlay", visible=False
+    )
+    graph.add_layout(cursor)
+    is_choice = (nodes["depth"] == 1) | are_functions(nodes)
+    choices = [
+        (str(n), label(nodes["name"][n], options.label_size))
+        for n in np.flatnonzero(is_choice).tolist()
+    ]
+    first: dict[str, UIElement] = {
+        "order": RadioButtonGroup(
+            labels=[_ORDERS[order] for order in orders],
+            active=0,
+            width=270,
+            visible=len(orders) > 1,
+        ),
+        "mode": RadioButtonGroup(labels=list(modes), active=0, width=230),
+        "folding": Toggle(label="Fold libraries", width=120),
+        "up": Button(label="Up", width=70),
+        "reset": Button(label="Reset", width=70),
+    }
+    second: dict[str, UIElement] = {
+        "choice": Select(value="0", options=[("0", "all"), *choices], width=260),
+        "search": TextInput(placeholder="search functions and files", width=260),
+        "key": AutocompleteInput(
+            placeholder="key of a task",
+            completions=list(keys),
+            restrict=False,
+            case_sensitive=False,
+            search_strategy="includes",
+            min_characters=1,
+            max_completions=20,
+            width=260,
+            visible=bool(keys),
+        ),
+    }
+    callee = Select(value="", options=[("", "")], width=796, visible=False)
+    status = Div(text="", disable_math=True, min_height=20, styles=_SMALL)
+    detail = Div(text="", disable_math=True, min_height=36, styles=_SMALL)
+    widgets = {**first, **second, "callee": callee, "status": status, "detail": detail}
+    arguments = {
+        **models,
+        **widgets,
+        "drawn": drawn,
+        "words": words,
+        "cursor": cursor,
+        "measured": list(modes.values()),
+        "orders": list(orders),
+        "graph": graph,
+        "timeline": timeline,
+    }
+    _listen(arguments, graph, timeline, widgets)
+    above = [row(*first.values(), spacing=8), row(*second.values(), spacing=8), callee, status]
+    return graph, above, detail
+
+
+def _empty_graph(nodes: Table, options: Options) -> figure:
+    depth, wall = nodes["depth"], nodes["total_wall"]
+    # As high as the calls go deep that are wide enough to be read.
+    readable = int(depth[wall >= _WORTH_A_ROW * wall[0]].max(initial=0)) + 1
+    rows = int(np.clip(readable + 1, _FEWEST_ROWS, _MOST_ROWS))
+    deepest = int(depth.max()) + 1
+    own = Options()
+    # The horizontal axis has seconds of calls, and never the page's time.
+    time_axis = {"x_range", "min_border_left", "min_border_right"}
+    own.figure = {key: value for key, value in options.figure.items() if key not in time_axis}
+    graph = new_figure(
+        own,
+        1.0,
+        title=None,
+        toolbar_location="right",
+        frame_align=False,
+        x_range=Range1d(0, 1),
+        tools="hover,pan,xwheel_zoom,save",
+        height=rows * _ROW,
+        y_range=Range1d(rows, 0, bounds=(0, max(rows, deepest + 1))),
+    )
+    wheel = WheelPanTool(dimension="height")
+    graph.add_tools(wheel)
+    if deepest > rows:
+        graph.toolbar.active_scroll = wheel
+    graph.axis.visible = False
+    graph.grid.visible = False
+    graph.min_border = 0
+    return graph
+
+
+def _listen(
+    arguments: Mapping[str, object],
+    graph: figure,
+    timeline: figure,
+    widgets: Mapping[str, UIElement],
+) -> None:
+    """Call the script at each event with the name of an action."""
+    # The numbers are in the page once: events go through one callback that has them.
+    code = call(
+        "plots/flame/flame.js", "act", f"{{{', '.join(arguments)}}}, cb_obj, cb_data.action"
+    )
+    flame = CustomJS(args=dict(arguments), code=code)
+
+    def does(action: str) -> CustomJS:
+        code = f"return flame.execute(cb_obj, {{action: '{action}'}})"
+        return CustomJS(args={"flame": flame}, code=code)
+
+    graph.js_on_change("inner_width", does("resize"))
+    for end in ("start", "end"):
+        graph.x_range.js_on_change(end, does("move"))
+        graph.y_range.js_on_change(end, does("move"))
+        timeline.x_range.js_on_change(end, does("move_in_time"))
+    timeline.js_on_event(SelectionGeometry, does("choose_range"))
+    # The second of two quick clicks is a double click, wherever it is.
+    for click in (Tap, DoubleTap):
+        graph.js_on_event(click, does("zoom"))
+        timeline.js_on_event(click, does("forget_range"))
+    for widget, prop, action in (
+        ("order", "active", "switch_order"),
+        ("mode", "active", "switch_mode"),
+        ("folding", "active", "fold"),
+        ("choice", "value", "choose"),
+        ("callee", "value", "choose_function"),
+        ("search", "value_input", "find"),
+        ("key", "value_input", "choose_key"),
+    ):
+        widgets[widget].js_on_change(prop, does(action))
+    for button, action in (("up", "go_up"), ("reset", "reset")):
+        widgets[button].js_on_event("button_click", does(action))
+
+
+def _column(graph: figure, *parts: LayoutDOM) -> LayoutDOM:
+    settings = {"sizing_mode": graph.sizing_mode} if graph.sizing_mode else {}
+    return column(*parts, spacing=2, **settings)
+
+
 _HEIGHT = 120
 _KINDS = {
     "CPU": ("cpu", "cpu", "#4a78a8"),
     "waiting": ("waiting", "waiting", "#b9cee4"),
     "not known": ("unknown", "either", "#e3e3e3"),
 }
-"""Of each kind of time its column, the column that its bars reach to, and its colour."""
+"""Kinds of time: the column, the column to which bars reach, and the colour."""
 
 
-def timeline_of(
-    recording: Recording, nodes: Table, begin: float, options: Options
-) -> tuple[figure, ColumnDataSource, ColumnDataSource]:
-    """The figure of threads over time, its numbers by function, and its bars.
-
-    What it shows of the time is what the flame graph counts.
-    """
-    duration = recording.stop - begin or 1.0
-    settings = {
-        name: value
-        for name, value in options.figure.items()
-        if name in ("width", "sizing_mode", "x_range", "min_border_left", "min_border_right")
-    }
+def _timeline(
+    duration: float, spans: Mapping[str, Array], bars: ColumnDataSource, options: Options
+) -> figure:
+    """The figure of threads over time; the flame graph counts the time that it shows."""
+    shared = {"width", "sizing_mode", "x_range", "min_border_left", "min_border_right"}
+    settings = {name: value for name, value in options.figure.items() if name in shared}
     plot = figure(
         name=TIMELINE,
         **{"width": 1000, "x_range": time_range(duration), **settings},
@@ -99,332 +372,391 @@ def timeline_of(
     plot.yaxis.axis_label = "Threads"
     plot.xgrid.visible = False
     plot.yaxis.ticker.desired_num_ticks = 3
-    bars = empty_source("left right cpu waiting either")
-    spans = spans_of(recording, nodes, begin)
     below: str | float = 0
     items = []
     for name, (kind, top, color) in _KINDS.items():
-        quads = plot.quad(
-            left="left",
-            right="right",
-            bottom=below,
-            top=top,
-            fill_color=color,
-            line_color=None,
-            source=bars,
-        )
-        quads.nonselection_glyph = None
+        drawn = quads(plot, bars, below, top, fill_color=color, line_color=None)
+        drawn.nonselection_glyph = None
         below = top
         if spans[kind].any():
-            items.append(LegendItem(label=name, renderers=[quads]))
+            items.append(LegendItem(label=name, renderers=[drawn]))
     add_legend(plot, items)
-    return plot, ColumnDataSource(spans), bars
-
-
-def empty_source(names: str) -> ColumnDataSource:
-    """A source of these columns, which a script fills."""
-    return ColumnDataSource({name: [] for name in names.split()})
-
-
-_ROW = 19
-"""Pixels that a call is high."""
-_FEWEST_ROWS, _MOST_ROWS = 9, 30
-_WORTH_A_ROW = 2e-3
-"""Of all seconds, what a call must have for the figure to be as high as it is deep."""
-_CURSOR = "#d6007a"
-_TOOLTIP = [
-    ("call", "@name"),
-    ("where", "@location"),
-    ("total", "@total"),
-    ("self", "@own"),
-    ("line", "@line"),
-]
-
-
-def calls_figure(nodes: Table, options: Options) -> tuple[figure, dict[str, object]]:
-    """The figure, and by the script's names what it draws with.
-
-    Parameters
-    ----------
-    nodes : Table
-        A tree with ``total_wall``, by which the figure is as high as it needs to be.
-    options : Options
-    """
-    plot = _empty_figure(nodes, options)
-    drawn = empty_source("left right top bottom fill alpha name location line own total")
-    words = empty_source("x y text color alpha")
-    rectangles = plot.quad(
-        left="left",
-        right="right",
-        top="top",
-        bottom="bottom",
-        fill_color="fill",
-        fill_alpha="alpha",
-        line_color="white",
-        line_width=0.5,
-        hover_line_color="black",
-        hover_fill_color="fill",
-        hover_fill_alpha="alpha",
-        source=drawn,
-    )
-    plot.text(
-        x="x",
-        y="y",
-        text="text",
-        text_color="color",
-        text_alpha="alpha",
-        text_font_size="11px",
-        text_baseline="middle",
-        x_offset=4,
-        source=words,
-    )
-    set_hover(plot, [rectangles], _TOOLTIP, point_policy="follow_mouse", visible=False)
-    cursor = BoxAnnotation(
-        fill_color=None, line_color=_CURSOR, line_width=3, level="overlay", visible=False
-    )
-    plot.add_layout(cursor)
-    return plot, {"drawn": drawn, "words": words, "cursor": cursor}
-
-
-def _empty_figure(nodes: Table, options: Options) -> figure:
-    rows = int(np.clip(_rows_worth_showing(nodes) + 1, _FEWEST_ROWS, _MOST_ROWS))
-    deepest = int(nodes["depth"].max()) + 1
-    # Its horizontal axis has seconds of calls, and never the page's time.
-    of_time_axis = {"x_range", "min_border_left", "min_border_right"}
-    own = Options(
-        **{key: value for key, value in options.figure.items() if key not in of_time_axis}
-    )
-    plot = new_figure(
-        own,
-        1.0,
-        title=None,
-        toolbar_location="right",
-        frame_align=False,
-        x_range=Range1d(0, 1),
-        tools="hover,pan,xwheel_zoom,save",
-        height=rows * _ROW,
-        y_range=Range1d(rows, 0, bounds=(0, max(rows, deepest + 1))),
-    )
-    wheel = WheelPanTool(dimension="height")
-    plot.add_tools(wheel)
-    if deepest > rows:
-        plot.toolbar.active_scroll = wheel
-    plot.axis.visible = False
-    plot.grid.visible = False
-    plot.min_border = 0
     return plot
 
 
-def _rows_worth_showing(nodes: Table) -> int:
-    """How deep the calls go that are wide enough to be read."""
-    wide = nodes["total_wall"] >= _WORTH_A_ROW * nodes["total_wall"][0]
-    return int(nodes["depth"][wide].max(initial=0)) + 1
+# Numbers of the page.
+
+_NAME = 100
+_MOST_KEYS = 2000
+"""Tasks that can be chosen, so that pages stay small."""
+_MOST_CELLS = 80_000
+"""Cells above which neighbouring cycles merge."""
+_DIGITS = 14
+"""Binary digits of seconds in a page: exact to 1 in 16,000."""
+_GREY = "#d4d4d4"
 
 
-ORDERS = {"function": "By function", "time": "Time order", "sandwich": "Sandwich"}
-"""The views of a flame graph: their names in the script, and in the page."""
-_SMALL = {"font-size": "12px"}
+def columns_of(nodes: Table) -> dict[str, Array]:
+    """Columns of nodes for the page, in types that browsers have."""
+    numbers: dict[str, Array] = {
+        **{name: nodes[name] for name in ("parent", "depth", "end", "first_line")},
+        **{name: nodes[name].codes for name in ("name", "file")},
+        "color": _color_codes(nodes),
+    }
+    return {
+        **{name: small(column) for name, column in numbers.items()},
+        **structure_of(nodes),
+    }
 
 
-@dataclass(frozen=True)
-class Controls:
-    """The widgets, by the names that the script has for them."""
-
-    order: RadioButtonGroup
-    mode: RadioButtonGroup
-    folding: Toggle
-    choice: Select
-    search: TextInput
-    key: AutocompleteInput
-    up: Button
-    reset: Button
-    callee: Select
-    status: Div
-    detail: Div
-
-    def models(self) -> dict[str, object]:
-        """The widgets by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def rows(self) -> list[LayoutDOM]:
-        """What stands above the graph."""
-        first: list[UIElement] = [self.order, self.mode, self.folding, self.up, self.reset]
-        second: list[UIElement] = [self.choice, self.search, self.key]
-        return [row(*first, spacing=8), row(*second, spacing=8), self.callee, self.status]
+def boxes_of(folded: Table) -> dict[str, Array]:
+    """Nodes of a folded tree that represent several functions, for the page."""
+    columns = {
+        "node": np.arange(len(folded)),
+        "name": folded["name"].codes,
+        "color": _color_codes(folded),
+        "frames": folded["frames"],
+    }
+    is_box = folded["frames"] > 1
+    return {name: small(column[is_box]) for name, column in columns.items()}
 
 
-def controls_of(
-    nodes: Table,
-    options: Options,
-    modes: Sequence[str],
-    orders: Sequence[str] = tuple(ORDERS),
-    keys: Sequence[str] = (),
-) -> Controls:
-    """Widgets to choose a view, a root or a function, a unit, and a task, and to search.
+def small(values: Array) -> Array:
+    """Whole numbers in the smallest type of browsers that has all of them."""
+    integers = values.astype(np.int64)
+    fits = [
+        kind
+        for kind in (np.uint8, np.uint16, np.int32)
+        if integers.min(initial=0) >= np.iinfo(kind).min
+        and integers.max(initial=0) <= np.iinfo(kind).max
+    ]
+    return integers.astype(fits[0])
+
+
+def structure_of(nodes: Table) -> dict[str, Array]:
+    """Flags of functions of tasks and of nodes that were not sampled, and kinds of nodes.
+
+    ``kind`` is the same number for all calls of one function.
+    """
+    is_function = are_functions(nodes)
+    columns = [nodes["name"].codes, nodes["file"].codes, nodes["first_line"], is_function]
+    # A root, and a function of tasks, may be called like a function that was sampled.
+    columns.append(np.where(nodes["depth"] < 2, nodes["depth"], 2))
+    values = np.stack([np.asarray(column, dtype=np.int64) for column in columns], axis=1)
+    _, kind = np.unique(values, axis=0, return_inverse=True)
+    return {
+        "kind": small(kind.reshape(-1)),
+        "is_function": small(is_function),
+        "missing": small(is_missing(nodes)),
+        "frames": np.ones(len(nodes), dtype=np.uint8),
+    }
+
+
+def _color_codes(nodes: Table) -> Array:
+    """Positions among the colours of `texts_of`: colours of files, then of functions."""
+    files, names = nodes["file"], nodes["name"]
+    # Only functions of tasks have a colour: there may be thousands of other names.
+    of_names = len(files.values) + 1 + np.searchsorted(_tasks_names(nodes), names.codes)
+    codes = np.where(are_functions(nodes), of_names, files.codes)
+    return np.where((nodes["depth"] < 2) | is_missing(nodes), len(files.values), codes)
+
+
+def _tasks_names(nodes: Table) -> IntArray:
+    """Codes of the names of functions of tasks, ascending."""
+    return np.unique(np.asarray(nodes["name"].codes[are_functions(nodes)], dtype=np.int64))
+
+
+def is_missing(nodes: Table) -> BoolArray:
+    """Flags of nodes that represent time that could not be sampled."""
+    below_root = nodes["depth"] == 2
+    below_function = are_functions(nodes)[nodes["parent"]] & (nodes["depth"] == 3)
+    unnamed: BoolArray = nodes["name"].where(NOT_SAMPLED) & nodes["file"].where("")
+    missing: BoolArray = unnamed & (below_root & ~are_functions(nodes) | below_function)
+    return missing
+
+
+def texts_of(nodes: Table, options: Options) -> dict[str, list[str] | dict[str, str]]:
+    """Names, files and colours by code, and the meaning of the roots."""
+    files = [short_path(file) for file in nodes["file"].values]
+    colors = [pale_color_of(package_of(file), file, options.palette) for file in files]
+    functions = np.flatnonzero(are_functions(nodes))
+    largest_first = functions[np.argsort(-nodes["total_count"][functions], kind="stable")]
+    tasks = {nodes["name"].codes[node]: nodes["name"][int(node)] for node in largest_first}
+    color_of = options.colors_of(tasks.values())
+    of_tasks = [color_of[tasks[code]] for code in _tasks_names(nodes).tolist()]
+    colors = [*colors, _GREY, *of_tasks]
+    return {
+        "names": [shown(name, _NAME) for name in nodes["name"].values],
+        "files": [shown(file, _NAME) for file in files],
+        "colors": colors,
+        "roots": dict(ROOTS),
+        "text_colors": [text_color_on(color) for color in colors],
+    }
+
+
+def code_of_lines(
+    recording: Recording, nodes: Table, lines: IntArray
+) -> tuple[IntArray, list[str]]:
+    """Position of each node's line of code among the texts, and the texts; the first is empty."""
+    recorded = recorded_lines(recording)
+    texts = {"": 0}
+    lines_of_nodes = zip(nodes["file"].tolist(), lines.tolist(), strict=True)
+    codes = [
+        texts.setdefault(shown(recorded.get(line, ""), _NAME), len(texts))
+        for line in lines_of_nodes
+    ]
+    return np.array(codes, dtype=np.int64), list(texts)
+
+
+def cells_of(
+    recording: Recording, node_of_sample: Array
+) -> tuple[tuple[Array, Array], dict[str, Array], list[str]]:
+    """Bounds of cycles; cells, which are sums of a node in a cycle, by task; and keys of the tasks.
+
+    The column ``key`` is a position among the keys with most time, from 1 on; 0 is all other tasks.
+    Wall seconds are the sum of ``cpu``, ``waiting`` and ``unknown``.
+    """
+    samples = recording.samples
+    seen = node_of_sample >= 0
+    starts, stops, cycle = distinct_pairs(samples["start"][seen], samples["stop"][seen])
+    of_key, keys = _longest_keys(samples.rows(seen))
+    while True:
+        in_cycle, nodes, cell = distinct_pairs(cycle, node_of_sample[seen])
+        of_cell, key, part = distinct_pairs(cell, of_key)
+        if len(key) <= _MOST_CELLS or len(starts) < 2:
+            break
+        pairs = np.arange(0, len(starts), 2)
+        starts, stops, cycle = starts[pairs], np.maximum.reduceat(stops, pairs), cycle // 2
+    sums = np.zeros((len(key), len(MEASURES)))
+    np.add.at(sums, part, measures(samples, np.ones(len(samples)))[seen])
+    numbers = dict(zip(MEASURES, sums.T, strict=True))
+    wall = numbers.pop("wall")
+    numbers["unknown"] = np.round(wall - numbers["cpu"] - numbers["waiting"], 12)
+    indices = {"cycle": in_cycle[of_cell], "node": nodes[of_cell], "key": key}
+    columns = {name: small(column) for name, column in indices.items()}
+    return (starts, stops), {**columns, **{n: _short(c) for n, c in numbers.items()}}, keys
+
+
+def _short(values: Array) -> Array:
+    """Whole numbers in the smallest type, others as precise as a picture shows."""
+    if bool((values == np.round(values)).all()):
+        return small(values)
+    fraction, exponent = np.frexp(values)
+    # The digits that are zero now take next to no bytes, as the page has them compressed.
+    rounded = np.round(fraction * 2**_DIGITS) / 2**_DIGITS
+    return np.asarray(np.ldexp(rounded, exponent), dtype=np.float32)
+
+
+def _longest_keys(samples: Samples) -> tuple[IntArray, list[str]]:
+    """Number of each sample's key, and the keys by number; 0 is all other keys."""
+    column = samples.key
+    seconds = np.zeros(len(column.values))
+    np.add.at(seconds, column.codes, samples.seconds)
+    chosen = [code for code in np.argsort(-seconds, kind="stable") if column.values[code]]
+    longest = [code for code in chosen if seconds[code] > 0][:_MOST_KEYS]
+    number = np.zeros(len(column.values), dtype=np.int64)
+    number[longest] = np.arange(len(longest)) + 1
+    return number[column.codes], [shown(column.values[code], _NAME) for code in longest]
+
+
+def spans_of(recording: Recording, nodes: Table, begin: float) -> dict[str, Array]:
+    """Seconds per second in order of time, with the node of their function or root."""
+    spans = seconds_over_time(recording)
+    is_function = are_functions(nodes)
+    node_of = {
+        (bool(is_function[node]), nodes["name"][int(node)]): int(node)
+        for node in np.flatnonzero(is_function | (nodes["depth"] == 1))
+    }
+    labels = zip(spans["root"].tolist(), spans["function"].tolist(), strict=True)
+    of_span = [
+        node_of.get((True, function) if root == Root.TASKS else (False, root), 0)
+        for root, function in labels
+    ]
+    return {
+        "left": spans["start"] - begin,
+        "right": spans["stop"] - begin,
+        "node": np.array(of_span, dtype=np.int32),
+        **{name: spans[name].astype(np.float32) for name in ("cpu", "waiting", "unknown")},
+    }
+
+
+SHORT_CALLS = "(short calls)"
+_UNITS = ("wall", "cpu", "waiting")
+"""Measures that the page can draw as width."""
+_MOST_CALLS = 20_000
+"""Calls of which a page has all."""
+_LEAST_SHARE = 0.5 / 3840
+"""Share of all: half a pixel of a wide screen, the least that the page draws."""
+
+
+def merge_short_calls(
+    nodes: Table, node_of_sample: IntArray, is_missing: BoolArray
+) -> tuple[Table, IntArray, int]:
+    """Merge short calls below each call into one, if a tree has very many calls.
 
     Parameters
     ----------
     nodes : Table
-    options : Options
-    modes : sequence of str
-        The units of width, as the page calls them.
-    orders : sequence of str, optional
-        Which of `ORDERS` there are.
-    keys : sequence of str, optional
-        Of the tasks that can be chosen.
-    """
-    is_choice = (nodes["depth"] == 1) | are_functions(nodes)
-    names = [
-        (str(n), label(nodes["name"][n], options.label_size))
-        for n in np.flatnonzero(is_choice).tolist()
-    ]
-    return Controls(
-        order=RadioButtonGroup(
-            labels=[ORDERS[order] for order in orders],
-            active=0,
-            width=270,
-            visible=len(orders) > 1,
-        ),
-        mode=RadioButtonGroup(labels=list(modes), active=0, width=230),
-        folding=Toggle(label="Fold libraries", width=120),
-        choice=Select(value="0", options=[("0", "all"), *names], width=260),
-        search=TextInput(placeholder="search functions and files", width=260),
-        key=AutocompleteInput(
-            placeholder="key of a task",
-            completions=list(keys),
-            restrict=False,
-            case_sensitive=False,
-            search_strategy="includes",
-            min_characters=1,
-            max_completions=20,
-            width=260,
-            visible=bool(keys),
-        ),
-        up=Button(label="Up", width=70),
-        reset=Button(label="Reset", width=70),
-        callee=Select(value="", options=[("", "")], width=796, visible=False),
-        status=Div(text="", disable_math=True, min_height=20, styles=_SMALL),
-        detail=Div(text="", disable_math=True, min_height=36, styles=_SMALL),
-    )
-
-
-def panel_of(
-    controls: Controls, graph: figure, *others: LayoutDOM, warnings: Sequence[Div] = ()
-) -> LayoutDOM:
-    """The widgets, the graph, its detail, and what is below them; warnings above all."""
-    parts = [*warnings, *controls.rows(), graph, controls.detail, *others]
-    settings = {"sizing_mode": graph.sizing_mode} if graph.sizing_mode else {}
-    return column(*parts, spacing=2, **settings)
-
-
-def listen(
-    models: Mapping[str, object], graph: figure, timeline: figure, controls: Controls
-) -> None:
-    """Call the script for each event with the name of what to do."""
-    args = {**models, **controls.models(), "graph": graph, "timeline": timeline}
-    names = ", ".join(args)
-    # The numbers are in the page once: events go through one callback that has them.
-    flame = CustomJS(
-        args=args,
-        code=call("plots/flame/flame.js", "act", f"{{{names}}}, cb_obj, cb_data.action"),
-    )
-
-    def does(action: str) -> CustomJS:
-        code = f"return flame.execute(cb_obj, {{action: '{action}'}})"
-        return CustomJS(args={"flame": flame}, code=code)
-
-    graph.js_on_change("inner_width", does("resize"))
-    for end in ("start", "end"):
-        graph.x_range.js_on_change(end, does("move"))
-        graph.y_range.js_on_change(end, does("move"))
-        timeline.x_range.js_on_change(end, does("move_in_time"))
-    timeline.js_on_event(SelectionGeometry, does("choose_range"))
-    # The second of two quick clicks is a double one, wherever it is.
-    for click in (Tap, DoubleTap):
-        graph.js_on_event(click, does("zoom"))
-        timeline.js_on_event(click, does("forget_range"))
-    for widget, prop, action in (
-        (controls.order, "active", "switch_order"),
-        (controls.mode, "active", "switch_mode"),
-        (controls.folding, "active", "fold"),
-        (controls.choice, "value", "choose"),
-        (controls.callee, "value", "choose_function"),
-        (controls.search, "value_input", "find"),
-        (controls.key, "value_input", "choose_key"),
-    ):
-        widget.js_on_change(prop, does(action))
-    controls.up.js_on_click(does("go_up"))
-    controls.reset.js_on_click(does("reset"))
-
-
-_MODES = ["Wall time", "CPU", "Waiting"]
-_WORDS = ["", " of CPU", " of waiting"]
-"""How the page calls the seconds of each mode."""
-_FEW_SAMPLES = 100
-
-
-def flame_panel(recording: Recording, options: Options, origin: float | None = None) -> LayoutDOM:
-    """A flame graph with a timeline below, and widgets to choose a view, and to search.
-
-    Parameters
-    ----------
-    recording : Recording
-    options : Options
-        With an ``x_range`` the timeline has it, and the graph counts what that shows.
-    origin : float, optional
-        What the timeline counts from, in the recording's seconds; by default its start.
+        As `dask_diag.analysis.call_tree.tree_and_nodes` returns them.
+    node_of_sample : array of int
+        The node of each sample, or -1.
+    is_missing : array of bool
+        Nodes that represent time that was not sampled: the page counts them.
 
     Returns
     -------
-    bokeh layout
+    nodes : Table
+        The nodes, with a node called `SHORT_CALLS` in place of those merged below a call.
+    node_of_sample : array of int
+    merged : int
+        Number of merged nodes. Seconds add up as before.
     """
-    begin = recording.start if origin is None else origin
-    nodes, node_of_sample = tree_and_nodes(recording)
-    nodes, node_of_sample, merged = merge_short_calls(nodes, node_of_sample, is_missing(nodes))
+    named = _are_shown(nodes) | (nodes["depth"] <= 2) | is_missing
+    if len(nodes) <= _MOST_CALLS or named.all():
+        return nodes, node_of_sample, 0
+    above = _nearest(named, nodes["parent"])
+    callers, caller = np.unique(above[~named], return_inverse=True)
+    old = np.flatnonzero(named)
+    row_of = np.full(len(nodes), -1, dtype=np.int64)
+    row_of[old] = np.arange(len(old))
+    row_of[~named] = len(old) + caller.reshape(-1)
+    # The caller's row of each row; merged rows are last.
+    parent = np.concatenate([row_of[nodes["parent"][old]], row_of[callers]])
+    parent[0] = -1
+    depth = np.concatenate([nodes["depth"][old], nodes["depth"][callers] + 1])
+    position, end = preorder(parent, depth, np.arange(len(parent)))
+    order = np.argsort(position)
+    parent = np.concatenate([nodes["parent"][:1], position[parent[order][1:]]])
+    columns: dict[str, Array | Categorical] = {
+        "parent": parent,
+        "depth": depth[order],
+        "end": end[order],
+    }
+    rows = nodes.rows(np.concatenate([old, callers])[order])
+    is_merged = order >= len(old)
+    for name in ("name", "file"):
+        columns[name] = _renamed(rows[name], is_merged, SHORT_CALLS if name == "name" else "")
+    columns["first_line"] = np.where(is_merged, 0, rows["first_line"])
+    for measure in MEASURES:
+        sums = np.bincount(caller.reshape(-1), nodes[measure][~named], len(callers))
+        for name in (measure, f"total_{measure}"):
+            columns[name] = np.concatenate([nodes[name][old], sums])[order]
+    new = np.where(node_of_sample >= 0, position[row_of[node_of_sample]], -1)
+    return Table(columns), new, int((~named).sum())
+
+
+def _are_shown(nodes: Table) -> BoolArray:
+    """Flags of nodes with a share that a screen can show, in any unit of width."""
+    totals = [nodes[f"total_{unit}"] for unit in _UNITS]
+    shown = [total >= _LEAST_SHARE * total[0] for total in totals if total[0] > 0]
+    return np.any(shown, axis=0) if shown else np.ones(len(nodes), dtype=bool)
+
+
+def _nearest(named: BoolArray, parent: Array) -> IntArray:
+    """Nearest node that is not merged: the node itself, or a caller."""
+    nearest = list(range(len(named)))
+    for node, above in enumerate(parent.tolist()):
+        if not named[node]:
+            nearest[node] = nearest[above]
+    return np.array(nearest, dtype=np.int64)
+
+
+def _renamed(names: Categorical, rows: BoolArray, name: str) -> Categorical:
+    """The column with another value in some rows."""
+    values = (*names.values, name) if name not in names.values else tuple(names.values)
+    return Categorical(np.where(rows, values.index(name), names.codes), values)
+
+
+# Two recordings.
+
+_LESS, _SAME, _MORE = (33, 102, 172), (212, 212, 212), (178, 24, 43)
+"""Blue, grey, and red, as channels."""
+_STEPS = 5
+"""Steps of colour from no change to all of it, each way."""
+
+
+def differential_panel(before: Recording, after: Recording, options: Options) -> LayoutDOM:
+    """A flame graph as wide as both recordings together, coloured by the change.
+
+    Widgets choose, search, and show one recording alone.
+    """
+    nodes = merged_tree(before, after)
     folded, folded_node = folded_tree(nodes)
-    graph, drawing = calls_figure(nodes, options)
-    timeline, spans, bars = timeline_of(recording, nodes, begin, options)
-    (starts, stops), cells, keys = cells_of(recording, node_of_sample)
-    lines = lines_of_nodes(recording, nodes)
-    code, code_texts = code_of_lines(recording, nodes, lines)
-    controls = controls_of(nodes, options, _MODES, keys=keys)
+    columns = ("parent", "depth", "end", "name", "file", "first_line")
+    wall = nodes["total_before"] + nodes["total_after"]
+    both = Table({**{name: nodes[name] for name in columns}, "total_wall": wall})
+    number, zeros = np.arange(len(nodes)), np.zeros(len(nodes))
+    numbers = {
+        **{name: nodes[name] for name in ("parent", "depth", "end", "first_line")},
+        # Each node has a name of its own: by how much it changed.
+        "name": number,
+        "file": nodes["file"].codes,
+        "color": _change_codes(nodes),
+        "line": zeros,
+        "code": zeros,
+        "folded": folded_node,
+    }
+    boxes = {
+        "node": np.arange(len(folded)),
+        "name": len(nodes) + np.arange(len(folded)),
+        "color": _change_codes(folded),
+        "frames": folded["frames"],
+    }
+    cells = {
+        **{name: zeros.astype(np.int32) for name in ("cycle", "key")},
+        "node": number.astype(np.int32),
+        "wall": (nodes["before"] + nodes["after"]).astype(np.float32),
+        "cpu": nodes["before"].astype(np.float32),
+        "waiting": nodes["after"].astype(np.float32),
+        "count": nodes["count"].astype(np.float32),
+    }
+    colors = [_mixed(step / _STEPS) for step in range(-_STEPS, _STEPS + 1)]
     models: dict[str, object] = {
         "nodes": ColumnDataSource(
-            {
-                **columns_of(nodes),
-                "line": small(lines),
-                "code": small(code),
-                "folded": small(folded_node),
-            }
+            {**{name: small(column) for name, column in numbers.items()}, **structure_of(nodes)}
         ),
-        "boxes": ColumnDataSource(boxes_of(folded)),
-        "cycles": ColumnDataSource({"start": starts - begin, "stop": stops - begin}),
+        "boxes": ColumnDataSource({name: small(column) for name, column in boxes.items()}),
+        "cycles": ColumnDataSource({"start": np.zeros(1), "stop": np.ones(1)}),
         "cells": ColumnDataSource(cells),
-        # The folded tree has all names of the other one, by the same codes, and more.
-        "texts": {**texts_of(folded, options), "code": code_texts},
-        "spans": spans,
-        "bars": bars,
-        "measured": _WORDS,
-        "orders": list(ORDERS),
-        "resolution": float(np.median(stops - starts)) if len(starts) else 0.0,
-        **drawing,
+        "texts": {
+            "names": [_name_of_change(row) for row in (*nodes.to_dicts(), *folded.to_dicts())],
+            "files": [shown(short_path(file), _NAME) for file in nodes["file"].values],
+            "colors": colors,
+            "text_colors": [text_color_on(color) for color in colors],
+            "roots": dict(ROOTS),
+        },
+        "spans": empty_source("left right node cpu waiting unknown"),
+        "bars": empty_source("left right cpu waiting either"),
+        "resolution": 0.0,
     }
-    listen(models, graph, timeline, controls)
-    remark = [Div(text=about_short_calls(merged), disable_math=True)] if merged else []
-    warnings = _warning(float(nodes["total_count"][0]))
-    return panel_of(controls, graph, *remark, timeline, warnings=warnings)
+    # The script needs a timeline; two recordings have no common time.
+    timeline = figure(visible=False, width=10, height=10, x_range=(0, 1), y_range=(0, 1))
+    timeline.scatter([], [])
+    modes = {"Both": " before and after", "Before": " before", "After": " after"}
+    # Merged callers would have the change of only one of them in their names and colours.
+    graph, above, detail = _graph(both, options, models, timeline, modes=modes, orders=["function"])
+    return _column(graph, *above, graph, detail, timeline)
 
 
-def _warning(samples: float) -> list[Div]:
-    """What to know of a graph of few samples: a share has a standard error of at most this."""
-    if not 0 < samples < _FEW_SAMPLES:
-        return []
-    error = percent(0.5 / sqrt(samples))
-    text = f"Only {counted(round(samples), 'sample')}: shares are uncertain by up to ±{error}."
-    style = {"font-size": "14px", "font-weight": "bold", "border-left": "5px solid #b8860b"}
-    return [Div(text=text, disable_math=True, styles={**style, "padding": "2px 8px"})]
+def _change_codes(nodes: Table) -> FloatArray:
+    """Positions among the colours: 0 is all before, `2 * _STEPS` all after."""
+    before, after = nodes["total_before"], nodes["total_after"]
+    both = before + after
+    change = np.divide(after - before, both, out=np.zeros(len(both)), where=both > 0)
+    return np.asarray(np.round(_STEPS * change) + _STEPS)
 
 
-def plot_flame(recording: Recording, origin: float, duration: float, options: Options) -> LayoutDOM:
-    """The flame graph as one of the plots of a page, which all count time from `origin`."""
-    return flame_panel(recording, options, origin)
+def _name_of_change(row: dict[str, object]) -> str:
+    """Name of a call, and by how much longer it took."""
+    name = shown(row["name"], _NAME)
+    if int(str(row["depth"])) < 2:
+        return name
+    change = float(str(row["total_after"])) - float(str(row["total_before"]))
+    return f"{name} {'+' if change >= 0 else '-'}{seconds(abs(change))}"
+
+
+def _mixed(share: float) -> str:
+    """A colour from grey to red, or with a negative share to blue."""
+    to = _MORE if share > 0 else _LESS
+    channels = (a + (b - a) * abs(share) for a, b in zip(_SAME, to, strict=True))
+    return "#" + "".join(f"{round(channel):02x}" for channel in channels)

@@ -615,14 +615,6 @@ def _lane_name(workers: list[str]) -> CustomJSHover:
     return CustomJSHover(args={"names": workers, "lane_height": LANE}, code=code)
 
 
-RECTANGLES = "tasks in the page"
-"""Name of the source of rectangles, by which scripts of a page ask for tasks."""
-OUTLINES = "pinned tasks"
-PATH = "path to the pinned task"
-CRITICAL_OUTLINES = "tasks on the critical path"
-CRITICAL_PATH = "critical path"
-
-
 def _add_outlines(plot: figure, **style: str | float) -> ColumnDataSource:
     """Outline the tasks that the page puts into the source, which is returned empty."""
     source = empty_source("left right top")
@@ -631,12 +623,15 @@ def _add_outlines(plot: figure, **style: str | float) -> ColumnDataSource:
 
 
 def _add_pins(plot: figure, rectangles: ColumnDataSource) -> None:
-    """Add outlines of tasks and paths for the page to fill, and a script for clicks.
+    """Add outlines of tasks and paths, which scripts of the page find by name, and a click.
 
-    They have the colour of the page's text, light or dark.
+    Outlines have the colour of the page's text, light or dark.
     """
-    rectangles.name = RECTANGLES
-    for outlines, path in ((CRITICAL_OUTLINES, CRITICAL_PATH), (OUTLINES, PATH)):
+    rectangles.name = "tasks in the page"
+    for outlines, path in (
+        ("tasks on the critical path", "critical path"),
+        ("pinned tasks", "path to the pinned task"),
+    ):
         _add_outlines(plot, line_color="black", line_width=2).name = outlines
         look = {"line_color": "black", "line_width": 1.5}
         plot.segment("x0", "y0", "x1", "y1", source=empty_source("x0 y0 x1 y1", path), **look)

@@ -22,27 +22,26 @@ from dask_diag.views.assets import callback
 from dask_diag.views.colors import color_of_phase
 from dask_diag.views.escaping import shown as shown_text
 from dask_diag.views.names import names_of_computations
-from dask_diag.views.plots.figures import Options, new_figure
+from dask_diag.views.plots.figures import Options, new_figure, quads
 
 _MOST_NAMES = 50
-"""Phases that may be named: there are several for each computation."""
+"""Phases with a name: there are several phases for each computation."""
 Phase = tuple[str, float, float]
-"""Its name, and from where to where it is on the plot's axis."""
+"""A name, with start and stop on the plot's axis."""
 
 
 def shade_phases(plot: figure, recordings: Iterable[Recording], origin: float) -> list[Phase]:
-    """Shade the time before, between and after the tasks of computations; returns these phases.
+    """Shade the time before, between and after the tasks of computations; returns the phases.
 
-    One glyph draws them all: there are several for each computation, and of each annotation a
-    browser would make five models and an element.
+    One glyph draws all phases: a browser would make five models and an element of an annotation.
 
     Parameters
     ----------
     plot : bokeh figure
-        Its y range begins at 0.
+        The vertical range begins at 0.
     recordings : iterable of Recording
     origin : float
-        Where the plot's axis begins, in the recordings' seconds.
+        Start of the plot's axis, in the recordings' seconds.
     """
     phases = [
         (row["phase"], row["start"] - origin, row["stop"] - origin)
@@ -53,24 +52,16 @@ def shade_phases(plot: figure, recordings: Iterable[Recording], origin: float) -
     if phases:
         names, left, right = zip(*phases, strict=True)
         colors = [color_of_phase(name) for name in names]
-        plot.quad(
-            left="left",
-            right="right",
-            bottom=0,
-            top=float(plot.y_range.end),
-            source=ColumnDataSource({"left": left, "right": right, "color": colors}),
-            fill_color="color",
-            fill_alpha=0.3,
-            line_color=None,
-            level="underlay",
-        )
+        source = ColumnDataSource({"left": left, "right": right, "color": colors})
+        look = {"fill_color": "color", "fill_alpha": 0.3, "line_color": None, "level": "underlay"}
+        quads(plot, source, 0, float(plot.y_range.end), **look)
     return phases
 
 
 def name_phases(plot: figure, phases: Iterable[Phase], height: float | None = None) -> None:
-    """Name the longest phases, or other intervals; the page shows the names that fit.
+    """Name the longest phases, or other intervals, at a height, by default the middle.
 
-    How many pixels a phase has is not known here. Names are at this height, by default the middle.
+    Pixels of a phase are not known here: the page shows the names that fit.
     """
     longest = sorted(phases, key=lambda phase: phase[1] - phase[2])[:_MOST_NAMES]
     middle = (plot.y_range.start + plot.y_range.end) / 2 if height is None else height
@@ -93,15 +84,15 @@ def name_phases(plot: figure, phases: Iterable[Phase], height: float | None = No
 
 
 BORDERS = {"min_border_left": 86, "min_border_right": 64}
-"""Equal, so that a moment is at the same place in each figure."""
+"""Borders of all figures, so that a moment is at the same place in each figure."""
 _COMPUTATION = "#8d99a6"
 _LABEL = 40
 _HEIGHT, _ROW = 40, 18
-"""Pixels: of the strip, and of each row of spans in it."""
+"""Pixels of the strip, and of each row of spans in it."""
 _HALF = 0.38
-"""Of a bar, in rows."""
+"""Half the height of a bar, in rows."""
 _MOST_ROWS = 3
-"""Of spans."""
+"""Rows of spans."""
 
 
 class TimeAxis:
@@ -110,19 +101,19 @@ class TimeAxis:
     Parameters
     ----------
     shown : Range1d
-        What figures show of the time; see `time_range`.
+        The time that figures show; see `time_range`.
     """
 
     def __init__(self, shown: Range1d) -> None:
         self.range = shown
-        # The page's address has what the range of this name shows.
+        # The page's address has the time that the range of this name shows.
         shown.name = "time axis"
         self._crosshair = Span(
             dimension="height", line_color="#888888", line_width=1, line_dash="dotted"
         )
 
     def join(self, plot: figure) -> None:
-        """Give a figure what all share."""
+        """Give a figure the shared range and crosshair."""
         plot.x_range = self.range
         plot.add_tools(CrosshairTool(overlay=self._crosshair))
 
@@ -130,17 +121,16 @@ class TimeAxis:
 def overview(
     recordings: Iterable[Recording], origin: float, shown: Range1d, options: Options
 ) -> figure:
-    """All time in a strip, in which the shown part can be moved and resized.
+    """A strip of all time, in which the shown part can be moved and resized.
 
     Parameters
     ----------
     recordings : iterable of Recording
-        Their computations are bars, the spans of tasks others below; phases without tasks are
-        shaded.
+        Computations are bars, spans of tasks are bars below; phases without tasks are shaded.
     origin : float
-        Where the axis begins, in the recordings' seconds.
+        Start of the axis, in the recordings' seconds.
     shown : Range1d
-        What the figures show.
+        The time that the figures show.
     options : Options
     """
     end = shown.bounds[1] if shown.bounds else shown.end
@@ -157,7 +147,7 @@ def overview(
     strip.yaxis.visible = False
     strip.ygrid.grid_line_color = None
     strip.xaxis.visible = False
-    # It is not seen: a screen reader says it.
+    # The label is not seen: a screen reader says it.
     strip.yaxis.axis_label = "All time"
     phases = shade_phases(strip, recordings, origin)
     # Preparing is part of a computation, whose bar names it.
@@ -167,7 +157,7 @@ def overview(
         _draw_bars(strip, bars, middle)
         name_phases(strip, bars, middle)
     window = RangeTool(x_range=shown)
-    # The bars are seen through it.
+    # The bars are seen through the window.
     window.overlay.update(fill_alpha=0.12, line_color="#777777", line_alpha=0.9)
     strip.add_tools(window)
     return strip
@@ -184,7 +174,7 @@ def _computations(recording: Recording, origin: float) -> list[Phase]:
 
 
 def _spans(recording: Recording, origin: float) -> list[Phase]:
-    """The spans of tasks that no computation has, each from its first task to its last."""
+    """Spans of tasks that no computation has, each from its first task to its last."""
     tasks = recording.tasks
     of_computations = {*recording.computations.span.tolist(), ""}
     named = [name for name in dict.fromkeys(tasks.span.values) if name not in of_computations]
@@ -199,7 +189,7 @@ def _spans(recording: Recording, origin: float) -> list[Phase]:
 
 
 def _rows_of(bars: list[Phase]) -> list[list[Phase]]:
-    """Bars in rows in which none hides another; of many at once the longest."""
+    """Rows of bars in which no bar hides another; of many bars at once the longest."""
     rows: list[list[Phase]] = []
     for bar in sorted(bars, key=lambda bar: bar[1] - bar[2]):
         for row in rows:
@@ -214,13 +204,6 @@ def _rows_of(bars: list[Phase]) -> list[list[Phase]]:
 
 def _draw_bars(strip: figure, bars: list[Phase], middle: float) -> None:
     names, left, right = zip(*bars, strict=True) if bars else ((), (), ())
-    strip.quad(
-        left="left",
-        right="right",
-        bottom=middle - _HALF,
-        top=middle + _HALF,
-        source=ColumnDataSource({"left": left, "right": right, "name": names}),
-        fill_color=_COMPUTATION,
-        fill_alpha=0.45,
-        line_color=_COMPUTATION,
-    )
+    source = ColumnDataSource({"left": left, "right": right, "name": names})
+    look = {"fill_color": _COMPUTATION, "fill_alpha": 0.45, "line_color": _COMPUTATION}
+    quads(strip, source, middle - _HALF, middle + _HALF, **look)

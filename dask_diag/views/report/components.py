@@ -1,10 +1,10 @@
-"""What sections of a report are made of; report.html says how each looks."""
+"""Parts of a page's sections; ``report.html`` says how each looks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from bokeh.models import Column, GridPlot, LayoutDOM, Row
 
@@ -13,7 +13,6 @@ from dask_diag.formatting import count, percent
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
 
-_LONGEST = 120
 _SWATCHES = {
     "/": "hatch-up",
     "\\": "hatch-down",
@@ -22,27 +21,34 @@ _SWATCHES = {
     "x": "hatch-cross",
     "v": "hatch-cross",
 }
-"""The style of each hatch of bokeh's that layers have; ``report.css`` draws it."""
+"""Styles of the hatches of layers, as bokeh writes them; ``report.css`` draws them."""
 _SEEN = 0.01
-"""Of the wall: a part that has less is a hair in the bar."""
+"""Share of the wall time that can be seen in its bar."""
 _LINE = 45
-"""Pixels of a widget or a line of text, which do not say how high they are."""
+"""Pixels of a widget or a line of text, whose height is not given."""
 
 
 def class_of_hatch(hatch: str) -> str:
-    """The style of a hatch of bokeh's; empty where there is none."""
+    """Style of a hatch of bokeh's; empty if there is none."""
     return _SWATCHES.get(hatch, "")
 
 
-def safe(text: object, limit: int = _LONGEST) -> str:
-    """The user's text on one line; the template escapes it."""
+def safe(text: object, limit: int = 120) -> str:
+    """Text of the user on one line; the template escapes it."""
     return shown(text, limit)
 
 
 class Part:
     """An element of a section."""
 
-    kind: ClassVar[str]
+    @property
+    def kind(self) -> str:
+        """Name of the kind of part in the template."""
+        return type(self).__name__
+
+    def flat(self) -> Iterator[Part]:
+        """The part, and the parts in it."""
+        yield self
 
 
 @dataclass(frozen=True)
@@ -51,18 +57,16 @@ class Text(Part):
 
     texts: Sequence[str]
     listed: bool = False
-    kind: ClassVar[str] = "text"
 
 
 @dataclass(frozen=True)
 class Grid(Part):
     """A table; the first `texts` columns are text, the others numbers.
 
-    With `intervals`, one for each row, its first cell is a button that shows these seconds.
-    With `tasks` it also pins the task of this number, if that is not -1.
-    With `marks` a row may be marked as ``slower`` or ``faster``. With `few` the page shows so many
-    rows, the first ones in the order that the reader has chosen, until asked for all.
-    With `follows`, its id, the page has it follow the time that the plots show.
+    With `intervals`, one for each row, the first cell is a button that shows these seconds; with
+    `tasks`, the button also pins the task of this number, if not -1. With `marks` a row may be
+    marked as ``slower`` or ``faster``. With `few` the page shows as many rows until asked for all.
+    With an id in `follows`, the table follows the time that the plots show.
     """
 
     caption: str
@@ -74,47 +78,45 @@ class Grid(Part):
     marks: Sequence[str] = ()
     few: int = 0
     follows: str = ""
-    kind: ClassVar[str] = "grid"
 
 
 @dataclass(frozen=True)
 class Key(Part):
-    """A legend: pairs of a colour and a name, and how many more are left out."""
+    """A legend: pairs of a colour and a name, and the number of names that are left out.
+
+    `hatches` has the hatch of each name that is hatched, as bokeh writes it.
+    """
 
     caption: str
     items: Sequence[tuple[str, str]]
     more: int = 0
     hatches: Mapping[str, str] = field(default_factory=dict)
-    """Of the names that are hatched in the plot its hatch, as bokeh writes it."""
-    kind: ClassVar[str] = "key"
 
     def swatch(self, name: str) -> str:
-        """The class of the swatch of a name."""
+        """Style of the swatch of a name."""
         return class_of_hatch(self.hatches.get(name, ""))
 
 
 class Piece(NamedTuple):
-    """Of a bar: its share of the longest bar, and how it looks."""
+    """A piece of a bar: its share of the longest bar, and its look."""
 
     color: str
     percent: float
     tooltip: str
     hatch: str = ""
-    """The class of its hatch, if it has one."""
 
 
 @dataclass(frozen=True)
 class Bars(Part):
-    """Stacked bars: for each a name, a text, and pieces."""
+    """Stacked bars: each has a name, a text, and pieces."""
 
     caption: str
     rows: Sequence[tuple[str, str, Sequence[Piece]]]
-    kind: ClassVar[str] = "bars"
 
 
 @dataclass(frozen=True)
 class WallPart:
-    """A part of the wall time: its share from 0 to 1, and how it looks."""
+    """A part of the wall time: its share from 0 to 1, and its look."""
 
     name: str
     time: str
@@ -127,26 +129,92 @@ class WallPart:
 
 @dataclass(frozen=True)
 class WallBar(Part):
-    """The wall time as one bar, with a legend; `scale` is the share of the width that it has."""
+    """The wall time as one bar, with a legend; `scale` is the share of the page's width."""
 
     parts: Sequence[WallPart]
     caption: str = ""
     scale: float = 1.0
-    kind: ClassVar[str] = "wall"
 
     @property
     def named(self) -> list[WallPart]:
-        """The parts that can be seen in the bar."""
+        """Parts that can be seen in the bar."""
         return [part for part in self.parts if part.share >= _SEEN]
 
     @property
     def others(self) -> str:
-        """The others, in the order of the bar; pointing at one names it."""
+        """Parts that are too small to be seen, in words."""
         small = [part for part in self.parts if part.share < _SEEN]
         if len(small) == 1:
             return f"{small[0].name} {small[0].time}"
         share = percent(sum(part.share for part in small))
         return f"{count(len(small))} parts of less than 1%: {share}" if small else ""
+
+
+class FunctionRow(NamedTuple):
+    """A function in a table: its number, its colour in the plots, cells, and bar."""
+
+    row: int
+    name: str
+    color: str
+    cells: Sequence[str]
+    bar: Sequence[Piece]
+
+
+class NamedActivity(NamedTuple):
+    """An activity in the key of a table of functions; `number` is its place in the page."""
+
+    number: int
+    name: str
+    text: str
+    color: str
+    hatch: str
+
+
+@dataclass(frozen=True)
+class FunctionTable(Part):
+    """Functions with a bar each, which the page makes again for a part of the time.
+
+    Attributes
+    ----------
+    total : str
+        Seconds of all workers.
+    bar : list of Piece
+        Activities of all workers.
+    key : list of NamedActivity
+        Names of the bars' colours.
+    more : int
+        Number of activities without a name in the key.
+    columns : list of str
+        Names of the cells.
+    rows : list of FunctionRow
+        The longest first.
+    sums : list of str
+        Cells of all functions together.
+    over_time : dict
+        Numbers in bins of time, for ``functions.js``.
+    """
+
+    total: str
+    bar: Sequence[Piece]
+    key: Sequence[NamedActivity]
+    more: int
+    columns: Sequence[str]
+    rows: Sequence[FunctionRow]
+    sums: Sequence[str]
+    over_time: Mapping[str, object] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class CriticalPath(Part):
+    """The switch that outlines the critical path among the tasks.
+
+    `paths` has the numbers of each computation's tasks, in order; with `is_on` they are outlined
+    when the page opens.
+    """
+
+    text: str
+    paths: Sequence[Sequence[int]] = field(repr=False)
+    is_on: bool
 
 
 @dataclass(frozen=True)
@@ -156,36 +224,47 @@ class Figure(Part):
     name: str
     model: LayoutDOM = field(repr=False)
     description: str
-    kind: ClassVar[str] = "figure"
 
     @property
     def height(self) -> int:
-        """Pixels that the page reserves for it, before it is drawn."""
-        return height_of(self.model)
+        """Pixels that the page reserves for the figure, before it is drawn."""
+        return _height_of(self.model)
+
+
+def _height_of(model: LayoutDOM) -> int:
+    if not model.visible:
+        return 0
+    if isinstance(model, GridPlot):
+        rows: dict[int, int] = {}
+        for child, row, *_ in model.children:
+            rows[row] = max(rows.get(row, 0), _height_of(child))
+        return sum(rows.values())
+    if isinstance(model, (Column, Row)):
+        heights = [_height_of(child) for child in model.children if isinstance(child, LayoutDOM)]
+        return sum(heights) if isinstance(model, Column) else max(heights, default=0)
+    return int(model.height or _LINE)
 
 
 @dataclass(frozen=True)
 class Pinned(Part):
-    """The row that says what is known of the task that was clicked."""
-
-    kind: ClassVar[str] = "pinned"
+    """The row with the details of the task that was clicked."""
 
 
 @dataclass(frozen=True)
 class Code(Part):
-    """Source code, and where it is."""
+    """Source code: its location, its text, and the number of its first line.
+
+    `computing` has the numbers of the lines that called dask, which are marked.
+    """
 
     location: str
     text: str
     first: int = 1
-    """The number of its first line."""
     computing: Sequence[int] = ()
-    """The numbers of the lines that called dask, which are marked."""
-    kind: ClassVar[str] = "code"
 
     @property
     def heading(self) -> str:
-        """The location, and where it computed, for those who do not see the mark."""
+        """The location, and the marked lines for readers who do not see the mark."""
         last = self.first + self.text.count("\n")
         lines = [str(line) for line in self.computing if self.first <= line <= last]
         many = "lines" if lines[1:] else "line"
@@ -193,14 +272,17 @@ class Code(Part):
 
     @property
     def lines(self) -> list[tuple[str, bool]]:
-        """Its lines, and whether each is marked."""
+        """Lines of the code, and whether each is marked."""
         numbered = enumerate(self.text.split("\n"), self.first)
         return [(line, number in self.computing) for number, line in numbered]
 
 
-@dataclass(frozen=True)
-class ShownFinding:
-    """A finding as text."""
+class ShownFinding(NamedTuple):
+    """A finding as texts.
+
+    `intervals` are seconds on the page's time axis, which the page shades. `page` is a page of the
+    documentation, `address` its address, if known.
+    """
 
     code: str
     severity: str
@@ -208,12 +290,9 @@ class ShownFinding:
     evidence: str
     advice: str
     where: str
-    intervals: Sequence[tuple[float, float]] = ()
-    """Seconds from when to when it was, on the page's time axis: the page shades them."""
-    page: str = ""
-    """Of the documentation."""
-    address: str = ""
-    """Of that page, if it is known."""
+    intervals: Sequence[tuple[float, float]]
+    page: str
+    address: str
 
 
 @dataclass(frozen=True)
@@ -221,56 +300,43 @@ class Findings(Part):
     """Findings, the worst first."""
 
     findings: Sequence[ShownFinding]
-    kind: ClassVar[str] = "findings"
 
 
 @dataclass(frozen=True)
-class Fold(Part):
+class Group(Part):
+    """Parts in an element of the page."""
+
+    parts: Sequence[Part]
+
+    def flat(self) -> Iterator[Part]:
+        """The group, and the parts in it."""
+        yield self
+        for part in self.parts:
+            yield from part.flat()
+
+
+@dataclass(frozen=True)
+class Fold(Group):
     """Parts that are shown when asked for."""
 
-    title: str
-    parts: Sequence[Part]
-    kind: ClassVar[str] = "fold"
+    title: str = ""
 
 
-@dataclass(frozen=True)
-class Wide(Part):
+class Wide(Group):
     """Parts that are not shown on a phone."""
 
-    parts: Sequence[Part]
-    kind: ClassVar[str] = "wide"
 
-
-@dataclass(frozen=True)
-class Lanes(Part):
+class Lanes(Group):
     """Figures that are scrolled where they are high, so that the others stay in view."""
-
-    parts: Sequence[Figure]
-    kind: ClassVar[str] = "lanes"
-
-
-def height_of(model: LayoutDOM) -> int:
-    """About how many pixels a model is high."""
-    if not model.visible:
-        return 0
-    if isinstance(model, GridPlot):
-        rows: dict[int, int] = {}
-        for child, row, *_ in model.children:
-            rows[row] = max(rows.get(row, 0), height_of(child))
-        return sum(rows.values())
-    if isinstance(model, (Column, Row)):
-        heights = [height_of(child) for child in model.children if isinstance(child, LayoutDOM)]
-        return sum(heights) if isinstance(model, Column) else max(heights, default=0)
-    return int(model.height or _LINE)
 
 
 def not_there(what: str, profiler: str, recording: Recording) -> Text:
-    """The message in place of what was not measured, or was not there to be measured."""
+    """Message in place of what was not measured, or was not there to be measured."""
     if is_known_why_no_tasks(recording):
         return Text([f"No {what}: {why_no_tasks(recording)}."])
     return Text([f"No {what}; record with {profiler}."])
 
 
 def of_first(rows: int, most: int) -> str:
-    """What the caption of a table adds if rows are left out."""
+    """Addition to the caption of a table if rows are left out."""
     return f", the first {count(most)} of {count(rows)}" if rows > most else ""

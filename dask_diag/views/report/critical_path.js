@@ -1,13 +1,14 @@
 // The switch that outlines the critical path among the tasks, as a pinned task is.
 
 import {lines_of, outlines_of} from "../plots/tasks/pinning.js"
-import {all_drawn, model_of, tasks_in} from "./models.js"
+import {all_drawn, models_of, RECTANGLES, tasks_in, TASKS} from "./models.js"
 
-export async function offer_critical_path({paths, ...names}) {
+// `paths` has the numbers of the tasks of each computation.
+export async function offer_critical_path(paths) {
     const button = document.getElementById("show-critical-path")
     await all_drawn()
     const [plot, rectangles, outlines, path] =
-        await Promise.all([names.plot, names.rectangles, names.outlines, names.path].map(model_of))
+        await models_of(TASKS, RECTANGLES, "tasks on the critical path", "critical path")
     if (plot === null) return
     const show = async () => {
         const is_on = button.getAttribute("aria-pressed") === "true"

@@ -1,20 +1,19 @@
 // The menu of what a reader can take away from the page: files, texts, and commands to copy.
 
 import {count} from "../formatting.js"
-import {model_of, tasks_in} from "./models.js"
+import {models_of, RECTANGLES, tasks_in, TASKS} from "./models.js"
 import {text_of_page} from "./page_text.js"
 import {picture_of} from "./picture.js"
-import {copy, save} from "./save.js"
 import {csv_of, lacks_of} from "./tasks_csv.js"
 
 const PARTS_OF_THE_PICTURE = "header, #findings, #timeline"
+const RELEASED_AFTER = 60_000       // milliseconds
 
-export function offer_exports({menu: id, plot, rectangles, name, recorded}) {
-    const menu = document.getElementById(id)
-    if (menu === null) return
+export function offer_exports({name, recorded}) {
+    const menu = document.getElementById("export")
     const status = menu.querySelector("[role=status]")
     const actions = {
-        csv: () => save_tasks(plot, rectangles, name, recorded),
+        csv: () => save_tasks(name, recorded),
         text: () => saved(new Blob([text_of_page()], {type: "text/plain"}), `${name}.txt`),
         "copy-text": () => copied(text_of_page()),
         picture: async () => {
@@ -60,8 +59,8 @@ async function copied(text) {
 }
 
 // All tasks that the page has; what it does not have of them is in the file's name, too.
-async function save_tasks(plot, rectangles, name, recorded) {
-    const page = await tasks_in(await model_of(plot), await model_of(rectangles))
+async function save_tasks(name, recorded) {
+    const page = await tasks_in(...await models_of(TASKS, RECTANGLES))
     const key_of = await page.read_keys(Infinity)
     const {parts, has_short_names} = csv_of(page, key_of)
     const lacks = lacks_of(page, recorded, key_of !== null, has_short_names)
@@ -69,4 +68,33 @@ async function save_tasks(plot, rectangles, name, recorded) {
     const rest = lacks.map(([, text]) => `; ${text}`).join("")
     return `${saved(new Blob(parts, {type: "text/csv"}), file_name)} `
         + `${count(page.tasks.start.length)} tasks${rest}.`
+}
+
+function save(blob, file_name) {
+    const link = document.createElement("a")
+    link.href = URL.createObjectURL(blob)
+    link.download = file_name
+    link.click()
+    setTimeout(() => URL.revokeObjectURL(link.href), RELEASED_AFTER)
+}
+
+async function copy(text) {
+    try {
+        await navigator.clipboard.writeText(text)
+    } catch {
+        // Some browsers have no clipboard for pages in files.
+        copy_selected(text)
+    }
+}
+
+function copy_selected(text) {
+    const area = document.createElement("textarea")
+    const focused = document.activeElement
+    area.value = text
+    document.body.append(area)
+    area.select()
+    const is_copied = document.execCommand("copy")
+    area.remove()
+    focused?.focus()
+    if (!is_copied) throw new Error("the browser does not let pages copy: select the text")
 }

@@ -1,4 +1,4 @@
-"""The figures of a report: over one time axis, with one crosshair, in the same colours."""
+"""Figures of a report: over one time axis, with one crosshair, in the same colours."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import cast
 
 import numpy as np
-from bokeh.models import ColumnDataSource, GlyphRenderer, Plot
+from bokeh.models import GlyphRenderer, Plot
 from bokeh.plotting import figure
 
 from dask_diag.analysis.cpu import CpuLayers, cpu_layers
@@ -19,7 +19,7 @@ from dask_diag.columns import IntArray
 from dask_diag.formatting import BYTES
 from dask_diag.views.colors import FunctionColors
 from dask_diag.views.drawings import plot_of
-from dask_diag.views.plots.figures import Options, draw_alike, time_range
+from dask_diag.views.plots.figures import Options, draw_alike, empty_source, quads, time_range
 from dask_diag.views.plots.flame import TIMELINE
 from dask_diag.views.plots.layers import Layer, layers_of, plot_cpu, plot_workers
 from dask_diag.views.plots.lines import ProcessMemory, plot_process_memory
@@ -28,30 +28,26 @@ from dask_diag.views.plots.time_axis import BORDERS, TimeAxis, overview
 from dask_diag.views.report.components import Figure
 
 WORKERS = "workers"
-"""The name of the figure in which findings are shaded."""
-SHADES = "shades"
-"""The name of the source of what is shaded there: the page fills it."""
+"""Name of the figure in which scripts of the page shade findings."""
 _SHADE = "#ff8c00"
 _WORKERS_HEIGHT, _RESOURCE_HEIGHT = 180, 70
 _LANES_HEIGHT, _LANES_BORDER, _LANE_HEIGHT, _SMALLEST_LANE = 160, 12, 26, 12
 """Pixels: with the strip they fit a window of 1280 × 800, below the findings."""
 _AXIS_HEIGHT = 22
-_ON_A_PHONE = "on a phone"
-"""The tag that ``fit_width.js`` knows."""
 _LINES_OF_BINNED = 14
-"""Of the text below many tasks."""
+"""Pixels of the text below many tasks."""
 
 
 class Figures:
-    """The figures of one report.
+    """Figures of one recording.
 
     Parameters
     ----------
     analysis : Analysis
     axis : TimeAxis, optional
-        Of the page; by default one of this recording alone.
+        Time axis of the page; by default that of this recording alone.
     colors : FunctionColors, optional
-        Of functions; by default those of this recording's.
+        Colours of functions; by default those of this recording's functions.
     """
 
     def __init__(
@@ -60,10 +56,10 @@ class Figures:
         axis: TimeAxis | None = None,
         colors: FunctionColors | None = None,
     ) -> None:
-        recording = analysis.recording
         self._analysis = analysis
-        duration = recording.stop - recording.start or 1.0
-        self._axis = axis or TimeAxis(time_range(duration))
+        self._recording = recording = analysis.recording
+        self._duration = recording.stop - recording.start or 1.0
+        self._axis = axis or TimeAxis(time_range(self._duration))
         self.colors = colors or FunctionColors(functions_by_time([recording]))
 
     def over_time(self, name: str, **settings: object) -> Figure | None:
@@ -71,18 +67,17 @@ class Figures:
         options = self._options(**settings)
         options.is_pinnable = True
         options.occupied = self._analysis.occupancies
-        plot = plot_of(name, self._analysis.recording, options)
+        plot = plot_of(name, self._recording, options)
         if plot is None:
             return None
         if isinstance(plot, Plot):
-            self._join(plot)
-        else:
-            draw_alike(plot.select(GlyphRenderer))
+            return self._joined(name, plot, f"Plot of {name} over time")
+        draw_alike(plot.select(GlyphRenderer))
         return Figure(name, plot, f"Plot of {name} over time")
 
     def tasks(self) -> Figure | None:
-        """A lane for each worker; of many workers, higher than the page shows at once."""
-        tasks = self._analysis.recording.tasks
+        """A lane for each worker; for many workers, higher than the page shows at once."""
+        tasks = self._recording.tasks
         present = np.unique(tasks.worker.codes).tolist()
         lanes = max(sum(tasks.worker.values[code] != "" for code in present), 1)
         fitting = min(_LANES_HEIGHT, _LANES_BORDER + _LANE_HEIGHT * lanes)
@@ -93,13 +88,12 @@ class Figures:
 
     @cached_property
     def task_numbers(self) -> IntArray:
-        """The number of each task in the page; -1 where it is not known when it started."""
-        recording = self._analysis.recording
-        table = tasks_in_lanes(recording, recording.start).table
-        return numbers_of_tasks(recording, table)[:-1]
+        """Number of each task in the page; -1 if its start is not known."""
+        table = tasks_in_lanes(self._recording, self._recording.start).table
+        return numbers_of_tasks(self._recording, table)[:-1]
 
     def critical_paths(self) -> list[list[int]]:
-        """Of each computation the numbers of the tasks on its critical path, in order."""
+        """Numbers of the tasks on each computation's critical path, in order."""
         path = self._analysis.critical_path.tasks
         numbers = self.task_numbers[path["task"]]
         rows_of = rows_by(path["computation"])
@@ -107,53 +101,49 @@ class Figures:
         return [numbers[numbers >= 0].tolist() for numbers in paths]
 
     def flame(self) -> Figure | None:
-        """The flame graph, which counts what the page's time axis shows."""
-        options = self._options(toolbar_location="right")
-        panel = plot_of("flame", self._analysis.recording, options)
+        """The flame graph of the time that the page's axis shows."""
+        panel = plot_of("flame", self._recording, self._options(toolbar_location="right"))
         if panel is None:
             return None
-        self._join(cast("figure", panel.select_one({"name": TIMELINE})))
-        return Figure("flame", panel, "Calls, as wide as their time")
+        description = "Calls, as wide as their time"
+        self._joined("", panel.select_one({"name": TIMELINE}), description)
+        return Figure("flame", panel, description)
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """What workers did, as layers of one figure."""
+        """Layers of the figure of workers."""
         return layers_of(self._analysis, self._options())
 
     def workers(self) -> Figure:
-        """How many workers computed, waited or were free."""
+        """Numbers of workers that computed, waited or were free."""
         options = self._options(height=_WORKERS_HEIGHT, toolbar_location="right")
         plot = plot_workers(self._analysis, self.layers, options)
-        self._join(plot)
-        return Figure(WORKERS, plot, "Plot of what the workers did over time")
+        return self._joined(WORKERS, plot, "Plot of what the workers did over time")
 
     def shaded_workers(self) -> Figure:
-        """The same, with times shaded that the page puts into a source; a page has one."""
+        """The figure of workers with a source of shaded times; a page has one."""
         drawn = self.workers()
         add_shades(cast("figure", drawn.model))
         return drawn
 
     @cached_property
     def cpu_layers(self) -> CpuLayers | None:
-        """What used the CPUs; None if that was not sampled."""
-        return cpu_layers(self._analysis.recording)
+        """Uses of the CPUs; None if not sampled."""
+        return cpu_layers(self._recording)
 
     def cpu(self) -> Figure | None:
-        """How many CPUs were used by what."""
+        """Numbers of CPUs by use."""
         if self.cpu_layers is None:
             return None
-        recording = self._analysis.recording
-        cpus = int(recording.computations.cpus.max(initial=0))
-        plot = plot_cpu(
-            self.cpu_layers, cpus, recording.start, self._options(height=_RESOURCE_HEIGHT)
-        )
-        self._join(plot)
-        return Figure("cpu", plot, "Plot of CPU over time")
+        cpus = int(self._recording.computations.cpus.max(initial=0))
+        options = self._options(height=_RESOURCE_HEIGHT)
+        plot = plot_cpu(self.cpu_layers, cpus, self._recording.start, options)
+        return self._joined("cpu", plot, "Plot of CPU over time")
 
     @cached_property
     def process_memory(self) -> ProcessMemory:
-        """What is known of the memory of the processes."""
-        recording = self._analysis.recording
+        """Memory of the processes, with cached results and the limit."""
+        recording = self._recording
         limits = recording.computations.memory_limit
         limit = float(np.nanmin(limits)) if (~np.isnan(limits)).any() else float("nan")
         cached: StepFunction | None = None
@@ -163,65 +153,65 @@ class Figures:
         return ProcessMemory(recording.resources, cached, limit)
 
     def memory(self) -> Figure | None:
-        """The resident memory, cached results, and the limit."""
-        recording, memory = self._analysis.recording, self.process_memory
-        if not len(memory.samples):
+        """Resident memory, cached results, and the limit."""
+        if not len(self.process_memory.samples):
             return None
-        duration = recording.stop - recording.start or 1.0
         options = self._options(height=_RESOURCE_HEIGHT)
-        plot = plot_process_memory(memory, recording.start, duration, options)
-        self._join(plot)
-        return Figure("process-memory", plot, "Plot of memory over time")
+        start = self._recording.start
+        plot = plot_process_memory(self.process_memory, start, self._duration, options)
+        return self._joined("process-memory", plot, "Plot of memory over time")
 
     def overview(self) -> Figure:
         """The whole recording in a strip, in which the shown part can be moved and resized."""
-        recording = self._analysis.recording
+        recording = self._recording
         strip = overview([recording], recording.start, self._axis.range, self._options())
         draw_alike(strip.renderers)
         return Figure("overview", strip, "The whole recording: move or resize the part shown")
 
     def _options(self, **settings: object) -> Options:
-        options = Options(
-            sizing_mode="stretch_width",
-            title=None,
-            x_range=self._axis.range,
-            toolbar_location=None,
-        )
-        options.figure |= {**BORDERS, **settings}
+        options = Options()
+        options.figure = {
+            "sizing_mode": "stretch_width",
+            "title": None,
+            "x_range": self._axis.range,
+            "toolbar_location": None,
+            **BORDERS,
+            **settings,
+        }
         options.colors = self.colors
         options.has_legend = False
         return options
 
-    def _join(self, plot: figure) -> None:
-        """Give a figure what all share; the page has the names of the colours."""
-        for legend in plot.legend:
-            legend.visible = False
+    def _joined(self, name: str, plot: figure, description: str) -> Figure:
+        """A figure on the page's axis; names of colours are beside it."""
         plot.xaxis.axis_label = None
         plot.min_border_top, plot.min_border_bottom = 2, 6
+        for legend in plot.legend:
+            legend.visible = False
         self._axis.join(plot)
         draw_alike(plot.renderers)
+        return Figure(name, plot, description)
 
 
 def with_one_axis(figures: Sequence[Figure]) -> None:
-    """Number the time under the last of figures that stand below each other, for all of them.
+    """Number the time under the last of several figures only.
 
-    A phone shows only the first ones: the page shows the hidden axis of those there.
+    A phone shows only the first figures: the page shows the hidden axis of those there.
     """
     for drawn in figures[:-1]:
-        axis = cast("figure", drawn.model).xaxis[0]
-        axis.update(visible=False, tags=[_ON_A_PHONE])
+        # ``fit_width.js`` knows the tag.
+        cast("figure", drawn.model).xaxis[0].update(visible=False, tags=["on a phone"])
     last = cast("figure", figures[-1].model)
     last.height = int(last.height or 0) + _AXIS_HEIGHT
 
 
 def add_shades(plot: figure) -> None:
-    """Have a figure shade the times that the page puts into a source, over its whole height."""
-    plot.quad(
-        left="left",
-        right="right",
+    """Add a source whose times a figure shades; a script of the page fills the source."""
+    quads(
+        plot,
+        empty_source("left right", "shades"),
         bottom=float(plot.y_range.start),
         top=float(plot.y_range.end),
-        source=ColumnDataSource({"left": [], "right": []}, name=SHADES),
         fill_color=_SHADE,
         fill_alpha=0.25,
         line_color=_SHADE,

@@ -1,12 +1,10 @@
 // Where findings and tasks are: pointing at a finding shades its times in the plot of workers, its
 // button and that of a task zoom there.
 
-import {model_of} from "./models.js"
-import {zoom} from "./zoom.js"
+import {models_of, zoom} from "./models.js"
 
-export async function mark_findings({plot: plot_name, shades: shades_name}) {
-    const plot = await model_of(plot_name)
-    const shades = await model_of(shades_name)
+export async function mark_findings() {
+    const [plot, shades] = await models_of("workers", "shades")
     if (plot === null || shades === null) return
     for (const card of document.querySelectorAll("[data-finding]")) {
         const intervals = JSON.parse(card.dataset.finding)

@@ -10,9 +10,9 @@ const SETTLED = 120                 // milliseconds without a change
 const ROUNDING = 1e-6               // of a bin: its edge is where a range ends
 const WITHOUT_TASK = -1             // the row of seconds in which workers had no task
 
-export async function follow_range({plot: plot_name, ...bins}) {
+export async function follow_range(bins) {
     const root = document.getElementById("by-function")
-    const plot = await model_of(plot_name)
+    const plot = await model_of("workers")
     if (plot === null) return
     const initial = contents_of(root)
     const range = plot.x_range

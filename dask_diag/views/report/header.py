@@ -1,10 +1,9 @@
-"""The head of a report: one sentence, where it was recorded, and the wall time as one bar."""
+"""The head of a page: one sentence, facts, and the wall time as one bar."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timezone
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,25 +17,18 @@ from dask_diag.views.colors import color_of_activity, color_of_phase, stacking_o
 from dask_diag.views.escaping import shown
 from dask_diag.views.lines import allocation_place, point_of
 from dask_diag.views.names import name_of_part
+from dask_diag.views.page import Head
 from dask_diag.views.report.components import WallBar, WallPart, safe
 from dask_diag.views.summary import outcome
 
 _LEAST = 0.0005
-"""Of the wall: a part that has less is not in the bar."""
+"""Share of the wall time of the smallest part in the bar."""
 _HATCHED = {Activity.OVERHEAD}
 _IN_ORDER = list(PHASES)
 
 
-class Head(NamedTuple):
-    """What a page says first, the facts below it, and the wall time as a bar, if any passed."""
-
-    title: str
-    facts: str
-    wall: WallBar | None = None
-
-
 def head(analysis: Analysis) -> Head:
-    """The head of the page of a recording; if it fails, the error in its place."""
+    """Head of the page of a recording; if that fails, with the error."""
     try:
         return Head(f"{headline(analysis)}.", _facts(analysis), wall_bar(analysis))
     except Exception as error:
@@ -45,11 +37,11 @@ def head(analysis: Analysis) -> Head:
 
 
 def head_of_memory(recording: Recording) -> Head | None:
-    """The head of a page of memory alone: its peak, and what allocated most of that."""
-    series = [one for one in series_of(recording) if len(one[1])]
+    """Head of a page of memory alone: the peak, and the largest allocation in it."""
+    series = [line for line in series_of(recording) if len(line[1])]
     if not series:
         return None
-    name, times, sizes = max(series, key=lambda one: float(one[2].max()))
+    name, times, sizes = max(series, key=lambda line: float(line[2].max()))
     at = int(sizes.argmax())
     title = f"Peak {size(sizes[at])} at {seconds(times[at] - recording.start)} in {safe(name, 40)}"
     near = [one.label for one in peak_snapshots(recording) if point_of(one) == "peak"]
@@ -62,9 +54,9 @@ def head_of_memory(recording: Recording) -> Head | None:
 
 
 def _facts(analysis: Analysis) -> str:
-    """What ran, on what, when, and where it was called."""
+    """The script, the outcome, CPUs, the start, and the line that called dask."""
     recording = analysis.recording
-    # Of a cluster the workers' CPUs are not known.
+    # The CPUs of a cluster's workers are not known.
     number = int(recording.computations.cpus.max(initial=0))
     cpus = [counted(number, "CPU")] if number else []
     return " · ".join(
@@ -73,13 +65,13 @@ def _facts(analysis: Analysis) -> str:
 
 
 def when(recording: Recording) -> str:
-    """The start of a recording."""
+    """Start of a recording."""
     start = datetime.fromtimestamp(recording.epoch + recording.start, timezone.utc)
     return start.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _script(recording: Recording) -> Iterator[str]:
-    """The first place that computed, if it was recorded."""
+    """The first location that computed, if recorded."""
     table = recording.environment
     if len(table):
         locations = table.rows(table.section.where("calling code")).name.tolist()
@@ -87,7 +79,7 @@ def _script(recording: Recording) -> Iterator[str]:
 
 
 def _call_sites(recording: Recording) -> Iterator[str]:
-    """The line that called dask first, and how many others did."""
+    """The line that called dask first, and the number of other lines."""
     computations = recording.computations
     by_time = computations.rows(np.argsort(computations.called, kind="stable"))
     sites = [site for site in dict.fromkeys(by_time.call_site.tolist()) if site]
@@ -107,11 +99,11 @@ def wall_bar(analysis: Analysis) -> WallBar | None:
 
 
 def _position(part: str) -> tuple[int, tuple[int, str]]:
-    """Phases in order of time; in place of the tasks what workers did then."""
+    """Sorting key of parts: phases by time, activities in place of the phase of tasks."""
     if part in PHASES:
         return _IN_ORDER.index(part), (0, part)
     if part in (Activity.STARTUP, Activity.PROFILERS):
-        # Nearly all of them is before the first task.
+        # Nearly all of their time is before the first task.
         return _IN_ORDER.index("preparing"), (-1, part)
     return _IN_ORDER.index("tasks"), stacking_order(part)
 

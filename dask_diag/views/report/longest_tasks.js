@@ -4,7 +4,7 @@
 import {count, moment, percent, seconds} from "../formatting.js"
 import {short_key} from "../plots/tasks/lookups.js"
 import {spans_in_view} from "../plots/tasks/rectangles.js"
-import {model_of, tasks_in} from "./models.js"
+import {models_of, RECTANGLES, tasks_in, TASKS} from "./models.js"
 import {count_again, sort_again} from "./sorted_tables.js"
 
 const SETTLED = 120                 // milliseconds without a change
@@ -12,9 +12,10 @@ const MOST = 50                     // tasks, as in the table of the whole run
 const LONGEST_KEY = 500
 const DIGITS = 100                  // times are as exact as a hundredth of what is shown
 
-export async function follow_longest({table: id, ...names}) {
-    const root = document.getElementById(id)
-    const [plot, rectangles] = await Promise.all([names.plot, names.rectangles].map(model_of))
+export async function follow_longest() {
+    const root = document.getElementById("longest-tasks")
+    if (root === null) return
+    const [plot, rectangles] = await models_of(TASKS, RECTANGLES)
     if (plot === null) return
     const table = root.querySelector("table")
     const whole = {rows: [...table.tBodies[0].rows], caption: table.caption.textContent}

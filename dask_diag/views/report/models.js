@@ -1,7 +1,11 @@
-// Bokeh's models in the page, which come after its text.
+// Bokeh's models in the page, which come after its text; names are those that Python gives them.
 
 const WAIT = 20                     // milliseconds
 const LONGEST_WAIT = 10_000
+const AROUND = 0.05                 // of what is zoomed to, on each side
+
+export const TASKS = "tasks"
+export const RECTANGLES = "tasks in the page"
 
 // The model of a name, as soon as it is there; null if all figures are drawn and none has it.
 export async function model_of(model_name) {
@@ -11,6 +15,11 @@ export async function model_of(model_name) {
         if (model || is_last_look) return model ?? null
         await later(WAIT)
     }
+}
+
+// The models of several names.
+export function models_of(...names) {
+    return Promise.all(names.map(model_of))
 }
 
 function are_drawn() {
@@ -37,4 +46,15 @@ export async function tasks_in(plot, rectangles) {
 
 function later(milliseconds) {
     return new Promise((resolve) => { setTimeout(resolve, milliseconds) })
+}
+
+// Zooms to all of some intervals, each from left to right; a second time back to everything.
+export function zoom(range, intervals) {
+    const first = Math.min(...intervals.map(([left]) => left))
+    const last = Math.max(...intervals.map(([, right]) => right))
+    const space = Math.max(AROUND * (last - first), range.min_interval ?? 0)
+    const [low, high] = range.bounds
+    const target = {start: Math.max(low, first - space), end: Math.min(high, last + space)}
+    const is_there = range.start === target.start && range.end === target.end
+    range.setv(is_there ? {start: low, end: high} : target)
 }

@@ -3,17 +3,16 @@
 import {unpacked} from "../plots/binary_columns.js"
 import {detail_reader, facts_of, name_of_task, path_text, path_to} from "../plots/tasks/details.js"
 import {lines_of, outlines_of, task_at} from "../plots/tasks/pinning.js"
-import {model_of, tasks_in} from "./models.js"
-import {zoom} from "./zoom.js"
+import {models_of, RECTANGLES, tasks_in, TASKS, zoom} from "./models.js"
 
 const LONGEST_KEY = 500
 const ZOOM_IN = "Many tasks share a pixel here: zoom in until each is drawn, then click one."
 
-export async function offer_pins(names) {
-    const row = document.getElementById(names.row)
+export async function offer_pins() {
+    const row = document.getElementById("pinned")
     if (row === null) return
     const [plot, rectangles, outlines, path] =
-        await Promise.all([names.plot, names.rectangles, names.outlines, names.path].map(model_of))
+        await models_of(TASKS, RECTANGLES, "pinned tasks", "path to the pinned task")
     if (plot === null) return
     const pins = {row, plot, rectangles, outlines, path, read: null, number: null}
     rectangles.tapped = (x, y) => guarded(pins, () => pin_at(pins, x, y))

@@ -1,4 +1,4 @@
-// What a report does beside its figures. It is one script, as its parts share modules.
+// What a report does beside drawing its figures: more than other pages, which travel without it.
 
 import {offer_critical_path} from "./critical_path.js"
 import {offer_exports} from "./export_menu.js"
@@ -7,12 +7,14 @@ import {follow_longest} from "./longest_tasks.js"
 import {offer_pins} from "./pinned.js"
 import {start_page} from "./plain.js"
 
-// Of each part its settings, null if the page does not have it.
-export function start({marks, pins, exports, critical, functions, longest}) {
-    start_page({marks})
+// Settings of a part of the page are null if the page does not have it.
+export function start(settings) {
+    const {has_figures, exports, paths, functions} = settings
+    start_page(settings)
     if (exports !== null) offer_exports(exports)
-    if (critical !== null) offer_critical_path(critical)
+    if (!has_figures) return
+    if (paths !== null) offer_critical_path(paths)
     if (functions !== null) follow_range(functions)
-    if (longest !== null) follow_longest(longest)
-    if (pins !== null) offer_pins(pins)
+    follow_longest()
+    offer_pins()
 }

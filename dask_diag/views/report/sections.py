@@ -1,210 +1,462 @@
-"""The sections of a report: each is a function from a recording to its parts."""
+"""Sections of a report: each is a function from a recording to its parts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
-from typing import NamedTuple
 
 import numpy as np
 
+from dask_diag.analysis.call_tree import short_path
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.findings.rules import CODES, find
 from dask_diag.analysis.groups import rows_of_workers, worker_order
+from dask_diag.analysis.memory import peak_allocations, peak_snapshots
 from dask_diag.analysis.task_times import stop_times, worker_stop_times
 from dask_diag.analysis.what_if import predictions as table_of
-from dask_diag.formatting import count, counted, percent, seconds
+from dask_diag.formatting import amount, count, counted, percent, seconds, size
 from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording
+from dask_diag.views.colors import FunctionColors
 from dask_diag.views.escaping import short_key
 from dask_diag.views.findings import address_of_page, location, lost, no_findings, page_of
-from dask_diag.views.lines import labelled_lines
-from dask_diag.views.names import computing_lines, first_line
-from dask_diag.views.report import plots
+from dask_diag.views.hottest import flame_summary_parts
+from dask_diag.views.lines import (
+    TRACING_COST,
+    labelled_lines,
+    memory_growth,
+    nearness,
+    point_of,
+)
+from dask_diag.views.names import computing_lines, first_line, names_of_computations
+from dask_diag.views.page import Section
+from dask_diag.views.plots.layers import Layer, layers_of_cpu
+from dask_diag.views.plots.lines import LIMIT, measured
+from dask_diag.views.plots.tasks import MOST_RECTANGLES, marks_in_lanes
 from dask_diag.views.report.components import (
     Code,
+    CriticalPath,
     Findings,
     Fold,
     Grid,
+    Key,
+    Lanes,
     Part,
+    Pinned,
     ShownFinding,
     Text,
+    Wide,
     not_there,
     of_first,
     safe,
 )
-from dask_diag.views.report.figures import Figures
+from dask_diag.views.report.figures import Figures, with_one_axis
 from dask_diag.views.report.functions import functions
 from dask_diag.views.summary import notice_text, profiling_lines
+from dask_diag.views.text import Record
 from dask_diag.views.what_if import HEADINGS, notes, prediction_rows
 
-LONGEST_TASKS = "longest-tasks"
-"""The table that follows the time that the plots show: ``longest_tasks.js``."""
-_TASKS = 50
+_FUNCTIONS = 20
 _SHOWN = 10
-"""Of them, until the reader asks for all."""
+"""Rows of a table of tasks that are shown until the reader asks for all."""
 
 
-def single_tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
-    """Tasks that failed and those that took longest; a button of each shows it in the timeline."""
-    yield from _failed_tasks(analysis, figures)
-    yield from _longest_tasks(analysis, figures)
+def findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """Findings, or the reason why there are none."""
+    found = [_shown(finding, analysis.recording) for finding in find(analysis)]
+    if found:
+        yield Findings(found)
+    else:
+        yield Text([no_findings(analysis)])
+        title = f"The {counted(len(CODES), 'rule')} that were tried"
+        yield Fold([Text([", ".join(CODES)])], title)
 
 
-def _failed_tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+def _shown(finding: Finding, recording: Recording) -> ShownFinding:
+    start = recording.start
+    return ShownFinding(
+        code=finding.code,
+        severity=finding.severity,
+        lost=lost(finding),
+        evidence=safe(finding.evidence, 600),
+        advice=safe(finding.advice, 400),
+        where=location(finding, recording),
+        intervals=[(left - start, right - start) for left, right in finding.where.intervals],
+        page=page_of(finding),
+        address=address_of_page(finding),
+    )
+
+
+_LANES = (
+    "Above: the workers, by what they did; empty is idle. Below: a lane for each worker, of a "
+    "cluster for each of its threads"
+)
+_RECTANGLES = (
+    "a rectangle for each task; the solid part is its share of CPU time, the striped one the rest."
+)
+_PIXELS = (
+    "by what that did, since there are too many tasks to draw each. Zoom in below {most} "
+    "tasks for a rectangle each; the solid part is then its share of CPU time."
+)
+_POINTING = (
+    "Point at a task for details, click to pin them; drag to move, Ctrl and wheel to zoom. All "
+    "plots move together."
+)
+
+
+def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """States of workers, each task, and CPU and memory, over one time axis."""
     recording = analysis.recording
-    tasks, stop = recording.tasks, stop_times(recording)
-    failed = np.flatnonzero(tasks.outcome.where(Outcome.FAILED))
-    if not len(failed):
-        return
-    rows = failed[:_TASKS]
-    start = np.where(np.isnan(tasks.start), tasks.submitted, tasks.start) - recording.start
-    length = np.nan_to_num(stop - recording.start - start)
-    yield Grid(
-        "Tasks that failed" + of_first(len(failed), _TASKS),
-        ("key", "function", "exception", "message", "raised at"),
-        [
-            (
-                safe(short_key(row["key"])),
-                safe(row["function"], 40),
-                safe(row["error"], 60),
-                safe(row["error_message"], 300),
-                safe(row["error_location"], 400),
-            )
-            for row in tasks.rows(rows).to_dicts()
-        ],
-        texts=5,
-        few=_SHOWN,
-        intervals=[(float(start[row]), float(start[row] + length[row])) for row in rows.tolist()],
-        tasks=figures.task_numbers[rows].tolist(),
-    )
+    tasks, cpu, memory = figures.tasks(), figures.cpu(), figures.memory()
+    below = [figure for figure in (tasks, cpu, memory) if figure is not None]
+    above = []
+    if tasks is None:
+        yield not_there("tasks", "Profiler", recording)
+    else:
+        above = [figures.overview(), figures.shaded_workers()]
+    if above or below:
+        with_one_axis([*above[1:], *below])
+    yield from above
+    yield Wide([Lanes([figure]) if figure is tasks else figure for figure in below])
+    if tasks is not None:
+        yield _key_of_layers("Workers", figures.layers)
+    marks = marks_in_lanes(recording)
+    keys: list[Part] = [Key("Marks in lanes", marks)] if marks else []
+    if figures.cpu_layers is None or not len(figures.process_memory.samples):
+        keys.append(not_there("samples of CPU and memory", "ResourceProfiler", recording))
+    else:
+        limit = (LIMIT, "dashed: the number of CPUs")
+        keys.append(_key_of_layers("CPU", layers_of_cpu(figures.cpu_layers), limit))
+        keys.append(Key("Memory", list(figures.process_memory.key())))
+    yield Wide(keys)
+    if tasks is not None:
+        is_binned = len(recording.tasks) > MOST_RECTANGLES
+        drawn = _PIXELS.format(most=count(MOST_RECTANGLES)) if is_binned else _RECTANGLES
+        text = Text([f"{_LANES}, {drawn} {_POINTING}"])
+        yield Wide([*_critical_path_switch(analysis, figures), text])
+        yield Pinned()
 
 
-def _longest_tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
-    recording = analysis.recording
-    tasks, stop = recording.tasks, stop_times(recording)
-    took = np.nan_to_num(stop - tasks.start, nan=-1.0)
-    rows = np.argsort(-took, kind="stable")[:_TASKS]
-    rows = rows[took[rows] >= 0]
-    if not len(rows):
-        if len(tasks):
-            yield Text(["No task is known to have started."])
-        else:
-            yield not_there("tasks", "Profiler", recording)
+def _key_of_layers(caption: str, layers: Sequence[Layer], *more: tuple[str, str]) -> Key:
+    """Legend of layers, with their hatches."""
+    items = [*((layer.color, layer.name) for layer in layers), *more]
+    return Key(caption, items, hatches={layer.name: layer.hatch for layer in layers})
+
+
+def _critical_path_switch(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """Switch that outlines the critical path, if the page can have the path."""
+    if not len(analysis.recording.dependencies):
         return
-    start = tasks.start - recording.start
-    table = zip(tasks.rows(rows).to_dicts(), start[rows].tolist(), took[rows].tolist(), strict=True)
-    yield Text(
-        ["A task's button pins it and shows it in the timeline; a second time all is shown again."]
-    )
-    yield Grid(
-        f"The longest {count(len(rows))} of {count(len(tasks))} tasks of the whole run",
-        ("key", "function", "worker", "outcome", "started", "took", "CPU"),
-        [
-            (
-                safe(short_key(row["key"])),
-                safe(row["function"], 40),
-                safe(row["worker"], 40),
-                row["outcome"],
-                seconds(began),
-                seconds(length),
-                percent(row["thread_cpu"] / length) if length else "",
-            )
-            for row, began, length in table
-        ],
-        texts=4,
-        few=_SHOWN,
-        follows=LONGEST_TASKS,
-        intervals=[(float(start[row]), float(start[row] + took[row])) for row in rows.tolist()],
-        tasks=figures.task_numbers[rows].tolist(),
-    )
+    paths = figures.critical_paths()
+    tasks = sum(map(len, paths))
+    if 0 < tasks <= MOST_RECTANGLES:
+        text = f"{seconds(analysis.critical_path.length)} in {counted(tasks, 'task')}"
+        yield CriticalPath(text, paths, len(analysis.recording.tasks) <= MOST_RECTANGLES)
+
+
+def summary(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """The summary, and notices."""
+    yield Text(["Of the whole run, whatever part of the time the plots show."])
+    lines = [*labelled_lines(analysis), *profiling_lines(analysis, verbose=True)]
+    yield Text([f"{label}: {text}" for label, text in lines], listed=True)
+    yield Text([notice_text(notice) for notice in analysis.recording.notices], listed=True)
 
 
 _WORKERS = 200
-_COLUMNS = (
-    *(
-        "worker",
-        "host",
-        "address",
-        "version",
-        "left because of",
-        "joined",
-        "left",
-        "pid",
-        "threads",
-    ),
-    *("clock offset", "tasks", "CPU", "busy"),
+_COLUMNS_OF_WORKERS = (
+    *("worker", "host", "address", "version", "left because of", "joined", "left", "pid"),
+    *("threads", "clock offset", "tasks", "CPU", "busy"),
 )
-_TEXTS = 5
 
 
 def workers(analysis: Analysis, figures: Figures) -> Iterator[Part]:
-    """Each worker: where it ran and when, and what it did; nothing if there was no cluster."""
-    table = analysis.recording.workers
-    rows = table.rows(~table.address.where("")).to_dicts()
+    """Each worker of a cluster: its place, its times, and its tasks."""
+    recording = analysis.recording
+    rows = recording.workers.rows(~recording.workers.address.where("")).to_dicts()
     if not rows:
         return
     rows.sort(key=lambda row: (row["host"], worker_order(row["worker"])))
-    done = _Done(analysis)
-    yield Grid(
-        "Workers of clusters" + of_first(len(rows), _WORKERS),
-        _COLUMNS,
-        [_cells(row, done, analysis.recording.start) for row in rows[:_WORKERS]],
-        texts=_TEXTS,
-    )
+    lanes = recording.tasks.worker
+    tasks_of = rows_of_workers(lanes)
+    took = np.nan_to_num(worker_stop_times(recording) - recording.tasks.start)
+    cpu = recording.tasks.thread_cpu
 
-
-class _Done:
-    """What each worker did."""
-
-    def __init__(self, analysis: Analysis) -> None:
-        recording = analysis.recording
-        lanes = recording.tasks.worker
-        self._rows = rows_of_workers(lanes)
-        self._cpu = np.nan_to_num(recording.tasks.thread_cpu)
-        self._is_cpu_known = ~np.isnan(recording.tasks.thread_cpu)
-        self._took = np.nan_to_num(worker_stop_times(recording) - recording.tasks.start)
-        self._stop = recording.stop
-        self._start = recording.start
-
-    def of(self, worker: Mapping[str, float]) -> tuple[str, str, str]:
-        """How many tasks, their CPU, and what share of its threads' time they had."""
-        rows = self._rows.get(str(worker["worker"]), np.zeros(0, np.int64))
-        left_at = self._stop if isnan(worker["left"]) else worker["left"]
-        thread_seconds = worker["threads"] * max(left_at - max(worker["joined"], self._start), 0.0)
-        has_cpu = bool(self._is_cpu_known[rows].any()) or not len(rows)
+    def cells(row: Mapping[str, float]) -> tuple[str, ...]:
+        tasks = tasks_of.get(str(row["worker"]), np.zeros(0, np.int64))
+        left = recording.stop if isnan(row["left"]) else row["left"]
+        present = row["threads"] * max(left - max(row["joined"], recording.start), 0.0)
+        has_cpu = not len(tasks) or not np.isnan(cpu[tasks]).all()
+        offset, error = row["clock_offset"], row["clock_error"]
+        joined = row["joined"] - recording.start
+        measured = row["version"] if row["measured"] else f"{row['version']} (did not measure)"
         return (
-            count(len(rows)),
-            seconds(float(self._cpu[rows].sum())) if has_cpu else "not known",
-            percent(float(self._took[rows].sum()) / thread_seconds) if thread_seconds else "",
+            safe(row["worker"], 60),
+            safe(row["host"], 60),
+            safe(row["address"], 60),
+            safe(str(measured).strip(), 60),
+            safe(row["reason"], 60),
+            seconds(joined) if joined > 0 else "before",
+            "" if isnan(row["left"]) else seconds(row["left"] - recording.start),
+            str(row["pid"] or ""),
+            count(int(row["threads"])),
+            f"{seconds(offset)} ± {seconds(error)}" if offset or error else "same clock",
+            count(len(tasks)),
+            seconds(float(np.nansum(cpu[tasks]))) if has_cpu else "not known",
+            percent(float(took[tasks].sum()) / present) if present else "",
+        )
+
+    caption = "Workers of clusters" + of_first(len(rows), _WORKERS)
+    yield Grid(caption, _COLUMNS_OF_WORKERS, [cells(row) for row in rows[:_WORKERS]], texts=5)
+
+
+def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """Series, extremes, and the growth by function."""
+    recording = analysis.recording
+    plot = figures.over_time("memory")
+    if plot is not None:
+        yield plot
+        series = list(dict.fromkeys(recording.memory["label"].tolist()))
+        yield _key_of_names("Series", series, FunctionColors(series))
+    yield from allocated(recording)
+    samples = recording.resources
+    if not len(samples):
+        if plot is None and not len(recording.allocations):
+            yield not_there("samples of memory", "ResourceProfiler", recording)
+        return
+    own, children = samples["memory"], samples["memory_children"]
+    measures = {"this process": own, "its descendants": children, "together": own + children}
+    rows = [
+        (name, *map(size, (values[0], values.max(), values[-1])))
+        for name, values in measures.items()
+    ]
+    yield Grid("Resident memory", ("of", "first", "peak", "last"), rows)
+    usage = memory_growth(analysis)
+    if usage:
+        yield Grid(
+            "Growth while tasks ran" + of_first(len(usage), _FUNCTIONS),
+            ("function", "tasks", "seen", "largest", "mean"),
+            [
+                (
+                    safe(row["function"], 60),
+                    count(row["tasks"]),
+                    count(row["sampled"]),
+                    *(bounded(row["bound"], row[name]) for name in ("peak_growth", "mean_growth")),
+                )
+                for row in usage[:_FUNCTIONS]
+            ],
+        )
+        meaning = (
+            "≤ is an upper bound: other tasks ran in that process meanwhile, or before. "
+            "Without it the amount is exact."
+        )
+        yield Text([meaning])
+
+
+def _key_of_names(caption: str, names: list[str], colors: FunctionColors) -> Key:
+    items = [(colors[name], safe(name, 40)) for name in names[:_FUNCTIONS]]
+    return Key(caption, items, len(names) - len(items))
+
+
+def allocated(recording: Recording) -> Iterator[Part]:
+    """Allocations in use near the peak of each block, by function and by line."""
+    functions = peak_allocations(recording).to_dicts()
+    lines = peak_allocations(recording, by="line").to_dicts()
+
+    def file(row: Record) -> str:
+        return safe(short_path(row["file"]), 60)
+
+    for snapshot in peak_snapshots(recording):
+        block = f" in {safe(snapshot.label, 40)}" if snapshot.label else ""
+        of_block = [row for row in functions if row["label"] == snapshot.label]
+        yield Grid(
+            f"Allocated at {point_of(snapshot)}{block}" + of_first(len(of_block), _FUNCTIONS),
+            ("function", "file", "bytes", "blocks"),
+            [
+                (safe(row["function"], 60), file(row), size(row["bytes"]), count(row["blocks"]))
+                for row in of_block[:_FUNCTIONS]
+            ],
+            texts=2,
+        )
+        rows = [
+            (
+                safe(row["function"], 60),
+                f"{file(row)}:{row['line']}" if row["line"] else "",
+                safe(row["code"], 120),
+                size(row["bytes"]),
+                count(row["blocks"]),
+            )
+            for row in lines
+            if row["label"] == snapshot.label
+        ]
+        columns = ("function", "line", "code", "bytes", "blocks")
+        yield Fold([Grid(f"By line{block}", columns, rows, texts=3)], "The same by line")
+        yield Text([f"{nearness(snapshot)}; {TRACING_COST}."])
+
+
+def bounded(bound: str, growth: float) -> str:
+    """A growth of memory as text, marked if it is an upper bound."""
+    return f"≤ {size(growth)}" if bound == "upper" and not isnan(growth) else size(growth)
+
+
+def cache(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """Results that the scheduler cached, over time."""
+    recording = analysis.recording
+    plot = figures.over_time("cache")
+    if plot is None:
+        yield not_there("cached results", "CacheProfiler", recording)
+        return
+    metric = safe(measured(recording), 40)
+    # Outside a report the axis has the name that dask gave it.
+    plot.model.yaxis.axis_label = f"Cached results ({metric})"
+    text = (
+        f"Results that the scheduler cached for other tasks ({metric}), by function; dashed: total."
+    )
+    yield Text([text])
+    yield plot
+    names = list(dict.fromkeys(recording.cached_results["function"].tolist()))
+    yield _key_of_names("Functions", names, figures.colors)
+
+
+def flame(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """The flame graph and the hottest lines."""
+    plot = figures.flame()
+    if plot is None:
+        yield not_there("stack samples", "SamplingProfiler", analysis.recording)
+        return
+    text = (
+        "By function: each call below its caller, as wide as it took. Time order: calls from "
+        "left to right as they were made. Sandwich: all callers of one function above it, and "
+        "what it called below. Click a call to zoom; what is counted is the time that the "
+        "plots above show."
+    )
+    yield Text([text])
+    yield plot
+    heading, columns, rows, remarks = flame_summary_parts(analysis.recording)
+    yield Fold([Grid(heading, columns, rows), Text(remarks, listed=True)], "The hottest lines")
+
+
+_TASKS = 50
+
+
+def tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """Tasks that failed and the longest tasks; a button of each shows it in the timeline."""
+    recording = analysis.recording
+    tasks, stop = recording.tasks, stop_times(recording)
+    failed = np.flatnonzero(tasks.outcome.where(Outcome.FAILED))
+    if len(failed):
+        rows = failed[:_TASKS]
+        known = np.where(np.isnan(tasks.start), tasks.submitted, tasks.start)[rows]
+        left = known - recording.start
+        right = left + np.nan_to_num(stop[rows] - recording.start - left)
+        yield Grid(
+            "Tasks that failed" + of_first(len(failed), _TASKS),
+            ("key", "function", "exception", "message", "raised at"),
+            [
+                (
+                    safe(short_key(row["key"])),
+                    safe(row["function"], 40),
+                    safe(row["error"], 60),
+                    safe(row["error_message"], 300),
+                    safe(row["error_location"], 400),
+                )
+                for row in tasks.rows(rows).to_dicts()
+            ],
+            texts=5,
+            few=_SHOWN,
+            intervals=list(zip(left.tolist(), right.tolist(), strict=True)),
+            tasks=figures.task_numbers[rows].tolist(),
+        )
+    took = np.nan_to_num(stop - tasks.start, nan=-1.0)
+    rows = np.argsort(-took, kind="stable")[:_TASKS]
+    rows = rows[took[rows] >= 0]
+    if not len(tasks):
+        yield not_there("tasks", "Profiler", recording)
+    elif not len(rows):
+        yield Text(["No task is known to have started."])
+    else:
+        pinning = "A task's button pins it and shows it in the timeline"
+        yield Text([f"{pinning}; a second time all is shown again."])
+        left = tasks.start[rows] - recording.start
+        times = zip(left.tolist(), took[rows].tolist(), strict=True)
+        yield Grid(
+            f"The longest {count(len(rows))} of {count(len(tasks))} tasks of the whole run",
+            ("key", "function", "worker", "outcome", "started", "took", "CPU"),
+            [
+                (
+                    safe(short_key(row["key"])),
+                    safe(row["function"], 40),
+                    safe(row["worker"], 40),
+                    row["outcome"],
+                    seconds(began),
+                    seconds(length),
+                    percent(row["thread_cpu"] / length) if length else "",
+                )
+                for row, (began, length) in zip(tasks.rows(rows).to_dicts(), times, strict=True)
+            ],
+            texts=4,
+            few=_SHOWN,
+            follows="longest-tasks",
+            intervals=list(zip(left.tolist(), (left + took[rows]).tolist(), strict=True)),
+            tasks=figures.task_numbers[rows].tolist(),
         )
 
 
-def _cells(row: Mapping[str, float], done: _Done, start: float) -> tuple[str, ...]:
-    measured = str(row["version"]) if row["measured"] else f"{row['version']} (did not measure)"
-    return (
-        safe(row["worker"], 60),
-        safe(row["host"], 60),
-        safe(row["address"], 60),
-        safe(measured.strip(), 60),
-        safe(row["reason"], 60),
-        seconds(row["joined"] - start) if row["joined"] > start else "before",
-        "" if isnan(row["left"]) else seconds(row["left"] - start),
-        str(row["pid"] or ""),
-        count(int(row["threads"])),
-        _offset(row["clock_offset"], row["clock_error"]),
-        *done.of(row),
+_CHAIN = 200
+_COLUMNS_OF_PATHS = (
+    *("computation", "wall", "critical path", "scheduler CPU", "all tasks", "workers"),
+    "max speedup",
+)
+
+
+def critical_path(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """The critical path of each computation, by function, and task by task."""
+    recording = analysis.recording
+    if not len(recording.dependencies):
+        yield Text(["No dependencies between tasks were recorded."])
+        return
+    path = analysis.critical_path
+    computations = recording.computations.computation.tolist()
+    names = dict(zip(computations, names_of_computations(recording), strict=True))
+    yield Grid(
+        "Critical path of each computation",
+        _COLUMNS_OF_PATHS,
+        [
+            (
+                safe(names.get(row["computation"], "computation"), 40),
+                *(seconds(row[name]) for name in ("wall", "length", "scheduler_cpu", "work")),
+                str(row["workers"]),
+                f"{amount(row['max_speedup'])}×",
+            )
+            for row in path.computations.to_dicts()
+        ],
+    )
+    yield Grid(
+        "Functions on it",
+        ("function", "tasks", "time", "share"),
+        [
+            (
+                safe(row["function"], 60),
+                count(row["tasks"]),
+                seconds(row["seconds"]),
+                percent(row["share"]),
+            )
+            for row in path.functions.to_dicts()
+        ],
+    )
+    rows = [
+        (safe(row["key"]), safe(row["function"], 60), seconds(row["seconds"]))
+        for row in path.tasks.rows(slice(_CHAIN)).to_dicts()
+    ]
+    caption = "In order" + of_first(len(path.tasks), _CHAIN)
+    yield Fold(
+        [Grid(caption, ("key", "function", "time"), rows, texts=2)],
+        f"Task by task ({counted(len(path.tasks), 'task')})",
     )
 
 
-def _offset(offset: float, error: float) -> str:
-    """How a worker's clock differs from this process's; nothing where they share one."""
-    return f"{seconds(offset)} ± {seconds(error)}" if offset or error else "same clock"
-
-
 _TASKS_SIMULATED = 100_000
-"""Up to so many tasks the simulator's dozen replays take a few seconds."""
+"""Number of tasks whose dozen replays by the simulator take a few seconds."""
 
 
 def predictions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
@@ -223,115 +475,57 @@ def predictions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         yield Text([note])
 
 
-OF_WHOLE_RUN = "Of the whole run, whatever part of the time the plots show."
-
 _CODE = 20_000
 
 
-class Section(NamedTuple):
-    """A part of the page with a heading of its own."""
-
-    name: str
-    title: str
-    parts: Callable[[Analysis, Figures], Iterator[Part]]
-    is_on_top: bool = False
-    """It is on the first screen: its title is for those who do not see it."""
-    is_optional: bool = False
-    """It is left out of pages that it has nothing for."""
-    is_folded: bool = False
-    """It can be folded, and is on a phone."""
-    entry: str = ""
-    """The entry of the navigation that it shares with its neighbours; else it has its own."""
-
-
-def _findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
-    shown_findings = [_shown(finding, analysis.recording) for finding in find(analysis)]
-    if shown_findings:
-        yield Findings(shown_findings)
-    else:
-        yield Text([no_findings(analysis)])
-        yield Fold(f"The {counted(len(CODES), 'rule')} that were tried", [Text([", ".join(CODES)])])
-
-
-def _shown(finding: Finding, recording: Recording) -> ShownFinding:
-    start = recording.start
-    return ShownFinding(
-        code=finding.code,
-        severity=finding.severity,
-        lost=lost(finding),
-        evidence=safe(finding.evidence, 600),
-        advice=safe(finding.advice, 400),
-        where=location(finding, recording),
-        intervals=[(left - start, right - start) for left, right in finding.where.intervals],
-        page=page_of(finding),
-        address=address_of_page(finding),
-    )
-
-
-def _summary(analysis: Analysis, figures: Figures) -> Iterator[Part]:
-    yield Text([OF_WHOLE_RUN])
-    lines = [*labelled_lines(analysis), *profiling_lines(analysis, verbose=True)]
-    yield Text([f"{label}: {text}" for label, text in lines], listed=True)
-    yield Text([notice_text(notice) for notice in analysis.recording.notices], listed=True)
-
-
-def _calling_code(analysis: Analysis, figures: Figures) -> Iterator[Part]:
-    rows = _facts(analysis.recording, "calling code")
+def calling_code(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """The code that computed; characters that cannot be printed are spelled out."""
+    rows = _environment(analysis.recording, "calling code")
     if not rows:
         yield Text(["The code that computed was not recorded, or its source is not there."])
     for path, text in rows:
-        computing = computing_lines(analysis.recording, path)
-        yield Code(safe(path), _lines(text), first_line(path), computing)
+        lines = [safe(line.expandtabs(), 500) for line in text[:_CODE].split("\n")]
+        code = "\n".join(lines) + ("\n…" if len(text) > _CODE else "")
+        yield Code(safe(path), code, first_line(path), computing_lines(analysis.recording, path))
 
 
-def _lines(text: str) -> str:
-    """The user's code, what cannot be printed spelled out."""
-    lines = [safe(line.expandtabs(), 500) for line in text[:_CODE].split("\n")]
-    return "\n".join(lines) + ("\n…" if len(text) > _CODE else "")
-
-
-def _versions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+def environment(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """Versions, machine, and configuration."""
     recording = analysis.recording
     if not len(recording.environment):
         yield Text(["Where this was recorded is not in the recording."])
         return
-    for section in ("versions", "machine"):
-        yield Grid(section.capitalize(), ("", ""), _escaped_facts(recording, section), texts=2)
-    configuration = _escaped_facts(recording, "configuration")
-    yield Fold(
-        f"dask's configuration ({counted(len(configuration), 'entry', 'entries')})",
-        [Grid("Configuration", ("name", "value"), configuration, texts=2)],
-    )
+
+    def grid(section: str, columns: tuple[str, str] = ("", "")) -> Grid:
+        rows = [(safe(name), safe(value, 300)) for name, value in _environment(recording, section)]
+        return Grid(section.capitalize(), columns, rows, texts=2)
+
+    yield grid("versions")
+    yield grid("machine")
+    configuration = grid("configuration", ("name", "value"))
+    entries = counted(len(configuration.rows), "entry", "entries")
+    yield Fold([configuration], f"dask's configuration ({entries})")
 
 
-def _escaped_facts(recording: Recording, section: str) -> list[tuple[str, str]]:
-    return [(safe(name), safe(value, 300)) for name, value in _facts(recording, section)]
-
-
-def _facts(recording: Recording, section: str) -> list[tuple[str, str]]:
+def _environment(recording: Recording, section: str) -> list[tuple[str, str]]:
     table = recording.environment
     rows = table.rows(table.section.where(section))
     return list(zip(rows.name.tolist(), rows.value.tolist(), strict=True))
 
 
+FINDINGS = Section("findings", "Findings", findings, is_on_top=True)
 SECTIONS = (
-    Section("findings", "Findings", _findings, is_on_top=True),
-    Section("timeline", "Timeline", plots.timeline, is_on_top=True),
+    FINDINGS,
+    Section("timeline", "Timeline", timeline, is_on_top=True),
     Section("functions", "By function", functions, entry="Functions"),
-    Section("summary", "Summary", _summary, is_folded=True, entry="Functions"),
+    Section("summary", "Summary", summary, is_folded=True, entry="Functions"),
     Section("workers", "Workers", workers, is_optional=True, entry="Functions"),
-    Section("memory", "Memory", plots.memory, entry="Memory"),
-    Section("cache", "Cached results", plots.cache, entry="Memory"),
-    Section("flame", "Flame graph", plots.flame),
-    Section("tasks", "Tasks", single_tasks, entry="Details"),
-    Section(
-        "critical-path",
-        "Critical path",
-        plots.longest_chains,
-        is_folded=True,
-        entry="Details",
-    ),
+    Section("memory", "Memory", memory, entry="Memory"),
+    Section("cache", "Cached results", cache, entry="Memory"),
+    Section("flame", "Flame graph", flame),
+    Section("tasks", "Tasks", tasks, entry="Details"),
+    Section("critical-path", "Critical path", critical_path, is_folded=True, entry="Details"),
     Section("what-if", "What if", predictions, is_folded=True, entry="Details"),
-    Section("code", "Calling code", _calling_code, is_folded=True, entry="Details"),
-    Section("environment", "Environment", _versions, is_folded=True, entry="Details"),
+    Section("code", "Calling code", calling_code, is_folded=True, entry="Details"),
+    Section("environment", "Environment", environment, is_folded=True, entry="Details"),
 )

@@ -10,9 +10,9 @@ export function when_scheme_changes(callback) {
     document.addEventListener(CHANGED, callback)
 }
 
-// Makes a button the switch; from then on the page has the scheme chosen last.
-export function offer_schemes(name) {
-    const button = document.getElementById(name)
+// Makes the button of the page the switch; from then on the page has the scheme chosen last.
+export function offer_schemes() {
+    const button = document.getElementById("scheme")
     const system = window.matchMedia(DARK)
     const dark_rules = rules_of_dark()
     let chosen = stored()

@@ -1,4 +1,4 @@
-// Tasks as the page needs them, of the columns that task_columns.py gives it.
+// Tasks as the page needs them, of the columns that tasks.py gives it.
 //
 // They stand lane by lane, in order of time. Times are multiples of `unit` seconds.
 

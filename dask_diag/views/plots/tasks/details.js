@@ -1,4 +1,4 @@
-// A single task in words, and the path that led to it; task_columns.py has what is not in its rectangle.
+// A single task in words, and the path that led to it; tasks.py has what is not in its rectangle.
 
 import {count, percent, seconds, size} from "../../formatting.js"
 import {short_key} from "./lookups.js"

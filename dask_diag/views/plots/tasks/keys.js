@@ -1,4 +1,4 @@
-// The keys of tasks, of the patterns and numbers that task_columns.py made of them.
+// The keys of tasks, of the patterns and numbers that tasks.py made of them.
 
 const NUMBER = "\x1f"
 const BETWEEN_PATTERNS = "\x1e"

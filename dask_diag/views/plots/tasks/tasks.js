@@ -1,6 +1,6 @@
 // Draws the tasks, when the plot is laid out: all if they are few, else those in view.
 //
-// task_columns.py says what it is given. What is laid out as a rectangle or pixel is in the files beside.
+// tasks.py says what it is given. What is laid out as a rectangle or pixel is in the files beside.
 
 import {count, seconds, size} from "../../formatting.js"
 import {draw_when_moved, pixel_width, wrapped} from "../in_view.js"
