@@ -84,7 +84,7 @@ def test_a_report_simulates_nothing_twice(monkeypatch, tmp_path):
         lambda self, change: changes.append(change) or simulated(self, change),
     )
     report(with_waits(two_at_once(cpu=0.5), "gil-wait"), tmp_path / "page.html")
-    assert ((Activity.GIL_WAIT, 1.0),) in [change.removed for change in changes]
+    assert ((Activity.GIL_WAIT, 1.0),) in [change.remove for change in changes]
     texts = list(map(str, changes))
     assert len(set(texts)) == len(texts)
 

@@ -191,6 +191,10 @@ class PeriodicThread:
             self._stopping.set()
             raise
 
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """Work a last time and end the thread; the caller must hold no lock that `work` needs."""
         self._stopping.set()
