@@ -162,7 +162,7 @@ class Stream:
 
     def __init__(self, prof, cprof):
         self._source = TaskTables(prof.session, results=cprof)
-        self.tasks, self.cache = [], []
+        self.tasks, self.cache, self.computations = [], [], []
 
     def take(self):
         """Take what is new; all that is known now is of it and of what was taken before."""
@@ -170,6 +170,7 @@ class Stream:
         # Most are empty: hundreds of them would take longer to put together than all else.
         self.tasks += [table for table in (new["tasks"],) if len(table)]
         self.cache += [table for table in (new["cached_results"],) if len(table)]
+        self.computations += new["computations"].to_dicts()
         return (
             self._functions([*self.tasks, provisional["tasks"]]),
             self._functions([*self.cache, provisional["cached_results"]]),
@@ -202,6 +203,8 @@ def test_what_is_written_at_any_line_of_the_end_has_all_tasks(order):
     take()
     assert sum(map(len, stream.tasks)) == 5
     assert sum(map(len, stream.cache)) == 3
+    # With the cost of the hooks of the profiler that ended last.
+    assert repr(stream.computations) == repr(prof.recording.computations.to_dicts())
 
 
 @pytest.mark.once

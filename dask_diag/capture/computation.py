@@ -442,6 +442,8 @@ class Computation:
         Bytes of data in the graph, NaN if not known.
     hooks, own : dict, OwnCost
         CPU seconds of hooks for a task, by purpose; and what hooks take as it starts and ends.
+    open_for : set of int
+        The ids of the profilers that have not ended it: each adds the cost of its hooks.
     frame : int
         The scheduler's, while that is on the stack: see `scheduler_frame`.
     kind, workers
@@ -494,6 +496,7 @@ class Computation:
         "kind",
         "metrics",
         "number",
+        "open_for",
         "own",
         "packing",
         "pid",
@@ -542,6 +545,7 @@ class Computation:
         self.graph_bytes = _NAN
         self.hooks: dict[str, float] = {}
         self.own = OwnCost()
+        self.open_for: set[int] = set()
         self.done_at_end = (0, 0)
         self.worker_id: object = None
         self.is_measured = False

@@ -109,21 +109,21 @@ class _TakenComputation:
         self._threads = NO_THREADS
         self._cached_results = CachedResults()
         self.info: ComputationInfo
+        self.has_ended = False
+        """Whether the computation has ended for all profilers: then all of its rows are final."""
         self._rows: TaskRows
         self._tasks: Table
 
     def read(self) -> None:
         """Read the tasks that have not been taken for good."""
+        # The first profiler that ends a computation publishes it; the hooks of others cost more.
+        is_closed = not self.computation.open_for
         snapshot = snapshot_of(self.computation, len(self._positions), self._sizes())
         self.info, self._rows = snapshot.info, snapshot.tasks
+        self.has_ended = is_closed and self.info.stop is not None
 
     def _sizes(self) -> Sequence[float] | None:
         return self._results.sizes_of(self.computation) if self._results else None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the computation has ended: then all of its tasks are final."""
-        return self.info.stop is not None
 
     @property
     def threads(self) -> tuple[ComputationInfo, TaskThreads]:
@@ -261,9 +261,12 @@ class TaskTables:
         go_on = [
             (info, planned)
             for one, (info, planned) in zip(taken, progress, strict=True)
-            if info is not None and not one.has_ended
+            if info is not None and one.info.stop is None
         ]
-        provisional["planned"] = _planned_table((info.computation, plan) for info, plan in go_on)
+        plans = [(info.computation, plan) for info, plan in go_on]
+        closing = [one for one in self._running if one.info.stop is not None]
+        plans += [(one.info.name, one.planned()) for one in closing]
+        provisional["planned"] = _planned_table(plans)
         calls = open_calls({computation.called for computation in computations})
         provisional["progress"] = table_of(
             tables.Progress, (info._asdict() for info in (*(info for info, _ in go_on), *calls))

@@ -293,6 +293,7 @@ class Diagnostic(Callback):
         try:
             computation = begin(dsk)
             computation.own.begin(began)
+            computation.open_for.add(id(self))
             computation.hooks.update(self._hooks)
             with self._lock:
                 # In one step: readers, and `clear`, find what a subclass has of it, too.
@@ -346,6 +347,7 @@ class Diagnostic(Callback):
             self._guarded(doing, self._ended, computation, failed)
         self._guarded(doing, finish, computation, failed)
         self._guarded(doing, count_end, computation)
+        computation.open_for.discard(id(self))
         self._open.pop(computation.number, None)
 
     def scheduler_returns(self) -> None:
