@@ -14,7 +14,6 @@ from dask_diag.capture.computation import ComputationInfo, ComputationSnapshot, 
 from dask_diag.capture.session import Session
 from dask_diag.capture.workers_table import (
     TaskThreads,
-    table_of,
     task_threads,
     threads_table,
     workers_table,
@@ -135,8 +134,8 @@ def computations_tables(
     """The tables of computations, without tasks; a running computation stops `now`."""
     infos = [info for info, _ in computations]
     return {
-        "computations": table_of(
-            tables.Computations, (_row_of_computation(info, now) for info in infos)
+        "computations": tables.Computations.of_rows(
+            _row_of_computation(info, now) for info in infos
         ),
         "pools": _pools_table(infos),
         "workers": workers_table(infos),
@@ -172,18 +171,15 @@ def _row_of_computation(info: ComputationInfo, now: float) -> dict[str, object]:
 
 
 def _pools_table(computations: Iterable[ComputationInfo]) -> tables.Pools:
-    return table_of(
-        tables.Pools,
-        (
-            {
-                "computation": computation.name,
-                "library": pool.library,
-                "threads": pool.threads,
-                "known": pool != NOT_LISTED,
-            }
-            for computation in computations
-            for pool in computation.pools
-        ),
+    return tables.Pools.of_rows(
+        {
+            "computation": computation.name,
+            "library": pool.library,
+            "threads": pool.threads,
+            "known": pool != NOT_LISTED,
+        }
+        for computation in computations
+        for pool in computation.pools
     )
 
 

@@ -35,7 +35,6 @@ from dask_diag.capture.workers_table import (
     NO_THREADS,
     TaskThreads,
     Workers,
-    table_of,
     task_threads,
 )
 from dask_diag.columns import BoolArray, Categorical, IntArray, concatenate
@@ -198,8 +197,7 @@ def _split(table: Table, is_final: BoolArray) -> tuple[Table, Table]:
 
 def _moved(table: Table, name: str, position_of: Callable[[IntArray], IntArray]) -> Table:
     """Renumber the tasks in a table with references."""
-    columns = {column: table[column] for column in table.columns}
-    return Table({**columns, **{column: position_of(table[column]) for column in REFERENCES[name]}})
+    return table.replacing({column: position_of(table[column]) for column in REFERENCES[name]})
 
 
 class TaskTables:
@@ -268,8 +266,8 @@ class TaskTables:
         plans += [(one.info.name, one.planned()) for one in closing]
         provisional["planned"] = _planned_table(plans)
         calls = open_calls({computation.called for computation in computations})
-        provisional["progress"] = table_of(
-            tables.Progress, (info._asdict() for info in (*(info for info, _ in go_on), *calls))
+        provisional["progress"] = tables.Progress.of_rows(
+            info._asdict() for info in (*(info for info, _ in go_on), *calls)
         )
         return joined(new, on_clusters[0]), joined(provisional, on_clusters[1])
 
@@ -327,14 +325,11 @@ def _planned_now(computation: Computation) -> Mapping[str, int]:
 
 
 def _planned_table(counts: Iterable[_Counts]) -> tables.Planned:
-    return table_of(
-        tables.Planned,
-        (
-            {"computation": computation, "function": function, "tasks": count}
-            for computation, functions in counts
-            for function, count in sorted(functions.items())
-            if count
-        ),
+    return tables.Planned.of_rows(
+        {"computation": computation, "function": function, "tasks": count}
+        for computation, functions in counts
+        for function, count in sorted(functions.items())
+        if count
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from dask_diag.capture.build import Increment
 from dask_diag.capture.computation import ComputationSnapshot
-from dask_diag.capture.workers_table import constant, numbers_of, table_of
+from dask_diag.capture.workers_table import constant, numbers_of
 from dask_diag.columns import Categorical, FloatArray, IntArray, PrefixStrings
 from dask_diag.formatting import counted
 from dask_diag.model import tables
@@ -188,20 +188,17 @@ def allocations_table(
 ) -> tables.Allocations:
     """The table, from the last snapshot of each block by its label."""
     source = _Source(with_code)
-    return table_of(
-        tables.Allocations,
-        (
-            {
-                "label": label,
-                "time": snapshot.time,
-                "memory": snapshot.memory,
-                "peak": snapshot.peak,
-                **row,
-            }
-            for label, snapshot in snapshots.items()
-            if snapshot is not None
-            for row in _rows(snapshot, source)
-        ),
+    return tables.Allocations.of_rows(
+        {
+            "label": label,
+            "time": snapshot.time,
+            "memory": snapshot.memory,
+            "peak": snapshot.peak,
+            **row,
+        }
+        for label, snapshot in snapshots.items()
+        if snapshot is not None
+        for row in _rows(snapshot, source)
     )
 
 

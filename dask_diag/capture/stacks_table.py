@@ -309,9 +309,9 @@ def joined_stacks(parts: Sequence[dict[str, Table]]) -> dict[str, Table]:
 
 def _moved(table: Table, by: Mapping[str, int]) -> Table:
     """Shift references to rows in some columns of a table; -1 is no row."""
-    columns = {name: table[name] for name in table.columns}
-    moved = {name: np.where(columns[name] < 0, -1, columns[name] + by[name]) for name in by}
-    return Table({**columns, **moved})
+    return table.replacing(
+        {name: np.where(table[name] < 0, -1, table[name] + by[name]) for name in by}
+    )
 
 
 class SeenBefore:

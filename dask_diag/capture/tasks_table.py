@@ -33,6 +33,7 @@ from dask_diag.columns import (
     PrefixStrings,
     concatenate,
 )
+from dask_diag.model import tables
 from dask_diag.model.codes import Activity, Outcome
 from dask_diag.model.table import NO_ROWS, Table, stack
 
@@ -169,35 +170,6 @@ def _codes_of(items: Sequence[H]) -> tuple[IntArray, list[H]]:
     return np.fromiter(map(position.__getitem__, items), np.int64, len(items)), distinct
 
 
-TASK_COLUMNS = (
-    "key",
-    "function",
-    "start",
-    "stop",
-    "thread_cpu",
-    "thread_noncpu",
-    "submitted",
-    "collected",
-    "worker",
-    "pid",
-    "thread",
-    "computation",
-    "span",
-    "outcome",
-    "error",
-    "error_message",
-    "error_location",
-    "attempt",
-    "host",
-    "nbytes",
-    "queued",
-    "stolen",
-    "client",
-    "seceded",
-    "seceded_cpu",
-)
-
-
 def functions_of(computation: ComputationSnapshot) -> Categorical:
     """The functions of the tasks of a computation that were submitted."""
     functions = computation.functions
@@ -232,25 +204,22 @@ def _times_of(computation: ComputationSnapshot) -> Table:
 def with_workers_named(table: Table, workers: Workers) -> Table:
     """Replace numbers of workers in a table by names, processes and threads."""
     lanes = table["worker"]
-    columns = {
-        **{name: table[name] for name in table.columns},
-        "worker": Categorical(lanes, worker_names(workers)),
-        "pid": Categorical(lanes, [pid for pid, _, _ in workers]),
-        "thread": Categorical(lanes, [thread for _, thread, _ in workers]),
-    }
-    return Table({name: columns[name] for name in TASK_COLUMNS})
+    named = table.replacing(
+        {
+            "worker": Categorical(lanes, worker_names(workers)),
+            "pid": Categorical(lanes, [pid for pid, _, _ in workers]),
+            "thread": Categorical(lanes, [thread for _, thread, _ in workers]),
+        }
+    )
+    return Table({name: named[name] for name in tables.Tasks.schema})
 
 
 @cache
 def _no_tasks() -> Table:
-    numbers = {name: np.zeros(0) for name in TASK_COLUMNS[2:8]}
-    labels = {
-        name: Categorical([], [])
-        for name in (
-            *("function", "computation", "span", "outcome"),
-            *("error", "error_message", "error_location"),
-        )
-    }
+    times = ("start", "stop", "thread_cpu", "thread_noncpu", "submitted", "collected")
+    texts = ("function", "computation", "span", "outcome", "error", "error_message")
+    numbers = dict.fromkeys(times, np.zeros(0))
+    labels = dict.fromkeys((*texts, "error_location"), Categorical([], []))
     key, worker = PrefixStrings.of([]), np.zeros(0, np.int64)
     return Table({"key": key, "worker": worker, **numbers, **labels, **on_local_schedulers(0)})
 

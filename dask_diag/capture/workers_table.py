@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 from platform import node
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,25 +21,6 @@ from dask_diag.system.threads import ThreadCpu
 from dask_diag.system.usage import processors
 
 R = TypeVar("R", bound=tables.RecordingTable)
-
-
-def table_of(kind: type[R], rows: Iterable[Mapping[str, object]]) -> R:
-    """A table of rows, each of which has a value for every column."""
-    listed = list(rows)
-    if not listed:
-        return kind.empty()
-    return kind(
-        {
-            name: _column_of(column.kind, [row[name] for row in listed])
-            for name, column in kind.schema.items()
-        }
-    )
-
-
-def _column_of(kind: str, values: list[Any]) -> Array | Categorical:
-    if kind == "category":
-        return Categorical.of(values)
-    return np.array(values, float if kind == "float" else np.int64)
 
 
 def constant(value: str, count: int) -> Categorical:
@@ -121,29 +102,26 @@ def _worker_of(computation: ComputationInfo, ident: int) -> tuple[int, int, str]
 
 def workers_table(computations: Iterable[ComputationInfo]) -> tables.Workers:
     """`Recording.workers`."""
-    return table_of(
-        tables.Workers,
-        (
-            {
-                "computation": computation.name,
-                "pid": pid,
-                "joined": worker.joined,
-                "worker": "",
-                "address": "",
-                "host": this_host(),
-                "threads": 1,
-                "left": _NAN,
-                "reason": "",
-                "clock_offset": 0.0,
-                "clock_error": 0.0,
-                "cpus": processors(),
-                "memory_limit": memory_limit(),
-                "version": __version__,
-                "measured": 1,
-            }
-            for computation in computations
-            for pid, worker in computation.remote_workers.items()
-        ),
+    return tables.Workers.of_rows(
+        {
+            "computation": computation.name,
+            "pid": pid,
+            "joined": worker.joined,
+            "worker": "",
+            "address": "",
+            "host": this_host(),
+            "threads": 1,
+            "left": _NAN,
+            "reason": "",
+            "clock_offset": 0.0,
+            "clock_error": 0.0,
+            "cpus": processors(),
+            "memory_limit": memory_limit(),
+            "version": __version__,
+            "measured": 1,
+        }
+        for computation in computations
+        for pid, worker in computation.remote_workers.items()
     )
 
 
@@ -192,22 +170,19 @@ NO_THREADS = TaskThreads(frozenset(), 0)
 
 def threads_table(computations: Iterable[tuple[ComputationInfo, TaskThreads]]) -> tables.Threads:
     """`Recording.threads` of computations, with the threads of tasks."""
-    return table_of(
-        tables.Threads,
-        (
-            {
-                "computation": computation.name,
-                "pid": pid,
-                "is_child": is_child,
-                "kind": kind,
-                "name": name,
-                "threads": count,
-                "cpu_seconds": cpu,
-            }
-            for computation, tasks in computations
-            for pid, is_child, groups in _processes_of(computation, tasks)
-            for (kind, name), (count, cpu) in sorted(groups.items(), key=_order)
-        ),
+    return tables.Threads.of_rows(
+        {
+            "computation": computation.name,
+            "pid": pid,
+            "is_child": is_child,
+            "kind": kind,
+            "name": name,
+            "threads": count,
+            "cpu_seconds": cpu,
+        }
+        for computation, tasks in computations
+        for pid, is_child, groups in _processes_of(computation, tasks)
+        for (kind, name), (count, cpu) in sorted(groups.items(), key=_order)
     )
 
 

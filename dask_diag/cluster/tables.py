@@ -22,7 +22,6 @@ from dask_diag.cluster.workers_table import (
     memory_at,
     microseconds,
     samples_by_process,
-    table_of,
     worker_events_of,
 )
 from dask_diag.columns import FloatArray, IntArray
@@ -97,7 +96,7 @@ class ClusterTables:
                     finished.append(row)
                 else:
                     running.append(row)
-        return table_of("computations", finished), table_of("computations", running)
+        return tables.Computations.of_rows(finished), tables.Computations.of_rows(running)
 
     def _tables_of(self, batch: Batch, log: ClusterLog, position: int) -> Tables:
         ids = np.frombuffer(batch.ids, np.int64)
@@ -116,8 +115,8 @@ class ClusterTables:
             "dependencies": Table(
                 {"task": task[is_recorded], "depends_on": depends_on[is_recorded]}
             ),
-            "metrics": table_of("metrics", metrics),
-            "waits": table_of("waits", waits),
+            "metrics": tables.Metrics.of_rows(metrics),
+            "waits": tables.Waits.of_rows(waits),
             "transfers": transfers_of(batch, log, row_of.find),
             "other_tasks": others_of(batch, log),
             "worker_events": worker_events_of(batch, log, self._events),

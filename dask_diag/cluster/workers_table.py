@@ -20,7 +20,6 @@ from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model import tables
 from dask_diag.model.codes import UNKNOWN_WORKER, WorkerEvent
 from dask_diag.model.table import Table, stack
-from dask_diag.model.tables import TABLES
 
 ClockReadings = Sequence[Sequence[float]]
 """Time, offset to the other clock and error of each comparison."""
@@ -103,22 +102,6 @@ def transposed(rows: Sequence[Sequence[object]], width: int) -> list[Sequence[An
     return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
-def table_of(name: str, rows: Sequence[Sequence[object]]) -> Table:
-    """A table of rows with a value for each column."""
-    schema = TABLES[name].schema
-    types = {"float": float, "integer": np.int64}
-    return Table(
-        {
-            column: Categorical.of(values)
-            if declared.kind == "category"
-            else np.array(values, types[declared.kind])
-            for (column, declared), values in zip(
-                schema.items(), transposed(rows, len(schema)), strict=True
-            )
-        }
-    )
-
-
 class UnreadBatches:
     """The batches of logs that a reader has not seen yet."""
 
@@ -184,7 +167,7 @@ def cluster_workers_table(logs: Sequence[ClusterLog]) -> tables.Workers:
                 described = *best[:2], min(described[2], other[2])
             known[key] = described
     rows = [_worker_row(*described, logs) for described in known.values()]
-    return tables.Workers.of(table_of("workers", rows))
+    return tables.Workers.of_rows(rows)
 
 
 def _extent(worker: ClusterWorker) -> tuple[bool, bool, int]:

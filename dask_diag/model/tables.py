@@ -7,7 +7,7 @@ the documentation) follow from the classes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
@@ -66,13 +66,13 @@ class Column(Generic[ColumnValues]):
         values: ColumnValues = table[self.name]
         return values
 
-    def no_values(self) -> Values:
-        """The column of a table without rows."""
+    def values_of(self, values: Sequence[Any]) -> Values:
+        """Values as a column of its kind."""
         if self.kind == "text":
-            return PrefixStrings.of([])
+            return PrefixStrings.of(values)
         if self.kind == "category":
-            return Categorical([], [])
-        return np.zeros(0, float if self.kind == "float" else np.int64)
+            return Categorical.of(values)
+        return np.array(values, float if self.kind == "float" else np.int64)
 
     def fits(self, values: object) -> bool:
         """Whether values are of the column's kind."""
@@ -169,7 +169,25 @@ class RecordingTable(Table):
     @cache
     def empty(cls) -> Self:
         """The table without rows, a single one, as no table changes."""
-        return cls({name: column.no_values() for name, column in cls.schema.items()})
+        return cls({name: column.values_of(()) for name, column in cls.schema.items()})
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[Mapping[str, object] | Sequence[object]]) -> Self:
+        """A table of rows: mappings with all columns, or values in the order of the schema."""
+        listed = [
+            tuple(map(row.__getitem__, cls.schema)) if isinstance(row, Mapping) else row
+            for row in rows
+        ]
+        if not listed:
+            return cls.empty()
+        return cls(
+            {
+                name: column.values_of(values)
+                for (name, column), values in zip(
+                    cls.schema.items(), zip(*listed, strict=True), strict=True
+                )
+            }
+        )
 
     @classmethod
     def of(cls, table: Table) -> Self:
