@@ -254,9 +254,9 @@ def activities(
     ----------
     recording : Recording
     by : {"activity", "function", "worker", "span", "computation"}
-        What else to divide by; the table has a column of that name.
+        A further column to divide by; the table has a column of that name.
     unit : str
-        Which unit to sum up.
+        The unit to sum up.
     functions : collection of str, optional
         Sum only over tasks of these functions; what no task had is then left out.
 

@@ -471,7 +471,7 @@ def hottest_lines(
     ----------
     recording : Recording
     count : int
-        How many at most.
+        Largest number of lines.
     selection : Selection, optional
 
     Returns
@@ -563,7 +563,7 @@ def folded_tree(nodes: Table) -> tuple[Table, IntArray]:
     Parameters
     ----------
     nodes : Table
-        As `dask_diag.analysis.call_tree.tree` returns them.
+        Nodes returned by `dask_diag.analysis.call_tree.tree`.
 
     Returns
     -------

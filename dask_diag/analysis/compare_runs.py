@@ -57,7 +57,7 @@ class RunComparison(NamedTuple):
         seconds are no verdict but ``more`` or ``less``. Within those kinds the largest changes come
         first.
     runs : tuple of int
-        How many there are, before and after.
+        Numbers of runs, before and after.
     """
 
     changes: Table

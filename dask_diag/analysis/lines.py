@@ -211,7 +211,7 @@ def lines_of_nodes(recording: Recording, nodes: Table) -> IntArray:
     ----------
     recording : Recording
     nodes : Table
-        As `dask_diag.analysis.call_tree.tree` returns them.
+        Nodes returned by `dask_diag.analysis.call_tree.tree`.
 
     Returns
     -------
@@ -264,7 +264,7 @@ def waiting_lines(
     ----------
     recording : Recording
     count : int
-        How many at most.
+        Largest number of lines.
     selection : Selection, optional
 
     Returns

@@ -66,9 +66,9 @@ def activities_over_time(
     ----------
     recording : Recording
     occupied : sequence of Occupancy
-        Of its computations.
+        Occupancy of each computation.
     functions : sequence of str
-        Those with a row of their own.
+        Functions with a row of their own.
     bins : int
     """
     tasks, edges = recording.tasks, edges_of_bins(recording, bins)
@@ -152,9 +152,9 @@ def worker_layers(
     ----------
     recording : Recording
     occupied : sequence of Occupancy
-        Of its computations.
+        Occupancy of each computation.
     functions : sequence of str
-        Those with a layer of their own.
+        Functions with a layer of their own.
     bins : int, optional
     """
     edges = edges_of_bins(recording, bins)

@@ -212,7 +212,7 @@ class ComputationInfo(NamedTuple):
     pid, thread : int
         The process and the thread that ran the scheduler.
     called, start, prepared, stop : float
-        When dask was called, the scheduler started, the graph was in order, and the scheduler
+        Times when dask was called, the scheduler started, the graph was in order, and the scheduler
         returned; seconds of ``time.perf_counter()``. What has not happened yet is None.
     call_site : str
         The line of the user's code that called dask, as ``file.py:12``; empty if not known.
@@ -412,7 +412,7 @@ def outcome_of(wrapper: TimedTask) -> Exceptional:
 
 
 STATE_KEY: Final = "dask_diag"
-"""Where the scheduler's state, which lives as long as a computation, holds the `Computation`."""
+"""Key of the `Computation` in the scheduler's state, which lives as long as the computation."""
 
 _count = count(1)
 _BITS_OF_COUNT = 32
@@ -433,7 +433,7 @@ class Computation:
     number : int
         The digits of `run_id` and a count, which no other computation of any process has.
     called, start, prepared : float
-        When dask was called, the scheduler started, and the graph was in order; seconds of
+        Times when dask was called, the scheduler started, and the graph was in order; seconds of
         ``time.perf_counter()``. What has not happened yet is None.
     planned, usage_before
         The tasks that it was to run, from when the graph was in order to its end; and what this
@@ -452,7 +452,7 @@ class Computation:
         All, of one `wrapper_type`: those that hold a task are in flight, others are in `free`, too.
         And by key those of tasks that are in the graph themselves: pickled or failed.
     probes : mapping
-        What samples its tasks, by type.
+        Probes that sample its tasks, by type.
     this_thread, before_tasks, without_ticks
         Where a task finds its thread; what probes read on it just before; when none missed a tick.
     start_run : callable or None
@@ -471,7 +471,7 @@ class Computation:
         The bytes of the result of each row, if measured: a row may be there just before. And what
         measures them on the threads that made the results, if anything does.
     between_tasks : tuple of callable
-        What is called when a task is collected and none is out.
+        Functions to call when a task is collected and none is out.
     """
 
     __slots__ = (

@@ -212,7 +212,7 @@ class TaskTables:
     logs : callable, optional
         Returns what was pulled from clusters.
     results : CacheProfiler, optional
-        What measures results, if one does.
+        The profiler that measures results, if any.
     """
 
     def __init__(

@@ -112,7 +112,7 @@ class Dependencies:
     Attributes
     ----------
     stops : array of int
-        Where in `rows` the dependencies of each row end, after a 0.
+        Positions in `rows` where the dependencies of each row end, after a 0.
     rows : array of int
         The rows that each row depends on, row after row.
     closed : bool

@@ -97,7 +97,7 @@ def _metric(label: Hashable, unit: str, value: float) -> Metric | None:
         if isfinite(metric[2]) and (metric[2] >= 0 or unit != "seconds"):
             return metric
     except Exception:
-        # What it says of itself is no text, or no number.
+        # The label gives no text, or the value no number: the warning below says so.
         pass
     what = "seconds of 0 or more" if unit == "seconds" else "a finite number"
     message = f"context_meter: expected {what}, found {_shown(value)}; it is left out"
@@ -188,7 +188,7 @@ R = TypeVar("R")
 _NAME = "dask_diag"
 
 listening: set[object] = set()
-"""What listens: computations, and tasks in worker processes. If it is empty, metering costs
+"""Listeners: computations, and tasks in worker processes. If it is empty, metering costs
 nothing."""
 
 ends_a_task: set[int] = set()
@@ -207,7 +207,7 @@ A worker of distributed meters around each of its tasks.
 """
 
 hearing: set[object] = set()
-"""Those that listen and have distributed's meter heard in any thread."""
+"""Listeners that hear distributed's meter in any thread."""
 
 
 def _current_task() -> MeteredTask | None:

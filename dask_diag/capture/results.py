@@ -114,7 +114,7 @@ class ResultSizes:
             if size == size:  # noqa: PLR0124
                 return size
         except Exception:
-            # What it says of itself is no size, or it changes just now.
+            # The object gives no size, or changes meanwhile: it is counted as unknown.
             pass
         return UNKNOWN
 

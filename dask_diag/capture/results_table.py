@@ -34,7 +34,7 @@ class NewResults(NamedTuple):
     columns : Table
         Sizes as ``metric``, when they came as ``start``, and what else there is of them.
     dependents : array of int
-        How many tasks depend on each of them before it is released; 0 if it never is.
+        Number of tasks that depend on each result until its release; 0 if it is never released.
     counts, depends_on : array of int
         On how many results the task of each depended; and the rows, in the whole computation, of
         these.
@@ -59,7 +59,7 @@ class NewResults(NamedTuple):
         Parameters
         ----------
         columns : Table
-            What else there is of each result.
+            Further columns of each result.
         sizes, collected, dependents
             Of each row; `dependents` as `TaskRows` has them.
         dependencies : tuple of (sequence of int, sequence of int)
@@ -83,7 +83,7 @@ class CachedResults:
     Attributes
     ----------
     columns : Table
-        Those of the results that are cached now, in the order in which they came.
+        Columns of the results that are cached now, in the order of arrival.
     """
 
     def __init__(self) -> None:

@@ -211,7 +211,7 @@ def open_calls(started: Collection[float]) -> Iterator[ProgressInfo]:
     Parameters
     ----------
     started : collection of float
-        When dask was called for computations that have started.
+        Times when dask was called for computations that have started.
     """
     threads = tuple(calls_of_threads.items())
     if not threads:
@@ -350,12 +350,12 @@ class Session:
     Attributes
     ----------
     start, stop : float or None
-        When the diagnostic became active and when it last ended, in seconds of
+        Start and last end of profiling, in seconds of
         ``time.perf_counter()``.
     epoch : float
-        What to add to these to get seconds since 1970.
+        Difference between seconds since 1970 and these times.
     computations : list of Computation
-        Those that the diagnostic took part in since it was cleared.
+        Computations since the diagnostic was cleared.
     faults : list of str
         Errors of the diagnostic itself, each once. They are shown to the user and never raised.
     """

@@ -414,7 +414,7 @@ def _samples(
 
 
 Bounds = tuple[float, float, str]
-"""Where cycles are cut, and the worker of a cluster that ran the tasks."""
+"""Cuts of cycles, and the worker of a cluster that ran the tasks."""
 
 
 def _scaled_samples(

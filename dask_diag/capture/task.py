@@ -133,7 +133,7 @@ running: dict[int, Owner] = {}
 
 _worker_threads = WorkerThreads()
 _joined = perf_counter()
-"""When this process could first run tasks: when it was forked, or imported this module."""
+"""Time of the fork of this process, or of its import of this module: no task ran before."""
 
 
 def _join() -> None:
@@ -189,12 +189,12 @@ class Transfer:
     Attributes
     ----------
     packing, packed : float
-        When the scheduler started and stopped pickling the task with its inputs.
+        Times when the scheduler started and stopped pickling the task with its inputs.
     opened, start, stop, closed : float
         When the worker started to rebuild them, started and stopped the task, and had pickled its
         result.
     landing, landed : float
-        When the scheduler started and stopped rebuilding the result.
+        Times when the scheduler started and stopped rebuilding the result.
     bytes_in, bytes_out : float
         Size of the task with its inputs, and of its result.
     """
@@ -424,7 +424,7 @@ class TaskThread:
     ----------
     ident, native_id : int
     tasks : int
-        How many it has started that are sampled.
+        Number of sampled tasks that the thread has started.
     due : float
         The number of the next one before which something is to be read.
     """
@@ -451,7 +451,7 @@ class ThisThread(threading.local):
 
 
 this_thread = ThisThread()
-"""Where nothing is to be read before a task."""
+"""Thread for tasks before which nothing is read."""
 
 if hasattr(os, "register_at_fork"):
     # The child of a fork has one thread, of another native id.

@@ -33,7 +33,7 @@ def end_of_pool(error: BaseException | None, submit: object, frame: FrameType) -
     Parameters
     ----------
     error : exception or None
-        By what the computation ended.
+        The error that ended the computation.
     submit : callable
         The pool's method.
     frame : frame

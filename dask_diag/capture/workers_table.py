@@ -139,10 +139,10 @@ _NAN = float("nan")
 _NANOSECONDS = 1_000_000_000
 """In a second."""
 _NUMBER = re.compile(r"[-_]\d+(?=$| \()")
-"""What distinguishes threads of one name: ``zarr_io_3``, ``Thread-7 (work)``."""
+"""Number or function in the name of a thread: ``zarr_io_3``, ``Thread-7 (work)``."""
 
 _Groups = dict[tuple[str, str], tuple[int, float]]
-"""By kind and name: how many threads, and their CPU seconds."""
+"""Number of threads and their CPU seconds, by kind and name."""
 
 
 class TaskThreads(NamedTuple):

@@ -118,7 +118,7 @@ class ClusterLog:
         Offset from this process's clock to the scheduler's, and the largest error of the offset.
     batches : list of Batch
     computations, workers, labels : dict
-        By number.
+        Computations, workers and labels by number.
     clients : list of str
         Ids of clients, by their position in runs.
     faults : dict of str to int

@@ -794,7 +794,7 @@ class RunCollector:
     Attributes
     ----------
     tasks : dict
-        By key.
+        Tasks by key.
     orphans : dict
         Cancelled runs without a message on their end, by key and id of the run.
     attempts : dict
@@ -1022,7 +1022,7 @@ class RunCollector:
         Parameters
         ----------
         collected : float
-            When the scheduler knew of the end.
+            Time when the scheduler knew of the end.
         row, is_measured : bytes, bool
             Row of the worker, and whether the worker has measured it.
         """

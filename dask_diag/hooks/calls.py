@@ -42,7 +42,7 @@ _CALLED_FIRST = {
     "persist": "unpack_collections",
     "compute_as_if_collection": "get_scheduler",
 }
-"""Of the functions of ``dask.base`` that run computations, what each calls before all else."""
+"""First call of each function of ``dask.base`` that runs computations."""
 
 
 def start_noting_calls() -> None:

@@ -143,7 +143,7 @@ class ComputationProgress:
     phase : str
         One of `ProgressPhase`.
     since : float
-        When the phase started.
+        Time when the phase started.
     total, finished : int
         Numbers of tasks.
     planned : dict

@@ -65,9 +65,9 @@ class Recording:
     Attributes
     ----------
     start, stop : float
-        When recording started and stopped.
+        Start and stop of the recording.
     epoch : float
-        What to add to a time to get seconds since the epoch.
+        Difference between seconds since the epoch and these times.
     computations : Table
         A row per computation.
     planned : Table
@@ -123,11 +123,11 @@ class Recording:
         are left out; in values and in the calling code, text that looks like a secret is masked
         (``'…'``).
     metric : str
-        What ``cached_results.metric`` measures.
+        Name of the measure in ``cached_results.metric``.
     metric_unit : str
         The unit of ``cached_results.metric``, such as ``bytes``; empty for a number without one.
     notices : tuple of str
-        What a reader must know beside the numbers.
+        Remarks for a reader of the numbers.
     run_id : str
         Which run it is of: random digits of the process that recorded, the same for all recordings
         that it made. Of a combination of several runs: their ids, separated by commas.
@@ -601,7 +601,7 @@ class _Worker:
     left : float
         NaN as long as no recording knows when the worker left.
     until : float
-        When a recording had the worker last.
+        Time when a recording had the worker last.
     rows : dict of int to int
         The row of the worker in the table of each recording, by the index of the recording.
     """

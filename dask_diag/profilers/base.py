@@ -48,11 +48,11 @@ def short_text(
     owner : object
         The profiler.
     session : Session
-        What it has captured. Tasks of a cluster are not among it, and are not counted.
+        Captured computations. Tasks of a cluster are not counted.
     is_active : bool, optional
         Whether its time goes on.
     series : int, optional
-        Of a sampler of memory: how many it has.
+        Number of series of a sampler of memory.
     """
     name = type(owner).__name__
     try:
@@ -88,7 +88,7 @@ class Diagnostic(Callback):
     ----------
     clusters : ClusterRecorder
     start_time, end_time : float or None
-        When it became active and when it last ended, in seconds of ``time.perf_counter()``.
+        Start and last end of profiling, in seconds of ``time.perf_counter()``.
     """
 
     is_dask_diag = True

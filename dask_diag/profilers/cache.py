@@ -46,7 +46,7 @@ class CheckedMetric:
     Attributes
     ----------
     errors : dict
-        How many results it failed on, by error.
+        Number of failures by error.
     are_integers : bool
         Whether all sizes so far were whole numbers.
     """

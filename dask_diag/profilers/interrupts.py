@@ -32,7 +32,7 @@ class DeferredInterrupts:
     Attributes
     ----------
     noted : int
-        How many came since the block started, or since `let_through`.
+        Number of interrupts since the block started, or since `let_through`.
     most : float
         With that many the block is interrupted nevertheless.
     """

@@ -125,7 +125,7 @@ class BarState(NamedTuple):
         Name of the computation where several are shown, else empty.
     bar : Bar
     ending : str or None
-        How the computation ended, empty if all is well; None while it runs.
+        Failure of the computation, empty if all is well; None while it runs.
     """
 
     key: Hashable

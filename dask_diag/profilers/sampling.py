@@ -93,7 +93,7 @@ class SamplingProfiler(TaskDiagnostic):
     Attributes
     ----------
     recording : Recording
-        What was sampled: ``frames``, ``call_tree`` and ``samples``.
+        Samples, in the tables ``frames``, ``call_tree`` and ``samples``.
 
     Raises
     ------
@@ -200,7 +200,7 @@ class SamplingProfiler(TaskDiagnostic):
         Parameters
         ----------
         start, stop, function, key, root : optional
-            Which samples, as in `tree`; the root is by default ``tasks``.
+            Selection of samples, as in `tree`; the root is by default ``tasks``.
 
         See Also
         --------
@@ -229,7 +229,7 @@ class SamplingProfiler(TaskDiagnostic):
         path : str or path
             ``*.speedscope.json``, or ``*.collapsed`` or ``*.folded``, which says the format.
         start, stop, function, key, root : optional
-            Which samples, as in `tree`.
+            Selection of samples, as in `tree`.
         overwrite : bool, optional
             Whether a file that is there may be replaced.
 

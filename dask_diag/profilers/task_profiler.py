@@ -37,7 +37,7 @@ def seconds_per_task(name: str, rehearse: Callable[[], Callable[[int], object]])
     Parameters
     ----------
     name : str
-        What the hooks are for: measured once for each name.
+        Purpose of the hooks, which are measured once for each name.
     rehearse : callable
         Returns a function of a number that does what is done for one task.
     """

@@ -53,7 +53,7 @@ def _function_group(function: str) -> Group:
 
 
 Cells = dict[tuple[Group, int], list[float]]
-"""By group of tasks and node: seconds, CPU seconds, and how often it was seen."""
+"""Seconds, CPU seconds and number of samples, by group of tasks and node."""
 
 
 class Run:
@@ -204,11 +204,11 @@ class Stacks:
     finest : float
         The seconds of a cycle before any were merged.
     late : int
-        How many samples came far too late.
+        Number of late samples.
     longest_gap : float
         The longest time, in seconds, since the sample before.
     cut : int
-        How many samples had calls that the tree had no space for.
+        Number of samples with calls that exceed the limit of the tree.
     """
 
     def __init__(self, cycle: float) -> None:

@@ -37,13 +37,13 @@ OWN_CALLS = Line("(dask_diag)")
 
 _PACKAGE = Path(__file__).parents[1]
 _RUNNERS = str(_PACKAGE / "cli")
-"""What runs a program or a cell: the stacks of these begin with their first line."""
+"""Files that run a program or a cell: its stacks begin with its first line."""
 _WRAPPERS = (
     str(_PACKAGE / "hooks"),
     *(str(_PACKAGE / "capture" / f"{name}.py") for name in ("task", "metrics", "log", "keys")),
     str(_PACKAGE / "sampling" / "probes.py"),
 )
-"""What passes calls on to the user's code and dask's."""
+"""Files that pass calls on to the code of the user and of dask."""
 
 
 class CallerStack(NamedTuple):
@@ -120,7 +120,7 @@ class CallingThread:
     Attributes
     ----------
     computations : list of Computation
-        Those that it has started and that have not been counted to their end.
+        Computations of the thread that are not counted to their end.
     ended_calls : set of float
         When dask was called for the computations that have ended, of calls that may still go on.
     noted : DaskCalls or None
@@ -227,9 +227,9 @@ class CallerProbe:
     interval : float
         Seconds between samples.
     session : Session
-        What the profiler has captured.
+        Session of the profiler.
     stacks : Stacks
-        Where samples are counted.
+        Stacks that count the samples.
     failed : callable
         Called with the error that ended sampling, if one did.
     """

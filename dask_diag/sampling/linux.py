@@ -15,7 +15,7 @@ from dask_diag.model.codes import Activity
 from dask_diag.system.processes import LinuxReader
 
 _MOST_FILES = 64
-"""Of more open files of this process it is not known which are pipes: to ask takes 5 µs each."""
+"""Most open files to search for pipes: each takes 5 µs."""
 _MOST_POLLED = 8
 """Subprocess polls three at most."""
 _POLLED_BYTES = 8
@@ -145,7 +145,7 @@ class LinuxThread:
     Parameters
     ----------
     ident : int
-        Its native id.
+        Native id of the thread.
 
     Attributes
     ----------

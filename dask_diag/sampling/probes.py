@@ -226,7 +226,7 @@ def start_run(probes: Collection[Probe], task: RemoteTask) -> RunningTask:
 
 _lock = threading.Lock()
 _users: dict[tuple[Listener, float], Subscription] = {}
-"""Of a worker process: whom its sampler serves, by the probe and its interval."""
+"""Users of the sampler of a worker process, by the probe and its interval."""
 _idle_for = 0.0
 
 

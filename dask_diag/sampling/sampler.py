@@ -21,7 +21,7 @@ class TaskProbe(Protocol):
     Attributes
     ----------
     start : float
-        When the task started.
+        Time when the task started.
     """
 
     start: float
@@ -105,7 +105,7 @@ class ThreadFrames(NamedTuple):
     frames : mapping
         The innermost frame of each thread, by its ident. Not to be kept: it holds the user's data.
     now : float
-        When they were read, in seconds of ``time.perf_counter()``.
+        Time of the reading, in seconds of ``time.perf_counter()``.
     """
 
     tasks: dict[int, RunNow]
@@ -114,7 +114,7 @@ class ThreadFrames(NamedTuple):
 
 
 _shared: dict[int, ThreadFrames | None] = {}
-"""Of a thread that shares its frames: what it has read, if it has."""
+"""Frames read by each thread that shares them; None before the first reading."""
 
 
 def share_frames() -> None:
@@ -149,7 +149,7 @@ if hasattr(os, "register_at_fork"):
 
 
 Listener = Callable[[float], None]
-"""What is called at each of its ticks, with the seconds that this tick represents."""
+"""Function to call at each tick, with the seconds that the tick represents."""
 
 BUSY_AT_MOST = 0.02
 """Share of the time in which the sampler may compute; if samples take longer, there are fewer."""
@@ -169,7 +169,7 @@ class Ticks:
     Attributes
     ----------
     due : float
-        When the next call is due.
+        Time when the next call is due.
     """
 
     __slots__ = ("_ticks", "due", "interval", "listener")

@@ -94,7 +94,7 @@ class StackTaskProbe:
     ----------
     task : TimedTask or RemoteTask
     start : float
-        When it started: the wrapper may run another task by the time this one was sampled.
+        Start of the run: the wrapper may run another task by the time of the sample.
     """
 
     __slots__ = ("_clock", "_cpu", "_last", "_stop", "_ticks", "_turn", "probe", "start", "task")

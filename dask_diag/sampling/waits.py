@@ -162,7 +162,7 @@ class WaitTaskProbe:
     Attributes
     ----------
     start : float
-        When the task started.
+        Time when the task started.
     waited : bytes
         How long its thread had waited for a processor when it was sampled first.
     """

@@ -27,7 +27,7 @@ class Stack:
     ----------
     lines : tuple of Line
     nodes : dict
-        Where those who keep stacks have it.
+        Node of the stack in each `Stacks`.
     """
 
     __slots__ = ("lines", "nodes")

@@ -14,7 +14,7 @@ from time import perf_counter, thread_time
 from typing import NamedTuple
 
 OWN_THREADS = "dask_diag-"
-"""How the names of all threads of this package start."""
+"""Prefix of the names of all threads of this package."""
 
 
 class OwnThreads(NamedTuple):
@@ -73,7 +73,7 @@ class OwnThread(threading.Thread):
     Parameters
     ----------
     purpose : str
-        What it is for, in one word: its name ends with it.
+        Purpose in one word, which ends the name of the thread.
     target : callable
     args : iterable
         Passed to `target`.
@@ -116,9 +116,9 @@ class ShareOfTime:
     Parameters
     ----------
     share : float
-        Of the time, such as 0.02.
+        Share of the time, such as 0.02.
     seconds : float
-        What it is expected to take at first.
+        Seconds that the first block is expected to take.
 
     Attributes
     ----------
@@ -158,11 +158,11 @@ class PeriodicThread:
     Parameters
     ----------
     name : str
-        What the thread is for.
+        Purpose of the thread.
     interval : float
         Seconds.
     work : callable
-        What it returns is not looked at.
+        Function to call; its result is ignored.
     failed : callable
         Called with the error that ended it, if one did.
     first : float

@@ -45,7 +45,7 @@ class Trial:
     error : str
         The last line of stderr of a failed run.
     recording : Recording or None
-        Of a recorded run.
+        Recording of a recorded run.
     """
 
     wall: float

@@ -90,7 +90,7 @@ def tune(
         A script, or a function without arguments. A function travels by cloudpickle; only the time
         of its call counts.
     arguments : sequence of str, optional
-        Of the script.
+        Arguments of the script.
     schedulers : iterable of {"threads", "processes", "sync"}, optional
         Try these, too.
     workers : int, or iterable of int, optional

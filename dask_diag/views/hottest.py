@@ -31,7 +31,7 @@ def flame_summary(
     profilers : diagnostic, Recording, or a list of them
         Several are combined, as recordings of the same block.
     count : int
-        How many lines at most.
+        Largest number of lines.
     selection : Selection, optional
 
     Returns

@@ -133,7 +133,7 @@ class Page:
         Sentences to read before any number.
     sections : list of Section
     picture : bokeh layout, optional
-        What a notebook shows, and a page without sections.
+        Layout that a notebook shows, and a page without sections.
     exports : Exports, optional
     fitted : bool
         Whether figures that are wider than the window become as wide as the window.

@@ -117,7 +117,7 @@ BLOCKS_A_TASK = 4.0
 """Voluntary switches that submitting a task and collecting its result may take."""
 LEAST_OF_ONE_CPU = 0.6
 MOST_OF_ONE_CPU = 1.25
-"""How many CPUs tasks use if they share the GIL."""
+"""Number of CPUs that tasks use if they share the GIL."""
 OF_ITS_OWN = 0.5
 """Least share of the waits for the GIL that waits for CPUs do not explain, for an estimate and
 advice: else it is not certain whether the GIL or the lack of CPUs is the cause."""

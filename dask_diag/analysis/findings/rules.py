@@ -35,7 +35,7 @@ RULES: tuple[Rule, ...] = tuple(
 )
 """Rules of all subjects, each after the rules that it gives way to."""
 CODES = tuple(codes.FINDINGS)
-"""All codes; each has a page in the documentation."""
+"""Codes of all findings; each has a page in the documentation."""
 
 
 def findings(recording: Recording) -> list[Finding]:

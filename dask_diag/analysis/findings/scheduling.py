@@ -37,7 +37,7 @@ WORTH_REPORTING = 0.15
 CHAIN_OF_WALL = 0.6
 """Least share of a computation's wall time that a serial chain takes."""
 CHAIN_OF_EVEN_SHARE = 1.3
-"""How many times the work of one worker, were all work divided evenly, a chain exceeds."""
+"""Factor by which a chain exceeds the work of one worker, were all work divided evenly."""
 ONE_TASK_OF_CHAIN = 0.5
 """Largest share of the critical path that a single task has, if it is the chain that is slow."""
 

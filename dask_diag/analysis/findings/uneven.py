@@ -31,7 +31,7 @@ from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
 
 FEWEST_SAMPLES = 10
-"""With fewer, it is chance which line was sampled."""
+"""Samples; with fewer, chance decides which line was sampled."""
 
 Line = tuple[str, str, int]
 """The name of a function, its file, and the line."""
@@ -75,7 +75,7 @@ def _shares_of_lines(recording: Recording, chosen: BoolArray) -> tuple[Mapping[L
 WORTH_REPORTING = 0.15
 """Least share of the wall time that is reported."""
 OUTLIER = 3.0
-"""How many times the median of its function a straggler takes at least."""
+"""Least factor by which a straggler exceeds the median of its function."""
 FEWEST_OTHERS = 3
 """Other tasks of its function that a straggler is compared with at least."""
 BESIDE = 0.5

@@ -51,7 +51,7 @@ HARDLY_ANY_CPU = 0.15
 """Without recorded waits: largest CPU time of all threads but the scheduler's, as a share of the
 tasks' time. Tasks that compute get more than that even on a busy machine."""
 MORE_WORKERS = 4
-"""How many times the present workers are advised if tasks leave CPUs free."""
+"""Factor of the present workers that is advised if tasks leave CPUs free."""
 
 
 @rule("io-bound")

@@ -46,7 +46,7 @@ was waiting."""
 ENOUGH = 20
 """Measured steps of a kind from which on what is typical of it is read from them alone."""
 SHARE_OF_SUBMITTING = 0.5
-"""Of the seconds from submitting a task to collecting a waiting result, if not measurable."""
+"""Seconds from submitting a task to collecting a waiting result, if not measurable."""
 QUICK = 0.1
 """The quantile of waits of the scheduler that is taken for its reaction to a result: in the others
 the result was late."""
@@ -63,11 +63,11 @@ class Timestamps:
     Attributes
     ----------
     submitted : array of float
-        When the scheduler had the task ready to be sent.
+        Time when the scheduler had the task ready to be sent.
     start, stop : array of float
         From when to when it occupied a worker, transfers included.
     received : array of float
-        When the scheduler had its result from another process; NaN in the same process.
+        Time when the scheduler had its result from another process; NaN in the same process.
     collected : array of float
     """
 
@@ -350,11 +350,11 @@ class Steps:
     Attributes
     ----------
     before_submission, before_collection : array of float
-        When it had done the step before.
+        Time when the scheduler had done the step before.
     round : array of int
         How many collections came before the submission: tasks of a round are submitted together.
     last_of_round : array of float
-        When the last task of the round was submitted.
+        Time when the last task of the round was submitted.
     submissions : array of int
         How many submissions came before the collection.
     """

@@ -26,7 +26,7 @@ class Timeline:
     start, stop : array of float
         Of each task on its worker.
     end : float
-        When the last task was collected.
+        Time when the last task was collected.
     waiting : float
         Seconds in which the scheduler waited for results. In the others it was busy.
     """

@@ -18,7 +18,7 @@ from dask_diag.analysis.simulation.replay import Graph, Timeline, Waiting, float
 from dask_diag.analysis.simulation.work import Cluster, Work
 
 SATURATION = 1.1
-"""How many tasks a worker has for each thread, rounded up: distributed's `worker-saturation`."""
+"""Tasks that a worker has for each thread, rounded up: distributed's `worker-saturation`."""
 TIMES_FULL = 2
 """So many times as many tasks wait, at most, at a worker that has their inputs."""
 STEALING = 0.05

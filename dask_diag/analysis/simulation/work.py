@@ -73,7 +73,7 @@ def table_of(rows: Sequence[Row]) -> Table:
 
 
 STEPS = ("prepare", "wake", "gap", "collect", "deliver", "notice")
-"""What is done for each task between tasks: columns of `Work`, in seconds."""
+"""Steps of the scheduler for each task: columns of `Work`, in seconds."""
 
 
 @dataclass(frozen=True)

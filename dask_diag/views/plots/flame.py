@@ -165,7 +165,7 @@ def _graph(
     models : mapping of str to object
         Arguments of the script, besides the widgets and figures.
     timeline : bokeh figure
-        Its range of time is what the graph counts.
+        The figure whose range of time the graph counts.
     modes : mapping of str to str
         Units of width, and the page's words for their seconds.
     orders : sequence of str

@@ -93,7 +93,7 @@ def _draw_layers(
     Parameters
     ----------
     plot : bokeh figure
-        Its vertical range ends above all layers.
+        The plot; its vertical range ends above all layers.
     options : Options
     edges : array of float
         Edges of the intervals, on the plot's axis.
