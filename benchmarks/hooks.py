@@ -23,7 +23,7 @@ from benchmarks.cases import no_ops
 from benchmarks.real import THREADS, WORKS
 from dask_diag.capture.results import ResultSizes
 from dask_diag.capture.task import ProbedTask
-from dask_diag.profilers.profiler import Profiler
+from dask_diag.profilers.engine import Watch
 from dask_diag.profilers.record import record
 from dask_diag.sampling.stacks import StackProbe
 from dask_diag.sampling.waits import WaitProbe
@@ -32,8 +32,8 @@ TASKS = 5_000
 Seconds = dict[str, list[float]]
 
 HOOKS: tuple[tuple[type, str, str], ...] = (
-    (Profiler, "_pretask", "before submission, tasks"),
-    (Profiler, "_posttask", "after collection, tasks"),
+    (Watch, "pretask", "before submission, tasks"),
+    (Watch, "posttask", "after collection, tasks"),
     (WaitProbe, "before", "before the task, waits"),
     (WaitProbe, "stop", "after the task, waits"),
     (StackProbe, "stop", "after the task, stacks"),

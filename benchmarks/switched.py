@@ -66,12 +66,12 @@ class Switch(Callback):  # type: ignore[misc]
         for profiler in self._profilers:
             profiler.session.start = perf_counter()
             profiler.session.anchor()
-            profiler._start(dsk)
-        for profiler in self._profilers:
-            profiler._start_state(dsk, state)
-        hooks = [profiler._callback[2:4] for profiler in self._profilers]
-        self._before = [before for before, _ in hooks if before is not None]
-        self._after = [after for _, after in hooks if after is not None]
+        callbacks = [profiler._callback for profiler in self._profilers]
+        ((start, start_state, self._before, self._after, self._end),) = self._profilers[0].share(
+            callbacks
+        )
+        start(dsk)
+        start_state(dsk, state)
         self._was_on: set[Hashable] = set()
         self._done = 0
         self._runs += 1
@@ -85,14 +85,12 @@ class Switch(Callback):  # type: ignore[misc]
     def _pretask(self, key: Hashable, dsk: Any, state: Any) -> None:
         if self._is_on:
             self._was_on.add(key)
-            for hook in self._before:
-                hook(key, dsk, state)
+            self._before(key, dsk, state)
 
     def _posttask(self, key: Hashable, value: object, dsk: Any, state: Any, worker: Any) -> None:
         if key in self._was_on:
             self._was_on.remove(key)
-            for hook in self._after:
-                hook(key, value, dsk, state, worker)
+            self._after(key, value, dsk, state, worker)
         self._kinds[self._kind_of[key]] += 1
         self._done += 1
         if self._done % BLOCK == 0:
@@ -101,8 +99,8 @@ class Switch(Callback):  # type: ignore[misc]
             self._next_block()
 
     def _finish(self, dsk: Any, state: Any, failed: bool) -> None:
+        self._end(dsk, state, failed)
         for profiler in self._profilers:
-            profiler._finish(dsk, state, failed)
             profiler.clear()
 
 

@@ -139,7 +139,7 @@ def test_what_is_found_of_many_results_takes_no_more_calls_than_of_few():
 
 def test_a_result_takes_few_calls_while_tasks_run():
     cprof = CacheProfiler(ResultSizes())
-    start, start_state, _, posttask, finish = cprof._callback
+    ((start, start_state, _, posttask, finish),) = cprof.share([cprof._callback])
     counts, array = [], np.ones(3)
 
     def counted(key, value, *others):

@@ -127,8 +127,8 @@ def test_callbacks_that_are_given_to_the_scheduler_end_it_too():
 INTERRUPTED = [
     ("_began", "before"),
     ("_began", "after"),
-    ("_ended", "before"),
-    ("_ended", "after"),
+    ("computation_ends", "before"),
+    ("computation_ends", "after"),
 ]
 
 

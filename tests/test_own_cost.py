@@ -34,7 +34,7 @@ from dask_diag.cli.main import main
 from dask_diag.formatting import seconds
 from dask_diag.hooks import calls
 from dask_diag.model.codes import PROFILING
-from dask_diag.profilers import task_profiler
+from dask_diag.profilers import base, engine
 from dask_diag.system.periodic import OwnThread
 
 from .commands import run
@@ -61,8 +61,9 @@ def profiled(*profilers, tasks=50, get=dask.local.get_sync):
 @pytest.fixture
 def calibrated(monkeypatch):
     """What each kind of hook takes for a task, in place of what it takes here."""
-    measured = {"tasks": 1e-3, "waits": 5e-3, "stacks": 3e-3, "results": 1e-4}
-    monkeypatch.setattr(task_profiler, "_measured", measured)
+    measured = {"tasks": 1e-3, "waits": 5e-3, "stacks": 3e-3}
+    measured |= {"results": 1e-4, "tasks and results": 1.1e-3}
+    monkeypatch.setattr(engine, "_costs", measured)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_waits_have_hooks_of_their_own(calibrated):
 
 
 def test_calibration_is_done_once(monkeypatch):
-    monkeypatch.setattr(task_profiler, "_measured", {})
+    monkeypatch.setattr(engine, "_costs", {})
     done = []
 
     def rehearse():
@@ -98,7 +99,7 @@ def test_calibration_is_done_once(monkeypatch):
         return done.append
 
     for _ in range(3):
-        assert task_profiler.seconds_per_task("x", rehearse) > 0
+        assert engine.seconds_per_task("x", rehearse) > 0
     assert done.count("rehearsed") == 1
     assert len(done) < 1_000
 
@@ -107,8 +108,7 @@ def test_a_calibration_that_fails_is_a_notice(monkeypatch):
     def fail(*args):
         raise ZeroDivisionError("no clock")
 
-    monkeypatch.setattr(task_profiler, "_measured", {})
-    monkeypatch.setattr(task_profiler, "seconds_per_task", fail)
+    monkeypatch.setattr(base, "seconds_per_task", fail)
     recording = profiled(Profiler())
     assert len(recording.tasks) == 50
     assert "failed to calibrate its hooks: ZeroDivisionError: no clock" in recording.notices[0]
@@ -163,11 +163,10 @@ class SlowAtEnds(Profiler):
     def _began(self, computation):
         burn(0.01)
 
-    def _meet_state(self, dsk, state):
-        super()._meet_state(dsk, state)
+    def tasks_start(self, watch):
         burn(0.01)
 
-    def _ended(self, computation, dsk):
+    def computation_ends(self, computation, failed):
         burn(0.01)
 
 

@@ -190,8 +190,7 @@ class WithWork(Profiler):
     def _began(self, computation):
         self.wait(0.05)
 
-    def _meet_state(self, dsk, state):
-        super()._meet_state(dsk, state)
+    def tasks_start(self, watch):
         self.wait(0.02)
 
     @staticmethod

@@ -274,7 +274,7 @@ def test_a_computation_does_not_wait_for_the_timer_of_the_next():
     pbar = ProgressBar(dt=0.01, out=io.StringIO())
 
     def released(function):
-        if function == "_ended" and not first_ending.is_set():
+        if function == "computation_ends" and not first_ending.is_set():
             first_ending.set()
             await_event(second_began)
 

@@ -55,7 +55,7 @@ READING = tuple(
     str(Path(PACKAGE) / name)
     for name in (
         *("capture/computation", "capture/session", "capture/task.py", "capture/increments"),
-        *("sampling/call_tree", "profilers/base", "profilers/cache", "profilers/task_profiler"),
+        *("sampling/call_tree", "profilers/base", "profilers/cache", "profilers/engine"),
     )
 )
 """Files whose functions read what changes, and not only what they are given."""

@@ -20,6 +20,7 @@ import pytest
 from dask_diag import CacheProfiler, Profiler, load, record
 from dask_diag.capture.results import UNKNOWN, ResultSizes
 from dask_diag.profilers import record as record_module
+from dask_diag.profilers.engine import Watch
 
 
 def size_of(value):
@@ -175,13 +176,13 @@ def test_sizes_are_those_of_the_tasks_whichever_profiler_is_called_first(get, fi
 
 def test_a_task_that_could_not_be_recorded_has_no_share_in_the_sizes_of_others(monkeypatch):
     prof, cprof = Profiler(), CacheProfiler(ResultSizes())
-    posttask = Profiler._posttask
+    posttask = Watch.posttask
 
     def failing(self, key, *args):
         if key != ("block", 3):
             posttask(self, key, *args)
 
-    monkeypatch.setattr(Profiler, "_posttask", failing)
+    monkeypatch.setattr(Watch, "posttask", failing)
     for order in ((prof, cprof), (cprof, prof)):
         callbacks = [profiler._callback for profiler in order]
         dask.local.get_sync(chain(9), ("total", 0), callbacks=callbacks)

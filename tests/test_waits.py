@@ -21,7 +21,7 @@ import pytest
 from dask_diag import DiagnosticError, Profiler, activities, context_meter, waits
 from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
-from dask_diag.profilers import task_profiler
+from dask_diag.profilers import engine
 from dask_diag.sampling import linux
 from dask_diag.sampling import waits as waits_module
 from dask_diag.sampling.sampler import Sampler, running_now
@@ -653,7 +653,7 @@ def _target(link):
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_files_of_threads_are_open_as_long_as_a_compute(get, monkeypatch, request):
     # Those of the rehearsal of the hooks are closed as well, without a collection of garbage.
-    monkeypatch.setattr(task_profiler, "_measured", {})
+    monkeypatch.setattr(engine, "_costs", {})
     request.addfinalizer(gc.enable)
     gc.disable()
     before = len(files_in_proc())

@@ -11,7 +11,7 @@ from itertools import count
 from threading import get_ident
 from time import perf_counter, thread_time
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_diag.capture.failures import NO_FAILURE
 from dask_diag.capture.keys import Keys, PlannedTasks, function_of
@@ -411,9 +411,6 @@ def outcome_of(wrapper: TimedTask) -> Exceptional:
     return Exceptional(Outcome.UNFINISHED if wrapper.stop is None else Outcome.OK, "")
 
 
-STATE_KEY: Final = "dask_diag"
-"""Key of the `Computation` in the scheduler's state, which lives as long as the computation."""
-
 _count = count(1)
 _BITS_OF_COUNT = 32
 
@@ -442,8 +439,8 @@ class Computation:
         Bytes of data in the graph, NaN if not known.
     hooks, own : dict, OwnCost
         CPU seconds of hooks for a task, by purpose; and what hooks take as it starts and ends.
-    open_for : set of int
-        The ids of the profilers that have not ended it: each adds the cost of its hooks.
+    is_closed : bool
+        Whether all profilers have ended it, so that the cost of their hooks is known.
     frame : int
         The scheduler's, while that is on the stack: see `scheduler_frame`.
     kind, workers
@@ -461,8 +458,6 @@ class Computation:
         Whom an error of the probes is passed to, and where samples of stacks are counted.
     rows, keys
         The `ROW` of each task as it was collected, and its key: a row is there before its key.
-    is_measured, keeper
-        Whether a diagnostic measures tasks for all; and which one adds the rows.
     packing : Transfer or None
         Of the last task that was pickled.
     requested : collection or None
@@ -490,13 +485,11 @@ class Computation:
         "free",
         "graph_bytes",
         "hooks",
-        "is_measured",
-        "keeper",
+        "is_closed",
         "keys",
         "kind",
         "metrics",
         "number",
-        "open_for",
         "own",
         "packing",
         "pid",
@@ -545,11 +538,9 @@ class Computation:
         self.graph_bytes = _NAN
         self.hooks: dict[str, float] = {}
         self.own = OwnCost()
-        self.open_for: set[int] = set()
+        self.is_closed = False
         self.done_at_end = (0, 0)
         self.worker_id: object = None
-        self.is_measured = False
-        self.keeper: object = None
         self.requested: Collection[Hashable] | None = None
         self.sizes: array[float] | None = None
         self.result_sizes: ResultSizes | None = None
@@ -689,13 +680,3 @@ class Computation:
         threads = threads_of_tasks() if busy else {}
         tasks = (in_flight_of(wrapper, threads.get(id(wrapper), 0)) for wrapper in busy)
         return [task for task in tasks if task is not None]
-
-
-def begin(dsk: Graph) -> Computation:
-    """The `Computation` of the graph with which the scheduler starts, shared by all profilers."""
-    for computation in tuple(running.values()):
-        if isinstance(computation, Computation) and computation.dsk is dsk:
-            return computation
-    computation = Computation(dsk)
-    start_running(computation.number, computation)
-    return computation

@@ -116,7 +116,7 @@ class _TakenComputation:
     def read(self) -> None:
         """Read the tasks that have not been taken for good."""
         # The first profiler that ends a computation publishes it; the hooks of others cost more.
-        is_closed = not self.computation.open_for
+        is_closed = self.computation.is_closed
         snapshot = snapshot_of(self.computation, len(self._positions), self._sizes())
         self.info, self._rows = snapshot.info, snapshot.tasks
         self.has_ended = is_closed and self.info.stop is not None

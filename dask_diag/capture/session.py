@@ -330,7 +330,6 @@ def _release(computation: Computation) -> None:
     computation.annotated = {}
     computation.dsk = {}
     computation.state = {}
-    computation.keeper = None
     computation.requested = None
     computation.result_sizes = None
     computation.planned = None

@@ -96,7 +96,7 @@ def shared_callbacks(
     own, others, active = _claim(is_in_computation())
     spend_on_noting(began)
     try:
-        yield (*others, *own)
+        yield (*others, *(own[0][0].__self__.share(own) if own else ()))  # type: ignore[union-attr]
     finally:
         try:
             _scheduler_returns(own)
@@ -105,13 +105,13 @@ def shared_callbacks(
 
 
 def _scheduler_returns(callbacks: Iterable[CallbackTuple]) -> None:
-    """Say so to the diagnostics among callbacks: they may not have heard of the end.
+    """Say so to dask_diag's profilers: they may not have heard of the end.
 
-    Dask calls one after the other, until one raises.
+    Dask calls one callback after the other, until one raises.
     """
-    for callback in callbacks:
-        if _is_dask_diags(callback):
-            callback[0].__self__.scheduler_returns()  # type: ignore[union-attr]
+    first = next(filter(_is_dask_diags, callbacks), None)
+    if first is not None:
+        first[0].__self__.scheduler_returns()  # type: ignore[union-attr]
 
 
 def _claim(

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from dask.callbacks import Callback
 
-from dask_diag.capture.computation import (
-    STATE_KEY,
-    Computation,
-    ComputationSnapshot,
-    Readings,
-    begin,
-)
-from dask_diag.capture.keys import PlannedTasks, tasks_not_submitted
-from dask_diag.capture.session import Session, count_end, finish
+from dask_diag.capture.computation import Computation, ComputationSnapshot
+from dask_diag.capture.session import Session
 from dask_diag.cluster.recorder import ClusterRecorder
 from dask_diag.errors import NotRegisteredError
 from dask_diag.formatting import counted, seconds
 from dask_diag.hooks.callbacks import distributed_client, hold, release, sees_overlapping_computes
-from dask_diag.hooks.stack import Graph, SchedulerState, is_on_stack, scheduler_frame
+from dask_diag.hooks.stack import CallbackTuple, Graph, SchedulerState
+from dask_diag.profilers.engine import (
+    Watch,
+    end_left,
+    is_over,
+    rehearsal,
+    scheduler_returns,
+    seconds_per_task,
+    watch_of,
+)
 from dask_diag.system.periodic import take_cpu_of_own_threads
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dask_diag.cluster.wire import Wants
     from dask_diag.model.recording import Recording
     from dask_diag.model.table import Table
+    from dask_diag.sampling.probes import Probe
     from dask_diag.views.text import Summary
 
 
@@ -77,6 +78,7 @@ def _computed(session: Session) -> list[str]:
 
 
 P = ParamSpec("P")
+_HOOKS = "_start", "_start_state", "_pretask", "_posttask", "_finish"
 
 
 class Diagnostic(Callback):
@@ -87,16 +89,20 @@ class Diagnostic(Callback):
     Attributes
     ----------
     clusters : ClusterRecorder
+    measures_tasks, measures_results, notes_pauses : bool
+        Whether the class needs the times of tasks; the results of tasks; or a call when no task
+        runs, which is then in `Computation.between_tasks`.
     start_time, end_time : float or None
         Start and last end of profiling, in seconds of ``time.perf_counter()``.
     """
 
     is_dask_diag = True
     draws = "tasks"
+    measures_tasks = measures_results = notes_pauses = False
 
     def __init__(self) -> None:
         self.session = Session()
-        self.clusters = ClusterRecorder(self._fault, self._received)
+        self.clusters = ClusterRecorder(self.fault, self._received)
         self.followers: list[Diagnostic] = []
         self._leader: Diagnostic | None = None
         self._results: list[Any] = []
@@ -104,7 +110,6 @@ class Diagnostic(Callback):
         self._entered = 0
         self._registered = False
         self._hooks: dict[str, float] = {}
-        self._open: dict[int, Computation] = {}
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -138,7 +143,7 @@ class Diagnostic(Callback):
 
     def __exit__(self, *args: object) -> None:
         try:
-            self._end_those_left(_is_over)
+            end_left(is_over)
         finally:
             with self._lock:
                 self._entered -= 1
@@ -172,7 +177,7 @@ class Diagnostic(Callback):
         NotRegisteredError
             If it is not registered. It is a KeyError, too.
         """
-        self._end_those_left(_is_over)
+        end_left(is_over)
         with self._lock:
             if not self._registered:
                 name = type(self).__name__
@@ -255,7 +260,7 @@ class Diagnostic(Callback):
             self.leave_clusters()
         release(self._callback)
 
-    def _fault(self, doing: str, error: BaseException) -> None:
+    def fault(self, doing: str, error: BaseException) -> None:
         """Note an error of the diagnostic itself; the user's computation goes on."""
         text = f"{type(self).__name__} failed {doing}: {type(error).__name__}: {error}"
         self.session.fault(text)
@@ -283,116 +288,104 @@ class Diagnostic(Callback):
         try:
             work(*args, **kwargs)
         except Exception as error:
-            self._fault(doing, error)
+            self.fault(doing, error)
 
-    def _start(self, dsk: Graph) -> None:
-        self._guarded("at the start of a computation", self._begin, dsk, Readings.now())
+    def share(self, callbacks: Sequence[CallbackTuple]) -> Sequence[CallbackTuple]:
+        """Return the callbacks of one computation for the profilers that these callbacks are of.
 
-    def _begin(self, dsk: Graph, began: Readings) -> None:
-        self._end_those_left(partial(_is_before, dsk))
-        try:
-            computation = begin(dsk)
-            computation.own.begin(began)
-            computation.open_for.add(id(self))
-            computation.hooks.update(self._hooks)
-            with self._lock:
-                # In one step: readers, and `clear`, find what a subclass has of it, too.
-                self.session.computations.append(computation)
-                self._open[computation.number] = computation
-                self._began(computation)
-            computation.own.end(is_before_tasks=True)
-        except Exception:
-            raise
-        except BaseException:
-            # Interrupted: dask calls `_finish` of a callback only if it could start.
-            self._end_of(begin(dsk), failed=True)
-            raise
-
-    def _start_state(self, dsk: Graph, state: SchedulerState) -> None:
-        began = Readings.now()
-        self._guarded("at the start of a computation", self._meet_state, dsk, state)
-        self._guarded("at the start of a computation", self._met_state, state, began)
-
-    def _met_state(self, state: SchedulerState, began: Readings) -> None:
-        computation = state[STATE_KEY]
-        computation.own.begin(began)
-        computation.own.end(is_before_tasks=True)
-        # Tasks can be submitted from here on: no time of profilers looks like the scheduler's.
-        computation.prepared = perf_counter()
-
-    def _meet_state(self, dsk: Graph, state: SchedulerState) -> None:
-        computation = state.get(STATE_KEY)
-        if computation is None:
-            computation = state[STATE_KEY] = begin(dsk)
-            computation.state = state
-            computation.planned = PlannedTasks(tasks_not_submitted(state))
-
-    def _finish(self, dsk: Graph, state: SchedulerState, failed: bool) -> None:
-        self._guarded("at the end of a computation", self._end, dsk, state, failed, Readings.now())
-
-    def _end(self, dsk: Graph, state: SchedulerState, failed: bool, began: Readings) -> None:
-        computation = state.get(STATE_KEY)
-        if computation is None:
-            # It failed before it had a state: all diagnostics are to end the same one.
-            computation = state[STATE_KEY] = begin(dsk)
-        self._end_of(computation, failed, began)
-
-    def _end_of(
-        self, computation: Computation, failed: bool, began: Readings | None = None
-    ) -> None:
-        """End a computation for this profiler; if interrupted, it stays open."""
-        doing = "at the end of a computation"
-        computation.own.begin(began or Readings.now())
-        if computation.number in self._open:
-            self._guarded(doing, self._ended, computation, failed)
-        self._guarded(doing, finish, computation, failed)
-        self._guarded(doing, count_end, computation)
-        computation.open_for.discard(id(self))
-        self._open.pop(computation.number, None)
+        A profiler of a user's class, with hooks of its own, gets calls of each.
+        """
+        profilers: list[Diagnostic] = [callback[0].__self__ for callback in callbacks]  # type: ignore[union-attr]
+        if any(
+            getattr(type(one), hook) is not getattr(Diagnostic, hook)
+            for one in profilers
+            for hook in _HOOKS
+        ):
+            return callbacks
+        return [Watch(profilers).callback]
 
     def scheduler_returns(self) -> None:
-        """End the open computation of dask's scheduler that returns on this thread.
+        """End the open computation of dask's scheduler that returns on this thread."""
+        scheduler_returns()
 
-        That is where another callback, of which dask calls all in turn, raised before `_finish`.
-        """
-        self._end_those_left(_is_of_caller)
+    # Dask calls these where a computation is given callbacks of its own. The first profiler of a
+    # computation works for all.
 
-    def _end_those_left(self, is_left: Callable[[Computation], bool]) -> None:
-        """End, as failed, the open computations whose schedulers have returned."""
-        for computation in tuple(self._open.values()):
-            if is_left(computation):
-                self._end_of(computation, failed=True)
+    def _start(self, dsk: Graph) -> None:
+        watch = watch_of(dsk)
+        if watch is None:
+            Watch([self]).start(dsk)
+        else:
+            watch.join(self)
 
-    def _calibrate(self) -> None:
-        """Measure the cost of a subclass's hooks for a task, by name, into `_hooks`."""
+    def _start_state(self, dsk: Graph, state: SchedulerState) -> None:
+        watch = watch_of(dsk)
+        if watch is not None and watch.profilers[0] is self:
+            state["dask_diag"] = watch
+            watch.start_state(dsk, state)
 
-    def _began(self, computation: Computation) -> None:
-        """Start measuring a computation; the lock is held."""
+    def _pretask(self, key: Hashable, dsk: Graph, state: SchedulerState) -> None:
+        self._call(2, state, key, dsk, state)
 
-    def _ended(self, computation: Computation, failed: bool) -> None:
+    def _posttask(
+        self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
+    ) -> None:
+        self._call(3, state, key, value, dsk, state, worker_id)
+
+    def _finish(self, dsk: Graph, state: SchedulerState, failed: bool) -> None:
+        # It may have failed before it had a state.
+        watch = state.get("dask_diag") or watch_of(dsk)
+        if watch is not None:
+            watch.finish(dsk, state, failed)
+
+    def _call(self, hook: int, state: SchedulerState, *args: object) -> None:
+        """Call a hook for all profilers of a computation, if this one is the first."""
+        watch = state.get("dask_diag")
+        work = watch.callback[hook] if watch is not None and watch.profilers[0] is self else None
+        if work is not None:
+            work(*args)
+
+    def computation_starts(self, computation: Computation) -> None:
+        """Begin a computation."""
+        computation.hooks.update(self._hooks)
+        with self._lock:
+            # In one step: readers, and `clear`, find what a subclass has of it, too.
+            self.session.computations.append(computation)
+            self._began(computation)
+
+    def tasks_start(self, watch: Watch) -> None:
+        """Prepare for the first task: dask's scheduler has its state."""
+
+    def computation_ends(self, computation: Computation, failed: bool) -> None:
         """Stop measuring a computation.
 
         Where it was interrupted, as by Ctrl-C, it is called again.
         """
 
-    def follow(self, leader: Diagnostic, hooks: bool = False) -> None:
-        """Leave clusters, and hooks that are called for each task, to a leader.
+    def _calibrate(self) -> None:
+        """Measure the cost of the hooks for a task, by name, into `_hooks`."""
+        if self.measures_tasks:
+            self._hooks["tasks"] = seconds_per_task("tasks", rehearsal)
 
-        The leader is active whenever this profiler is. It pulls each row of a cluster once for all,
-        and does for each task what its followers need, without a call of each.
+    def _calibrate_probe(self, name: str, probe: Probe) -> None:
+        """Measure the cost of a probe for each task."""
+        probed = seconds_per_task(name, partial(rehearsal, probe))
+        self._hooks[name] = max(0.0, probed - self._hooks["tasks"])
+
+    def _began(self, computation: Computation) -> None:
+        """Start measuring a computation; the lock is held."""
+
+    def follow(self, leader: Diagnostic) -> None:
+        """Leave clusters to a leader, which pulls each row once for all.
 
         Parameters
         ----------
         leader : Diagnostic
-        hooks : bool, optional
-            Whether dask still calls the hooks of this profiler for each task.
+            Is active whenever this profiler is.
         """
         self.clusters = leader.clusters
         leader.followers.append(self)
         self._leader = leader
-        if not hooks:
-            # Of each callback dask calls what is not None.
-            self._pretask = self._posttask = None
 
     def _wants(self) -> Wants:
         """Return the measurements to make on clusters."""
@@ -424,25 +417,3 @@ class Diagnostic(Callback):
     def _sampled_on_clusters(self, logs: Sequence[ClusterLog]) -> dict[str, Table] | None:
         """Tables of samples from clusters; None if tasks are recorded there."""
         return None
-
-
-def _is_of_caller(computation: Computation) -> bool:
-    """Whether a computation belongs to the calling scheduler of dask."""
-    return computation.thread == get_ident() and computation.frame == scheduler_frame() != 0
-
-
-def _is_before(dsk: Graph, computation: Computation) -> bool:
-    """Whether a computation on this thread belongs to an earlier scheduler than that of `dsk`."""
-    if computation.thread != get_ident() or computation.dsk is dsk:
-        return False
-    # Frames have no other names than addresses, which are used again.
-    is_reused = computation.frame == scheduler_frame() != 0
-    return (is_reused and computation.pid == os.getpid()) or _is_over(computation)
-
-
-def _is_over(computation: Computation) -> bool:
-    """Whether the scheduler of a computation has left the stack of its thread."""
-    if computation.pid != os.getpid():
-        return False
-    frame, thread = computation.frame, computation.thread
-    return frame != 0 and not is_on_stack(frame, thread)

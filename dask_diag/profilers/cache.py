@@ -5,23 +5,27 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import Counter, namedtuple
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import isfinite, isnan
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 from dask.utils import funcname
 
-from dask_diag.capture.computation import STATE_KEY, Computation, ComputationSnapshot
-from dask_diag.capture.results import UNKNOWN, ResultSizes
-from dask_diag.capture.task import pack_row
+from dask_diag.capture.computation import Computation, ComputationSnapshot
+from dask_diag.capture.results import ResultSizes
 from dask_diag.capture.task_info import TaskInfo
 from dask_diag.errors import ArgumentTypeError, text
 from dask_diag.formatting import BYTES, counted, percent
-from dask_diag.hooks.stack import Graph, SchedulerState, requested_keys
+from dask_diag.hooks.stack import requested_keys
 from dask_diag.profilers.base import Diagnostic
-from dask_diag.profilers.task_profiler import rehearse_results, seconds_per_task
+from dask_diag.profilers.engine import (
+    SizeOf,
+    Watch,
+    rehearsal,
+    rehearsal_of_results,
+    seconds_per_task,
+)
 
 if TYPE_CHECKING:
     from dask_diag.cluster.log import ClusterLog
@@ -56,7 +60,7 @@ class CheckedMetric:
         self.are_integers = True
         self.errors: dict[str, int] = {}
 
-    def size_of(self, value: object) -> float:
+    def __call__(self, value: object) -> float:
         """Size of a result; NaN if the metric fails."""
         try:
             metric = self._metric(value)
@@ -159,6 +163,7 @@ class CacheProfiler(Diagnostic):
     """
 
     draws = "cache"
+    measures_results = True
 
     def __init__(
         self,
@@ -172,11 +177,12 @@ class CacheProfiler(Diagnostic):
                 f"{metric!r}; leave it out to count results"
             )
         self._sizes_by_computation: dict[int, array[float]] = {}
-        self._measured_by_others: dict[int, ResultSizes] = {}
+        self._measured_by_tasks: dict[int, ResultSizes] = {}
         self._released: ClusterResults | None = None
         super().__init__()
-        self._results_key = f"{STATE_KEY} results {id(self)}"
         self._sizes = _sizes_by(metric)
+        self._size_of: SizeOf = self._sizes or _counts_as_one
+        self._cost = self._cost_beside_tasks = 0.0
         self.metric_name = metric_name or ("count" if metric is None else str(funcname(metric)))
         self.metric_unit = unit_of(metric) if unit is None else text("unit", unit, BYTES)
 
@@ -193,7 +199,7 @@ class CacheProfiler(Diagnostic):
             running = {computation.number for computation in self.session.computations}
             for number in set(self._sizes_by_computation) - running:
                 del self._sizes_by_computation[number]
-                self._measured_by_others.pop(number, None)
+                self._measured_by_tasks.pop(number, None)
             if isinstance(self._sizes, CheckedMetric):
                 self._sizes.errors.clear()
             elif self._sizes is not None:
@@ -298,71 +304,41 @@ class CacheProfiler(Diagnostic):
 
     def _notices_of_unknown_sizes(self) -> list[str]:
         own = [self._sizes] if isinstance(self._sizes, ResultSizes) else []
-        measured_by = [*own, *self._measured_by_others.values()]
+        measured_by = [*own, *self._measured_by_tasks.values()]
         total = sum(map(len, self._sizes_by_computation.values()))
         return notices_of_unknown([sizes.unknown for sizes in measured_by], total)
 
     def _calibrate(self) -> None:
-        sized = isinstance(self._sizes, ResultSizes)
-        rehearse = partial(_rehearse_results, ResultSizes() if sized else None)
-        name = "sized results" if sized else "results"
-        self._hooks["results"] = seconds_per_task(name, rehearse)
-
-    def _meet_state(self, dsk: Graph, state: SchedulerState) -> None:
-        super()._meet_state(dsk, state)
-        computation = state[STATE_KEY]
-        sizes = self._sizes_by_computation[computation.number]
-        if computation.requested is None:
-            computation.requested = requested_keys()
-        if computation.keeper is None:
-            # One that measures tasks, and is called later, will be in its place.
-            computation.keeper = self
-        if computation.sizes is None and self.metric_unit == BYTES:
-            computation.sizes = sizes
-        size_of = _counts_as_one if self._sizes is None else self._sizes.size_of
-        # Found in one step for each task.
-        state[self._results_key] = computation, sizes, size_of  # type: ignore[literal-required]
+        if isinstance(self._sizes, ResultSizes):
+            name, sizes = "sized results", ResultSizes()
+        else:
+            name, sizes = "results", None
+        self._cost = seconds_per_task(name, partial(rehearsal_of_results, sizes or _counts_as_one))
+        beside = seconds_per_task(f"tasks and {name}", partial(rehearsal, None, sizes))
+        self._cost_beside_tasks = max(0.0, beside - seconds_per_task("tasks", rehearsal))
 
     def _began(self, computation: Computation) -> None:
-        sizes = array("d")
-        if self._posttask is None:  # Its leader measures for it.
+        self._sizes_by_computation[computation.number] = array("d")
+
+    def tasks_start(self, watch: Watch) -> None:
+        """Measure the results of a computation."""
+        computation = watch.computation
+        sizes = self._sizes_by_computation[computation.number]
+        if watch.measures_tasks and isinstance(self._sizes, ResultSizes):
+            # Bytes are measured where a result was made: it is in the processor's cache there, and
+            # the scheduler is not kept from its work. A user's metric is called by the scheduler.
             result_sizes = computation.result_sizes = computation.result_sizes or ResultSizes()
-            self._measured_by_others[computation.number] = result_sizes
-            sizes = result_sizes.of_rows
-        self._sizes_by_computation[computation.number] = sizes
-
-    def _posttask(
-        self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
-    ) -> None:
-        try:
-            computation, sizes, size_of = state[self._results_key]  # type: ignore[literal-required]
-            keys = computation.keys
-            # Who measures tasks is called just before, or just after.
-            row = len(keys) - 1 if keys and keys[-1] is key else len(keys)
-            if row != len(sizes):
-                _begin_at(row, sizes)
-            size = size_of(value)
-            if size is UNKNOWN and isinstance(self._sizes, ResultSizes):
-                self._sizes.count_unknown(value)
-            sizes.append(size)
-            if computation.keeper is self:
-                # Who ran it is left out: without tasks' CPU all of a worker's would be scheduling.
-                computation.rows.append(pack_row(_NAN, _NAN, _NAN, _NAN, 0, perf_counter()))
-                keys.append(key)
-        except Exception as error:
-            self._fault("to record a result", error)
-
-
-def _rehearse_results(metric: ResultMetric | None) -> Callable[[int], None]:
-    """Return a function that does the work of the hooks for a result."""
-    profiler = CacheProfiler(metric)
-    return rehearse_results(profiler._began, profiler._meet_state, profiler._posttask)
-
-
-def _begin_at(row: int, sizes: array[float]) -> None:
-    """Make the next size that of a row: an earlier task has no row, or its result no size."""
-    del sizes[row:]
-    sizes.extend([_NAN] * (row - len(sizes)))
+            self._measured_by_tasks[computation.number] = result_sizes
+            sizes = self._sizes_by_computation[computation.number] = result_sizes.of_rows
+        else:
+            watch.measured.append((sizes, self._size_of))
+        if computation.requested is None:
+            computation.requested = requested_keys()
+        if computation.sizes is None and self.metric_unit == BYTES:
+            computation.sizes = sizes
+        computation.hooks["results"] = (
+            self._cost_beside_tasks if watch.measures_tasks else self._cost
+        )
 
 
 def _counts_as_one(value: object) -> int:

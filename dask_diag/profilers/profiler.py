@@ -12,7 +12,7 @@ from dask_diag.capture.computation import Computation, ComputationSnapshot
 from dask_diag.capture.task_info import TaskInfo
 from dask_diag.errors import ArgumentTypeError
 from dask_diag.model.codes import Outcome
-from dask_diag.profilers.task_profiler import TaskDiagnostic
+from dask_diag.profilers.base import Diagnostic
 
 if TYPE_CHECKING:
     from dask_diag.cluster.wire import Wants
@@ -24,7 +24,7 @@ TaskData = namedtuple("TaskData", ("key", "task", "start_time", "end_time", "wor
 """A task that was done, as `Profiler.results` hold it."""
 
 
-class Profiler(TaskDiagnostic):
+class Profiler(Diagnostic):
     """Profile computations task by task, on dask's local schedulers and on clusters.
 
     Each task's start, stop and CPU time are read on the thread that runs it, in whichever process
@@ -57,6 +57,8 @@ class Profiler(TaskDiagnostic):
     >>> [task.key for task in prof.results]
     ['y', 'z']
     """
+
+    measures_tasks = True
 
     def __init__(self, waits: bool = False) -> None:
         if not isinstance(waits, bool):
@@ -121,14 +123,15 @@ class Profiler(TaskDiagnostic):
         if self._waits is not None:
             self._waits.begin(computation)
 
-    def _ended(self, computation: Computation, failed: bool) -> None:
+    def computation_ends(self, computation: Computation, failed: bool) -> None:
+        """Stop recording waits."""
         if self._waits is not None:
             self._waits.end(computation)
 
     def _wait_recorder(self) -> WaitRecorder:
         from dask_diag.sampling.waits import WaitRecorder
 
-        return WaitRecorder(partial(self._fault, "to record waits"))
+        return WaitRecorder(partial(self.fault, "to record waits"))
 
     def notices(self) -> list[str]:
         """Remarks for a reader of the numbers."""

@@ -20,7 +20,7 @@ from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.wire import ClusterComputation
 from dask_diag.errors import ArgumentTypeError, number
 from dask_diag.formatting import seconds
-from dask_diag.profilers.task_profiler import TaskDiagnostic
+from dask_diag.profilers.base import Diagnostic
 from dask_diag.system.periodic import PeriodicThread
 
 if TYPE_CHECKING:
@@ -471,7 +471,7 @@ class _Running(NamedTuple):
         return BarState(self.computation.number, self.name, bar, ending)
 
 
-class ProgressBar(TaskDiagnostic):
+class ProgressBar(Diagnostic):
     """Show how far each computation is, and how much of its tasks' time is CPU time.
 
     Parameters
@@ -523,6 +523,8 @@ class ProgressBar(TaskDiagnostic):
     ...     array.compute()
     """
 
+    measures_tasks = True
+
     def __init__(
         self,
         minimum: float = 0,
@@ -538,7 +540,7 @@ class ProgressBar(TaskDiagnostic):
         columns = int(number("width", width, "characters", above=1, or_equal=True))
         between = number("dt", dt, "seconds between updates", above=0, or_equal=True)
         self._dt = max(between, _SHORTEST_UPDATE)
-        fault = partial(self._fault, "to write the bar")
+        fault = partial(self.fault, "to write the bar")
         text = " ".join(str(label or "").split())
         place = out if isinstance(out, Place) else ProgressOutput(out, fault)
         self._display: Lines | UsersBar
@@ -578,14 +580,15 @@ class ProgressBar(TaskDiagnostic):
             name = self._name(self._count)
             self._bars[computation.number] = _Running(computation, name, CpuShare(computation))
             if len(self._bars) == 1:
-                fault = partial(self._fault, "to draw")
+                fault = partial(self.fault, "to draw")
                 self._timer = PeriodicThread("progress", self._dt, self._redraw, fault, self._dt)
 
     def _name(self, number: int) -> str:
         """Name of a computation; empty if there is only one."""
         return "" if number == 1 and not self._registered else f"computation {number}"
 
-    def _ended(self, computation: Computation, failed: bool) -> None:
+    def computation_ends(self, computation: Computation, failed: bool) -> None:
+        """Draw the last state of a computation."""
         with self._lock:
             running = self._bars.pop(computation.number, None)
             # A computation that starts from here on gets a timer of its own.

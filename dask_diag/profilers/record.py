@@ -73,11 +73,8 @@ class ProfilerGroup:
         self.cache = CacheProfiler(ResultSizes() if metric is None else metric, metric_name, unit)
         self.resources = ResourceProfiler(interval)
         self.stacks = SamplingProfiler()
-        self.resources.follow(self.tasks)
-        self.stacks.follow(self.tasks)
-        # Bytes are measured where a result was made: it is in the processor's cache there, and the
-        # scheduler is not kept from its work. A metric of the user's is called by the scheduler.
-        self.cache.follow(self.tasks, hooks=metric is not None)
+        for follower in (self.cache, self.resources, self.stacks):
+            follower.follow(self.tasks)
         self.profilers: tuple[Diagnostic, ...] = (
             self.tasks,
             self.cache,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from dask_diag.capture.computation import Computation
 from dask_diag.errors import number
-from dask_diag.hooks.stack import Graph, SchedulerState
 from dask_diag.profilers.base import Diagnostic
 from dask_diag.system.samplers import SAMPLE_COLUMNS, ResourceRows, ResourceSampler
 
@@ -58,6 +57,7 @@ class ResourceProfiler(Diagnostic):
     """
 
     draws = "resources"
+    notes_pauses = True
 
     def __init__(self, dt: float = 1) -> None:
         super().__init__()
@@ -145,19 +145,13 @@ class ResourceProfiler(Diagnostic):
     def _began(self, computation: Computation) -> None:
         self._sampled_computations.add(computation.number)
         self._start_sampling()
-        if self._posttask is None:  # Its leader calls it.
-            computation.between_tasks = (*computation.between_tasks, self._between_tasks)
+        computation.between_tasks = (*computation.between_tasks, self._between_tasks)
 
-    def _ended(self, computation: Computation, failed: bool) -> None:
+    def computation_ends(self, computation: Computation, failed: bool) -> None:
+        """Stop sampling, outside a block with the last computation."""
         with self._lock:
             self._sampled_computations.discard(computation.number)
             self._stop_if_unused()
-
-    def _posttask(
-        self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
-    ) -> None:
-        if not state.get("running", True):
-            self._between_tasks()
 
     def _between_tasks(self) -> None:
         """Sample memory while no task runs, to know the growth in the next task."""
@@ -175,7 +169,7 @@ class ResourceProfiler(Diagnostic):
 
     def _start_sampling(self) -> None:
         if self._sampler is None:
-            failed = partial(self._fault, "to sample resources")
+            failed = partial(self.fault, "to sample resources")
             self._sampler = ResourceSampler(self._dt, self.rows, failed)
 
     def _stop_if_unused(self) -> None:

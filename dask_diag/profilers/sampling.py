@@ -16,7 +16,7 @@ from dask_diag.config import setting
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import seconds
 from dask_diag.model.codes import PROFILING
-from dask_diag.profilers.task_profiler import TaskDiagnostic
+from dask_diag.profilers.base import Diagnostic
 from dask_diag.sampling.sampler import Subscription, sampler
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _seconds(name: str, value: str | float | None) -> float:
     return seconds
 
 
-class SamplingProfiler(TaskDiagnostic):
+class SamplingProfiler(Diagnostic):
     """Profile the lines of code in which tasks spend their time, on local schedulers and clusters.
 
     Every `interval` one thread of each process samples the stacks of the threads that run a task,
@@ -125,6 +125,7 @@ class SamplingProfiler(TaskDiagnostic):
     """
 
     draws = "flame"
+    measures_tasks = True
 
     def __init__(
         self, interval: str | float | None = None, cycle: str | float | None = None
@@ -275,7 +276,7 @@ class SamplingProfiler(TaskDiagnostic):
     def _sample_callers(self) -> None:
         from dask_diag.sampling.callers import CallerProbe
 
-        failed = partial(self._fault, "to sample the calling thread")
+        failed = partial(self.fault, "to sample the calling thread")
         self._callers = CallerProbe(self._interval, self.session, self.stacks, failed)
 
     def _deactivate(self) -> None:
@@ -306,14 +307,15 @@ class SamplingProfiler(TaskDiagnostic):
         if other is not None:
             probe = StackProbe(*map(min, zip(probe, other, strict=True)))
         computation.stacks += (self.stacks,)
-        failed = partial(self._fault, "to sample stacks")
+        failed = partial(self.fault, "to sample stacks")
         attach_probe(computation, probe, failed)
         if self._callers is not None:
             self._callers.begin(computation)
         self._subscriptions[computation.number] = sampler.add(probe.sample, probe.interval, failed)
         keep_code()
 
-    def _ended(self, computation: Computation, failed: bool) -> None:
+    def computation_ends(self, computation: Computation, failed: bool) -> None:
+        """Stop sampling the tasks of a computation."""
         from dask_diag.sampling.stacks import forget_code
 
         subscription = self._subscriptions.get(computation.number)

@@ -1,0 +1,400 @@
+"""The engine: one set of hooks for a computation, for all profilers that are active in it.
+
+What is done here is done for every task: it is counted in instructions (``make bench``).
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from array import array
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from struct import error as NotANumberError  # noqa: N812
+from threading import get_ident
+from time import perf_counter, thread_time
+from typing import TYPE_CHECKING, Any
+
+from dask_diag.capture.computation import Computation, Readings, start_running
+from dask_diag.capture.keys import PlannedTasks, tasks_not_submitted
+from dask_diag.capture.log import dependents_of
+from dask_diag.capture.results import bytes_in_graph
+from dask_diag.capture.session import count_end, finish
+from dask_diag.capture.task import ThreadNotingTask, pack_row
+from dask_diag.hooks.stack import (
+    CallbackTuple,
+    Graph,
+    SchedulerState,
+    is_on_stack,
+    scheduler_frame,
+)
+
+if TYPE_CHECKING:
+    from dask_diag.capture.results import ResultSizes
+    from dask_diag.profilers.base import Diagnostic
+    from dask_diag.sampling.probes import Probe
+
+
+SizeOf = Callable[[object], float]
+_NAN = float("nan")
+
+watches: dict[int, Watch] = {}
+"""Open computations of this process, by number."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=watches.clear)
+
+
+class Watch:
+    """The hooks of one computation, for all profilers that are active in it.
+
+    An error of a hook goes into the notices of the profilers, and not into the user's computation.
+
+    Parameters
+    ----------
+    profilers : sequence of Diagnostic, optional
+
+    Attributes
+    ----------
+    profilers : list of Diagnostic
+    computation : Computation
+        From the start on.
+    measures_tasks : bool
+        Whether a profiler wants the times of tasks.
+    measured : list of (array of float, callable)
+        For each profiler of results: the sizes, one for each row, and the function that returns
+        the size of a result.
+    """
+
+    computation: Computation
+
+    def __init__(self, profilers: Sequence[Diagnostic] = ()) -> None:
+        self.profilers = list(profilers)
+        self.measures_tasks = any(profiler.measures_tasks for profiler in profilers)
+        self.measured: list[tuple[array[float], SizeOf]] = []
+
+    @property
+    def callback(self) -> CallbackTuple:
+        """The hooks as dask calls them; None for those that no profiler needs."""
+        collect: Callable[..., None] | None = None
+        if self.measures_tasks:
+            collect = self.posttask
+        elif any(profiler.measures_results for profiler in self.profilers):
+            collect = self.posttask_of_result
+        elif any(profiler.notes_pauses for profiler in self.profilers):
+            collect = self.posttask_of_pause
+        pretask = self.pretask if self.measures_tasks else None
+        return self.start, self.start_state, pretask, collect, self.finish
+
+    def start(self, dsk: Graph) -> None:
+        """Begin to watch the computation of a graph."""
+        began = Readings.now()
+        try:
+            self._open(dsk)
+            self._begin(self.profilers, began)
+        except Exception as error:
+            self.fault("at the start of a computation", error)
+        except BaseException:
+            # Interrupted: dask calls `finish` of a callback only if it could start.
+            self.end(failed=True)
+            raise
+
+    def join(self, profiler: Diagnostic) -> None:
+        """Begin the computation for another profiler, before the scheduler has a state."""
+        self.profilers.append(profiler)
+        self.measures_tasks |= profiler.measures_tasks
+        self._begin([profiler], Readings.now())
+
+    def _open(self, dsk: Graph) -> None:
+        """Make the computation, after the end of those whose schedulers have returned."""
+        end_left(partial(_is_before, dsk))
+        self.computation = computation = Computation(dsk)
+        watches[computation.number] = self
+        start_running(computation.number, computation)
+
+    def _begin(self, profilers: Sequence[Diagnostic], began: Readings) -> None:
+        self.computation.own.begin(began)
+        for profiler in profilers:
+            try:
+                profiler.computation_starts(self.computation)
+            except Exception as error:
+                profiler.fault("at the start of a computation", error)
+        self.computation.own.end(is_before_tasks=True)
+
+    def start_state(self, dsk: Graph, state: SchedulerState) -> None:
+        """Note the state of dask's scheduler, just before tasks are submitted."""
+        began = Readings.now()
+        try:
+            computation = self.computation
+            computation.own.begin(began)
+            computation.state = state
+            computation.planned = PlannedTasks(tasks_not_submitted(state))
+            if self.measures_tasks:
+                if not computation.kind.says_who:
+                    computation.wrapper_type = ThreadNotingTask
+                computation.graph_bytes = bytes_in_graph(computation.dsk, state)
+            for profiler in self.profilers:
+                profiler.tasks_start(self)
+            computation.own.end(is_before_tasks=True)
+            # Tasks can be submitted from here on: no time of profilers looks like the scheduler's.
+            computation.prepared = perf_counter()
+        except Exception as error:
+            self.fault("at the start of a computation", error)
+
+    def pretask(self, key: Any, dsk: Graph, state: SchedulerState) -> None:
+        """Put a wrapper around a task that is submitted."""
+        try:
+            computation = self.computation
+            try:
+                wrapper = computation.free.pop()
+            except IndexError:
+                wrapper = computation.new_wrapper()
+            wrapper.key = key
+            wrapper.start = wrapper.stop = None
+            wrapper.submitted = perf_counter()
+            # With a task in it, it is in flight for readers: all else has to be there.
+            wrapper.task = dsk[key]
+            dsk[key] = wrapper
+        except Exception as error:
+            self.fault("to measure a task", error)
+
+    def posttask(
+        self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
+    ) -> None:
+        """Add the row of a measured task, and use its wrapper again."""
+        try:
+            computation = self.computation
+            wrapper = dsk[key]
+            try:
+                dsk[key] = wrapper.task
+            except AttributeError:
+                # It is the task itself: its wrapper was set aside.
+                wrapper = computation.take_set_aside(key)
+                if wrapper is None:
+                    return
+                worker_id = wrapper.thread
+            try:
+                # To lengthen the bytes of all rows would take longer than to pack one.
+                computation.rows.append(
+                    pack_row(
+                        wrapper.submitted,
+                        wrapper.start,
+                        wrapper.stop,
+                        wrapper.cpu,
+                        # A scheduler that asks no worker who it is says None.
+                        worker_id or 0,
+                        perf_counter(),
+                    )
+                )
+            except NotANumberError:
+                # Schedulers of others may name their workers as they like.
+                times = wrapper.submitted, wrapper.start, wrapper.stop, wrapper.cpu
+                computation.rows.append(pack_row(*times, 0, perf_counter()))
+                computation.worker_id = worker_id
+            result_sizes = computation.result_sizes
+            if result_sizes is not None:
+                size = wrapper.size
+                # No NaN is equal to itself.
+                if size is None or size != size:  # noqa: PLR0124
+                    size = result_sizes.measured_or_counted(size, value)
+                result_sizes.add(size)
+            if self.measured:
+                self.measure(value)
+            if wrapper.metered is None:
+                computation.keys.append(key)
+            else:
+                computation.add_metered_key(key, wrapper)
+            wrapper.task = None
+            computation.free.append(wrapper)
+            if computation.between_tasks and not state.get("running", True):
+                self.posttask_of_pause(key, value, dsk, state, worker_id)
+        except Exception as error:
+            self.fault("to record a task", error)
+
+    def posttask_of_result(
+        self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
+    ) -> None:
+        """Add the row of a task that is not measured, for its result."""
+        try:
+            computation = self.computation
+            # Who ran it is left out: without tasks' CPU all of a worker's would be scheduling.
+            computation.rows.append(pack_row(_NAN, _NAN, _NAN, _NAN, 0, perf_counter()))
+            self.measure(value)
+            computation.keys.append(key)
+            if computation.between_tasks:
+                self.posttask_of_pause(key, value, dsk, state, worker_id)
+        except Exception as error:
+            self.fault("to record a result", error)
+
+    def posttask_of_pause(
+        self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
+    ) -> None:
+        """Call the profilers that note pauses, if no task runs."""
+        if not state.get("running", True):
+            for note in self.computation.between_tasks:
+                note()
+
+    def measure(self, value: object) -> None:
+        """Append the sizes of the result of the last row."""
+        row = len(self.computation.rows) - 1
+        for sizes, size_of in self.measured:
+            if len(sizes) != row:
+                # The size of an earlier row is missing, where a hook failed.
+                sizes.extend([_NAN] * (row - len(sizes)))
+            sizes.append(size_of(value))
+
+    def finish(self, dsk: Graph, state: SchedulerState, failed: bool) -> None:
+        """End the computation."""
+        try:
+            self.end(failed, Readings.now())
+        except Exception as error:
+            self.fault("at the end of a computation", error)
+
+    def end(self, failed: bool, began: Readings | None = None) -> None:
+        """End the computation for all profilers, once; if interrupted, it stays open."""
+        computation = getattr(self, "computation", None)
+        if computation is None or computation.is_closed:
+            return
+        computation.own.begin(began or Readings.now())
+        for profiler in self.profilers:
+            try:
+                profiler.computation_ends(computation, failed)
+            except Exception as error:
+                profiler.fault("at the end of a computation", error)
+        try:
+            finish(computation, failed)
+        except Exception as error:
+            self.fault("at the end of a computation", error)
+        count_end(computation)
+        computation.is_closed = True
+        watches.pop(computation.number, None)
+
+    def fault(self, doing: str, error: Exception) -> None:
+        """Note an error for every profiler."""
+        for profiler in self.profilers:
+            profiler.fault(doing, error)
+
+
+def watch_of(dsk: Graph) -> Watch | None:
+    """The open watch of the computation of a graph."""
+    for watch in tuple(watches.values()):
+        if watch.computation.dsk is dsk:
+            return watch
+    return None
+
+
+def scheduler_returns() -> None:
+    """End, as failed, the open computation of dask's scheduler that returns on this thread.
+
+    Dask calls one callback after the other, until one raises: ours may not have heard of the end.
+    """
+    end_left(_is_of_caller)
+
+
+def end_left(is_left: Callable[[Computation], bool]) -> None:
+    """End, as failed, the open computations whose schedulers have returned."""
+    for watch in tuple(watches.values()):
+        if is_left(watch.computation):
+            watch.end(failed=True)
+
+
+def _is_of_caller(computation: Computation) -> bool:
+    """Whether a computation belongs to the calling scheduler of dask."""
+    return computation.thread == get_ident() and computation.frame == scheduler_frame() != 0
+
+
+def _is_before(dsk: Graph, computation: Computation) -> bool:
+    """Whether a computation on this thread belongs to an earlier scheduler than that of `dsk`."""
+    if computation.thread != get_ident() or computation.dsk is dsk:
+        return False
+    # Frames have no other names than addresses, which are used again.
+    return computation.frame == scheduler_frame() != 0 or is_over(computation)
+
+
+def is_over(computation: Computation) -> bool:
+    """Whether the scheduler of a computation has left the stack of its thread."""
+    frame, thread = computation.frame, computation.thread
+    return frame != 0 and not is_on_stack(frame, thread)
+
+
+_TASKS = 50
+_REPEATS = 4
+"""The quickest repeat counts: the first one fills the caches."""
+
+_costs: dict[str, float] = {}
+
+
+def seconds_per_task(name: str, rehearse: Callable[[], Callable[[int], object]]) -> float:
+    """CPU seconds of hooks for one task, measured once for each name.
+
+    Parameters
+    ----------
+    name : str
+        Purpose of the hooks.
+    rehearse : callable
+        Returns a function of a number that does what is done for one task.
+    """
+    if name not in _costs:
+        work = rehearse()
+        _costs[name] = min(_repeat(work) for _ in range(_REPEATS))
+    return _costs[name]
+
+
+def _repeat(work: Callable[[int], object]) -> float:
+    start = thread_time()
+    for number in range(_TASKS):
+        work(number)
+    return (thread_time() - start) / _TASKS
+
+
+def rehearsal(
+    probe: Probe | None = None, result_sizes: ResultSizes | None = None
+) -> Callable[[int], None]:
+    """Return a function of a number that does the work of the hooks for a measured task."""
+    dsk: Graph = {}
+    watch = Watch()
+    watch.computation = computation = Computation(dsk)
+    computation.result_sizes = result_sizes
+    if probe is not None:
+        from dask_diag.sampling.probes import attach_probe
+
+        attach_probe(computation, probe, _ignore)
+
+    def work(number: int) -> None:
+        key = "task", number
+        dsk[key] = _no_task
+        watch.pretask(key, dsk, {})
+        dsk[key](())
+        watch.posttask(key, None, dsk, {}, 0)
+
+    # Wrappers and their computation keep each other, and the files of the probe open.
+    weakref.finalize(work, computation.wrappers.clear)
+    weakref.finalize(work, computation.free.clear)
+    return work
+
+
+def rehearsal_of_results(size_of: SizeOf) -> Callable[[int], None]:
+    """Return a function of a number that does the work of the hooks for a result."""
+    watch = Watch()
+    watch.computation = Computation({})
+    watch.measured.append((array("d"), size_of))
+    tasks = range(_TASKS)
+    state: SchedulerState = {
+        "dependencies": {number: (number - 1,) if number else () for number in tasks},
+        "dependents": {number: (number + 1,) for number in tasks},
+    }
+
+    def work(number: int) -> None:
+        watch.posttask_of_result(number, None, {}, state, 0)
+        if number == tasks[-1]:
+            dependents_of(tasks, state, ())
+
+    return work
+
+
+def _ignore(error: Exception) -> None:
+    """No task of a user is sampled here."""
+
+
+def _no_task(values: object) -> None:
+    """Do nothing: only the hooks around a task are measured."""
