@@ -28,7 +28,6 @@ from dask_diag import (
     ProgressBar,
     Recording,
     ResourceProfiler,
-    SamplingProfiler,
     context_meter,
     load,
     record,
@@ -289,12 +288,20 @@ def test_a_computation_may_end_while_its_results_are_written(monkeypatch):
     assert tables[1]["function"].tolist() == ["wait"]
 
 
-def test_a_fault_of_our_own_is_reported_and_all_is_saved_at_the_end(often, monkeypatch):
-    def fail(*_):
-        raise RuntimeError("own")
+def fails_once(work):
+    failed = []
 
-    monkeypatch.setattr(ChunkBuilder, "take", fail)
-    monkeypatch.setattr(ChunkBuilder, "take_last", fail)
+    def failing(*args, **kwargs):
+        if not failed:
+            failed.append(work)
+            raise RuntimeError("own")
+        return work(*args, **kwargs)
+
+    return failing
+
+
+def test_a_fault_of_our_own_is_reported_and_all_is_saved_at_the_end(often, monkeypatch):
+    monkeypatch.setattr(ChunkBuilder, "take", fails_once(ChunkBuilder.take))
     with record("run.diag") as run:
         assert dask.threaded.get(graph(), "c") == 1
         time.sleep(0.02)
@@ -303,14 +310,11 @@ def test_a_fault_of_our_own_is_reported_and_all_is_saved_at_the_end(often, monke
 
 
 def test_what_fails_is_saved_where_the_block_was_entered(often, monkeypatch, tmp_path):
-    def fail(*_):
-        raise RuntimeError("own")
-
     (tmp_path / "elsewhere").mkdir()
     other = tmp_path / "elsewhere" / "run.diag"
     other.write_text("the user's")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ChunkBuilder, "take_last", fail)
+    monkeypatch.setattr(ChunkBuilder, "take_last", fails_once(ChunkBuilder.take_last))
     with record("run.diag") as run:
         os.chdir("elsewhere")
         assert dask.threaded.get(graph(), "c") == 1

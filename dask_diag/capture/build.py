@@ -103,9 +103,9 @@ class ChunkBuilder:
         is_filled = any(map(len, provisional.values()))
         return self._chunk(new, notices), self._chunk(provisional, notices) if is_filled else None
 
-    def take_last(self, notices: Sequence[str]) -> Recording:
-        """A chunk of all new rows."""
-        return self._chunk(joined(*self._increment()), notices)
+    def take_last(self, notices: Sequence[str], **others: Table) -> Recording:
+        """A chunk of all new rows, and of other tables."""
+        return self._chunk({**joined(*self._increment()), **others}, notices)
 
     def _increment(self) -> Increment:
         new: Tables = {}

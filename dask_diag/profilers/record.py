@@ -10,7 +10,6 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, ParamSpec
@@ -164,16 +163,38 @@ class ProfilerGroup:
     def recording(self) -> Recording:
         """All measurements so far."""
         from dask_diag.capture.build import environment_table
-        from dask_diag.capture.results_table import allocations_table
-        from dask_diag.model.recording import Recording
 
-        combined = Recording.combine([profiler.recording for profiler in self.profilers])
-        return replace(
-            combined,
-            environment=environment_table(self._environment),
-            allocations=allocations_table({"": self._allocated()}, self._with_code),
-            notices=(*combined.notices, *self._faults),
+        self.tasks.clusters.pull()
+        environment = environment_table(self._environment)
+        chunks = self._chunk_builder(lambda: False)
+        return chunks.take_last(self._notices_so_far(), environment=environment)
+
+    def _chunk_builder(self, goes_on: Callable[[], bool]) -> ChunkBuilder:
+        from dask_diag.capture.build import ChunkBuilder
+        from dask_diag.capture.increments import ResourceTables, StackTables, TaskTables
+        from dask_diag.capture.results_table import AllocationTables
+
+        clusters, cache, sampling = self.tasks.clusters, self.cache, self.stacks
+        return ChunkBuilder(
+            [profiler.session for profiler in self.profilers],
+            [
+                TaskTables(self.tasks.session, lambda: clusters.logs, cache),
+                ResourceTables(self.resources.rows, lambda: clusters.logs),
+                StackTables(
+                    sampling.session,
+                    sampling.stacks,
+                    goes_on,
+                    lambda: clusters.logs,
+                ),
+                AllocationTables(self._allocated, self._with_code),
+            ],
+            metric=cache.metric_name,
+            metric_unit=cache.metric_unit,
         )
+
+    def _notices_so_far(self) -> list[str]:
+        notices = [text for profiler in self.profilers for text in profiler.notices()]
+        return [*notices, *self._faults]
 
     def summary(self, *, verbose: bool = False) -> Summary:
         """Table of the measurements, by function, for a terminal or a notebook.
@@ -371,7 +392,7 @@ class record(ProfilerGroup):  # noqa: N801
                 self._target = Path(self._path).absolute()
                 super().__enter__()
                 undo.push(super().__exit__)
-                self._chunks = self._chunk_builder()
+                self._chunks = self._chunk_builder(lambda: self.stacks.is_active)
                 environment = environment_table(self._environment)
                 # A reader can open it at once.
                 self._writer.append(self._chunks.first(environment, self._notices_so_far()))
@@ -415,31 +436,6 @@ class record(ProfilerGroup):  # noqa: N801
         self._stopping.set()
         self._thread.join()
 
-    def _chunk_builder(self) -> ChunkBuilder:
-        from dask_diag.capture.build import ChunkBuilder
-        from dask_diag.capture.increments import ResourceTables, StackTables, TaskTables
-        from dask_diag.capture.results_table import AllocationTables
-
-        cache, sampling = self.cache, self.stacks
-        tasks = TaskTables(self.tasks.session, lambda: self.tasks.clusters.logs, cache)
-        stacks = StackTables(
-            sampling.session,
-            sampling.stacks,
-            lambda: sampling.is_active,
-            lambda: sampling.clusters.logs,
-        )
-        return ChunkBuilder(
-            [profiler.session for profiler in self.profilers],
-            [
-                tasks,
-                ResourceTables(self.resources.rows, lambda: self.resources.clusters.logs),
-                stacks,
-                AllocationTables(self._allocated, self._with_code),
-            ],
-            metric=cache.metric_name,
-            metric_unit=cache.metric_unit,
-        )
-
     def _run(self) -> None:
         """Write every now and then, until the block ends or writing fails."""
         pause = _PERIOD
@@ -455,10 +451,6 @@ class record(ProfilerGroup):  # noqa: N801
     def _flush_last(self) -> None:
         """Write the remainder."""
         self._writer.append(self._chunks.take_last(self._notices_so_far()))
-
-    def _notices_so_far(self) -> list[str]:
-        notices = [text for profiler in self.profilers for text in profiler.notices()]
-        return [*notices, *self._faults]
 
     def _end(self) -> None:
         """Write the remainder; if writing failed before, write everything again."""
