@@ -35,10 +35,8 @@ from dask_diag.capture.task import (
     ROW,
     Exceptional,
     Measurement,
-    Owner,
     RemoteTask,
     RemoteWorker,
-    Run,
     TimedTask,
     Transfer,
     pack_row,
@@ -89,7 +87,7 @@ if hasattr(os, "register_at_fork"):
 _lock = threading.Lock()
 
 
-def start_running(number: int, computation: Owner) -> None:
+def start_running(number: int, computation: Computation) -> None:
     """Register a running computation by number."""
     # Distributed's meter is heard while any computation runs: also one that starts at the moment at
     # which the last one ends.
@@ -555,7 +553,7 @@ class Computation:
         self.free: deque[TimedTask] = deque()  # An empty list would be allocated time and again.
         self.aside: dict[Hashable, TimedTask] = {}
         self.probes: Mapping[type[Any], Any] = {}
-        self.start_run: Callable[[RemoteTask], Run] | None = None
+        self.start_run: Callable[[RemoteTask], Any] | None = None
         self.this_thread = this_thread
         self.before_tasks: tuple[Callable[..., None], ...] = ()
         self.without_ticks = ALWAYS

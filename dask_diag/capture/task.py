@@ -11,7 +11,7 @@ from struct import Struct
 from threading import get_ident, get_native_id
 from time import perf_counter, thread_time
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dask_diag.capture.failures import (
     NO_FAILURE,
@@ -36,8 +36,7 @@ from dask_diag.system.code import current_frames
 from dask_diag.system.threads import ThreadCpu, WorkerThreads
 
 if TYPE_CHECKING:
-    from dask_diag.capture.results import ResultSizes
-    from dask_diag.system.periodic import TimeWithoutTicks
+    from dask_diag.capture.computation import Computation
 
 
 class Line(NamedTuple):
@@ -86,48 +85,7 @@ _NAN = float("nan")
 T = TypeVar("T")
 
 
-class Run(Protocol):
-    """A sampled run of a task in a worker process."""
-
-    def end(self) -> None:
-        """End sampling, and hand the samples to the task."""
-
-
-class RunProbe(Protocol):
-    """Samples of a run of a task by a probe, since the `start` of the run."""
-
-    start: float
-
-
-class Owner(Protocol):
-    """The part of a computation used by tasks."""
-
-    before_tasks: tuple[Callable[..., None], ...]
-    number: int
-    probes: Mapping[type[Any], Any]
-    remote_workers: dict[int, RemoteWorker]
-    result_sizes: ResultSizes | None
-    start_run: Callable[[RemoteTask], Run] | None
-    this_thread: ThisThread
-    without_ticks: TimeWithoutTicks
-
-    def receive(self, measurement: Measurement, landing: float, landed: float, size: float) -> None:
-        """Record a worker process's measurement, as the result of so many bytes arrives."""
-
-    def set_aside(self, wrapper: TimedTask) -> None:
-        """Put the task itself back into the graph."""
-
-    def new_transfer(self) -> Transfer:
-        """Return the record of a task on its way to another process, as its pickling starts."""
-
-    def log_stacks(self, wrapper: TimedTask, samples: Sequence[StackSample]) -> None:
-        """Count the samples that a worker process took of the task's stacks."""
-
-    def report_sampling_failed(self, error: Exception) -> None:
-        """Pass an error on to the profilers that have tasks sampled."""
-
-
-running: dict[int, Owner] = {}
+running: dict[int, Computation] = {}
 """The computations that are running in this process, by number: where results may land."""
 
 
@@ -298,14 +256,14 @@ class RemoteTask:
         task: GraphNode,
         computation: int,
         key: Hashable,
-        start_run: Callable[[RemoteTask], Run] | None = None,
+        start_run: Callable[[RemoteTask], Any] | None = None,
     ) -> None:
         self.opened = opened
         self.task = task
         self.computation = computation
         self.key = key
         self.start_run = start_run
-        self.run: Run | None = None
+        self.run: Any = None
         self.metered: Metered | None = None
         self.start: float | None = None
         self.stop: float | None = None
@@ -440,7 +398,7 @@ class TaskThread:
 
 NO_THREAD = TaskThread(0, 0)
 """The thread of a task that has not started."""
-NO_TASK_PROBES: Mapping[type, RunProbe] = {}
+NO_TASK_PROBES: Mapping[type, Any] = {}
 
 
 class ThisThread(threading.local):
@@ -494,7 +452,7 @@ class TimedTask(GraphNode):
     cpu: float
     submitted: float
 
-    def __init__(self, computation: Owner) -> None:
+    def __init__(self, computation: Computation) -> None:
         self.computation = computation
         self.task: Any = None
         # The sampler may read it before its first task has come.
@@ -615,7 +573,7 @@ class ProbedTask(TimedTask):
 
     cpu_before: float
 
-    def __init__(self, computation: Owner) -> None:
+    def __init__(self, computation: Computation) -> None:
         super().__init__(computation)
         self.runs_on = NO_THREAD
         self.task_probes = NO_TASK_PROBES
@@ -659,7 +617,7 @@ class ProbedTask(TimedTask):
         self.task_probes = NO_TASK_PROBES
         self.waited = b""
 
-    def task_probe(self, kind: type) -> RunProbe | None:
+    def task_probe(self, kind: type) -> Any:
         """The task probe of a kind of probe; None without a probe of the kind or a running task."""
         start = self.start
         if start is None or self.stop is not None:
@@ -673,7 +631,7 @@ class ProbedTask(TimedTask):
             self.task_probes = {**self.task_probes, kind: task_probe}
         return task_probe
 
-    def goes_on(self, task_probe: RunProbe) -> bool:
+    def goes_on(self, task_probe: Any) -> bool:
         """Whether the run that this task probe samples has not ended."""
         return self.stop is None and self.start == task_probe.start
 
