@@ -11,7 +11,7 @@ from struct import Struct
 from threading import get_ident, get_native_id
 from time import perf_counter, thread_time
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from dask_diag.capture.failures import (
     NO_FAILURE,
@@ -36,7 +36,8 @@ from dask_diag.system.code import current_frames
 from dask_diag.system.threads import ThreadCpu, WorkerThreads
 
 if TYPE_CHECKING:
-    from dask_diag.capture.computation import Computation
+    from dask_diag.capture.results import ResultSizes
+    from dask_diag.system.periodic import TimeWithoutTicks
 
 
 class Line(NamedTuple):
@@ -85,7 +86,35 @@ _NAN = float("nan")
 T = TypeVar("T")
 
 
-running: dict[int, Computation] = {}
+class Owner(Protocol):
+    """The part of a computation used by tasks."""
+
+    before_tasks: tuple[Callable[..., None], ...]
+    number: int
+    probes: Mapping[type[Any], Any]
+    remote_workers: dict[int, RemoteWorker]
+    result_sizes: ResultSizes | None
+    start_run: Callable[[RemoteTask], Any] | None
+    this_thread: ThisThread
+    without_ticks: TimeWithoutTicks
+
+    def receive(self, measurement: Measurement, landing: float, landed: float, size: float) -> None:
+        """Record a worker process's measurement, as the result of so many bytes arrives."""
+
+    def set_aside(self, wrapper: TimedTask) -> None:
+        """Put the task itself back into the graph."""
+
+    def new_transfer(self) -> Transfer:
+        """Return the record of a task on its way to another process, as its pickling starts."""
+
+    def log_stacks(self, wrapper: TimedTask, samples: Sequence[StackSample]) -> None:
+        """Count the samples that a worker process took of the task's stacks."""
+
+    def report_sampling_failed(self, error: Exception) -> None:
+        """Pass an error on to the profilers that have tasks sampled."""
+
+
+running: dict[int, Owner] = {}
 """The computations that are running in this process, by number: where results may land."""
 
 
@@ -452,7 +481,7 @@ class TimedTask(GraphNode):
     cpu: float
     submitted: float
 
-    def __init__(self, computation: Computation) -> None:
+    def __init__(self, computation: Owner) -> None:
         self.computation = computation
         self.task: Any = None
         # The sampler may read it before its first task has come.
@@ -573,7 +602,7 @@ class ProbedTask(TimedTask):
 
     cpu_before: float
 
-    def __init__(self, computation: Computation) -> None:
+    def __init__(self, computation: Owner) -> None:
         super().__init__(computation)
         self.runs_on = NO_THREAD
         self.task_probes = NO_TASK_PROBES

@@ -137,7 +137,9 @@ def _claim(
             around = frozenset().union(*_active_at_start)
             everyone = tuple(cb for cb in everyone if cb not in around)
         _active_at_start.append(now_active)
-        own = [cb for cb in everyone if _is_dask_diags(cb)]
+        # In the order of activation.
+        own = [cb for cb in dict.fromkeys((*_activations, *everyone)) if cb in everyone]
+        own = [cb for cb in own if _is_dask_diags(cb)]
         others = [cb for cb in everyone if not _is_dask_diags(cb) and cb not in _in_use_elsewhere]
         _in_use_elsewhere.update(others)
     return own, others, now_active

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ParamSpec
-
-from dask.callbacks import Callback
 
 from dask_diag.capture.computation import Computation, ComputationSnapshot
 from dask_diag.capture.session import Session
@@ -16,15 +14,12 @@ from dask_diag.cluster.recorder import ClusterRecorder
 from dask_diag.errors import NotRegisteredError
 from dask_diag.formatting import counted, seconds
 from dask_diag.hooks.callbacks import distributed_client, hold, release, sees_overlapping_computes
-from dask_diag.hooks.stack import CallbackTuple, Graph, SchedulerState
 from dask_diag.profilers.engine import (
-    Watch,
+    Observer,
     end_left,
     is_over,
     rehearsal,
-    scheduler_returns,
     seconds_per_task,
-    watch_of,
 )
 from dask_diag.system.periodic import take_cpu_of_own_threads
 
@@ -78,10 +73,9 @@ def _computed(session: Session) -> list[str]:
 
 
 P = ParamSpec("P")
-_HOOKS = "_start", "_start_state", "_pretask", "_posttask", "_finish"
 
 
-class Diagnostic(Callback):
+class Diagnostic(Observer):
     """A callback that may be entered, registered, or both, any number of times over.
 
     While it is active, it joins every client of distributed in this process.
@@ -89,16 +83,11 @@ class Diagnostic(Callback):
     Attributes
     ----------
     clusters : ClusterRecorder
-    measures_tasks, measures_results, notes_pauses : bool
-        Whether the class needs the times of tasks; the results of tasks; or a call when no task
-        runs, which is then in `Computation.between_tasks`.
     start_time, end_time : float or None
         Start and last end of profiling, in seconds of ``time.perf_counter()``.
     """
 
-    is_dask_diag = True
     draws = "tasks"
-    measures_tasks = measures_results = notes_pauses = False
 
     def __init__(self) -> None:
         self.session = Session()
@@ -290,61 +279,6 @@ class Diagnostic(Callback):
         except Exception as error:
             self.fault(doing, error)
 
-    def share(self, callbacks: Sequence[CallbackTuple]) -> Sequence[CallbackTuple]:
-        """Return the callbacks of one computation for the profilers that these callbacks are of.
-
-        A profiler of a user's class, with hooks of its own, gets calls of each.
-        """
-        profilers: list[Diagnostic] = [callback[0].__self__ for callback in callbacks]  # type: ignore[union-attr]
-        if any(
-            getattr(type(one), hook) is not getattr(Diagnostic, hook)
-            for one in profilers
-            for hook in _HOOKS
-        ):
-            return callbacks
-        return [Watch(profilers).callback]
-
-    def scheduler_returns(self) -> None:
-        """End the open computation of dask's scheduler that returns on this thread."""
-        scheduler_returns()
-
-    # Dask calls these where a computation is given callbacks of its own. The first profiler of a
-    # computation works for all.
-
-    def _start(self, dsk: Graph) -> None:
-        watch = watch_of(dsk)
-        if watch is None:
-            Watch([self]).start(dsk)
-        else:
-            watch.join(self)
-
-    def _start_state(self, dsk: Graph, state: SchedulerState) -> None:
-        watch = watch_of(dsk)
-        if watch is not None and watch.profilers[0] is self:
-            state["dask_diag"] = watch
-            watch.start_state(dsk, state)
-
-    def _pretask(self, key: Hashable, dsk: Graph, state: SchedulerState) -> None:
-        self._call(2, state, key, dsk, state)
-
-    def _posttask(
-        self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
-    ) -> None:
-        self._call(3, state, key, value, dsk, state, worker_id)
-
-    def _finish(self, dsk: Graph, state: SchedulerState, failed: bool) -> None:
-        # It may have failed before it had a state.
-        watch = state.get("dask_diag") or watch_of(dsk)
-        if watch is not None:
-            watch.finish(dsk, state, failed)
-
-    def _call(self, hook: int, state: SchedulerState, *args: object) -> None:
-        """Call a hook for all profilers of a computation, if this one is the first."""
-        watch = state.get("dask_diag")
-        work = watch.callback[hook] if watch is not None and watch.profilers[0] is self else None
-        if work is not None:
-            work(*args)
-
     def computation_starts(self, computation: Computation) -> None:
         """Begin a computation."""
         computation.hooks.update(self._hooks)
@@ -352,15 +286,6 @@ class Diagnostic(Callback):
             # In one step: readers, and `clear`, find what a subclass has of it, too.
             self.session.computations.append(computation)
             self._began(computation)
-
-    def tasks_start(self, watch: Watch) -> None:
-        """Prepare for the first task: dask's scheduler has its state."""
-
-    def computation_ends(self, computation: Computation, failed: bool) -> None:
-        """Stop measuring a computation.
-
-        Where it was interrupted, as by Ctrl-C, it is called again.
-        """
 
     def _calibrate(self) -> None:
         """Measure the cost of the hooks for a task, by name, into `_hooks`."""

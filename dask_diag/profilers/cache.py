@@ -331,7 +331,7 @@ class CacheProfiler(Diagnostic):
             self._measured_by_tasks[computation.number] = result_sizes
             sizes = self._sizes_by_computation[computation.number] = result_sizes.of_rows
         else:
-            watch.measured.append((sizes, self._size_of))
+            watch.measure_results(sizes, self._size_of)
         if computation.requested is None:
             computation.requested = requested_keys()
         if computation.sizes is None and self.metric_unit == BYTES:

@@ -15,6 +15,8 @@ from threading import get_ident
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
+from dask.callbacks import Callback
+
 from dask_diag.capture.computation import Computation, Readings, start_running
 from dask_diag.capture.keys import PlannedTasks, tasks_not_submitted
 from dask_diag.capture.log import dependents_of
@@ -31,10 +33,10 @@ from dask_diag.hooks.stack import (
 
 if TYPE_CHECKING:
     from dask_diag.capture.results import ResultSizes
-    from dask_diag.profilers.base import Diagnostic
     from dask_diag.sampling.probes import Probe
 
 
+_HOOKS = "_start", "_start_state", "_pretask", "_posttask", "_finish"
 SizeOf = Callable[[object], float]
 _NAN = float("nan")
 
@@ -52,26 +54,26 @@ class Watch:
 
     Parameters
     ----------
-    profilers : sequence of Diagnostic, optional
+    profilers : sequence of Observer, optional
 
     Attributes
     ----------
-    profilers : list of Diagnostic
+    profilers : list of Observer
     computation : Computation
         From the start on.
     measures_tasks : bool
         Whether a profiler wants the times of tasks.
-    measured : list of (array of float, callable)
-        For each profiler of results: the sizes, one for each row, and the function that returns
-        the size of a result.
+    measured : list of (callable, callable, array of float)
+        For each profiler of results: the function that appends a size, the function that returns
+        the size of a result, and the sizes, one for each row.
     """
 
     computation: Computation
 
-    def __init__(self, profilers: Sequence[Diagnostic] = ()) -> None:
+    def __init__(self, profilers: Sequence[Observer] = ()) -> None:
         self.profilers = list(profilers)
         self.measures_tasks = any(profiler.measures_tasks for profiler in profilers)
-        self.measured: list[tuple[array[float], SizeOf]] = []
+        self.measured: list[tuple[Callable[[float], None], SizeOf, array[float]]] = []
 
     @property
     def callback(self) -> CallbackTuple:
@@ -99,7 +101,7 @@ class Watch:
             self.end(failed=True)
             raise
 
-    def join(self, profiler: Diagnostic) -> None:
+    def join(self, profiler: Observer) -> None:
         """Begin the computation for another profiler, before the scheduler has a state."""
         self.profilers.append(profiler)
         self.measures_tasks |= profiler.measures_tasks
@@ -112,7 +114,7 @@ class Watch:
         watches[computation.number] = self
         start_running(computation.number, computation)
 
-    def _begin(self, profilers: Sequence[Diagnostic], began: Readings) -> None:
+    def _begin(self, profilers: Sequence[Observer], began: Readings) -> None:
         self.computation.own.begin(began)
         for profiler in profilers:
             try:
@@ -198,8 +200,8 @@ class Watch:
                 if size is None or size != size:  # noqa: PLR0124
                     size = result_sizes.measured_or_counted(size, value)
                 result_sizes.add(size)
-            if self.measured:
-                self.measure(value)
+            for append, size_of, _ in self.measured:
+                append(size_of(value))
             if wrapper.metered is None:
                 computation.keys.append(key)
             else:
@@ -209,7 +211,7 @@ class Watch:
             if computation.between_tasks and not state.get("running", True):
                 self.posttask_of_pause(key, value, dsk, state, worker_id)
         except Exception as error:
-            self.fault("to record a task", error)
+            self._task_failed("to record a task", error)
 
     def posttask_of_result(
         self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
@@ -219,12 +221,13 @@ class Watch:
             computation = self.computation
             # Who ran it is left out: without tasks' CPU all of a worker's would be scheduling.
             computation.rows.append(pack_row(_NAN, _NAN, _NAN, _NAN, 0, perf_counter()))
-            self.measure(value)
+            for append, size_of, _ in self.measured:
+                append(size_of(value))
             computation.keys.append(key)
             if computation.between_tasks:
                 self.posttask_of_pause(key, value, dsk, state, worker_id)
         except Exception as error:
-            self.fault("to record a result", error)
+            self._task_failed("to record a result", error)
 
     def posttask_of_pause(
         self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
@@ -234,14 +237,9 @@ class Watch:
             for note in self.computation.between_tasks:
                 note()
 
-    def measure(self, value: object) -> None:
-        """Append the sizes of the result of the last row."""
-        row = len(self.computation.rows) - 1
-        for sizes, size_of in self.measured:
-            if len(sizes) != row:
-                # The size of an earlier row is missing, where a hook failed.
-                sizes.extend([_NAN] * (row - len(sizes)))
-            sizes.append(size_of(value))
+    def measure_results(self, sizes: array[float], size_of: SizeOf) -> None:
+        """Append the size of each result to `sizes`, in the order of the rows of tasks."""
+        self.measured.append((sizes.append, size_of, sizes))
 
     def finish(self, dsk: Graph, state: SchedulerState, failed: bool) -> None:
         """End the computation."""
@@ -269,10 +267,101 @@ class Watch:
         computation.is_closed = True
         watches.pop(computation.number, None)
 
+    def _task_failed(self, doing: str, error: Exception) -> None:
+        """Note an error, and go on with a size for each row."""
+        rows = len(self.computation.rows)
+        for _, _, sizes in self.measured:
+            sizes.extend([_NAN] * (rows - len(sizes)))
+        self.fault(doing, error)
+
     def fault(self, doing: str, error: Exception) -> None:
         """Note an error for every profiler."""
         for profiler in self.profilers:
             profiler.fault(doing, error)
+
+
+class Observer(Callback):
+    """A profiler as the engine knows it.
+
+    Attributes
+    ----------
+    measures_tasks, measures_results, notes_pauses : bool
+        Whether the class needs the times of tasks; the results of tasks; or a call when no task
+        runs, which is then in `Computation.between_tasks`.
+    """
+
+    is_dask_diag = True
+    measures_tasks = measures_results = notes_pauses = False
+
+    def computation_starts(self, computation: Computation) -> None:
+        """Begin a computation."""
+
+    def tasks_start(self, watch: Watch) -> None:
+        """Prepare for the first task: dask's scheduler has its state."""
+
+    def computation_ends(self, computation: Computation, failed: bool) -> None:
+        """Stop measuring a computation.
+
+        Where it was interrupted, as by Ctrl-C, it is called again.
+        """
+
+    def fault(self, doing: str, error: BaseException) -> None:
+        """Note an error of the profiler itself; the user's computation goes on."""
+
+    def share(self, callbacks: Sequence[CallbackTuple]) -> Sequence[CallbackTuple]:
+        """Return the callbacks of one computation for the profilers that these callbacks are of.
+
+        A profiler of a user's class, with hooks of its own, gets calls of each.
+        """
+        profilers: list[Observer] = [callback[0].__self__ for callback in callbacks]  # type: ignore[union-attr]
+        hooks = {getattr(type(profiler), hook) for profiler in profilers for hook in _HOOKS}
+        has_own_hooks = hooks != {getattr(Observer, hook) for hook in _HOOKS}
+        return callbacks if has_own_hooks else [Watch(profilers).callback]
+
+    def scheduler_returns(self) -> None:
+        """End, as failed, the open computation of dask's scheduler that returns on this thread.
+
+        Dask calls one callback after the other, until one raises: ours may not have heard of the
+        end.
+        """
+        end_left(_is_of_caller)
+
+    # Dask calls these where a computation is given callbacks of its own. The first profiler of a
+    # computation works for all.
+
+    def _start(self, dsk: Graph) -> None:
+        watch = watch_of(dsk)
+        if watch is None:
+            Watch([self]).start(dsk)
+        else:
+            watch.join(self)
+
+    def _start_state(self, dsk: Graph, state: SchedulerState) -> None:
+        watch = watch_of(dsk)
+        if watch is not None and watch.profilers[0] is self:
+            state["dask_diag"] = watch
+            watch.start_state(dsk, state)
+
+    def _pretask(self, key: Hashable, dsk: Graph, state: SchedulerState) -> None:
+        self._call(2, state, key, dsk, state)
+
+    def _posttask(
+        self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
+    ) -> None:
+        self._call(3, state, key, value, dsk, state, worker_id)
+
+    def _finish(self, dsk: Graph, state: SchedulerState, failed: bool) -> None:
+        # It may have failed before it had a state.
+        watch = state.get("dask_diag") or watch_of(dsk)
+        if watch is not None:
+            watch.finish(dsk, state, failed)
+
+    def _call(self, hook: int, state: SchedulerState, *args: object) -> None:
+        """Call a hook for all profilers of a computation, if this one is the first."""
+        watch = state.get("dask_diag")
+        work = watch.callback[hook] if watch is not None and watch.profilers[0] is self else None
+        if work is not None:
+            work(*args)
 
 
 def watch_of(dsk: Graph) -> Watch | None:
@@ -281,14 +370,6 @@ def watch_of(dsk: Graph) -> Watch | None:
         if watch.computation.dsk is dsk:
             return watch
     return None
-
-
-def scheduler_returns() -> None:
-    """End, as failed, the open computation of dask's scheduler that returns on this thread.
-
-    Dask calls one callback after the other, until one raises: ours may not have heard of the end.
-    """
-    end_left(_is_of_caller)
 
 
 def end_left(is_left: Callable[[Computation], bool]) -> None:
@@ -377,7 +458,7 @@ def rehearsal_of_results(size_of: SizeOf) -> Callable[[int], None]:
     """Return a function of a number that does the work of the hooks for a result."""
     watch = Watch()
     watch.computation = Computation({})
-    watch.measured.append((array("d"), size_of))
+    watch.measure_results(array("d"), size_of)
     tasks = range(_TASKS)
     state: SchedulerState = {
         "dependencies": {number: (number - 1,) if number else () for number in tasks},
