@@ -19,8 +19,8 @@ from dask_diag.capture.keys import function_of
 from dask_diag.capture.metrics import ends_a_task, runs_a_task
 from dask_diag.capture.task import StackSample, TimedTask
 from dask_diag.sampling.call_tree import Run, Stacks, spread
-from dask_diag.sampling.probes import SampledTask, TaskRun
-from dask_diag.sampling.sampler import Listener, thread_frames
+from dask_diag.sampling.probes import SampledTask
+from dask_diag.sampling.sampler import Listener, TaskRun, thread_frames
 from dask_diag.sampling.walker import Stack, Walker
 from dask_diag.system.periodic import (
     TimeWithoutTicks,

@@ -20,8 +20,8 @@ from dask_diag.capture.metrics import Metered, Wait
 from dask_diag.capture.task import TaskThread, ThisThread
 from dask_diag.model.codes import Activity
 from dask_diag.sampling.linux import LinuxThread, seconds_waited, why_not_here
-from dask_diag.sampling.probes import SampledTask, TaskRun, attach_probe
-from dask_diag.sampling.sampler import Listener, Subscription, running_now, sampler
+from dask_diag.sampling.probes import SampledTask, attach_probe
+from dask_diag.sampling.sampler import Listener, Subscription, TaskRun, running_now, sampler
 
 _TICKS = 4
 """Over so many it is averaged how many tasks a thread starts between two."""
