@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,13 +19,12 @@ from dask_diag.capture.build import (
     resources_table,
 )
 from dask_diag.capture.computation import Computation, ComputationInfo, TaskRows
-from dask_diag.capture.results_table import CachedResults, NewResults, cached_results_table
+from dask_diag.capture.results_table import CachedResults
 from dask_diag.capture.session import Session, open_calls, progress_of, snapshot_of
 from dask_diag.capture.stacks_table import SeenBefore, joined_stacks, stacks_as_seen, stacks_tables
 from dask_diag.capture.task import ROW
 from dask_diag.capture.tasks_table import (
     log_tables,
-    order_of_submission,
     tasks_of,
     with_workers_named,
 )
@@ -35,6 +32,7 @@ from dask_diag.capture.workers_table import (
     NO_THREADS,
     TaskThreads,
     Workers,
+    constant,
     task_threads,
 )
 from dask_diag.columns import BoolArray, Categorical, IntArray, concatenate
@@ -51,59 +49,18 @@ if TYPE_CHECKING:
     from dask_diag.cluster.workers_table import RemoteProcesses
 
 
-class RowPositions:
-    """The positions, in the table of all tasks, of the rows of one computation.
-
-    Rows that come one after the other have positions in parts: between them come the rows of other
-    computations. Its length is the number of rows that have a position for good.
-    """
-
-    def __init__(self) -> None:
-        self._count = 0
-        # The first row of each part, and by how much its rows have moved.
-        self._first_rows: list[int] = []
-        self._shifts: list[int] = []
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, count: int, position: int) -> None:
-        """Add the next rows; the first is at `position`."""
-        if count:
-            self._first_rows.append(self._count)
-            self._shifts.append(position - self._count)
-            self._count += count
-
-    def of(self, rows: IntArray, after: int = 0) -> IntArray:
-        """The positions of rows; the first row not added yet is at `after`."""
-        parts = np.searchsorted([*self._first_rows, self._count], rows, "right") - 1
-        positions: IntArray = rows + np.array([*self._shifts, after - self._count])[parts]
-        return positions
-
-
-class ResultSource(Protocol):
-    """A profiler of the results of tasks."""
-
-    def sizes_of(self, computation: Computation) -> Sequence[float] | None:
-        """The size of the result of each row so far; None if not measured.
-
-        The last row's may be missing, or that of the next one be there.
-        """
-
-    def results_on_clusters(self) -> Callable[[], Table]:
-        """Return a function to call for new results on clusters."""
-
-
 class _TakenComputation:
     """Takes the tasks of a computation, increment by increment.
 
     In each increment `read`, `take` and `tables` are called, in this order.
     """
 
-    def __init__(self, computation: Computation, results: ResultSource | None) -> None:
+    def __init__(self, computation: Computation, results: Any) -> None:
         self.computation = computation
         self._results = results
-        self._positions = RowPositions()
+        # Of the rows that are final, in the table of all tasks: rows of other computations are
+        # between those of one.
+        self._positions: IntArray = np.zeros(0, np.int64)
         self._functions = [Categorical([], [])]
         self._threads = NO_THREADS
         self._cached_results = CachedResults()
@@ -134,7 +91,8 @@ class _TakenComputation:
         """Make the table of tasks; returns the number of final tasks, from `position` on."""
         rows = self._rows
         self._tasks = tasks_of(self.info, rows, workers)
-        self._positions.add(rows.final, position)
+        positions = np.arange(position, position + rows.final)
+        self._positions = np.concatenate([self._positions, positions])
         self._functions.append(self._tasks["function"][: rows.final])
         self._threads = self._threads.plus(task_threads(rows.rows[: rows.final * ROW.size]))
         finished = self.computation.finished
@@ -155,13 +113,15 @@ class _TakenComputation:
     def tables(self, position: int) -> Increment:
         """Return the tables of the tasks read; provisional tasks begin at `position`."""
         rows, taken = self._rows, len(self._positions)
+        after = np.arange(position, position + len(self._tasks) - rows.final)
+        positions = np.concatenate([self._positions, after])
         released, cached = self._results_tables()
         new, provisional = {"cached_results": released}, {"cached_results": cached}
         is_final = np.arange(len(self._tasks)) < rows.final
         new["tasks"], provisional["tasks"] = _split(self._tasks, is_final)
         for name, table in log_tables(rows).items():
             if len(table):
-                moved = _moved(table, name, partial(self._positions.of, after=position))
+                moved = _moved(table, name, positions)
                 new[name], provisional[name] = _split(moved, table["task"] < taken)
         return new, provisional
 
@@ -174,18 +134,25 @@ class _TakenComputation:
         tasks = self._tasks.rows(slice(rows.final))
         # Tasks that were in flight at the end come last, and have no result.
         collected = int((~np.isnan(tasks["collected"])).sum())
-        new = NewResults.of(
+        released = self._cached_results.add(
             Table({name: tasks[name] for name in ("key", "function")}),
             sizes[rows.first : rows.first + collected],
             tasks["collected"],
             rows.dependents,
             rows.dependencies,
         )
-        released = cached_results_table(info.name, self._cached_results.add(new))
         self._cached_results.drop_names()
-        until = perf_counter() if info.stop is None else info.stop
-        cached = cached_results_table(info.name, self._cached_results.until(until))
+        cached = self._cached_results.until(perf_counter() if info.stop is None else info.stop)
+        released, cached = (_named_results(info.name, table) for table in (released, cached))
         return (stack([released, cached]), NO_ROWS) if self.has_ended else (released, cached)
+
+
+def _named_results(computation: str, results: Table) -> Table:
+    """Results with their computation, as `Recording.cached_results`."""
+    if not len(results):
+        return NO_ROWS
+    made = results.replacing({"computation": constant(computation, len(results))})
+    return Table({name: made[name] for name in tables.CachedResults.schema})
 
 
 def _split(table: Table, is_final: BoolArray) -> tuple[Table, Table]:
@@ -195,9 +162,9 @@ def _split(table: Table, is_final: BoolArray) -> tuple[Table, Table]:
     return table.rows(is_final), table.rows(~is_final)
 
 
-def _moved(table: Table, name: str, position_of: Callable[[IntArray], IntArray]) -> Table:
+def _moved(table: Table, name: str, positions: IntArray) -> Table:
     """Renumber the tasks in a table with references."""
-    return table.replacing({column: position_of(table[column]) for column in REFERENCES[name]})
+    return table.replacing({column: positions[table[column]] for column in REFERENCES[name]})
 
 
 class TaskTables:
@@ -219,7 +186,7 @@ class TaskTables:
         self,
         session: Session,
         logs: Callable[[], Sequence[ClusterLog]] = tuple,
-        results: ResultSource | None = None,
+        results: Any = None,
     ) -> None:
         self._session = session
         self._logs = logs
@@ -299,19 +266,19 @@ class TaskTables:
         return {**made, **computations_tables([one.threads for one in computations], now)}
 
 
-def tasks_tables(session: Session, results: ResultSource | None = None) -> Tables:
+def tasks_tables(session: Session, results: Any = None) -> Tables:
     """Tables of all that a session has captured, with tasks in the order of submission."""
     made = joined(*TaskTables(session, results=results).take())
     tasks = made["tasks"]
     if not len(tasks):
         return made
-    order = order_of_submission(tasks)
+    order = np.argsort(tasks["submitted"], kind="stable")
     position_of = np.empty(len(order), dtype=np.int64)
     position_of[order] = np.arange(len(order))
     made["tasks"] = tasks.rows(order)
     for name in REFERENCES:
         if len(made[name]):
-            made[name] = _moved(made[name], name, position_of.__getitem__)
+            made[name] = _moved(made[name], name, position_of)
     return made
 
 
@@ -360,8 +327,8 @@ class ResourceTables:
     def __init__(
         self, rows: ResourceRows, logs: Callable[[], Sequence[ClusterLog]] = tuple
     ) -> None:
-        self._resources = _NewRows(rows.samples, len(SAMPLE_COLUMNS))
-        self._processes = _NewRows(rows.processes, len(PROCESS_COLUMNS))
+        self._rows = rows
+        self._read: tuple[int, ...] = 0, 0
         self._logs = logs
         self._remote: RemoteProcesses | None = None
         self._remote_rows: Table = Table({})
@@ -371,8 +338,15 @@ class ResourceTables:
     def take(self) -> Increment:
         """Return the new samples; a sample is provisional while other hosts may add to the sum."""
         logs = self._logs()
-        resources = resources_table(self._resources.take())
-        processes = processes_table(self._processes.take(), logs)
+        samples, read = self._rows.samples, self._rows.processes
+        before = self._read
+        # The sampling thread may be in the middle of a row.
+        self._read = tuple(
+            len(numbers) // len(columns) * len(columns)
+            for numbers, columns in ((samples, SAMPLE_COLUMNS), (read, PROCESS_COLUMNS))
+        )
+        resources = resources_table(samples[before[0] : self._read[0]])
+        processes = processes_table(read[before[1] : self._read[1]], logs)
         if self._last == -np.inf and len(processes):
             self._last = float(processes.time[0])
         if not logs:
@@ -400,22 +374,6 @@ class ResourceTables:
         from dask_diag.cluster.workers_table import with_remote_processes
 
         return with_remote_processes(resources, self._remote_rows, self._last)
-
-
-class _NewRows:
-    """The complete rows of numbers that were added since last asked."""
-
-    def __init__(self, numbers: array[float], width: int) -> None:
-        self._numbers = numbers
-        self._width = width
-        self._position = 0
-
-    def take(self) -> array[float]:
-        # The sampling thread may be in the middle of a row.
-        stop = len(self._numbers) // self._width * self._width
-        new = self._numbers[self._position : stop]
-        self._position = stop
-        return new
 
 
 _MOST_CELLS = 20_000
