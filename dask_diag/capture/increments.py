@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from dask_diag.capture.build import (
 )
 from dask_diag.capture.computation import Computation, ComputationInfo, TaskRows
 from dask_diag.capture.results_table import CachedResults
-from dask_diag.capture.session import Session, open_calls, progress_of, snapshot_of
+from dask_diag.capture.session import ProgressInfo, Session, open_calls, progress_of, snapshot_of
 from dask_diag.capture.stacks_table import SeenBefore, joined_stacks, stacks_as_seen, stacks_tables
 from dask_diag.capture.task import ROW
 from dask_diag.capture.tasks_table import (
@@ -49,66 +49,98 @@ if TYPE_CHECKING:
     from dask_diag.cluster.workers_table import RemoteProcesses
 
 
+ResultSource = Any
+"""A profiler of results: a `CacheProfiler`, or None."""
+
+
 class _TakenComputation:
     """Takes the tasks of a computation, increment by increment.
 
-    In each increment `read`, `take` and `tables` are called, in this order.
+    In each increment `look`, `read` and `tables` are called, in this order.
+
+    Attributes
+    ----------
+    info : ComputationInfo
+    has_ended : bool
+        Whether the computation has ended for all profilers: then all of its rows are final.
+    progress : ProgressInfo or None
+        How far it was before its rows were read; None after the end.
+    threads : TaskThreads
+        The threads of all tasks read so far, final or not.
     """
 
-    def __init__(self, computation: Computation, results: Any) -> None:
-        self.computation = computation
+    info: ComputationInfo
+    progress: ProgressInfo | None
+    threads: TaskThreads
+    _planned: Mapping[str, int]
+    _rows: TaskRows
+    _tasks: Table
+
+    def __init__(self, computation: Computation, results: ResultSource) -> None:
+        self._computation = computation
         self._results = results
+        self.has_ended = False
         # Of the rows that are final, in the table of all tasks: rows of other computations are
         # between those of one.
         self._positions: IntArray = np.zeros(0, np.int64)
         self._functions = [Categorical([], [])]
-        self._threads = NO_THREADS
+        self._final_threads = NO_THREADS
         self._cached_results = CachedResults()
-        self.info: ComputationInfo
-        self.has_ended = False
-        """Whether the computation has ended for all profilers: then all of its rows are final."""
-        self._rows: TaskRows
-        self._tasks: Table
 
-    def read(self) -> None:
-        """Read the tasks that have not been taken for good."""
+    def look(self) -> None:
+        """Read how far the computation is."""
+        self.progress, planned = progress_of(self._computation), self._computation.planned
+        self._planned = planned.by_function(self._computation.dsk) if planned else {}
+
+    def read(self, workers: Workers, position: int) -> int:
+        """Read the tasks that have not been taken for good.
+
+        Returns the number of final tasks, from `position` on.
+        """
+        computation = self._computation
         # The first profiler that ends a computation publishes it; the hooks of others cost more.
-        is_closed = not self.computation.open_for
-        snapshot = snapshot_of(self.computation, len(self._positions), self._sizes())
+        is_closed = not computation.open_for
+        snapshot = snapshot_of(computation, len(self._positions), self._sizes())
         self.info, self._rows = snapshot.info, snapshot.tasks
         self.has_ended = is_closed and self.info.stop is not None
-
-    def _sizes(self) -> Sequence[float] | None:
-        return self._results.sizes_of(self.computation) if self._results else None
-
-    @property
-    def threads(self) -> tuple[ComputationInfo, TaskThreads]:
-        """The computation, and the threads of all tasks read so far, final or not."""
-        others = self._rows.rows[self._rows.final * ROW.size :]
-        return self.info, self._threads.plus(task_threads(others))
-
-    def take(self, workers: Workers, position: int) -> int:
-        """Make the table of tasks; returns the number of final tasks, from `position` on."""
-        rows = self._rows
-        self._tasks = tasks_of(self.info, rows, workers)
-        positions = np.arange(position, position + rows.final)
+        final = self._rows.final
+        self._tasks = tasks_of(self.info, self._rows, workers)
+        positions = np.arange(position, position + final)
         self._positions = np.concatenate([self._positions, positions])
-        self._functions.append(self._tasks["function"][: rows.final])
-        self._threads = self._threads.plus(task_threads(rows.rows[: rows.final * ROW.size]))
-        finished = self.computation.finished
+        self._functions.append(self._tasks["function"][:final])
+        rows, stop = self._rows.rows, final * ROW.size
+        self._final_threads = self._final_threads.plus(task_threads(rows[:stop]))
+        self.threads = self._final_threads.plus(task_threads(rows[stop:]))
+        finished = computation.finished
         if finished is not None and self.has_ended:
             finished.functions = concatenate(self._functions)
-        return rows.final
+        return final
 
-    def planned(self) -> Mapping[str, int]:
-        """The number of tasks of each function that were to run, where the computation has ended.
+    def _sizes(self) -> Sequence[float] | None:
+        """The size of the result of each row so far; None if not measured.
 
-        These are the tasks that were submitted, and those that it did not come to.
+        The last row's may be missing, or that of the next one be there.
         """
-        functions = concatenate(self._functions)
-        counts = np.bincount(functions.codes, minlength=len(functions.values)).tolist()
-        submitted = Counter(dict(zip(functions.values, counts, strict=True)))
-        return submitted + Counter(self.info.not_run)
+        sizes: Sequence[float] | None = None
+        if self._results is not None:
+            sizes = self._results.sizes_of(self._computation)
+        return sizes
+
+    def planned(self) -> Iterator[dict[str, object]]:
+        """Rows of `Recording.planned`: how many tasks of each function were to run.
+
+        Where the computation has ended these are the tasks that were submitted, and those that it
+        did not come to.
+        """
+        planned = self._planned
+        if self.info.stop is not None:
+            functions = concatenate(self._functions)
+            counts = np.bincount(functions.codes, minlength=len(functions.values)).tolist()
+            submitted = Counter(dict(zip(functions.values, counts, strict=True)))
+            planned = submitted + Counter(self.info.not_run)
+        for function, count in sorted(planned.items()):
+            if count:
+                yield {"computation": self.info.name, "function": function, "tasks": count}
 
     def tables(self, position: int) -> Increment:
         """Return the tables of the tasks read; provisional tasks begin at `position`."""
@@ -186,7 +218,7 @@ class TaskTables:
         self,
         session: Session,
         logs: Callable[[], Sequence[ClusterLog]] = tuple,
-        results: Any = None,
+        results: ResultSource = None,
     ) -> None:
         self._session = session
         self._logs = logs
@@ -206,13 +238,12 @@ class TaskTables:
                 self._seen.add(computation.number)
                 self._running.append(_TakenComputation(computation, self._results))
         taken = self._running
-        progress = [(progress_of(one.computation), _planned_now(one.computation)) for one in taken]
         for one in taken:
-            one.read()
+            one.look()
+        for one in taken:
+            self._count += one.read(self._workers, self._count)
         # Of tasks that run none has started later than the computation is said to have reached.
         now = perf_counter()
-        for one in taken:
-            self._count += one.take(self._workers, self._count)
         on_clusters = self._take_clusters(now)
         position, parts = self._count, []
         for one in taken:
@@ -221,20 +252,11 @@ class TaskTables:
         ended = [one for one in taken if one.has_ended]
         self._running = [one for one in taken if not one.has_ended]
         new = self._together([part for part, _ in parts], ended, now)
-        new["planned"] = _planned_table((one.info.name, one.planned()) for one in ended)
         provisional = self._together([part for _, part in parts], self._running, now)
-        go_on = [
-            (info, planned)
-            for one, (info, planned) in zip(taken, progress, strict=True)
-            if info is not None and one.info.stop is None
-        ]
-        plans = [(info.computation, plan) for info, plan in go_on]
-        closing = [one for one in self._running if one.info.stop is not None]
-        plans += [(one.info.name, one.planned()) for one in closing]
-        provisional["planned"] = _planned_table(plans)
         calls = open_calls({computation.called for computation in computations})
+        going_on = [one.progress for one in self._running if one.info.stop is None]
         provisional["progress"] = tables.Progress.of_rows(
-            info._asdict() for info in (*(info for info, _ in go_on), *calls)
+            progress._asdict() for progress in (*going_on, *calls) if progress is not None
         )
         return joined(new, on_clusters[0]), joined(provisional, on_clusters[1])
 
@@ -263,10 +285,15 @@ class TaskTables:
         tasks = made["tasks"]
         # A table without rows has no columns of workers yet.
         made["tasks"] = with_workers_named(tasks, self._workers) if len(tasks) else NO_ROWS
-        return {**made, **computations_tables([one.threads for one in computations], now)}
+        planned = (row for one in computations for row in one.planned())
+        return {
+            **made,
+            **computations_tables([(one.info, one.threads) for one in computations], now),
+            "planned": tables.Planned.of_rows(planned),
+        }
 
 
-def tasks_tables(session: Session, results: Any = None) -> Tables:
+def tasks_tables(session: Session, results: ResultSource = None) -> Tables:
     """Tables of all that a session has captured, with tasks in the order of submission."""
     made = joined(*TaskTables(session, results=results).take())
     tasks = made["tasks"]
@@ -280,24 +307,6 @@ def tasks_tables(session: Session, results: Any = None) -> Tables:
         if len(made[name]):
             made[name] = _moved(made[name], name, position_of)
     return made
-
-
-_Counts = tuple[str, Mapping[str, int]]
-"""A computation, and how many tasks of each function it was to run."""
-
-
-def _planned_now(computation: Computation) -> Mapping[str, int]:
-    planned = computation.planned
-    return {} if planned is None else planned.by_function(computation.dsk)
-
-
-def _planned_table(counts: Iterable[_Counts]) -> tables.Planned:
-    return tables.Planned.of_rows(
-        {"computation": computation, "function": function, "tasks": count}
-        for computation, functions in counts
-        for function, count in sorted(functions.items())
-        if count
-    )
 
 
 _SECONDS_TO_ARRIVE = 2.0

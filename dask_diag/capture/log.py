@@ -221,20 +221,24 @@ def spans_of_tasks(keys: Sequence[Hashable], annotated: Mapping[Hashable, object
     return spans
 
 
+Entry = Any
+"""A `Metric`, a `Wait` or a `Transfer` of a task, or something of it."""
+
+
 class TaskLog:
     """Entries about tasks, in order of rows: the task's row, a label, and `width` numbers."""
 
     width: ClassVar[int]
-    _label: ClassVar[Any]
-    _numbers: ClassVar[Any]
+    _label: ClassVar[Entry]
+    _numbers: ClassVar[Entry]
 
     def __init__(self) -> None:
         self.rows = array("I")
         self.codes = array("I")
-        self.labels: dict[Any, int] = {}
+        self.labels: dict[Entry, int] = {}
         self.values = array("d")
 
-    def add(self, row: int, entries: Any) -> None:
+    def add(self, row: int, entries: Sequence[Entry]) -> None:
         """Log the entries of the task of a row."""
         labels = self.labels
         for entry in entries:
@@ -275,7 +279,7 @@ class Transfers(TaskLog):
     width = len(Transfer.__slots__)
     _read = attrgetter(*Transfer.__slots__)
 
-    def add(self, row: int, transfer: Any) -> None:
+    def add(self, row: int, transfer: Entry) -> None:
         """Log the times and sizes of the task of a row."""
         self.values.extend(self._read(transfer))
         self.rows.append(row)

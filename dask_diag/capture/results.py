@@ -24,7 +24,10 @@ _GC_HEADER = getsizeof({}) - {}.__sizeof__()
 """What Python needs for a dict besides; plain values have none."""
 
 
-Measure = Callable[[Any, int], float]
+Result = Any
+"""A result of a task, or what is in it; its type was checked before it is measured."""
+
+Measure = Callable[[Result, int], float]
 """Function of a value, and of how many collections it is inside of, that returns its bytes."""
 
 
@@ -71,7 +74,7 @@ class ResultSizes:
         self.count_unknown(result)
         return size
 
-    def size_of(self, result: Any) -> float:
+    def size_of(self, result: Result) -> float:
         """The bytes of a result, or `UNKNOWN`. It may be called on any thread."""
         kind = type(result)
         if kind in _PLAIN:
@@ -115,20 +118,20 @@ def _measure_of(kind: type) -> Measure:
     return _size_of_array if hasattr(kind, "nbytes") else _no_size
 
 
-def _no_size(value: Any, depth: int) -> float:
+def _no_size(value: Result, depth: int) -> float:
     return UNKNOWN
 
 
-def _size_of_plain(value: Any, depth: int) -> int:
+def _size_of_plain(value: Result, depth: int) -> int:
     return getsizeof(value)
 
 
-def _size_of_numpy_array(value: Any, depth: int) -> float:
+def _size_of_numpy_array(value: Result, depth: int) -> float:
     """Do as `_size_of_array` in fewer steps: most results of tasks are arrays."""
     return _size_of_array(value, depth) if value.dtype.hasobject else value.nbytes
 
 
-def _size_of_array(value: Any, depth: int) -> float:
+def _size_of_array(value: Result, depth: int) -> float:
     size = int(value.nbytes)
     if getattr(getattr(value, "dtype", None), "hasobject", False):
         count = int(value.size)
@@ -136,21 +139,21 @@ def _size_of_array(value: Any, depth: int) -> float:
     return size
 
 
-def _size_unless_lazy(value: Any, depth: int) -> float:
+def _size_unless_lazy(value: Result, depth: int) -> float:
     """Bytes of an object with ``__dask_graph__``; not known of a collection of dask."""
     return UNKNOWN if value.__dask_graph__() is not None else int(value.nbytes)
 
 
-def _size_of_sequence(value: Any, depth: int) -> float:
+def _size_of_sequence(value: Result, depth: int) -> float:
     count = len(value)
     return getsizeof(value) + _size_of_items(value[:: _step(count)], count, depth)
 
 
-def _size_of_set(value: Any, depth: int) -> float:
+def _size_of_set(value: Result, depth: int) -> float:
     return getsizeof(value) + _size_of_items([*islice(value, _SAMPLE)], len(value), depth)
 
 
-def _size_of_dict(value: Any, depth: int) -> float:
+def _size_of_dict(value: Result, depth: int) -> float:
     count = len(value)
     if count > _SAMPLE or depth >= _DEEPEST:
         items = [*chain.from_iterable(islice(value.items(), _SAMPLE))]
@@ -172,7 +175,7 @@ def _size_of_dict(value: Any, depth: int) -> float:
     return total
 
 
-def _size_of_table(value: Any, depth: int) -> float:
+def _size_of_table(value: Result, depth: int) -> float:
     """The columns of a pandas object, and its index."""
     index = getattr(value, "index", None)
     if index is None:
@@ -181,7 +184,7 @@ def _size_of_table(value: Any, depth: int) -> float:
     return _size_of_index(index, depth) + sum(_size_of_column(column, depth) for column in columns)
 
 
-def _size_of_index(index: Any, depth: int) -> float:
+def _size_of_index(index: Result, depth: int) -> float:
     levels = getattr(index, "levels", None)
     if levels is None:
         return _size_of_column(index, depth)
@@ -191,7 +194,7 @@ def _size_of_index(index: Any, depth: int) -> float:
     )
 
 
-def _size_of_column(column: Any, depth: int) -> float:
+def _size_of_column(column: Result, depth: int) -> float:
     size = int(column.nbytes)
     dtype = column.dtype
     if getattr(dtype, "hasobject", False) or getattr(dtype, "storage", "") == "python":
@@ -200,7 +203,7 @@ def _size_of_column(column: Any, depth: int) -> float:
     return size
 
 
-def _size_of_items(sample: Sequence[Any], count: int, depth: int) -> float:
+def _size_of_items(sample: Sequence[Result], count: int, depth: int) -> float:
     """The size of so many items, from a sample."""
     if not count:
         return 0
@@ -304,7 +307,7 @@ class _Sizes:
         return known
 
 
-def _parts_of(value: Any) -> Iterable[object] | None:
+def _parts_of(value: Result) -> Iterable[object] | None:
     """Objects that a task or a function refers to; None for data."""
     # By type, as `isinstance` asks the value itself, which may be any object.
     kind = type(value)

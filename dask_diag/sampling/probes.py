@@ -30,8 +30,11 @@ It has `key`, `task`, `metered`, and `start` and `stop` (None before), with the 
 thread as it started, `cpu_before`, and its own, `cpu`, once it has stopped.
 """
 
-TaskProbes = Mapping[type, Any]
-"""The task probe of each probe that has sampled a run, by the probe's type; it has a `start`."""
+TaskProbe = Any
+"""Samples of one run of a task; it has the `start` of the run."""
+
+TaskProbes = Mapping[type, TaskProbe]
+"""The task probe of each probe that has sampled a run, by the probe's type."""
 
 Probe = Any
 """A `WaitProbe` or a `StackProbe`, which samples the tasks of a computation.
@@ -111,11 +114,11 @@ class RunningTask:
             running_tasks[ident] = self._outer
 
     @property
-    def start(self) -> Any:
+    def start(self) -> float | None:
         """When the task started; None before."""
-        return self.task.start
+        return self.task.start  # type: ignore[no-any-return]
 
-    def task_probe(self, kind: type[Any]) -> Any:
+    def task_probe(self, kind: type[TaskProbe]) -> TaskProbe:
         """The task probe of a kind of probe; None if there is none, or the task has not started."""
         task_probe = self.task_probes.get(kind)
         start = self.task.start
@@ -126,7 +129,7 @@ class RunningTask:
                     self.task_probes = {**self.task_probes, kind: task_probe}
         return task_probe
 
-    def goes_on(self, task_probe: Any) -> bool:
+    def goes_on(self, task_probe: object) -> bool:
         """Whether the run that this task probe samples has not ended."""
         return running_tasks.get(self.runs_on.ident) is self
 

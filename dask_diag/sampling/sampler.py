@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from threading import get_ident
 from time import perf_counter
 from types import FrameType
@@ -30,9 +30,11 @@ def running_now() -> dict[int, TaskRun]:
     It is to be quick: tasks that wake up meanwhile would be seen to wait for the GIL.
     """
     runs = running_tasks.copy()
-    computations: Collection[Any] = tuple(running.values())
-    for computation in computations:
-        for wrapper in tuple(computation.wrappers) if computation.probes else ():
+    for computation in tuple(running.values()):
+        if not computation.probes:
+            continue
+        wrappers: tuple[TaskRun, ...] = tuple(computation.wrappers)  # type: ignore[attr-defined]
+        for wrapper in wrappers:
             start, ident = wrapper.start, wrapper.runs_on.ident
             if start is None or wrapper.stop is not None or not ident:
                 continue
