@@ -15,7 +15,7 @@ from dask_diag.capture.workers_table import constant
 from dask_diag.columns import Array, Categorical, FloatArray
 from dask_diag.model.codes import Root
 from dask_diag.model.table import Table, stack
-from dask_diag.sampling.call_tree import NO_NODE, Packed, Snapshot, Stacks
+from dask_diag.sampling.call_tree import NO_NODE, PackedCycle, Snapshot, Stacks
 
 Function = tuple[str, str]
 """A root, and the function of tasks: empty but for that of tasks."""
@@ -72,7 +72,7 @@ class SeenBefore:
         self._forget()
 
     def _forget(self) -> None:
-        self._cells_of_cycle: dict[int, tuple[Packed, Cells]] = {}
+        self._cells_of_cycle: dict[int, tuple[PackedCycle, Cells]] = {}
         self._names = Names({}, {"": 0})
 
     def cells(self, snapshot: Snapshot) -> tuple[Cells, Names]:
@@ -96,7 +96,7 @@ class SeenBefore:
         return self._tree
 
 
-def _cells_of(cycle: int, packed: Packed, names: Names) -> Cells:
+def _cells_of(cycle: int, packed: PackedCycle, names: Names) -> Cells:
     keys = names.keys
     numbers = [
         (names.number(group.root, group.function), keys.setdefault(group.key, len(keys)))

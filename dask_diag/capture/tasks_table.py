@@ -79,28 +79,13 @@ def _columns_of_few(keys: Sequence[Hashable]) -> KeyColumns:
 
 
 def _columns_of_a_kind(keys: Sequence[Hashable]) -> KeyColumns:
-    kind = type(keys[0])
-    if kind is str and (columns := _texts_of_texts(keys)):
+    texts_of = {str: _texts_of_texts, tuple: _texts_of_tuples}.get(type(keys[0]))
+    if texts_of and (columns := texts_of(keys)):
         texts, heads = columns
         return texts, recoded(texts.heads.codes, [head and function_of_key(head) for head in heads])
-    if kind is tuple and (columns := _texts_of_tuples(keys)):
-        texts, names = columns
-        return texts, recoded(texts.heads.codes, [function_of_key(name) for name in names])
-    return PrefixStrings.of(map(text_of_key, keys)), _functions_one_by_one(keys)
-
-
-def _functions_one_by_one(keys: Sequence[Hashable]) -> Categorical:
-    function_of: dict[Hashable, str] = {}
-    names: list[str] = []
-    for key in keys:
-        head = key[0] if type(key) is tuple and key else key
-        try:
-            names.append(function_of[head])
-        except KeyError:
-            names.append(function_of.setdefault(head, function_of_key(key)))
-        except TypeError:
-            names.append(function_of_key(key))
-    return Categorical.of(names)
+    firsts = Categorical.of(key[0] if type(key) is tuple and key else key for key in keys)
+    functions = recoded(firsts.codes, list(map(function_of_key, firsts.values)))
+    return PrefixStrings.of(map(text_of_key, keys)), functions
 
 
 def recoded(codes: IntArray, values: Sequence[str]) -> Categorical:

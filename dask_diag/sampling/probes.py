@@ -168,48 +168,41 @@ def start_run(probes: Collection[Probe], task: RemoteTask) -> RunningTask:
     Where a pool of threads runs the task in the computing process, the sampler of that finds it.
     """
     if task.computation not in running:
-        _sample_for_a_while(probes)
+        _worker_sampling.go_on(probes)
     return RunningTask(task, probes)
 
 
-_lock = threading.Lock()
-_users: dict[tuple[Listener, float], Subscription] = {}
-"""Users of the sampler of a worker process, by the probe and its interval."""
-_idle_for = 0.0
+class WorkerSampling:
+    """Users of the sampler of a worker process, by the probe's listener and its interval."""
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users: dict[tuple[Listener, float], Subscription] = {}
+        self._idle_for = 0.0
 
-def _sample_for_a_while(probes: Collection[Probe]) -> None:
-    global _idle_for
-    with _lock:
-        _idle_for = 0.0
-        for listener, interval in (
-            (_end_if_idle, _IDLE / 4),
-            *((probe.sample, probe.interval) for probe in probes),
-        ):
-            if (listener, interval) not in _users:
-                _users[listener, interval] = sampler.add(listener, interval, _ignore)
+    def go_on(self, probes: Collection[Probe]) -> None:
+        """Sample by these probes, from now on until no task has run for a while."""
+        with self._lock:
+            self._idle_for = 0.0
+            listeners = [(probe.sample, probe.interval) for probe in probes]
+            for user in (self._end_if_idle, _IDLE / 4), *listeners:
+                if user not in self._users:
+                    self._users[user] = sampler.add(*user, _ignore)
 
-
-def _end_if_idle(passed: float) -> None:
-    global _idle_for
-    with _lock:
-        _idle_for = 0.0 if running_tasks else _idle_for + passed
-        if _idle_for > _IDLE:
-            for user in _users.values():
-                sampler.remove(user)
-            _users.clear()
+    def _end_if_idle(self, passed: float) -> None:
+        with self._lock:
+            self._idle_for = 0.0 if running_tasks else self._idle_for + passed
+            if self._idle_for > _IDLE:
+                for user in self._users.values():
+                    sampler.remove(user)
+                self._users.clear()
 
 
 def _ignore(error: Exception) -> None:
     """What was not sampled is counted as that."""
 
 
-def _forget() -> None:
-    """Start again in the child of a fork, which has no sampler."""
-    global _lock
-    _lock = threading.Lock()
-    _users.clear()
-
-
+_worker_sampling = WorkerSampling()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    # The child of a fork has no sampler.
+    os.register_at_fork(after_in_child=_worker_sampling.__init__)  # type: ignore[misc]
