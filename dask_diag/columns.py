@@ -178,10 +178,9 @@ class PrefixStrings:
 
 def _encode(items: list[Hashable]) -> tuple[list[int], list[Hashable]]:
     """The code of each item, and the distinct items in order of appearance."""
-    positions: dict[Hashable, int] = {}
     if len(set(map(type, items))) < 2:
-        codes = [positions.setdefault(item, len(positions)) for item in items]
-        return codes, list(positions)
+        positions = {item: code for code, item in enumerate(dict.fromkeys(items))}
+        return list(map(positions.__getitem__, items)), list(positions)
     # 1, True and 1.0 are equal, but stay apart.
     distinct: dict[tuple[type, Hashable], int] = {}
     codes = [distinct.setdefault((type(item), item), len(distinct)) for item in items]

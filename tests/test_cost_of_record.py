@@ -14,7 +14,7 @@ from dask_diag import CacheProfiler, Profiler
 from dask_diag.capture import tasks_table
 from dask_diag.capture.increments import TaskTables
 from dask_diag.capture.results import ResultSizes
-from dask_diag.capture.results_table import CachedResults, NewResults
+from dask_diag.capture.results_table import CachedResults
 from dask_diag.capture.stacks_table import SeenBefore, stacks_as_seen
 from dask_diag.capture.task import Line
 from dask_diag.capture.tasks_table import keys_columns
@@ -28,7 +28,7 @@ def came(columns, dependents, counts=(), depends_on=()):
     """Results that came one after the other, at 1, 2, … seconds."""
     count = len(columns)
     dependencies = list(counts) or [0] * count, list(depends_on)
-    return NewResults.of(columns, [8] * count, np.arange(1.0, count + 1), dependents, dependencies)
+    return columns, [8] * count, np.arange(1.0, count + 1), dependents, dependencies
 
 
 def numbered(count):
@@ -77,14 +77,13 @@ def test_cached_results_are_those_of_the_moment_as_they_come_and_go(seed):
     while first < count:
         stop = min(count, first + chance.randrange(12))
         part = range(first, stop)
-        new = NewResults.of(
+        table = results.add(
             Table({"row": np.arange(first, stop)}),
             [float(row) for row in part],
             np.arange(first, stop) + 0.5,
             dependents[first:stop],
             ([len(needs[row]) for row in part], [other for row in part for other in needs[row]]),
         )
-        table = results.add(new)
         released += list(zip(*map(table.__getitem__, table.columns), strict=True))
         first = stop
         last = {row: max(needed_by[row]) for row in range(stop) if dependents[row]}
@@ -128,9 +127,9 @@ def test_a_result_of_a_reduction_is_measured_in_few_calls():
 def test_what_is_found_of_many_results_takes_no_more_calls_than_of_few():
     def calls(count):
         results = CachedResults()
-        results.add(came(numbered(count), [1] * count))
+        results.add(*came(numbered(count), [1] * count))
         new = came(numbered(count), [0] * count, [1] * count, range(count))
-        calls = calls_of(lambda: results.add(new))
+        calls = calls_of(lambda: results.add(*new))
         assert len(results.columns) == count
         return calls
 
@@ -161,7 +160,7 @@ def test_names_of_results_that_are_cached_no_more_do_not_gather():
         columns = Table({"key": PrefixStrings.of(keys), "function": Categorical.of(keys)})
         before = range(10 * (step - 2) + 1, 10 * (step - 1) + 1) if step > 1 else ()
         counts = [len(before), *[0] * (len(keys) - 1)]
-        results.add(came(columns, [int(step > 0)] * len(keys), counts, before))
+        results.add(*came(columns, [int(step > 0)] * len(keys), counts, before))
         results.drop_names()
         assert len(results.columns) == (11 if step else 1)
         assert len(results.columns["key"].heads.values) <= 500

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import dask_diag
 from dask_diag import DiagnosticError, Recording, SamplingProfiler, load
 from dask_diag.analysis.call_tree import Selection, hottest_lines, not_sampled, tree
-from dask_diag.capture.stacks_table import CellsByCycle, stacks_as_seen, stacks_tables
+from dask_diag.capture.stacks_table import SeenBefore, stacks_as_seen, stacks_tables
 from dask_diag.capture.task import Line
 from dask_diag.model.codes import Root
 from dask_diag.sampling import call_tree
@@ -419,25 +419,16 @@ def test_while_it_goes_on_there_are_no_more_rows_than_asked_for():
 def test_cells_of_cycles_that_are_remembered_are_those_that_there_are(most, monkeypatch):
     monkeypatch.setattr(call_tree, "MOST_CYCLES", most)
     collected, some_stacks = Stacks(1.0), [a_stack("main", name) for name in "abc"]
-    remembered = CellsByCycle()
+    remembered = SeenBefore()
     for n in range(100):
         run = Run(f"work{n % 7}", ("work", n))
         for part in range(4):
             collected.see(n / 4 + part / 10, run, some_stacks[n % 3], 0.125, 0.1)
-        snapshot = collected.snapshot()
-        assert texts_of_cells(*remembered.of(snapshot)) == texts_of_cells(
-            *CellsByCycle().of(snapshot)
-        )
-    assert len(remembered.of(snapshot)[1].keys) > 1
-
-
-def texts_of_cells(cells, names):
-    functions = [names.functions[function] for function in cells.function.tolist()]
-    keys = [names.keys[key] for key in cells.key.tolist()]
-    numbers = [cells.cycle, cells.node, cells.seconds, cells.cpu, cells.samples]
-    used = set(functions), {"", *keys}
-    assert (set(names.functions), set(names.keys)) == used
-    return list(zip(functions, keys, *(column.tolist() for column in numbers), strict=True))
+        seen = stacks_as_seen(collected, 10_000, before=remembered)["samples"]
+        assert seen.to_dicts() == stacks_as_seen(collected, 10_000)["samples"].to_dicts()
+        for name in ("function", "key"):
+            assert {"", *seen[name].tolist()} == {"", *seen[name].values}
+    assert len(seen["key"].values) > 1
 
 
 def test_no_key_of_the_users_is_retained():

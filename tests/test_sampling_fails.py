@@ -12,7 +12,7 @@ from dask_diag import Profiler, SamplingProfiler
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.task import RemoteTask
 from dask_diag.sampling import probes as probes_module
-from dask_diag.sampling.probes import attach_probe
+from dask_diag.sampling.probes import WorkerSampling, attach_probe
 from dask_diag.sampling.sampler import running_tasks, sampler
 from dask_diag.sampling.stacks import StackProbe
 from dask_diag.sampling.waits import WaitProbe
@@ -78,7 +78,7 @@ def sent_back(monkeypatch, where):
     wrapper.key, wrapper.task = "three", Task("three", add, 1, 2)
     remote = RemoteTask(0.0, wrapper.task, computation.number, "three", computation.start_run)
     # A worker process's sampler goes on for a second; this process is no worker.
-    monkeypatch.setattr(probes_module, "_sample_for_a_while", lambda probes: None)
+    monkeypatch.setattr(WorkerSampling, "go_on", lambda self, probes: None)
     monkeypatch.setattr(*where, fails)
     delivery = remote({})
     assert not running_tasks
@@ -89,7 +89,7 @@ def sent_back(monkeypatch, where):
 
 @pytest.mark.parametrize(
     "where",
-    [(StackProbe, "stop"), (probes_module, "_sample_for_a_while"), (probes_module, "RunningTask")],
+    [(StackProbe, "stop"), (WorkerSampling, "go_on"), (probes_module, "RunningTask")],
     ids=["stop", "sampler", "run"],
 )
 def test_it_raises_in_a_worker_process(where, monkeypatch):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,13 +19,12 @@ from dask_diag.capture.build import (
     resources_table,
 )
 from dask_diag.capture.computation import Computation, ComputationInfo, TaskRows
-from dask_diag.capture.results_table import CachedResults, NewResults, cached_results_table
-from dask_diag.capture.session import Session, open_calls, progress_of, snapshot_of
+from dask_diag.capture.results_table import CachedResults
+from dask_diag.capture.session import ProgressInfo, Session, open_calls, progress_of, snapshot_of
 from dask_diag.capture.stacks_table import SeenBefore, joined_stacks, stacks_as_seen, stacks_tables
 from dask_diag.capture.task import ROW
 from dask_diag.capture.tasks_table import (
     log_tables,
-    order_of_submission,
     tasks_of,
     with_workers_named,
 )
@@ -35,6 +32,7 @@ from dask_diag.capture.workers_table import (
     NO_THREADS,
     TaskThreads,
     Workers,
+    constant,
     task_threads,
 )
 from dask_diag.columns import BoolArray, Categorical, IntArray, concatenate
@@ -51,117 +49,111 @@ if TYPE_CHECKING:
     from dask_diag.cluster.workers_table import RemoteProcesses
 
 
-class RowPositions:
-    """The positions, in the table of all tasks, of the rows of one computation.
-
-    Rows that come one after the other have positions in parts: between them come the rows of other
-    computations. Its length is the number of rows that have a position for good.
-    """
-
-    def __init__(self) -> None:
-        self._count = 0
-        # The first row of each part, and by how much its rows have moved.
-        self._first_rows: list[int] = []
-        self._shifts: list[int] = []
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, count: int, position: int) -> None:
-        """Add the next rows; the first is at `position`."""
-        if count:
-            self._first_rows.append(self._count)
-            self._shifts.append(position - self._count)
-            self._count += count
-
-    def of(self, rows: IntArray, after: int = 0) -> IntArray:
-        """The positions of rows; the first row not added yet is at `after`."""
-        parts = np.searchsorted([*self._first_rows, self._count], rows, "right") - 1
-        positions: IntArray = rows + np.array([*self._shifts, after - self._count])[parts]
-        return positions
-
-
-class ResultSource(Protocol):
-    """A profiler of the results of tasks."""
-
-    def sizes_of(self, computation: Computation) -> Sequence[float] | None:
-        """The size of the result of each row so far; None if not measured.
-
-        The last row's may be missing, or that of the next one be there.
-        """
-
-    def results_on_clusters(self) -> Callable[[], Table]:
-        """Return a function to call for new results on clusters."""
+ResultSource = Any
+"""A profiler of results: a `CacheProfiler`, or None."""
 
 
 class _TakenComputation:
     """Takes the tasks of a computation, increment by increment.
 
-    In each increment `read`, `take` and `tables` are called, in this order.
+    In each increment `look`, `read` and `tables` are called, in this order.
+
+    Attributes
+    ----------
+    info : ComputationInfo
+    has_ended : bool
+        Whether the computation has ended for all profilers: then all of its rows are final.
+    progress : ProgressInfo or None
+        How far it was before its rows were read; None after the end.
+    threads : TaskThreads
+        The threads of all tasks read so far, final or not.
     """
 
-    def __init__(self, computation: Computation, results: ResultSource | None) -> None:
-        self.computation = computation
-        self._results = results
-        self._positions = RowPositions()
-        self._functions = [Categorical([], [])]
-        self._threads = NO_THREADS
-        self._cached_results = CachedResults()
-        self.info: ComputationInfo
-        self.has_ended = False
-        """Whether the computation has ended for all profilers: then all of its rows are final."""
-        self._rows: TaskRows
-        self._tasks: Table
+    info: ComputationInfo
+    progress: ProgressInfo | None
+    threads: TaskThreads
+    _planned: Mapping[str, int]
+    _rows: TaskRows
+    _tasks: Table
 
-    def read(self) -> None:
-        """Read the tasks that have not been taken for good."""
+    def __init__(self, computation: Computation, results: ResultSource) -> None:
+        self._computation = computation
+        self._results = results
+        self.has_ended = False
+        # Of the rows that are final, in the table of all tasks: rows of other computations are
+        # between those of one.
+        self._positions: IntArray = np.zeros(0, np.int64)
+        self._functions = [Categorical([], [])]
+        self._final_threads = NO_THREADS
+        self._cached_results = CachedResults()
+
+    def look(self) -> None:
+        """Read how far the computation is."""
+        self.progress, planned = progress_of(self._computation), self._computation.planned
+        self._planned = planned.by_function(self._computation.dsk) if planned else {}
+
+    def read(self, workers: Workers, position: int) -> int:
+        """Read the tasks that have not been taken for good.
+
+        Returns the number of final tasks, from `position` on.
+        """
+        computation = self._computation
         # The first profiler that ends a computation publishes it; the hooks of others cost more.
-        is_closed = self.computation.is_closed
-        snapshot = snapshot_of(self.computation, len(self._positions), self._sizes())
+        is_closed = computation.is_closed
+        snapshot = snapshot_of(computation, len(self._positions), self._sizes())
         self.info, self._rows = snapshot.info, snapshot.tasks
         self.has_ended = is_closed and self.info.stop is not None
-
-    def _sizes(self) -> Sequence[float] | None:
-        return self._results.sizes_of(self.computation) if self._results else None
-
-    @property
-    def threads(self) -> tuple[ComputationInfo, TaskThreads]:
-        """The computation, and the threads of all tasks read so far, final or not."""
-        others = self._rows.rows[self._rows.final * ROW.size :]
-        return self.info, self._threads.plus(task_threads(others))
-
-    def take(self, workers: Workers, position: int) -> int:
-        """Make the table of tasks; returns the number of final tasks, from `position` on."""
-        rows = self._rows
-        self._tasks = tasks_of(self.info, rows, workers)
-        self._positions.add(rows.final, position)
-        self._functions.append(self._tasks["function"][: rows.final])
-        self._threads = self._threads.plus(task_threads(rows.rows[: rows.final * ROW.size]))
-        finished = self.computation.finished
+        final = self._rows.final
+        self._tasks = tasks_of(self.info, self._rows, workers)
+        positions = np.arange(position, position + final)
+        self._positions = np.concatenate([self._positions, positions])
+        self._functions.append(self._tasks["function"][:final])
+        rows, stop = self._rows.rows, final * ROW.size
+        self._final_threads = self._final_threads.plus(task_threads(rows[:stop]))
+        self.threads = self._final_threads.plus(task_threads(rows[stop:]))
+        finished = computation.finished
         if finished is not None and self.has_ended:
             finished.functions = concatenate(self._functions)
-        return rows.final
+        return final
 
-    def planned(self) -> Mapping[str, int]:
-        """The number of tasks of each function that were to run, where the computation has ended.
+    def _sizes(self) -> Sequence[float] | None:
+        """The size of the result of each row so far; None if not measured.
 
-        These are the tasks that were submitted, and those that it did not come to.
+        The last row's may be missing, or that of the next one be there.
         """
-        functions = concatenate(self._functions)
-        counts = np.bincount(functions.codes, minlength=len(functions.values)).tolist()
-        submitted = Counter(dict(zip(functions.values, counts, strict=True)))
-        return submitted + Counter(self.info.not_run)
+        sizes: Sequence[float] | None = None
+        if self._results is not None:
+            sizes = self._results.sizes_of(self._computation)
+        return sizes
+
+    def planned(self) -> Iterator[dict[str, object]]:
+        """Rows of `Recording.planned`: how many tasks of each function were to run.
+
+        Where the computation has ended these are the tasks that were submitted, and those that it
+        did not come to.
+        """
+        planned = self._planned
+        if self.info.stop is not None:
+            functions = concatenate(self._functions)
+            counts = np.bincount(functions.codes, minlength=len(functions.values)).tolist()
+            submitted = Counter(dict(zip(functions.values, counts, strict=True)))
+            planned = submitted + Counter(self.info.not_run)
+        for function, count in sorted(planned.items()):
+            if count:
+                yield {"computation": self.info.name, "function": function, "tasks": count}
 
     def tables(self, position: int) -> Increment:
         """Return the tables of the tasks read; provisional tasks begin at `position`."""
         rows, taken = self._rows, len(self._positions)
+        after = np.arange(position, position + len(self._tasks) - rows.final)
+        positions = np.concatenate([self._positions, after])
         released, cached = self._results_tables()
         new, provisional = {"cached_results": released}, {"cached_results": cached}
         is_final = np.arange(len(self._tasks)) < rows.final
         new["tasks"], provisional["tasks"] = _split(self._tasks, is_final)
         for name, table in log_tables(rows).items():
             if len(table):
-                moved = _moved(table, name, partial(self._positions.of, after=position))
+                moved = _moved(table, name, positions)
                 new[name], provisional[name] = _split(moved, table["task"] < taken)
         return new, provisional
 
@@ -174,18 +166,25 @@ class _TakenComputation:
         tasks = self._tasks.rows(slice(rows.final))
         # Tasks that were in flight at the end come last, and have no result.
         collected = int((~np.isnan(tasks["collected"])).sum())
-        new = NewResults.of(
+        released = self._cached_results.add(
             Table({name: tasks[name] for name in ("key", "function")}),
             sizes[rows.first : rows.first + collected],
             tasks["collected"],
             rows.dependents,
             rows.dependencies,
         )
-        released = cached_results_table(info.name, self._cached_results.add(new))
         self._cached_results.drop_names()
-        until = perf_counter() if info.stop is None else info.stop
-        cached = cached_results_table(info.name, self._cached_results.until(until))
+        cached = self._cached_results.until(perf_counter() if info.stop is None else info.stop)
+        released, cached = (_named_results(info.name, table) for table in (released, cached))
         return (stack([released, cached]), NO_ROWS) if self.has_ended else (released, cached)
+
+
+def _named_results(computation: str, results: Table) -> Table:
+    """Results with their computation, as `Recording.cached_results`."""
+    if not len(results):
+        return NO_ROWS
+    made = results.replacing({"computation": constant(computation, len(results))})
+    return Table({name: made[name] for name in tables.CachedResults.schema})
 
 
 def _split(table: Table, is_final: BoolArray) -> tuple[Table, Table]:
@@ -195,9 +194,9 @@ def _split(table: Table, is_final: BoolArray) -> tuple[Table, Table]:
     return table.rows(is_final), table.rows(~is_final)
 
 
-def _moved(table: Table, name: str, position_of: Callable[[IntArray], IntArray]) -> Table:
+def _moved(table: Table, name: str, positions: IntArray) -> Table:
     """Renumber the tasks in a table with references."""
-    return table.replacing({column: position_of(table[column]) for column in REFERENCES[name]})
+    return table.replacing({column: positions[table[column]] for column in REFERENCES[name]})
 
 
 class TaskTables:
@@ -219,7 +218,7 @@ class TaskTables:
         self,
         session: Session,
         logs: Callable[[], Sequence[ClusterLog]] = tuple,
-        results: ResultSource | None = None,
+        results: ResultSource = None,
     ) -> None:
         self._session = session
         self._logs = logs
@@ -239,13 +238,12 @@ class TaskTables:
                 self._seen.add(computation.number)
                 self._running.append(_TakenComputation(computation, self._results))
         taken = self._running
-        progress = [(progress_of(one.computation), _planned_now(one.computation)) for one in taken]
         for one in taken:
-            one.read()
+            one.look()
+        for one in taken:
+            self._count += one.read(self._workers, self._count)
         # Of tasks that run none has started later than the computation is said to have reached.
         now = perf_counter()
-        for one in taken:
-            self._count += one.take(self._workers, self._count)
         on_clusters = self._take_clusters(now)
         position, parts = self._count, []
         for one in taken:
@@ -254,20 +252,11 @@ class TaskTables:
         ended = [one for one in taken if one.has_ended]
         self._running = [one for one in taken if not one.has_ended]
         new = self._together([part for part, _ in parts], ended, now)
-        new["planned"] = _planned_table((one.info.name, one.planned()) for one in ended)
         provisional = self._together([part for _, part in parts], self._running, now)
-        go_on = [
-            (info, planned)
-            for one, (info, planned) in zip(taken, progress, strict=True)
-            if info is not None and one.info.stop is None
-        ]
-        plans = [(info.computation, plan) for info, plan in go_on]
-        closing = [one for one in self._running if one.info.stop is not None]
-        plans += [(one.info.name, one.planned()) for one in closing]
-        provisional["planned"] = _planned_table(plans)
         calls = open_calls({computation.called for computation in computations})
+        going_on = [one.progress for one in self._running if one.info.stop is None]
         provisional["progress"] = tables.Progress.of_rows(
-            info._asdict() for info in (*(info for info, _ in go_on), *calls)
+            progress._asdict() for progress in (*going_on, *calls) if progress is not None
         )
         return joined(new, on_clusters[0]), joined(provisional, on_clusters[1])
 
@@ -296,41 +285,28 @@ class TaskTables:
         tasks = made["tasks"]
         # A table without rows has no columns of workers yet.
         made["tasks"] = with_workers_named(tasks, self._workers) if len(tasks) else NO_ROWS
-        return {**made, **computations_tables([one.threads for one in computations], now)}
+        planned = (row for one in computations for row in one.planned())
+        return {
+            **made,
+            **computations_tables([(one.info, one.threads) for one in computations], now),
+            "planned": tables.Planned.of_rows(planned),
+        }
 
 
-def tasks_tables(session: Session, results: ResultSource | None = None) -> Tables:
+def tasks_tables(session: Session, results: ResultSource = None) -> Tables:
     """Tables of all that a session has captured, with tasks in the order of submission."""
     made = joined(*TaskTables(session, results=results).take())
     tasks = made["tasks"]
     if not len(tasks):
         return made
-    order = order_of_submission(tasks)
+    order = np.argsort(tasks["submitted"], kind="stable")
     position_of = np.empty(len(order), dtype=np.int64)
     position_of[order] = np.arange(len(order))
     made["tasks"] = tasks.rows(order)
     for name in REFERENCES:
         if len(made[name]):
-            made[name] = _moved(made[name], name, position_of.__getitem__)
+            made[name] = _moved(made[name], name, position_of)
     return made
-
-
-_Counts = tuple[str, Mapping[str, int]]
-"""A computation, and how many tasks of each function it was to run."""
-
-
-def _planned_now(computation: Computation) -> Mapping[str, int]:
-    planned = computation.planned
-    return {} if planned is None else planned.by_function(computation.dsk)
-
-
-def _planned_table(counts: Iterable[_Counts]) -> tables.Planned:
-    return tables.Planned.of_rows(
-        {"computation": computation, "function": function, "tasks": count}
-        for computation, functions in counts
-        for function, count in sorted(functions.items())
-        if count
-    )
 
 
 _SECONDS_TO_ARRIVE = 2.0
@@ -360,8 +336,8 @@ class ResourceTables:
     def __init__(
         self, rows: ResourceRows, logs: Callable[[], Sequence[ClusterLog]] = tuple
     ) -> None:
-        self._resources = _NewRows(rows.samples, len(SAMPLE_COLUMNS))
-        self._processes = _NewRows(rows.processes, len(PROCESS_COLUMNS))
+        self._rows = rows
+        self._read: tuple[int, ...] = 0, 0
         self._logs = logs
         self._remote: RemoteProcesses | None = None
         self._remote_rows: Table = Table({})
@@ -371,8 +347,15 @@ class ResourceTables:
     def take(self) -> Increment:
         """Return the new samples; a sample is provisional while other hosts may add to the sum."""
         logs = self._logs()
-        resources = resources_table(self._resources.take())
-        processes = processes_table(self._processes.take(), logs)
+        samples, read = self._rows.samples, self._rows.processes
+        before = self._read
+        # The sampling thread may be in the middle of a row.
+        self._read = tuple(
+            len(numbers) // len(columns) * len(columns)
+            for numbers, columns in ((samples, SAMPLE_COLUMNS), (read, PROCESS_COLUMNS))
+        )
+        resources = resources_table(samples[before[0] : self._read[0]])
+        processes = processes_table(read[before[1] : self._read[1]], logs)
         if self._last == -np.inf and len(processes):
             self._last = float(processes.time[0])
         if not logs:
@@ -400,22 +383,6 @@ class ResourceTables:
         from dask_diag.cluster.workers_table import with_remote_processes
 
         return with_remote_processes(resources, self._remote_rows, self._last)
-
-
-class _NewRows:
-    """The complete rows of numbers that were added since last asked."""
-
-    def __init__(self, numbers: array[float], width: int) -> None:
-        self._numbers = numbers
-        self._width = width
-        self._position = 0
-
-    def take(self) -> array[float]:
-        # The sampling thread may be in the middle of a row.
-        stop = len(self._numbers) // self._width * self._width
-        new = self._numbers[self._position : stop]
-        self._position = stop
-        return new
 
 
 _MOST_CELLS = 20_000

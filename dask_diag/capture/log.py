@@ -6,14 +6,13 @@ import sys
 import threading
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from itertools import accumulate, chain, compress, count, islice
-from operator import attrgetter, sub
+from operator import attrgetter, itemgetter, sub
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dask_diag.capture.metrics import Metric, Wait
 from dask_diag.capture.task import Transfer
 from dask_diag.errors import ArgumentTypeError, ArgumentValueError
 
@@ -222,16 +221,30 @@ def spans_of_tasks(keys: Sequence[Hashable], annotated: Mapping[Hashable, object
     return spans
 
 
-class TaskLog:
-    """Entries about tasks, in order of rows: the task's row, and so many values in each column."""
+Entry = Any
+"""A `Metric`, a `Wait` or a `Transfer` of a task, or something of it."""
 
-    _WIDTHS: ClassVar[Mapping[str, int]]
-    names: dict[Any, int]
+
+class TaskLog:
+    """Entries about tasks, in order of rows: the task's row, a label, and `width` numbers."""
+
+    width: ClassVar[int]
+    _label: ClassVar[Entry]
+    _numbers: ClassVar[Entry]
 
     def __init__(self) -> None:
         self.rows = array("I")
         self.codes = array("I")
-        self.names = {}
+        self.labels: dict[Entry, int] = {}
+        self.values = array("d")
+
+    def add(self, row: int, entries: Sequence[Entry]) -> None:
+        """Log the entries of the task of a row."""
+        labels = self.labels
+        for entry in entries:
+            self.rows.append(row)
+            self.codes.append(labels.setdefault(self._label(entry), len(labels)))
+            self.values.extend(self._numbers(entry))
 
     def between(self, first: int, stop: int) -> Self:
         """A copy of the entries about the rows from `first` to `stop`; more may be added meanwhile.
@@ -239,65 +252,34 @@ class TaskLog:
         The entries of a row are complete before the row has a key.
         """
         part = type(self)()
-        part.names = dict(self.names)
+        part.labels = dict(self.labels)
         start, end = bisect_left(self.rows, first), bisect_left(self.rows, stop)
-        part.rows = self.rows[start:end]
-        for name, width in self._WIDTHS.items():
-            setattr(part, name, getattr(self, name)[start * width : end * width])
+        part.rows, part.codes = self.rows[start:end], self.codes[start:end]
+        part.values = self.values[start * self.width : end * self.width]
         return part
 
 
 class Metrics(TaskLog):
     """Metrics of tasks, an entry for each time that a task metered."""
 
-    _WIDTHS: ClassVar = {"codes": 1, "values": 1, "cpu": 1}
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.values = array("d")
-        self.cpu = array("d")
-
-    def add(self, row: int, metrics: Iterable[Metric]) -> None:
-        """Log the metrics of the task of a row."""
-        for label, unit, value, cpu in metrics:
-            self.rows.append(row)
-            self.codes.append(self.names.setdefault((label, unit), len(self.names)))
-            self.values.append(value)
-            self.cpu.append(cpu)
+    width = 2
+    _label, _numbers = itemgetter(0, 1), itemgetter(2, 3)
 
 
 class Waits(TaskLog):
     """Waits of tasks, an entry for each task, activity and label."""
 
-    _WIDTHS: ClassVar = {"codes": 1, "seconds": 1, "samples": 1}
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seconds = array("d")
-        self.samples = array("I")
-
-    def add(self, row: int, waits: Iterable[Wait]) -> None:
-        """Log the waits of the task of a row."""
-        for wait in waits:
-            self.rows.append(row)
-            name = wait.activity, wait.label
-            self.codes.append(self.names.setdefault(name, len(self.names)))
-            self.seconds.append(wait.seconds)
-            self.samples.append(wait.samples)
+    width = 2
+    _label, _numbers = attrgetter("activity", "label"), attrgetter("seconds", "samples")
 
 
 class Transfers(TaskLog):
     """Transfers of tasks and results between processes, an entry for each task."""
 
-    COLUMNS = Transfer.__slots__
-    _WIDTHS: ClassVar = {"values": len(COLUMNS)}
-    _read = attrgetter(*COLUMNS)
+    width = len(Transfer.__slots__)
+    _read = attrgetter(*Transfer.__slots__)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.values = array("d")
-
-    def add(self, row: int, transfer: Transfer) -> None:
+    def add(self, row: int, transfer: Entry) -> None:
         """Log the times and sizes of the task of a row."""
         self.values.extend(self._read(transfer))
         self.rows.append(row)

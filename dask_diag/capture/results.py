@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain, islice
 from sys import getsizeof
 from types import BuiltinMethodType, CodeType, FunctionType, MethodType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from dask_diag.hooks.stack import Graph, SchedulerState, contents_of_node, is_node, is_node_type
 
@@ -24,34 +24,11 @@ _GC_HEADER = getsizeof({}) - {}.__sizeof__()
 """What Python needs for a dict besides; plain values have none."""
 
 
-class _Dtype(Protocol):
-    """Attributes of the type of an array's items."""
+Result = Any
+"""A result of a task, or what is in it; its type was checked before it is measured."""
 
-    hasobject: bool
-
-
-class _Result(Protocol):
-    """Attributes of results; the type of a result was checked before."""
-
-    array: _Result
-    codes: Sequence[_Result]
-    dtype: _Dtype
-    flat: Sequence[object]
-    index: _Result
-    levels: Sequence[_Result]
-    nbytes: int
-    ndim: int
-    size: int
-
-    def __dask_graph__(self) -> object: ...
-    def __getitem__(self, items: slice) -> Sequence[object]: ...
-    def __iter__(self) -> Iterator[object]: ...
-    def __len__(self) -> int: ...
-    def items(self) -> Iterable[tuple[object, _Result]]: ...
-    def values(self) -> Iterable[_Result]: ...
-
-
-Measure = Callable[[_Result, int], float]
+Measure = Callable[[Result, int], float]
+"""Function of a value, and of how many collections it is inside of, that returns its bytes."""
 
 
 class ResultSizes:
@@ -97,19 +74,18 @@ class ResultSizes:
         self.count_unknown(result)
         return size
 
-    def size_of(self, result: object) -> float:
+    def size_of(self, result: Result) -> float:
         """The bytes of a result, or `UNKNOWN`. It may be called on any thread."""
         kind = type(result)
         if kind in _PLAIN:
-            return result.__sizeof__()
+            return result.__sizeof__()  # type: ignore[no-any-return]
         try:
             measure = self._measures.get(kind)
             if measure is None:
                 measure = self._measures[kind] = _measure_of(kind)
-            if measure is _size_of_numpy_array and not result.dtype.hasobject:  # type: ignore[attr-defined]
-                return result.nbytes  # type: ignore[attr-defined, no-any-return]
-            # A call of `cast` would be made for each result.
-            size = measure(result, 0)  # type: ignore[arg-type]
+            if measure is _size_of_numpy_array and not result.dtype.hasobject:
+                return result.nbytes  # type: ignore[no-any-return]
+            size = measure(result, 0)
             # No NaN is equal to itself.
             if size == size:  # noqa: PLR0124
                 return size
@@ -142,20 +118,20 @@ def _measure_of(kind: type) -> Measure:
     return _size_of_array if hasattr(kind, "nbytes") else _no_size
 
 
-def _no_size(value: _Result, depth: int) -> float:
+def _no_size(value: Result, depth: int) -> float:
     return UNKNOWN
 
 
-def _size_of_plain(value: _Result, depth: int) -> int:
+def _size_of_plain(value: Result, depth: int) -> int:
     return getsizeof(value)
 
 
-def _size_of_numpy_array(value: _Result, depth: int) -> float:
+def _size_of_numpy_array(value: Result, depth: int) -> float:
     """Do as `_size_of_array` in fewer steps: most results of tasks are arrays."""
     return _size_of_array(value, depth) if value.dtype.hasobject else value.nbytes
 
 
-def _size_of_array(value: _Result, depth: int) -> float:
+def _size_of_array(value: Result, depth: int) -> float:
     size = int(value.nbytes)
     if getattr(getattr(value, "dtype", None), "hasobject", False):
         count = int(value.size)
@@ -163,21 +139,21 @@ def _size_of_array(value: _Result, depth: int) -> float:
     return size
 
 
-def _size_unless_lazy(value: _Result, depth: int) -> float:
+def _size_unless_lazy(value: Result, depth: int) -> float:
     """Bytes of an object with ``__dask_graph__``; not known of a collection of dask."""
     return UNKNOWN if value.__dask_graph__() is not None else int(value.nbytes)
 
 
-def _size_of_sequence(value: _Result, depth: int) -> float:
+def _size_of_sequence(value: Result, depth: int) -> float:
     count = len(value)
     return getsizeof(value) + _size_of_items(value[:: _step(count)], count, depth)
 
 
-def _size_of_set(value: _Result, depth: int) -> float:
+def _size_of_set(value: Result, depth: int) -> float:
     return getsizeof(value) + _size_of_items([*islice(value, _SAMPLE)], len(value), depth)
 
 
-def _size_of_dict(value: _Result, depth: int) -> float:
+def _size_of_dict(value: Result, depth: int) -> float:
     count = len(value)
     if count > _SAMPLE or depth >= _DEEPEST:
         items = [*chain.from_iterable(islice(value.items(), _SAMPLE))]
@@ -199,7 +175,7 @@ def _size_of_dict(value: _Result, depth: int) -> float:
     return total
 
 
-def _size_of_table(value: _Result, depth: int) -> float:
+def _size_of_table(value: Result, depth: int) -> float:
     """The columns of a pandas object, and its index."""
     index = getattr(value, "index", None)
     if index is None:
@@ -208,7 +184,7 @@ def _size_of_table(value: _Result, depth: int) -> float:
     return _size_of_index(index, depth) + sum(_size_of_column(column, depth) for column in columns)
 
 
-def _size_of_index(index: _Result, depth: int) -> float:
+def _size_of_index(index: Result, depth: int) -> float:
     levels = getattr(index, "levels", None)
     if levels is None:
         return _size_of_column(index, depth)
@@ -218,7 +194,7 @@ def _size_of_index(index: _Result, depth: int) -> float:
     )
 
 
-def _size_of_column(column: _Result, depth: int) -> float:
+def _size_of_column(column: Result, depth: int) -> float:
     size = int(column.nbytes)
     dtype = column.dtype
     if getattr(dtype, "hasobject", False) or getattr(dtype, "storage", "") == "python":
@@ -227,7 +203,7 @@ def _size_of_column(column: _Result, depth: int) -> float:
     return size
 
 
-def _size_of_items(sample: Sequence[object], count: int, depth: int) -> float:
+def _size_of_items(sample: Sequence[Result], count: int, depth: int) -> float:
     """The size of so many items, from a sample."""
     if not count:
         return 0
@@ -240,7 +216,7 @@ def _size_of_items(sample: Sequence[object], count: int, depth: int) -> float:
             total += item.__sizeof__()
         else:
             measure = _SIZE_OF.get(kind) or _measure_of(kind)
-            total += measure(item, depth + 1)  # type: ignore[arg-type]
+            total += measure(item, depth + 1)
     return total if len(sample) == count else round(total * count / len(sample))
 
 
@@ -310,69 +286,41 @@ class _Sizes:
     def __init__(self) -> None:
         self._size_of = ResultSizes().size_of
         self._known: dict[int, float] = {}
-        # By type, as `isinstance` asks the value itself, which may be any object.
-        self._measures: dict[type, Callable[[Any, int], float]] = {
-            FunctionType: self._of_function,
-            dict: self._of_dict,
-            partial: self._of_partial,
-            MethodType: self._of_method,
-            BuiltinMethodType: self._of_method,
-        }
 
     def of(self, value: object, depth: int = 0) -> float:
         """Bytes of a value, or of the data that a task or a function refers to."""
-        kind = type(value)
-        measure = self._measures.get(kind)
-        if measure is None:
-            measure = self._measures[kind] = self._measure_of(kind)
-        if measure is _of_others or depth > _DEEPEST_IN_GRAPH:
+        parts = _parts_of(value)
+        is_data = type(value).__module__.partition(".")[0] in _IN_MEMORY
+        # Objects of the program's own classes have no known size.
+        if depth > _DEEPEST_IN_GRAPH or (parts is None and not is_data):
             return 0.0
         known = self._known.get(id(value))
         if known is None:
             # It may refer to itself.
             self._known[id(value)] = 0.0
-            known = self._known[id(value)] = measure(value, depth)
+            if parts is None:
+                # NaN, which is not known, is not more.
+                known = size if (size := self._size_of(value)) > 0 else 0.0
+            else:
+                known = sum([self.of(part, depth + 1) for part in parts])
+            self._known[id(value)] = known
         return known
 
-    def _measure_of(self, kind: type) -> Callable[[Any, int], float]:
-        if kind.__module__.partition(".")[0] in _IN_MEMORY:
-            return self._of_data
-        return self._of_node if is_node_type(kind) else _of_others
 
-    def _of_data(self, value: object, depth: int) -> float:
-        size = self._size_of(value)
-        # NaN, which is not known, is not more.
-        return size if size > 0 else 0.0
-
-    def _of_dict(self, value: dict[object, object], depth: int) -> float:
-        first = next(iter(value.values()), None)
+def _parts_of(value: Result) -> Iterable[object] | None:
+    """Objects that a task or a function refers to; None for data."""
+    # By type, as `isinstance` asks the value itself, which may be any object.
+    kind = type(value)
+    if kind is FunctionType:
+        return _contents_of_function(value)
+    if kind is partial:
+        return (value.func, *value.args, *value.keywords.values())
+    if kind in (MethodType, BuiltinMethodType):
+        return (value.__self__,)
+    if kind is dict:
         # The tasks of a fused one are such a dict.
-        return (
-            self._of_all(value.values(), depth) if is_node(first) else self._of_data(value, depth)
-        )
-
-    def _of_partial(self, value: partial[object], depth: int) -> float:
-        return self._of_all((value.func, *value.args, *value.keywords.values()), depth)
-
-    def _of_method(self, value: MethodType, depth: int) -> float:
-        return self.of(value.__self__, depth + 1)
-
-    def _of_node(self, value: object, depth: int) -> float:
-        return self._of_all(contents_of_node(value), depth)
-
-    def _of_function(self, function: FunctionType, depth: int) -> float:
-        return self._of_all(_contents_of_function(function), depth)
-
-    def _of_all(self, values: Iterable[object], depth: int) -> float:
-        total = 0.0
-        for value in values:
-            total += self.of(value, depth + 1)
-        return total
-
-
-def _of_others(value: object, depth: int) -> float:
-    """Objects of the program's own classes have no known size."""
-    return 0.0
+        return value.values() if is_node(next(iter(value.values()), None)) else None
+    return contents_of_node(value) if is_node_type(kind) else None
 
 
 def _contents_of_function(function: FunctionType) -> Iterator[object]:

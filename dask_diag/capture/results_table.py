@@ -6,13 +6,12 @@ import ast
 import linecache
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
-from typing import NamedTuple
 
 import numpy as np
 
 from dask_diag.capture.build import Increment
 from dask_diag.capture.computation import ComputationSnapshot
-from dask_diag.capture.workers_table import constant, numbers_of
+from dask_diag.capture.workers_table import numbers_of
 from dask_diag.columns import Categorical, FloatArray, IntArray, PrefixStrings
 from dask_diag.formatting import counted
 from dask_diag.model import tables
@@ -24,57 +23,6 @@ from dask_diag.system.secrets import redacted_source
 _FEW_NAMES = 200
 """Names of keys that need not be dropped: to have them costs less than to look for them."""
 _NONE: IntArray = np.zeros(0, np.int64)
-
-
-class NewResults(NamedTuple):
-    """Consecutive results, a row each.
-
-    Attributes
-    ----------
-    columns : Table
-        Sizes as ``metric``, when they came as ``start``, and what else there is of them.
-    dependents : array of int
-        Number of tasks that depend on each result until its release; 0 if it is never released.
-    counts, depends_on : array of int
-        On how many results the task of each depended; and the rows, in the whole computation, of
-        these.
-    """
-
-    columns: Table
-    dependents: IntArray
-    counts: IntArray
-    depends_on: IntArray
-
-    @classmethod
-    def of(
-        cls,
-        columns: Table,
-        sizes: Sequence[float],
-        collected: FloatArray,
-        dependents: Sequence[int],
-        dependencies: tuple[Sequence[int], Sequence[int]],
-    ) -> NewResults:
-        """The first results of some rows, as many as have a size.
-
-        Parameters
-        ----------
-        columns : Table
-            Further columns of each result.
-        sizes, collected, dependents
-            Of each row; `dependents` as `TaskRows` has them.
-        dependencies : tuple of (sequence of int, sequence of int)
-            On how many rows each row depends, if one does, and on which.
-        """
-        count = len(sizes)
-        counts = np.zeros(count, np.int64)
-        counts[: len(dependencies[0])] = dependencies[0][:count]
-        others = {name: columns[name][:count] for name in columns.columns}
-        return cls(
-            Table({**others, "metric": np.array(sizes, float), "start": collected[:count]}),
-            np.array(dependents[:count], np.int64),
-            counts,
-            np.array(dependencies[1][: int(counts.sum())], np.int64),
-        )
 
 
 class CachedResults:
@@ -93,18 +41,42 @@ class CachedResults:
         # it.
         self._rows, self._to_come = _NONE, _NONE
 
-    def add(self, new: NewResults) -> Table:
-        """Add the next results; returns the released results, with ``stop``, in order."""
-        count = len(new.columns)
+    def add(
+        self,
+        columns: Table,
+        sizes: Sequence[float],
+        collected: FloatArray,
+        dependents: Sequence[int],
+        dependencies: tuple[Sequence[int], Sequence[int]],
+    ) -> Table:
+        """Add the next results; returns the released results, with ``stop``, in order.
+
+        Parameters
+        ----------
+        columns : Table
+            Further columns of each result.
+        sizes
+            As many as there are results: the first of the following rows.
+        collected, dependents
+            Of each row; `dependents` as `TaskRows` has them.
+        dependencies : tuple of (sequence of int, sequence of int)
+            On how many rows each row depends, if one does, and on which.
+        """
+        count = len(sizes)
         if not count:
             return NO_ROWS
-        columns = stack([self.columns, new.columns]) if len(self.columns) else new.columns
+        first = slice(count)
+        new = columns.rows(first).replacing(
+            {"metric": np.array(sizes, float), "start": collected[first]}
+        )
+        columns = stack([self.columns, new])
         rows = np.concatenate([self._rows, np.arange(self._count, self._count + count)])
-        to_come = np.concatenate([self._to_come, new.dependents])
+        to_come = np.concatenate([self._to_come, np.array(dependents[first], np.int64)])
         self._count += count
-        tasks = np.repeat(np.arange(count), new.counts)
+        counts = np.array(dependencies[0][first], np.int64)
+        tasks = np.repeat(np.arange(len(counts)), counts)
         # Rows are in order, and what a task depends on is cached until the task is done.
-        at = np.searchsorted(rows, new.depends_on)
+        at = np.searchsorted(rows, np.array(dependencies[1][: len(tasks)], np.int64))
         came = np.bincount(at, minlength=len(rows))
         last = np.zeros(len(rows), np.int64)
         # Of several tasks the last one remains.
@@ -112,45 +84,24 @@ class CachedResults:
         is_released = (came > 0) & (came == to_come)
         released = np.flatnonzero(is_released)
         released = released[np.argsort(last[released], kind="stable")]
-        result = _stopped(columns.rows(released), new.columns["start"][last[released]])
         stays = ~is_released
         self._rows = rows[stays]
         self._to_come = np.where(to_come, to_come - came, 0)[stays]
         self.columns = columns.rows(stays)
-        return result
+        return columns.rows(released).replacing({"stop": collected[last[released]]})
 
     def until(self, now: float) -> Table:
         """Cached results, as if all were released now."""
-        return _stopped(self.columns, np.full(len(self.columns), now))
+        return self.columns.replacing({"stop": np.full(len(self.columns), now)})
 
     def drop_names(self) -> None:
         """Drop the names of keys, except of cached results."""
-        keys: PrefixStrings = self.columns["key"] if len(self.columns) else PrefixStrings.of([])
-        if len(keys.heads.values) > 2 * len(keys) + _FEW_NAMES:
-            texts, functions = keys.tolist(), self.columns["function"].tolist()
-            self.columns = Table(
-                {
-                    "key": PrefixStrings.of(texts),
-                    "function": Categorical.of(functions),
-                    "metric": self.columns["metric"],
-                    "start": self.columns["start"],
-                }
+        table = self.columns
+        if table.columns and len(table["key"].heads.values) > 2 * len(table) + _FEW_NAMES:
+            texts, functions = table["key"].tolist(), table["function"].tolist()
+            self.columns = table.replacing(
+                {"key": PrefixStrings.of(texts), "function": Categorical.of(functions)}
             )
-
-
-def _stopped(columns: Table, stop: FloatArray) -> Table:
-    if not len(columns):
-        return NO_ROWS
-    return Table({**{name: columns[name] for name in columns.columns}, "stop": stop})
-
-
-def cached_results_table(computation: str, results: Table) -> tables.CachedResults:
-    """`Recording.cached_results` of results of a computation."""
-    if not len(results):
-        return tables.CachedResults.empty()
-    columns = {name: results[name] for name in results.columns}
-    columns["computation"] = constant(computation, len(results))
-    return tables.CachedResults({name: columns[name] for name in tables.CachedResults.schema})
 
 
 def results_of(computation: ComputationSnapshot, sizes: Sequence[float]) -> Table:
@@ -162,19 +113,10 @@ def results_of(computation: ComputationSnapshot, sizes: Sequence[float]) -> Tabl
     collected = numbers_of(tasks.rows)[5]
     # Tasks in flight come last.
     count = min(len(sizes), int((~np.isnan(collected)).sum()))
-    if not count:
-        return NO_ROWS
-    new = NewResults.of(
-        Table({"row": np.arange(count)}),
-        sizes[:count],
-        collected,
-        tasks.dependents,
-        tasks.dependencies,
-    )
+    rows = Table({"row": np.arange(count)})
     results, stop = CachedResults(), computation.info.stop
-    released = results.add(new)
-    cached = results.until(perf_counter() if stop is None else stop)
-    return stack([part for part in (released, cached) if len(part)])
+    released = results.add(rows, sizes[:count], collected, tasks.dependents, tasks.dependencies)
+    return stack([released, results.until(perf_counter() if stop is None else stop)])
 
 
 _MOST_LINES = 50

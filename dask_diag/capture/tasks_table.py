@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import cache
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,7 +16,8 @@ from dask_diag.capture.computation import (
     TaskRows,
 )
 from dask_diag.capture.keys import function_of_key, text_of_key
-from dask_diag.capture.log import Metrics, Transfers, Waits
+from dask_diag.capture.log import TaskLog, Transfers
+from dask_diag.capture.task import Transfer
 from dask_diag.capture.workers_table import (
     Workers,
     constant,
@@ -36,9 +36,6 @@ from dask_diag.columns import (
 from dask_diag.model import tables
 from dask_diag.model.codes import Activity, Outcome
 from dask_diag.model.table import NO_ROWS, Table, stack
-
-if TYPE_CHECKING:
-    pass
 
 H = TypeVar("H", bound=Hashable)
 
@@ -71,8 +68,8 @@ def keys_columns(keys: Sequence[Hashable], named: Mapping[int, str]) -> KeyColum
 def _columns_of_few(keys: Sequence[Hashable]) -> KeyColumns:
     if len(set(map(type, keys))) < 2:
         return _columns_of_a_kind(keys)
-    kinds, distinct = _codes_of(list(map(type, keys)))
-    alike = [np.flatnonzero(kinds == kind) for kind in range(len(distinct))]
+    kinds = Categorical.of(map(type, keys))
+    alike = [np.flatnonzero(kinds.codes == code) for code in range(len(kinds.values))]
     columns = [_columns_of_a_kind([keys[row] for row in rows.tolist()]) for rows in alike]
     # Where each key came to lie when they were grouped by type: the inverse puts them in order
     # again.
@@ -82,28 +79,13 @@ def _columns_of_few(keys: Sequence[Hashable]) -> KeyColumns:
 
 
 def _columns_of_a_kind(keys: Sequence[Hashable]) -> KeyColumns:
-    kind = type(keys[0])
-    if kind is str and (columns := _texts_of_texts(keys)):
+    texts_of = {str: _texts_of_texts, tuple: _texts_of_tuples}.get(type(keys[0]))
+    if texts_of and (columns := texts_of(keys)):
         texts, heads = columns
         return texts, recoded(texts.heads.codes, [head and function_of_key(head) for head in heads])
-    if kind is tuple and (columns := _texts_of_tuples(keys)):
-        texts, names = columns
-        return texts, recoded(texts.heads.codes, [function_of_key(name) for name in names])
-    return PrefixStrings.of(map(text_of_key, keys)), _functions_one_by_one(keys)
-
-
-def _functions_one_by_one(keys: Sequence[Hashable]) -> Categorical:
-    function_of: dict[Hashable, str] = {}
-    names: list[str] = []
-    for key in keys:
-        head = key[0] if type(key) is tuple and key else key
-        try:
-            names.append(function_of[head])
-        except KeyError:
-            names.append(function_of.setdefault(head, function_of_key(key)))
-        except TypeError:
-            names.append(function_of_key(key))
-    return Categorical.of(names)
+    firsts = Categorical.of(key[0] if type(key) is tuple and key else key for key in keys)
+    functions = recoded(firsts.codes, list(map(function_of_key, firsts.values)))
+    return PrefixStrings.of(map(text_of_key, keys)), functions
 
 
 def recoded(codes: IntArray, values: Sequence[str]) -> Categorical:
@@ -125,7 +107,7 @@ def _renamed(column: Categorical, names: Mapping[int, str]) -> Categorical:
     return Categorical(codes.reshape(-1), [values[code] for code in used.tolist()])
 
 
-def _texts_of_tuples(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | None:
+def _texts_of_tuples(keys: Sequence[Any]) -> tuple[PrefixStrings, Sequence[str]] | None:
     """Keys such as ``("x", 1, 2)`` as ``str`` writes them, and the heads' names.
 
     None if not all are of that shape.
@@ -138,16 +120,16 @@ def _texts_of_tuples(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | N
     pattern = "".join(map(patterns.__getitem__, lengths))
     try:
         tails = (pattern % tuple(items)).encode()
-        codes, names = _codes_of(list(map(itemgetter(0), keys)))
-        heads = Categorical(codes, [f"({name!r}, " for name in names])
+        names = Categorical.of(map(itemgetter(0), keys))
+        heads = Categorical(names.codes, [f"({name!r}, " for name in names.values])
     except (TypeError, ValueError):
         # A text where a number was expected, or one of more digits than Python writes.
         return None
     ends = np.flatnonzero(np.frombuffer(tails, np.uint8) == ord(")"))
-    return PrefixStrings.from_encoded(heads, np.diff(ends, prepend=-1), tails), names
+    return PrefixStrings.from_encoded(heads, np.diff(ends, prepend=-1), tails), names.values
 
 
-def _texts_of_texts(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | None:
+def _texts_of_texts(keys: Sequence[Any]) -> tuple[PrefixStrings, Sequence[str]] | None:
     """Keys such as ``"x-1"``, and the heads; the head ``""`` names no function.
 
     None if they hold characters that would make it difficult.
@@ -155,19 +137,12 @@ def _texts_of_texts(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | No
     text = "\n".join(keys)
     if not text.isascii() or text.count("\n") != len(keys) - 1:
         return None
-    codes, heads = _codes_of(_WORDS.findall(text))
+    heads = Categorical.of(_WORDS.findall(text))
     # A head is one of few, a tail is of one key: only tails are stored for each.
-    cuts = np.array(list(map(len, heads)))[codes]
+    cuts = np.array(list(map(len, heads.values)))[heads.codes]
     lengths = np.fromiter(map(len, keys), np.int64, len(keys)) - cuts
     tails = "".join([key[cut:] for key, cut in zip(keys, cuts.tolist(), strict=True)])
-    return PrefixStrings.from_encoded(Categorical(codes, heads), lengths, tails.encode()), heads
-
-
-def _codes_of(items: Sequence[H]) -> tuple[IntArray, list[H]]:
-    """Codes of items, and the distinct items."""
-    distinct = list(dict.fromkeys(items))
-    position = {item: index for index, item in enumerate(distinct)}
-    return np.fromiter(map(position.__getitem__, items), np.int64, len(items)), distinct
+    return PrefixStrings.from_encoded(heads, lengths, tails.encode()), heads.values
 
 
 def functions_of(computation: ComputationSnapshot) -> Categorical:
@@ -183,13 +158,11 @@ def functions_of(computation: ComputationSnapshot) -> Categorical:
 
 def times_of_tasks(computations: Iterable[ComputationSnapshot]) -> Table:
     """Functions and times of tasks, as in `Recording.tasks`, computation by computation."""
-    return stack([*map(_times_of, computations), _no_tasks()])
+    return stack([*map(_times_of, computations), tables.Tasks.empty()])
 
 
 def _times_of(computation: ComputationSnapshot) -> Table:
     _, start, stop, cpu, _, _ = numbers_of(computation.tasks.rows)
-    if not len(start):
-        return _no_tasks()
     return Table(
         {
             "function": functions_of(computation),
@@ -214,26 +187,12 @@ def with_workers_named(table: Table, workers: Workers) -> Table:
     return Table({name: named[name] for name in tables.Tasks.schema})
 
 
-@cache
-def _no_tasks() -> Table:
-    times = ("start", "stop", "thread_cpu", "thread_noncpu", "submitted", "collected")
-    texts = ("function", "computation", "span", "outcome", "error", "error_message")
-    numbers = dict.fromkeys(times, np.zeros(0))
-    labels = dict.fromkeys((*texts, "error_location"), Categorical([], []))
-    key, worker = PrefixStrings.of([]), np.zeros(0, np.int64)
-    return Table({"key": key, "worker": worker, **numbers, **labels, **on_local_schedulers(0)})
-
-
 def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) -> Table:
     """The tasks of a computation, with numbers of workers; `workers` grows."""
     submitted, start, stop, cpu, ran_on, collected = numbers_of(tasks.rows)
     count = len(submitted)
-    if not count:
-        return _no_tasks()
-    outcomes = {row: how.outcome for row, how in tasks.exceptional.items()}
-    errors = {row: how.error for row, how in tasks.exceptional.items()}
-    messages = {row: how.failure.message for row, how in tasks.exceptional.items()}
-    locations = {row: how.failure.location for row, how in tasks.exceptional.items()}
+    ends = {row: (how.outcome, how.error, *how.failure) for row, how in tasks.exceptional.items()}
+    usual = {"outcome": Outcome.OK, "error": "", "error_message": "", "error_location": ""}
     texts, functions = keys_and_functions_of(tasks)
     return Table(
         {
@@ -248,10 +207,10 @@ def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) ->
             "worker": worker_codes(computation, ran_on, start, workers),
             "computation": constant(computation.name, count),
             "span": _mostly(computation.span, dict(tasks.spans), count),
-            "outcome": _mostly(Outcome.OK, outcomes, count),
-            "error": _mostly("", errors, count),
-            "error_message": _mostly("", messages, count),
-            "error_location": _mostly("", locations, count),
+            **{
+                name: _mostly(value, {row: end[n] for row, end in ends.items()}, count)
+                for n, (name, value) in enumerate(usual.items())
+            },
             **on_local_schedulers(count),
             **_sizes_of(tasks, count),
         }
@@ -289,23 +248,17 @@ def tasks_and_keys(computation: ComputationSnapshot) -> tuple[Table, list[Hashab
     """The tasks of a computation in the order of submission, and the keys."""
     workers: Workers = {}
     tasks = with_workers_named(tasks_of(computation.info, computation.tasks, workers), workers)
-    keys, order = list(computation.tasks.keys), order_of_submission(tasks)
+    keys, order = list(computation.tasks.keys), np.argsort(tasks["submitted"], kind="stable")
     return tasks.rows(order), [keys[row] for row in order.tolist()]
-
-
-def order_of_submission(tasks: Table) -> IntArray:
-    """The positions of tasks in the order of submission."""
-    order: IntArray = np.argsort(tasks["submitted"], kind="stable")
-    return order
 
 
 def log_tables(tasks: TaskRows) -> dict[str, Table]:
     """The tables of the logs of tasks, with references to rows of the computation."""
     return {
         "dependencies": _dependencies_table(tasks),
-        "metrics": _metrics_table(tasks.metrics) if tasks.metrics.rows else NO_ROWS,
+        "metrics": _log_table(tables.Metrics, tasks.metrics, ("activity", "unit", "value", "cpu")),
         "transfers": _transfers_table(tasks.transfers) if tasks.transfers.rows else NO_ROWS,
-        "waits": _waits_table(tasks.waits) if tasks.waits.rows else NO_ROWS,
+        "waits": _log_table(tables.Waits, tasks.waits, ("activity", "label", "seconds", "samples")),
     }
 
 
@@ -321,16 +274,18 @@ def _dependencies_table(tasks: TaskRows) -> Table:
     )
 
 
-def _metrics_table(metrics: Metrics) -> Table:
-    names = list(metrics.names)
-    codes = np.array(metrics.codes, dtype=np.int64)
-    return Table(
+def _log_table(kind: type[tables.RecordingTable], log: TaskLog, names: Sequence[str]) -> Table:
+    """The table of a log; `names` are those of its labels' parts, then of its numbers."""
+    if not log.rows:
+        return NO_ROWS
+    codes = np.array(log.codes, dtype=np.int64)
+    labels = [recoded(codes, part) for part in zip(*log.labels, strict=True)]
+    columns: list[Any] = [*labels, *np.array(log.values).reshape(-1, log.width).T]
+    made = {"task": np.array(log.rows, dtype=np.int64), **dict(zip(names, columns, strict=True))}
+    return kind(
         {
-            "task": np.array(metrics.rows, dtype=np.int64),
-            "activity": recoded(codes, [label for label, _ in names]),
-            "unit": recoded(codes, [unit for _, unit in names]),
-            "value": np.array(metrics.values, dtype=float),
-            "cpu": np.array(metrics.cpu, dtype=float),
+            name: made[name].astype(np.int64) if column.kind == "integer" else made[name]
+            for name, column in kind.schema.items()
         }
     )
 
@@ -347,38 +302,18 @@ _STEPS_OF_A_TRANSFER = (
 def _transfers_table(transfers: Transfers) -> Table:
     """Up to four rows for each task: a step is left out of which a time is not known."""
     task = np.array(transfers.rows, dtype=np.int64)
-    numbers = np.array(transfers.values, dtype=float).reshape(-1, len(transfers.COLUMNS))
-    columns = dict(zip(transfers.COLUMNS, numbers.T, strict=True))
+    numbers = np.array(transfers.values).reshape(-1, transfers.width).T
+    columns = dict(zip(Transfer.__slots__, numbers, strict=True))
     parts = []
     for activity, side, start, stop, size in _STEPS_OF_A_TRANSFER:
-        is_known = ~np.isnan(columns[start]) & ~np.isnan(columns[stop])
-        count = int(is_known.sum())
-        parts.append(
-            Table(
-                {
-                    "task": task[is_known],
-                    "activity": Categorical(np.zeros(count, np.uint8), [activity]),
-                    "side": Categorical(np.zeros(count, np.uint8), [side]),
-                    "start": columns[start][is_known],
-                    "stop": columns[stop][is_known],
-                    "bytes": columns[size][is_known],
-                    "source": constant("", count),
-                    "destination": constant("", count),
-                }
-            )
-        )
-    return stack(parts)
-
-
-def _waits_table(waits: Waits) -> Table:
-    names = list(waits.names)
-    codes = np.array(waits.codes, dtype=np.int64)
-    return Table(
-        {
-            "task": np.array(waits.rows, dtype=np.int64),
-            "activity": recoded(codes, [activity for activity, _ in names]),
-            "seconds": np.array(waits.seconds, dtype=float),
-            "samples": np.array(waits.samples, dtype=np.int64),
-            "label": recoded(codes, [label for _, label in names]),
+        is_known = ~np.isnan(columns[start] + columns[stop])
+        texts = {"activity": activity, "side": side, "source": "", "destination": ""}
+        made: dict[str, Any] = {
+            "task": task,
+            "start": columns[start],
+            "stop": columns[stop],
+            "bytes": columns[size],
+            **{name: constant(value, len(task)) for name, value in texts.items()},
         }
-    )
+        parts.append(Table({name: made[name][is_known] for name in tables.Transfers.schema}))
+    return stack(parts)

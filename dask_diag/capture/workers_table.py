@@ -141,9 +141,6 @@ _NANOSECONDS = 1_000_000_000
 _NUMBER = re.compile(r"[-_]\d+(?=$| \()")
 """Number or function in the name of a thread: ``zarr_io_3``, ``Thread-7 (work)``."""
 
-_Groups = dict[tuple[str, str], tuple[int, float]]
-"""Number of threads and their CPU seconds, by kind and name."""
-
 
 class TaskThreads(NamedTuple):
     """The idents of the threads that ran tasks, and the tasks' CPU in nanoseconds.
@@ -171,64 +168,51 @@ NO_THREADS = TaskThreads(frozenset(), 0)
 def threads_table(computations: Iterable[tuple[ComputationInfo, TaskThreads]]) -> tables.Threads:
     """`Recording.threads` of computations, with the threads of tasks."""
     return tables.Threads.of_rows(
-        {
+        row for computation, tasks in computations for row in _thread_rows(computation, tasks)
+    )
+
+
+def _thread_rows(computation: ComputationInfo, tasks: TaskThreads) -> Iterator[dict[str, object]]:
+    """Rows of the computing process, then of worker processes, of each by kind and name."""
+    kinds = list(THREAD_KINDS)
+    groups: dict[tuple[int, int, int, str], tuple[int, float]] = {}
+    for pid, is_child, kind, thread, cpu in _cpu_by_kind(computation, tasks):
+        group = is_child, pid, kinds.index(kind), _NUMBER.sub("", thread.name)
+        count, cpu_before = groups.get(group, (0, 0.0))
+        # How many have ended is not known.
+        groups[group] = count + (kind != "ended"), cpu_before + cpu
+    for (is_child, pid, number, name), (count, cpu) in sorted(groups.items()):
+        yield {
             "computation": computation.name,
             "pid": pid,
             "is_child": is_child,
-            "kind": kind,
+            "kind": kinds[number],
             "name": name,
             "threads": count,
             "cpu_seconds": cpu,
         }
-        for computation, tasks in computations
-        for pid, is_child, groups in _processes_of(computation, tasks)
-        for (kind, name), (count, cpu) in sorted(groups.items(), key=_order)
-    )
 
 
-def _order(group: tuple[tuple[str, str], object]) -> tuple[int, str]:
-    (kind, name), _ = group
-    return list(THREAD_KINDS).index(kind), name
-
-
-def _processes_of(
+def _cpu_by_kind(
     computation: ComputationInfo, tasks: TaskThreads
-) -> Iterator[tuple[int, int, _Groups]]:
-    """Pid of each process, whether the process is a worker, and the threads."""
-    yield computation.pid, 0, _groups_of(computation, tasks)
-    for pid, worker in sorted(computation.remote_workers.items()):
-        groups: _Groups = {}
-        for thread in worker.threads:
-            _add(groups, thread.kind, thread, thread.cpu)
-        yield pid, 1, groups
-
-
-def _groups_of(computation: ComputationInfo, tasks: TaskThreads) -> _Groups:
-    """The threads of the computing process."""
-    groups: _Groups = {}
-    if not computation.threads:
-        return groups
+) -> Iterator[tuple[int, int, str, ThreadCpu, float]]:
+    """Pid, whether it is a worker process, kind, thread and CPU seconds of each thread."""
     # In worker processes idents mean other threads.
     in_this_process = computation.scheduler != "processes"
     ran_tasks, cpu_of_tasks = (tasks.idents, tasks.cpu) if in_this_process else (frozenset(), 0.0)
+    pid = computation.pid
     for thread in computation.threads:
-        kind = "tasks" if thread.ident in ran_tasks else thread.kind
+        kind, cpu = "tasks" if thread.ident in ran_tasks else thread.kind, thread.cpu
         if thread.ident == computation.thread:
             kind = "scheduler"
             if computation.scheduler == "synchronous":
-                in_tasks = min(cpu_of_tasks, thread.cpu)
-                _add(groups, "tasks", thread, in_tasks)
-                _add(groups, kind, thread, thread.cpu - in_tasks)
-                continue
-        _add(groups, kind, thread, thread.cpu)
-    return groups
-
-
-def _add(groups: _Groups, kind: str, thread: ThreadCpu, cpu: float) -> None:
-    group = kind, _NUMBER.sub("", thread.name)
-    count, cpu_before = groups.get(group, (0, 0.0))
-    # How many have ended is not known.
-    groups[group] = count + (kind != "ended"), cpu_before + cpu
+                in_tasks = min(cpu_of_tasks, cpu)
+                yield pid, 0, "tasks", thread, in_tasks
+                cpu -= in_tasks
+        yield pid, 0, kind, thread, cpu
+    for pid, worker in computation.remote_workers.items():
+        for thread in worker.threads:
+            yield pid, 1, thread.kind, thread, thread.cpu
 
 
 def numbers_of(rows: bytes) -> FloatArray:

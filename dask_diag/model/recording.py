@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import inf, isnan, nan
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import counted, seconds
 from dask_diag.model import codes
-from dask_diag.model.table import stack
+from dask_diag.model.table import NO_ROWS, stack
 from dask_diag.model.tables import (
     TABLES,
     Allocations,
@@ -50,6 +50,10 @@ from dask_diag.model.tables import (
 
 STATES = tuple(codes.STATES)
 """States of a recording, from good to bad."""
+
+
+_NO_ROWS: Any = NO_ROWS
+"""In place of the empty table of any kind."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,28 +152,28 @@ class Recording:
     start: float
     stop: float
     epoch: float
-    computations: Computations = field(default_factory=Computations.empty)
-    tasks: Tasks = field(default_factory=Tasks.empty)
-    dependencies: Dependencies = field(default_factory=Dependencies.empty)
-    metrics: Metrics = field(default_factory=Metrics.empty)
-    resources: Resources = field(default_factory=Resources.empty)
-    cached_results: CachedResults = field(default_factory=CachedResults.empty)
-    processes: Processes = field(default_factory=Processes.empty)
-    memory: Memory = field(default_factory=Memory.empty)
-    allocations: Allocations = field(default_factory=Allocations.empty)
-    transfers: Transfers = field(default_factory=Transfers.empty)
-    waits: Waits = field(default_factory=Waits.empty)
-    pools: Pools = field(default_factory=Pools.empty)
-    workers: Workers = field(default_factory=Workers.empty)
-    other_tasks: OtherTasks = field(default_factory=OtherTasks.empty)
-    worker_events: WorkerEvents = field(default_factory=WorkerEvents.empty)
-    threads: Threads = field(default_factory=Threads.empty)
-    frames: Frames = field(default_factory=Frames.empty)
-    call_tree: CallTree = field(default_factory=CallTree.empty)
-    samples: Samples = field(default_factory=Samples.empty)
-    planned: Planned = field(default_factory=Planned.empty)
-    progress: Progress = field(default_factory=Progress.empty)
-    environment: Environment = field(default_factory=Environment.empty)
+    computations: Computations = _NO_ROWS
+    tasks: Tasks = _NO_ROWS
+    dependencies: Dependencies = _NO_ROWS
+    metrics: Metrics = _NO_ROWS
+    resources: Resources = _NO_ROWS
+    cached_results: CachedResults = _NO_ROWS
+    processes: Processes = _NO_ROWS
+    memory: Memory = _NO_ROWS
+    allocations: Allocations = _NO_ROWS
+    transfers: Transfers = _NO_ROWS
+    waits: Waits = _NO_ROWS
+    pools: Pools = _NO_ROWS
+    workers: Workers = _NO_ROWS
+    other_tasks: OtherTasks = _NO_ROWS
+    worker_events: WorkerEvents = _NO_ROWS
+    threads: Threads = _NO_ROWS
+    frames: Frames = _NO_ROWS
+    call_tree: CallTree = _NO_ROWS
+    samples: Samples = _NO_ROWS
+    planned: Planned = _NO_ROWS
+    progress: Progress = _NO_ROWS
+    environment: Environment = _NO_ROWS
     metric: str = ""
     metric_unit: str = ""
     notices: tuple[str, ...] = ()
@@ -239,13 +243,9 @@ def combine(recordings: Iterable[Recording]) -> Recording:
     several, known_best = _name_workers(_label_blocks(several))
     repeats: _Repeats = {}
     masks = {name: [np.ones(len(r.tables()[name]), bool) for r in several] for name in TABLES}
-    # All profilers have the computations of a block and their threads: no repetition.
-    masks |= {name: _masks_per_computation(several, name) for name in _COMPUTATION_TABLES}
-    masks["tasks"] = _masks_per_computation(several, "tasks", repeats)
-    masks["cached_results"] = _masks_per_computation(several, "cached_results", repeats)
+    for name, is_repeated in _TABLES_BY_COMPUTATION.items():
+        masks[name] = _masks_per_computation(several, name, repeats if is_repeated else {})
     masks["samples"] = _stack_masks(several, repeats)
-    masks["memory"] = _masks_per_computation(several, "memory")
-    masks["allocations"] = _masks_per_computation(several, "allocations")
     masks["resources"], masks["processes"] = _resource_masks(several)
     masks["workers"] = known_best
     masks["other_tasks"] = _event_masks(several, "other_tasks")
@@ -280,7 +280,13 @@ _Repeats = dict[str, set[int]]
 
 T = TypeVar("T", bound=RecordingTable)
 
-_COMPUTATION_TABLES = ("computations", "planned", "progress", "pools", "threads")
+# All profilers have the computations of a block and their threads: no repetition.
+_TABLES_BY_COMPUTATION = {
+    **dict.fromkeys(("computations", "planned", "progress", "pools", "threads"), False),
+    **dict.fromkeys(("tasks", "cached_results"), True),
+    **dict.fromkeys(("memory", "allocations"), False),
+}
+"""Tables of rows of a computation or label, and whether it tells of repetitions."""
 _DROPPED = -2
 """The new position of a row that is left out; -1 refers to no row, before and after."""
 
@@ -339,9 +345,7 @@ def _share_a_run(one: Recording, two: Recording) -> bool:
     return not set(_runs_of(one)).isdisjoint(_runs_of(two))
 
 
-def _masks_per_computation(
-    recordings: Sequence[Recording], name: str, repeats: _Repeats | None = None
-) -> _Masks:
+def _masks_per_computation(recordings: Sequence[Recording], name: str, repeats: _Repeats) -> _Masks:
     """Masks that keep the rows of a computation, or of a label, in the recording with most rows.
 
     A computation that still ran when it was recorded, or whose file was truncated, may have fewer
@@ -359,14 +363,11 @@ def _masks_per_computation(
                 rank = (1 if name == "allocations" else count, recording.stop, -index)
                 found.setdefault(column.values[code], {})[index] = rank
     recording_with = {label: max(ranks, key=ranks.__getitem__) for label, ranks in found.items()}
-    if repeats is not None:
-        for label, ranks in found.items():
-            if len(ranks) > 1:
-                repeats.setdefault(label, set()).update(ranks)
+    for label, ranks in found.items():
+        if len(ranks) > 1:
+            repeats.setdefault(label, set()).update(ranks)
     return [
-        table[by].is_in(
-            {label for label, recording in recording_with.items() if recording == index}
-        )
+        table[by].is_in({label for label, best in recording_with.items() if best == index})
         for index, table in enumerate(tables)
     ]
 
@@ -668,7 +669,7 @@ def _name_workers(recordings: Sequence[Recording]) -> tuple[list[Recording], _Ma
         of_cluster = {i for other in workers if other.cluster == worker.cluster for i in other.rows}
         if isnan(worker.left) and any(recordings[i].start >= worker.until for i in of_cluster):
             worker.left = worker.until
-    masks = _masks_per_computation(recordings, "workers")
+    masks = _masks_per_computation(recordings, "workers", {})
     renamed = []
     for index, recording in enumerate(recordings):
         joined, left = recording.workers.joined.copy(), recording.workers.left.copy()

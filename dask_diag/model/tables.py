@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 import numpy as np
@@ -87,44 +87,25 @@ _NUMBERS = {"float": "f", "integer": "biu"}
 _TEXTS = {"category": Categorical, "text": PrefixStrings}
 
 
-def duration(meaning: str) -> Column[FloatArray]:
-    """A column of seconds."""
-    return Column("float", "s", meaning)
-
-
-def time(meaning: str) -> Column[FloatArray]:
-    """A column of times, in seconds of the recording's clock."""
-    return Column("float", "s", meaning, is_time=True)
-
-
-def number(unit: str, meaning: str) -> Column[FloatArray]:
-    """A column of numbers with a unit."""
-    return Column("float", unit, meaning)
-
-
-def integer(meaning: str) -> Column[IntArray]:
-    """A column of counts."""
-    return Column("integer", "", meaning)
-
-
-def row_of(table: str, meaning: str) -> Column[IntArray]:
-    """A column of rows of a table."""
-    return Column("integer", "", meaning, refers_to=table)
-
-
-def category(meaning: str) -> Column[Categorical]:
-    """A column of texts, few of them distinct."""
-    return Column("category", "", meaning)
-
-
-def worker_name(meaning: str) -> Column[Categorical]:
-    """A column of names of workers of the table `workers`."""
-    return Column("category", "", meaning, refers_to="workers")
-
-
-def text(meaning: str) -> Column[PrefixStrings]:
-    """A column of texts, many of them distinct."""
-    return Column("text", "", meaning)
+duration = partial(Column[FloatArray], "float", "s")
+"""A column of seconds."""
+time = partial(Column[FloatArray], "float", "s", is_time=True)
+"""A column of times, in seconds of the recording's clock."""
+number = partial(Column[FloatArray], "float")
+"""A column of numbers with a unit."""
+integer = partial(Column[IntArray], "integer", "")
+"""A column of counts."""
+task_row, frame_row, node_row = (
+    partial(Column[IntArray], "integer", "", refers_to=table)
+    for table in ("tasks", "frames", "call_tree")
+)
+"""Columns of rows of a table."""
+category = partial(Column[Categorical], "category", "")
+"""A column of texts, few of them distinct."""
+worker_name = partial(Column[Categorical], "category", "", refers_to="workers")
+"""A column of names of workers of the table `workers`."""
+text = partial(Column[PrefixStrings], "text", "")
+"""A column of texts, many of them distinct."""
 
 
 TABLES: dict[str, type[RecordingTable]] = {}
@@ -352,15 +333,15 @@ class Dependencies(RecordingTable):
     """A row per dependency of a task on another task's result."""
 
     __slots__ = ()
-    task = row_of("tasks", "Row of the task in `tasks`.")
-    depends_on = row_of("tasks", "Row in `tasks` of the task whose result it takes.")
+    task = task_row("Row of the task in `tasks`.")
+    depends_on = task_row("Row in `tasks` of the task whose result it takes.")
 
 
 class Metrics(RecordingTable):
     """A row per metric that a task reported through `context_meter`."""
 
     __slots__ = ()
-    task = row_of("tasks", "Row of the task in `tasks`.")
+    task = task_row("Row of the task in `tasks`.")
     activity = category("The label it was reported under.")
     unit = category("Its unit, `seconds`, `bytes` or any other.")
     value = number("its unit", "How much.")
@@ -457,8 +438,7 @@ class Transfers(RecordingTable):
     """A row each time that a task, a result or other data was moved between processes."""
 
     __slots__ = ()
-    task = row_of(
-        "tasks",
+    task = task_row(
         "Row of the task in `tasks`; -1 of data that no recorded task made, as scattered data.",
     )
     activity = category("`serialize` or `deserialize`; `transfer` between workers of a cluster.")
@@ -474,7 +454,7 @@ class Waits(RecordingTable):
     """A row per thing that a task waited for."""
 
     __slots__ = ()
-    task = row_of("tasks", "Row of the task in `tasks`.")
+    task = task_row("Row of the task in `tasks`.")
     activity = category("What it waited for: `cpu-wait`, `gil-wait`, `io-wait`, …")
     seconds = duration("For how long: read for `cpu-wait`, else what its samples represent.")
     samples = integer(
@@ -574,10 +554,8 @@ class CallTree(RecordingTable):
     """A row per node of the tree of calls."""
 
     __slots__ = ()
-    parent = row_of(
-        "call_tree", "Row of its caller in `call_tree`, an earlier one; -1 of an outermost call."
-    )
-    frame = row_of("frames", "Row of its line in `frames`.")
+    parent = node_row("Row of its caller in `call_tree`, an earlier one; -1 of an outermost call.")
+    frame = frame_row("Row of its line in `frames`.")
 
 
 class Samples(RecordingTable):
@@ -590,7 +568,7 @@ class Samples(RecordingTable):
     function = category("The function of the tasks that were sampled; empty outside tasks.")
     key = category("The task's key, of tasks longer than a quarter of a cycle; else empty.")
     worker = worker_name("The worker of a cluster that ran the tasks; empty elsewhere.")
-    node = row_of("call_tree", "Row of the innermost call in `call_tree`; -1 for time not sampled.")
+    node = node_row("Row of the innermost call in `call_tree`; -1 for time not sampled.")
     seconds = duration("Self time: the seconds that the samples represent.")
     cpu_seconds = duration("How many of these were CPU seconds.")
     count = integer("How many samples.")

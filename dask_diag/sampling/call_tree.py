@@ -133,7 +133,7 @@ def take_from(
     return True
 
 
-class Packed:
+class PackedCycle:
     """Cells of a closed cycle, packed into arrays; `groups` are positions in `distinct`."""
 
     __slots__ = ("counts", "cpu", "distinct", "groups", "nodes", "seconds")
@@ -163,12 +163,12 @@ class Packed:
             sums[group] += seconds
         return {group: total for group, total in zip(self.distinct, sums, strict=True) if group.key}
 
-    def without_keys(self, groups: Container[Group]) -> Packed:
+    def without_keys(self, groups: Container[Group]) -> PackedCycle:
         """Merge the cells of these groups into the groups of their functions."""
         cells: Cells = {}
         for (group, node), values in self.cells().items():
             add_to(cells, (group._replace(key="") if group in groups else group, node), values)
-        return Packed(cells)
+        return PackedCycle(cells)
 
 
 MOST_CYCLES = 300
@@ -188,7 +188,7 @@ class Snapshot(NamedTuple):
     parents: array[int]
     line_of_node: array[int]
     cycle: float
-    cycles: dict[int, Packed]
+    cycles: dict[int, PackedCycle]
 
 
 class Stacks:
@@ -224,7 +224,7 @@ class Stacks:
         self._parents = array("i")
         self._line_of_node = array("I")
         self._open: dict[int, Cells] = {}
-        self._closed: dict[int, Packed] = {}
+        self._closed: dict[int, PackedCycle] = {}
         self._packed_cells = 0
         _all.add(self)
 
@@ -358,7 +358,7 @@ class Stacks:
         return cells
 
     def _close(self, number: int) -> None:
-        packed = self._closed[number] = Packed(self._open.pop(number))
+        packed = self._closed[number] = PackedCycle(self._open.pop(number))
         self._packed_cells += len(packed)
 
     def _close_all(self) -> None:
@@ -374,7 +374,7 @@ class Stacks:
         # Cycles twice as long need half the memory: a long computation loses resolution in time,
         # never seconds.
         self.cycle *= 2
-        merged: dict[int, Packed] = {}
+        merged: dict[int, PackedCycle] = {}
         for number in sorted(self._closed):
             packed = self._closed.pop(number)
             other = merged.get(number // 2)
@@ -382,12 +382,12 @@ class Stacks:
                 cells = other.cells()
                 for location, values in packed.cells().items():
                     add_to(cells, location, values)
-                packed = Packed(cells)
+                packed = PackedCycle(cells)
             merged[number // 2] = packed
         self._closed = self._without_short_tasks(merged)
         self._packed_cells = sum(map(len, self._closed.values()))
 
-    def _without_short_tasks(self, cycles: dict[int, Packed]) -> dict[int, Packed]:
+    def _without_short_tasks(self, cycles: dict[int, PackedCycle]) -> dict[int, PackedCycle]:
         """Count tasks that are short in longer cycles to their functions.
 
         A task that goes on in the cycle before or after has what it was seen there as well. The

@@ -66,7 +66,6 @@ class Pipes:
 
 
 _OPEN = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
-_FUTEX = "futex"
 _LONGEST = 256
 
 _WAITS = {
@@ -243,8 +242,21 @@ class _Kernel:
         self.open, self.pread, self.close = libc.open, libc.pread, libc.close
         self.pread.restype = ctypes.c_ssize_t
         self._lock_begins, self._lock_ends = _python_runtime()
-        self._activity, self._file_count, self._futex = _system_calls()
-        self._file_calls, self._poll_calls = map(_numbers_of, (_FILE_CALLS, _POLL_CALLS))
+        pairs = (pair.split("=") for pair in _NUMBERS[platform.machine()].split())
+        # Numbers of the system calls that exist on this machine, as text.
+        numbers = {name: number.encode() for name, number in pairs}
+        self._activity = {
+            numbers[name]: activity
+            for activity, names in _WAITS.items()
+            for name in names.split()
+            if name in numbers
+        }
+        self._file_count = {numbers[n]: at for n, at in _FILE_COUNT.items() if n in numbers}
+        self._futex = numbers["futex"]
+        self._file_calls, self._poll_calls = (
+            {numbers[name] for name in names if name in numbers}
+            for names in (_FILE_CALLS, _POLL_CALLS)
+        )
         self._pipes = Pipes()
 
     def activity_of(self, call: list[bytes]) -> str:
@@ -307,28 +319,3 @@ def _python_runtime() -> tuple[int, int]:
     except AttributeError:
         size = 0
     return begins, begins + (int(size) or 1_000_000)
-
-
-def _numbers() -> dict[str, bytes]:
-    """The numbers of system calls, as text."""
-    pairs = (pair.split("=") for pair in _NUMBERS[platform.machine()].split())
-    return {name: number.encode() for name, number in pairs}
-
-
-def _numbers_of(names: Iterable[str]) -> frozenset[bytes]:
-    """Numbers of the named system calls that exist on this machine."""
-    numbers = _numbers()
-    return frozenset(numbers[name] for name in names if name in numbers)
-
-
-def _system_calls() -> tuple[dict[bytes, str], dict[bytes, int], bytes]:
-    """Activity by system call, the argument that counts files, and the number of futex."""
-    numbers = _numbers()
-    activity = {
-        numbers[name]: activity
-        for activity, names in _WAITS.items()
-        for name in names.split()
-        if name in numbers
-    }
-    files = {numbers[n]: at for n, at in _FILE_COUNT.items() if n in numbers}
-    return activity, files, numbers[_FUTEX]

@@ -4,115 +4,59 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
-from dask_diag.capture.metrics import Metered
 from dask_diag.capture.task import (
     NO_TASK_PROBES,
     ProbedTask,
     RemoteTask,
-    TaskThread,
     ThisThread,
     running,
     this_thread,
 )
-from dask_diag.sampling.sampler import (
-    Listener,
-    Subscription,
-    TaskProbe,
-    TaskProbes,
-    running_tasks,
-    sampler,
-)
+from dask_diag.sampling.sampler import Listener, Subscription, running_tasks, sampler
 from dask_diag.system.periodic import ALWAYS
 
 if TYPE_CHECKING:
     from dask_diag.capture.computation import Computation
-    from dask_diag.system.periodic import TimeWithoutTicks
 
 
-class SampledTask(Protocol):
-    """A task that runs, in whichever wrapper; it has no start until it has started."""
+SampledTask = Any
+"""A task that runs, in whichever wrapper: a `ProbedTask`, `RemoteTask` or `ClusterTask`.
 
-    metered: Metered | None
+It has `key`, `task`, `metered`, and `start` and `stop` (None before), with the CPU seconds of its
+thread as it started, `cpu_before`, and its own, `cpu`, once it has stopped.
+"""
 
-    @property
-    def key(self) -> Hashable:
-        """Its key."""
+TaskProbe = Any
+"""Samples of one run of a task; it has the `start` of the run."""
 
-    @property
-    def task(self) -> object:
-        """The task itself."""
+TaskProbes = Mapping[type, TaskProbe]
+"""The task probe of each probe that has sampled a run, by the probe's type."""
 
-    @property
-    def start(self) -> float | None:
-        """When it started."""
+Probe = Any
+"""A `WaitProbe` or a `StackProbe`, which samples the tasks of a computation.
 
-    @property
-    def stop(self) -> float | None:
-        """When it stopped."""
-
-    @property
-    def cpu_before(self) -> float:
-        """The CPU seconds of its thread as it started."""
-
-    @property
-    def cpu(self) -> float:
-        """Its CPU seconds, once it has stopped."""
-
-
-class TaskRun(Protocol):
-    """One run of a task, from the thread that runs it; it can be sampled from another.
-
-    Attributes
-    ----------
-    runs_on : TaskThread
-    task_probes : mapping
-        The task probe of each probe that has sampled it, by the probe's type.
-    waited : bytes
-        What the wait probe read of the thread as the task started; empty before, and if it was not
-        to be read.
-    """
-
-    runs_on: TaskThread
-    task_probes: TaskProbes
-    waited: bytes
-
-
-class Probe(Protocol):
-    """What samples the tasks of a computation, every `interval` seconds."""
-
-    @property
-    def interval(self) -> float:
-        """Seconds between samples."""
-
-    @property
-    def sample(self) -> Listener:
-        """What the sampler calls; all probes of a kind share it."""
-
-    @property
-    def this_thread(self) -> ThisThread | None:
-        """Where the threads of tasks say which of these are due; None if nothing is read before."""
-
-    @property
-    def before(self) -> Callable[[TaskRun], None] | None:
-        """Reads what cannot be read later, on the task's thread just before it starts, if due."""
-
-    @property
-    def without_ticks(self) -> TimeWithoutTicks | None:
-        """When no task misses a sample; None if this probe does not count what was missed."""
-
-    def stop(self, run: TaskRun, task: SampledTask) -> None:
-        """Hand the samples to the task; called on its thread when it has stopped.
-
-        It may be left out for a task that was not sampled, had nothing read before it, and ran
-        within `without_ticks`.
-        """
-
-    def task_probe(self, run: TaskRun, task: SampledTask, start: float) -> TaskProbe:
-        """The task probe of a task that has started then, made when it is sampled first."""
+Attributes
+----------
+interval : float
+    Seconds between samples.
+sample : callable
+    Listener of the sampler; all probes of a kind share it.
+this_thread : ThisThread or None
+    Where the threads of tasks say which of these are due; None if nothing is read before.
+before : callable or None
+    Reads what cannot be read later, on the task's thread just before it starts, if due.
+without_ticks : TimeWithoutTicks or None
+    When no task misses a sample; None if the probe does not count what was missed.
+stop : callable
+    Hands the samples to the task; called on its thread when it has stopped. It may be left out for
+    a task that was not sampled, had nothing read before it, and ran within `without_ticks`.
+task_probe : callable
+    Makes the task probe of a task that has started, when it is sampled first.
+"""
 
 
 def this_thread_of(probes: Collection[Probe]) -> ThisThread:
@@ -125,9 +69,13 @@ class RunningTask:
 
     Attributes
     ----------
-    task : RemoteTask or SampledTask
-    runs_on, task_probes, waited
-        See `TaskRun`.
+    task : SampledTask
+    runs_on : TaskThread
+    task_probes : mapping
+        The task probe of each probe that has sampled the task, by the probe's type.
+    waited : bytes
+        What the wait probe read of the thread as the task started; empty before, and if it was not
+        to be read.
     """
 
     __slots__ = ("_outer", "_probes", "runs_on", "task", "task_probes", "waited")
@@ -167,21 +115,21 @@ class RunningTask:
 
     @property
     def start(self) -> float | None:
-        """When the task started."""
-        return self.task.start
+        """When the task started; None before."""
+        return self.task.start  # type: ignore[no-any-return]
 
-    def task_probe(self, kind: type) -> TaskProbe | None:
+    def task_probe(self, kind: type[TaskProbe]) -> TaskProbe:
         """The task probe of a kind of probe; None if there is none, or the task has not started."""
-        task_probe: TaskProbe | None = self.task_probes.get(kind)
+        task_probe = self.task_probes.get(kind)
         start = self.task.start
         if task_probe is None and start is not None:
             for probe in self._probes:
-                if type(probe) is kind:
+                if isinstance(probe, kind):
                     task_probe = probe.task_probe(self, self.task, start)
                     self.task_probes = {**self.task_probes, kind: task_probe}
         return task_probe
 
-    def goes_on(self, task_probe: TaskProbe) -> bool:
+    def goes_on(self, task_probe: object) -> bool:
         """Whether the run that this task probe samples has not ended."""
         return running_tasks.get(self.runs_on.ident) is self
 
@@ -220,48 +168,41 @@ def start_run(probes: Collection[Probe], task: RemoteTask) -> RunningTask:
     Where a pool of threads runs the task in the computing process, the sampler of that finds it.
     """
     if task.computation not in running:
-        _sample_for_a_while(probes)
+        _worker_sampling.go_on(probes)
     return RunningTask(task, probes)
 
 
-_lock = threading.Lock()
-_users: dict[tuple[Listener, float], Subscription] = {}
-"""Users of the sampler of a worker process, by the probe and its interval."""
-_idle_for = 0.0
+class WorkerSampling:
+    """Users of the sampler of a worker process, by the probe's listener and its interval."""
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users: dict[tuple[Listener, float], Subscription] = {}
+        self._idle_for = 0.0
 
-def _sample_for_a_while(probes: Collection[Probe]) -> None:
-    global _idle_for
-    with _lock:
-        _idle_for = 0.0
-        for listener, interval in (
-            (_end_if_idle, _IDLE / 4),
-            *((probe.sample, probe.interval) for probe in probes),
-        ):
-            if (listener, interval) not in _users:
-                _users[listener, interval] = sampler.add(listener, interval, _ignore)
+    def go_on(self, probes: Collection[Probe]) -> None:
+        """Sample by these probes, from now on until no task has run for a while."""
+        with self._lock:
+            self._idle_for = 0.0
+            listeners = [(probe.sample, probe.interval) for probe in probes]
+            for user in (self._end_if_idle, _IDLE / 4), *listeners:
+                if user not in self._users:
+                    self._users[user] = sampler.add(*user, _ignore)
 
-
-def _end_if_idle(passed: float) -> None:
-    global _idle_for
-    with _lock:
-        _idle_for = 0.0 if running_tasks else _idle_for + passed
-        if _idle_for > _IDLE:
-            for user in _users.values():
-                sampler.remove(user)
-            _users.clear()
+    def _end_if_idle(self, passed: float) -> None:
+        with self._lock:
+            self._idle_for = 0.0 if running_tasks else self._idle_for + passed
+            if self._idle_for > _IDLE:
+                for user in self._users.values():
+                    sampler.remove(user)
+                self._users.clear()
 
 
 def _ignore(error: Exception) -> None:
     """What was not sampled is counted as that."""
 
 
-def _forget() -> None:
-    """Start again in the child of a fork, which has no sampler."""
-    global _lock
-    _lock = threading.Lock()
-    _users.clear()
-
-
+_worker_sampling = WorkerSampling()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    # The child of a fork has no sampler.
+    os.register_at_fork(after_in_child=_worker_sampling.__init__)  # type: ignore[misc]

@@ -8,84 +8,33 @@ from collections.abc import Callable, Mapping
 from threading import get_ident
 from time import perf_counter
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from dask_diag.capture.task import running
 from dask_diag.system.code import current_frames
 from dask_diag.system.periodic import OwnThread, ShareOfTime, ticks_until, time_of_tick
 
+TaskRun = Any
+"""A run of a task that can be sampled: a `ProbedTask`, or the `RunningTask` of a worker."""
 
-class TaskProbe(Protocol):
-    """Samples one run of a task.
-
-    Attributes
-    ----------
-    start : float
-        Time when the task started.
-    """
-
-    start: float
-
-
-TaskProbes = Mapping[type, Any]
-"""The task probe of each probe that has sampled a run, by the probe's type."""
-
-
-class RunNow(Protocol):
-    """A run of a task, and its task probes."""
-
-    @property
-    def start(self) -> float | None:
-        """Start of the task; None before."""
-
-    def task_probe(self, kind: type) -> Any:
-        """Task probe of a kind of probe; None before the task has started."""
-
-    def goes_on(self, task_probe: TaskProbe) -> bool:
-        """Whether the run sampled by this task probe has not ended."""
-
-
-running_tasks: dict[int, RunNow] = {}
+running_tasks: dict[int, TaskRun] = {}
 """The run of a worker's probed task on each thread, by the thread's ident.
 
 Tasks of this process's own computations are not in it: see `running_now`.
 """
 
 
-class _Thread(Protocol):
-    """A thread that runs tasks."""
-
-    ident: int
-
-
-class _Wrapper(RunNow, Protocol):
-    """A wrapper of a local task: the ident of its thread is 0 until the task starts."""
-
-    @property
-    def runs_on(self) -> _Thread:
-        """Thread of the task."""
-
-    stop: float | None
-
-
-class _Computation(Protocol):
-    """A computation: its wrappers record their thread only if samples were requested."""
-
-    probes: Mapping[type, object]
-    wrappers: list[_Wrapper]
-
-
-_computations: Mapping[int, _Computation] = running  # type: ignore[assignment]
-
-
-def running_now() -> dict[int, RunNow]:
+def running_now() -> dict[int, TaskRun]:
     """The run of a probed task on each thread, by the thread's ident: the innermost of several.
 
     It is to be quick: tasks that wake up meanwhile would be seen to wait for the GIL.
     """
     runs = running_tasks.copy()
-    for computation in tuple(_computations.values()):
-        for wrapper in tuple(computation.wrappers) if computation.probes else ():
+    for computation in tuple(running.values()):
+        if not computation.probes:
+            continue
+        wrappers: tuple[TaskRun, ...] = tuple(computation.wrappers)  # type: ignore[attr-defined]
+        for wrapper in wrappers:
             start, ident = wrapper.start, wrapper.runs_on.ident
             if start is None or wrapper.stop is not None or not ident:
                 continue
@@ -108,7 +57,7 @@ class ThreadFrames(NamedTuple):
         Time of the reading, in seconds of ``time.perf_counter()``.
     """
 
-    tasks: dict[int, RunNow]
+    tasks: dict[int, TaskRun]
     frames: Mapping[int, FrameType]
     now: float
 

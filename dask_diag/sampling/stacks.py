@@ -19,8 +19,8 @@ from dask_diag.capture.keys import function_of
 from dask_diag.capture.metrics import ends_a_task, runs_a_task
 from dask_diag.capture.task import StackSample, TimedTask
 from dask_diag.sampling.call_tree import Run, Stacks, spread
-from dask_diag.sampling.probes import SampledTask, TaskRun
-from dask_diag.sampling.sampler import Listener, thread_frames
+from dask_diag.sampling.probes import SampledTask
+from dask_diag.sampling.sampler import Listener, TaskRun, thread_frames
 from dask_diag.sampling.walker import Stack, Walker
 from dask_diag.system.periodic import (
     TimeWithoutTicks,
@@ -37,7 +37,7 @@ _CPU_OF_OTHERS = sys.platform == "linux" and hasattr(time, "clock_gettime")
 
 _walker = Walker(runs_a_task, ends_a_task)
 _lock = threading.Lock()
-_users = 0
+_users: list[None] = []
 
 
 class StackProbe(NamedTuple):
@@ -264,15 +264,13 @@ def sample_stacks(passed: float) -> None:
 
 def keep_code() -> None:
     """Keep code objects until `forget_code`."""
-    global _users
     with _lock:
-        _users += 1
+        _users.append(None)
 
 
 def forget_code() -> None:
     """Release all code objects after one call for each `keep_code`."""
-    global _users
     with _lock:
-        _users -= 1
-        if _users <= 0:
+        del _users[-1:]
+        if not _users:
             _walker.forget()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from itertools import count
 from random import Random
 
 from dask_diag.capture.computation import Computation
@@ -20,8 +21,8 @@ from dask_diag.capture.metrics import Metered, Wait
 from dask_diag.capture.task import TaskThread, ThisThread
 from dask_diag.model.codes import Activity
 from dask_diag.sampling.linux import LinuxThread, seconds_waited, why_not_here
-from dask_diag.sampling.probes import SampledTask, TaskRun, attach_probe
-from dask_diag.sampling.sampler import Listener, Subscription, running_now, sampler
+from dask_diag.sampling.probes import SampledTask, attach_probe
+from dask_diag.sampling.sampler import Listener, Subscription, TaskRun, running_now, sampler
 
 _TICKS = 4
 """Over so many it is averaged how many tasks a thread starts between two."""
@@ -88,7 +89,8 @@ INTERVAL = 0.01
 _NAN = float("nan")
 _AT_ONCE = 2
 """Tasks that are sampled in one tick, so that many threads cost no more than two."""
-_ticks = 0
+_ticks = count(1)
+"""Numbers of the ticks in which only some tasks are sampled."""
 _UNNOTICED = 10e-6
 """Seconds off the CPU in which no task can have waited for one: to be switched takes as long."""
 _DID_NOT_RUN = 0.02
@@ -250,17 +252,15 @@ def first_position(count: int, tick: int) -> int:
 
 def sample_waits(passed: float) -> None:
     """Sample running tasks; of many only some, which represent all."""
-    global _ticks
-    running = [run.task_probe(WaitProbe) for run in running_now().values()]
-    task_probes = [task_probe for task_probe in running if task_probe is not None]
+    sampled = (run.task_probe(WaitProbe) for run in running_now().values())
+    task_probes = [task_probe for task_probe in sampled if task_probe is not None]
     for task_probe in task_probes:
         task_probe.tick()
-    count = len(task_probes)
-    if count > _AT_ONCE:
-        _ticks += 1
-        first = first_position(count, _ticks)
-        task_probes = [task_probes[(first + n) % count] for n in range(_AT_ONCE)]
-        passed *= count / _AT_ONCE
+    running = len(task_probes)
+    if running > _AT_ONCE:
+        first = first_position(running, next(_ticks))
+        task_probes = [task_probes[(first + n) % running] for n in range(_AT_ONCE)]
+        passed *= running / _AT_ONCE
     for task_probe in task_probes:
         task_probe.sample(passed)
 

@@ -39,65 +39,6 @@ def read(file: int, start: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def was_closed(file: int, size: int) -> bool:
-    """Whether the writer of a file has closed it, even if bytes have changed since."""
-    last = read(file, max(0, size - container.END_SIZE), container.END_SIZE)
-    return container.ends_with_directory(memoryview(last))
-
-
-def ends_with_directory_of(file: int, entries: Sequence[Entry], end: int) -> bool:
-    """Whether a file ends with exactly the directory of these entries."""
-    # The directory of a long recording is long: it is made only if a directory begins there.
-    if read(file, end, len(container.IN_DIRECTORY)) != container.IN_DIRECTORY:
-        return False
-    expected = container.directory(entries, end)
-    return read(file, end, len(expected) + 1) == expected
-
-
-def is_intact(file: int, entries: Sequence[Entry]) -> bool:
-    """Whether entries are still as they were read."""
-    for entry in entries:
-        data = memoryview(read(file, entry.start, entry.stop - entry.start))
-        if next((found for found, _ in container.read_entries(data, entry.start)), None) != entry:
-            return False
-    return True
-
-
-UNREADABLE = 5.0
-"""Seconds after which an entry that cannot be read is damaged, if more was written since."""
-
-
-class NextEntry:
-    """The next entry of a file, which may be incomplete or damaged."""
-
-    def __init__(self) -> None:
-        self._unreadable_since: float | None = None
-
-    def size_to_read(self, header: bytes, available: int, most: int) -> int:
-        """The number of bytes to read; 0 if the next entry is incomplete.
-
-        An entry that could not be read is read again alone, not with all bytes after it.
-        """
-        first = container.size_of_first(header)
-        if not 0 < first <= available:
-            return 0
-        return first if self._unreadable_since is not None else max(first, most)
-
-    def note(self, has_read: bool, header: bytes, available: int, now: float) -> None:
-        """Note whether the entry could be read."""
-        is_unfinished = len(header) < container.LONGEST_HEADER
-        is_unfinished |= container.size_of_first(header) > available
-        if has_read or is_unfinished or header.startswith(container.IN_DIRECTORY):
-            self._unreadable_since = None
-        elif self._unreadable_since is None:
-            self._unreadable_since = now
-
-    def is_damaged(self, now: float, changed: float) -> bool:
-        """Whether the entry is damaged, not being written; the file changed at `changed`."""
-        since = self._unreadable_since
-        return since is not None and since < changed and now - since >= UNREADABLE
-
-
 class FollowState:
     """States of a file that is followed."""
 
@@ -142,63 +83,10 @@ class Update(NamedTuple):
     problem: str = ""
 
 
-class FileStatus(NamedTuple):
-    """The identity and state of a file, which change when the file is written or replaced."""
-
-    device: int
-    inode: int
-    size: int
-    modified: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> FileStatus:
-        """The status of an open file."""
-        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-    def has_grown(self, before: FileStatus | None) -> bool:
-        """Whether the same file has become longer."""
-        return before is not None and self[:2] == before[:2] and self.size > before.size
-
-
-class WriterLock:
-    """The lock of a recording's writer, if this process can see locks of the writer's machine.
-
-    Some file systems do not share locks among machines. So the kernel is asked when a recording is
-    new: if the file grows without a lock, the absence of a lock says nothing about its writer.
-
-    Parameters
-    ----------
-    is_locked : callable
-        Function of an open file: whether a process has locked it; None if not known.
-    """
-
-    def __init__(self, is_locked: Callable[[int], bool | None]) -> None:
-        self._is_locked = is_locked
-        self._is_seen: bool | None = None
-        self._not_seen = b""
-        """The beginning of the recording that grew without a visible lock."""
-
-    def forget(self) -> None:
-        """Start again, with a new recording."""
-        self._is_seen = None
-
-    def look(self, file: int) -> None:
-        """Ask the kernel, once for each recording."""
-        if self._is_seen is None:
-            self._is_seen = self._is_locked(file)
-
-    def note_growth(self, head: bytes) -> None:
-        """Note that the recording that begins with `head` has grown."""
-        if self._is_seen is False:
-            self._not_seen = head
-
-    def is_held(self, file: int, head: bytes) -> bool | None:
-        """Whether a process holds the lock; None if not known."""
-        return None if head and head == self._not_seen else self._is_locked(file)
-
-
 QUIET = 2.0
 """Seconds without a change after which the writer of an unlocked file has ended."""
+UNREADABLE = 5.0
+"""Seconds after which an entry that cannot be read is damaged, if more was written since."""
 _MOST_AT_ONCE = 4 << 20
 """Most bytes that a poll reads, if no entry is larger: bounds the memory of catching up."""
 _LONGEST_HEADER = 1 << 10
@@ -230,11 +118,15 @@ class Follower:
     ) -> None:
         self._path = as_path(path, error=RecordingFileError)
         self._clock = clock
-        self._lock = WriterLock(is_locked)
-        self._columns = columns
-        self._provisional_columns = provisional_columns
-        self._status: FileStatus | None = None
+        self._is_locked = is_locked
+        self._columns = columns, provisional_columns
+        # Device, inode, size and time of the last change.
+        self._status: tuple[int, int, int, int] | None = None
         self._changed = clock()
+        # Some file systems do not share locks among machines. So the kernel is asked when a
+        # recording is new: if the file grows without a lock, the absence of a lock says nothing
+        # about its writer. This is the beginning of such a recording.
+        self._head_without_lock = b""
         self._forget()
 
     def _forget(self) -> None:
@@ -245,8 +137,8 @@ class Follower:
         self._behind = True
         self._is_settled = False
         self._has_grown = False
-        self._next = NextEntry()
-        self._lock.forget()
+        self._unreadable_since: float | None = None
+        self._is_lock_seen: bool | None = None
 
     @property
     def path(self) -> Path:
@@ -266,7 +158,7 @@ class Follower:
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 # This process has too many files open, which says nothing about this one.
-                return self._nothing_new()
+                return self._update(self._clock())._replace(behind=False)
             why = f"cannot read {self._path}: {error.strerror or error}"
             return self._nothing(FollowState.NOT_A_RECORDING, why)
         try:
@@ -283,19 +175,27 @@ class Follower:
     def _nothing(self, state: str, problem: str = "") -> Update:
         return Update(False, [], None, state, problem=problem)
 
-    def _nothing_new(self) -> Update:
-        quiet = self._clock() - self._changed
-        return Update(False, [], self._provisional, self._state, quiet=quiet)
+    def _update(self, now: float, is_fresh: bool = False, chunks: Sequence[Chunk] = ()) -> Update:
+        provisional = None if self._scan is None else self._scan.provisional
+        since, problem = self._unreadable_since, ""
+        if since is not None and since < self._changed and now - since >= UNREADABLE:
+            # The entry is damaged, and not being written: the file has changed since.
+            problem = "damaged" if self._state == FollowState.GROWING else ""
+        quiet = now - self._changed
+        return Update(
+            is_fresh, list(chunks), provisional, self._state, self._behind, quiet, problem
+        )
 
     def _poll(self, file: int) -> Update:
         now, status = self._clock(), os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
             raise RecordingFileError(f"cannot read {self._path}: it is not a regular file")
-        new = FileStatus.of(status)
-        if new != self._status:
-            self._note_change(new, now)
+        if not self._is_as_read(file):
+            self._note_change(_status_of(file), now)
         elif not self._behind and self._is_settled:
-            return self._unchanged(file, now)
+            if self._state in (FollowState.WAITING, FollowState.GROWING):
+                self._judge(file, now)
+            return self._update(now)
         else:
             self._is_settled = not self._behind
         is_fresh = self._check_head(file)
@@ -304,31 +204,26 @@ class Follower:
             # Another recording took the place of this one: the next poll reads that.
             self._forget()
             return self._nothing(FollowState.WAITING)
-        state = self._state_of(file, now)
-        quiet, problem = now - self._changed, self._problem(now)
-        return Update(is_fresh, chunks, self._provisional, state, self._behind, quiet, problem)
+        self._judge(file, now)
+        return self._update(now, is_fresh, chunks)
 
-    def _problem(self, now: float) -> str:
-        """A word for the fault of a growing file, or nothing."""
-        is_growing = self._state == FollowState.GROWING
-        return "damaged" if is_growing and self._next.is_damaged(now, self._changed) else ""
+    def _is_as_read(self, file: int) -> bool:
+        """Whether the file is the same, and has not changed since its status was read."""
+        return _status_of(file) == self._status
 
-    def _note_change(self, new: FileStatus, now: float) -> None:
-        if self._head and new.has_grown(self._status):
+    def _note_change(self, new: tuple[int, int, int, int], now: float) -> None:
+        before, size = self._status, new[2]
+        if self._head and before is not None and new[:2] == before[:2] and size > before[2]:
             self._has_grown = True
-            self._lock.note_growth(self._head)
+            if self._is_lock_seen is False:
+                self._head_without_lock = self._head
         was_over = self._state not in (FollowState.WAITING, FollowState.GROWING)
-        if was_over or (self._scan and new.size < self._scan.end):
+        if was_over or (self._scan and size < self._scan.end):
             # The change is not an append: bytes that were read may have changed, too.
             self._forget()
         self._status, self._changed, self._behind = new, now, True
         # A write within the same tick of the file system's clock does not show: read once more.
         self._is_settled = False
-
-    def _unchanged(self, file: int, now: float) -> Update:
-        if self._state in (FollowState.WAITING, FollowState.GROWING):
-            self._state = self._state_of(file, now)
-        return self._nothing_new()._replace(problem=self._problem(now))
 
     def _check_head(self, file: int) -> bool:
         """Whether the file has another recording than before, which is then followed."""
@@ -345,7 +240,7 @@ class Follower:
             self._behind = False
             return False
         self._head = head
-        self._scan = ChunkScan(entry, self._columns, self._provisional_columns)
+        self._scan = ChunkScan(entry, *self._columns)
         self._state = FollowState.GROWING
         return True
 
@@ -358,54 +253,76 @@ class Follower:
     def _read_chunks(self, file: int, scan: ChunkScan, now: float) -> list[Chunk]:
         """Read the next chunks, and the provisional one after the last."""
         header = read(file, scan.end, container.LONGEST_HEADER)
-        available = self._size - scan.end
-        size = self._next.size_to_read(header, available, _MOST_AT_ONCE)
+        next_size = container.size_of_first(header)
+        is_there = next_size <= self._size - scan.end
+        size = next_size if is_there else 0
+        if size and self._unreadable_since is None:
+            # An entry that could not be read is read again alone, not with all bytes after it.
+            size = max(size, _MOST_AT_ONCE)
         data = read(file, scan.end, size)
         chunks = scan.read(memoryview(data))
         has_read = bool(chunks or scan.provisional)
         self._behind = bool(chunks) and scan.provisional is None and len(data) == size
-        self._next.note(has_read, header, available, now)
+        is_unfinished = len(header) < container.LONGEST_HEADER or not is_there
+        if has_read or is_unfinished or header.startswith(container.IN_DIRECTORY):
+            self._unreadable_since = None
+        elif self._unreadable_since is None:
+            self._unreadable_since = now
         return chunks
 
     @property
     def _size(self) -> int:
-        return 0 if self._status is None else self._status.size
+        return 0 if self._status is None else self._status[2]
 
-    @property
-    def _provisional(self) -> Chunk | None:
-        return None if self._scan is None else self._scan.provisional
-
-    def _state_of(self, file: int, now: float) -> str:
-        """The state of the file, if it has not changed since it was read."""
-        if self._behind or FileStatus.of(os.fstat(file)) != self._status:
-            return self._state
-        size = self._size
+    def _judge(self, file: int, now: float) -> None:
+        """Find the state of the file, if it has not changed since it was read."""
+        if self._behind or not self._is_as_read(file):
+            return
         if self._scan is not None:
-            entries = self._scan.entries
-            if ends_with_directory_of(file, entries, entries[-1].stop):
-                if self._has_grown and not is_intact(file, entries):
+            if self._ends_with_directory(file, self._scan.entries):
+                if self._has_grown and not _is_intact(file, self._scan.entries):
                     # An entry has changed after it was read: read again from the first byte.
                     self._forget()
                 else:
                     self._state = FollowState.COMPLETE
-                return self._state
-            self._look_for_writer(file)
+                return
+            if self._is_lock_seen is None:
+                is_seen = self._is_locked(file)
+                # The writer may have ended before the kernel was asked: then the answer is void.
+                self._is_lock_seen = is_seen if self._is_as_read(file) else None
         is_quiet = now - self._changed >= QUIET
-        is_closed = bool(self._head) and was_closed(file, size)
-        if not size or not (is_quiet or is_closed):
-            return self._state
-        is_locked = self._lock.is_held(file, self._head)
-        if is_locked or FileStatus.of(os.fstat(file)) != self._status:
-            return self._state
-        if is_closed:
-            if is_quiet or is_locked is not None:
-                self._state = FollowState.DAMAGED
-        elif is_locked is not None:
+        end = read(file, max(0, self._size - container.END_SIZE), container.END_SIZE)
+        is_closed = bool(self._head) and container.ends_with_directory(memoryview(end))
+        if not self._size or not (is_quiet or is_closed):
+            return
+        is_hidden = self._head and self._head == self._head_without_lock
+        is_locked = None if is_hidden else self._is_locked(file)
+        if is_locked or not self._is_as_read(file):
+            return
+        if is_closed and (is_quiet or is_locked is not None):
+            self._state = FollowState.DAMAGED
+        elif not is_closed and is_locked is not None:
             self._state = FollowState.TRUNCATED
-        return self._state
 
-    def _look_for_writer(self, file: int) -> None:
-        self._lock.look(file)
-        if FileStatus.of(os.fstat(file)) != self._status:
-            # The writer may have ended before the kernel was asked: the answer is void.
-            self._lock.forget()
+    def _ends_with_directory(self, file: int, entries: Sequence[Entry]) -> bool:
+        """Whether the file ends with exactly the directory of these entries."""
+        end = entries[-1].stop
+        # The directory of a long recording is long: it is made only if a directory begins there.
+        if read(file, end, len(container.IN_DIRECTORY)) != container.IN_DIRECTORY:
+            return False
+        expected = container.directory(entries, end)
+        return read(file, end, len(expected) + 1) == expected
+
+
+def _status_of(file: int) -> tuple[int, int, int, int]:
+    status = os.fstat(file)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _is_intact(file: int, entries: Sequence[Entry]) -> bool:
+    """Whether entries are still as they were read."""
+    for entry in entries:
+        data = memoryview(read(file, entry.start, entry.stop - entry.start))
+        if next((found for found, _ in container.read_entries(data, entry.start)), None) != entry:
+            return False
+    return True
