@@ -33,6 +33,7 @@ from distributed.metrics import time
 
 from dask_diag.cluster.wire import (
     CANCELLED,
+    EVENTS,
     FAILED,
     FLUSH,
     NAME,
@@ -43,11 +44,12 @@ from dask_diag.cluster.wire import (
     SCHEDULER,
     SCHEDULER_ROW,
     SETTINGS,
+    TRANSFER,
     UNFINISHED,
+    WORKER_EVENT,
     WORKER_ROW,
     Batch,
     ClusterComputation,
-    ClusterTransfer,
     ClusterWorker,
     Fault,
     ProcessSamples,
@@ -58,7 +60,6 @@ from dask_diag.cluster.wire import (
     Running,
     Spilled,
     Unmeasured,
-    WorkerActivity,
     forget_handlers,
     host_id,
 )
@@ -271,6 +272,7 @@ class RecordedWorker:
 
     def __init__(self, number: int, address: str, state: object) -> None:
         self.number, self.address = number, address
+        self.id = getattr(state, "server_id", address)
         self.name, self.host = str(getattr(state, "name", address)), getattr(state, "host", "")
         self.threads = getattr(state, "nthreads", 0)
         self.joined = perf_counter()
@@ -284,7 +286,7 @@ class RecordedWorker:
     def described(self) -> ClusterWorker:
         """Make the message for clients."""
         facts: WorkerFacts = {**self.facts, "clock": self.clock} if self.facts else {}
-        where = self.number, self.name, self.address, self.host, self.threads
+        where = self.number, self.id, self.name, self.address, self.host, self.threads
         return ClusterWorker(*where, self.joined, self.left, self.reason, facts)
 
     def add_readings(self, readings: Sequence[Sequence[float]]) -> None:
@@ -392,17 +394,19 @@ class WorkerMonitor:
     def record_pause(self, worker: RecordedWorker, sessions: Iterable[RecordedSession]) -> None:
         """Add the pause of a paused worker, up to now."""
         if worker.paused_at is not None:
-            pause = WorkerActivity(worker.number, PAUSED, worker.paused_at, perf_counter(), NAN)
+            bounds = worker.paused_at, perf_counter()
+            pause = WORKER_EVENT.pack(worker.number, EVENTS.index(PAUSED), *bounds, NAN)
             for session in sessions:
                 if session.wants.get("tasks") and session.has_room():
-                    session.batch.events.append(pause)
+                    session.batch.events += pause
 
     def spilled(self, message: Spilled) -> None:
         """Add a worker's use of its disk."""
-        number = self.numbers.get(message.worker, -1)
+        worker, event, *measured = message
+        row = WORKER_EVENT.pack(self.numbers.get(worker, -1), EVENTS.index(event), *measured)
         for session in self.sessions.wanting("tasks"):
             if session.has_room():
-                session.batch.events.append(WorkerActivity(number, *message[1:]))
+                session.batch.events += row
 
     def add_samples(self, message: ProcessSamples) -> None:
         """Add samples of processes."""
@@ -1187,7 +1191,7 @@ class RunCollector:
         workers = numbers.get(source, -1), numbers.get(destination, -1)
         for session in recorders:
             if session.has_room():
-                session.batch.transfers.append(ClusterTransfer(run, *workers, *measured))
+                session.batch.transfers += TRANSFER.pack(run, *workers, *measured)
 
     def is_unmeasured(self, message: Unmeasured) -> None:
         """Count a task without measurements."""
@@ -1365,7 +1369,6 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         await self.workers.settle()
         return {
             "scheduler": self.scheduler.id,
-            "plugin": self.runs.computations.name,
             "address": self.scheduler.address,
             "host": self.workers.host,
             "pid": os.getpid(),

@@ -159,7 +159,6 @@ class ClusterSession:
             raise ConnectionLostError("other clients of the cluster came and went meanwhile")
         log = self.log
         log.scheduler, log.address, log.pid = reply["scheduler"], reply["address"], reply["pid"]
-        log.plugin = reply.get("plugin", "")
         if is_below_this_process(reply["host"], reply["pid"]):
             self.log.below.add(SCHEDULER)
         if not reply["host"] or reply["host"] != host_id():

@@ -18,8 +18,8 @@ from dask_diag.cluster.wire import (
     OUTCOMES,
     RESULT,
     RUN,
+    TRANSFER,
     Batch,
-    ClusterTransfer,
     unpacked_stacks,
 )
 from dask_diag.cluster.workers_table import (
@@ -27,8 +27,9 @@ from dask_diag.cluster.workers_table import (
     UnreadBatches,
     bounds_in_microseconds,
     client_times,
+    distinct_of,
     microseconds,
-    transposed,
+    worker_labels,
 )
 from dask_diag.columns import Array, Categorical, IntArray, Values
 from dask_diag.model import tables
@@ -78,7 +79,7 @@ class ClusterResults:
             {
                 "key": keys,
                 "function": functions,
-                "computation": _of_computations(rows["computation"].astype(np.int64), log)[0],
+                "computation": _of_computations(rows["computation"], log)[0],
                 "metric": rows["nbytes"].copy() if self._in_bytes else np.ones(len(rows)),
                 "start": microseconds(rows["start"] - log.offset, np.floor),
                 "stop": microseconds(rows["stop"] - log.offset, np.ceil),
@@ -88,23 +89,20 @@ class ClusterResults:
 
 def transfers_of(batch: Batch, log: ClusterLog, find: Callable[[IntArray], IntArray]) -> Table:
     """Transfers between workers for recorded tasks; `find` has the rows of runs by their ids."""
-    runs, sources, destinations, starts, stops, sizes = transposed(
-        batch.transfers, len(ClusterTransfer._fields)
-    )
-    count, workers = len(batch.transfers), np.array(destinations, np.int64)
+    rows = np.frombuffer(batch.transfers, TRANSFER.dtype)
     start, stop = bounds_in_microseconds(
-        *(client_times(np.array(times, float), workers, log) for times in (starts, stops))
+        *(client_times(rows[bound], rows["destination"], log) for bound in ("start", "stop"))
     )
     return Table(
         {
-            "task": find(np.array(runs, np.int64)),
-            "activity": constant(Activity.TRANSFER, count),
-            "side": constant("network", count),
+            "task": find(rows["run"]),
+            "activity": constant(Activity.TRANSFER, len(rows)),
+            "side": constant("network", len(rows)),
             "start": start,
             "stop": stop,
-            "bytes": np.array(sizes, float),
-            "source": Categorical.of(log.labels.get(worker, "") for worker in sources),
-            "destination": Categorical.of(log.labels.get(worker, "") for worker in destinations),
+            "bytes": rows["nbytes"].copy(),
+            "source": worker_labels(rows["source"], log),
+            "destination": worker_labels(rows["destination"], log),
         }
     )
 
@@ -112,14 +110,12 @@ def transfers_of(batch: Batch, log: ClusterLog, find: Callable[[IntArray], IntAr
 def others_of(batch: Batch, log: ClusterLog) -> Table:
     """Times of tasks of clients that are not recorded."""
     rows = np.frombuffer(batch.others, OTHER_TASK.dtype)
-    numbers = rows["worker"].astype(np.int64)
-    workers, codes = distinct_of(numbers)
     return Table(
         {
-            "computation": constant(log.scheduler, len(codes)),
-            "worker": Categorical(codes, [log.labels.get(number, "") for number in workers]),
-            "start": client_times(rows["start"], numbers, log),
-            "stop": client_times(rows["stop"], numbers, log),
+            "computation": constant(log.scheduler, len(rows)),
+            "worker": worker_labels(rows["worker"], log),
+            "start": client_times(rows["start"], rows["worker"], log),
+            "stop": client_times(rows["stop"], rows["worker"], log),
         }
     )
 
@@ -212,12 +208,6 @@ def _of_computations(numbers: IntArray, log: ClusterLog) -> tuple[Categorical, C
         )
     )
     return names, spans
-
-
-def distinct_of(numbers: IntArray) -> tuple[list[int], IntArray]:
-    """The distinct numbers, and the position of each number among them."""
-    distinct, codes = np.unique(numbers, return_inverse=True)
-    return distinct.tolist(), codes.reshape(-1)
 
 
 Parts = list[dict[str, Table]]

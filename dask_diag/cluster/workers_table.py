@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
 from dask_diag.capture.workers_table import constant, this_host
 from dask_diag.cluster.log import ClusterLog
-from dask_diag.cluster.wire import PROCESS, SCHEDULER, Batch, ClusterWorker, WorkerActivity
+from dask_diag.cluster.wire import EVENTS, PROCESS, SCHEDULER, WORKER_EVENT, Batch, ClusterWorker
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model import tables
 from dask_diag.model.codes import UNKNOWN_WORKER, WorkerEvent
@@ -97,9 +96,16 @@ def client_times(times: FloatArray, workers: IntArray | int, log: ClusterLog) ->
     return mapped - log.offset
 
 
-def transposed(rows: Sequence[Sequence[object]], width: int) -> list[Sequence[Any]]:
-    """The columns of rows, also of no rows."""
-    return list(zip(*rows, strict=True)) if rows else [()] * width
+def distinct_of(numbers: IntArray) -> tuple[list[int], IntArray]:
+    """The distinct numbers, and the position of each number among them."""
+    distinct, codes = np.unique(numbers, return_inverse=True)
+    return distinct.tolist(), codes.reshape(-1)
+
+
+def worker_labels(workers: IntArray, log: ClusterLog) -> Categorical:
+    """Labels of workers by their numbers; empty for unknown workers."""
+    distinct, codes = distinct_of(workers)
+    return Categorical(codes, [log.labels.get(number, "") for number in distinct])
 
 
 class UnreadBatches:
@@ -155,17 +161,15 @@ def cluster_workers_table(logs: Sequence[ClusterLog]) -> tables.Workers:
     The row of a worker is from the client with most knowledge of the worker, with the earliest time
     of joining of all clients.
     """
-    known: dict[tuple[str, str, str], tuple[ClusterLog, ClusterWorker, float]] = {}
+    known: dict[str, tuple[ClusterLog, ClusterWorker, float]] = {}
     for log in logs:
         for worker in tuple(log.workers.values()):
-            # The address is not enough: a worker that is restarted may come back there.
-            key = log.scheduler, log.labels[worker.number], worker.address
             described = log, worker, worker.joined - log.offset
-            if key in known:
-                other = known[key]
+            if worker.id in known:
+                other = known[worker.id]
                 best = described if _extent(worker) >= _extent(other[1]) else other
                 described = *best[:2], min(described[2], other[2])
-            known[key] = described
+            known[worker.id] = described
     rows = [_worker_row(*described, logs) for described in known.values()]
     return tables.Workers.of_rows(rows)
 
@@ -214,23 +218,27 @@ def worker_events_of(batch: Batch, log: ClusterLog, seen: SeenEvents) -> Table:
 
     Every client of a cluster is sent each event: events in `seen` are left out.
     """
-    rows = [row for row in batch.events if (log.scheduler, *row[:3]) not in seen]
-    seen.update((log.scheduler, *row[:3]) for row in rows)
-    numbers, events, *bounds, sizes = transposed(rows, len(WorkerActivity._fields))
-    is_pause = np.array([event == WorkerEvent.PAUSED for event in events], bool)
-    workers = np.array(numbers, np.int64)
+    rows = np.frombuffer(batch.events, WORKER_EVENT.dtype)
+    ids = [(log.scheduler, *row[:3]) for row in rows.tolist()]
+    rows = rows[np.array([event not in seen for event in ids], bool)]
+    seen.update(ids)
+    events = Categorical(rows["event"], EVENTS)
     start, stop = (
-        np.where(is_pause, times - log.offset, client_times(times, workers, log))
-        for times in (np.array(bound, float) for bound in bounds)
+        np.where(
+            events.where(WorkerEvent.PAUSED),
+            rows[bound] - log.offset,
+            client_times(rows[bound], rows["worker"], log),
+        )
+        for bound in ("start", "stop")
     )
     return Table(
         {
             "computation": constant(log.scheduler, len(rows)),
-            "worker": Categorical.of(log.labels.get(number, "") for number in numbers),
-            "event": Categorical.of(events),
+            "worker": worker_labels(rows["worker"], log),
+            "event": events,
             "start": start,
             "stop": stop,
-            "bytes": np.array(sizes, float),
+            "bytes": rows["nbytes"].copy(),
         }
     )
 
