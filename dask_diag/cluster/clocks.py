@@ -12,6 +12,8 @@ from dask_diag.cluster.wire import host_id
 if TYPE_CHECKING:
     from distributed.worker import Worker
 
+    from dask_diag.cluster.wire import WorkerFacts
+
 
 class ClockReading(NamedTuple):
     """Offset from this clock to the scheduler's at a time of this clock.
@@ -75,7 +77,7 @@ class WorkerClock:
     clock : callable
         Clock of the measurements.
     report : callable
-        Awaited with each reading.
+        Awaited with each reading, as facts of the worker.
     fault : callable
         Called with an action and its error; nothing is raised after `follow`.
 
@@ -89,7 +91,7 @@ class WorkerClock:
         self,
         worker: Worker,
         clock: Callable[[], float],
-        report: Callable[[ClockReading], Awaitable[None]],
+        report: Callable[[WorkerFacts], Awaitable[object]],
         fault: Callable[[str, BaseException], None],
     ) -> None:
         self.host = host_id() if clock is perf_counter else ""
@@ -103,7 +105,7 @@ class WorkerClock:
         """Report the offset to the clock of the scheduler's host, now and regularly."""
         if self.host and self.host == host:
             return
-        await self._report(await self._compare(_PINGS_AT_START))
+        await self._compare(_PINGS_AT_START)
         self._pinging = asyncio.ensure_future(self._ping())
 
     async def compare_at_end(self) -> None:
@@ -111,7 +113,7 @@ class WorkerClock:
         if self._pinging is None:
             return
         try:
-            await asyncio.wait_for(self._compare_and_report(), _SECONDS_AT_END)
+            await asyncio.wait_for(self._compare(_PINGS), _SECONDS_AT_END)
         except Exception as error:
             self._fault("comparing clocks", error)
 
@@ -120,12 +122,10 @@ class WorkerClock:
         if self._pinging is not None:
             self._pinging.cancel()
 
-    async def _compare(self, attempts: int) -> ClockReading:
-        async def ask() -> float:
-            answer = await self._worker.scheduler.dask_diag_clock()
-            return float(answer["time"])
-
-        return await compare_clocks(ask, self._clock, attempts)
+    async def _compare(self, attempts: int) -> None:
+        ask = self._worker.scheduler.dask_diag_clock
+        reading = await compare_clocks(ask, self._clock, attempts)
+        await self._report({"clock": [list(reading)]})
 
     async def _ping(self) -> None:
         """Compare drifting clocks again every few seconds."""
@@ -134,10 +134,7 @@ class WorkerClock:
             await asyncio.sleep(min(pause, _SECONDS_BETWEEN_PINGS))
             pause *= 2
             try:
-                await self._compare_and_report()
+                await self._compare(_PINGS)
             except Exception as error:
                 self._fault("comparing clocks", error)
                 return
-
-    async def _compare_and_report(self) -> None:
-        await self._report(await self._compare(_PINGS))

@@ -8,14 +8,16 @@ import pickle
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
+
+import psutil
 
 from dask_diag._version import __version__
 from dask_diag.capture.computation import run_id
-from dask_diag.cluster.clocks import ClockReading, compare_clocks
+from dask_diag.cluster.clocks import compare_clocks
 from dask_diag.cluster.log import ClusterLog, WorkerNames
 from dask_diag.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
-from dask_diag.cluster.wire import NAME, SCHEDULER, host_id, is_below_this_process
+from dask_diag.cluster.wire import NAME, SCHEDULER, host_id
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -45,6 +47,17 @@ async def unless_lost(
             raise TimeoutError(f"no answer in {most:g} s")
         await asyncio.wait([asked], timeout=_SECONDS_WITHOUT_SCHEDULER)
     await asked
+
+
+def is_below_this_process(host: str, pid: int) -> bool:
+    """Return whether a process of a host is this process or a descendant."""
+    if not host or host != host_id():
+        return False
+    try:
+        process = psutil.Process(pid)
+        return os.getpid() in (other.pid for other in (process, *process.parents()))
+    except psutil.Error:
+        return False
 
 
 T = TypeVar("T")
@@ -122,7 +135,7 @@ class ClusterSession:
             self._fault("to join a cluster", error)
             with suppress(Exception):
                 # Plugins that have arrived by now are removed.
-                await asyncio.wait_for(self._withdraw(), _SECONDS_TO_FINISH)
+                await asyncio.wait_for(self._leave(), _SECONDS_TO_FINISH)
             return
         try:
             workers = asyncio.wait_for(self._attach_workers(), _SECONDS_TO_ATTACH)
@@ -162,7 +175,7 @@ class ClusterSession:
         if is_below_this_process(reply["host"], reply["pid"]):
             self.log.below.add(SCHEDULER)
         if not reply["host"] or reply["host"] != host_id():
-            reading = await self._compare_clocks()
+            reading = await compare_clocks(scheduler.dask_diag_clock, perf_counter, _PINGS)
             log.offset, log.error = reading.offset, reading.error
 
     async def _attach_workers(self) -> None:
@@ -170,13 +183,6 @@ class ClusterSession:
         await self._scheduler.register_worker_plugin(plugin=pickle.dumps(bootstrap), **_ONCE)
         # If another client registered them just before, registering neither acts nor waits.
         await self._scheduler.dask_diag_ready()
-
-    async def _compare_clocks(self) -> ClockReading:
-        async def ask() -> float:
-            answer = await self._scheduler.dask_diag_clock()
-            return float(answer["time"])
-
-        return await compare_clocks(ask, perf_counter, _PINGS)
 
     async def _pull_regularly(self) -> None:
         # Progress bars have to know at once that a computation has ended. All sessions have to know
@@ -228,22 +234,23 @@ class ClusterSession:
             if self._puller is not None:
                 if not self._wants.get("progress"):
                     self._puller.cancel()
-                await unless_lost(self._detach(), self.client, _SECONDS_TO_FINISH)
+                await unless_lost(self._leave(), self.client, _SECONDS_TO_FINISH)
                 await asyncio.wait([self._puller], timeout=_SECONDS_TO_FINISH)
                 self._reach_no_more()
         except Exception as error:
             self._fault("to pull the last rows from a cluster", error)
         finally:
-            self.log.end()
-            self.client = self._scheduler = None
-            self._received(self.log)
+            self._end()
+
+    def _end(self) -> None:
+        self.log.end()
+        self.client = self._scheduler = None
+        self._received(self.log)
 
     async def _begin_again(self, client: Client, error: Exception) -> None:
         """Rejoin a client after a new connection, with a new session."""
         self._fault("to pull from a cluster", error)
-        self.log.end()
-        self.client = self._scheduler = None
-        self._received(self.log)
+        self._end()
         try:
             await self._rejoin(client)
         except Exception as fault:
@@ -263,45 +270,28 @@ class ClusterSession:
         if error is not None:
             self._fault("to reach the workers of a cluster", error)
 
-    async def _detach(self) -> None:
-        # If the request or the reply was lost, the scheduler still has all rows.
-        reply = await self._twice(self._ask_for_the_last)
+    async def _leave(self) -> None:
+        """Receive the last rows, if rows were pulled, and have the scheduler forget the session."""
+        scheduler, log = self._scheduler, self.log
+        if log.error:
+            # The clock is not the scheduler's: the drift since the start adds to the error.
+            with suppress(Exception):
+                comparing = compare_clocks(scheduler.dask_diag_clock, perf_counter, _PINGS)
+                reading = await asyncio.wait_for(comparing, _SECONDS_TO_COMPARE)
+                log.error += abs(reading.offset - log.offset)
+        reply: PullReply = {}
         try:
-            self._receive(reply)
+            reply = await self._twice(scheduler.dask_diag_detach, received=log.received) or {}
+            if self._puller is not None:
+                self._receive(reply)
         finally:
-            if not (reply or {}).get("closing"):
-                await self._twice(self._say_that_it_left)
+            if not reply.get("closing"):
+                await self._twice(scheduler.dask_diag_left)
 
-    async def _withdraw(self) -> None:
-        """Leave without having recorded anything."""
+    async def _twice(self, ask: Callable[..., Awaitable[T]], **arguments: object) -> T:
+        """Ask the scheduler, again after an error: it still has what a lost reply had."""
         try:
-            await self._ask_to_detach()
-        finally:
-            await self._say_that_it_left()
-
-    async def _twice(self, ask: Callable[[], Awaitable[T]]) -> T:
-        try:
-            return await ask()
+            return await ask(session=self._id, **arguments)
         except Exception as error:
             self._fault("to leave a cluster", error)
-            return await ask()
-
-    async def _ask_for_the_last(self) -> PullReply:
-        await self._compare_at_end()
-        return await self._ask_to_detach()
-
-    async def _compare_at_end(self) -> None:
-        """Add the drift since the start to the error, if the clock is not the scheduler's."""
-        if not self.log.error:
-            return
-        with suppress(Exception):
-            reading = await asyncio.wait_for(self._compare_clocks(), _SECONDS_TO_COMPARE)
-            self.log.error += abs(reading.offset - self.log.offset)
-
-    async def _ask_to_detach(self) -> PullReply:
-        reply = await self._scheduler.dask_diag_detach(session=self._id, received=self.log.received)
-        return cast("PullReply", reply)
-
-    async def _say_that_it_left(self) -> None:
-        """Have the scheduler forget this session."""
-        await self._scheduler.dask_diag_left(session=self._id)
+            return await ask(session=self._id, **arguments)

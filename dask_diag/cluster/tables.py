@@ -43,20 +43,19 @@ class RunPositions:
     """The rows of runs in the table of tasks, by the ids of runs."""
 
     def __init__(self) -> None:
-        self._ids: IntArray = np.zeros(0, np.int64)
-        self._positions: IntArray = np.zeros(0, np.int64)
+        # No run has this id, which is larger than all others.
+        self._runs: IntArray = np.array([[np.iinfo(np.int64).max], [-1]])
 
     def add(self, ids: IntArray, positions: IntArray) -> None:
         """Add runs, whose ids are larger than the ids of all before."""
-        self._ids = np.concatenate([self._ids, ids])
-        self._positions = np.concatenate([self._positions, positions])
+        new = np.stack([ids, positions])
+        self._runs = np.concatenate([self._runs[:, :-1], new, self._runs[:, -1:]], axis=1)
 
     def find(self, ids: IntArray) -> IntArray:
         """The rows of runs; -1 for a run that is not recorded."""
-        if not len(self._ids):
-            return np.full(len(ids), -1)
-        at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-        return np.where(self._ids[at] == ids, self._positions[at], -1)
+        known, positions = self._runs
+        at = np.searchsorted(known, ids)
+        return np.where(known[at] == ids, positions[at], -1)
 
 
 class ClusterTables:

@@ -214,7 +214,7 @@ Parts = list[dict[str, Table]]
 
 
 class ClusterStacks:
-    """Sums up the stacks of tasks, pull by pull.
+    """Sums up the stacks of tasks by worker, pull by pull.
 
     Parameters
     ----------
@@ -225,75 +225,50 @@ class ClusterStacks:
     def __init__(self, cycle: float) -> None:
         self._cycle = cycle
         self._unread = UnreadBatches()
-        self._logs: dict[int, _StacksOfLog] = {}
+        self._tasks: list[Table] = []
+        self._stacks: dict[str, Stacks] = {}
 
     def take(self, logs: Sequence[ClusterLog]) -> None:
         """Add the stacks that were pulled since the previous call."""
         for log, batch in self._unread.take(logs):
-            if batch.ids:
-                self._logs.setdefault(id(log), _StacksOfLog(log, self._cycle)).add(batch)
+            if not batch.ids:
+                continue
+            runs = np.frombuffer(batch.rows, RUN.dtype)
+            labels, keys = worker_labels(runs["worker"], log), list(batch.keys)
+            tasks = tasks_of(batch, log, Lanes()).replacing({"worker": labels})
+            self._tasks.append(tasks)
+            rows = np.searchsorted(np.frombuffer(batch.ids, np.int64), list(batch.details))
+            for row, details in zip(rows.tolist(), batch.details.values(), strict=True):
+                if not details.stacks or details.stacks == COROUTINE:
+                    continue
+                samples = unpacked_stacks(details.stacks, Line)
+                times = np.array([time for time, *_ in samples])
+                shifted = client_times(times, runs["worker"][row], log).tolist()
+                self._stacks.setdefault(labels[row], Stacks(self._cycle)).take(
+                    tasks["function"][row],
+                    keys[row],
+                    [(time, *sample[1:]) for time, sample in zip(shifted, samples, strict=True)],
+                )
 
     def as_seen(self, most: int) -> Parts:
         """`frames`, `call_tree` and `samples`, as samples were taken, in about `most` rows."""
-        workers = [item for stacks in self._logs.values() for item in stacks.by_label()]
-        most //= max(len(workers), 1)
-        return [stacks_as_seen(stacks, most, label) for label, stacks in workers]
+        most //= max(len(self._stacks), 1)
+        return [stacks_as_seen(stacks, most, label) for label, stacks in self._stacks.items()]
 
     def scaled(self, start: float, stop: float) -> Parts:
         """The tables, scaled to the seconds of the tasks; a task that runs stops at the end."""
-        return [part for stacks in self._logs.values() for part in stacks.scaled((start, stop))]
+        tasks = stack([TABLES["tasks"].empty(), *self._tasks])
+        workers = tasks["worker"]
+        return [
+            stacks_of_tasks(
+                self._stacks.get(label) or Stacks(self._cycle),
+                tasks.rows(workers.where(label)),
+                label,
+                (start, stop),
+            )
+            for label in (workers.values[code] for code in np.unique(workers.codes))
+        ]
 
     def tables(self, start: float, stop: float) -> dict[str, Table]:
         """`scaled`, with all parts in one of each table."""
         return joined_stacks(self.scaled(start, stop))
-
-
-class _StacksOfLog:
-    """Pulled stacks of one client, by worker."""
-
-    def __init__(self, log: ClusterLog, cycle: float) -> None:
-        self._log = log
-        self._cycle = cycle
-        self._lanes = Lanes()
-        self._tasks: list[Table] = []
-        self._workers: list[IntArray] = []
-        self._stacks: dict[int, Stacks] = {}
-
-    def add(self, batch: Batch) -> None:
-        tasks = tasks_of(batch, self._log, self._lanes)
-        workers = np.frombuffer(batch.rows, RUN.dtype)["worker"].astype(np.int64)
-        self._tasks.append(tasks)
-        self._workers.append(workers)
-        ids = np.frombuffer(batch.ids, np.int64)
-        keys = list(batch.keys)
-        for number, details in batch.details.items():
-            if not details.stacks or details.stacks == COROUTINE:
-                continue
-            row = int(np.searchsorted(ids, number))
-            worker = int(workers[row])
-            samples = unpacked_stacks(details.stacks, Line)
-            times = client_times(np.array([time for time, *_ in samples]), worker, self._log)
-            shifted = [
-                (time, *sample[1:]) for time, sample in zip(times.tolist(), samples, strict=True)
-            ]
-            function = tasks["function"][row]
-            self._stacks_of(worker).take(function, keys[row], shifted)
-
-    def _stacks_of(self, worker: int) -> Stacks:
-        return self._stacks.setdefault(worker, Stacks(self._cycle))
-
-    def by_label(self) -> Iterator[tuple[str, Stacks]]:
-        for worker, stacks in self._stacks.items():
-            yield self._log.labels.get(worker, ""), stacks
-
-    def scaled(self, bounds: tuple[float, float]) -> Parts:
-        tasks, workers = stack(self._tasks), np.concatenate(self._workers)
-        return [
-            stacks_of_tasks(
-                self._stacks_of(worker),
-                tasks.rows(workers == worker),
-                self._log.labels.get(worker, ""),
-                bounds,
-            )
-            for worker in np.unique(workers).tolist()
-        ]

@@ -35,15 +35,6 @@ class Record:
         layout = struct.Struct("<" + "".join(fields.values()))
         self.size, self.pack, self.unpack = layout.size, layout.pack, layout.unpack
 
-    def reader(self, field: str) -> Callable[[bytes], tuple[float, ...]]:
-        """Return a function from a packed row to a tuple of one field."""
-        letters = "".join(self.fields.values())
-        position = list(self.fields).index(field)
-        before, after = (
-            struct.calcsize(f"<{part}") for part in (letters[:position], letters[position + 1 :])
-        )
-        return struct.Struct(f"<{before}x{letters[position]}{after}x").unpack
-
 
 WORKER_ROW = Record(
     **dict.fromkeys(("start", "stop", "cpu", "seceded", "seceded_cpu"), "d"), thread="q", run="q"
@@ -378,18 +369,3 @@ def host_id() -> str:
         return boot.strip() + os.readlink("/proc/self/ns/time")
     except OSError:
         return ""
-
-
-def is_below_this_process(host: str, pid: int) -> bool:
-    """Return whether a process of a host is this process or a descendant."""
-    if not host or host != host_id():
-        return False
-    own = os.getpid()
-    try:
-        while pid > 1 and pid != own:
-            # The name may contain brackets; the state and the parent follow it.
-            words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-            pid = int(words[1])
-    except (OSError, LookupError, ValueError):
-        return False
-    return pid == own

@@ -7,6 +7,7 @@ processes are pulled.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter
 
@@ -34,12 +35,9 @@ def to_other_clock(times: FloatArray, readings: ClockReadings) -> FloatArray:
     at, offsets, _ = np.array(sorted(tuple(reading) for reading in readings)).T
     # Outside the readings `interp` goes on with the last offset: there the mean drift of all of
     # them is nearer to the truth, as long as there are two.
-    added = np.interp(times, at, offsets)
-    if at[-1] > at[0]:
-        drift = (offsets[-1] - offsets[0]) / (at[-1] - at[0])
-        added = np.where(times > at[-1], offsets[-1] + drift * (times - at[-1]), added)
-        added = np.where(times < at[0], offsets[0] + drift * (times - at[0]), added)
-    return np.asarray(times + added)
+    drift = (offsets[-1] - offsets[0]) / max(at[-1] - at[0], 1e-9)
+    outside = times - np.clip(times, at[0], at[-1])
+    return np.asarray(times + np.interp(times, at, offsets) + drift * outside)
 
 
 def error_of(readings: ClockReadings, until: float) -> float:
@@ -128,31 +126,24 @@ class Lanes:
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[str, int], int] = {}
-        self._threads: dict[str, int] = {}
+        self._threads: Counter[str] = Counter()
         self._names: list[str] = []
 
     def of(self, workers: Sequence[str], codes: IntArray, threads: IntArray) -> Categorical:
         """The lane of each run, by the code of its worker and its thread; thread 0 is unknown."""
-        pairs, inverse = np.unique(np.stack([codes, threads]), axis=1, return_inverse=True)
-        inverse = inverse.reshape(-1)
-        first = np.full(pairs.shape[1], len(codes))
-        np.minimum.at(first, inverse, np.arange(len(codes)))
-        positions = np.zeros(pairs.shape[1], np.int64)
+        _, first, inverse = np.unique(
+            np.stack([codes, threads]), axis=1, return_index=True, return_inverse=True
+        )
+        lanes = np.zeros(len(first), np.int64)
         for pair in np.argsort(first).tolist():
-            code, thread = pairs[:, pair].tolist()
-            positions[pair] = self._lane(workers[code], thread)
-        return Categorical(positions[inverse], list(self._names) or [UNKNOWN_WORKER])
-
-    def _lane(self, worker: str, thread: int) -> int:
-        key = worker, thread
-        if key not in self._lanes:
-            self._lanes[key] = len(self._names)
-            if thread:
-                number = self._threads[worker] = self._threads.get(worker, -1) + 1
+            run = first[pair]
+            worker, thread = workers[codes[run]], int(threads[run])
+            if (worker, thread) not in self._lanes:
+                number = self._threads[worker] if thread else UNKNOWN_WORKER
                 self._names.append(f"{worker}/{number}")
-            else:
-                self._names.append(f"{worker}/{UNKNOWN_WORKER}")
-        return self._lanes[key]
+                self._threads[worker] += thread != 0
+            lanes[pair] = self._lanes.setdefault((worker, thread), len(self._lanes))
+        return Categorical(lanes[inverse.reshape(-1)], self._names or [UNKNOWN_WORKER])
 
 
 def cluster_workers_table(logs: Sequence[ClusterLog]) -> tables.Workers:
@@ -161,20 +152,20 @@ def cluster_workers_table(logs: Sequence[ClusterLog]) -> tables.Workers:
     The row of a worker is from the client with most knowledge of the worker, with the earliest time
     of joining of all clients.
     """
-    known: dict[str, tuple[ClusterLog, ClusterWorker, float]] = {}
+    known: dict[str, list[tuple[ClusterLog, ClusterWorker]]] = {}
     for log in logs:
         for worker in tuple(log.workers.values()):
-            described = log, worker, worker.joined - log.offset
-            if worker.id in known:
-                other = known[worker.id]
-                best = described if _extent(worker) >= _extent(other[1]) else other
-                described = *best[:2], min(described[2], other[2])
-            known[worker.id] = described
-    rows = [_worker_row(*described, logs) for described in known.values()]
+            known.setdefault(worker.id, []).append((log, worker))
+    rows = []
+    for described in known.values():
+        best = max(reversed(described), key=_knowledge)
+        joined = min(worker.joined - log.offset for log, worker in described)
+        rows.append(_worker_row(*best, joined, logs))
     return tables.Workers.of_rows(rows)
 
 
-def _extent(worker: ClusterWorker) -> tuple[bool, bool, int]:
+def _knowledge(described: tuple[ClusterLog, ClusterWorker]) -> tuple[bool, bool, int]:
+    worker = described[1]
     return worker.left is not None, bool(worker.facts), len(readings_of(worker))
 
 
