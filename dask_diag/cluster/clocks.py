@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,19 +41,16 @@ async def compare_clocks(
         Clock of this process.
     attempts : int
     """
-    best: ClockReading | None = None
+    readings = []
     for _ in range(attempts):
         before = clock()
         other = await ask()
         after = clock()
-        middle, error = (before + after) / 2, (after - before) / 2
-        # The quickest round trip contains the least waiting and bounds the offset most narrowly. A
-        # mean would contain the delays of a busy event loop.
-        if best is None or error < best.error:
-            best = ClockReading(middle, other - middle, error)
-    if best is None:
-        raise ValueError("attempts: expected 1 or more, found 0")
-    return best
+        middle = (before + after) / 2
+        readings.append(ClockReading(middle, other - middle, (after - before) / 2))
+    # The quickest round trip contains the least waiting and bounds the offset most narrowly. A
+    # mean would contain the delays of a busy event loop.
+    return min(readings, key=attrgetter("error"))
 
 
 _PINGS_AT_START = 20

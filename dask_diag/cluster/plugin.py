@@ -1499,14 +1499,13 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         scheduler = self.scheduler
         if NAME not in scheduler.worker_plugins:
             return
-        removal = asyncio.ensure_future(scheduler.unregister_worker_plugin(None, NAME))
-        removal.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._removal = removal
-        # A worker that does not answer now removes its plugin when it does.
-        await asyncio.wait([removal], timeout=SECONDS_TO_STOP_WORKERS)
-        error = removal.exception() if removal.done() and not removal.cancelled() else None
-        if isinstance(error, Exception):
-            self.sessions.fault("removing the workers' plugins", error)
+        self._removal = asyncio.ensure_future(scheduler.unregister_worker_plugin(None, NAME))
+        with (
+            self.sessions.reporting("removing the workers' plugins"),
+            # A worker that does not answer now removes its plugin when it does.
+            suppress(asyncio.TimeoutError),
+        ):
+            await asyncio.wait_for(asyncio.shield(self._removal), SECONDS_TO_STOP_WORKERS)
         for worker in self.workers.present.values():
             # The worker measures no more, until it says so again.
             worker.facts = {}

@@ -24,7 +24,7 @@ from dask_diag.cluster.workers_table import (
     samples_by_process,
     worker_events_of,
 )
-from dask_diag.columns import FloatArray, IntArray
+from dask_diag.columns import IntArray
 from dask_diag.model import tables
 from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording, combine
@@ -186,20 +186,12 @@ def with_remote_memory(
         rows = memory.label.where(label)
         remote = RemoteProcesses().take(of_series)
         for process in samples_by_process(remote) if rows.any() else ():
-            resident = _resident_at(columns["time"][rows], process)
+            resident = memory_at(columns["time"][rows], process)
             columns["rss"][rows] += resident
             columns["processes"][rows] += resident > 0
             for name in ("pss", "uss"):
                 columns[name][rows] = np.nan
     return tables.Memory({"label": memory.label, **columns})
-
-
-def _resident_at(times: FloatArray, process: Table) -> FloatArray:
-    """Memory at the last sample; a process starts at most one interval before its first sample."""
-    sampled = process["time"]
-    interval = float(np.median(np.diff(sampled))) if len(sampled) > 1 else 0.0
-    is_first = (times < sampled[0]) & (times >= sampled[0] - interval)
-    return np.where(is_first, process["memory"][0], memory_at(times, process))
 
 
 TaskResult = tuple[Hashable, str, float, float, str]

@@ -199,15 +199,10 @@ def _times_of(runs: Array, log: ClusterLog) -> dict[str, Values]:
 def _of_computations(numbers: IntArray, log: ClusterLog) -> tuple[Categorical, Categorical]:
     """Names and spans of computations."""
     distinct, codes = distinct_of(numbers)
-    computations = [log.computations.get(number) for number in distinct]
-    names, spans = (
-        Categorical.of(texts)[codes]
-        for texts in (
-            [computation.name if computation else "" for computation in computations],
-            [computation.span if computation else "" for computation in computations],
-        )
-    )
-    return names, spans
+    known = [log.computations.get(number) for number in distinct]
+    names = Categorical.of(computation.name if computation else "" for computation in known)
+    spans = Categorical.of(computation.span if computation else "" for computation in known)
+    return names[codes], spans[codes]
 
 
 Parts = list[dict[str, Table]]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, cast
@@ -36,7 +36,7 @@ from dask_diag.hooks.stack import GraphNode
 from dask_diag.model.codes import Activity, WorkerEvent
 from dask_diag.sampling.linux import why_not_here
 from dask_diag.sampling.probes import Probe
-from dask_diag.sampling.sampler import Subscription, sampler
+from dask_diag.sampling.sampler import sampler
 from dask_diag.sampling.stacks import StackProbe, forget_code, keep_code
 from dask_diag.sampling.waits import WaitProbe
 from dask_diag.system.processes import memory_limit
@@ -211,7 +211,7 @@ class WorkerSampling:
         self.probes: list[Probe] = []
         self._fault = fault
         self._failed = partial(fault, "sampling tasks")
-        self._subscriptions: list[Subscription] = []
+        self._steps_back = ExitStack()
 
     def change(self, stacks: Sequence[float], waits: bool) -> None:
         """Sample stacks from now on, if their interval and cycle are given, and waits if wanted."""
@@ -220,25 +220,22 @@ class WorkerSampling:
         if stacks:
             probes.append(StackProbe(*stacks))
             keep_code()
+            self._steps_back.callback(forget_code)
         if waits:
             why_not = why_not_here()
             if why_not:
                 self._fault("recording waits", RuntimeError(why_not))
             else:
                 probes.append(WaitProbe())
-        self._subscriptions = [
-            sampler.add(probe.sample, probe.interval, self._failed) for probe in probes
-        ]
+        for probe in probes:
+            subscription = sampler.add(probe.sample, probe.interval, self._failed)
+            self._steps_back.callback(sampler.remove, subscription)
         self.probes = probes
 
     def stop(self) -> None:
         """Stop sampling."""
-        if any(isinstance(probe, StackProbe) for probe in self.probes):
-            forget_code()
         self.probes = []
-        for subscription in self._subscriptions:
-            sampler.remove(subscription)
-        self._subscriptions = []
+        self._steps_back.close()
 
 
 _GOES_ON = {"running", "paused"}

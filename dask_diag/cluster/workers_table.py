@@ -293,13 +293,13 @@ def _label_of(log: ClusterLog, worker: int) -> str:
 def with_places(local: Table, logs: Sequence[ClusterLog]) -> tables.Processes:
     """The processes of this tree, with hosts and roles in clusters."""
     hosts_and_roles = _hosts_and_roles(logs)
-    pids, codes = np.unique(local["pid"], return_inverse=True)
-    locations = [hosts_and_roles.get(pid, (this_host(), "")) for pid in pids.tolist()]
+    pids, codes = distinct_of(local["pid"])
+    locations = [hosts_and_roles.get(pid, (this_host(), "")) for pid in pids]
     return tables.Processes(
         {
             **{name: local[name] for name in ("time", "pid", "is_child", "memory", "cpu")},
-            "host": Categorical.of(host for host, _ in locations)[codes.reshape(-1)],
-            "worker": Categorical.of(label for _, label in locations)[codes.reshape(-1)],
+            "host": Categorical.of(host for host, _ in locations)[codes],
+            "worker": Categorical.of(label for _, label in locations)[codes],
         }
     )
 
@@ -366,10 +366,13 @@ def _cpu_seconds_at(times: FloatArray, sampled: Table) -> FloatArray:
 
 
 def memory_at(times: FloatArray, sampled: Table) -> FloatArray:
-    """The bytes of a process at the last sample before each time; 0 without the process."""
-    index = np.searchsorted(sampled["time"], times, "right") - 1
-    intervals = np.diff(sampled["time"])
-    usual = float(np.median(intervals)) if len(intervals) else 0.0
-    last = sampled["time"][np.maximum(index, 0)]
-    is_there = (index >= 0) & (times - last <= np.maximum(_GONE_AFTER * usual, 1.0))
-    return np.where(is_there, sampled["memory"][np.maximum(index, 0)], 0.0)
+    """The bytes of a process at the last sample before each time; 0 without the process.
+
+    A process starts at most one interval before its first sample.
+    """
+    known = sampled["time"]
+    last = np.maximum(np.searchsorted(known, times, "right") - 1, 0)
+    usual = float(np.median(np.diff(known))) if len(known) > 1 else 0.0
+    since = times - known[last]
+    is_there = (since >= -usual) & (since <= max(_GONE_AFTER * usual, 1.0))
+    return np.where(is_there, sampled["memory"][last], 0.0)
