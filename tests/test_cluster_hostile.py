@@ -263,7 +263,7 @@ def test_transfers_and_pauses_have_room_as_all_else_has(monkeypatch):
     worker = plugin.workers.present[one]
     worker.paused_at = 1.0
     for _ in range(10):
-        plugin.workers.record_pause(worker, [session])
+        plugin.workers.record_pause(worker)
     assert not session.batch.events
     driver.pull()
     assert driver.log.notices() == [

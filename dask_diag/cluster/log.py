@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from math import inf
@@ -9,10 +10,30 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from dask_diag.capture.keys import Keys
-from dask_diag.cluster.wire import COROUTINE, Batch, ClusterComputation, ClusterWorker, RunDetails
+from dask_diag.cluster.wire import (
+    COROUTINE,
+    Batch,
+    ClusterComputation,
+    ClusterWorker,
+    RunDetails,
+    host_id,
+)
 
 if TYPE_CHECKING:
     from dask_diag.cluster.wire import PullReply, Wants
+
+
+def is_below_this_process(host: str, pid: int) -> bool:
+    """Return whether a process of a host is this process or a descendant."""
+    import psutil
+
+    if not host or host != host_id():
+        return False
+    try:
+        process = psutil.Process(pid)
+        return os.getpid() in (other.pid for other in (process, *process.parents()))
+    except psutil.Error:
+        return False
 
 
 class WorkerNames:
@@ -105,6 +126,10 @@ class ClusterLog:
                 # The label comes first: a thread that finds a worker asks for the label.
                 self.labels[worker.number] = self._names.label(worker)
                 self.workers[worker.number] = worker
+                # While the process runs: when it has ended its parents are not known.
+                host, pid = worker.facts.get("clock_host", ""), worker.facts.get("pid", 0)
+                if is_below_this_process(host, pid):
+                    self.below.add(worker.number)
             rows = sent["rows"]
             if any(rows.values()):
                 batch = Batch(**rows)

@@ -253,15 +253,12 @@ class SessionRegistry:
         """Sessions of a client."""
         return [session for session in self.by_name.values() if session.client == client]
 
-    def wanting(self, kind: str) -> Iterator[RecordedSession]:
-        """Sessions with a wish for a kind of rows."""
-        return (session for session in self.by_name.values() if session.wants.get(kind))
-
-    def of_blocks(self) -> Iterable[RecordedSession]:
-        """A session with tasks for each block, as a block makes one recording."""
+    def of_blocks(self, kind: str = "tasks") -> Iterable[RecordedSession]:
+        """A session with a wish for a kind of rows for each block, which makes one recording."""
         session_of: dict[object, RecordedSession] = {}
-        for session in self.wanting("tasks"):
-            session_of.setdefault(session.wants.get("block", session), session)
+        for session in self.by_name.values():
+            if session.wants.get(kind):
+                session_of.setdefault(session.wants.get("block", session), session)
         return session_of.values()
 
     def program_of(self, client: str) -> object:
@@ -359,7 +356,7 @@ class WorkerMonitor:
         worker = self.present.pop(address, None)
         if worker is None:
             return
-        self.record_pause(worker, self.sessions.by_name.values())
+        self.record_pause(worker)
         worker.left = perf_counter()
         words = stimulus.split("-")
         while words and words[-1].replace(".", "").isdigit():
@@ -376,30 +373,27 @@ class WorkerMonitor:
         """Note that a worker pauses or goes on, if the event says so."""
         if not isinstance(event, dict) or event.get("action") != "worker-status-change":
             return
-        self.record_pause(worker, self.sessions.by_name.values())
+        self.record_pause(worker)
         worker.paused_at = perf_counter() if event.get("status") == PAUSED else None
 
-    def record_pause(self, worker: RecordedWorker, sessions: Iterable[RecordedSession]) -> None:
-        """Add the pause of a paused worker, up to now."""
+    def record_pause(self, worker: RecordedWorker) -> None:
+        """Add the pause of a paused worker, up to now; the worker may stay paused."""
         if worker.paused_at is not None:
-            bounds = worker.paused_at, perf_counter()
-            pause = WORKER_EVENT.pack(worker.number, EVENTS.index(PAUSED), *bounds, NAN)
-            for session in sessions:
-                if session.wants.get("tasks") and session.has_room():
-                    session.batch.events += pause
+            paused, worker.paused_at = worker.paused_at, perf_counter()
+            self.spilled(Spilled(worker.address, PAUSED, paused, worker.paused_at, NAN))
 
     def spilled(self, message: Spilled) -> None:
-        """Add a worker's use of its disk."""
+        """Add a worker's use of its disk, or a pause."""
         worker, event, *measured = message
         row = WORKER_EVENT.pack(self.numbers.get(worker, -1), EVENTS.index(event), *measured)
-        for session in self.sessions.wanting("tasks"):
+        for session in self.sessions.of_blocks():
             if session.has_room():
                 session.batch.events += row
 
     def add_samples(self, message: ProcessSamples) -> None:
         """Add samples of processes."""
         number = self.numbers.get(message.worker, SCHEDULER)
-        for session in self.sessions.wanting("processes"):
+        for session in self.sessions.of_blocks("processes"):
             if session.has_room(len(message.rows)):
                 session.batch.processes.append((number, message.rows))
 
@@ -1368,7 +1362,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
                 session.running = self.runs.record_running(session)
                 self.runs.results.record_present(session)
                 for worker in self.workers.present.values():
-                    self.workers.record_pause(worker, [session])
+                    self.workers.record_pause(worker)
         reply = await self.handle_pull(name, received)
         self.sessions.by_name.pop(name, None)
         with self.sessions.reporting("ending a session"):

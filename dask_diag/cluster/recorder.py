@@ -149,14 +149,13 @@ class ClusterRecorder:
             if any(session.client is client for session in self.sessions):
                 return None
             # The import of asyncio would double the import of this package; most have no client.
-            from dask_diag.cluster.log import WorkerNames
+            from dask_diag.cluster.log import ClusterLog, WorkerNames
             from dask_diag.cluster.session import ClusterSession
 
             if self._names is None:
                 self._names = WorkerNames()
-            session = ClusterSession(
-                client, self._wants, self._fault, self._receive, self._names, rejoin=self.join
-            )
+            log = ClusterLog(self._wants, self._names)
+            session = ClusterSession(client, log, self._fault, self._receive, self.join)
             self.sessions.append(session)
             return session
 

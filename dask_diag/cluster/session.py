@@ -10,19 +10,17 @@ from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
 
-import psutil
-
 from dask_diag._version import __version__
 from dask_diag.capture.computation import run_id
 from dask_diag.cluster.clocks import compare_clocks
-from dask_diag.cluster.log import ClusterLog, WorkerNames
+from dask_diag.cluster.log import ClusterLog, is_below_this_process
 from dask_diag.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
 from dask_diag.cluster.wire import NAME, SCHEDULER, host_id
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from dask_diag.cluster.wire import AttachReply, PullReply, Wants
+    from dask_diag.cluster.wire import AttachReply, PullReply
 
 
 _SECONDS_WITHOUT_SCHEDULER = 0.5
@@ -47,17 +45,6 @@ async def unless_lost(
             raise TimeoutError(f"no answer in {most:g} s")
         await asyncio.wait([asked], timeout=_SECONDS_WITHOUT_SCHEDULER)
     await asked
-
-
-def is_below_this_process(host: str, pid: int) -> bool:
-    """Return whether a process of a host is this process or a descendant."""
-    if not host or host != host_id():
-        return False
-    try:
-        process = psutil.Process(pid)
-        return os.getpid() in (other.pid for other in (process, *process.parents()))
-    except psutil.Error:
-        return False
 
 
 T = TypeVar("T")
@@ -86,13 +73,11 @@ class ClusterSession:
     Parameters
     ----------
     client : Client
-    wants : Wants
+    log : ClusterLog
     fault : callable
         Called with an action and its error.
     received : callable
         Called with the log after new rows and at the end.
-    names : WorkerNames
-        Shared with the other clients of the diagnostic.
     rejoin : callable
         Called with the client after a new connection to the scheduler.
     """
@@ -100,19 +85,15 @@ class ClusterSession:
     def __init__(
         self,
         client: Client,
-        wants: Wants,
+        log: ClusterLog,
         fault: Fault,
         received: Callable[[ClusterLog], None],
-        names: WorkerNames,
-        *,
         rejoin: Callable[[Client], Awaitable[None]],
     ) -> None:
         self.client: Client | None = client
         self._client_id = str(client.id)
         self._scheduler = client.scheduler
-        self._wants = wants
-        self.log = ClusterLog(wants, names)
-        self._placed: set[int] = set()
+        self.log = log
         self._id = os.urandom(8).hex()
         self._fault = fault
         self._received = received
@@ -159,7 +140,7 @@ class ClusterSession:
     async def _attach(self) -> None:
         scheduler = self._scheduler
         plugin = Shipped(source_of_scheduler_plugin(), "DaskDiagSchedulerPlugin")
-        wants = {**self._wants, "program": run_id()}
+        wants = {**self.log.wants, "program": run_id()}
         for _ in range(_ATTEMPTS):
             await scheduler.register_scheduler_plugin(plugin=pickle.dumps(plugin), **_ONCE)
             reply: AttachReply | None = await scheduler.dask_diag_attach(
@@ -187,7 +168,7 @@ class ClusterSession:
     async def _pull_regularly(self) -> None:
         # Progress bars have to know at once that a computation has ended. All sessions have to know
         # that a scheduler closes.
-        progress = self._wants.get("progress", False)
+        progress = self.log.wants.get("progress", False)
         pause = _SECONDS_BETWEEN_NEWS if progress else _SECONDS_BETWEEN_PULLS
         while self._finishing is None:
             await asyncio.sleep(pause)
@@ -218,13 +199,6 @@ class ClusterSession:
         if reply is None or reply.get("status") != "OK":
             raise ConnectionLostError("the connection broke: what ended just before is missing")
         self.log.receive(reply)
-        for number, worker in self.log.workers.items():
-            if worker.facts and number not in self._placed:
-                # Asked while the process runs: its parents are not known when it has ended.
-                self._placed.add(number)
-                facts = worker.facts
-                if is_below_this_process(facts.get("clock_host", ""), facts.get("pid", 0)):
-                    self.log.below.add(number)
         self._received(self.log)
 
     async def _finish(self) -> None:
@@ -232,7 +206,7 @@ class ClusterSession:
             if self._attaching is not None:
                 await self._attaching
             if self._puller is not None:
-                if not self._wants.get("progress"):
+                if not self.log.wants.get("progress"):
                     self._puller.cancel()
                 await unless_lost(self._leave(), self.client, _SECONDS_TO_FINISH)
                 await asyncio.wait([self._puller], timeout=_SECONDS_TO_FINISH)

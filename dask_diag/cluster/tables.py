@@ -16,7 +16,6 @@ from dask_diag.cluster.wire import RUN, Batch, ClusterComputation
 from dask_diag.cluster.workers_table import (
     Lanes,
     RemoteProcesses,
-    SeenEvents,
     UnreadBatches,
     cluster_workers_table,
     memory_at,
@@ -65,7 +64,6 @@ class ClusterTables:
         self._unread = UnreadBatches()
         self._positions: dict[int, RunPositions] = {}
         self._final: set[tuple[int, int]] = set()
-        self._events: SeenEvents = set()
         self._lanes = Lanes()
 
     def take(self, logs: Sequence[ClusterLog], position: int, now: float) -> Increment:
@@ -118,7 +116,7 @@ class ClusterTables:
             "waits": tables.Waits.of_rows(waits),
             "transfers": transfers_of(batch, log, row_of.find),
             "other_tasks": others_of(batch, log),
-            "worker_events": worker_events_of(batch, log, self._events),
+            "worker_events": worker_events_of(batch, log),
         }
 
 

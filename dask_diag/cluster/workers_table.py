@@ -200,19 +200,9 @@ def _left_at(log: ClusterLog, worker: ClusterWorker, logs: Sequence[ClusterLog])
     return np.nan
 
 
-SeenEvents = set[tuple[object, ...]]
-"""Scheduler, worker's number, kind and start of events."""
-
-
-def worker_events_of(batch: Batch, log: ClusterLog, seen: SeenEvents) -> Table:
-    """Pauses of workers, by the scheduler's clock, and use of disks, by the workers' clocks.
-
-    Every client of a cluster is sent each event: events in `seen` are left out.
-    """
+def worker_events_of(batch: Batch, log: ClusterLog) -> Table:
+    """Pauses of workers, by the scheduler's clock, and use of disks, by the workers' clocks."""
     rows = np.frombuffer(batch.events, WORKER_EVENT.dtype)
-    ids = [(log.scheduler, *row[:3]) for row in rows.tolist()]
-    rows = rows[np.array([event not in seen for event in ids], bool)]
-    seen.update(ids)
     events = Categorical(rows["event"], EVENTS)
     start, stop = (
         np.where(
@@ -245,19 +235,16 @@ class RemoteProcesses:
 
     def __init__(self) -> None:
         self._unread = UnreadBatches()
-        self._seen: set[tuple[str, int, bytes]] = set()
 
     def take(self, logs: Sequence[ClusterLog]) -> tables.Processes:
-        """Samples since the previous call. Each client of a cluster is sent all of them."""
-        parts = [tables.Processes.empty()]
-        for log, batch in self._unread.take(logs):
-            for worker, samples in batch.processes:
-                # Each process is sampled at times of its own.
-                sample = log.scheduler, worker, samples[: PROCESS.size]
-                if worker not in log.below and sample not in self._seen:
-                    self._seen.add(sample)
-                    parts.append(_processes_of(log, worker, samples))
-        return stack(parts)
+        """Samples since the previous call."""
+        parts = [
+            _processes_of(log, worker, samples)
+            for log, batch in self._unread.take(logs)
+            for worker, samples in batch.processes
+            if worker not in log.below
+        ]
+        return stack([tables.Processes.empty(), *parts])
 
 
 def _processes_of(log: ClusterLog, worker: int, samples: bytes) -> tables.Processes:
