@@ -52,7 +52,7 @@ GUARDS = {
     *("ClusterSession._finish", "ClusterSession._leave", "ClusterSession._twice"),
     *("ClusterTask._end",),
     *("DaskDiagSchedulerPlugin.stop", "WorkerSide.stop"),
-    *("Record.__init__", "Record.reader", "SessionRegistry.reporting"),
+    *("Record.__init__", "SessionRegistry.reporting"),
 }
 """They have nothing around them but distributed, or the import: what they call may raise."""
 NOT_REPORTED = {

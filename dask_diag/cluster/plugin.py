@@ -67,8 +67,6 @@ from dask_diag.cluster.wire import (
 )
 
 if TYPE_CHECKING:
-    from typing import TypedDict
-
     from distributed.scheduler import Scheduler, TaskState
 
     from dask_diag.cluster.wire import (
@@ -81,12 +79,8 @@ if TYPE_CHECKING:
         WorkerFacts,
     )
 
-    class Interval(TypedDict):
-        """Work of a worker on a task, by the time of day."""
-
-        action: str
-        start: float
-        stop: float
+    Interval = Mapping[str, Any]
+    """Work of a worker on a task: `action`, and `start` and `stop` by the time of day."""
 
 
 ACTIVE = frozenset(("waiting", "processing", "queued", "no-worker"))

@@ -35,6 +35,8 @@ async def unless_lost(
 ) -> None:
     """Await a request of a client for some seconds, but not longer than its scheduler exists."""
     asked = asyncio.ensure_future(request)
+    # What is cancelled may fail, and nobody asks how: asyncio would log that.
+    asked.add_done_callback(lambda done: done.cancelled() or done.exception())
     start = perf_counter()
     while not asked.done():
         connection = getattr(client, "scheduler_comm", None)
