@@ -359,10 +359,9 @@ def test_transfers_of_data_that_no_recorded_task_made_are_where_it_is_needed(tmp
     assert_adds_up(prof.recording)
     assert seconds_by_activity(prof.recording)["transfer"] > 0
     # Of the other client's block none was needed.
-    assert sorted(sum(len(b.transfers) for b in log.batches) for log in prof.clusters.logs) == [
-        0,
-        2,
-    ]
+    of_clients = [any(b.transfers for b in log.batches) for log in prof.clusters.logs]
+    assert sorted(of_clients) == [False, True]
+    assert len(prof.recording.transfers) == 2
     together = combine([prof.recording, prof.recording])
     assert len(together.transfers) == 2
     path = tmp_path / "run.diag"

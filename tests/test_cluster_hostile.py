@@ -20,7 +20,7 @@ from dask_diag.capture.metrics import Metered, listening, sums_of
 from dask_diag.cluster import plugin as plugin_module
 from dask_diag.cluster import session as session_module
 from dask_diag.cluster.plugin import RecordedComputation, RecordedTask
-from dask_diag.cluster.wire import WORKER_ROW, RunDetails
+from dask_diag.cluster.wire import TRANSFER, WORKER_ROW, RunDetails
 
 from .clusters import assert_adds_up, cluster, rows
 from .test_cluster_many_tasks import NAN, Driver
@@ -258,12 +258,12 @@ def test_transfers_and_pauses_have_room_as_all_else_has(monkeypatch):
     transfer = ("Received", "key", one, other, 1.0, 2.0, 5)
     for _ in range(1_000):
         plugin.log_event("dask_diag", [transfer])
-    held = len(session.batch.transfers)
+    held = len(session.batch.transfers) // TRANSFER.size
     assert 400 <= held <= 500
     worker = plugin.workers.present[one]
     worker.paused_at = 1.0
     for _ in range(10):
-        plugin.workers.record_pause(worker, [session])
+        plugin.workers.record_pause(worker)
     assert not session.batch.events
     driver.pull()
     assert driver.log.notices() == [

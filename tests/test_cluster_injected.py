@@ -39,7 +39,7 @@ MODULES = tuple(
 """All of the package: a class that is new is in a program, or is named below with its reason."""
 
 CALL_THE_USERS_FUNCTION = {
-    *("ClusterTask.__call__", "ClusterTask.steps", "_Steps.__init__", "_Steps.__await__"),
+    *("ClusterTask.__call__", "ClusterTask.steps"),
     *("ClusterTask.__repr__", "ClusterTask.__reduce__", "ClusterTask.dependencies"),
 }
 """What raises there is what the user's function raises: there is nothing else in them."""
@@ -49,10 +49,10 @@ READ_BY_THE_USER = {
 }
 """Called before the block or after it, where the user asks for what was recorded."""
 GUARDS = {
-    *("ClusterSession._finish", "ClusterSession._detach", "ClusterSession._twice"),
+    *("ClusterSession._finish", "ClusterSession._leave", "ClusterSession._twice"),
     *("ClusterTask._end",),
-    *("DaskDiagSchedulerPlugin.stop", "ClusterTask.start_sampling", "WorkerSide.stop"),
-    *("Record.__init__", "Record.reader"),
+    *("DaskDiagSchedulerPlugin.stop", "WorkerSide.stop"),
+    *("Record.__init__", "SessionRegistry.reporting"),
 }
 """They have nothing around them but distributed, or the import: what they call may raise."""
 NOT_REPORTED = {
@@ -68,32 +68,31 @@ NOT_REPORTED = {
 }
 """They report what fails in them, but not that they fail themselves, or do so as a block ends."""
 OTHER_PROGRAMS = {
-    *("ClusterLog.clear", "ClusterRecorder.sessions", "ClusterSession.pull"),
+    *("ClusterLog.clear", "ClusterSession.pull"),
     *("ClusterRecorder.join", "ClusterRecorder.joined", "ClusterRecorder.leave"),
     *("ClusterRecorder.finish", "DaskDiagSchedulerPlugin.restart"),
     *("RunCollector.add", "RunCollector.add_with_dependents", "RunCollector.record_for_others"),
     *("RunCollector.add_other", "RunCollector.is_executing", "RunCollector.at_worker"),
-    *("RecordedWorker.to_clock", "RecordedWorker.add_readings", "RunCollector.restart"),
+    *("RecordedWorker.add_readings", "RunCollector.restart"),
     *("SessionRegistry.of_blocks", "SessionRegistry.program_of"),
     *("ComputationTracker.parent_of", "DaskDiagSchedulerPlugin.before_close"),
     "DaskDiagSchedulerPlugin.close",
-    *("ClusterSession._begin_again", "ClusterRecorder._rejoin", "ClusterSession._withdraw"),
+    "ClusterSession._begin_again",
     *("ComputationTracker.worker_has_client", "WorkerMonitor.spilled"),
     *("WorkerMonitor.changed_status", "SessionRegistry.fault"),
     *("SessionRegistry.fault_of_worker", "WorkerSide._fault"),
-    *("WorkerProcesses._failed", "WorkerSampling._failed", "WorkerSide._log_clock"),
 }
 """What is called in other programs than those of this file: faults, files, other clients."""
 COMING_AND_GOING = {
     *("DaskDiagSchedulerPlugin.add_worker", "DaskDiagSchedulerPlugin.remove_worker"),
     *("DaskDiagSchedulerPlugin.remove_client", "ComputationTracker.count_progress"),
     *("RunCollector.is_running", "ClusterTask.stacks_so_far", "ClusterTask.occupied_until"),
-    "WorkerMonitor.leave",
+    *("WorkerMonitor.leave", "ComputationTracker.worker_joined"),
 }
 """What is called when workers and clients come and go, while a task runs on."""
-WITH_ANOTHER_HOST = {"ClusterSession._compare_clocks", "DaskDiagSchedulerPlugin.handle_clock"}
+WITH_ANOTHER_HOST = {"DaskDiagSchedulerPlugin.handle_clock"}
 """What is called where the scheduler's clock is another one."""
-CLOCKS_OF_WORKERS = {"WorkerClock._compare", "WorkerClock._ping", "WorkerClock._compare_and_report"}
+CLOCKS_OF_WORKERS = {"WorkerClock._compare", "WorkerClock._ping"}
 """What is called where a worker's clock is another one than the scheduler's."""
 EXCLUDED = CALL_THE_USERS_FUNCTION | READ_BY_THE_USER | GUARDS | OTHER_PROGRAMS
 

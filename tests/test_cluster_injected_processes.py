@@ -20,14 +20,14 @@ CLUSTER = "dask_diag.cluster"
 SAMPLING = "dask_diag.sampling"
 
 STARTS = {
-    f"{CLUSTER}.worker:WorkerSide._start": "notice",
+    f"{CLUSTER}.worker:WorkerSide.start": "notice",
     f"{CLUSTER}.worker:WorkerSide.change_settings": "notice",
     f"{CLUSTER}.worker:WorkerSampling.change": "notice",
     f"{SAMPLING}.probes:RunningTask.__init__": "notice",
 }
 STOPS = {
     f"{CLUSTER}.worker:WorkerSampling.stop": "rows",
-    f"{CLUSTER}.worker:WorkerProcesses.stop": "rows",
+    f"{CLUSTER}.worker:WorkerProcesses.flush": "notice",
     f"{CLUSTER}.task:ClusterTask.end_sampling": "notice",
 }
 SAMPLES = {

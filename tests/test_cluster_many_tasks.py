@@ -53,6 +53,7 @@ class Driver:
             clients={},
             plugins={},
             worker_plugins={},
+            get_events=lambda topic: (),
         )
         self.plugin = DaskDiagSchedulerPlugin()
         self.log = ClusterLog({"tasks": True})

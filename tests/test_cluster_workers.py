@@ -23,13 +23,24 @@ from .clusters import assert_adds_up, cluster, rows, spin, thread_seconds
 FACTS = {"pid": 7, "measured": 1}
 
 
-def log_of(names, scheduler, workers, start=0.0, stop=float("inf"), plugin=""):
-    """What one client pulled of workers: number, name, port, joined, left, facts."""
+def log_of(names, scheduler, workers, start=0.0, stop=float("inf")):
+    """What one client pulled of workers: number, name, id, joined, left, reason, facts."""
     log = ClusterLog({}, names)
-    log.scheduler, log.plugin = scheduler, plugin
+    log.scheduler = scheduler
     described = [
-        (number, name, f"tcp://host:{port}", "host", 1, joined, left, reason, facts)
-        for number, name, port, joined, left, reason, facts in workers
+        (
+            number,
+            f"{scheduler}-{worker}",
+            name,
+            "tcp://host:1",
+            "host",
+            1,
+            joined,
+            left,
+            reason,
+            facts,
+        )
+        for number, name, worker, joined, left, reason, facts in workers
     ]
     log.receive({"batches": [{"number": 1, "rows": {}, "computations": [], "workers": described}]})
     log.start, log.stop = start, stop
@@ -56,7 +67,7 @@ def test_a_worker_that_a_later_client_does_not_know_left_before_it():
 
 
 def test_a_worker_has_one_name_for_all_clients_and_no_other_has_it():
-    """The second client came when the first worker of that name was gone, and starts to count."""
+    """Also at the address of an earlier one, and to a client that came when that was gone."""
     names = WorkerNames()
     old, new = (0, "0", 1, 1.0, 2.0, "", FACTS), (1, "0", 2, 3.0, None, "", FACTS)
     first = log_of(names, "s", [old, new])
@@ -67,33 +78,6 @@ def test_a_worker_has_one_name_for_all_clients_and_no_other_has_it():
     assert elsewhere.labels == {0: "worker-0 (3)"}
     table = cluster_workers_table([first, second, elsewhere])
     assert sorted(table.worker.tolist()) == ["worker-0", "worker-0 (2)", "worker-0 (3)"]
-
-
-def test_a_worker_that_comes_back_at_its_address_is_another_one():
-    """As with a fixed port: one client saw both, and one came between, when one had left."""
-    names = WorkerNames()
-    old, new = (0, "0", 1, 1.0, 2.0, "killed", FACTS), (1, "0", 1, 3.0, None, "", FACTS)
-    first = log_of(names, "s", [old, new], plugin="p")
-    # News of the old one has not come to this client yet, and it numbers them as the first does.
-    second = log_of(names, "s", [(1, "0", 1, 3.0, None, "", FACTS)], plugin="p")
-    assert first.labels == {0: "worker-0", 1: "worker-0 (2)"}
-    assert second.labels == {1: "worker-0 (2)"}
-    gone, again = cluster_workers_table([first, second]).to_dicts()
-    assert (gone["worker"], gone["joined"], gone["left"]) == ("worker-0", 1.0, 2.0)
-    assert (again["worker"], again["joined"]) == ("worker-0 (2)", 3.0)
-    assert np.isnan(again["left"])
-
-
-def test_a_worker_is_the_same_to_a_plugin_that_came_later_only_if_it_was_there_meanwhile():
-    names = WorkerNames()
-    first = log_of(names, "s", [(0, "0", 1, 1.0, None, "", FACTS)], plugin="p")
-    first.end()
-    # As the scheduler has logged it, by another clock.
-    stayed = log_of(names, "s", [(0, "0", 1, 1.001, None, "", FACTS)], plugin="q")
-    stayed.end()
-    came_back = log_of(names, "s", [(0, "0", 1, stayed.stop + 1, None, "", FACTS)], plugin="r")
-    assert first.labels == stayed.labels == {0: "worker-0"}
-    assert came_back.labels == {0: "worker-0 (2)"}
 
 
 def test_the_time_of_a_worker_that_is_restarted_at_its_address_counts():

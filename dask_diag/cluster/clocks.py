@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,6 +12,8 @@ from dask_diag.cluster.wire import host_id
 
 if TYPE_CHECKING:
     from distributed.worker import Worker
+
+    from dask_diag.cluster.wire import WorkerFacts
 
 
 class ClockReading(NamedTuple):
@@ -38,19 +41,16 @@ async def compare_clocks(
         Clock of this process.
     attempts : int
     """
-    best: ClockReading | None = None
+    readings = []
     for _ in range(attempts):
         before = clock()
         other = await ask()
         after = clock()
-        middle, error = (before + after) / 2, (after - before) / 2
-        # The quickest round trip contains the least waiting and bounds the offset most narrowly. A
-        # mean would contain the delays of a busy event loop.
-        if best is None or error < best.error:
-            best = ClockReading(middle, other - middle, error)
-    if best is None:
-        raise ValueError("attempts: expected 1 or more, found 0")
-    return best
+        middle = (before + after) / 2
+        readings.append(ClockReading(middle, other - middle, (after - before) / 2))
+    # The quickest round trip contains the least waiting and bounds the offset most narrowly. A
+    # mean would contain the delays of a busy event loop.
+    return min(readings, key=attrgetter("error"))
 
 
 _PINGS_AT_START = 20
@@ -75,7 +75,7 @@ class WorkerClock:
     clock : callable
         Clock of the measurements.
     report : callable
-        Awaited with each reading.
+        Awaited with each reading, as facts of the worker.
     fault : callable
         Called with an action and its error; nothing is raised after `follow`.
 
@@ -89,7 +89,7 @@ class WorkerClock:
         self,
         worker: Worker,
         clock: Callable[[], float],
-        report: Callable[[ClockReading], Awaitable[None]],
+        report: Callable[[WorkerFacts], Awaitable[object]],
         fault: Callable[[str, BaseException], None],
     ) -> None:
         self.host = host_id() if clock is perf_counter else ""
@@ -103,7 +103,7 @@ class WorkerClock:
         """Report the offset to the clock of the scheduler's host, now and regularly."""
         if self.host and self.host == host:
             return
-        await self._report(await self._compare(_PINGS_AT_START))
+        await self._compare(_PINGS_AT_START)
         self._pinging = asyncio.ensure_future(self._ping())
 
     async def compare_at_end(self) -> None:
@@ -111,7 +111,7 @@ class WorkerClock:
         if self._pinging is None:
             return
         try:
-            await asyncio.wait_for(self._compare_and_report(), _SECONDS_AT_END)
+            await asyncio.wait_for(self._compare(_PINGS), _SECONDS_AT_END)
         except Exception as error:
             self._fault("comparing clocks", error)
 
@@ -120,12 +120,10 @@ class WorkerClock:
         if self._pinging is not None:
             self._pinging.cancel()
 
-    async def _compare(self, attempts: int) -> ClockReading:
-        async def ask() -> float:
-            answer = await self._worker.scheduler.dask_diag_clock()
-            return float(answer["time"])
-
-        return await compare_clocks(ask, self._clock, attempts)
+    async def _compare(self, attempts: int) -> None:
+        ask = self._worker.scheduler.dask_diag_clock
+        reading = await compare_clocks(ask, self._clock, attempts)
+        await self._report({"clock": [list(reading)]})
 
     async def _ping(self) -> None:
         """Compare drifting clocks again every few seconds."""
@@ -134,10 +132,7 @@ class WorkerClock:
             await asyncio.sleep(min(pause, _SECONDS_BETWEEN_PINGS))
             pause *= 2
             try:
-                await self._compare_and_report()
+                await self._compare(_PINGS)
             except Exception as error:
                 self._fault("comparing clocks", error)
                 return
-
-    async def _compare_and_report(self) -> None:
-        await self._report(await self._compare(_PINGS))

@@ -2,101 +2,61 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Collection
+from collections import Counter
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from dask_diag.capture.keys import Keys
-from dask_diag.cluster.wire import COROUTINE, Batch, ClusterComputation, ClusterWorker, RunDetails
+from dask_diag.cluster.wire import (
+    COROUTINE,
+    Batch,
+    ClusterComputation,
+    ClusterWorker,
+    RunDetails,
+    host_id,
+)
 
 if TYPE_CHECKING:
     from dask_diag.cluster.wire import PullReply, Wants
 
 
-class _Named:
-    """A worker with a label, and times of this process's clock.
+def is_below_this_process(host: str, pid: int) -> bool:
+    """Return whether a process of a host is this process or a descendant."""
+    import psutil
 
-    Attributes
-    ----------
-    numbers : dict of str to int
-        Number of the worker, by plugin.
-    until : float
-        Time when the worker, or the last client with the worker, left; else infinite.
-    """
-
-    __slots__ = ("joined", "label", "numbers", "until")
-
-    def __init__(self, label: str, joined: float) -> None:
-        self.label, self.joined = label, joined
-        self.numbers: dict[str, int] = {}
-        self.until = inf
+    if not host or host != host_id():
+        return False
+    try:
+        process = psutil.Process(pid)
+        return os.getpid() in (other.pid for other in (process, *process.parents()))
+    except psutil.Error:
+        return False
 
 
 class WorkerNames:
     """Gives each worker a unique label, as long as a diagnostic is active.
 
-    Each plugin has its own numbers of workers. Two clusters may have workers of equal names, but of
-    different addresses. A worker may start at the address of an earlier worker.
+    Two clusters may have workers of equal names. Several clients may know one worker.
     """
 
     def __init__(self) -> None:
-        self._named: dict[tuple[str, str], list[_Named]] = {}
-        self._counts: dict[str, int] = {}
+        self._labels: dict[str, str] = {}
+        self._counts: Counter[str] = Counter()
         # Clients may have event loops on several threads.
         self._lock = threading.Lock()
 
-    def label(
-        self,
-        scheduler: str,
-        plugin: str,
-        *,
-        number: int,
-        address: str,
-        name: str,
-        joined: float,
-        left: float | None,
-    ) -> str:
-        """The label of a worker of a cluster: its name, with a number if the name was taken."""
+    def label(self, worker: ClusterWorker) -> str:
+        """The label of a worker: its name, with a number if the name was taken."""
         with self._lock:
-            at_address = self._named.setdefault((scheduler, address), [])
-            until = inf if left is None else left
-            named = _of(at_address, plugin, number, joined, until)
-            if named is None:
-                named = _Named(self._new_label(name), joined)
-                at_address.append(named)
-            if plugin:
-                named.numbers[plugin] = number
-            named.until = until
-            return named.label
-
-    def leave(self, labels: Collection[str], time: float) -> None:
-        """Note that a client has left, and cannot tell when these workers leave."""
-        with self._lock:
-            for at_address in self._named.values():
-                for named in at_address:
-                    if named.label in labels:
-                        named.until = min(named.until, time)
-
-    def _new_label(self, name: str) -> str:
-        usual = f"worker-{name}" if name.isdigit() else name
-        count = self._counts[usual] = self._counts.get(usual, 0) + 1
-        return f"{usual} ({count})" if count > 1 else usual
-
-
-def _of(
-    at_address: list[_Named], plugin: str, number: int, joined: float, until: float
-) -> _Named | None:
-    """The worker at an address that a plugin knows by a number."""
-    for named in at_address:
-        if named.numbers.get(plugin) == number:
-            return named
-    for named in reversed(at_address):
-        # Another plugin starts to number at 0. At most one worker uses an address at a time.
-        if plugin not in named.numbers and joined < named.until and named.joined < until:
-            return named
-    return None
+            if worker.id not in self._labels:
+                usual = f"worker-{worker.name}" if worker.name.isdigit() else worker.name
+                self._counts[usual] += 1
+                count = self._counts[usual]
+                self._labels[worker.id] = f"{usual} ({count})" if count > 1 else usual
+            return self._labels[worker.id]
 
 
 class ClusterLog:
@@ -110,8 +70,6 @@ class ClusterLog:
         Kinds of collected rows.
     scheduler, address, pid : str, str, int
         Id, address and process of the scheduler.
-    plugin : str
-        Name of the plugin with the numbers of workers: a scheduler may have several in turn.
     below : set of int
         Numbers of workers, or `wire.SCHEDULER`, in this process or a descendant.
     offset, error : float
@@ -141,7 +99,7 @@ class ClusterLog:
         self.labels: dict[int, str] = {}
         self.start = perf_counter()
         self.stop = inf
-        self.scheduler = self.address = self.plugin = ""
+        self.scheduler = self.address = ""
         self.pid = 0
         self.below: set[int] = set()
         self.offset = self.error = 0.0
@@ -164,7 +122,14 @@ class ClusterLog:
             for values in sent["computations"]:
                 self.computations[values[0]] = ClusterComputation(*values)
             for facts in sent["workers"]:
-                self._add_worker(ClusterWorker(*facts))
+                worker = ClusterWorker(*facts)
+                # The label comes first: a thread that finds a worker asks for the label.
+                self.labels[worker.number] = self._names.label(worker)
+                self.workers[worker.number] = worker
+                # While the process runs: when it has ended its parents are not known.
+                host, pid = worker.facts.get("clock_host", ""), worker.facts.get("pid", 0)
+                if is_below_this_process(host, pid):
+                    self.below.add(worker.number)
             rows = sent["rows"]
             if any(rows.values()):
                 batch = Batch(**rows)
@@ -182,20 +147,6 @@ class ClusterLog:
         self.unmeasured = dict(reply.get("unmeasured", self.unmeasured))
         self.running = reply.get("running", self.running)
 
-    def _add_worker(self, worker: ClusterWorker) -> None:
-        # The label comes first: a thread that finds a worker asks for the label.
-        label = self._names.label(
-            self.scheduler,
-            self.plugin,
-            number=worker.number,
-            address=worker.address,
-            name=worker.name,
-            joined=worker.joined - self.offset,
-            left=None if worker.left is None else worker.left - self.offset,
-        )
-        self.labels[worker.number] = label
-        self.workers[worker.number] = worker
-
     @property
     def began(self) -> float:
         """Time of the first graph, by this process's clock; infinity without a graph."""
@@ -205,7 +156,6 @@ class ClusterLog:
     def end(self) -> None:
         """Note that the client pulls no more."""
         self.has_ended, self.stop = True, perf_counter()
-        self._names.leave(set(self.labels.values()), self.stop)
 
     def clear(self) -> None:
         """Forget all rows, except the computations that run now."""

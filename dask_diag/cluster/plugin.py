@@ -19,20 +19,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from math import isnan
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import psutil
 from dask.utils import funcname
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.metrics import time
 
 from dask_diag.cluster.wire import (
     CANCELLED,
+    EVENTS,
     FAILED,
     FLUSH,
     NAME,
@@ -43,11 +46,12 @@ from dask_diag.cluster.wire import (
     SCHEDULER,
     SCHEDULER_ROW,
     SETTINGS,
+    TRANSFER,
     UNFINISHED,
+    WORKER_EVENT,
     WORKER_ROW,
     Batch,
     ClusterComputation,
-    ClusterTransfer,
     ClusterWorker,
     Fault,
     ProcessSamples,
@@ -58,14 +62,11 @@ from dask_diag.cluster.wire import (
     Running,
     Spilled,
     Unmeasured,
-    WorkerActivity,
     forget_handlers,
     host_id,
 )
 
 if TYPE_CHECKING:
-    from typing import TypedDict
-
     from distributed.scheduler import Scheduler, TaskState
 
     from dask_diag.cluster.wire import (
@@ -78,12 +79,8 @@ if TYPE_CHECKING:
         WorkerFacts,
     )
 
-    class Interval(TypedDict):
-        """Work of a worker on a task, by the time of day."""
-
-        action: str
-        start: float
-        stop: float
+    Interval = Mapping[str, Any]
+    """Work of a worker on a task: `action`, and `start` and `stop` by the time of day."""
 
 
 ACTIVE = frozenset(("waiting", "processing", "queued", "no-worker"))
@@ -92,7 +89,8 @@ PAUSED = "paused"
 QUEUED = "queued"
 NAN = float("nan")
 NOT_STARTED = WORKER_ROW.pack(*[NAN] * 5, 0, 0)
-run_id_of = WORKER_ROW.reader("run")
+run_id_of = struct.Struct(f"<{WORKER_ROW.size - 8}xq").unpack
+"""Reads the last field of a worker's row."""
 
 LIMIT_BYTES = 64_000_000
 """Most bytes that are collected for one client until it pulls."""
@@ -119,6 +117,7 @@ class RecordedSession:
         self.client, self.wants = client, wants
         self.news = asyncio.Event()
         self.is_ending = False
+        self.last_reply: asyncio.Future[PullReply] | None = None
         self.start = perf_counter()
         self.number = 0
         self.sealed: list[tuple[int, SentBatch]] = []
@@ -224,6 +223,14 @@ class SessionRegistry:
         """Count an error: the scheduler would log it where nobody looks."""
         self.faults[f"{doing}: {type(error).__name__}: {error}"] += 1
 
+    @contextmanager
+    def reporting(self, doing: str) -> Iterator[None]:
+        """Count an error of a block, and go on after the block."""
+        try:
+            yield
+        except Exception as error:
+            self.fault(doing, error)
+
     def fault_of_worker(self, fault: Fault) -> None:
         """Count an error of a worker."""
         self.faults[fault.text] += 1
@@ -240,15 +247,12 @@ class SessionRegistry:
         """Sessions of a client."""
         return [session for session in self.by_name.values() if session.client == client]
 
-    def wanting(self, kind: str) -> Iterator[RecordedSession]:
-        """Sessions with a wish for a kind of rows."""
-        return (session for session in self.by_name.values() if session.wants.get(kind))
-
-    def of_blocks(self) -> Iterable[RecordedSession]:
-        """A session with tasks for each block, as a block makes one recording."""
+    def of_blocks(self, kind: str = "tasks") -> Iterable[RecordedSession]:
+        """A session with a wish for a kind of rows for each block, which makes one recording."""
         session_of: dict[object, RecordedSession] = {}
-        for session in self.wanting("tasks"):
-            session_of.setdefault(session.wants.get("block", session), session)
+        for session in self.by_name.values():
+            if session.wants.get(kind):
+                session_of.setdefault(session.wants.get("block", session), session)
         return session_of.values()
 
     def program_of(self, client: str) -> object:
@@ -271,6 +275,7 @@ class RecordedWorker:
 
     def __init__(self, number: int, address: str, state: object) -> None:
         self.number, self.address = number, address
+        self.id = getattr(state, "server_id", address)
         self.name, self.host = str(getattr(state, "name", address)), getattr(state, "host", "")
         self.threads = getattr(state, "nthreads", 0)
         self.joined = perf_counter()
@@ -284,7 +289,7 @@ class RecordedWorker:
     def described(self) -> ClusterWorker:
         """Make the message for clients."""
         facts: WorkerFacts = {**self.facts, "clock": self.clock} if self.facts else {}
-        where = self.number, self.name, self.address, self.host, self.threads
+        where = self.number, self.id, self.name, self.address, self.host, self.threads
         return ClusterWorker(*where, self.joined, self.left, self.reason, facts)
 
     def add_readings(self, readings: Sequence[Sequence[float]]) -> None:
@@ -296,28 +301,6 @@ class RecordedWorker:
         if len(self.clock) > MOST_READINGS:
             self.clock = self.clock[:-RECENT_READINGS:2] + self.clock[-RECENT_READINGS:]
 
-    def to_clock(self, time: float) -> float:
-        """A time of the scheduler's clock by the clock of this worker."""
-        return time - self.clock[-1][1] if self.clock else time
-
-
-class ProcessUsage:
-    """CPU and memory of this process, from one sample to the next."""
-
-    def __init__(self) -> None:
-        # A requirement of distributed.
-        import psutil
-
-        self.process = psutil.Process()
-        self.cpu, self.time = process_time(), perf_counter()
-
-    def sample(self) -> bytes:
-        """Take a sample, as a row of `PROCESS`."""
-        cpu, time = process_time(), perf_counter()
-        percent = 100 * (cpu - self.cpu) / max(time - self.time, 1e-9)
-        self.cpu, self.time = cpu, time
-        return PROCESS.pack(time, os.getpid(), 0, self.process.memory_info().rss, percent)
-
 
 class WorkerMonitor:
     """Present workers by address, and the settings of their measurements.
@@ -327,6 +310,8 @@ class WorkerMonitor:
     numbers : dict of str to int
         Number of the last worker at each address, also after the worker has left: messages may be
         late.
+    sampled : tuple of float
+        Time and CPU seconds of this process at its last sample.
     """
 
     def __init__(self, scheduler: Scheduler, sessions: SessionRegistry) -> None:
@@ -336,8 +321,8 @@ class WorkerMonitor:
         self.numbers: dict[str, int] = {}
         self.count = 0
         self.settings: Settings = {"number": 0}
-        self.usage: ProcessUsage | None = None
         self.sampling: asyncio.Task[None] | None = None
+        self.process, self.sampled = psutil.Process(), (0.0, 0.0)
 
     def join(self, address: str) -> RecordedWorker:
         """Return the worker at an address; an unknown worker joins now."""
@@ -355,7 +340,7 @@ class WorkerMonitor:
         worker = self.join(address)
         # The last event: a worker may come back at the address of a worker that left.
         with suppress(AttributeError, LookupError, TypeError, ValueError):
-            for when, message in reversed(self.events_of(address)):
+            for when, message in reversed(self.scheduler.get_events(address)):
                 if message.get("action") == "add-worker":
                     worker.joined = min(worker.joined, float(when + perf_counter() - time()))
                     return
@@ -365,7 +350,7 @@ class WorkerMonitor:
         worker = self.present.pop(address, None)
         if worker is None:
             return
-        self.record_pause(worker, self.sessions.by_name.values())
+        self.record_pause(worker)
         worker.left = perf_counter()
         words = stimulus.split("-")
         while words and words[-1].replace(".", "").isdigit():
@@ -378,40 +363,35 @@ class WorkerMonitor:
         for session in self.sessions.by_name.values():
             session.workers[worker.number] = worker
 
-    def events_of(self, topic: str) -> Sequence[tuple[float, Mapping[str, object]]]:
-        """Events in the scheduler's log of a topic."""
-        return tuple(getattr(self.scheduler, "get_events", lambda _: ())(topic))
-
     def changed_status(self, worker: RecordedWorker, event: object) -> None:
         """Note that a worker pauses or goes on, if the event says so."""
         if not isinstance(event, dict) or event.get("action") != "worker-status-change":
             return
-        self.record_pause(worker, self.sessions.by_name.values())
+        self.record_pause(worker)
         worker.paused_at = perf_counter() if event.get("status") == PAUSED else None
 
-    def record_pause(self, worker: RecordedWorker, sessions: Iterable[RecordedSession]) -> None:
-        """Add the pause of a paused worker, up to now."""
+    def record_pause(self, worker: RecordedWorker) -> None:
+        """Add the pause of a paused worker, up to now; the worker may stay paused."""
         if worker.paused_at is not None:
-            pause = WorkerActivity(worker.number, PAUSED, worker.paused_at, perf_counter(), NAN)
-            for session in sessions:
-                if session.wants.get("tasks") and session.has_room():
-                    session.batch.events.append(pause)
+            paused, worker.paused_at = worker.paused_at, perf_counter()
+            self.spilled(Spilled(worker.address, PAUSED, paused, worker.paused_at, NAN))
 
     def spilled(self, message: Spilled) -> None:
-        """Add a worker's use of its disk."""
-        number = self.numbers.get(message.worker, -1)
-        for session in self.sessions.wanting("tasks"):
+        """Add a worker's use of its disk, or a pause."""
+        worker, event, *measured = message
+        row = WORKER_EVENT.pack(self.numbers.get(worker, -1), EVENTS.index(event), *measured)
+        for session in self.sessions.of_blocks():
             if session.has_room():
-                session.batch.events.append(WorkerActivity(number, *message[1:]))
+                session.batch.events += row
 
     def add_samples(self, message: ProcessSamples) -> None:
         """Add samples of processes."""
         number = self.numbers.get(message.worker, SCHEDULER)
-        for session in self.sessions.wanting("processes"):
+        for session in self.sessions.of_blocks("processes"):
             if session.has_room(len(message.rows)):
                 session.batch.processes.append((number, message.rows))
 
-    async def ask(self, message: Mapping[str, object], seconds: float, doing: str) -> list[object]:
+    async def ask(self, message: Mapping[str, object], seconds: float, doing: str) -> list[Any]:
         """Ask the measuring workers; return answers within some seconds."""
         requests = {
             worker.address: asyncio.ensure_future(
@@ -433,12 +413,6 @@ class WorkerMonitor:
                 self.sessions.faults[f"{doing}: {request.exception()!r}"] += 1
         return answers
 
-    async def flush(self) -> list[Sequence[Sequence[object]]]:
-        """Return messages of workers before the workers send them."""
-        doing = "asking the workers for what they have not sent"
-        answers = await self.ask({"op": FLUSH}, SECONDS_TO_FLUSH, doing)
-        return [messages for messages in answers if isinstance(messages, (list, tuple))]
-
     async def settle(self) -> None:
         """Send new settings to the workers, by the wish of the most demanding session."""
         wanted = [session.wants for session in self.sessions.by_name.values()]
@@ -455,11 +429,8 @@ class WorkerMonitor:
         self.settings = {**settings, "number": number + 1}
         self.stop()
         if settings["processes"]:
-            try:
-                self.usage = ProcessUsage()
-                self.sampling = asyncio.ensure_future(self.sample_regularly(settings["processes"]))
-            except Exception as error:
-                self.sessions.fault("sampling the scheduler's process", error)
+            self.sampled = perf_counter(), process_time()
+            self.sampling = asyncio.ensure_future(self.sample_regularly(settings["processes"]))
         message = {"op": SETTINGS, "settings": self.settings}
         await self.ask(message, SECONDS_TO_SETTLE, "changing what the workers measure")
 
@@ -472,16 +443,17 @@ class WorkerMonitor:
 
     def sample(self) -> None:
         """Sample the scheduler's process, if a session wants samples."""
-        if self.usage is None:
+        if self.sampling is None:
             return
-        try:
-            self.add_samples(ProcessSamples("", self.usage.sample()))
-        except Exception as error:
-            self.sessions.fault("sampling the scheduler's process", error)
+        with self.sessions.reporting("sampling the scheduler's process"):
+            (time, cpu), self.sampled = self.sampled, (perf_counter(), process_time())
+            percent = 100 * (self.sampled[1] - cpu) / max(self.sampled[0] - time, 1e-9)
+            memory = self.process.memory_info().rss
+            row = PROCESS.pack(self.sampled[0], os.getpid(), 0, memory, percent)
+            self.add_samples(ProcessSamples("", row))
 
     def stop(self) -> None:
         """Stop sampling the scheduler's process."""
-        self.usage = None
         if self.sampling is not None:
             self.sampling.cancel()
             self.sampling = None
@@ -833,32 +805,17 @@ class RunCollector:
             elif not task.computation.active:
                 task.computation = computation
 
-    def adopt(self, client: str) -> None:
-        """Add the active tasks of a client from before its session."""
-        state = self.scheduler.clients.get(client)
-        active = [ts for ts in getattr(state, "wants_what", ()) if ts.state in ACTIVE]
-        seen = set(active)
-        while active:
-            ts = active.pop()
-            if ts.key not in self.tasks:
-                self.add(ts, client, ts.state)
-            more = {other for other in ts.dependencies if other.state in ACTIVE} - seen
-            seen |= more
-            active += more
+    def adopt(self) -> None:
+        """Add the active tasks from before a session, of all clients: workers are busy with them.
 
-    def adopt_running(self) -> None:
-        """Add the tasks of other clients on workers, as workers are busy with them."""
+        Tasks that other tasks submitted come last, when these are known.
+        """
 
         def is_nested(ts: TaskState) -> bool:
             return any(wanter.client_key.startswith(NESTED) for wanter in ts.who_wants or ())
 
-        processing = [
-            ts
-            for worker in self.scheduler.workers.values()
-            for ts in getattr(worker, "processing", ())
-        ]
-        # Tasks that other tasks submitted come last, when these are known.
-        for ts in sorted(processing, key=is_nested):
+        active = [ts for ts in self.scheduler.tasks.values() if ts.state in ACTIVE]
+        for ts in sorted(active, key=is_nested):
             if ts.key not in self.tasks:
                 self.add_with_dependents(ts, ts.state)
 
@@ -962,7 +919,7 @@ class RunCollector:
         """Record a run, or await the end of a cancelled run."""
         ts = self.scheduler.tasks[key]
         metadata = ts.metadata
-        measured = metadata.pop(NAME, b"") if metadata else b""
+        measured: Any = metadata.pop(NAME, b"") if metadata else b""
         if measured and not metadata:
             ts.metadata = None
         if not task.is_out:
@@ -970,38 +927,35 @@ class RunCollector:
         task.is_out = False
         worker = worker or task.worker
         if finish == "memory":
+            outcome = OK
             # Most runs have only a row.
-            details = None
-            if type(measured) is not bytes:
-                details = RunMeasurements(*measured)
-                measured = details.row
-            is_measured = bool(measured) and run_id_of(measured)[0] == ts.run_id
-            if not is_measured:
+            row = measured if type(measured) is bytes else measured[0]
+            if not row or run_id_of(row)[0] != ts.run_id:
                 # The row is of a run before this one, or there is none.
-                measured, details = distributed_row(startstops), None
+                measured = b""
             elif self.sessions.shows_progress:
-                start, stop, cpu, *_ = WORKER_ROW.unpack(measured)
+                start, stop, cpu, *_ = WORKER_ROW.unpack(row)
                 task.computation.seconds += stop - start
                 task.computation.cpu_of_tasks += cpu
-            self.record(
-                key,
-                task,
-                OK,
-                worker,
-                self.now,
-                row=measured,
-                is_measured=is_measured,
-                measured=details,
-                nbytes=nbytes,
-            )
-        elif finish == "erred":
-            outcome = FAILED if worker in self.scheduler.workers else UNFINISHED
-            self.record(key, task, outcome, worker, self.now, row=distributed_row(startstops))
         elif worker not in self.scheduler.workers:
-            self.record(key, task, UNFINISHED, worker, self.now)
-        elif task.computation.recorders or self.sessions.is_shared:
+            outcome, measured = UNFINISHED, b""
+        elif finish == "erred":
+            outcome, measured = FAILED, b""
+        else:
             # It may still run there: the worker says how it ends.
-            self.await_end(key, ts.run_id, task)
+            if task.computation.recorders or self.sessions.is_shared:
+                self.await_end(key, ts.run_id, task)
+            return
+        self.record(
+            key,
+            task,
+            outcome,
+            worker,
+            measured,
+            collected=self.now,
+            startstops=startstops,
+            nbytes=nbytes,
+        )
 
     def record(
         self,
@@ -1009,11 +963,10 @@ class RunCollector:
         task: RecordedTask,
         outcome: int,
         worker: str,
-        collected: float,
+        measured: Any = b"",
         *,
-        row: bytes = NOT_STARTED,
-        is_measured: bool = False,
-        measured: RunMeasurements | None = None,
+        collected: float = NAN,
+        startstops: Iterable[Interval] | None = None,
         nbytes: int = 0,
         recorders: Sequence[RecordedSession] | None = None,
     ) -> None:
@@ -1021,22 +974,25 @@ class RunCollector:
 
         Parameters
         ----------
+        measured : bytes or RunMeasurements
+            Row of the worker, or all its measurements; empty if the worker did not measure the run.
         collected : float
             Time when the scheduler knew of the end.
-        row, is_measured : bytes, bool
-            Row of the worker, and whether the worker has measured it.
+        startstops : iterable of Interval, optional
+            Times of distributed, for a run without a row.
         """
         number = self.count = self.count + 1
         if outcome == OK:
             task.run = number
+        row, *more = (measured,) if type(measured) is bytes else measured
+        is_measured = bool(row)
+        if not is_measured:
+            row = distributed_row(startstops)
         computation = task.computation
         if recorders is None:
             recorders = computation.recorders
         if self.sessions.is_shared or not recorders:
-            self.record_for_others(row, worker, recorders, is_measured)
-            if computation.client.startswith(NESTED):
-                for session in self.sessions.of_blocks():
-                    session.unmeasured[NESTED] += 1
+            self.record_for_others(computation, row, worker, recorders, is_measured)
             if not recorders:
                 return
         if computation.client_number < 0:
@@ -1046,8 +1002,8 @@ class RunCollector:
         state = self.scheduler.tasks.get(key)
         depends_on = self.runs_of(state.dependencies) if state and state.dependencies else ()
         details = None
-        if (measured is not None and any(measured[1:])) or task.span != computation.span:
-            _, error, metrics, waits, stacks = measured or RunMeasurements(b"")
+        if (more and any(more)) or task.span != computation.span:
+            _, error, metrics, waits, stacks = RunMeasurements(b"", *more)
             details = RunDetails(error, metrics, task.span, waits, stacks)
         run = (
             number,
@@ -1088,7 +1044,7 @@ class RunCollector:
             oldest = next(iter(self.orphans))
             orphan = self.pop_orphan(*oldest)
             if orphan is not None:
-                self.record(oldest[0], orphan, CANCELLED, orphan.worker, NAN)
+                self.record(oldest[0], orphan, CANCELLED, orphan.worker)
                 for session in orphan.computation.recorders:
                     session.unmeasured[NOT_HEARD_OF] += 1
 
@@ -1112,19 +1068,8 @@ class RunCollector:
             if state is not None and run != state.run_id:
                 # The end of an earlier run is known.
                 return
-        measured = RunMeasurements(*sent)
         task.is_out = False
-        row, is_measured = measured.row or NOT_STARTED, bool(measured.row)
-        self.record(
-            key,
-            task,
-            outcome,
-            worker,
-            perf_counter(),
-            row=row,
-            is_measured=is_measured,
-            measured=measured,
-        )
+        self.record(key, task, outcome, worker, sent, collected=perf_counter())
 
     def is_running(self, message: Running) -> None:
         """Note a current run."""
@@ -1138,21 +1083,11 @@ class RunCollector:
         for key, task in self.tasks.items():
             if task.is_out and task.computation.client == client:
                 running += 1
-                said, row, measured = self.running.get(key), NOT_STARTED, None
+                said, measured = self.running.get(key), RunMeasurements(b"")
                 if said is not None:
                     row = WORKER_ROW.pack(said.start, *[NAN] * 4, said.thread, said.run)
                     measured = RunMeasurements(row, stacks=said.stacks)
-                self.record(
-                    key,
-                    task,
-                    UNFINISHED,
-                    task.worker,
-                    NAN,
-                    row=row,
-                    is_measured=said is not None,
-                    measured=measured,
-                    recorders=ending,
-                )
+                self.record(key, task, UNFINISHED, task.worker, measured, recorders=ending)
         if ending:
             self.record_others_running(session)
         # The next session that ends asks the workers again.
@@ -1168,7 +1103,7 @@ class RunCollector:
         """Record the cancelled runs of a client, or of all clients, with unknown ends."""
         for (key, _), task in list(self.orphans.items()):
             if client is None or task.computation.client == client:
-                self.record(key, task, CANCELLED, task.worker, NAN, recorders=recorders)
+                self.record(key, task, CANCELLED, task.worker, recorders=recorders)
 
     def received(self, message: Received) -> None:
         """Add a transfer to the sessions of the task, or of a dependent."""
@@ -1187,7 +1122,7 @@ class RunCollector:
         workers = numbers.get(source, -1), numbers.get(destination, -1)
         for session in recorders:
             if session.has_room():
-                session.batch.transfers.append(ClusterTransfer(run, *workers, *measured))
+                session.batch.transfers += TRANSFER.pack(run, *workers, *measured)
 
     def is_unmeasured(self, message: Unmeasured) -> None:
         """Count a task without measurements."""
@@ -1197,12 +1132,16 @@ class RunCollector:
 
     def record_for_others(
         self,
+        computation: RecordedComputation,
         row: bytes,
         worker: str,
         recorders: Sequence[RecordedSession],
         is_measured: bool,
     ) -> None:
         """Add the time of a run to the programs without rows of the run."""
+        if computation.client.startswith(NESTED):
+            for session in self.sessions.of_blocks():
+                session.unmeasured[NESTED] += 1
         start, stop, _, seceded, *_ = WORKER_ROW.unpack(row)
         stop = stop if isnan(seceded) else seceded
         if isnan(start + stop):
@@ -1248,7 +1187,7 @@ class RunCollector:
     def at_worker(self, address: str, time: float) -> float:
         """Convert a time from the scheduler's clock to a worker's."""
         worker = self.workers.present.get(address)
-        return time if worker is None else worker.to_clock(time)
+        return time - worker.clock[-1][1] if worker and worker.clock else time
 
     def refresh(self) -> None:
         """Forget rows without a session, after a session has come or gone."""
@@ -1291,13 +1230,6 @@ SECONDS_TO_REPLY = 0.05
 SECONDS_TO_BE_READY = 1.0
 
 
-class Leaving(NamedTuple):
-    """Client and last reply of an ended session."""
-
-    client: str
-    reply: asyncio.Future[PullReply]
-
-
 class DaskDiagSchedulerPlugin(SchedulerPlugin):
     """Handlers for clients and workers, and hooks of the scheduler.
 
@@ -1318,7 +1250,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         """Add the handlers, and the present workers and their clients."""
         self.scheduler = scheduler
         self.removing = asyncio.Lock()
-        self.leaving: dict[str, Leaving] = {}
+        self.leaving: dict[str, RecordedSession] = {}
         self.is_closing = False
         self.sessions = SessionRegistry()
         self.workers = WorkerMonitor(scheduler, self.sessions)
@@ -1340,15 +1272,11 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         for name in OPERATIONS:
             scheduler.handlers[f"{NAME}_{name}"] = getattr(self, f"handle_{name}")
         for address in scheduler.workers:
-            try:
+            with self.sessions.reporting("start"):
                 self.workers.join_earlier(address)
-            except Exception as error:
-                self.sessions.fault("start", error)
-        try:
-            for _, event in self.workers.events_of(CLIENTS_OF_WORKERS):
+        with self.sessions.reporting("start"):
+            for _, event in scheduler.get_events(CLIENTS_OF_WORKERS):
                 self.runs.computations.worker_has_client(event)
-        except Exception as error:
-            self.sessions.fault("start", error)
 
     async def handle_attach(self, session: str, client: str, wants: Wants) -> AttachReply:
         """Begin to collect for a client, with its active tasks."""
@@ -1357,15 +1285,11 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             # The plugins of the last session are not removed from under this session.
             self.refresh()
         new.workers = {worker.number: worker for worker in self.workers.present.values()}
-        try:
-            self.runs.adopt(client)
-            self.runs.adopt_running()
-        except Exception as error:
-            self.sessions.fault("adopting tasks", error)
+        with self.sessions.reporting("adopting tasks"):
+            self.runs.adopt()
         await self.workers.settle()
         return {
             "scheduler": self.scheduler.id,
-            "plugin": self.runs.computations.name,
             "address": self.scheduler.address,
             "host": self.workers.host,
             "pid": os.getpid(),
@@ -1410,40 +1334,36 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
 
     async def handle_detach(self, session: str, received: int) -> PullReply:
         """End a session and return its last batches, again after a lost reply."""
-        last = self.leaving.get(session)
-        if last is None or (last.reply.done() and last.reply.exception()):
-            ending = self.sessions.by_name.get(session)
-            reply = asyncio.ensure_future(self.last_reply(session, ending, received))
-            client = ending.client if ending is not None else ""
-            last = self.leaving[session] = Leaving(client, reply)
-        return await asyncio.shield(last.reply)
+        ending = self.leaving.get(session) or self.sessions.by_name.get(session)
+        if ending is None:
+            return {"status": "unknown"}
+        self.leaving[session], last = ending, ending.last_reply
+        if last is None or (last.done() and last.exception()):
+            last = asyncio.ensure_future(self.last_reply(session, ending, received))
+            ending.last_reply = last
+        return await asyncio.shield(last)
 
-    async def last_reply(
-        self, name: str, session: RecordedSession | None, received: int
-    ) -> PullReply:
+    async def last_reply(self, name: str, session: RecordedSession, received: int) -> PullReply:
         """Collect current runs, and end the session despite errors."""
-        if session is not None and not session.is_ending:
+        if not session.is_ending:
             session.is_ending = True
             session.news.set()
-            try:
+            with self.sessions.reporting("recording what still runs"):
                 self.workers.sample()
-                for messages in await self.workers.flush():
+                doing = "asking the workers for what they have not sent"
+                for messages in await self.workers.ask({"op": FLUSH}, SECONDS_TO_FLUSH, doing):
                     self.log_event(NAME, messages)
                 session.running = self.runs.record_running(session)
                 self.runs.results.record_present(session)
                 for worker in self.workers.present.values():
-                    self.workers.record_pause(worker, [session])
-            except Exception as error:
-                self.sessions.fault("recording what still runs", error)
+                    self.workers.record_pause(worker)
         reply = await self.handle_pull(name, received)
         self.sessions.by_name.pop(name, None)
-        try:
+        with self.sessions.reporting("ending a session"):
             self.refresh()
             if self.sessions.by_name:
                 await self.workers.settle()
-        except Exception as error:
-            self.sessions.fault("ending a session", error)
-        return {**reply, "running": session.running if session else 0}
+        return {**reply, "running": session.running}
 
     async def handle_left(self, session: str) -> None:
         """Note that a client has its last batches; remove the plugins after the last session."""
@@ -1451,13 +1371,13 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         if not self.is_closing:
             await self.remove_plugins()
 
-    async def handle_clock(self) -> dict[str, object]:
+    async def handle_clock(self) -> float:
         """Return the time of the scheduler's clock."""
-        return {"host": self.workers.host, "time": perf_counter()}
+        return perf_counter()
 
     async def handle_worker(self, address: str, facts: WorkerFacts) -> HelloReply:
         """Note facts of a worker; return the settings."""
-        worker = self.join(address)
+        worker = self.workers.join(address)
         clock = facts.pop("clock", None)
         if isinstance(clock, (list, tuple)):
             worker.add_readings(clock)
@@ -1475,14 +1395,12 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         **kwargs: object,
     ) -> None:
         """Note a new graph."""
-        try:
+        with self.sessions.reporting("update_graph"):
             self.runs.add_graph(client, tasks, annotations)
-        except Exception as error:
-            self.sessions.fault("update_graph", error)
 
     def log_event(self, topic: str, msg: Sequence[Sequence[object]]) -> None:
         """Receive an event: messages of our workers, or events of distributed on workers."""
-        try:
+        with self.sessions.reporting("log_event"):
             if topic in self.workers.present:
                 self.workers.changed_status(self.workers.present[topic], msg)
             elif topic == CLIENTS_OF_WORKERS:
@@ -1490,33 +1408,22 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             for kind, *values in msg if topic == NAME else ():
                 message, receive = self.receivers[kind]
                 receive(message(*values))
-        except Exception as error:
-            self.sessions.fault("log_event", error)
         if topic == NAME:
             # The scheduler would remember 100,000 messages.
             truncate = getattr(getattr(self.scheduler, "_broker", None), "truncate", None)
             if truncate is not None:
                 truncate(NAME)
 
-    def join(self, address: str) -> RecordedWorker:
-        """Return the worker at an address, with its threads counted in computations."""
-        worker = self.workers.join(address)
-        self.runs.computations.worker_joined()
-        return worker
-
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Note that a worker has joined."""
-        try:
-            self.join(worker)
-        except Exception as error:
-            self.sessions.fault("add_worker", error)
+        with self.sessions.reporting("add_worker"):
+            self.workers.join(worker)
+            self.runs.computations.worker_joined()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: object) -> None:
         """Note that a worker has left or is lost."""
-        try:
+        with self.sessions.reporting("remove_worker"):
             self.workers.leave(worker, str(kwargs.get("stimulus_id", "")))
-        except Exception as error:
-            self.sessions.fault("remove_worker", error)
 
     def restart(self, scheduler: Scheduler) -> None:
         """Forget all tasks, as the scheduler does."""
@@ -1526,14 +1433,13 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         """End the sessions of a client that goes without leaving, such as a killed client."""
         self.runs.computations.workers_of_clients.pop(client, None)
         sessions, leaving = self.sessions.by_name, self.leaving
-        ended = [name for name, session in sessions.items() if session.client == client]
-        unheard = [name for name, last in leaving.items() if last.client == client]
+        known = {**sessions, **leaving}
+        ended = [name for name, session in known.items() if session.client == client]
         for name in ended:
-            del sessions[name]
-        for name in unheard:
-            del leaving[name]
+            sessions.pop(name, None)
+            leaving.pop(name, None)
         self.refresh()
-        if ended or unheard:
+        if ended:
             change = self.workers.settle() if sessions else self.remove_plugins()
             self._change = asyncio.ensure_future(change)
 
@@ -1569,10 +1475,8 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             if self.sessions.by_name or self.leaving:
                 return
             # No session can come from here on: nothing is awaited.
-            try:
+            with self.sessions.reporting("stopping"):
                 self.stop()
-            except Exception as error:
-                self.sessions.fault("stopping", error)
             scheduler.remove_plugin(NAME)
             getattr(getattr(scheduler, "_broker", None), "_topics", {}).pop(NAME, None)
             # Tasks of other clients, and tasks that ended meanwhile, have rows.
@@ -1583,14 +1487,13 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         scheduler = self.scheduler
         if NAME not in scheduler.worker_plugins:
             return
-        removal = asyncio.ensure_future(scheduler.unregister_worker_plugin(None, NAME))
-        removal.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._removal = removal
-        # A worker that does not answer now removes its plugin when it does.
-        await asyncio.wait([removal], timeout=SECONDS_TO_STOP_WORKERS)
-        error = removal.exception() if removal.done() and not removal.cancelled() else None
-        if isinstance(error, Exception):
-            self.sessions.fault("removing the workers' plugins", error)
+        self._removal = asyncio.ensure_future(scheduler.unregister_worker_plugin(None, NAME))
+        with (
+            self.sessions.reporting("removing the workers' plugins"),
+            # A worker that does not answer now removes its plugin when it does.
+            suppress(asyncio.TimeoutError),
+        ):
+            await asyncio.wait_for(asyncio.shield(self._removal), SECONDS_TO_STOP_WORKERS)
         for worker in self.workers.present.values():
             # The worker measures no more, until it says so again.
             worker.facts = {}

@@ -35,7 +35,7 @@ _own_preloads: WeakKeyDictionary[Client, PreloadManager] = WeakKeyDictionary()
 
 
 class ClusterRecorder:
-    """Joins every client of this process from `start` to `stop`.
+    """Joins every client of this process from `start` to `stop`, each with a session.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class ClusterRecorder:
         self._wants: Wants = {}
         self._fault = fault
         self._received = received
-        self._sessions: list[ClusterSession] = []
+        self.sessions: list[ClusterSession] = []
         self._names: WorkerNames | None = None
 
     def start(self, wants: Wants) -> None:
@@ -75,29 +75,26 @@ class ClusterRecorder:
                 _active.remove(self)
             if not _active:
                 _unset_preload()
-        for session in self._sessions:
+        for session in self.sessions:
             if session.client is not None:
                 session.log.is_left = True
                 self._run(session.client, session.finish)
 
     async def joined(self) -> None:
         """Wait until clients are joined, if `start` was called on their event loop."""
-        for session in self._sessions:
+        for session in self.sessions:
             await session.attach()
 
     async def finish(self) -> None:
         """Wait until all rows are pulled, if `stop` was called on the client's own event loop."""
-        for session in self._sessions:
+        for session in self.sessions:
             await session.finish()
 
     async def join(self, client: Client) -> None:
-        """Join a client as it starts, on its event loop."""
-        session = self._new_session(client)
-        if session is not None:
-            await session.attach()
+        """Join a client, while the diagnostic is active, on the client's event loop.
 
-    async def _rejoin(self, client: Client) -> None:
-        """Join a client again, forgotten by the scheduler, while the diagnostic is active."""
+        The client starts, or the scheduler has forgotten the client.
+        """
         with _lock:
             session = self._new_session(client) if self in _active else None
         if session is not None:
@@ -105,29 +102,24 @@ class ClusterRecorder:
 
     async def leave(self, client: Client) -> None:
         """Pull the last rows of a client that is about to close."""
-        for session in self._sessions:
+        for session in self.sessions:
             if session.client is client:
                 await session.finish()
 
     def clear(self) -> None:
         """Forget all recorded rows, except computations that run now."""
-        self._sessions = [session for session in self._sessions if not session.log.has_ended]
-        for session in self._sessions:
+        self.sessions = [session for session in self.sessions if not session.log.has_ended]
+        for session in self.sessions:
             session.log.clear()
-
-    @property
-    def sessions(self) -> list[ClusterSession]:
-        """Sessions, with an item for each client that was joined."""
-        return list(self._sessions)
 
     @property
     def logs(self) -> list[ClusterLog]:
         """Logs of the sessions."""
-        return [session.log for session in self._sessions]
+        return [session.log for session in self.sessions]
 
     def pull(self) -> None:
         """Pull new rows now from clients that are not asynchronous."""
-        for session in self._sessions:
+        for session in self.sessions:
             client = session.client
             if client is not None and not client.asynchronous:
                 try:
@@ -154,18 +146,17 @@ class ClusterRecorder:
 
     def _new_session(self, client: Client) -> ClusterSession | None:
         with _lock:
-            if any(session.client is client for session in self._sessions):
+            if any(session.client is client for session in self.sessions):
                 return None
             # The import of asyncio would double the import of this package; most have no client.
-            from dask_diag.cluster.log import WorkerNames
+            from dask_diag.cluster.log import ClusterLog, WorkerNames
             from dask_diag.cluster.session import ClusterSession
 
             if self._names is None:
                 self._names = WorkerNames()
-            session = ClusterSession(
-                client, self._wants, self._fault, self._receive, self._names, rejoin=self._rejoin
-            )
-            self._sessions.append(session)
+            log = ClusterLog(self._wants, self._names)
+            session = ClusterSession(client, log, self._fault, self._receive, self.join)
+            self.sessions.append(session)
             return session
 
 

@@ -8,19 +8,19 @@ import pickle
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from dask_diag._version import __version__
 from dask_diag.capture.computation import run_id
-from dask_diag.cluster.clocks import ClockReading, compare_clocks
-from dask_diag.cluster.log import ClusterLog, WorkerNames
+from dask_diag.cluster.clocks import compare_clocks
+from dask_diag.cluster.log import ClusterLog, is_below_this_process
 from dask_diag.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
-from dask_diag.cluster.wire import NAME, SCHEDULER, host_id, is_below_this_process
+from dask_diag.cluster.wire import NAME, SCHEDULER, host_id
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from dask_diag.cluster.wire import AttachReply, PullReply, Wants
+    from dask_diag.cluster.wire import AttachReply, PullReply
 
 
 _SECONDS_WITHOUT_SCHEDULER = 0.5
@@ -35,6 +35,8 @@ async def unless_lost(
 ) -> None:
     """Await a request of a client for some seconds, but not longer than its scheduler exists."""
     asked = asyncio.ensure_future(request)
+    # What is cancelled may fail, and nobody asks how: asyncio would log that.
+    asked.add_done_callback(lambda done: done.cancelled() or done.exception())
     start = perf_counter()
     while not asked.done():
         connection = getattr(client, "scheduler_comm", None)
@@ -73,13 +75,11 @@ class ClusterSession:
     Parameters
     ----------
     client : Client
-    wants : Wants
+    log : ClusterLog
     fault : callable
         Called with an action and its error.
     received : callable
         Called with the log after new rows and at the end.
-    names : WorkerNames
-        Shared with the other clients of the diagnostic.
     rejoin : callable
         Called with the client after a new connection to the scheduler.
     """
@@ -87,19 +87,15 @@ class ClusterSession:
     def __init__(
         self,
         client: Client,
-        wants: Wants,
+        log: ClusterLog,
         fault: Fault,
         received: Callable[[ClusterLog], None],
-        names: WorkerNames,
-        *,
         rejoin: Callable[[Client], Awaitable[None]],
     ) -> None:
         self.client: Client | None = client
         self._client_id = str(client.id)
         self._scheduler = client.scheduler
-        self._wants = wants
-        self.log = ClusterLog(wants, names)
-        self._placed: set[int] = set()
+        self.log = log
         self._id = os.urandom(8).hex()
         self._fault = fault
         self._received = received
@@ -122,7 +118,7 @@ class ClusterSession:
             self._fault("to join a cluster", error)
             with suppress(Exception):
                 # Plugins that have arrived by now are removed.
-                await asyncio.wait_for(self._withdraw(), _SECONDS_TO_FINISH)
+                await asyncio.wait_for(self._leave(), _SECONDS_TO_FINISH)
             return
         try:
             workers = asyncio.wait_for(self._attach_workers(), _SECONDS_TO_ATTACH)
@@ -146,7 +142,7 @@ class ClusterSession:
     async def _attach(self) -> None:
         scheduler = self._scheduler
         plugin = Shipped(source_of_scheduler_plugin(), "DaskDiagSchedulerPlugin")
-        wants = {**self._wants, "program": run_id()}
+        wants = {**self.log.wants, "program": run_id()}
         for _ in range(_ATTEMPTS):
             await scheduler.register_scheduler_plugin(plugin=pickle.dumps(plugin), **_ONCE)
             reply: AttachReply | None = await scheduler.dask_diag_attach(
@@ -159,11 +155,10 @@ class ClusterSession:
             raise ConnectionLostError("other clients of the cluster came and went meanwhile")
         log = self.log
         log.scheduler, log.address, log.pid = reply["scheduler"], reply["address"], reply["pid"]
-        log.plugin = reply.get("plugin", "")
         if is_below_this_process(reply["host"], reply["pid"]):
             self.log.below.add(SCHEDULER)
         if not reply["host"] or reply["host"] != host_id():
-            reading = await self._compare_clocks()
+            reading = await compare_clocks(scheduler.dask_diag_clock, perf_counter, _PINGS)
             log.offset, log.error = reading.offset, reading.error
 
     async def _attach_workers(self) -> None:
@@ -172,17 +167,10 @@ class ClusterSession:
         # If another client registered them just before, registering neither acts nor waits.
         await self._scheduler.dask_diag_ready()
 
-    async def _compare_clocks(self) -> ClockReading:
-        async def ask() -> float:
-            answer = await self._scheduler.dask_diag_clock()
-            return float(answer["time"])
-
-        return await compare_clocks(ask, perf_counter, _PINGS)
-
     async def _pull_regularly(self) -> None:
         # Progress bars have to know at once that a computation has ended. All sessions have to know
         # that a scheduler closes.
-        progress = self._wants.get("progress", False)
+        progress = self.log.wants.get("progress", False)
         pause = _SECONDS_BETWEEN_NEWS if progress else _SECONDS_BETWEEN_PULLS
         while self._finishing is None:
             await asyncio.sleep(pause)
@@ -213,13 +201,6 @@ class ClusterSession:
         if reply is None or reply.get("status") != "OK":
             raise ConnectionLostError("the connection broke: what ended just before is missing")
         self.log.receive(reply)
-        for number, worker in self.log.workers.items():
-            if worker.facts and number not in self._placed:
-                # Asked while the process runs: its parents are not known when it has ended.
-                self._placed.add(number)
-                facts = worker.facts
-                if is_below_this_process(facts.get("clock_host", ""), facts.get("pid", 0)):
-                    self.log.below.add(number)
         self._received(self.log)
 
     async def _finish(self) -> None:
@@ -227,24 +208,25 @@ class ClusterSession:
             if self._attaching is not None:
                 await self._attaching
             if self._puller is not None:
-                if not self._wants.get("progress"):
+                if not self.log.wants.get("progress"):
                     self._puller.cancel()
-                await unless_lost(self._detach(), self.client, _SECONDS_TO_FINISH)
+                await unless_lost(self._leave(), self.client, _SECONDS_TO_FINISH)
                 await asyncio.wait([self._puller], timeout=_SECONDS_TO_FINISH)
                 self._reach_no_more()
         except Exception as error:
             self._fault("to pull the last rows from a cluster", error)
         finally:
-            self.log.end()
-            self.client = self._scheduler = None
-            self._received(self.log)
+            self._end()
+
+    def _end(self) -> None:
+        self.log.end()
+        self.client = self._scheduler = None
+        self._received(self.log)
 
     async def _begin_again(self, client: Client, error: Exception) -> None:
         """Rejoin a client after a new connection, with a new session."""
         self._fault("to pull from a cluster", error)
-        self.log.end()
-        self.client = self._scheduler = None
-        self._received(self.log)
+        self._end()
         try:
             await self._rejoin(client)
         except Exception as fault:
@@ -264,45 +246,28 @@ class ClusterSession:
         if error is not None:
             self._fault("to reach the workers of a cluster", error)
 
-    async def _detach(self) -> None:
-        # If the request or the reply was lost, the scheduler still has all rows.
-        reply = await self._twice(self._ask_for_the_last)
+    async def _leave(self) -> None:
+        """Receive the last rows, if rows were pulled, and have the scheduler forget the session."""
+        scheduler, log = self._scheduler, self.log
+        if log.error:
+            # The clock is not the scheduler's: the drift since the start adds to the error.
+            with suppress(Exception):
+                comparing = compare_clocks(scheduler.dask_diag_clock, perf_counter, _PINGS)
+                reading = await asyncio.wait_for(comparing, _SECONDS_TO_COMPARE)
+                log.error += abs(reading.offset - log.offset)
+        reply: PullReply = {}
         try:
-            self._receive(reply)
+            reply = await self._twice(scheduler.dask_diag_detach, received=log.received) or {}
+            if self._puller is not None:
+                self._receive(reply)
         finally:
-            if not (reply or {}).get("closing"):
-                await self._twice(self._say_that_it_left)
+            if not reply.get("closing"):
+                await self._twice(scheduler.dask_diag_left)
 
-    async def _withdraw(self) -> None:
-        """Leave without having recorded anything."""
+    async def _twice(self, ask: Callable[..., Awaitable[T]], **arguments: object) -> T:
+        """Ask the scheduler, again after an error: it still has what a lost reply had."""
         try:
-            await self._ask_to_detach()
-        finally:
-            await self._say_that_it_left()
-
-    async def _twice(self, ask: Callable[[], Awaitable[T]]) -> T:
-        try:
-            return await ask()
+            return await ask(session=self._id, **arguments)
         except Exception as error:
             self._fault("to leave a cluster", error)
-            return await ask()
-
-    async def _ask_for_the_last(self) -> PullReply:
-        await self._compare_at_end()
-        return await self._ask_to_detach()
-
-    async def _compare_at_end(self) -> None:
-        """Add the drift since the start to the error, if the clock is not the scheduler's."""
-        if not self.log.error:
-            return
-        with suppress(Exception):
-            reading = await asyncio.wait_for(self._compare_clocks(), _SECONDS_TO_COMPARE)
-            self.log.error += abs(reading.offset - self.log.offset)
-
-    async def _ask_to_detach(self) -> PullReply:
-        reply = await self._scheduler.dask_diag_detach(session=self._id, received=self.log.received)
-        return cast("PullReply", reply)
-
-    async def _say_that_it_left(self) -> None:
-        """Have the scheduler forget this session."""
-        await self._scheduler.dask_diag_left(session=self._id)
+            return await ask(session=self._id, **arguments)

@@ -16,7 +16,6 @@ from dask_diag.cluster.wire import RUN, Batch, ClusterComputation
 from dask_diag.cluster.workers_table import (
     Lanes,
     RemoteProcesses,
-    SeenEvents,
     UnreadBatches,
     cluster_workers_table,
     memory_at,
@@ -24,7 +23,7 @@ from dask_diag.cluster.workers_table import (
     samples_by_process,
     worker_events_of,
 )
-from dask_diag.columns import FloatArray, IntArray
+from dask_diag.columns import IntArray
 from dask_diag.model import tables
 from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording, combine
@@ -43,20 +42,19 @@ class RunPositions:
     """The rows of runs in the table of tasks, by the ids of runs."""
 
     def __init__(self) -> None:
-        self._ids: IntArray = np.zeros(0, np.int64)
-        self._positions: IntArray = np.zeros(0, np.int64)
+        # No run has this id, which is larger than all others.
+        self._runs: IntArray = np.array([[np.iinfo(np.int64).max], [-1]])
 
     def add(self, ids: IntArray, positions: IntArray) -> None:
         """Add runs, whose ids are larger than the ids of all before."""
-        self._ids = np.concatenate([self._ids, ids])
-        self._positions = np.concatenate([self._positions, positions])
+        new = np.stack([ids, positions])
+        self._runs = np.concatenate([self._runs[:, :-1], new, self._runs[:, -1:]], axis=1)
 
     def find(self, ids: IntArray) -> IntArray:
         """The rows of runs; -1 for a run that is not recorded."""
-        if not len(self._ids):
-            return np.full(len(ids), -1)
-        at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-        return np.where(self._ids[at] == ids, self._positions[at], -1)
+        known, positions = self._runs
+        at = np.searchsorted(known, ids)
+        return np.where(known[at] == ids, positions[at], -1)
 
 
 class ClusterTables:
@@ -66,7 +64,6 @@ class ClusterTables:
         self._unread = UnreadBatches()
         self._positions: dict[int, RunPositions] = {}
         self._final: set[tuple[int, int]] = set()
-        self._events: SeenEvents = set()
         self._lanes = Lanes()
 
     def take(self, logs: Sequence[ClusterLog], position: int, now: float) -> Increment:
@@ -119,7 +116,7 @@ class ClusterTables:
             "waits": tables.Waits.of_rows(waits),
             "transfers": transfers_of(batch, log, row_of.find),
             "other_tasks": others_of(batch, log),
-            "worker_events": worker_events_of(batch, log, self._events),
+            "worker_events": worker_events_of(batch, log),
         }
 
 
@@ -187,20 +184,12 @@ def with_remote_memory(
         rows = memory.label.where(label)
         remote = RemoteProcesses().take(of_series)
         for process in samples_by_process(remote) if rows.any() else ():
-            resident = _resident_at(columns["time"][rows], process)
+            resident = memory_at(columns["time"][rows], process)
             columns["rss"][rows] += resident
             columns["processes"][rows] += resident > 0
             for name in ("pss", "uss"):
                 columns[name][rows] = np.nan
     return tables.Memory({"label": memory.label, **columns})
-
-
-def _resident_at(times: FloatArray, process: Table) -> FloatArray:
-    """Memory at the last sample; a process starts at most one interval before its first sample."""
-    sampled = process["time"]
-    interval = float(np.median(np.diff(sampled))) if len(sampled) > 1 else 0.0
-    is_first = (times < sampled[0]) & (times >= sampled[0] - interval)
-    return np.where(is_first, process["memory"][0], memory_at(times, process))
 
 
 TaskResult = tuple[Hashable, str, float, float, str]

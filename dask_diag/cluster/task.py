@@ -8,6 +8,7 @@ from inspect import unwrap
 from math import isnan
 from threading import get_ident
 from time import clock_gettime, perf_counter, thread_time
+from types import coroutine
 from typing import TYPE_CHECKING, cast
 
 from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
@@ -98,17 +99,17 @@ class ClusterTask(GraphNode):
         self.state.run_spec = self.task
         try:
             hear_this_task()
+            if self.probes and not self.is_coro:
+                self.running = RunningTask(self, self.probes)
         except Exception as fault:
             self.fault = f"{type(fault).__name__}: {fault}"
-        if self.probes:
-            self.start_sampling()
         start = self.clock()
         self.cpu_before = cpu = thread_time()
         # Other threads take a task that has a start, and then a thread, for one that runs.
         self.start = start
         self.thread = get_ident()
         if self.is_coro:
-            return _Steps(self, cast("Awaitable[object]", self.task(values)))
+            return self.steps(cast("Awaitable[object]", self.task(values)))
         try:
             result = self.task(values)
         except BaseException as error:
@@ -118,6 +119,7 @@ class ClusterTask(GraphNode):
         self._end(thread_time() - cpu)
         return result
 
+    @coroutine
     def steps(self, coroutine: Awaitable[object]) -> Generator[object, object, object]:
         """Run a coroutine and sum the CPU of its steps: other coroutines may run between steps."""
         iterator = cast("Generator[object, object, object]", coroutine.__await__())
@@ -174,15 +176,6 @@ class ClusterTask(GraphNode):
                 # The end may have failed before the probes were stopped.
                 self.running.leave()
 
-    def start_sampling(self) -> None:
-        """Have the probes sample the current thread."""
-        if self.is_coro:
-            return
-        try:
-            self.running = RunningTask(self, self.probes)
-        except Exception as error:
-            self.fault = f"{type(error).__name__}: {error}"
-
     def end_sampling(self, cpu: float) -> None:
         """Stop the probes, and pack the sampled stacks."""
         if self.is_coro:
@@ -223,19 +216,6 @@ class ClusterTask(GraphNode):
     def __reduce__(self) -> tuple[object, ...]:
         # A copy that is sent or spilled is the task.
         return _itself, (self.task,)
-
-
-class _Steps:
-    """Result of the call of a coroutine's task: awaited, it runs the coroutine step by step."""
-
-    __slots__ = ("_coroutine", "_task")
-
-    def __init__(self, task: ClusterTask, coroutine: Awaitable[object]) -> None:
-        self._task = task
-        self._coroutine = coroutine
-
-    def __await__(self) -> Generator[object, object, object]:
-        return self._task.steps(self._coroutine)
 
 
 ends_a_task.add(id(ClusterTask._end.__code__))

@@ -18,8 +18,8 @@ from dask_diag.cluster.wire import (
     OUTCOMES,
     RESULT,
     RUN,
+    TRANSFER,
     Batch,
-    ClusterTransfer,
     unpacked_stacks,
 )
 from dask_diag.cluster.workers_table import (
@@ -27,8 +27,9 @@ from dask_diag.cluster.workers_table import (
     UnreadBatches,
     bounds_in_microseconds,
     client_times,
+    distinct_of,
     microseconds,
-    transposed,
+    worker_labels,
 )
 from dask_diag.columns import Array, Categorical, IntArray, Values
 from dask_diag.model import tables
@@ -78,7 +79,7 @@ class ClusterResults:
             {
                 "key": keys,
                 "function": functions,
-                "computation": _of_computations(rows["computation"].astype(np.int64), log)[0],
+                "computation": _of_computations(rows["computation"], log)[0],
                 "metric": rows["nbytes"].copy() if self._in_bytes else np.ones(len(rows)),
                 "start": microseconds(rows["start"] - log.offset, np.floor),
                 "stop": microseconds(rows["stop"] - log.offset, np.ceil),
@@ -88,23 +89,20 @@ class ClusterResults:
 
 def transfers_of(batch: Batch, log: ClusterLog, find: Callable[[IntArray], IntArray]) -> Table:
     """Transfers between workers for recorded tasks; `find` has the rows of runs by their ids."""
-    runs, sources, destinations, starts, stops, sizes = transposed(
-        batch.transfers, len(ClusterTransfer._fields)
-    )
-    count, workers = len(batch.transfers), np.array(destinations, np.int64)
+    rows = np.frombuffer(batch.transfers, TRANSFER.dtype)
     start, stop = bounds_in_microseconds(
-        *(client_times(np.array(times, float), workers, log) for times in (starts, stops))
+        *(client_times(rows[bound], rows["destination"], log) for bound in ("start", "stop"))
     )
     return Table(
         {
-            "task": find(np.array(runs, np.int64)),
-            "activity": constant(Activity.TRANSFER, count),
-            "side": constant("network", count),
+            "task": find(rows["run"]),
+            "activity": constant(Activity.TRANSFER, len(rows)),
+            "side": constant("network", len(rows)),
             "start": start,
             "stop": stop,
-            "bytes": np.array(sizes, float),
-            "source": Categorical.of(log.labels.get(worker, "") for worker in sources),
-            "destination": Categorical.of(log.labels.get(worker, "") for worker in destinations),
+            "bytes": rows["nbytes"].copy(),
+            "source": worker_labels(rows["source"], log),
+            "destination": worker_labels(rows["destination"], log),
         }
     )
 
@@ -112,14 +110,12 @@ def transfers_of(batch: Batch, log: ClusterLog, find: Callable[[IntArray], IntAr
 def others_of(batch: Batch, log: ClusterLog) -> Table:
     """Times of tasks of clients that are not recorded."""
     rows = np.frombuffer(batch.others, OTHER_TASK.dtype)
-    numbers = rows["worker"].astype(np.int64)
-    workers, codes = distinct_of(numbers)
     return Table(
         {
-            "computation": constant(log.scheduler, len(codes)),
-            "worker": Categorical(codes, [log.labels.get(number, "") for number in workers]),
-            "start": client_times(rows["start"], numbers, log),
-            "stop": client_times(rows["stop"], numbers, log),
+            "computation": constant(log.scheduler, len(rows)),
+            "worker": worker_labels(rows["worker"], log),
+            "start": client_times(rows["start"], rows["worker"], log),
+            "stop": client_times(rows["stop"], rows["worker"], log),
         }
     )
 
@@ -203,28 +199,17 @@ def _times_of(runs: Array, log: ClusterLog) -> dict[str, Values]:
 def _of_computations(numbers: IntArray, log: ClusterLog) -> tuple[Categorical, Categorical]:
     """Names and spans of computations."""
     distinct, codes = distinct_of(numbers)
-    computations = [log.computations.get(number) for number in distinct]
-    names, spans = (
-        Categorical.of(texts)[codes]
-        for texts in (
-            [computation.name if computation else "" for computation in computations],
-            [computation.span if computation else "" for computation in computations],
-        )
-    )
-    return names, spans
-
-
-def distinct_of(numbers: IntArray) -> tuple[list[int], IntArray]:
-    """The distinct numbers, and the position of each number among them."""
-    distinct, codes = np.unique(numbers, return_inverse=True)
-    return distinct.tolist(), codes.reshape(-1)
+    known = [log.computations.get(number) for number in distinct]
+    names = Categorical.of(computation.name if computation else "" for computation in known)
+    spans = Categorical.of(computation.span if computation else "" for computation in known)
+    return names[codes], spans[codes]
 
 
 Parts = list[dict[str, Table]]
 
 
 class ClusterStacks:
-    """Sums up the stacks of tasks, pull by pull.
+    """Sums up the stacks of tasks by worker, pull by pull.
 
     Parameters
     ----------
@@ -235,75 +220,50 @@ class ClusterStacks:
     def __init__(self, cycle: float) -> None:
         self._cycle = cycle
         self._unread = UnreadBatches()
-        self._logs: dict[int, _StacksOfLog] = {}
+        self._tasks: list[Table] = []
+        self._stacks: dict[str, Stacks] = {}
 
     def take(self, logs: Sequence[ClusterLog]) -> None:
         """Add the stacks that were pulled since the previous call."""
         for log, batch in self._unread.take(logs):
-            if batch.ids:
-                self._logs.setdefault(id(log), _StacksOfLog(log, self._cycle)).add(batch)
+            if not batch.ids:
+                continue
+            runs = np.frombuffer(batch.rows, RUN.dtype)
+            labels, keys = worker_labels(runs["worker"], log), list(batch.keys)
+            tasks = tasks_of(batch, log, Lanes()).replacing({"worker": labels})
+            self._tasks.append(tasks)
+            rows = np.searchsorted(np.frombuffer(batch.ids, np.int64), list(batch.details))
+            for row, details in zip(rows.tolist(), batch.details.values(), strict=True):
+                if not details.stacks or details.stacks == COROUTINE:
+                    continue
+                samples = unpacked_stacks(details.stacks, Line)
+                times = np.array([time for time, *_ in samples])
+                shifted = client_times(times, runs["worker"][row], log).tolist()
+                self._stacks.setdefault(labels[row], Stacks(self._cycle)).take(
+                    tasks["function"][row],
+                    keys[row],
+                    [(time, *sample[1:]) for time, sample in zip(shifted, samples, strict=True)],
+                )
 
     def as_seen(self, most: int) -> Parts:
         """`frames`, `call_tree` and `samples`, as samples were taken, in about `most` rows."""
-        workers = [item for stacks in self._logs.values() for item in stacks.by_label()]
-        most //= max(len(workers), 1)
-        return [stacks_as_seen(stacks, most, label) for label, stacks in workers]
+        most //= max(len(self._stacks), 1)
+        return [stacks_as_seen(stacks, most, label) for label, stacks in self._stacks.items()]
 
     def scaled(self, start: float, stop: float) -> Parts:
         """The tables, scaled to the seconds of the tasks; a task that runs stops at the end."""
-        return [part for stacks in self._logs.values() for part in stacks.scaled((start, stop))]
+        tasks = stack([TABLES["tasks"].empty(), *self._tasks])
+        workers = tasks["worker"]
+        return [
+            stacks_of_tasks(
+                self._stacks.get(label) or Stacks(self._cycle),
+                tasks.rows(workers.where(label)),
+                label,
+                (start, stop),
+            )
+            for label in (workers.values[code] for code in np.unique(workers.codes))
+        ]
 
     def tables(self, start: float, stop: float) -> dict[str, Table]:
         """`scaled`, with all parts in one of each table."""
         return joined_stacks(self.scaled(start, stop))
-
-
-class _StacksOfLog:
-    """Pulled stacks of one client, by worker."""
-
-    def __init__(self, log: ClusterLog, cycle: float) -> None:
-        self._log = log
-        self._cycle = cycle
-        self._lanes = Lanes()
-        self._tasks: list[Table] = []
-        self._workers: list[IntArray] = []
-        self._stacks: dict[int, Stacks] = {}
-
-    def add(self, batch: Batch) -> None:
-        tasks = tasks_of(batch, self._log, self._lanes)
-        workers = np.frombuffer(batch.rows, RUN.dtype)["worker"].astype(np.int64)
-        self._tasks.append(tasks)
-        self._workers.append(workers)
-        ids = np.frombuffer(batch.ids, np.int64)
-        keys = list(batch.keys)
-        for number, details in batch.details.items():
-            if not details.stacks or details.stacks == COROUTINE:
-                continue
-            row = int(np.searchsorted(ids, number))
-            worker = int(workers[row])
-            samples = unpacked_stacks(details.stacks, Line)
-            times = client_times(np.array([time for time, *_ in samples]), worker, self._log)
-            shifted = [
-                (time, *sample[1:]) for time, sample in zip(times.tolist(), samples, strict=True)
-            ]
-            function = tasks["function"][row]
-            self._stacks_of(worker).take(function, keys[row], shifted)
-
-    def _stacks_of(self, worker: int) -> Stacks:
-        return self._stacks.setdefault(worker, Stacks(self._cycle))
-
-    def by_label(self) -> Iterator[tuple[str, Stacks]]:
-        for worker, stacks in self._stacks.items():
-            yield self._log.labels.get(worker, ""), stacks
-
-    def scaled(self, bounds: tuple[float, float]) -> Parts:
-        tasks, workers = stack(self._tasks), np.concatenate(self._workers)
-        return [
-            stacks_of_tasks(
-                self._stacks_of(worker),
-                tasks.rows(workers == worker),
-                self._log.labels.get(worker, ""),
-                bounds,
-            )
-            for worker in np.unique(workers).tolist()
-        ]

@@ -35,15 +35,6 @@ class Record:
         layout = struct.Struct("<" + "".join(fields.values()))
         self.size, self.pack, self.unpack = layout.size, layout.pack, layout.unpack
 
-    def reader(self, field: str) -> Callable[[bytes], tuple[float, ...]]:
-        """Return a function from a packed row to a tuple of one field."""
-        letters = "".join(self.fields.values())
-        position = list(self.fields).index(field)
-        before, after = (
-            struct.calcsize(f"<{part}") for part in (letters[:position], letters[position + 1 :])
-        )
-        return struct.Struct(f"<{before}x{letters[position]}{after}x").unpack
-
 
 WORKER_ROW = Record(
     **dict.fromkeys(("start", "stop", "cpu", "seceded", "seceded_cpu"), "d"), thread="q", run="q"
@@ -57,15 +48,21 @@ SCHEDULER_ROW = Record(
 )
 """Facts of the scheduler on a run."""
 RUN = Record(**WORKER_ROW.fields, **SCHEDULER_ROW.fields)
-OTHER_TASK = Record(worker="d", start="d", stop="d")
+OTHER_TASK = Record(worker="i", start="d", stop="d")
 """Time in which a worker ran a task of a client that is not recorded."""
 PROCESS = Record(time="d", pid="d", is_child="d", memory="d", cpu="d")
 """A sample of a process; `is_child` is 1 for a child process of a worker, `cpu` is % of a core."""
-RESULT = Record(computation="d", nbytes="d", start="d", stop="d")
+RESULT = Record(computation="i", nbytes="d", start="d", stop="d")
 """Time in which a result was in memory."""
+TRANSFER = Record(run="q", source="i", destination="i", start="d", stop="d", nbytes="d")
+"""A transfer between two workers, by number; `run` is -1 if the run is not recorded."""
+WORKER_EVENT = Record(worker="i", event="i", start="d", stop="d", nbytes="d")
+"""A pause of a worker, or use of its disk; `event` is the position in `EVENTS`."""
 
 OUTCOMES = ("ok", "failed", "unfinished", "cancelled", "rescheduled")
 OK, FAILED, UNFINISHED, CANCELLED, RESCHEDULED = range(len(OUTCOMES))
+
+EVENTS = ("paused", "disk-write", "disk-read")
 
 COROUTINE: Final = b"coroutine"
 """Sent in place of stacks: a coroutine has no stack of its own."""
@@ -164,27 +161,6 @@ class RunDetails(NamedTuple):
     stacks: bytes = b""
 
 
-class ClusterTransfer(NamedTuple):
-    """A transfer between two workers, by number; `run` is -1 if the run is not recorded."""
-
-    run: int
-    source: int
-    destination: int
-    start: float
-    stop: float
-    nbytes: float
-
-
-class WorkerActivity(NamedTuple):
-    """A pause of a worker, or use of its disk."""
-
-    worker: int
-    event: str
-    start: float
-    stop: float
-    nbytes: float
-
-
 class Batch:
     """Rows from one pull to the next; arrays are sent as bytes.
 
@@ -199,25 +175,24 @@ class Batch:
         Ids of the runs of each run's inputs, run by run.
     details, functions : dict
         By id. Functions are here if keys do not name them.
-    others : bytearray
-        Rows of `OTHER_TASK`.
+    others, transfers, events, results : bytearray
+        Rows of `OTHER_TASK`, `TRANSFER`, `WORKER_EVENT` and `RESULT`.
     processes : list
         Numbers of workers, each with rows of `PROCESS`.
-    results, result_functions : bytearray, dict
-        Rows of `RESULT`; functions by position, if keys do not name them.
+    result_functions : dict
+        Functions of results by position, if keys do not name them.
     """
 
     def __init__(self, **sent: object) -> None:
-        self.ids, self.rows, self.depends_on = array("q"), bytearray(), array("q")
+        self.ids, self.depends_on = array("q"), array("q")
+        self.rows, self.others, self.results = bytearray(), bytearray(), bytearray()
+        self.transfers, self.events = bytearray(), bytearray()
         self.keys: Any = []
+        self.result_keys: Any = []
         self.details: dict[int, RunDetails] = {}
         self.functions: dict[int, str] = {}
-        self.transfers: list[ClusterTransfer] = []
-        self.events: list[WorkerActivity] = []
-        self.processes: list[tuple[int, bytes]] = []
-        self.others, self.results = bytearray(), bytearray()
-        self.result_keys: Any = []
         self.result_functions: dict[int, str] = {}
+        self.processes: list[tuple[int, bytes]] = []
         vars(self).update(sent)
 
     def sent(self) -> dict[str, object]:
@@ -252,9 +227,10 @@ class ClusterComputation(NamedTuple):
 
 
 class ClusterWorker(NamedTuple):
-    """A worker, by the scheduler's clock."""
+    """A worker, by the scheduler's clock; no other worker has its `id`."""
 
     number: int
+    id: str
     name: str
     address: str
     host: str
@@ -319,7 +295,6 @@ class AttachReply(TypedDict):
     """Reply of the scheduler to a new session."""
 
     scheduler: str
-    plugin: str
     address: str
     host: str
     pid: int
@@ -394,18 +369,3 @@ def host_id() -> str:
         return boot.strip() + os.readlink("/proc/self/ns/time")
     except OSError:
         return ""
-
-
-def is_below_this_process(host: str, pid: int) -> bool:
-    """Return whether a process of a host is this process or a descendant."""
-    if not host or host != host_id():
-        return False
-    own = os.getpid()
-    try:
-        while pid > 1 and pid != own:
-            # The name may contain brackets; the state and the parent follow it.
-            words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-            pid = int(words[1])
-    except (OSError, LookupError, ValueError):
-        return False
-    return pid == own

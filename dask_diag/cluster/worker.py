@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, cast
 
 from dask_diag.capture.computation import start_listening, stop_listening
 from dask_diag.capture.metrics import runs_around_tasks
-from dask_diag.cluster.clocks import ClockReading, WorkerClock, clock_of
+from dask_diag.cluster.clocks import WorkerClock, clock_of
 from dask_diag.cluster.task import ClusterTask, codes_around_tasks
 from dask_diag.cluster.wire import (
     CANCELLED,
@@ -36,7 +36,7 @@ from dask_diag.hooks.stack import GraphNode
 from dask_diag.model.codes import Activity, WorkerEvent
 from dask_diag.sampling.linux import why_not_here
 from dask_diag.sampling.probes import Probe
-from dask_diag.sampling.sampler import Subscription, sampler
+from dask_diag.sampling.sampler import sampler
 from dask_diag.sampling.stacks import StackProbe, forget_code, keep_code
 from dask_diag.sampling.waits import WaitProbe
 from dask_diag.system.processes import memory_limit
@@ -117,12 +117,6 @@ _of_this_process: list[WorkerProcesses] = []
 """Workers in this process, of which the first samples the process."""
 
 
-def memory_limit_of(worker: Worker) -> float:
-    """Bytes that distributed and the machine allow a worker to use."""
-    own = getattr(worker.memory_manager, "memory_limit", None) or inf
-    return min(float(own), memory_limit())
-
-
 class WorkerProcesses:
     """Samples the process of a worker, unless another worker of the same process does.
 
@@ -140,7 +134,7 @@ class WorkerProcesses:
         self, send: Callable[[bytes], None], fault: Callable[[str, BaseException], None]
     ) -> None:
         self._send = send
-        self._fault = fault
+        self._failed = partial(fault, "sampling processes")
         self._rows = ResourceRows()
         self._dt = 0.0
         self._sampler: ResourceSampler | None = None
@@ -150,23 +144,17 @@ class WorkerProcesses:
         """Sample every `dt` seconds from now on, or not at all if `dt` is 0."""
         if dt == self._dt:
             return
-        self.stop()
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+            with _lock:
+                _of_this_process.remove(self)
+            self.flush()
         self._dt = dt
         if dt:
             with _lock:
                 _of_this_process.append(self)
             self._sending = asyncio.ensure_future(self._send_regularly())
-
-    def stop(self) -> None:
-        """Stop sampling, and send the last samples."""
-        if self._sending is not None:
-            self._sending.cancel()
-            self._sending = None
-        with _lock:
-            if self in _of_this_process:
-                _of_this_process.remove(self)
-        self.flush()
-        self._dt = 0.0
 
     def flush(self) -> None:
         """Take a sample now, send all, and go on."""
@@ -188,27 +176,21 @@ class WorkerProcesses:
 
     def _start_if_first(self) -> None:
         with _lock:
-            is_first = bool(_of_this_process) and _of_this_process[0] is self
-        if not is_first or self._sampler is not None:
-            return
-        try:
-            self._sampler = ResourceSampler(self._dt, self._rows, self._failed)
-        except Exception as error:
-            self._failed(error)
+            is_first = _of_this_process[:1] == [self]
+        if is_first and self._sampler is None:
+            try:
+                self._sampler = ResourceSampler(self._dt, self._rows, self._failed)
+            except Exception as error:
+                self._failed(error)
 
     def _send_new(self) -> None:
         rows = self._rows.processes
-        count = len(rows)
-        if not count:
-            return
-        new: array[float] = rows[:count]
+        new = rows[:]
         # Samples are added on another thread, at the end.
-        del rows[:count]
+        del rows[: len(new)]
         del self._rows.samples[:]
-        self._send(new.tobytes())
-
-    def _failed(self, error: BaseException) -> None:
-        self._fault("sampling processes", error)
+        if new:
+            self._send(new.tobytes())
 
 
 class WorkerSampling:
@@ -228,7 +210,8 @@ class WorkerSampling:
     def __init__(self, fault: Callable[[str, BaseException], None]) -> None:
         self.probes: list[Probe] = []
         self._fault = fault
-        self._subscriptions: list[Subscription] = []
+        self._failed = partial(fault, "sampling tasks")
+        self._steps_back = ExitStack()
 
     def change(self, stacks: Sequence[float], waits: bool) -> None:
         """Sample stacks from now on, if their interval and cycle are given, and waits if wanted."""
@@ -237,28 +220,22 @@ class WorkerSampling:
         if stacks:
             probes.append(StackProbe(*stacks))
             keep_code()
+            self._steps_back.callback(forget_code)
         if waits:
             why_not = why_not_here()
             if why_not:
                 self._fault("recording waits", RuntimeError(why_not))
             else:
                 probes.append(WaitProbe())
-        self._subscriptions = [
-            sampler.add(probe.sample, probe.interval, self._failed) for probe in probes
-        ]
+        for probe in probes:
+            subscription = sampler.add(probe.sample, probe.interval, self._failed)
+            self._steps_back.callback(sampler.remove, subscription)
         self.probes = probes
 
     def stop(self) -> None:
         """Stop sampling."""
-        if any(isinstance(probe, StackProbe) for probe in self.probes):
-            forget_code()
         self.probes = []
-        for subscription in self._subscriptions:
-            sampler.remove(subscription)
-        self._subscriptions = []
-
-    def _failed(self, error: BaseException) -> None:
-        self._fault("sampling tasks", error)
+        self._steps_back.close()
 
 
 _GOES_ON = {"running", "paused"}
@@ -300,36 +277,36 @@ class WorkerSide:
         self._due: asyncio.TimerHandle | None = None
         self._is_heard = True
         self._is_of_threads: dict[type, bool] = {}
-        self._compared = WorkerClock(worker, self._clock, self._log_clock, self._fault)
+        self._compared = WorkerClock(worker, self._clock, self._report, self._fault)
         self._settings: Settings = {"number": 0}
         self._processes = WorkerProcesses(self._log_processes, self._fault)
         self._sampling = WorkerSampling(self._fault)
 
     async def start(self, version: str) -> None:
         """Report facts, compare clocks and start to measure; undone after an error."""
+        worker = self._worker
         try:
-            await self._start(version)
+            runs_around_tasks.update(codes_around_tasks(worker))
+            start_listening(self, everywhere=False)
+            worker.handlers[FLUSH] = self.flush
+            worker.handlers[SETTINGS] = self.change_settings
+            # What distributed and the machine allow.
+            limit = getattr(worker.memory_manager, "memory_limit", None) or inf
+            facts: WorkerFacts = {
+                "version": version,
+                "reason": "",
+                "measured": 1,
+                "pid": os.getpid(),
+                "clock_host": self._compared.host,
+                "cpus": processors(),
+                "memory_limit": min(float(limit), memory_limit()),
+            }
+            welcome = await self._report(facts)
+            await self._compared.follow(welcome["host"])
+            await self.change_settings(welcome["settings"])
         except BaseException:
             self.stop()
             raise
-
-    async def _start(self, version: str) -> None:
-        runs_around_tasks.update(codes_around_tasks(self._worker))
-        start_listening(self, everywhere=False)
-        self._worker.handlers[FLUSH] = self.flush
-        self._worker.handlers[SETTINGS] = self.change_settings
-        facts: WorkerFacts = {
-            "version": version,
-            "reason": "",
-            "measured": 1,
-            "pid": os.getpid(),
-            "clock_host": self._compared.host,
-            "cpus": processors(),
-            "memory_limit": memory_limit_of(self._worker),
-        }
-        welcome = await self._report(facts)
-        await self._compared.follow(welcome["host"])
-        await self.change_settings(welcome["settings"])
 
     def stop(self) -> None:
         """Restore the worker; tasks that run go on, unmeasured."""
@@ -347,7 +324,8 @@ class WorkerSide:
         self._tasks = {}
         # Without our plugin, a late message would create the topic at the scheduler again.
         self._is_heard = self._worker.status.name not in _GOES_ON
-        for step in (self._compared.stop, self._processes.stop, self._sampling.stop, self._send):
+        stop_processes = partial(self._processes.sample_every, 0)
+        for step in (self._compared.stop, stop_processes, self._sampling.stop, self._send):
             # Continue after an error: later steps must still run.
             with suppress(Exception):
                 step()
@@ -377,8 +355,10 @@ class WorkerSide:
                 state = self._worker.state.tasks[key]
                 # A result that arrives when no task needs it any more has no size.
                 self._flights[key] = self._clock(), state.coming_from, state.get_nbytes()
-            elif finish == "released" and start in _WAITING:
-                self._never_ran(key)
+            elif finish == "released" and start in _WAITING and key in self._worker.state.tasks:
+                # Cancelled, or to be run elsewhere.
+                run_id = self._worker.state.tasks[key].run_id
+                self._log_run(key, run_id, CANCELLED, RunMeasurements(b""))
         except Exception as error:
             self._fault(f"{start} to {finish}", error)
 
@@ -472,12 +452,6 @@ class WorkerSide:
             outcome = CANCELLED
         self._log_run(key, task.run_id, outcome, task.measurements())
 
-    def _never_ran(self, key: Hashable) -> None:
-        """Report a task that waited here, and is cancelled or will run elsewhere."""
-        state = self._worker.state.tasks.get(key)
-        if state is not None:
-            self._log_run(key, state.run_id, CANCELLED, RunMeasurements(b""))
-
     def _log_run(self, key: Hashable, run_id: int, outcome: int, measured: RunMeasurements) -> None:
         self._messages.append(RunEnded(key, run_id, self._worker.address, outcome, measured))
         # Sent at once, as it has to arrive before the worker's own message.
@@ -528,9 +502,6 @@ class WorkerSide:
 
     def _log_processes(self, samples: bytes) -> None:
         self._log(ProcessSamples(self._worker.address, samples))
-
-    async def _log_clock(self, reading: ClockReading) -> None:
-        await self._report({"clock": [list(reading)]})
 
     async def _report(self, facts: WorkerFacts) -> HelloReply:
         reply = await self._worker.scheduler.dask_diag_worker(

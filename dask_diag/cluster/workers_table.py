@@ -7,15 +7,15 @@ processes are pulled.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
 from dask_diag.capture.workers_table import constant, this_host
 from dask_diag.cluster.log import ClusterLog
-from dask_diag.cluster.wire import PROCESS, SCHEDULER, Batch, ClusterWorker, WorkerActivity
+from dask_diag.cluster.wire import EVENTS, PROCESS, SCHEDULER, WORKER_EVENT, Batch, ClusterWorker
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model import tables
 from dask_diag.model.codes import UNKNOWN_WORKER, WorkerEvent
@@ -35,12 +35,9 @@ def to_other_clock(times: FloatArray, readings: ClockReadings) -> FloatArray:
     at, offsets, _ = np.array(sorted(tuple(reading) for reading in readings)).T
     # Outside the readings `interp` goes on with the last offset: there the mean drift of all of
     # them is nearer to the truth, as long as there are two.
-    added = np.interp(times, at, offsets)
-    if at[-1] > at[0]:
-        drift = (offsets[-1] - offsets[0]) / (at[-1] - at[0])
-        added = np.where(times > at[-1], offsets[-1] + drift * (times - at[-1]), added)
-        added = np.where(times < at[0], offsets[0] + drift * (times - at[0]), added)
-    return np.asarray(times + added)
+    drift = (offsets[-1] - offsets[0]) / max(at[-1] - at[0], 1e-9)
+    outside = times - np.clip(times, at[0], at[-1])
+    return np.asarray(times + np.interp(times, at, offsets) + drift * outside)
 
 
 def error_of(readings: ClockReadings, until: float) -> float:
@@ -97,9 +94,16 @@ def client_times(times: FloatArray, workers: IntArray | int, log: ClusterLog) ->
     return mapped - log.offset
 
 
-def transposed(rows: Sequence[Sequence[object]], width: int) -> list[Sequence[Any]]:
-    """The columns of rows, also of no rows."""
-    return list(zip(*rows, strict=True)) if rows else [()] * width
+def distinct_of(numbers: IntArray) -> tuple[list[int], IntArray]:
+    """The distinct numbers, and the position of each number among them."""
+    distinct, codes = np.unique(numbers, return_inverse=True)
+    return distinct.tolist(), codes.reshape(-1)
+
+
+def worker_labels(workers: IntArray, log: ClusterLog) -> Categorical:
+    """Labels of workers by their numbers; empty for unknown workers."""
+    distinct, codes = distinct_of(workers)
+    return Categorical(codes, [log.labels.get(number, "") for number in distinct])
 
 
 class UnreadBatches:
@@ -122,31 +126,24 @@ class Lanes:
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[str, int], int] = {}
-        self._threads: dict[str, int] = {}
+        self._threads: Counter[str] = Counter()
         self._names: list[str] = []
 
     def of(self, workers: Sequence[str], codes: IntArray, threads: IntArray) -> Categorical:
         """The lane of each run, by the code of its worker and its thread; thread 0 is unknown."""
-        pairs, inverse = np.unique(np.stack([codes, threads]), axis=1, return_inverse=True)
-        inverse = inverse.reshape(-1)
-        first = np.full(pairs.shape[1], len(codes))
-        np.minimum.at(first, inverse, np.arange(len(codes)))
-        positions = np.zeros(pairs.shape[1], np.int64)
+        _, first, inverse = np.unique(
+            np.stack([codes, threads]), axis=1, return_index=True, return_inverse=True
+        )
+        lanes = np.zeros(len(first), np.int64)
         for pair in np.argsort(first).tolist():
-            code, thread = pairs[:, pair].tolist()
-            positions[pair] = self._lane(workers[code], thread)
-        return Categorical(positions[inverse], list(self._names) or [UNKNOWN_WORKER])
-
-    def _lane(self, worker: str, thread: int) -> int:
-        key = worker, thread
-        if key not in self._lanes:
-            self._lanes[key] = len(self._names)
-            if thread:
-                number = self._threads[worker] = self._threads.get(worker, -1) + 1
+            run = first[pair]
+            worker, thread = workers[codes[run]], int(threads[run])
+            if (worker, thread) not in self._lanes:
+                number = self._threads[worker] if thread else UNKNOWN_WORKER
                 self._names.append(f"{worker}/{number}")
-            else:
-                self._names.append(f"{worker}/{UNKNOWN_WORKER}")
-        return self._lanes[key]
+                self._threads[worker] += thread != 0
+            lanes[pair] = self._lanes.setdefault((worker, thread), len(self._lanes))
+        return Categorical(lanes[inverse.reshape(-1)], self._names or [UNKNOWN_WORKER])
 
 
 def cluster_workers_table(logs: Sequence[ClusterLog]) -> tables.Workers:
@@ -155,22 +152,20 @@ def cluster_workers_table(logs: Sequence[ClusterLog]) -> tables.Workers:
     The row of a worker is from the client with most knowledge of the worker, with the earliest time
     of joining of all clients.
     """
-    known: dict[tuple[str, str, str], tuple[ClusterLog, ClusterWorker, float]] = {}
+    known: dict[str, list[tuple[ClusterLog, ClusterWorker]]] = {}
     for log in logs:
         for worker in tuple(log.workers.values()):
-            # The address is not enough: a worker that is restarted may come back there.
-            key = log.scheduler, log.labels[worker.number], worker.address
-            described = log, worker, worker.joined - log.offset
-            if key in known:
-                other = known[key]
-                best = described if _extent(worker) >= _extent(other[1]) else other
-                described = *best[:2], min(described[2], other[2])
-            known[key] = described
-    rows = [_worker_row(*described, logs) for described in known.values()]
+            known.setdefault(worker.id, []).append((log, worker))
+    rows = []
+    for described in known.values():
+        best = max(reversed(described), key=_knowledge)
+        joined = min(worker.joined - log.offset for log, worker in described)
+        rows.append(_worker_row(*best, joined, logs))
     return tables.Workers.of_rows(rows)
 
 
-def _extent(worker: ClusterWorker) -> tuple[bool, bool, int]:
+def _knowledge(described: tuple[ClusterLog, ClusterWorker]) -> tuple[bool, bool, int]:
+    worker = described[1]
     return worker.left is not None, bool(worker.facts), len(readings_of(worker))
 
 
@@ -205,32 +200,26 @@ def _left_at(log: ClusterLog, worker: ClusterWorker, logs: Sequence[ClusterLog])
     return np.nan
 
 
-SeenEvents = set[tuple[object, ...]]
-"""Scheduler, worker's number, kind and start of events."""
-
-
-def worker_events_of(batch: Batch, log: ClusterLog, seen: SeenEvents) -> Table:
-    """Pauses of workers, by the scheduler's clock, and use of disks, by the workers' clocks.
-
-    Every client of a cluster is sent each event: events in `seen` are left out.
-    """
-    rows = [row for row in batch.events if (log.scheduler, *row[:3]) not in seen]
-    seen.update((log.scheduler, *row[:3]) for row in rows)
-    numbers, events, *bounds, sizes = transposed(rows, len(WorkerActivity._fields))
-    is_pause = np.array([event == WorkerEvent.PAUSED for event in events], bool)
-    workers = np.array(numbers, np.int64)
+def worker_events_of(batch: Batch, log: ClusterLog) -> Table:
+    """Pauses of workers, by the scheduler's clock, and use of disks, by the workers' clocks."""
+    rows = np.frombuffer(batch.events, WORKER_EVENT.dtype)
+    events = Categorical(rows["event"], EVENTS)
     start, stop = (
-        np.where(is_pause, times - log.offset, client_times(times, workers, log))
-        for times in (np.array(bound, float) for bound in bounds)
+        np.where(
+            events.where(WorkerEvent.PAUSED),
+            rows[bound] - log.offset,
+            client_times(rows[bound], rows["worker"], log),
+        )
+        for bound in ("start", "stop")
     )
     return Table(
         {
             "computation": constant(log.scheduler, len(rows)),
-            "worker": Categorical.of(log.labels.get(number, "") for number in numbers),
-            "event": Categorical.of(events),
+            "worker": worker_labels(rows["worker"], log),
+            "event": events,
             "start": start,
             "stop": stop,
-            "bytes": np.array(sizes, float),
+            "bytes": rows["nbytes"].copy(),
         }
     )
 
@@ -246,19 +235,16 @@ class RemoteProcesses:
 
     def __init__(self) -> None:
         self._unread = UnreadBatches()
-        self._seen: set[tuple[str, int, bytes]] = set()
 
     def take(self, logs: Sequence[ClusterLog]) -> tables.Processes:
-        """Samples since the previous call. Each client of a cluster is sent all of them."""
-        parts = [tables.Processes.empty()]
-        for log, batch in self._unread.take(logs):
-            for worker, samples in batch.processes:
-                # Each process is sampled at times of its own.
-                sample = log.scheduler, worker, samples[: PROCESS.size]
-                if worker not in log.below and sample not in self._seen:
-                    self._seen.add(sample)
-                    parts.append(_processes_of(log, worker, samples))
-        return stack(parts)
+        """Samples since the previous call."""
+        parts = [
+            _processes_of(log, worker, samples)
+            for log, batch in self._unread.take(logs)
+            for worker, samples in batch.processes
+            if worker not in log.below
+        ]
+        return stack([tables.Processes.empty(), *parts])
 
 
 def _processes_of(log: ClusterLog, worker: int, samples: bytes) -> tables.Processes:
@@ -294,13 +280,13 @@ def _label_of(log: ClusterLog, worker: int) -> str:
 def with_places(local: Table, logs: Sequence[ClusterLog]) -> tables.Processes:
     """The processes of this tree, with hosts and roles in clusters."""
     hosts_and_roles = _hosts_and_roles(logs)
-    pids, codes = np.unique(local["pid"], return_inverse=True)
-    locations = [hosts_and_roles.get(pid, (this_host(), "")) for pid in pids.tolist()]
+    pids, codes = distinct_of(local["pid"])
+    locations = [hosts_and_roles.get(pid, (this_host(), "")) for pid in pids]
     return tables.Processes(
         {
             **{name: local[name] for name in ("time", "pid", "is_child", "memory", "cpu")},
-            "host": Categorical.of(host for host, _ in locations)[codes.reshape(-1)],
-            "worker": Categorical.of(label for _, label in locations)[codes.reshape(-1)],
+            "host": Categorical.of(host for host, _ in locations)[codes],
+            "worker": Categorical.of(label for _, label in locations)[codes],
         }
     )
 
@@ -367,10 +353,13 @@ def _cpu_seconds_at(times: FloatArray, sampled: Table) -> FloatArray:
 
 
 def memory_at(times: FloatArray, sampled: Table) -> FloatArray:
-    """The bytes of a process at the last sample before each time; 0 without the process."""
-    index = np.searchsorted(sampled["time"], times, "right") - 1
-    intervals = np.diff(sampled["time"])
-    usual = float(np.median(intervals)) if len(intervals) else 0.0
-    last = sampled["time"][np.maximum(index, 0)]
-    is_there = (index >= 0) & (times - last <= np.maximum(_GONE_AFTER * usual, 1.0))
-    return np.where(is_there, sampled["memory"][np.maximum(index, 0)], 0.0)
+    """The bytes of a process at the last sample before each time; 0 without the process.
+
+    A process starts at most one interval before its first sample.
+    """
+    known = sampled["time"]
+    last = np.maximum(np.searchsorted(known, times, "right") - 1, 0)
+    usual = float(np.median(np.diff(known))) if len(known) > 1 else 0.0
+    since = times - known[last]
+    is_there = (since >= -usual) & (since <= max(_GONE_AFTER * usual, 1.0))
+    return np.where(is_there, sampled["memory"][last], 0.0)

@@ -53,39 +53,35 @@ class LineSums:
         traces = _traces_of(snapshot)
         large = [trace for trace in traces if trace[1] >= _LARGE]
         small = [trace for trace in traces if trace[1] < _LARGE]
-        sums: dict[AllocatedLine, tuple[int, int]] = {}
-        self._add(sums, large)
-        if len(small) <= _MOST_SMALL:
-            self._add(sums, small)
-        else:
+        counted = small
+        if len(small) > _MOST_SMALL:
             # Its own generator: a seed of the user's program means the same as without it.
-            self._add(sums, random.Random(0).choices(small, k=_MOST_SMALL), small)
+            counted = random.Random(0).choices(small, k=_MOST_SMALL)
+        sums: dict[AllocatedLine, tuple[int, int]] = {}
+        self._add(sums, large, large)
+        self._add(sums, counted, small)
         return sums
 
     def _add(
-        self,
-        sums: dict[AllocatedLine, tuple[int, int]],
-        traces: list[Trace],
-        of: list[Trace] | None = None,
+        self, sums: dict[AllocatedLine, tuple[int, int]], traces: list[Trace], of: list[Trace]
     ) -> None:
         """Add blocks to `sums`; `of` has the blocks of which they are a sample."""
-        by_traceback: dict[int, list[int]] = {}
-        tracebacks: dict[int, Traceback] = {}
+        by_traceback: dict[int, tuple[Traceback, list[int]]] = {}
         for _, size, traceback, *_ in traces:
             # Equal ones are one object in a snapshot: no hash of its files is needed.
             number = id(traceback)
-            total = by_traceback.get(number)
-            if total is None:
-                by_traceback[number], tracebacks[number] = [size, 1], traceback
-            else:
+            if number in by_traceback:
+                total = by_traceback[number][1]
                 total[0] += size
                 total[1] += 1
+            else:
+                by_traceback[number] = traceback, [size, 1]
         of_bytes = of_blocks = 1.0
-        if of is not None:
+        if of is not traces:
             of_bytes = sum(map(itemgetter(1), of)) / sum(map(itemgetter(1), traces))
             of_blocks = len(of) / len(traces)
-        for number, (size, blocks) in by_traceback.items():
-            line = self.line_of(tracebacks[number])
+        for traceback, (size, blocks) in by_traceback.values():
+            line = self.line_of(traceback)
             before = sums.get(line, (0, 0))
             sums[line] = before[0] + round(size * of_bytes), before[1] + round(blocks * of_blocks)
 

@@ -28,7 +28,7 @@ class Counters(NamedTuple):
     written: float
 
 
-class Memory(NamedTuple):
+class MemoryOfProcess(NamedTuple):
     """Bytes of memory: resident, proportional (shared pages divided), and unique.
 
     What cannot be known is NaN.
@@ -80,14 +80,14 @@ class ProcessReader:
         """Bytes of resident memory, shared or not."""
         return float(psutil.Process(pid).memory_info().rss)
 
-    def memory(self, pid: int) -> Memory:
+    def memory(self, pid: int) -> MemoryOfProcess:
         """Memory with shared pages divided, if the platform has it: may take long."""
         process = psutil.Process(pid)
         try:
             full = process.memory_full_info()
         except (psutil.AccessDenied, NotImplementedError):
-            return Memory(self.resident(pid), _NAN, _NAN)
-        return Memory(full.rss, getattr(full, "pss", _NAN), getattr(full, "uss", _NAN))
+            return MemoryOfProcess(self.resident(pid), _NAN, _NAN)
+        return MemoryOfProcess(full.rss, getattr(full, "pss", _NAN), getattr(full, "uss", _NAN))
 
 
 class LinuxReader(ProcessReader):
@@ -384,7 +384,7 @@ class MemoryTree:
             self._next_shares = time + self._shares.pause
         else:
             resident = self._of_processes(self._reader.resident)
-            memories = [Memory(rss, _NAN, _NAN) for rss in resident]
+            memories = [MemoryOfProcess(rss, _NAN, _NAN) for rss in resident]
         rss, pss, uss = map(sum, zip(*memories, strict=True))
         return MemoryReading(time, rss, pss, uss, len(memories))
 

@@ -83,7 +83,9 @@ class ResourceSampler:
     def _sample(self, due: float) -> None:
         usage = self._tree.read()
         cpu = 100 * (usage.cpu - self._cpu) / (usage.time - self._last)
-        others = self._cpu_of_others()
+        machine, self._machine = self._machine, machine_cpu()
+        # NaN if it is too soon for another reading.
+        others = 100 * used_since(machine, self._machine)[1]
         self._rows.samples.extend(
             (usage.time, cpu, *usage[1:3], *usage[4:], usage.time - due, others)
         )
@@ -94,12 +96,6 @@ class ResourceSampler:
         }
         self._cpu, self._last = usage.cpu, usage.time
         self._keep(usage.time, self._tree.memory_of, cpu_of)
-
-    def _cpu_of_others(self) -> float:
-        """Per cent of one core since the previous reading; NaN if too soon."""
-        before, self._machine = self._machine, machine_cpu()
-        _, others = used_since(before, self._machine)
-        return 100 * others
 
     def note(self) -> float:
         """Note the memory of each process on the calling thread, and return when to do so again."""

@@ -191,34 +191,24 @@ class ThreadUsage:
         return [*threads, ThreadCpu("ended", "", 0, ended)] if ended > _CLOCKS_DIFFER else threads
 
 
-def _of_live_threads(before: ThreadReading, after: ThreadReading) -> list[ThreadCpu]:
-    used = _used(before, after)
+def _of_live_threads(before: ThreadReading, after: ThreadReading) -> Iterator[ThreadCpu]:
+    used = {}
+    for native_id, cpu in after.threads.items():
+        spent = cpu - before.threads.get(native_id, 0.0)
+        # Less than nothing: another thread had that id before.
+        used[native_id] = cpu if spent < 0 else spent
     thread_of = {thread.native_id: thread for thread in threading.enumerate()}
-    unknown = {thread: cpu for thread, cpu in used.items() if thread not in thread_of}
+    unknown = {number: cpu for number, cpu in used.items() if cpu > 0 and number not in thread_of}
     libraries = _libraries_of(unknown, after)
-    threads = []
     for native_id, cpu in used.items():
         thread = thread_of.get(native_id)
-        if thread is not None:
+        if cpu > 0 and thread is not None:
             kind = "dask_diag" if native_id in after.own.live else "python"
-            threads.append(ThreadCpu(kind, thread.name, thread.ident or 0, cpu))
+            yield ThreadCpu(kind, thread.name, thread.ident or 0, cpu)
         elif native_id in libraries:
             library = libraries[native_id]
             is_python = library == PYTHON
-            kind, name = ("python", "") if is_python else ("native", library)
-            threads.append(ThreadCpu(kind, name, 0, cpu))
-    return threads
-
-
-def _used(before: ThreadReading, after: ThreadReading) -> dict[int, float]:
-    """Positive CPU seconds of live threads, by native id."""
-    used = {}
-    for thread, cpu in after.threads.items():
-        used[thread] = cpu - before.threads.get(thread, 0.0)
-        if used[thread] < 0:
-            # Another thread had that id before.
-            used[thread] = cpu
-    return {thread: cpu for thread, cpu in used.items() if cpu > 0}
+            yield ThreadCpu(*(("python", "") if is_python else ("native", library)), 0, cpu)
 
 
 def _libraries_of(unknown: dict[int, float], after: ThreadReading) -> dict[int, str]:
@@ -227,12 +217,9 @@ def _libraries_of(unknown: dict[int, float], after: ThreadReading) -> dict[int, 
         _libraries.pop(thread, None)
     new = set(unknown).difference(_libraries)
     if sum(unknown[thread] for thread in new) >= _WORTH_A_LIBRARY:
-        # ctypes, which it needs, takes milliseconds to import.
-
         library_of = libraries_of_threads(new)
         # A thread that ended just now was still listed, and has no library any more.
-        live = live_threads()
-        new.intersection_update(live)
+        new &= live_threads()
         _libraries.update({thread: library_of.get(thread, "") for thread in new})
         return {thread: _libraries[thread] for thread in unknown if thread in _libraries}
     return {thread: _libraries.get(thread, "") for thread in unknown}

@@ -152,29 +152,16 @@ class UsageSoFar(NamedTuple):
         """Read the usage so far."""
         used = resource.getrusage(resource.RUSAGE_SELF) if resource else None
         voluntary, involuntary = (used.ru_nvcsw, used.ru_nivcsw) if used else (_NAN, _NAN)
-        return cls(
-            perf_counter(),
-            process_time(),
-            thread_time(),
-            voluntary,
-            involuntary,
-            machine_cpu(),
-        )
+        clocks = perf_counter(), process_time(), thread_time()
+        return cls(*clocks, voluntary, involuntary, machine_cpu())
 
     def until_now(self) -> Usage:
         """Usage since then; must be called on the same thread."""
         now = UsageSoFar.now()
-        children, others = used_since(self.machine, now.machine)
-        lasted = now.time - self.time
-        return Usage(
-            now.process_cpu - self.process_cpu,
-            now.thread_cpu - self.thread_cpu,
-            now.voluntary - self.voluntary,
-            now.involuntary - self.involuntary,
-            # These are not read at the same moments as the time.
-            children * lasted,
-            others * lasted,
-        )
+        lasted, *used = (after - before for before, after in zip(self[:5], now[:5], strict=True))
+        # The machine is not read at the same moments as the time.
+        machine = (lasted * cpus for cpus in used_since(self.machine, now.machine))
+        return Usage(*used, *machine)
 
 
 class NativePool(NamedTuple):
