@@ -11,10 +11,10 @@ from dask_diag.analysis.activities import seconds_of_tasks
 from dask_diag.analysis.functions import positions_among
 from dask_diag.analysis.intervals import (
     Intervals,
+    StepFunction,
     bins_of,
     edges_of_bins,
     sums_of_rectangles,
-    sums_of_steps,
 )
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.analysis.task_times import stop_times, worker_stop_times
@@ -94,7 +94,7 @@ def activities_over_time(
             add(row, part.activity, sums)
     for occupancy in occupied:
         for activity, workers in {**occupancy.free, **occupancy.blocked}.items():
-            add(NO_TASK, activity, sums_of_steps(occupancy.times, workers, edges))
+            add(NO_TASK, activity, np.diff(occupancy.seconds_until(workers, edges)))
 
     started = ~np.isnan(tasks.start)
     cell = row_of[started] * bins + bins_of(tasks.start[started], edges)
@@ -169,15 +169,14 @@ def worker_layers(
     share = np.where(np.isnan(share), 1.0, share)
     layer = positions_among(functions, tasks.function)[started]
     computed = sums_of_rectangles(ran, share, layer, count=len(names), edges=edges) / width
-    no_layers, ones = np.zeros_like(layer), np.ones(len(layer))
-    (in_tasks,) = sums_of_rectangles(ran, ones, no_layers, count=1, edges=edges) / width
+    in_tasks = np.diff(StepFunction.of(ran).integral(edges)) / width
     off_cpu = np.maximum(in_tasks - computed.sum(axis=0), 0.0)
     busy = np.zeros(bins)
     free: dict[str, FloatArray] = {}
     for occupancy in occupied:
-        busy += sums_of_steps(occupancy.times, occupancy.busy, edges) / width
+        busy += np.diff(occupancy.seconds_until(occupancy.busy, edges)) / width
         for activity, workers in {**occupancy.free, **occupancy.blocked}.items():
-            means = sums_of_steps(occupancy.times, workers, edges) / width
+            means = np.diff(occupancy.seconds_until(workers, edges)) / width
             free[activity] = free.get(activity, 0.0) + means
     idle = free.pop(Activity.IDLE, np.zeros(bins))
     layers = dict(zip(names, computed, strict=True))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from math import isfinite, nan
+from math import inf, isfinite, isnan, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -30,23 +31,19 @@ def last_results(recording: Recording) -> BoolArray:
     computations = recording.computations
     names = zip(computations.computation.tolist(), computations.cluster.tolist(), strict=True)
     cluster_of = dict(names)
-    clusters = [cluster_of.get(name, "") for name in tasks.computation.values]
     rows = np.flatnonzero(np.isin(tasks.function.codes, np.unique(tasks.function.codes[again])))
     rows = rows[np.argsort(tasks.submitted[rows], kind="stable")]
-    columns = (
-        *(rows.tolist(), tasks.key[rows].tolist(), tasks.computation.codes[rows].tolist()),
-        *(tasks.attempt[rows].tolist(), done[rows].tolist()),
-    )
+    runs = tasks.rows(rows)
+    columns = runs.key.tolist(), runs.computation.tolist(), runs.attempt.tolist()
     attempts: dict[tuple[str, str], int] = {}
     results: dict[tuple[str, str], int] = {}
-    done = done.copy()
-    for row, key, code, attempt, has_result in zip(*columns, strict=True):
-        task = key, clusters[code]
+    for row, key, computation, attempt in zip(rows.tolist(), *columns, strict=True):
+        task = key, cluster_of.get(computation, "")
         if attempt <= attempts.get(task, 0):
             # A new task of that key: the scheduler had forgotten the one before.
             results.pop(task, None)
         attempts[task] = attempt
-        if has_result:
+        if done[row]:
             done[results.get(task, row)] = False
             done[row] = True
             results[task] = row
@@ -118,150 +115,114 @@ def throughput(
     expect_recording(recording)
     if by is not None and by not in GROUPS:
         raise DiagnosticError(f"by: expected one of {', '.join(GROUPS)}, found {by!r}")
-    facts = _Facts(recording)
-    amounts = [_amounts(facts, "events", events), _amounts(facts, "bytes", bytes)]
-    if by is None:
-        parts = [facts.all_tasks()]
-    else:
-        parts = list(facts.functions() if by == "function" else facts.workers())
-    rows = (
-        (
-            *(() if by is None else (part.name,)),
-            facts.done[part.rows].sum(),
-            *facts.numbers(part, wall),
-            # A total that was given says nothing of its parts.
-            *(rate for amount in amounts for rate in facts.rates(part, wall, amount, by is None)),
+    tasks = recording.tasks
+    runs = Intervals(tasks.start, worker_stop_times(recording))
+    cpu_on_threads, _ = seconds_of_workers(recording)
+    is_known, done = ~np.isnan(tasks.thread_cpu), last_results(recording)
+    amounts = [
+        _amounts(recording, done, unit, given)
+        for unit, given in (("events", events), ("bytes", bytes))
+    ]
+    rows = []
+    for part in _parts(recording, runs, by):
+        wall, thread_seconds = part.threads.union().seconds, part.threads.seconds
+        known, unknown = part.rows[is_known[part.rows]], part.rows[~is_known[part.rows]]
+        cpu, on_threads = (
+            float(seconds[known].sum()) if len(known) else nan
+            for seconds in (tasks.thread_cpu, cpu_on_threads)
         )
-        for part in parts
-        for wall in [part.threads.union().seconds]
-    )
+        numbers = [
+            *(wall, _ratio(part.workers.seconds, wall), part.workers.peak),
+            *(_ratio(thread_seconds, wall), part.threads.peak, cpu),
+            # These seconds are shown with the CPU: a rate per CPU second would look too good.
+            *(runs.rows(unknown).seconds, _ratio(on_threads, thread_seconds)),
+        ]
+        for of_tasks in amounts:
+            if isinstance(of_tasks, float):
+                # A total that was given says nothing of its parts.
+                amount = of_tasks if by is None else nan
+            else:
+                amount = float(of_tasks[part.rows].sum())
+            rates = (_ratio(amount, seconds) for seconds in (wall, thread_seconds, cpu))
+            numbers += [amount, *rates]
+        rows.append((*part.name, done[part.rows].sum(), *numbers))
     labels: dict[str, type] = {} if by is None else {by: str}
     return table_of(rows, **labels, tasks=np.int64, **dict.fromkeys(_COLUMNS, float))
 
 
 class _Part(NamedTuple):
-    """Tasks, and the times of threads and workers for the tasks."""
+    """Tasks, and the times of threads and workers for the tasks; all tasks have no name."""
 
-    name: str
+    name: tuple[str, ...]
     rows: IntArray
     threads: Intervals
     workers: Intervals
 
 
-class _Amounts(NamedTuple):
-    """The amount of all tasks, and of each task; None if tasks did not meter amounts."""
-
-    total: float
-    of_tasks: FloatArray | None
-
-
-class _Facts:
-    """Times, CPU and results of all tasks, each read from the recording once."""
-
-    def __init__(self, recording: Recording) -> None:
-        self.recording = recording
-        tasks, computations = recording.tasks, recording.computations
-        self._runs = Intervals(tasks.start, worker_stop_times(recording))
-        self._computations = Intervals(call_times(computations), computations.stop)
-        self._cpu_on_threads, _ = seconds_of_workers(recording)
-        self.done = last_results(recording)
-        # A lane of a cluster is named by a worker and its thread.
-        names = [str(lane).rpartition("/")[0] or str(lane) for lane in tasks.worker.values]
-        self._worker = Categorical.of(names)[tasks.worker.codes]
-
-    def all_tasks(self) -> _Part:
-        """The part of all tasks, on all workers while present."""
-        computations = self.recording.computations
+def _parts(recording: Recording, runs: Intervals, by: str | None) -> Iterator[_Part]:
+    """All tasks, or the tasks of each function, the most seconds first, or of each worker."""
+    tasks, computations = recording.tasks, recording.computations
+    # A lane of a cluster is named by a worker and its thread.
+    names = [str(lane).rpartition("/")[0] or str(lane) for lane in tasks.worker.values]
+    workers = Categorical.of(names)[tasks.worker.codes]
+    if by == "function":
+        rows_of = rows_by(tasks.function)
+        for name in sorted(rows_of, key=lambda name: -runs.rows(rows_of[name]).seconds):
+            rows = rows_of[name]
+            busy = [runs.rows(rows[some]).union() for some in rows_by(workers[rows]).values()]
+            yield _Part((name,), rows, runs.rows(rows), Intervals.join(busy))
+        return
+    computing = Intervals(call_times(computations), computations.stop)
+    present: dict[str, list[tuple[Intervals, int]]] = defaultdict(list)
+    for name, live, threads in _workers_of_clusters(recording, computing):
+        present[name if by else ""].append((live, threads))
+    if by is None:
+        rows_of = {"": np.arange(len(tasks))}
         # Computations on local schedulers that overlap have threads each.
         is_local = computations.cluster.where("")
-        local = self._computations.rows(is_local)
-        local = local.repeat(np.maximum(computations.workers[is_local], 1))
-        present = [(live, threads) for _, live, threads in self._workers_of_clusters()]
-        threads = Intervals.join([*(live.repeat(count) for live, count in present), local])
-        workers = Intervals.join([*(live for live, _ in present), local])
-        return _Part("", np.arange(len(self.recording.tasks)), threads, workers)
+        local = computing.rows(is_local).repeat(np.maximum(computations.workers[is_local], 1))
+        present[""].append((local, 1))
+    else:
+        rows_of = rows_by(workers)
+        for name in rows_of.keys() - present.keys():
+            ran = computations.computation.is_in(set(tasks.computation[rows_of[name]].tolist()))
+            present[name].append((computing.rows(ran).union(), 1))
+    for name in sorted(present, key=worker_order):
+        yield _Part(
+            (name,) if by else (),
+            rows_of.get(name, np.zeros(0, np.int64)),
+            Intervals.join(live.repeat(threads) for live, threads in present[name]),
+            Intervals.join(live for live, _ in present[name]),
+        )
 
-    def functions(self) -> Iterator[_Part]:
-        """The tasks of each function, the most seconds first."""
-        rows_of = rows_by(self.recording.tasks.function)
-        for name in sorted(rows_of, key=lambda name: -self._runs.rows(rows_of[name]).seconds):
-            rows = rows_of[name]
-            workers = rows_by(self._worker[rows]).values()
-            busy = [self._runs.rows(rows[of_worker]).union() for of_worker in workers]
-            yield _Part(name, rows, self._runs.rows(rows), Intervals.join(busy))
 
-    def workers(self) -> Iterator[_Part]:
-        """The tasks of each worker."""
-        rows_of = rows_by(self._worker)
-        present: dict[str, list[tuple[Intervals, int]]] = {}
-        for name, live, threads in self._workers_of_clusters():
-            present.setdefault(name, []).append((live, threads))
-        computations, labels = self.recording.computations, self.recording.tasks.computation
-        for name, rows in rows_of.items():
-            names = {labels.values[code] for code in np.unique(labels.codes[rows]).tolist()}
-            ran = self._computations.rows(computations.computation.is_in(names))
-            present.setdefault(name, [(ran.union(), 1)])
-        no_rows = np.zeros(0, np.int64)
-        for name in sorted(present, key=worker_order):
-            threads_of_worker = [live.repeat(threads) for live, threads in present[name]]
-            yield _Part(
-                name,
-                rows_of.get(name, no_rows),
-                Intervals.join(threads_of_worker),
-                Intervals.join(live for live, _ in present[name]),
-            )
-
-    def _workers_of_clusters(self) -> Iterator[tuple[str, Intervals, int]]:
-        """Workers' names, intervals of presence while the cluster computed, and threads."""
-        workers = self.recording.workers
-        for cluster, rows in rows_by(self.recording.computations.cluster).items():
-            if cluster:
-                ran = self._computations.rows(rows)
-                of_cluster = workers.rows(workers.computation.where(cluster))
-                left = np.where(np.isnan(of_cluster.left), np.inf, of_cluster.left)
-                names, threads = of_cluster.worker.tolist(), of_cluster.threads.tolist()
-                for n, name in enumerate(names):
-                    present = Intervals(of_cluster.joined[[n]], left[[n]])
-                    live = present.intersection(ran)
-                    if live.seconds:
-                        yield name, live, threads[n]
-
-    def _cpu(self, part: _Part) -> float:
-        cpu = self.recording.tasks.thread_cpu[part.rows]
-        return float(np.nansum(cpu)) if (~np.isnan(cpu)).any() else nan
-
-    def numbers(self, part: _Part, wall: float) -> Iterator[float]:
-        """The columns of time, workers and CPU."""
-        thread_seconds = part.threads.seconds
-        yield wall
-        for intervals in (part.workers, part.threads):
-            yield _ratio(intervals.seconds, wall)
-            yield intervals.peak
-        unknown = np.isnan(self.recording.tasks.thread_cpu[part.rows])
-        cpu, on_threads = self._cpu(part), self._cpu_on_threads[part.rows][~unknown]
-        yield cpu
-        # These seconds are shown with the CPU: a rate per CPU second would look too good.
-        yield self._runs.rows(part.rows[unknown]).seconds
-        yield _ratio(float(on_threads.sum()) if len(on_threads) else nan, thread_seconds)
-
-    def rates(self, part: _Part, wall: float, amounts: _Amounts, is_total: bool) -> Iterator[float]:
-        """The columns of events, or of bytes."""
-        amount = amounts.total if is_total else nan
-        if amounts.of_tasks is not None:
-            amount = float(amounts.of_tasks[part.rows].sum())
-        yield amount
-        for seconds in (wall, part.threads.seconds, self._cpu(part)):
-            yield _ratio(amount, seconds)
+def _workers_of_clusters(
+    recording: Recording, computing: Intervals
+) -> Iterator[tuple[str, Intervals, int]]:
+    """Workers' names, intervals of presence while the cluster computed, and threads."""
+    for cluster, rows in rows_by(recording.computations.cluster).items():
+        workers = recording.workers
+        for worker in (
+            workers.rows(workers.computation.where(cluster)).to_dicts() if cluster else ()
+        ):
+            left = inf if isnan(worker["left"]) else worker["left"]
+            present = Intervals(np.array([worker["joined"]]), np.array([left]))
+            live = present.intersection(computing.rows(rows))
+            if live.seconds:
+                yield worker["worker"], live, worker["threads"]
 
 
 def _ratio(amount: float, seconds: float) -> float:
     return amount / seconds if seconds > 0 else nan
 
 
-def _amounts(facts: _Facts, unit: str, given: float | str | None) -> _Amounts:
+def _amounts(
+    recording: Recording, done: BoolArray, unit: str, given: float | str | None
+) -> float | FloatArray:
+    """The amount of each task; of all tasks if it was given, NaN if it is not known."""
     if given is not None and not isinstance(given, str):
-        return _Amounts(_number(unit, given), None)
-    metrics = facts.recording.metrics
+        return _number(unit, given)
+    metrics = recording.metrics
     of_unit = metrics.unit.where(unit) if given is None else metrics.activity.where(given)
     labels = dict.fromkeys(metrics.rows(of_unit).activity.tolist())
     if given is not None and not labels:
@@ -269,16 +230,15 @@ def _amounts(facts: _Facts, unit: str, given: float | str | None) -> _Amounts:
         raise DiagnosticError(
             f"{unit}: expected a label that tasks metered, found {given!r} ({present} was metered)"
         )
-    label = next((name for name in LABELS[unit] if name in labels), None)
-    if label is None and len(labels) == 1:
-        (label,) = labels
-    if label is None:
-        return _Amounts(nan, None)
+    chosen = [name for name in LABELS[unit] if name in labels]
+    if len(labels) == 1:
+        chosen = list(labels)
+    if not chosen:
+        return nan
     # Amounts that a failed or repeated run had read are read again: each counts once, with the run
     # that gave the result.
-    rows = metrics.rows(of_unit & metrics.activity.where(label) & facts.done[metrics.task])
-    of_tasks = np.bincount(rows.task, rows.value, minlength=len(facts.done)).astype(np.float64)
-    return _Amounts(float(of_tasks.sum()), of_tasks)
+    rows = metrics.rows(of_unit & metrics.activity.where(chosen[0]) & done[metrics.task])
+    return np.bincount(rows.task, rows.value, minlength=len(done)).astype(np.float64)
 
 
 def _number(name: str, given: float) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from math import hypot, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,16 +16,6 @@ from dask_diag.model.codes import Activity, Outcome
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Metrics, Waits
-
-
-def cpu_and_noncpu(recording: Recording) -> tuple[FloatArray, FloatArray]:
-    """CPU and non-CPU seconds of tasks, neither negative; NaN if unknown.
-
-    They are those of the table but for what clocks differ: see `_settle`.
-    """
-    cpu, noncpu = np.array(recording.tasks.thread_cpu), np.array(recording.tasks.thread_noncpu)
-    _settle(recording, ~np.isnan(cpu) & ~np.isnan(noncpu), cpu, noncpu)
-    return cpu, noncpu
 
 
 def without_metered(
@@ -86,17 +77,27 @@ def _not_negative(amounts: FloatArray, pool: IntArray) -> FloatArray:
     return np.asarray(positive * left[pool])
 
 
-def seconds_of_workers(recording: Recording) -> tuple[FloatArray, FloatArray]:
-    """CPU and non-CPU seconds of tasks until secession, neither negative."""
+def cpu_and_noncpu(
+    recording: Recording, until_seceded: bool = False
+) -> tuple[FloatArray, FloatArray]:
+    """CPU and non-CPU seconds of tasks, neither negative; NaN if unknown.
+
+    They are those of the table but for what clocks differ: see `_settle`.
+    """
     tasks = recording.tasks
     cpu, noncpu = np.array(tasks.thread_cpu), np.array(tasks.thread_noncpu)
     seceded = ~np.isnan(tasks.seceded)
-    if seceded.any():
+    if until_seceded and seceded.any():
         cpu_after = np.nan_to_num(tasks.seceded_cpu[seceded])
         cpu[seceded] -= cpu_after
         noncpu[seceded] -= tasks.stop[seceded] - tasks.seceded[seceded] - cpu_after
     _settle(recording, ~np.isnan(cpu) & ~np.isnan(noncpu), cpu, noncpu)
     return cpu, noncpu
+
+
+def seconds_of_workers(recording: Recording) -> tuple[FloatArray, FloatArray]:
+    """CPU and non-CPU seconds of tasks until secession, neither negative."""
+    return cpu_and_noncpu(recording, until_seceded=True)
 
 
 def metered_amounts(recording: Recording) -> dict[tuple[str, str], float]:
@@ -131,8 +132,7 @@ NOT_KNOWN = Activity.UNEXPLAINED
 _ROUNDING = 1e-12
 
 
-@dataclass(frozen=True)
-class _WaitPool:
+class _WaitPool(NamedTuple):
     """The tasks of a function in a computation, assumed to wait alike.
 
     A task has few samples or none, so those of all tasks of a pool divide the seconds of each.
@@ -141,22 +141,16 @@ class _WaitPool:
     ----------
     tasks : array of int
         Positions in `Recording.tasks`.
-    for_cpu : float
-        Seconds that they waited for a CPU, and the standard error of that from reading some.
-    for_cpu_error : float
     shares : dict of str to float
         How the seconds that tasks were blocked divide among activities; they sum to 1.
-    samples : dict of str to int
-    errors : dict of str to float
-        The standard error of each share from sampling.
+    waits : list of (str, float, int, float)
+        Activity, seconds, samples, and the standard error of the seconds: from sampling or, of
+        waits for a CPU, from reading some.
     """
 
     tasks: IntArray
-    for_cpu: float
-    for_cpu_error: float
     shares: Mapping[str, float]
-    samples: Mapping[str, int]
-    errors: Mapping[str, float]
+    waits: list[tuple[str, float, int, float]]
 
 
 def waits(recording: Recording, by: str = "function") -> Table:
@@ -191,34 +185,19 @@ def waits(recording: Recording, by: str = "function") -> Table:
     expect_recording(recording)
     if by not in ("function", "activity"):
         raise DiagnosticError(f"by: expected 'function' or 'activity', found {by!r}")
-    totals = _totals(recording, by == "function") if len(recording.waits) else {}
+    totals: dict[tuple[str, ...], tuple[float, int, float]] = {}
+    ok = recording.tasks.outcome.where(Outcome.OK)
+    noncpu = np.nan_to_num(seconds_of_workers(recording)[1])
+    for pool in _explained(recording, noncpu, ok)[1]:
+        function = (recording.tasks.function[int(pool.tasks[0])],) if by == "function" else ()
+        for activity, seconds, samples, error in pool.waits:
+            before = totals.get((*function, activity), (0.0, 0, 0.0))
+            sums = before[0] + seconds, before[1] + samples, before[2] + error**2
+            totals[(*function, activity)] = sums
     rows = sorted(totals.items(), key=lambda item: -item[1][0])
     waited = ((*group, seconds, samples, error**0.5) for group, (seconds, samples, error) in rows)
     labels: dict[str, type] = {"function": str} if by == "function" else {}
     return table_of(waited, **labels, activity=str, seconds=float, samples=np.int64, error=float)
-
-
-def _totals(
-    recording: Recording, by_function: bool
-) -> dict[tuple[str, ...], tuple[float, int, float]]:
-    """Seconds, samples and variance of each wait, by activity, or by function and activity."""
-    ok = recording.tasks.outcome.where(Outcome.OK)
-    noncpu = np.nan_to_num(seconds_of_workers(recording)[1])
-    for_cpu, pools = _explained(recording, noncpu, ok)
-    blocked = noncpu - for_cpu
-    totals: dict[tuple[str, ...], tuple[float, int, float]] = {}
-    for pool in pools:
-        function = (recording.tasks.function[int(pool.tasks[0])],) if by_function else ()
-        seconds = float(blocked[pool.tasks].sum())
-        waited = {READ: (pool.for_cpu, pool.for_cpu_error)}
-        for activity, share in pool.shares.items():
-            waited[activity] = share * seconds, pool.errors.get(activity, 0.0) * seconds
-        for activity, (of_activity, error) in waited.items():
-            before = totals.get((*function, activity), (0.0, 0, 0.0))
-            samples = before[1] + pool.samples.get(activity, 0)
-            sums = before[0] + of_activity, samples, before[2] + error**2
-            totals[(*function, activity)] = sums
-    return totals
 
 
 def divided(
@@ -235,17 +214,16 @@ def divided(
     """
     undivided = mask.copy()
     dividend = noncpu if unmetered is None else unmetered
-    if len(recording.waits):
-        for_cpu, pools = _explained(recording, noncpu, mask, unmetered)
-        parts: dict[str, FloatArray] = {READ: for_cpu}
-        for pool in pools:
-            blocked = dividend[pool.tasks] - for_cpu[pool.tasks]
-            for activity, share in pool.shares.items():
-                part = parts.setdefault(activity, np.zeros(len(dividend)))
-                part[pool.tasks] = share * blocked
-            undivided[pool.tasks] = False
-        for activity, seconds in parts.items():
-            yield activity, seconds, seconds != 0
+    for_cpu, pools = _explained(recording, noncpu, mask, unmetered)
+    parts: dict[str, FloatArray] = {READ: for_cpu} if pools else {}
+    for pool in pools:
+        blocked = dividend[pool.tasks] - for_cpu[pool.tasks]
+        for activity, share in pool.shares.items():
+            part = parts.setdefault(activity, np.zeros(len(dividend)))
+            part[pool.tasks] = share * blocked
+        undivided[pool.tasks] = False
+    for activity, seconds in parts.items():
+        yield activity, seconds, seconds != 0
     yield Activity.NONCPU, dividend, undivided
 
 
@@ -253,6 +231,8 @@ def _explained(
     recording: Recording, noncpu: FloatArray, mask: BoolArray, unmetered: FloatArray | None = None
 ) -> tuple[FloatArray, list[_WaitPool]]:
     """Seconds of each task's waits for a CPU, and pools with shares of the other seconds."""
+    if not len(recording.waits):
+        return np.zeros(len(noncpu)), []
     dividend = noncpu if unmetered is None else unmetered
     table = recording.waits.rows(mask[recording.waits.task])
     is_read = table.activity.where(READ)
@@ -283,12 +263,14 @@ def _explained(
             rows = rows.rows(rows.label.where(""))
         seconds = float(for_cpu[tasks].sum())
         blocked = float(dividend[tasks].sum()) - seconds
-        numbers = totals_by(rows.activity, rows.samples)
-        samples = {name: int(number) for name, number in numbers.items()}
-        shares, errors = _shares(blocked, float(np.nansum(wall[tasks])), rows, samples)
+        counts = totals_by(rows.activity, rows.samples)
+        shares, errors = _shares(blocked, float(np.nansum(wall[tasks])), rows, counts)
         error *= float(noncpu[unread].sum())
-        samples[READ] = len(readings)
-        pools.append(_WaitPool(tasks, seconds, error, shares, samples, errors))
+        waits = [(READ, seconds, len(readings), error)]
+        for name, share in shares.items():
+            number = int(counts.get(name, 0))
+            waits.append((name, share * blocked, number, errors.get(name, 0.0) * blocked))
+        pools.append(_WaitPool(tasks, shares, waits))
     return np.nan_to_num(for_cpu), pools
 
 
@@ -355,9 +337,13 @@ def _pool_codes(recording: Recording) -> IntArray:
 
 
 def _shares(
-    blocked: float, wall: float, sampled: Waits, samples: Mapping[str, int]
+    blocked: float, wall: float, sampled: Waits, samples: Mapping[str, float]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Shares of activities in a pool's blocked seconds, and errors of the shares."""
+    """Shares of activities in a pool's blocked seconds, and standard errors of the shares.
+
+    Errors are those of independent samples. What explains the remainder has the error of all else
+    together.
+    """
     if blocked <= 0:
         return {NOT_KNOWN: 1.0}, {}
     seconds = totals_by(sampled.activity, sampled.seconds)
@@ -368,27 +354,11 @@ def _shares(
     if remainder > _ROUNDING:
         name = REMAINDER if samples.get(REMAINDER) else NOT_KNOWN
         shares[name] = shares.get(name, 0.0) + remainder
-    return shares, _errors(seconds, samples, blocked, wall, shares)
-
-
-def _errors(
-    seconds: Mapping[str, float],
-    samples: Mapping[str, int],
-    blocked: float,
-    wall: float,
-    shares: Mapping[str, float],
-) -> dict[str, float]:
-    """Standard errors of shares, as if samples were independent.
-
-    What explains the remainder has the error of all else together.
-    """
-    variances = {}
+    errors = {}
     for name, value in seconds.items():
         if name != REMAINDER and samples[name]:
             # The share of samples with this answer is binomial; the fewer, the larger its error.
             frequency = min(value / wall, 1.0) if wall else 1.0
-            variances[name] = min(value / blocked, 1.0) ** 2 * (1 - frequency) / samples[name]
-    of_remainder = sum(variances.values()) ** 0.5
-    errors = {name: variance**0.5 for name, variance in variances.items()}
-    errors.update({name: of_remainder for name in (REMAINDER, NOT_KNOWN) if name in shares})
-    return errors
+            errors[name] = min(value / blocked, 1.0) * sqrt((1 - frequency) / samples[name])
+    of_remainder = hypot(*errors.values())
+    return shares, {**errors, REMAINDER: of_remainder, NOT_KNOWN: of_remainder}
