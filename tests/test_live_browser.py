@@ -105,7 +105,7 @@ def test_the_page_grows_with_the_file_and_links_to_the_report(opened):
         assert HOSTILE[:20] in page.text("running")
         assert page.page.locator("img").count() == 0
         tasks, stripes = page.model("live_tasks", "data"), page.model("live_stripes", "data")
-        assert tasks["function"] == ["inc"] * 10
+        assert tasks["name"] == ["inc"] * 10
         # None where less than half of a pixel would be striped.
         off_cpu = [n for n, share in enumerate(tasks["share"]) if share != "100%"]
         assert stripes["left"] == [tasks["left"][n] for n in off_cpu]
@@ -157,7 +157,7 @@ def test_many_tasks_are_pixels_and_quick_to_zoom(opened):
     with Running() as server:
         page = opened(server)
         page.wait_for("state", "complete")
-        width = "() => Bokeh.documents[0].get_model_by_name('live_images').data.dw.length"
+        width = "() => Bokeh.documents[0].get_model_by_name('live_images').data.width.length"
         page.page.wait_for_function(width)
         assert page.model("live_tasks", "data")["left"] == []
         began = time.monotonic()

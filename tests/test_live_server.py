@@ -43,23 +43,15 @@ from dask_diag.live.security import (
     refusal,
 )
 from dask_diag.live.server import LiveServer, QuickCompression
-from dask_diag.live.stream import (
-    MOST_RECTANGLES,
-    OFF_CPU,
-    ROWS,
-    TasksInView,
-    dominant,
-    shares,
-    stacked,
-    stream_in_view,
-)
-from dask_diag.live.stream import NOTHING as NO_TASK
+from dask_diag.live.stream import MOST_RECTANGLES, PARTS_OF_A_PIXEL, shares, stream_in_view
 from dask_diag.model.codes import PROFILING
+from dask_diag.model.table import Table
 from dask_diag.storage.follow import Follower
 from dask_diag.storage.write import Writer
 
 from .javascript import needs_node, run_javascript
 from .live_chunks import Model, update
+from .pages import tasks_of
 from .recordings import NOTHING, chunks_of_example, example
 from .test_live_model import busy_model
 
@@ -751,28 +743,21 @@ def brute_force(left, right, functions, weights, count, columns):
 def test_a_pixel_has_the_time_of_each_function_there_and_of_its_cpu(tasks):
     left, lasted, functions, cpu = (np.array(column) for column in zip(*tasks, strict=True))
     right = left + lasted
-    tasks = TasksInView(left, right, functions, np.zeros(len(left), int), cpu)
+    tasks = table_of(left, right, functions, cpu * lasted)
     busy, computing = shares(tasks, 3, 10, 10.0)
     expected = brute_force(left, right, functions, np.ones(len(left)), 3, 10)
+    share = np.where(lasted > 0, cpu, 1.0)
     assert busy == pytest.approx(expected, abs=1e-6)
-    assert computing == pytest.approx(brute_force(left, right, functions, cpu, 3, 10), abs=1e-6)
-    chosen = dominant(busy)
-    for pixel in range(10):
-        if chosen[pixel] == NO_TASK:
-            assert expected[:, pixel].max() < 1e-6
-        else:
-            assert busy[chosen[pixel], pixel] == busy[:, pixel].max() > 0
+    assert computing == pytest.approx(brute_force(left, right, functions, share, 3, 10), abs=1e-6)
 
 
-def test_a_lane_of_many_short_tasks_shows_each_function_for_its_share():
-    """Half of the time inc, which is off the CPU for half of it, a quarter add, a quarter idle."""
-    start = np.arange(0.0, 10.0, 0.1)
-    left = np.concatenate([start, start + 0.05])
-    right = left + np.repeat([0.05, 0.025], 100)
-    functions, cpu = np.repeat([0, 1], 100), np.repeat([0.5, 1.0], 100)
-    busy, cpu = shares(TasksInView(left, right, functions, functions, cpu), 2, 10, 10.0)
-    for column in stacked(busy, cpu).reshape(10, ROWS).tolist():
-        assert column == [0] * 4 + [1] * 4 + [OFF_CPU] * 4 + [NO_TASK] * 4
+def table_of(start, stop, function, cpu):
+    return Table({"start": start, "stop": stop, "function": function, "cpu": cpu})
+
+
+def ended_in(stream):
+    """Tasks of an answer that ended, as a page has them."""
+    return tasks_of({"packed_tasks": stream["ended"], "tick": stream["tick"]})
 
 
 @needs_node
@@ -783,34 +768,37 @@ def test_lanes_are_drawn_as_the_saved_page_draws_them(view):
     model = Model()
     model.apply(update(replace(NOTHING, tasks=tasks)))
     stream = stream_in_view(model, start, stop, width, most_rectangles=-1)
-    (drawn,) = run_javascript("live/stream.js", "images", [stream, [start, stop], 4])
     names, colors = zip(*stream["functions"], strict=True)
+    # Only what is in the page for each pixel, and in place of it all tasks.
+    free = {"start": 0, "length": 1, "units": 1}
+    free |= {name: [] for name in ("colors", "names", "hatches", "shares")}
+    looks = {"colors": colors, "off_cpu_color": "#e5b93c", "free": free}
+    parts = ended_in(stream)
+    ticks = {name: np.rint(parts[name] / stream["tick"]) for name in ("start", "stop", "cpu")}
     for lane, worker in enumerate(stream["lanes"]):
         own = tasks.rows(np.flatnonzero(tasks.worker.where(worker)))
         columns = {"start": own.start, "stop": own.stop, "cpu": own.thread_cpu}
         codes = [names.index(name) if name in names else 0 for name in own.function.tolist()]
-        given = [
-            {**columns, "function": codes, "unit": 1},
-            [[0, len(own)]],
-            start,
-            (stop - start) / width,
-            [width, ROWS],
-            {
-                "colors": colors,
-                "off_cpu_color": stream["off_cpu"][1],
-                # A live page draws nothing above tasks.
-                "free": {"start": 0, "length": 1, "units": 1}
-                | {name: [] for name in ("colors", "names", "hatches", "shares")},
-            },
+        in_lane = parts["lane"] == lane
+        of_lane = {name: values[in_lane] for name, values in ticks.items()}
+        of_lane["function"] = parts["function"][in_lane]
+        both = [
+            ({**of_lane, "unit": 1}, 0, PARTS_OF_A_PIXEL),
+            ({**columns, "function": codes, "unit": 1}, start, (stop - start) / width),
         ]
-        ((saved,),) = run_javascript("plots/tasks/binned.js", "images_of", given)
         seen, expected = (
-            np.array(image, np.int64).reshape(ROWS, width)
-            # The saved page draws lanes from above.
-            for image in (drawn["image"][lane], saved)
+            np.array(image, np.int64)
+            for ((image,),) in (
+                run_javascript(
+                    "plots/tasks/binned.js",
+                    "images_of",
+                    [rows, [[0, len(rows["start"])]], begin, pixel, [width, 16], looks],
+                )
+                for rows, begin, pixel in both
+            )
         )
-        # Where a time is a half of a row, the last digit decides.
-        assert np.count_nonzero(seen != expected[::-1]) <= 2
+        # Each part is rounded to half a row at most.
+        assert np.count_nonzero(seen != expected) < 0.08 * seen.size
         assert len(np.unique(seen)) > 2
 
 
@@ -818,26 +806,32 @@ def test_few_tasks_are_rectangles_and_many_are_pixels():
     few = Model()
     few.apply(update(replace(NOTHING, tasks=example(200).tasks)))
     stream = stream_in_view(few, 1000.0, 1002.0, 800)
-    assert len(stream["left"]) == stream["tasks"] == len(few.tasks)
-    assert "codes" not in stream
+    drawn = ended_in(stream)
+    assert len(drawn["start"]) == stream["tasks"] == len(few.tasks)
+    assert stream["columns"] == 0
+    assert sorted(drawn["start"]) == pytest.approx(np.sort(few.tasks["start"] - 1000.0), abs=1e-6)
     many = Model()
     many.apply(update(replace(NOTHING, tasks=example(2 * MOST_RECTANGLES).tasks)))
     stream = stream_in_view(many, 1000.0, 1002.0, 800)
-    assert stream["left"] == []
     assert stream["columns"] == 800
+    time = sum(many.tasks["stop"] - many.tasks["start"])
+    drawn = ended_in(stream)
+    assert sum(drawn["stop"] - drawn["start"]) == pytest.approx(time, rel=0.02)
 
 
 def test_of_many_tasks_those_that_run_are_rectangles():
     model = busy_model(stop=20.0)
     stream = stream_in_view(model, 0.0, 20.0, 200, most_rectangles=3)
-    assert stream["share"] == [-1] * 9
-    assert stream["codes"]
+    assert running_in(stream) == pytest.approx([20.0] * 9)
+    assert stream["columns"]
 
 
 def test_running_tasks_are_in_the_stream_until_now():
-    model = busy_model(stop=20.0)
-    stream = stream_in_view(model, 0.0, 20.0, 200)
-    running = [row for row, share in enumerate(stream["share"]) if share < 0]
-    assert len(running) == 9
-    for row in running:
-        assert (stream["left"][row] + stream["length"][row]) * stream["unit"] == pytest.approx(20.0)
+    assert running_in(stream_in_view(busy_model(stop=20.0), 0.0, 20.0, 200)) == [20.0] * 9
+
+
+def running_in(stream):
+    """Stops of tasks that run, whose CPU time is not known."""
+    running = tasks_of({"packed_tasks": stream["running"], "tick": stream["tick"]})
+    assert np.isnan(running["cpu"]).all()
+    return running["stop"].tolist()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from html import escape
-from itertools import groupby
 
 from dask_diag.live.answer import FOLLOWED
 from dask_diag.live.model import LiveModel
-from dask_diag.live.stream import NOTHING, dominant, shares, tasks_in_view
+from dask_diag.live.stream import MOST_LANES, tasks_in_view
 from dask_diag.live.texts import (
     duration,
     preparation_line,
@@ -19,10 +17,11 @@ from dask_diag.live.texts import (
 )
 from dask_diag.views.assets import image_tag
 from dask_diag.views.escaping import shown
+from dask_diag.views.saved_picture import picture_of_lanes
 
-_WIDTH, _LANE, _GAP = 700, 16, 3
-_MOST_LANES, _MOST_PIXELS, _MOST_NAMES = 8, 600, 12
-_NAME = 40
+_WIDTH = 760
+_MOST_BYTES = 12_000
+_MOST_NAMES, _NAME = 12, 40
 
 
 def picture(model: LiveModel) -> str:
@@ -51,39 +50,15 @@ def _parts(model: LiveModel) -> Iterator[str]:
 
 
 def _stream(model: LiveModel) -> Iterator[str]:
-    """Image of the last minute: the function with most time in each pixel; names of functions."""
+    """Image of the last minute."""
     stop = max(model.now, model.start + 1.0)
     start = max(model.start, stop - FOLLOWED)
     tasks, workers, functions = tasks_in_view(model, start, stop)
-    lanes = min(_MOST_LANES, len(workers))
-    columns = _MOST_PIXELS // max(1, lanes)
-    paths: defaultdict[int, str] = defaultdict(str)
-    for lane, own in enumerate(tasks.by_lane(lanes)):
-        busy, _ = shares(own, len(functions), columns, stop - start)
-        scale, column = _WIDTH / columns, 0
-        for function, run in groupby(dominant(busy).tolist()):
-            length = len(list(run))
-            if function != NOTHING:
-                width = length * scale
-                paths[function] += (
-                    f"M{column * scale:.0f} {lane * _LANE}h{width:.0f}v{_LANE - _GAP}h-{width:.0f}z"
-                )
-            column += length
-    if not paths:
+    if not len(tasks):
         return
-    drawn = "".join(
-        f'<path d="{data}" fill="{escape(functions[function][1])}"/>'
-        for function, data in paths.items()
-    )
-    height = lanes * _LANE
-    svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
-        f'viewBox="0 0 {_WIDTH} {height}">{drawn}</svg>'
-    )
-    yield image_tag(svg, f"Tasks of {lanes} workers, {duration(stop - start)}", _WIDTH)
-    yield "".join(
-        '<span style="white-space: nowrap; margin-right: 12px"><span style="display: inline-block; '
-        f'width: 10px; height: 10px; background: {escape(color)}"></span> '
-        f"{escape(name[:_NAME])}</span>"
-        for name, color in functions[:_MOST_NAMES]
-    )
+    legend = [(color, name[:_NAME]) for name, color in functions[:_MOST_NAMES]]
+    lanes = [shown(worker) for worker in workers[:MOST_LANES]]
+    colors = [color for _, color in functions]
+    length = stop - start
+    svg, _ = picture_of_lanes(tasks, lanes, colors, legend, length, most_bytes=_MOST_BYTES)
+    yield image_tag(svg, f"Tasks of {len(lanes)} workers, {duration(length)}", _WIDTH)

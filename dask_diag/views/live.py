@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 
 from bokeh.models import (
     BoxZoomTool,
-    ColumnDataSource,
     CrosshairTool,
     FixedTicker,
     HoverTool,
@@ -15,17 +15,22 @@ from bokeh.models import (
     RangeTool,
     ResetTool,
     Span,
+    Stack,
     WheelZoomTool,
 )
 from bokeh.plotting import figure
 from bokeh.resources import Resources
+from bokeh.transform import dodge
 
+from dask_diag.model.codes import Activity
 from dask_diag.views.assets import call, text_of
+from dask_diag.views.colors import color_of_activity
 from dask_diag.views.escaping import shown
 from dask_diag.views.page import html_of
-from dask_diag.views.plots.figures import number_ticks
+from dask_diag.views.plots.figures import empty_source, number_ticks, quads
 from dask_diag.views.plots.layers import STRIPES
 from dask_diag.views.plots.lines import CPU, MEMORY
+from dask_diag.views.plots.tasks import FULL, LANE
 
 _WIDTH, _BORDER = 1200, 104
 _OTHERS = "#b07aa1"
@@ -41,6 +46,13 @@ _SIGNS = (
     ("task that runs", f"background: {_STRIPES.format(angle=-45)}"),
 )
 """Names of lines and stripes, and their styles."""
+_LOOKS: dict[str, object] = {
+    "lane_height": LANE,
+    "full": FULL,
+    "off_cpu_color": color_of_activity(Activity.NONCPU),
+    "free": {"start": 0, "length": 1, "units": 1, "colors": [], "hatches": [], "shares": []},
+}
+"""Looks of tasks for ``tasks.js``; nothing is drawn where no task ran."""
 
 
 @cache
@@ -56,7 +68,7 @@ def live_page(name: str) -> str:
         style=text_of("live/live.css"),
         name=shown(name),
         signs=_SIGNS,
-        start=call("live/live.js", "start", ""),
+        start=call("live/live.js", "start", json.dumps(_LOOKS)),
     )
 
 
@@ -82,7 +94,7 @@ def _figure(name: str, view: Range1d, shared: CrosshairTool, **settings: object)
         tools=[
             PanTool(dimensions="width"),
             BoxZoomTool(dimensions="width"),
-            *_wheel_zoom(),
+            WheelZoomTool(dimensions="width", modifiers="ctrl"),
             ResetTool(),
             shared,
         ],
@@ -97,38 +109,19 @@ def _figure(name: str, view: Range1d, shared: CrosshairTool, **settings: object)
     return plot
 
 
-def _wheel_zoom() -> list[WheelZoomTool]:
-    """Zoom with Ctrl; none in an older bokeh, in which the page could not be scrolled."""
-    if "modifiers" not in WheelZoomTool.properties():
-        return []
-    return [WheelZoomTool(dimensions="width", modifiers="ctrl")]
-
-
 def _stream(view: Range1d, shared: CrosshairTool) -> figure:
-    plot = _figure("live_stream", view, shared, height=160, y_range=Range1d(0, 2))
-    images = ColumnDataSource({n: [] for n in ("image", "x", "y", "dw", "dh")}, name="live_images")
-    plot.image_rgba("image", "x", "y", "dw", "dh", source=images)
-    columns = ("left", "right", "bottom", "top", "color", "function", "lasted", "share")
-    tasks = ColumnDataSource({n: [] for n in columns}, name="live_tasks")
-    look = {"source": tasks, "fill_color": "color", "line_color": None}
-    drawn = plot.quad("left", "right", "top", "bottom", **look)
-    striped = ("left", "right", "filled", "top")
-    stripes = ColumnDataSource({n: [] for n in striped}, name="live_stripes")
-    plot.quad("left", "right", "top", "filled", source=stripes, **STRIPES)
-    running = ColumnDataSource({n: [] for n in columns}, name="live_running")
-    also_drawn = plot.quad(
-        "left",
-        "right",
-        "top",
-        "bottom",
-        source=running,
-        fill_color="color",
-        fill_alpha=0.45,
-        hatch_pattern="/",
-        hatch_color="color",
-        line_color="color",
-    )
-    tooltips = [("task", "@function"), ("took", "@lasted"), ("CPU", "@share")]
+    plot = _figure("live_stream", view, shared, height=160, y_range=Range1d(2 * LANE, 0))
+    images = empty_source("image x y width", "live_images")
+    plot.image_rgba("image", "x", "y", "width", FULL, source=images)
+    columns = "left right top off_cpu color name lasted share"
+    bottom = dodge("top", FULL)
+    tasks, running = (empty_source(columns, name) for name in ("live_tasks", "live_running"))
+    drawn = quads(plot, tasks, bottom, "top", fill_color="color", line_color=None)
+    stripes = empty_source("left right top off_cpu", "live_stripes")
+    quads(plot, stripes, {"expr": Stack(fields=["top", "off_cpu"])}, "top", **STRIPES)
+    look = {"fill_color": "color", "hatch_color": "color", "line_color": "color"}
+    also_drawn = quads(plot, running, bottom, "top", fill_alpha=0.45, hatch_pattern="/", **look)
+    tooltips = [("task", "@name"), ("took", "@lasted"), ("CPU", "@share")]
     plot.add_tools(HoverTool(renderers=[drawn, also_drawn], tooltips=tooltips))
     plot.yaxis.ticker = FixedTicker(ticks=[], name="live_lanes")
     plot.yaxis.axis_label = "Worker"
@@ -140,9 +133,7 @@ def _stream(view: Range1d, shared: CrosshairTool) -> figure:
 
 def _cpu(view: Range1d, shared: CrosshairTool) -> figure:
     plot = _figure("live_cpu", view, shared, height=70, y_range=Range1d(0, 100))
-    lines = ColumnDataSource(
-        {name: [] for name in ("time", "cpu", "others", "memory")}, name="live_lines"
-    )
+    lines = empty_source("time cpu others memory", "live_lines")
     plot.step("time", "others", source=lines, mode="before", color=_OTHERS, line_dash="dotted")
     plot.step("time", "cpu", source=lines, mode="before", color=CPU, line_width=2)
     plot.add_layout(_limit("live_cpu_limit"))
@@ -154,7 +145,7 @@ def _cpu(view: Range1d, shared: CrosshairTool) -> figure:
 
 def _memory(view: Range1d, shared: CrosshairTool) -> figure:
     plot = _figure("live_memory", view, shared, height=86, y_range=Range1d(0, 1e9))
-    lines = ColumnDataSource({"time": [], "memory": []}, name="live_memory_lines")
+    lines = empty_source("time memory", "live_memory_lines")
     plot.line("time", "memory", source=lines, color=MEMORY, line_width=2)
     plot.add_layout(_limit("live_memory_limit"))
     plot.yaxis.axis_label = "Memory"
@@ -183,7 +174,7 @@ def _overview(view: Range1d) -> figure:
         min_border_left=_BORDER,
         min_border_right=12,
     )
-    lines = ColumnDataSource({"time": [], "cpu": []}, name="live_overview_lines")
+    lines = empty_source("time cpu", "live_overview_lines")
     plot.varea("time", y1=0, y2="cpu", source=lines, fill_color=CPU, fill_alpha=0.5)
     tool = RangeTool(x_range=view)
     tool.overlay.fill_alpha = 0.15

@@ -15,6 +15,7 @@ from dask_diag.analysis.intervals import Intervals, sums_of_rectangles
 from dask_diag.columns import IntArray
 from dask_diag.formatting import counted, seconds
 from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 from dask_diag.views.colors import OTHER
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import Options
@@ -97,14 +98,46 @@ def saved_picture(
     totals = dict(zip(table["function"].tolist(), table["wall"].tolist(), strict=True))
     colors = options.colors_of(totals)
     color_of = {name: colors[name] for name in totals if name in colors}
-    legend = _legend(totals, color_of)
+    layer = positions_among(list(color_of), tasks.table["function"])
+    svg, caption = picture_of_lanes(
+        tasks.table.replacing({"function": layer}),
+        tasks.workers,
+        [*color_of.values(), OTHER],
+        _legend(totals, color_of),
+        duration,
+    )
+    return SavedPicture(svg, _in_words(tasks, totals, duration), caption)
+
+
+def picture_of_lanes(
+    tasks: Table,
+    workers: Sequence[str],
+    colors: Sequence[str],
+    legend: Sequence[tuple[str, str]],
+    duration: float,
+    *,
+    most_bytes: int = MOST_BYTES,
+) -> tuple[str, str]:
+    """The SVG of a picture of at most so many bytes, and its caption.
+
+    Parameters
+    ----------
+    tasks : Table
+        ``lane`` is one of the workers, ``function`` one of the colours; ``start`` and ``stop`` are
+        seconds, from 0 to the duration.
+    workers, colors : sequence of str
+    legend : sequence of (str, str)
+        Colours and their names.
+    duration : float
+    most_bytes : int, optional
+    """
     bins = _BINS
     while True:
-        lanes = _lanes(tasks, list(color_of), duration, bins)
-        svg = "".join(_drawn(lanes, [*color_of.values(), OTHER], legend, duration))
-        too_large = len(svg.encode()) / MOST_BYTES
+        lanes = _lanes(tasks, workers, len(colors), duration, bins)
+        svg = "".join(_drawn(lanes, colors, legend, duration))
+        too_large = len(svg.encode()) / most_bytes
         if too_large <= 1 or bins == 1:
-            return SavedPicture(svg, _in_words(tasks, totals, duration), _caption(lanes))
+            return svg, _caption(lanes)
         bins = max(1, int(bins * min(0.95, 0.95 / too_large)))
 
 
@@ -137,15 +170,13 @@ def _legend(totals: Mapping[str, float], color_of: Mapping[str, str]) -> list[tu
     return items
 
 
-def _lanes(tasks: TasksInLanes, named: Sequence[str], duration: float, bins: int) -> _Lanes:
-    table, workers = tasks.table, tasks.workers
+def _lanes(tasks: Table, workers: Sequence[str], layers: int, duration: float, bins: int) -> _Lanes:
     together = ceil(len(workers) / _MOST_LANES)
     members = [workers[n : n + together] for n in range(0, len(workers), together)]
-    layers = len(named) + 1
     areas = sums_of_rectangles(
-        Intervals(table["start"], table["stop"]),
-        np.ones(len(table)),
-        table["lane"] // together * layers + positions_among(named, table["function"]),
+        Intervals(tasks["start"], tasks["stop"]),
+        np.ones(len(tasks)),
+        tasks["lane"] // together * layers + tasks["function"],
         count=len(members) * layers,
         edges=np.linspace(0.0, duration, bins + 1),
     ).reshape(len(members), layers, bins)

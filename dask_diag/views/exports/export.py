@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from dask_diag.errors import DiagnosticError
 from dask_diag.files import as_path, atomic_file, atomic_folder, open_text
 from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 from dask_diag.views.exports import perfetto, tables
 from dask_diag.views.exports.stacks import stacks_text
 from dask_diag.views.sources import Sources, recording_of
@@ -19,29 +20,20 @@ _PACKED = ".gz"
 
 
 class Format(NamedTuple):
-    """A format: endings of files, and functions that write a file or a folder.
-
-    ``file`` gets the recording and the path; if `may_be_packed`, also whether to compress.
-    """
+    """A format: endings of files, and the texts of a file, or what writes a file of one table."""
 
     endings: tuple[str, ...]
-    file: Callable[..., None]
-    folder: Callable[[Recording, Path], None] | None = None
-    may_be_packed: bool = True
-
-
-def _write_stacks(kind: str, recording: Recording, path: Path, compressed: bool) -> None:
-    with open_text(path, compressed=compressed) as stream:
-        stream.write(stacks_text(recording, kind))
+    texts: Callable[[Recording], Iterable[str]] = lambda _: ()
+    write: Callable[[Table, Path, Recording, bool], None] | None = None
 
 
 FORMATS = {
-    "perfetto": Format((".perfetto.json", ".trace.json"), perfetto.write_perfetto_file),
-    "speedscope": Format((".speedscope.json",), partial(_write_stacks, "speedscope")),
-    "collapsed": Format((".collapsed", ".folded"), partial(_write_stacks, "collapsed")),
-    "json": Format((".json",), tables.write_json_file),
-    "csv": Format((".csv",), tables.write_csv_file, tables.write_csv_folder),
-    "parquet": Format((".parquet",), tables.write_parquet_file, tables.write_parquet_folder, False),
+    "perfetto": Format((".perfetto.json", ".trace.json"), perfetto.texts_of_trace),
+    "speedscope": Format((".speedscope.json",), lambda r: [stacks_text(r, "speedscope")]),
+    "collapsed": Format((".collapsed", ".folded"), lambda r: [stacks_text(r, "collapsed")]),
+    "json": Format((".json",), tables.texts_of_json),
+    "csv": Format((".csv",), write=tables.write_csv),
+    "parquet": Format((".parquet",), write=tables.write_parquet),
 }
 
 
@@ -95,15 +87,22 @@ def export(
         )
     chosen = FORMATS[name]
     packed = target.name.endswith(_PACKED)
-    if packed and not chosen.may_be_packed:
+    if packed and name == "parquet":
         raise DiagnosticError(f"path: {name} is compressed by itself; leave {_PACKED!r} off")
-    if chosen.folder is not None and _ending(target) not in chosen.endings:
+    if chosen.write is not None and _ending(target) not in chosen.endings:
         with atomic_folder(target, overwrite=overwrite) as folder:
-            chosen.folder(recording, folder)
+            for part, table in tables.tables(recording):
+                chosen.write(table, folder / f"{part}.{name}", recording, False)
+            if name == "csv":
+                text = json.dumps(tables.facts(recording), indent=1)
+                (folder / "recording.json").write_text(text + "\n", encoding="utf-8")
         return target
     with atomic_file(target, overwrite=overwrite) as temporary:
-        arguments = (packed,) if chosen.may_be_packed else ()
-        chosen.file(recording, temporary, *arguments)
+        if chosen.write is not None:
+            chosen.write(tables.tasks_of(recording), temporary, recording, packed)
+        else:
+            with open_text(temporary, compressed=packed) as stream:
+                stream.writelines(chosen.texts(recording))
     return target
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from math import isnan
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,6 @@ from dask_diag._version import __version__
 from dask_diag.analysis.occupancy import ready_tasks
 from dask_diag.analysis.task_times import computation_stops, start_times
 from dask_diag.columns import Array, BoolArray, Categorical, FloatArray, IntArray
-from dask_diag.files import open_text
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Computations, Memory
@@ -213,18 +211,16 @@ def _series(memory: Memory) -> Iterable[tuple[str, Memory]]:
     return [(label, memory.rows(labels.codes == code)) for code, label in enumerate(labels.values)]
 
 
-def write_perfetto_file(recording: Recording, path: Path, compressed: bool) -> None:
-    """Write the trace."""
-    with open_text(path, compressed=compressed) as stream:
-        stream.write(f'{{"displayTimeUnit":"ms","otherData":{_encode(_about(recording))},')
-        stream.write('"traceEvents":[')
-        # Every event is on a line of its own, and all but the first come after a comma.
-        comma = ""
-        for lines in _events(recording):
-            stream.write(comma + "\n")
-            stream.write(",\n".join(lines))
-            comma = ","
-        stream.write("\n]}\n")
+def texts_of_trace(recording: Recording) -> Iterator[str]:
+    """The texts of the trace."""
+    yield f'{{"displayTimeUnit":"ms","otherData":{_encode(_about(recording))},"traceEvents":['
+    # Every event is on a line of its own, and all but the first come after a comma.
+    comma = ""
+    for lines in _events(recording):
+        yield comma + "\n"
+        yield ",\n".join(lines)
+        comma = ","
+    yield "\n]}\n"
 
 
 def _about(recording: Recording) -> dict[str, object]:

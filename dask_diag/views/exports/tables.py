@@ -96,20 +96,8 @@ def chunks(
     yield from parts if converted is None else ([converted(v) for v in part] for part in parts)
 
 
-def write_csv_file(recording: Recording, path: Path, compressed: bool) -> None:
-    """Write the tasks."""
-    _write_csv(tasks_of(recording), path, compressed)
-
-
-def write_csv_folder(recording: Recording, folder: Path) -> None:
-    """Write a file for each table, and the other values of the recording."""
-    for name, table in tables(recording):
-        _write_csv(table, folder / f"{name}.csv", compressed=False)
-    text = json.dumps(facts(recording), indent=1)
-    (folder / "recording.json").write_text(text + "\n", encoding="utf-8")
-
-
-def _write_csv(table: Table, path: Path, compressed: bool) -> None:
+def write_csv(table: Table, path: Path, recording: Recording, compressed: bool) -> None:
+    """Write a table as comma-separated values."""
     # The csv writer has newlines of its own.
     with open_text(path, compressed=compressed, newline="") as stream:
         writer = csv.writer(stream)
@@ -129,13 +117,8 @@ def _cell(value: Value) -> Value:
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-def write_json_file(recording: Recording, path: Path, compressed: bool) -> None:
-    """Write everything."""
-    with open_text(path, compressed=compressed) as stream:
-        stream.writelines(_json(recording))
-
-
-def _json(recording: Recording) -> Iterator[str]:
+def texts_of_json(recording: Recording) -> Iterator[str]:
+    """The texts of a file with everything."""
     about = {"format": "dask_diag recording", "version": __version__, **facts(recording)}
     found = [finding.to_dict() for finding in findings(recording)]
     yield f'{_encode(about)[:-1]},\n"findings":{_encode(found)},\n"tables":{{'
@@ -157,18 +140,8 @@ def _known(value: Value) -> Value:
     return value if not isinstance(value, float) or isfinite(value) else None
 
 
-def write_parquet_file(recording: Recording, path: Path) -> None:
-    """Write the tasks."""
-    _write_parquet(tasks_of(recording), path, recording)
-
-
-def write_parquet_folder(recording: Recording, folder: Path) -> None:
-    """Write a file for each table."""
-    for name, table in tables(recording):
-        _write_parquet(table, folder / f"{name}.parquet", recording)
-
-
-def _write_parquet(table: Table, path: Path, recording: Recording) -> None:
+def write_parquet(table: Table, path: Path, recording: Recording, compressed: bool) -> None:
+    """Write a table; parquet compresses it."""
     purpose = "the format 'parquet'", "'csv' and 'json' need nothing"
     pyarrow, parquet = (import_optional(n, *purpose) for n in ("pyarrow", "pyarrow.parquet"))
 

@@ -7,7 +7,7 @@
 // a tunnel breaks.
 
 import {time_of} from "./drawing_time.js"
-import {Figures} from "./figures.js"
+import {Figures, unpack} from "./figures.js"
 import {show_lost, show_numbers, show_title, show_view} from "./tables.js"
 
 const NUMBERS = 1800                // milliseconds from one to the next; the server reads for each. Two are
@@ -24,9 +24,9 @@ const ALL_TIME = 1e9
 const ZOOM = 2
 const STEP = 0.5                    // of what is in view
 
-export function start() {
-    if (document.documentElement.dataset.figures !== "drawn") setTimeout(start, WAIT_FOR_BOKEH)
-    else new Live(new Figures(Bokeh.documents[0])).begin()
+export function start(looks) {
+    if (document.documentElement.dataset.figures !== "drawn") setTimeout(() => start(looks), WAIT_FOR_BOKEH)
+    else new Live(new Figures(Bokeh.documents[0], looks)).begin()
 }
 
 class Live {
@@ -121,7 +121,7 @@ class Live {
         this.drawn = answer.revision
         this.state = state_of(answer)
         this.figures.draw(answer)
-        show_view(answer, this.period)
+        show_view(answer, this.period, this.figures.looks.off_cpu_color)
     }
 
     // Milliseconds until the next question; it is one for pictures if they are due then.
@@ -145,7 +145,9 @@ class Live {
         const headers = {"X-Dask-Diag-Token": this.token}
         const response = await fetch(`data?${query}`, {headers, signal, cache: "no-store"})
         if (!response.ok) throw new Error(`the server answered ${response.status}`)
-        return response.json()
+        const answer = await response.json()
+        if (answer.stream) await unpack(answer.stream)
+        return answer
     }
 
     wait_for_next(period) {

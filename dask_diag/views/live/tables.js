@@ -8,15 +8,16 @@ const MOST_IN_LEGEND = 24
 const FIRST = 20, LAST = 9          // letters of a long key
 
 // What part of the recording the figures show, and how many milliseconds pass until they are drawn again.
-export function show_view(answer, period) {
+export function show_view(answer, period, off_cpu_color) {
     const {view, stream, over} = answer
+    const is_binned = stream.columns > 0
     const parts = [`${seconds(view[1] - view[0])} in view, in seconds since the start`]
-    parts.push(`${count(stream.tasks)} tasks${stream.codes ? ", binned" : ""}`)
+    parts.push(`${count(stream.tasks)} tasks${is_binned ? ", binned" : ""}`)
     if (stream.left_out) parts.push(`${stream.left_out} more workers are not drawn`)
     if (!over) parts.push(`drawn every ${count(period / 1000)} s`)
     set("in-view", parts.join("; "))
     show_title(answer)
-    const special = stream.codes ? [["off the CPU", stream.off_cpu[1]]] : []
+    const special = is_binned ? [["off the CPU", off_cpu_color]] : []
     show_key("legend", [...stream.functions.slice(0, MOST_IN_LEGEND), ...special])
 }
 

@@ -99,9 +99,9 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
     code, code_texts = code_of_lines(recording, nodes, lines)
     spans = spans_of(recording, nodes, begin)
     bars = empty_source("left right cpu waiting either")
-    columns = {"line": small(lines), "code": small(code), "folded": small(folded_node)}
+    columns = columns_of(nodes, line=lines, code=code, folded=folded_node)
     models: dict[str, object] = {
-        "nodes": ColumnDataSource({**columns_of(nodes), **columns}),
+        "nodes": ColumnDataSource(columns),
         "boxes": ColumnDataSource(boxes_of(folded)),
         "cycles": ColumnDataSource({"start": starts - begin, "stop": stops - begin}),
         "cells": ColumnDataSource(cells),
@@ -396,17 +396,15 @@ _DIGITS = 14
 _GREY = "#d4d4d4"
 
 
-def columns_of(nodes: Table) -> dict[str, Array]:
-    """Columns of nodes for the page, in types that browsers have."""
+def columns_of(nodes: Table, **others: Array) -> dict[str, Array]:
+    """Columns of nodes, and others, for the page, in types that browsers have."""
     numbers: dict[str, Array] = {
         **{name: nodes[name] for name in ("parent", "depth", "end", "first_line")},
         **{name: nodes[name].codes for name in ("name", "file")},
         "color": _color_codes(nodes),
+        **others,
     }
-    return {
-        **{name: small(column) for name, column in numbers.items()},
-        **structure_of(nodes),
-    }
+    return {**{name: small(column) for name, column in numbers.items()}, **structure_of(nodes)}
 
 
 def boxes_of(folded: Table) -> dict[str, Array]:
@@ -686,16 +684,15 @@ def differential_panel(before: Recording, after: Recording, options: Options) ->
     wall = nodes["total_before"] + nodes["total_after"]
     both = Table({**{name: nodes[name] for name in columns}, "total_wall": wall})
     number, zeros = np.arange(len(nodes)), np.zeros(len(nodes))
-    numbers = {
-        **{name: nodes[name] for name in ("parent", "depth", "end", "first_line")},
+    columns_of_page = columns_of(
+        nodes,
         # Each node has a name of its own: by how much it changed.
-        "name": number,
-        "file": nodes["file"].codes,
-        "color": _change_codes(nodes),
-        "line": zeros,
-        "code": zeros,
-        "folded": folded_node,
-    }
+        name=number,
+        color=_change_codes(nodes),
+        line=zeros,
+        code=zeros,
+        folded=folded_node,
+    )
     boxes = {
         "node": np.arange(len(folded)),
         "name": len(nodes) + np.arange(len(folded)),
@@ -712,9 +709,7 @@ def differential_panel(before: Recording, after: Recording, options: Options) ->
     }
     colors = [_mixed(step / _STEPS) for step in range(-_STEPS, _STEPS + 1)]
     models: dict[str, object] = {
-        "nodes": ColumnDataSource(
-            {**{name: small(column) for name, column in numbers.items()}, **structure_of(nodes)}
-        ),
+        "nodes": ColumnDataSource(columns_of_page),
         "boxes": ColumnDataSource({name: small(column) for name, column in boxes.items()}),
         "cycles": ColumnDataSource({"start": np.zeros(1), "stop": np.ones(1)}),
         "cells": ColumnDataSource(cells),

@@ -157,29 +157,29 @@ _CPU_DIGITS = 9
 """Binary digits of packed CPU time: exact to 0.2% of the task's duration, or to a tick."""
 
 
-def _packed_tasks(tasks: TasksInLanes) -> Packed:
-    """Pack all but the keys.
+def packed_tasks(columns: Mapping[str, Array], tick: float) -> Packed:
+    """Pack columns as those of `TasksInLanes`: all but the keys.
 
     ``count`` has a number for each lane, and there are for each task ``gap`` (ticks since the task
     before in its lane), ``length`` (ticks), ``function``, ``outcome``, and ``rest``: its length
     without CPU time, and without the last digits. ``unknown`` has the tasks without CPU time.
     """
-    table = tasks.table
-    start, stop = _ticks(table["start"], tasks.tick), _ticks(table["stop"], tasks.tick)
+    start, stop = _ticks(columns["start"], tick), _ticks(columns["stop"], tick)
+    counts, cpu = columns["count"], columns["cpu"]
     before = np.concatenate([[0], stop[:-1]])
-    before[np.diff(table["lane"], prepend=-1) != 0] = 0
+    before[(np.cumsum(counts) - counts)[counts > 0]] = 0
     length = stop - start
-    unknown = np.isnan(table["cpu"])
-    off_cpu = np.where(unknown, 0, length - _ticks(np.nan_to_num(table["cpu"]), tasks.tick))
+    unknown = np.isnan(cpu)
+    off_cpu = np.where(unknown, 0, length - _ticks(np.nan_to_num(cpu), tick))
     _, digits = np.frexp(np.maximum(length, 0).astype(np.float64))
     left_out = np.maximum(digits - 1 - _CPU_DIGITS, 0)
     return pack(
         {
-            "count": tasks.counts,
+            "count": counts,
             "gap": start - before,
             "length": length,
-            "function": table["function"].codes,
-            "outcome": table["outcome"].codes,
+            "function": columns["function"],
+            "outcome": columns["outcome"],
             "rest": np.sign(off_cpu) * (np.abs(off_cpu) >> left_out),
             "unknown": np.flatnonzero(unknown),
         }
@@ -491,7 +491,7 @@ def _draw_in_view(
 
     Keys are left out, and the page says so, if they are so different that they take too many bytes.
     """
-    packed = _packed_tasks(tasks)
+    packed = packed_tasks(tasks.columns, tasks.tick)
     keys, size_of_keys = _keys_that_fit(tasks.table, _MOST_BYTES - size_in_page(packed))
     pixels = empty_source("image x y width")
     image = plot.image_rgba(image="image", x="x", y="y", dw="width", dh=FULL, source=pixels)

@@ -3,7 +3,6 @@
 // a task, hatched; idle time is empty. The height is the share of time, the colour what it was.
 
 import {count, percent} from "../../formatting.js"
-import {blue_green_red} from "../../image_colors.js"
 import {cpu_share} from "./decode.js"
 import {spans_in_view} from "./rectangles.js"
 
@@ -137,4 +136,10 @@ export function text_of_bin(tasks, lane, from, to, {functions, free}) {
 function text_of_part(name, time, off_cpu) {
     const waited = off_cpu >= LEAST_NAMED ? ` (${percent(off_cpu)} off the CPU)` : ""
     return `${name} ${percent(time)}${waited}`
+}
+
+// A colour as images have it: a number whose lowest byte is red.
+function blue_green_red(color) {
+    const channels = parseInt(color.slice(1, 7), 16)
+    return (channels >> 16) | (channels & 0xff00) | (channels & 0xff) << 16
 }

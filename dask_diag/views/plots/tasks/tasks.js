@@ -55,7 +55,8 @@ async function start(models, report_error) {
         draw_marks(tasks, marked, from, to, pixel_width(plot) / tick, models)
         if (in_view > most) {
             rectangles.data = emptied(rectangles.data)
-            pixels.data = image_columns(tasks, spans, from, to, models)
+            const width = Math.max(1, Math.round(plot.inner_width))
+            pixels.data = image_columns(tasks, spans, from, to, width, models)
             status.text = wrapped(text_of_pixels(in_view, most, precision), plot.outer_width)
             return
         }
@@ -81,20 +82,20 @@ function draw_marks(tasks, marked, from, to, per_pixel, {marks, lane_height}) {
     })
 }
 
-function image_columns(tasks, spans, from, to, models) {
-    const {plot, tick, lane_height, full} = models
-    const width = Math.max(1, Math.round(plot.inner_width))
+// Of each lane the image of the time between two moments, in so many pixels.
+export function image_columns(tasks, spans, from, to, width, models) {
+    const {plot, lane_height, full} = models
     // As many rows as there are pixels: a hatch has no steps.
     const height = Math.max(LEAST_HEIGHT, Math.round(plot.inner_height * full / lane_height / spans.length))
     return {
         image: images_of(tasks, spans, from, (to - from) / width, [width, height], models),
-        x: spans.map(() => from * tick),
+        x: spans.map(() => from * tasks.unit),
         y: spans.map((_, lane) => lane * lane_height),
-        width: spans.map(() => (to - from) * tick),
+        width: spans.map(() => (to - from) * tasks.unit),
     }
 }
 
-function emptied(columns) {
+export function emptied(columns) {
     return Object.fromEntries(Object.keys(columns).map((name) => [name, []]))
 }
 
