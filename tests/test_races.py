@@ -17,9 +17,7 @@ import dask.threaded
 import pytest
 from dask.callbacks import Callback
 
-import dask_diag.capture.build
 import dask_diag.capture.computation
-import dask_diag.capture.tasks_table
 from dask_diag import (
     CacheProfiler,
     Profiler,
