@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import random
 import shutil
-import time
 from dataclasses import fields, replace
 from operator import add
 from pathlib import Path
@@ -31,7 +30,6 @@ from dask_diag import (
     record,
     summary,
 )
-from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
 
 from .recordings import NOTHING
@@ -322,10 +320,18 @@ def held(metric, *computations, size=1.0):
             "2 cached results measured as count are left out: a combination has one metric, here "
             "nbytes; show the recording with count separately",
         ),
-        ([held("count", "c-1"), held("nbytes", "c-1")], "count", ["c-1"], "2 cached results mea"),
         ([held("a", "c-1", "c-2"), held("a", "c-2", "c-3")], "a", ["c-1", "c-2", "c-3"], "2 rec"),
         # A metric without results does not name those of another.
         ([replace(NOTHING, metric="count"), held("nbytes", "c-1")], "nbytes", ["c-1"], ""),
+        (
+            [
+                with_tables(NOTHING, environment={"section": ["versions"], "value": [value]})
+                for value in ("1", "1", "2")
+            ],
+            "",
+            [],
+            "environment: that of the first recording; in others differ: versions",
+        ),
     ],
 )
 def test_cached_results_count_once_in_one_metric(parts, metric, results, notice):
@@ -334,56 +340,6 @@ def test_cached_results_count_once_in_one_metric(parts, metric, results, notice)
     assert sorted(both.cached_results["computation"].tolist()) == sorted(results * 2)
     assert len(both.notices) == bool(notice)
     assert notice == "" or both.notices[0].startswith(notice)
-
-
-def test_stack_samples_of_a_time_that_two_profilers_sampled_count_once():
-    samples = {"start": [0.0, 1.0], "stop": [1.0, 2.0], "node": [-1, -1], "seconds": [0.5, 0.5]}
-    part = with_tables(NOTHING, computations={"computation": ["c-1"]}, samples=samples)
-    both = Recording.combine([part, part])
-    assert len(both.samples) == 2
-    assert both.notices == ("2 recordings recorded the same 1 computation; it is counted once",)
-
-
-def test_a_second_environment_is_said_to_differ():
-    def made_in(python):
-        columns = {
-            "section": ["versions", "calling code"],
-            "name": ["python", "1"],
-            "value": [python, "x = 1"],
-        }
-        return with_tables(NOTHING, environment=columns)
-
-    one, two = made_in("3.11"), made_in("3.12")
-    both = Recording.combine([NOTHING, one, two])
-    assert rows(both.environment) == rows(one.environment)
-    assert both.notices == ("environment: that of the first recording; in others differ: versions",)
-    assert Recording.combine([one, one, NOTHING]).notices == ()
-
-
-def measured(function):
-    started = time.process_time()
-    result = function()
-    return result, time.process_time() - started
-
-
-@pytest.mark.once
-def test_combining_a_million_tasks_takes_no_time_a_task():
-    count, task, parts = 100_000, np.arange(1, 100_000), []
-    for name in (f"c-{number}" for number in range(10)):
-        names = Categorical(np.zeros(count, np.uint8), [name])
-        part = with_tables(
-            NOTHING,
-            computations={"computation": [name]},
-            tasks={"computation": names, "start": np.zeros(count)},
-            dependencies={"task": task, "depends_on": task - 1},
-        )
-        parts.append(part)
-    # The better of two: neighbours clear the caches of one, but seldom of both.
-    runs = [measured(lambda: Recording.combine([*parts, parts[0]])) for _ in range(2)]
-    assert all(len(both.tasks) == 1_000_000 for both, _ in runs)
-    # So long take twenty steps of a loop for each row, on this machine.
-    _, of_loop = measured(lambda: sum(1 for _ in range(10_000_000)))
-    assert min(seconds for _, seconds in runs) < 2 * of_loop + 0.2
 
 
 def of_a_cluster(start, stop, workers, others=(), events=(), lanes=()):

@@ -134,33 +134,6 @@ def test_what_hooks_take_as_computations_start_and_end_is_measured():
     assert Analysis(first.recording).cpu_of_hooks >= 3 * 2 * 0.03
 
 
-def test_hooks_take_about_what_was_calibrated(retried):
-    """Real tasks empty the caches, so that they take somewhat more."""
-    dsk = trivial(3_000)
-
-    def cpu(profilers):
-        for profiler in profilers:
-            profiler.__enter__()
-        start = time.thread_time()
-        dask.local.get_sync(dsk, list(dsk))
-        spent = time.thread_time() - start
-        for profiler in profilers:
-            profiler.__exit__()
-        return spent / len(dsk)
-
-    def measure():
-        with_hooks, without = [], []
-        for _ in range(5):
-            without.append(cpu([]))
-            with_hooks.append(cpu([Profiler(waits=True), CacheProfiler()]))
-        added = min(with_hooks) - min(without)
-        prof, cache = Profiler(waits=True), CacheProfiler()
-        recording = profiled(prof, cache, tasks=1)
-        assert 0.3 < recording.computations.hooks_cpu[0] / added < 1.5
-
-    retried(measure)
-
-
 def test_hooks_in_worker_processes_are_not_known(calibrated):
     recording = profiled(Profiler(), tasks=3, get=dask.multiprocessing.get)
     assert np.isnan(recording.computations.hooks_cpu).all()

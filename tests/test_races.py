@@ -15,9 +15,8 @@ from operator import add
 import dask.local
 import dask.threaded
 import pytest
-from dask.callbacks import Callback
+from dask.callbacks import Callback, normalize_callback
 
-import dask_diag.capture.computation
 from dask_diag import (
     CacheProfiler,
     Profiler,
@@ -34,6 +33,7 @@ from dask_diag.sampling.sampler import running_now
 from dask_diag.sampling.stacks import LocalStackTaskProbe, StackProbe
 from dask_diag.system.periodic import ticks_until
 
+from .conftest import own_threads
 from .interleaving import HookedLock, Thread, at_every_line, await_event
 from .test_readers import (
     CHANGING,
@@ -71,7 +71,7 @@ def test_what_is_cleared_at_any_line_of_a_computation_goes_on(inside, order):
                 diagnostic.clear()
                 assert inside or diagnostic.results == []
 
-    callbacks = [diagnostic._callback for diagnostic in diagnostics][::order]
+    callbacks = [*map(normalize_callback, diagnostics)][::order]
     outside = LOCKED if inside else (*LOCKED, "base.py:_finish")
     with at_every_line(clear, inside=inside, outside=outside, files=CHANGING):
         if inside:
@@ -152,7 +152,7 @@ def test_a_graph_that_cannot_be_ordered_ends_for_all_diagnostics():
     """It fails before there is a state in which they find their computation."""
     diagnostics = all_diagnostics()
     cycle = {"a": (add, "b", 1), "b": (add, "a", 1)}
-    callbacks = [diagnostic._callback for diagnostic in diagnostics]
+    callbacks = [*map(normalize_callback, diagnostics)]
     with pytest.raises(RuntimeError):
         dask.local.get_sync(cycle, "a", callbacks=callbacks)
     for diagnostic in diagnostics:
@@ -186,38 +186,6 @@ def test_no_argument_of_a_task_outlives_a_computation_that_failed_under_it():
     gc.collect()
     assert len(prof.recording.tasks) == 2
     assert died() is None
-
-
-def test_a_computation_that_begins_as_another_ends_hears_distributeds_meter(monkeypatch):
-    """The one that ends has seen that no other runs, and stops hearing; the other has started."""
-    metrics = pytest.importorskip("distributed.metrics")
-    ending, second_begins = threading.Event(), threading.Event()
-    module = dask_diag.capture.computation
-    stop, hear = module.stop_hearing_distributed, module.hear_distributed
-
-    def stop_when_the_second_begins():
-        if not ending.is_set():
-            ending.set()
-            # It cannot have started if it waits for this one to end.
-            second_begins.wait(0.5)
-        stop()
-
-    def hear_and_say_so():
-        hear()
-        if ending.is_set():
-            second_begins.set()
-
-    def meter():
-        first.result()
-        metrics.context_meter.digest_metric("S3", 7, "bytes")
-
-    monkeypatch.setattr(module, "stop_hearing_distributed", stop_when_the_second_begins)
-    monkeypatch.setattr(module, "hear_distributed", hear_and_say_so)
-    with Profiler() as prof:
-        first = Thread(dask.local.get_sync, {("a", 0): (add, 1, 2)}, ("a", 0))
-        await_event(ending)
-        dask.local.get_sync({("b", 0): (meter,)}, ("b", 0))
-    assert prof.metrics["execute", "b", "S3", "bytes"] == 7
 
 
 class CountedStacks:
@@ -283,7 +251,7 @@ def test_a_computation_that_began_after_close_is_sampled_until_its_own_end():
     def look(first):
         release.set()
         first.result()
-        sampled.append(rprof._is_running())
+        sampled.append(bool(own_threads()))
 
     rprof = ResourceProfiler(dt=10)
     rprof.register()
@@ -291,12 +259,12 @@ def test_a_computation_that_began_after_close_is_sampled_until_its_own_end():
         first = Thread(dask.local.get_sync, {"hold": (hold,)}, "hold")
         await_event(began)
         rprof.close()
-        assert not rprof._is_running()
+        assert not own_threads()
         dask.local.get_sync({"look": (lambda: look(first),)}, "look")
     finally:
         rprof.unregister()
     assert sampled == [True]
-    assert not rprof._is_running()
+    assert not own_threads()
 
 
 @pytest.mark.leaves_files
@@ -343,6 +311,6 @@ def test_a_failed_computations_bar_stops_where_it_was_for_anyone_ends_it_first()
         inside="_finish",
         files=CHANGING,
     ):
-        Failing().compute(callbacks=[prof._callback, pbar._callback])
+        Failing().compute(callbacks=[*map(normalize_callback, (prof, pbar))])
     assert "60% Completed" in out.getvalue()
     assert sys.gettrace() is None

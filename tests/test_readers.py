@@ -9,6 +9,7 @@ from pathlib import Path
 import dask.local
 import dask.threaded
 import pytest
+from dask.callbacks import normalize_callback
 
 from dask_diag import CacheProfiler, Profiler, ProgressBar, SamplingProfiler, context_meter
 from dask_diag.capture.increments import TaskTables
@@ -121,7 +122,7 @@ def test_who_reads_or_writes_at_any_line_of_the_end_sees_all_tasks(order):
         assert len(prof.results) in (0, 3)
         assert len(cprof.results) in (0, 3)
 
-    callbacks = [profiler._callback for profiler in diagnostics][::order]
+    callbacks = [*map(normalize_callback, diagnostics)][::order]
     with at_every_line(read, inside="_finish", outside=LOCKED, files=CHANGING):
         Failing().compute(callbacks=callbacks)
     read()
@@ -184,7 +185,9 @@ def test_who_reads_at_any_line_of_a_computation_sees_all_tasks_that_were_submitt
 
     graph = {"a": (add, 1, 2), ("inc", 0): (add, "a", 1), "c": (mul, "a", 1)}
     with at_every_line(read, outside=LOCKED, files=CHANGING, times=3):
-        dask.local.get_sync(graph, ["c", ("inc", 0)], callbacks=[d._callback for d in diagnostics])
+        dask.local.get_sync(
+            graph, ["c", ("inc", 0)], callbacks=[*map(normalize_callback, diagnostics)]
+        )
     read()
     assert seen == dict.fromkeys(seen, functions.keys())
     for diagnostic in diagnostics:
@@ -232,7 +235,7 @@ def test_a_computation_that_ends_at_any_line_of_a_read_is_read_whole(what):
         sprof = SamplingProfiler() if what == "stacks" else None
         stream = Stream(prof, cprof)
         profilers = [profiler for profiler in (prof, cprof, sprof) if profiler is not None]
-        computation = EndsAtOnce([profiler._callback for profiler in profilers])
+        computation = EndsAtOnce([*map(normalize_callback, profilers)])
         read = {
             "tasks": lambda: functions_of(prof.recording),
             "stacks": lambda: set(sprof.recording.samples["function"].tolist()) - {""},
@@ -323,7 +326,7 @@ def test_tasks_that_are_collected_at_any_line_of_a_read_are_read_once_and_as_the
     def make():
         prof, cprof = Profiler(), CacheProfiler(metric=int)
         stream = Stream(prof, cprof)
-        steps = Steps([prof._callback, cprof._callback])
+        steps = Steps([*map(normalize_callback, (prof, cprof))])
         read = {
             "tasks": lambda: prof.recording,
             "cache": lambda: cprof.recording,
@@ -359,7 +362,7 @@ def test_errors_of_a_metric_may_be_counted_while_they_are_read():
 
     def make():
         cprof = CacheProfiler(metric=refuse)
-        steps = Steps([cprof._callback])
+        steps = Steps([normalize_callback(cprof)])
 
         def check(recording):
             assert 1 <= len(recording.notices) <= 4

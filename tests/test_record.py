@@ -20,12 +20,12 @@ import dask.multiprocessing
 import dask.threaded
 import numpy as np
 import pytest
+from dask.callbacks import normalize_callback
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_diag import (
     Recording,
-    ResourceProfiler,
     SamplingProfiler,
     context_meter,
     load,
@@ -39,7 +39,6 @@ from dask_diag.errors import RecordingFileError
 from dask_diag.model.table import Table
 from dask_diag.model.tables import REFERENCES
 from dask_diag.profilers import record as record_module
-from dask_diag.profilers.record import ProfilerGroup
 
 pytestmark = pytest.mark.leaves_files
 
@@ -136,19 +135,6 @@ def test_the_file_has_what_was_measured(scheduler, often, monkeypatch):
     assert [reported for reported in recording.notices if "came late" not in reported] == []
     assert recording.pools.columns
     assert_alike(loaded, recording)
-
-
-def test_computes_that_overlap_are_tracked_individually(often):
-    with record("run.diag") as run:
-        threads = [
-            threading.Thread(target=dask.local.get_sync, args=(graph(20), "c")) for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert len(run.recording.computations) == 4
-    assert_alike(load("run.diag"), run.recording)
 
 
 def test_spans_and_failures_are_there(often):
@@ -354,36 +340,9 @@ def test_a_forked_child_leaves_the_file_to_its_parent():
     assert_alike(load("run.diag"), run.recording)
 
 
-def test_what_was_sampled_before_writing_began_is_there_once(monkeypatch):
-    enter = ProfilerGroup.__enter__
-
-    def late(self):
-        enter(self)
-        time.sleep(0.1)
-        return self
-
-    monkeypatch.setattr(ProfilerGroup, "__enter__", late)
-    with record("run.diag", interval=0.01) as run:
-        dask.local.get_sync(graph(2), "c")
-    assert len(run.recording.resources) > 5
-    assert_alike(load("run.diag"), run.recording)
-
-
-def test_memory_between_tasks_is_noted_as_by_a_resource_profiler_of_its_own(tmp_path):
-    # Only one runs at a time: between each and the next none does.
-    dsk = {("nap", 0): (time.sleep, 0.1)}
-    dsk |= {("nap", n): (lambda before: time.sleep(0.1), ("nap", n - 1)) for n in range(1, 8)}
-    with record("one.diag", interval=0.1), record("two.diag", interval=0.1):
-        with ResourceProfiler(0.1) as alone:
-            dask.threaded.get(dsk, ("nap", 7))
-    for recording in (load("one.diag"), load("two.diag"), alone.recording):
-        # Of a note CPU is not known; the first row is where sampling starts.
-        assert np.isnan(recording.processes.cpu).sum() - 1 >= 4
-
-
 def test_dask_calls_one_profiler_of_the_group_for_each_task(tmp_path):
     with record(tmp_path / "run.diag") as run:
-        hooks = [profiler._callback[2:4] for profiler in run.profilers]
+        hooks = [normalize_callback(profiler)[2:4] for profiler in run.profilers]
         dask.get({"a": (abs, -1)}, "a")
     for hooks_of_a_kind in zip(*hooks, strict=True):
         assert sum(hook is not None for hook in hooks_of_a_kind) == 1

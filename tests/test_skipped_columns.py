@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dask_diag import load
-from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.live.model import COLUMNS, PROVISIONAL_COLUMNS
 from dask_diag.model.codes import State
-from dask_diag.model.table import Table
 from dask_diag.storage.chunks import decode_chunk
 from dask_diag.storage.codec import (
     KEY,
     NUMBERS,
-    ByteReader,
-    ByteWriter,
     EarlierChunks,
-    decode_table,
-    encode_table,
 )
 from dask_diag.storage.container import CHUNK_HEADER_SIZE, read_entries
 from dask_diag.storage.follow import Follower
@@ -92,29 +84,6 @@ def test_wanted_columns_are_the_same_with_and_without_the_others(columns, chunks
 def chunks_in_full():
     preceding = EarlierChunks()
     return [decode_chunk(memoryview(payload), preceding) for payload in PAYLOADS]
-
-
-@pytest.mark.parametrize("wanted", ["label", "text", "token", "number", "other text", "difference"])
-def test_the_bytes_of_columns_that_are_not_wanted_are_passed_over(wanted):
-    """Those before it, or another column would be decoded in its place, and those after it."""
-    count = 200
-    columns = {
-        "label": Categorical.of(n % 7 for n in range(count)),
-        "text": PrefixStrings.of(f"of {n} words" for n in range(count)),
-        "token": PrefixStrings(Categorical([0] * count, ["x-"]), tokens(count)),
-        "number": np.arange(count) / 7,
-        "other text": PrefixStrings.of(f"and {n} others" for n in range(count)),
-        "difference": np.arange(count) ** 2,
-    }
-    out = ByteWriter()
-    spec = encode_table(Table(columns), out)
-    source = ByteReader(memoryview(out.getvalue(b"", 4)))
-    decoded = decode_table(json.loads(json.dumps(spec)), source, wanted=[wanted])
-    assert decoded.columns == (wanted,)
-    assert decoded[wanted].tolist() == columns[wanted].tolist()
-    for take in (source.take, source.take_planes):
-        with pytest.raises(ValueError, match="expected 1 bytes, found 0"):
-            take(1)
 
 
 def test_damage_anywhere_in_a_chunk_is_noticed_live():

@@ -7,12 +7,10 @@ import json
 import os
 import pickle
 import signal
-import time
 import zipfile
 import zlib
 from dataclasses import replace
 
-import dask.threaded
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import dask_diag
-from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, ResourceProfiler
+from dask_diag import DiagnosticError
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.tables import TABLES, Dependencies
@@ -140,16 +138,6 @@ def test_a_chunk_like_the_one_before_says_little_of_how_it_is_stored():
     alone = [len(encode_chunk(chunk, 1)) for chunk in chunks]
     assert sizes[0] == alone[0]
     assert all(b - a > 300 for a, b in zip(sizes[1:], alone[1:], strict=True))
-
-
-def test_what_profilers_record_comes_back(tmp_path):
-    with Profiler() as prof, CacheProfiler() as cprof, ResourceProfiler(0.01) as rprof:
-        dask.threaded.get({("a", n): (time.sleep, 0.001) for n in range(20)}, [("a", 3)])
-    recording = Recording.combine([prof.recording, cprof.recording, rprof.recording])
-    save(recording, str(tmp_path / "run.diag"))
-    loaded = dask_diag.load(str(tmp_path / "run.diag"))
-    assert_same(loaded, recording)
-    assert str(dask_diag.summary(loaded)) == str(dask_diag.summary(recording))
 
 
 # The zip archive.

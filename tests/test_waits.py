@@ -9,8 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import dask.local
 import dask.multiprocessing
@@ -370,56 +368,6 @@ def test_sampled_seconds_have_an_error_and_exact_ones_none():
     errors = [each[function, "sleep"]["error"] for function in "fg"]
     assert min(errors) > 0
     assert both["error"] == pytest.approx(np.hypot(*errors))
-
-
-@on_linux
-@pytest.mark.once
-def test_two_that_are_the_first_to_read_leave_nothing_open():
-    """The second reads while the first has opened the file, and does not know it yet."""
-    kernel = linux._kernel()
-    opened, closed, read = [], [], []
-
-    def open_it(*arguments):
-        descriptor = kernel.open(*arguments)
-        opened.append(descriptor)
-        if len(opened) == 1:
-            read.append(files[0].read())
-        return descriptor
-
-    def close(descriptor):
-        closed.append(descriptor)
-        kernel.close(descriptor)
-
-    counted = SimpleNamespace(open=open_it, pread=kernel.pread, close=close)
-    path = b"/proc/self/task/%d/schedstat" % threading.get_native_id()
-    files = [linux._File(path, counted)]
-    read.append(files[0].read())
-    assert [len(text.split()) for text in read] == [3, 3]
-    files.clear()
-    gc.collect()
-    assert sorted(closed) == sorted(opened)
-    assert len(opened) == 2
-
-
-@on_linux
-def test_many_threads_read_their_own_numbers():
-    main = linux.LinuxThread(threading.get_native_id())
-
-    def read(_):
-        own = linux.LinuxThread(threading.get_native_id())
-        for _ in range(2000):
-            assert own.waited_for_cpu() >= 0
-            # It may have just gone to sleep when its state was read.
-            assert own.waits_for() is not None
-            assert main.waits_for() is not None
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(4) as readers:
-            list(readers.map(read, range(4)))
-    finally:
-        sys.setswitchinterval(interval)
 
 
 def files_in_proc():
