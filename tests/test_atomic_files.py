@@ -15,10 +15,8 @@ import pytest
 from dask_diag.errors import DiagnosticError, RecordingFileError
 from dask_diag.files import (
     MANIFEST,
-    as_path,
     atomic_file,
     atomic_folder,
-    check_target,
     check_writable,
     open_text,
     write_text,
@@ -178,19 +176,6 @@ def test_what_no_file_can_be_written_to_is_refused(check):
     check_writable("page.html")
     check_writable("file")
     assert sorted(os.listdir()) == before
-
-
-@pytest.mark.parametrize("path", [None, 5, b"page.html"])
-def test_what_is_not_a_path_is_refused(path):
-    kind = type(path).__name__
-    with pytest.raises(DiagnosticError, match=f"^filename: expected a path, found {kind}$"):
-        as_path(path, "filename")
-    with pytest.raises(RecordingFileError, match=f"^path: expected a path, found {kind}$"):
-        check_target(path, True, RecordingFileError)
-    with pytest.raises(DiagnosticError, match="expected the name of a file, found ''"):
-        as_path("")
-    with pytest.raises(DiagnosticError, match=r"found one with a null byte: 'a\\x00b'$"):
-        as_path("a\0b")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -124,14 +124,6 @@ def test_long_tables_come_back(seed):
     assert [column.tobytes() for column in after] == [column.tobytes() for column in before]
 
 
-@pytest.mark.parametrize("dtype", ["<i8", ">i8", "u8", "<i4", "u1", "?"])
-def test_the_extremes_of_integers_come_back(dtype):
-    info = np.array([0, 1]) if dtype == "?" else np.iinfo(dtype)
-    low, high = (0, 1) if dtype == "?" else (info.min, info.max)
-    column = np.array([low, high] * 400 + [high, low, 0, 1], dtype)
-    assert_comes_back(Table({"a": column, "b": column[::-1], "c": np.sort(column)}))
-
-
 @pytest.mark.parametrize(
     ("column", "expected"),
     [

@@ -93,21 +93,6 @@ def test_a_killed_process_keeps_nobody_out_though_its_children_live(other):
     assert len(load("run.diag").tasks) == 2
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
-def test_what_a_forked_child_does_with_the_file_is_of_no_account():
-    with record("run.diag") as run:
-        child = os.fork()
-        if child == 0:
-            try:
-                run._writer.append(measured())
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
-        dask.delayed(abs)(1).compute(scheduler="sync")
-    assert len(load("run.diag").tasks) == 1
-    assert load("run.diag").notices == ()
-
-
 def test_a_file_that_was_replaced_before_it_was_locked_is_let_go(monkeypatch):
     save(measured(), "run.diag")
     lock = write.lock

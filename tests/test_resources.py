@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from dataclasses import replace
@@ -183,27 +182,6 @@ def test_samples_show_how_late_they_came(retried):
         assert (gaps > 0).all()
 
     retried(measure)
-
-
-@pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_no_main_guard_is_needed(method, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent(
-            f"""
-            import multiprocessing, time
-            multiprocessing.set_start_method({method!r})
-            from dask.threaded import get
-            from dask_diag import ResourceProfiler
-            with ResourceProfiler(dt=0.01) as rprof:
-                get({{"s-0": (time.sleep, 0.1)}}, "s-0")
-            print(len(rprof.results) > 3)
-            """
-        )
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
-    script.unlink()
-    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
 
 
 @pytest.mark.parametrize("dt", [0, -1, float("nan"), float("inf"), "a", None])

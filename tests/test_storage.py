@@ -153,10 +153,10 @@ def test_a_file_is_a_zip_archive_that_other_programs_can_check(tmp_path):
 
 
 def test_an_archive_may_have_more_chunks_than_a_plain_zip_archive_has_entries():
-    entries = [container.entry(f"chunk-{n:08}", b"", n * 44)[1] for n in range(70_000)]
+    entries = [container.entry(f"chunk-{n:08}", b"", n * 44)[1] for n in range(65_600)]
     data = b"".join(entry.header() for entry in entries)
     with zipfile.ZipFile(io.BytesIO(data + container.directory(entries, len(data)))) as archive:
-        assert len(archive.namelist()) == 70_000
+        assert len(archive.namelist()) == 65_600
 
 
 # Files that are refused.
@@ -217,23 +217,6 @@ def test_nothing_is_left_when_saving_fails_or_is_refused(step, tmp_path, monkeyp
 
 
 # Saving.
-
-
-@pytest.mark.parametrize("write", [lambda path: save(example(3), path), Writer])
-def test_where_nothing_can_be_written_it_is_said_why(write, tmp_path):
-    (tmp_path / "file").write_text("")
-    reasons = {
-        tmp_path: "it is a directory; name a file in it",
-        tmp_path / "missing" / "run.diag": "make the directory .*missing first",
-        tmp_path / "file" / "run.diag": "Not a directory",
-        "": "expected the name of a file",
-        "/dev/null": "it is not a regular file",
-        7: "expected a path",
-    }
-    for path, reason in reasons.items():
-        with pytest.raises(RecordingFileError, match=reason):
-            write(path)
-    assert os.listdir(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize(
