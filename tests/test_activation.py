@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 import threading
-import time
+import types
 import weakref
 from operator import add
 
@@ -15,11 +16,12 @@ import dask.multiprocessing
 import dask.threaded
 import numpy as np
 import pytest
-from dask.callbacks import Callback
+from dask.callbacks import Callback, normalize_callback
 from dask.diagnostics import CacheProfiler as DasksCacheProfiler
 from dask.diagnostics import Profiler as DasksProfiler
 
 from dask_diag import CacheProfiler, Profiler, ProgressBar, ResourceProfiler, visualize
+from dask_diag.errors import TaskNotRetainedError
 
 DSK = {"a": 1, "b": (add, "a", 1), "c": (add, "b", 1)}
 
@@ -79,62 +81,55 @@ def overlapping(first_graph, second_graph, get=dask.threaded.get):
         thread.join()
 
 
-def test_two_overlapping_computes_are_both_recorded():
-    prof = Profiler()
-    prof.register()
-    try:
+@pytest.mark.parametrize("third_party", [Events, DasksProfiler, DasksCacheProfiler])
+def test_overlapping_computes_are_recorded_and_end_no_registration(third_party):
+    prof, peer = Profiler(), third_party()
+    with registered(prof, peer):
         overlapping({"i-1": (add, 1, 2)}, {"j-1": (add, 1, 2)})
         assert keys(prof) == ["i-0", "i-1", "j-0", "j-1"]
         assert len(prof.recording.computations) == 2
         assert "Overlapping  1 computation started before another stopped" in prof.summary()
-        assert prof._callback in Callback.active
+        heard = len(getattr(peer, "reported", ())) + len(getattr(peer, "results", ()))
         dask.threaded.get(DSK, "c")
+        assert len(getattr(peer, "reported", ())) + len(getattr(peer, "results", ())) > heard
         assert keys(prof) == ["b", "c", "i-0", "i-1", "j-0", "j-1"]
-    finally:
-        prof.unregister()
     dask.threaded.get(DSK, "c")
     assert len(keys(prof)) == 6
 
 
-@pytest.mark.parametrize("third_party", [Events, DasksProfiler, DasksCacheProfiler])
-def test_a_third_partys_callback_outlives_an_overlap(third_party):
-    peer = third_party()
-    peer.register()
+@contextlib.contextmanager
+def registered(*diagnostics):
+    for diagnostic in diagnostics:
+        diagnostic.register()
     try:
-        with Profiler() as prof:
-            overlapping({"i-1": (add, 1, 2)}, {"j-1": (add, 1, 2)})
-            assert len(keys(prof)) == 4
-        assert peer._callback in Callback.active
-        before = len(getattr(peer, "reported", ())) + len(getattr(peer, "results", ()))
-        dask.threaded.get(DSK, "c")
-        assert len(getattr(peer, "reported", ())) + len(getattr(peer, "results", ())) > before
+        yield
     finally:
-        peer.unregister()
+        for diagnostic in diagnostics:
+            diagnostic.unregister()
 
 
 def test_a_third_partys_callback_hears_what_it_would_without_us():
     with Events() as alone:
         dask.local.get_sync(DSK, "c")
-    with Profiler(), Events() as beside, CacheProfiler():
-        dask.local.get_sync(DSK, "c")
-    assert beside.reported == alone.reported
-    assert beside.tasks == alone.tasks
-    assert set(alone.tasks) == {"Task"}
-
-
-def test_dasks_own_profilers_work_beside_these():
-    with DasksProfiler() as peer, DasksCacheProfiler() as their_cache, Profiler() as prof:
-        dask.threaded.get(DSK, "c")
+    with Profiler() as prof, Events() as beside, CacheProfiler():
+        with DasksProfiler() as peer, DasksCacheProfiler() as their_cache:
+            dask.local.get_sync(DSK, "c")
+    assert (beside.reported, beside.tasks) == (alone.reported, alone.tasks)
     assert sorted(r.key for r in peer.results) == keys(prof) == ["b", "c"]
-    assert {type(r.task).__name__ for r in peer.results} == {"Task"}
-    assert {type(r.task).__name__ for r in their_cache.results} == {"Task"}
+    types = {type(r.task).__name__ for r in (*peer.results, *their_cache.results)}
+    assert types == set(alone.tasks) == {"Task"}
 
 
-@pytest.mark.parametrize("inner", [dask.local.get_sync, dask.threaded.get])
 @pytest.mark.parametrize(
-    "outer", [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
+    ("outer", "inner"),
+    [
+        (dask.local.get_sync, dask.threaded.get),
+        (dask.threaded.get, dask.local.get_sync),
+        (dask.threaded.get, dask.threaded.get),
+        (dask.multiprocessing.get, dask.local.get_sync),
+    ],
 )
-def test_a_compute_nested_in_a_task_counts_once(inner, outer):
+def test_a_compute_nested_in_a_task_counts_once(outer, inner):
     def nested(x):
         return inner({"p-0": (add, x, 1), "q-0": (add, "p-0", 1)}, "q-0")
 
@@ -144,53 +139,27 @@ def test_a_compute_nested_in_a_task_counts_once(inner, outer):
     assert [event for event in peer.reported if "p-0" in event] == []
 
 
-def test_a_profiler_that_starts_while_another_thread_computes_stays():
-    began, go_on = threading.Event(), threading.Event()
-
-    def wait(x):
-        began.set()
-        assert go_on.wait(10)
-        return x
-
-    other = threading.Thread(target=dask.threaded.get, args=({"w-0": (wait, 1)}, "w-0"))
-    other.start()
-    assert began.wait(10)
-    prof = Profiler()
-    prof.register()
-    try:
-        go_on.set()
-        other.join()
-        dask.threaded.get(DSK, "c")
-        assert keys(prof) == ["b", "c"]
-    finally:
-        prof.unregister()
-
-
 @pytest.mark.parametrize("make", [Profiler, CacheProfiler, lambda: ResourceProfiler(0.01)])
-def test_register_then_with(make):
+def test_blocks_may_be_nested_repeated_and_in_a_registration(make):
     prof = make()
-    prof.register()
-    try:
+    with registered(prof):
         with prof:
             dask.threaded.get(DSK, "c")
-        assert prof._callback in Callback.active
         dask.threaded.get(DSK, "c")
         assert len(prof.recording.computations) == 2
         visualize(prof, show=False, save=False)
-    finally:
-        prof.unregister()
-    visualize(prof, show=False, save=False)
-
-
-@pytest.mark.parametrize("make", [Profiler, CacheProfiler, lambda: ResourceProfiler(0.01)])
-def test_a_block_inside_a_block_of_the_same_object(make):
-    prof = make()
     with prof:
         dask.threaded.get(DSK, "c")
         with prof:
             dask.threaded.get(DSK, "c")
         dask.threaded.get(DSK, "c")
+    # Entering again starts afresh.
     assert len(prof.recording.computations) == 3
+    prof.clear()
+    assert len(prof.recording.computations) == len(prof.results) == 0
+    assert prof.start_time is None
+    with pytest.raises(KeyError, match="register"):
+        prof.unregister()
 
 
 def test_visualize_and_summary_inside_the_block_and_while_registered():
@@ -203,50 +172,13 @@ def test_visualize_and_summary_inside_the_block_and_while_registered():
         return x
 
     prof, cprof, rprof = Profiler(), CacheProfiler(), ResourceProfiler(0.01)
-    rprof.register()
-    try:
-        with prof, cprof:
-            dask.threaded.get({**DSK, "d": (look, "c")}, "d")
-            prof.visualize(show=False, save=False)
-    finally:
-        rprof.unregister()
+    with registered(rprof), prof, cprof:
+        dask.threaded.get({**DSK, "d": (look, "c")}, "d")
     assert "look" in seen[0]
     assert "1 unfinished" in seen[0]
 
 
-def test_the_same_keys_twice_are_two_sets_of_tasks():
-    with Profiler() as prof:
-        dask.threaded.get(DSK, "c")
-        dask.threaded.get(DSK, "c")
-    assert keys(prof) == ["b", "b", "c", "c"]
-    assert len(prof.results) == 4
-
-
-def test_entering_again_starts_afresh_and_clear_forgets():
-    prof = Profiler()
-    with prof:
-        dask.threaded.get(DSK, "c")
-    with prof:
-        dask.threaded.get({"d": (add, 1, 1)}, "d")
-    assert keys(prof) == ["d"]
-    prof.clear()
-    assert keys(prof) == []
-    assert prof.results == []
-    assert prof.start_time is None
-
-
-def test_unregister_without_register_says_what_to_do():
-    with pytest.raises(KeyError, match="register"):
-        Profiler().unregister()
-
-
-def test_an_explicit_callback_is_heard():
-    prof = Profiler()
-    dask.local.get_sync(DSK, "c", callbacks=[prof._callback])
-    assert keys(prof) == ["b", "c"]
-
-
-def test_a_subclass_may_extend_the_hooks():
+def test_a_subclass_may_extend_the_hooks_and_a_callback_may_be_given():
     class Counting(Profiler):
         count = 0
 
@@ -255,38 +187,21 @@ def test_a_subclass_may_extend_the_hooks():
             self.count += 1
 
     with Counting() as prof:
-        dask.threaded.get(DSK, "c")
-    assert prof.count == len(prof.results) == 2
+        for _ in range(2):
+            dask.threaded.get(DSK, "c")
+    assert prof.count == len(prof.results) == 4
+    assert keys(prof) == ["b", "b", "c", "c"]
+    task = prof.results[0].task
+    assert "add" in repr(task)
+    with pytest.raises(TaskNotRetainedError, match="do not keep arguments"):
+        task({})
+    prof = Profiler()
+    dask.local.get_sync(DSK, "c", callbacks=[normalize_callback(prof)])
+    assert keys(prof) == ["b", "c"]
 
 
 @pytest.mark.parametrize("get", [dask.local.get_sync, dask.threaded.get])
 def test_arrays_die_after_the_block(get):
-    class Array(np.ndarray):
-        pass
-
-    died = []
-
-    def make():
-        array = np.ones(10).view(Array)
-        weakref.finalize(array, died.append, 1)
-        return array
-
-    embedded = np.ones(10).view(Array)
-    weakref.finalize(embedded, died.append, 1)
-    dsk = {("m", 0): (make,), ("n", 0): (lambda a, b: float(a.sum()), ("m", 0), embedded)}
-    with Profiler() as prof, CacheProfiler(metric=lambda x: 1) as cprof, ProgressBar(10):
-        get(dsk, ("n", 0))
-    results = prof.results + cprof.results
-    recordings = prof.recording, cprof.recording
-    del dsk, embedded
-    gc.collect()
-    assert died == [1, 1]
-    assert len(results) == 4
-    assert len(recordings[0].tasks) == 2
-
-
-def test_tasks_in_flight_at_an_error_do_not_keep_their_arrays():
-    release, began = threading.Event(), threading.Event()
     died = []
 
     def make():
@@ -294,67 +209,26 @@ def test_tasks_in_flight_at_an_error_do_not_keep_their_arrays():
         weakref.finalize(array, died.append, 1)
         return array
 
-    def hold(array):
-        began.set()
-        release.wait(10)
-
-    def fail():
-        assert began.wait(10)
-        raise ValueError
-
-    dsk = {"m-0": (make,), "h-0": (hold, "m-0"), "f-0": (fail,)}
-    with Profiler() as prof, pytest.raises(ValueError):
-        dask.threaded.get(dsk, ["h-0", "f-0"], num_workers=2)
-    release.set()
-    for _ in range(100):
-        gc.collect()
-        if died:
-            break
-        time.sleep(0.02)
-    assert died == [1]
-    assert len(prof.recording.tasks) == 3
+    dsk = {("m", 0): (make,), ("n", 0): (lambda a, b: float(a.sum()), ("m", 0), make())}
+    with Profiler() as prof, CacheProfiler(metric=lambda x: 1) as cprof, ProgressBar(10):
+        get(dsk, ("n", 0))
+    kept = prof.results, cprof.results, prof.recording, cprof.recording
+    del dsk
+    gc.collect()
+    assert died == [1, 1]
+    assert [len(results) for results in kept[:2]] == [2, 2]
 
 
-def test_described_tasks_say_what_they_are_and_why_they_cannot_run():
-    from dask_diag.errors import TaskNotRetainedError
-
-    with Profiler() as prof:
-        dask.local.get_sync(DSK, "c")
-    task = prof.results[0].task
-    assert "add" in repr(task)
-    with pytest.raises(TaskNotRetainedError, match="do not keep arguments"):
-        task({})
-
-
-def test_hundreds_of_short_computes_while_registered():
-    diagnostics = [Profiler(), ResourceProfiler(), CacheProfiler()]
-    for diagnostic in diagnostics:
-        diagnostic.register()
-    try:
-        for _ in range(300):
-            dask.local.get_sync({"a-0": (add, 1, 2)}, "a-0")
-    finally:
-        for diagnostic in diagnostics:
-            diagnostic.unregister()
-    assert [len(d.recording.computations) for d in diagnostics] == [300] * 3
-    assert [len(d.recording.notices) for d in diagnostics] == [0] * 3
-    assert len(diagnostics[1].results) >= 270
-
-
-def test_a_distributed_client_is_reported(monkeypatch):
-    import sys
-    import types
-
+def test_what_cannot_be_seen_is_reported(monkeypatch):
     fake = types.ModuleType("distributed")
     fake.default_client = lambda: "<Client: 2 workers>"
-    monkeypatch.setitem(sys.modules, "distributed", fake)
-    with Profiler() as prof:
-        pass
-    assert "no computation was seen" in prof.summary()
-    assert "<Client: 2 workers>" in " ".join(prof.summary().split())
-
-
-def test_a_dask_that_hides_overlapping_computes_is_reported(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "distributed", fake)
+        with Profiler() as prof:
+            pass
+        text = " ".join(prof.summary().split())
+    assert "no computation was seen" in text
+    assert "<Client: 2 workers>" in text
     monkeypatch.setattr("dask_diag.hooks.callbacks._dasks_own", None)
     with Profiler() as prof:
         dask.threaded.get(DSK, "c")

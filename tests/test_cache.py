@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from operator import add
 
@@ -11,16 +12,12 @@ import dask.local
 import dask.threaded
 import numpy as np
 import pytest
+from dask.callbacks import normalize_callback
 
 from dask_diag import CacheProfiler, Profiler
 from dask_diag.analysis.memory import cached_levels
-from dask_diag.capture.increments import TaskTables
 
 CHAIN = {("a", 0): (add, 1, 2), ("b", 0): (add, ("a", 0), 1), ("c", 0): (add, ("b", 0), 1)}
-
-
-def held(cprof):
-    return {row["function"]: row for row in cprof.recording.cached_results.to_dicts()}
 
 
 @pytest.mark.parametrize("get", [dask.local.get_sync, dask.threaded.get])
@@ -29,84 +26,23 @@ def test_a_result_is_held_until_the_last_task_that_needs_it_is_done(get):
         ("a", 0): (add, 1, 2),
         ("slow", 0): (lambda x: time.sleep(0.1) or x, ("a", 0)),
         ("quick", 0): (lambda x: x, ("a", 0)),
-        ("end", 0): (add, ("slow", 0), ("quick", 0)),
+        ("asked", 0): (add, ("slow", 0), ("quick", 0)),
+        ("end", 0): (add, ("asked", 0), 1),
     }
-    with CacheProfiler() as cprof:
-        assert get(dsk, ("end", 0)) == 6
-    rows = held(cprof)
+    calls = []
+    with CacheProfiler(metric=lambda value: calls.append(value) or 1) as cprof:
+        assert get(dsk, [("asked", 0), ("end", 0)]) == (6, 7)
+    # The metric is called once a result.
+    assert sorted(calls) == [3, 3, 3, 6, 7]
+    rows = {row["function"]: row for row in cprof.recording.cached_results.to_dicts()}
     assert rows["a"]["stop"] == max(rows["slow"]["start"], rows["quick"]["start"])
-    assert rows["slow"]["stop"] == rows["quick"]["stop"] == rows["end"]["start"]
-    assert rows["end"]["stop"] <= cprof.end_time
-
-
-def test_a_result_that_was_asked_for_is_held_to_the_end():
-    with CacheProfiler() as cprof:
-        dask.local.get_sync(CHAIN, [("a", 0), ("c", 0)])
-    rows = held(cprof)
-    assert rows["a"]["stop"] == rows["c"]["stop"] > rows["c"]["start"]
-    assert rows["b"]["stop"] == rows["c"]["start"]
-
-
-@pytest.mark.parametrize("order", [1, -1], ids=["tasks first", "results first"])
-def test_a_result_is_cached_from_when_its_task_was_collected(order):
-    dsk = {("a", n): (add, n, 1) for n in range(20)} | {
-        ("b", n): (abs, ("a", n)) for n in range(20)
-    }
-    prof, cprof, other = Profiler(), CacheProfiler(), CacheProfiler(lambda value: value)
-    callbacks = [profiler._callback for profiler in (prof, cprof, other)][::order]
-    dask.local.get_sync(dsk, [("b", n) for n in range(20)], callbacks=callbacks)
-    collected = {row["key"]: row["collected"] for row in prof.recording.tasks.to_dicts()}
-    for profiler, size_of in ((cprof, lambda key: 1), (other, lambda key: key[1] + 1)):
-        assert len(profiler.results) == 40
-        for key, _, metric, start, stop in profiler.results:
-            assert metric == size_of(key)
-            assert start == collected[str(key)]
-            if key[0] == "a":
-                assert stop == collected[str(("b", key[1]))]
-
-
-def test_results_without_tasks_have_no_tasks_and_no_cpu_of_scheduling_on_their_threads():
-    with CacheProfiler() as cprof, CacheProfiler(lambda value: 2.5) as other:
-        dask.threaded.get({**CHAIN, ("c", 0): (spin, ("b", 0))}, ("c", 0), num_workers=1)
-    for profiler in (cprof, other):
-        recording = profiler.recording
-        assert len(recording.tasks) == 0
-        cpu = {row["kind"]: row["cpu_seconds"] for row in recording.threads.to_dicts()}
-        assert cpu["python"] >= 0.05 > cpu["scheduler"]
-        assert cpu.get("tasks", 0.0) == 0.0
-        assert "on the workers' threads" not in profiler.summary()
-        assert [result.key for result in profiler.results] == list(CHAIN)
-    assert [result.metric for result in cprof.results] == [1, 1, 1]
-    assert [type(result.metric) for result in (*cprof.results, *other.results)] == [int] * 3 + [
-        float
-    ] * 3
-
-
-def test_a_task_whose_result_is_being_measured_is_not_missing_in_what_is_written():
-    seen = []
-
-    def measure(value):
-        tasks, results = (
-            [tables[name]["key"].tolist() if len(tables[name]) else [] for tables in stream.take()]
-            for name in ("tasks", "cached_results")
-        )
-        seen.append((sum(tasks, []), sum(results, [])))
-        return 8
-
-    prof, cprof = Profiler(), CacheProfiler(measure, unit="bytes")
-    stream = TaskTables(prof.session, results=cprof)
-    callbacks = [prof._callback, cprof._callback]
-    dask.local.get_sync(CHAIN, ("c", 0), callbacks=callbacks)
-    keys = [str(key) for key in CHAIN]
-    assert all(keys[n] in tasks for n, (tasks, _) in enumerate(seen))
-    assert stream.take()[0]["tasks"]["nbytes"].tolist()[-1:] == [8.0]
-
-
-def spin(value):
-    stop = time.thread_time() + 0.05
-    while time.thread_time() < stop:
-        pass
-    return value
+    assert rows["slow"]["stop"] == rows["quick"]["stop"] == rows["asked"]["start"]
+    assert rows["end"]["start"] < rows["end"]["stop"] == rows["asked"]["stop"] <= cprof.end_time
+    assert len(cprof.recording.tasks) == 0
+    dsk["bad", 0] = (lambda x: 1 / 0, ("end", 0))
+    with CacheProfiler() as cprof, pytest.raises(ZeroDivisionError):
+        get(dsk, ("bad", 0))
+    assert {"asked", "end"} <= {*cprof.recording.cached_results.function.tolist()}
 
 
 def test_levels_are_known():
@@ -130,69 +66,30 @@ class Sized:
 @pytest.mark.parametrize(
     ("metric", "name", "sizes"),
     [
-        (None, "count", {1}),
-        (functools.partial(lambda scale, value: scale, 3), "lambda", {3}),
-        (lambda value: 0.5, "lambda", {0.5}),
-        (lambda value: np.int64(5), "lambda", {5}),
-        (Sized(), "Sized", {7}),
+        (None, "count", [1]),
+        (functools.partial(lambda scale, value: scale, 3), "lambda", [3]),
+        (lambda value: 0.5, "lambda", [0.5]),
+        (lambda value: np.int64(5), "lambda", [5]),
+        (Sized(), "Sized", [7]),
     ],
 )
 def test_any_callable_is_a_metric(metric, name, sizes):
     with CacheProfiler(metric=metric) as cprof:
         dask.local.get_sync(CHAIN, ("c", 0))
-    assert {result.metric for result in cprof.results} == sizes
+    assert [result.metric for result in cprof.results] == sizes * 3
+    assert {type(result.metric) for result in cprof.results} == {*map(type, sizes)}
     assert name in cprof.metric_name
     assert cprof.recording.notices == ()
     assert CacheProfiler(metric=metric, metric_name="given").metric_name == "given"
-
-
-@pytest.mark.parametrize(
-    ("metric", "error"),
-    [
-        (lambda value: 1 / 0, "ZeroDivisionError"),
-        (lambda value: "large", "TypeError"),
-        (lambda value: None, "TypeError"),
-        (lambda value: 10**400, "OverflowError"),
-        (lambda value: float("inf"), "ValueError"),
-    ],
-)
-def test_a_metric_that_fails_is_reported_and_does_not_end_the_compute(metric, error):
-    with CacheProfiler(metric=metric) as cprof:
-        assert dask.local.get_sync(CHAIN, ("c", 0)) == 5
-    assert len(cprof.results) == 3
-    assert all(np.isnan(result.metric) for result in cprof.results)
-    assert "failed on 3 results" in cprof.summary()
-    assert error in cprof.summary()
-    cprof.visualize(show=False, save=False)
-
-
-def test_a_metric_that_cannot_be_called_is_refused():
     with pytest.raises(TypeError, match="metric: expected a callable"):
         CacheProfiler(metric=3)
 
 
-def test_the_metric_is_called_once_a_result():
-    calls = []
-    with CacheProfiler(metric=lambda value: calls.append(value) or 1) as cprof:
-        dask.local.get_sync(CHAIN, ("c", 0))
-    assert calls == [3, 4, 5]
-    assert len(cprof.results) == 3
-
-
-def test_results_cached_at_a_failure_are_recorded():
-    dsk = {**CHAIN, ("bad", 0): (lambda x: 1 / 0, ("c", 0))}
-    with CacheProfiler() as cprof, pytest.raises(ZeroDivisionError):
-        dask.local.get_sync(dsk, ("bad", 0))
-    assert set(held(cprof)) == {"a", "b", "c"}
-
-
 def test_work_per_task_does_not_grow_with_what_is_held():
-    """Counted in calls of the interpreter, which no busy neighbour can change."""
-    import sys
+    """Counted in lines, which no busy neighbour can change."""
 
-    def calls(tasks):
+    def lines(tasks):
         dsk = {("x", n): (int,) for n in range(tasks)}
-        cprof = CacheProfiler()
         count = 0
 
         def trace(frame, event, arg):
@@ -200,7 +97,7 @@ def test_work_per_task_does_not_grow_with_what_is_held():
             count += event == "line" and "dask_diag/capture" in frame.f_code.co_filename
             return trace
 
-        with cprof:
+        with CacheProfiler():
             sys.settrace(trace)
             try:
                 dask.local.get_sync(dsk, list(dsk))
@@ -208,5 +105,37 @@ def test_work_per_task_does_not_grow_with_what_is_held():
                 sys.settrace(None)
         return count
 
-    assert calls(2000) < 2.2 * calls(1000)
+    assert lines(2000) < 2.2 * lines(1000)
     # A set the size of all that was done would not show in lines: see benchmarks/cache.py.
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["tasks first", "results first"])
+def test_a_result_is_cached_from_when_its_task_was_collected(order):
+    dsk = {("a", n): (add, n, 1) for n in range(20)}
+    dsk |= {("b", n): (abs, ("a", n)) for n in range(20)}
+    prof, cprof = Profiler(), CacheProfiler(lambda value: value)
+    callbacks = [*map(normalize_callback, (prof, cprof))][::order]
+    dask.local.get_sync(dsk, [("b", n) for n in range(20)], callbacks=callbacks)
+    collected = {row["key"]: row["collected"] for row in prof.recording.tasks.to_dicts()}
+    assert len(cprof.results) == 40
+    for (name, n), _, metric, start, stop in cprof.results:
+        assert (metric, start) == (n + 1, collected[str((name, n))])
+        assert name == "b" or stop == collected[str(("b", n))]
+
+
+@pytest.mark.parametrize(
+    ("metric", "error"),
+    [
+        (lambda value: 1 / 0, "ZeroDivisionError"),
+        (lambda value: "large", "TypeError"),
+        (lambda value: 10**400, "OverflowError"),
+        (lambda value: float("inf"), "ValueError"),
+    ],
+)
+def test_a_metric_that_fails_is_reported_and_does_not_end_the_compute(metric, error):
+    with CacheProfiler(metric=metric) as cprof:
+        assert dask.local.get_sync(CHAIN, ("c", 0)) == 5
+    assert np.isnan([result.metric for result in cprof.results]).tolist() == [True] * 3
+    assert "failed on 3 results" in cprof.summary()
+    assert error in cprof.summary()
+    cprof.visualize(show=False, save=False)

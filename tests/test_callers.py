@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 import time
 import weakref
@@ -172,17 +171,6 @@ def test_a_call_that_begins_while_the_thread_is_sampled(retried, monkeypatch):
     retried(measure)
 
 
-def test_without_a_computation_all_is_before(retried):
-    def measure():
-        with SamplingProfiler() as sprof:
-            load_inputs(0.3)
-        seconds = seconds_of_roots(sprof)
-        assert seconds.pop(Root.BEFORE) == about(0.3)
-        assert not any(seconds.values())
-
-    retried(measure)
-
-
 def test_a_computation_called_from_another_thread(retried):
     def compute(collection):
         load_inputs(0.2)
@@ -213,7 +201,20 @@ def test_a_computation_called_from_another_thread(retried):
     retried(measure)
 
 
-def test_registered_in_a_thread_that_ends(retried):
+def test_an_interrupt_leaves_nothing():
+    class Interrupted(Collection):
+        def __dask_graph__(self):
+            load_inputs(0.1)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), SamplingProfiler() as sprof:
+        Interrupted({}).compute()
+    assert "load_inputs" in lines_of(sprof, Root.GRAPH)
+    assert not calls_of_threads
+    assert not [t for t in threading.enumerate() if t.name.startswith("dask_diag")]
+
+
+def test_a_registration_in_a_thread_that_ends_and_a_clear(retried):
     def measure():
         sprof = SamplingProfiler()
         thread = threading.Thread(target=sprof.register)
@@ -231,23 +232,17 @@ def test_registered_in_a_thread_that_ends(retried):
         assert seconds[Root.BETWEEN] <= 2 * INTERVAL
         assert lines_of(sprof, Root.GRAPH)["build"] == about(collection.building)
         assert "load_inputs" not in sprof.recording.frames.name.values
-
-    retried(measure)
-
-
-def test_a_computation_in_the_graph_of_another(retried):
-    def measure():
-        inner = Collection({("inner", 0): (work,)}, 0.2)
-        outer = Collection({("outer", 0): (nothing,)}, 0.3, inner)
-        with SamplingProfiler() as sprof:
-            outer.compute(scheduler="threads")
-        seconds = seconds_of_roots(sprof)
-        inner_computations = len(sprof.recording.computations) - 1
-        assert inner_computations >= 1
-        assert seconds[Root.GRAPH] == about(inner.building + outer.building)
-        assert lines_of(sprof, Root.GRAPH)["build"] == about(inner.building + outer.building)
-        assert seconds[Root.TASKS] == about(0.5 * inner_computations)
-        assert seconds[Root.BETWEEN] <= 2 * INTERVAL
+        sprof.register()
+        try:
+            collection.compute(scheduler="sync")
+            sprof.clear()
+            load_inputs(0.2)
+            seconds = seconds_of_roots(sprof)
+        finally:
+            sprof.unregister()
+        # Without a computation all is before.
+        assert seconds.pop(Root.BEFORE) == about(0.2)
+        assert not any(seconds.values())
 
     retried(measure)
 
@@ -257,9 +252,20 @@ def compute_in_a_task():
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
-def test_a_computation_in_a_task_is_the_tasks(scheduler, retried):
+def test_a_computation_in_a_graph_is_its_own_and_in_a_task_the_tasks(scheduler, retried):
     def measure():
+        inner = Collection({("inner", 0): (work,)}, 0.2)
+        outer = Collection({("outer", 0): (nothing,)}, 0.3, inner)
         with SamplingProfiler() as sprof:
+            outer.compute(scheduler=scheduler)
+        seconds = seconds_of_roots(sprof)
+        inner_computations = len(sprof.recording.computations) - 1
+        assert inner_computations >= 1
+        assert seconds[Root.GRAPH] == about(inner.building + outer.building)
+        assert lines_of(sprof, Root.GRAPH)["build"] == about(inner.building + outer.building)
+        assert seconds[Root.TASKS] == about(0.5 * inner_computations)
+        assert seconds[Root.BETWEEN] <= 2 * INTERVAL
+        with sprof:
             Collection({("outer", 0): (compute_in_a_task,)}, 0.0).compute(scheduler=scheduler)
         seconds = seconds_of_roots(sprof)
         assert seconds[Root.TASKS] > 0.6
@@ -269,106 +275,29 @@ def test_a_computation_in_a_task_is_the_tasks(scheduler, retried):
     retried(measure)
 
 
-def deep(depth):
-    return deep(depth - 1) if depth else load_inputs(0.3)
+def test_nothing_is_retained_of_a_deep_stack_outside_tasks():
+    class Big:
+        pass
 
-
-def test_a_deep_stack(retried):
-    def measure():
-        with SamplingProfiler() as sprof:
-            deep(60)
-        recording = sprof.recording
-        names = recording.frames.name.tolist()
-        called = [names[frame] for frame in recording.call_tree.frame.tolist()]
-        assert called.count("deep") == 61
-        assert lines_of(sprof, Root.BEFORE)["load_inputs"] == about(0.3)
-        # Up to the outermost call.
-        assert "<module>" in called or "run_module" in called
-
-    retried(measure)
-
-
-def test_an_interrupt_leaves_nothing():
-    def interrupted_in_graph():
-        load_inputs(0.1)
-        raise KeyboardInterrupt
-
-    class Interrupted(Collection):
-        def __dask_graph__(self):
-            interrupted_in_graph()
-
-    with pytest.raises(KeyboardInterrupt), SamplingProfiler() as sprof:
-        Interrupted({}).compute()
-    assert "interrupted_in_graph" in str(lines_of(sprof, Root.GRAPH))
-    assert not calls_of_threads
-    assert not [t for t in threading.enumerate() if t.name.startswith("dask_diag")]
-
-
-class Big:
-    pass
-
-
-def test_no_frame_is_retained():
-    released = []
-
-    def hold():
-        big = Big()
-        released.append(weakref.ref(big))
-        time.sleep(0.05)
-
+    bigs = []
+    space = {"Big": Big, "bigs": bigs, "ref": weakref.ref, "sleep": time.sleep}
+    exec(
+        "def deep(n):\n    big = Big()\n    bigs.append(ref(big))\n    deep(n - 1) if n else sleep(0.2)",
+        space,
+    )
+    code = weakref.ref(space["deep"].__code__)
     gc.disable()
     try:
         with SamplingProfiler("1ms") as sprof:
-            for _ in range(5):
-                hold()
-            alive = [ref for ref in released if ref() is not None]
-        assert not alive
-        assert "hold" in str(lines_of(sprof, Root.BEFORE))
+            space["deep"](60)
+            assert [big() for big in bigs] == [None] * 61
     finally:
         gc.enable()
-
-
-def test_code_is_released():
-    space = {"load_inputs": load_inputs}
-    exec("def before(): load_inputs(0.1)", space)
-    code = weakref.ref(space["before"].__code__)
-    with SamplingProfiler() as sprof:
-        space.pop("before")()
-    assert "before" in lines_of(sprof, Root.BEFORE)
+    names = sprof.recording.frames.name.tolist()
+    called = [names[frame] for frame in sprof.recording.call_tree.frame.tolist()]
+    assert called.count("deep") == 61
+    # Up to the outermost call.
+    assert {"<module>", "run_module"} & {*called}
+    space.clear()
     gc.collect()
     assert code() is None
-
-
-def test_cleared_while_it_is_registered(retried):
-    def measure():
-        sprof = SamplingProfiler()
-        sprof.register()
-        try:
-            Collection({("first", 0): (nothing,)}, 0.1).compute()
-            load_inputs(0.1)
-            sprof.clear()
-            load_inputs(0.2)
-            seconds = seconds_of_roots(sprof)
-        finally:
-            sprof.unregister()
-        assert seconds.pop(Root.BEFORE) == about(0.2)
-        assert not any(seconds.values())
-
-    retried(measure)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the CPU of other threads is read on Linux")
-def test_cpu_and_waiting(retried):
-    def spin():
-        end = time.thread_time() + 0.3
-        while time.thread_time() < end:
-            pass
-
-    def measure():
-        with SamplingProfiler() as sprof:
-            spin()
-            load_inputs(0.3)
-        samples = sprof.recording.samples
-        assert samples.cpu_seconds.sum() == pytest.approx(0.3, abs=0.05)
-
-    retried(measure)

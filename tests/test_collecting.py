@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from .collecting import MARK, left_out
+from .collecting import left_out
 from .conftest import measured_until_right
 from .recordings import Busy
 
@@ -21,20 +19,16 @@ SOME = "pytestmark = pytest.mark.leaves_files\n\n@pytest.mark.once\ndef test_it(
 @pytest.mark.parametrize(
     ("text", "expression", "expected"),
     [
-        (ONE, "not once", True),
         (ONE, "not browser and not once", True),
         (LIST, "not once and not truth", True),
         (SOME, "not once", False),
         ("def test_it(): ...\n", "not once", False),
         (ONE, "not truth", False),
-        (ONE, "once", False),
         (ONE, "not once or browser", False),
-        (ONE, "truth", True),
         (ONE, "truth and not once", True),
         (LIST, "once and leaves_files", False),
         (SOME, "once and not truth", False),
         (SOME, "browser and not truth", True),
-        (RETRIED, "truth", False),
         (RETRIED, "truth and not once", False),
         (ONE, "", False),
     ],
@@ -46,13 +40,6 @@ def test_a_file_is_left_out_where_the_marks_in_it_refuse_all_of_it(
     file.write_text(text)
     assert left_out(file, expression) is expected
     file.unlink()
-
-
-def test_no_file_has_its_marks_from_another():
-    folder = Path(__file__).parent
-    for path in {*folder.rglob("*.py")} - {*folder.rglob("test_*.py")}:
-        marks = MARK.findall(path.read_text())
-        assert not {"browser", "diagnosis", "once", "truth"} & {*marks}, path
 
 
 def test_only_a_truth_that_was_busy_each_time_is_skipped():

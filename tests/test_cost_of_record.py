@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import random
 import sys
 
 import numpy as np
-import pytest
-from dask.callbacks import Callback
+from dask.callbacks import normalize_callback
 from dask.local import get_sync
 
 from dask_diag import CacheProfiler, Profiler
-from dask_diag.capture import tasks_table
 from dask_diag.capture.increments import TaskTables
 from dask_diag.capture.results import ResultSizes
 from dask_diag.capture.results_table import CachedResults
-from dask_diag.capture.stacks_table import SeenBefore, stacks_as_seen
-from dask_diag.capture.task import Line
-from dask_diag.capture.tasks_table import keys_columns
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
-from dask_diag.sampling.call_tree import Run, Stacks
-from dask_diag.sampling.walker import Stack
 
 
 def came(columns, dependents, counts=(), depends_on=()):
@@ -29,73 +21,6 @@ def came(columns, dependents, counts=(), depends_on=()):
     count = len(columns)
     dependencies = list(counts) or [0] * count, list(depends_on)
     return columns, [8] * count, np.arange(1.0, count + 1), dependents, dependencies
-
-
-def numbered(count):
-    return Table({"row": np.arange(count)})
-
-
-def test_keys_of_results_are_made_into_text_with_those_of_their_tasks(monkeypatch):
-    made = []
-
-    def counted(keys, named):
-        made.extend(keys)
-        return keys_columns(keys, named)
-
-    monkeypatch.setattr(tasks_table, "keys_columns", counted)
-    dsk = {("held", n): (int, n) for n in range(100)} | {("late", n): (abs, n) for n in range(9)}
-    written = []
-    with Profiler() as prof, CacheProfiler() as cprof:
-        stream = TaskTables(prof.session, results=cprof)
-        with Callback(posttask=lambda *_: written.append(stream.take())):
-            get_sync(dsk, list(dsk))
-        last = stream.take()[0]["cached_results"]
-    assert [len(provisional["cached_results"]) for _, provisional in written][-5:] == [
-        104,
-        105,
-        106,
-        107,
-        108,
-    ]
-    assert sorted(last["key"].tolist()) == sorted(map(str, dsk))
-    assert len(made) <= len(dsk) + len(written)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_cached_results_are_those_of_the_moment_as_they_come_and_go(seed):
-    """Against what is found result by result."""
-    chance = random.Random(seed)
-    count = 60
-    needs = [chance.sample(range(row), min(row, chance.randrange(4))) for row in range(count)]
-    needed_by = [[row for row in range(count) if other in needs[row]] for other in range(count)]
-    is_requested = [chance.random() < 0.2 for _ in range(count)]
-    dependents = [
-        0 if requested else len(rows)
-        for requested, rows in zip(is_requested, needed_by, strict=True)
-    ]
-    results, released, first = CachedResults(), [], 0
-    while first < count:
-        stop = min(count, first + chance.randrange(12))
-        part = range(first, stop)
-        table = results.add(
-            Table({"row": np.arange(first, stop)}),
-            [float(row) for row in part],
-            np.arange(first, stop) + 0.5,
-            dependents[first:stop],
-            ([len(needs[row]) for row in part], [other for row in part for other in needs[row]]),
-        )
-        released += list(zip(*map(table.__getitem__, table.columns), strict=True))
-        first = stop
-        last = {row: max(needed_by[row]) for row in range(stop) if dependents[row]}
-        gone = {row for row, task in last.items() if task < stop}
-        assert {row for row, *_ in released} == gone
-        now = results.until(99.0)
-        assert (now["row"].tolist() if len(now) else []) == [
-            row for row in range(stop) if row not in gone
-        ]
-    assert [last[row] for row, *_ in released] == sorted(map(last.get, gone))
-    for row, metric, start, end in released:
-        assert (metric, start, end) == (row, row + 0.5, last[row] + 0.5)
 
 
 def calls_of(work):
@@ -126,9 +51,9 @@ def test_a_result_of_a_reduction_is_measured_in_few_calls():
 
 def test_what_is_found_of_many_results_takes_no_more_calls_than_of_few():
     def calls(count):
-        results = CachedResults()
-        results.add(*came(numbered(count), [1] * count))
-        new = came(numbered(count), [0] * count, [1] * count, range(count))
+        results, rows = CachedResults(), Table({"row": np.arange(count)})
+        results.add(*came(rows, [1] * count))
+        new = came(rows, [0] * count, [1] * count, range(count))
         calls = calls_of(lambda: results.add(*new))
         assert len(results.columns) == count
         return calls
@@ -138,7 +63,7 @@ def test_what_is_found_of_many_results_takes_no_more_calls_than_of_few():
 
 def test_a_result_takes_few_calls_while_tasks_run():
     cprof = CacheProfiler(ResultSizes())
-    ((start, start_state, _, posttask, finish),) = cprof.share([cprof._callback])
+    ((start, start_state, _, posttask, finish),) = cprof.share([normalize_callback(cprof)])
     counts, array = [], np.ones(3)
 
     def counted(key, value, *others):
@@ -165,22 +90,6 @@ def test_names_of_results_that_are_cached_no_more_do_not_gather():
         assert len(results.columns) == (11 if step else 1)
         assert len(results.columns["key"].heads.values) <= 500
         assert results.columns["key"].tolist() == (["('held', 0)", *keys] if step else keys)
-
-
-def test_the_tree_of_calls_is_made_again_only_where_it_has_grown():
-    lines = [Line(f"f{n}", "/x.py", n, n) for n in range(3)]
-    stacks, before, task = Stacks(0.1), SeenBefore(), Run("f", ("f", 0))
-    trees = []
-    for count in (2, 2, 3, 3, 3):
-        stacks.see(1.0, task, Stack(tuple(lines[:count])), 0.01, 0.01)
-        seen = stacks_as_seen(stacks, 100, before=before)
-        fresh = stacks_as_seen(stacks, 100)
-        for name in ("frames", "call_tree", "samples"):
-            assert seen[name].to_dicts() == fresh[name].to_dicts()
-        trees.append(seen["call_tree"])
-    assert [len(tree) for tree in trees] == [2, 2, 3, 3, 3]
-    assert trees[0] is trees[1]
-    assert trees[2] is trees[3] is trees[4]
 
 
 def test_a_computation_of_one_task_takes_a_bounded_number_of_calls_to_write():

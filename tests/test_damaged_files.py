@@ -24,7 +24,7 @@ from dask_diag.storage.write import Writer, save
 from .recordings import NOTHING, assert_same, chunks_of_example, example
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
-MUTATIONS = 500
+MUTATIONS = 300
 ROWS = np.arange(9)
 
 
@@ -120,56 +120,6 @@ def test_of_a_mutated_file_no_number_is_wrong(original, tmp_path):
     assert states.count("damaged") + states.count("truncated") > MUTATIONS / 10
 
 
-def test_damaged_and_truncated_are_two_states(tmp_path):
-    path = tmp_path / "run.diag"
-    with Writer(path) as writer:
-        for chunk in chunks_of_example():
-            writer.append(chunk)
-    complete = path.read_bytes()
-    for position in (len(complete) // 2, len(complete) - 30):
-        flipped = bytearray(complete)
-        flipped[position] ^= 4
-        path.write_bytes(flipped)
-        recording = load(path)
-        assert (recording.state, recording.is_complete) == ("damaged", False)
-        assert recording.notices[-1].startswith("run.diag is damaged: ")
-        assert "killed" not in recording.notices[-1]
-    without_end = complete[:-22]
-    for changed in (complete + b"more", without_end + bytes(22), without_end[:-9] + bytes(9)):
-        path.write_bytes(changed)
-        recording = load(path)
-        assert recording.state == "damaged"
-        assert recording.notices[-1].startswith("run.diag is damaged: it is not as it was written")
-    for cut in (complete[: len(complete) // 2], complete[:-30]):
-        path.write_bytes(cut)
-        recording = load(path)
-        assert (recording.state, recording.is_complete) == ("truncated", False)
-        assert recording.notices[-1].startswith(
-            "run.diag is truncated: the writing process did not close it (killed?). Everything up "
-            "to the last complete chunk was loaded."
-        )
-
-
-def test_what_is_loaded_in_part_and_saved_again_stays_incomplete(tmp_path):
-    original = tmp_path / "run.diag"
-    save(example(), original)
-    original.write_bytes(original.read_bytes()[:-30])
-    save(load(original), tmp_path / "again.diag")
-    assert load(tmp_path / "again.diag").state == "truncated"
-
-
-def test_a_notice_does_not_make_a_recording_incomplete(tmp_path):
-    notices = ("the metric failed: chunk is damaged", "it is truncated", "it was cut short")
-    save(replace(example(), notices=notices), tmp_path / "run.diag")
-    loaded = load(tmp_path / "run.diag")
-    assert (loaded.state, loaded.is_complete, loaded.notices) == ("complete", True, notices)
-
-
-def test_an_unknown_state_is_refused():
-    with pytest.raises(DiagnosticError, match=r"state: expected one of .*, found 'fine'"):
-        replace(example(), state="fine")
-
-
 # Files whose checksums are right, but which no Writer wrote.
 
 
@@ -252,22 +202,16 @@ FORGED_TABLES = {
     "more rows than fit": table(2**70, integers()),
     "rows below zero": table(-1, integers()),
     "rows that are text": table("3", integers()),
-    "rows that are true": table(True, integers()),
     "a constant of no bytes": table(HUGE, integers(planes=0)),
     "a large constant": table(3, integers(planes=0, least=2**70)),
-    "a constant with a base": table(3, integers(planes=0, base="+", first=1)),
     "nine planes": table(0, integers(planes=9)),
     "planes that are not there": table(3, integers(planes=4)),
     "planes below zero": table(3, integers(planes=-1)),
-    "planes that are text": table(3, integers(planes="1")),
     "no integers": table(HUGE, {**LABELS, "integers": {}}),
     "no array of numbers": table(3, integers("O")),
-    "no numbers": table(3, integers("V8")),
-    "numbers of 16 bytes": table(3, integers("c16")),
     "an unknown base": table(3, integers(base="b")),
     "a base of another unit": table(3, LABELS, integers(base="c0")),
     "a large number": table(3, integers(least=2**70)),
-    "a large first number": table(3, integers(base="+", first=2**70)),
     "unknown sources": table(3, {**DIFFERENCE, "sources": ["stop", "start"]}),
     "no sources": table(3, {**DIFFERENCE, "sources": []}),
     "a scale of 7": table(3, {**SCALED, "scale": 7}),
@@ -275,19 +219,13 @@ FORGED_TABLES = {
     "an unknown kind": table(3, {"kind": "eval", "values": "1"}),
     "codes without labels": table(3, {**LABELS, "values": []}),
     "labels that are lists": table(3, {**LABELS, "values": [[]]}),
-    "labels that are text": table(3, {**LABELS, "values": "abc"}),
-    "texts that are numbers": table(1, texts(0, [1])),
     "texts longer than they are": table(1, texts(0, least=9)),
     "texts of less than nothing": table(1, texts(0, least=-1)),
     "texts of bytes that are not there": table(1, texts(9, least=9)),
     "tokens without their other half": table(1, tokens("low")),
     "tokens that are not there": table(9, tokens("low", "high")),
-    "keys of tasks that are not there": table(
-        1, {"kind": "tasks", "integers": {"rows": ONE_PLANE}}
-    ),
+    "rows of tasks": table(1, {"kind": "tasks", "integers": {"rows": ONE_PLANE}}),
     "a number": 7,
-    "nothing": None,
-    "a list": [3, []],
 }
 
 
@@ -300,9 +238,13 @@ def test_a_forged_table_is_refused_and_allocates_little(forged, tmp_path):
 
 @pytest.mark.parametrize("tables", [[], None, {f"t{n}": table(0) for n in range(2000)}])
 def test_forged_tables_are_refused(tables, tmp_path):
-    write_forged(tmp_path / "forged", chunk_of({"values": TIMES, "tables": tables}))
+    refuse_forged(tmp_path / "forged", chunk_of({"values": TIMES, "tables": tables}))
+
+
+def refuse_forged(path, payload):
+    write_forged(path, payload)
     with pytest.raises(RecordingFileError):
-        load(tmp_path / "forged")
+        load(path)
 
 
 UNCORRECTED = {**DIFFERENCE, "integers": {}}
@@ -318,26 +260,22 @@ def test_endless_columns_of_few_bytes_are_refused(columns, tmp_path):
     assert peak_of_loading(tmp_path / "forged") < 20e6
 
 
-@pytest.mark.parametrize("size", [0, 3, 10**6, 10**9, HUGE])
-@pytest.mark.parametrize("stored", [0, 11, 10**6, HUGE])
+@pytest.mark.parametrize("size", [0, 3, 10**9, HUGE])
+@pytest.mark.parametrize("stored", [0, 11, HUGE])
 @pytest.mark.parametrize(
     "block", [b"", b"abc", zlib.compress(bytes(3)), zlib.compress(bytes(10**6))]
 )
 def test_a_forged_block_is_refused_and_allocates_little(block, stored, size, tmp_path):
     sizes = size.to_bytes(8, "little") + stored.to_bytes(8, "little")
-    write_forged(tmp_path / "forged", sizes + block)
+    refuse_forged(tmp_path / "forged", sizes + block)
     assert peak_of_loading(tmp_path / "forged") < 20e6
-    with pytest.raises(RecordingFileError):
-        load(tmp_path / "forged")
 
 
 @pytest.mark.parametrize("off", [-1, 1])
 def test_a_block_of_another_size_is_refused(off, tmp_path):
     payload = bytearray(encode_chunk(example(40), 4))
     payload[0] += off
-    write_forged(tmp_path / "forged", payload)
-    with pytest.raises(RecordingFileError):
-        load(tmp_path / "forged")
+    refuse_forged(tmp_path / "forged", payload)
 
 
 @pytest.mark.parametrize(
@@ -347,15 +285,12 @@ def test_a_block_of_another_size_is_refused(off, tmp_path):
         {"start": "x", "stop": 1, "epoch": 1},
         {**TIMES, "tasks": 7},
         {**TIMES, "notices": 7},
-        {**TIMES, "state": 7},
         {**TIMES, "state": "fine"},
         7,
     ],
 )
 def test_forged_values_are_refused(values, tmp_path):
-    write_forged(tmp_path / "forged", chunk_of({"values": values, "tables": {}}))
-    with pytest.raises(RecordingFileError):
-        load(tmp_path / "forged")
+    refuse_forged(tmp_path / "forged", chunk_of({"values": values, "tables": {}}))
 
 
 def test_fields_that_a_later_version_added_are_left_out_and_named(tmp_path):
@@ -364,3 +299,36 @@ def test_fields_that_a_later_version_added_are_left_out_and_named(tmp_path):
     recording = load(tmp_path / "forged")
     assert recording.notices == ("this version of dask_diag leaves out mood, moons",)
     assert len(recording.tasks) == 0
+
+
+def test_damaged_and_truncated_are_two_states(tmp_path):
+    path = tmp_path / "run.diag"
+    notices = ("the metric failed: chunk is damaged", "it is truncated")
+    with Writer(path) as writer:
+        for chunk in chunks_of_example():
+            writer.append(replace(chunk, notices=notices))
+    complete = path.read_bytes()
+    without_end = complete[:-22]
+    flipped = [bytearray(complete) for _ in range(2)]
+    flipped[0][len(complete) // 2] ^= 4
+    flipped[1][-30] ^= 4
+    for data, state, begins in (
+        # A notice does not make a recording incomplete.
+        (complete, "complete", notices[-1]),
+        *((data, "damaged", "run.diag is damaged: ") for data in flipped),
+        *(
+            (data, "damaged", "run.diag is damaged: it is not as it was written")
+            for data in (complete + b"more", without_end + bytes(22), without_end[:-9] + bytes(9))
+        ),
+        (complete[:-30], "truncated", "run.diag is truncated: "),
+    ):
+        path.write_bytes(data)
+        loaded = load(path)
+        assert (loaded.state, loaded.is_complete) == (state, state == "complete")
+        assert loaded.notices[-1].startswith(begins)
+        assert ("killed?" in loaded.notices[-1]) == (state == "truncated")
+    # What is loaded in part and saved again stays incomplete.
+    save(loaded, tmp_path / "again.diag")
+    assert load(tmp_path / "again.diag").state == "truncated"
+    with pytest.raises(DiagnosticError, match=r"state: expected one of .*, found 'fine'"):
+        replace(example(), state="fine")

@@ -6,18 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
 from dask_diag.model.tables import TABLES
 from dask_diag.storage.codec import (
-    BASES,
-    DIFFERENCES,
-    STEP,
-    TASK_PREFIX,
     ByteReader,
     ByteWriter,
     NotStorableError,
@@ -76,26 +70,6 @@ def float_columns(rows):
     return st.one_of(columns, columns.map(lambda column: column.astype(">f8")))
 
 
-@st.composite
-def tables(draw):
-    rows = draw(st.integers(0, 12))
-    names = draw(st.lists(any_text, max_size=5, unique=True))
-    texts = st.lists(any_text, min_size=rows, max_size=rows)
-    labels = st.lists(any_label, min_size=rows, max_size=rows)
-    columns = st.one_of(
-        float_columns(rows),
-        st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(np.dtype(dtype), rows)),
-        texts.map(PrefixStrings.of),
-        labels.map(Categorical.of),
-    )
-    return Table({name: draw(columns) for name in names})
-
-
-@given(tables())
-def test_any_table_comes_back(table):
-    assert_comes_back(table)
-
-
 def long_column(rng, rows, columns):
     """A column of one of the kinds that recordings have, or that could be taken for one."""
     floats = [c for c in columns if isinstance(c, np.ndarray) and c.dtype == float]
@@ -136,87 +110,36 @@ def with_exceptions(column, rng):
     return column
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_long_tables_come_back(seed):
     rng = np.random.default_rng(seed)
     rows = int(rng.choice([2, 3, 511, 512, 513, 514, 4000]))
     columns = []
     for _ in range(6):
         columns.append(with_exceptions(long_column(rng, rows, columns), rng))
+    before = [np.array(column) for column in columns if isinstance(column, np.ndarray)]
     assert_comes_back(Table({f"c{n}": column for n, column in enumerate(columns)}))
-
-
-@pytest.mark.parametrize("rows", [0, 1, 2, 600])
-@pytest.mark.parametrize("value", ODD_FLOATS, ids=repr)
-def test_floats_that_are_no_clock_readings_come_back(value, rows):
-    clock = np.arange(rows) / 1e9 + 1.0
-    among = clock.copy()
-    among[rows // 2 : rows // 2 + 1] = value
-    assert_comes_back(
-        Table({"clock": clock, "all": np.full(rows, value), "one": among, "back": among[::-1]})
-    )
-
-
-@pytest.mark.parametrize("dtype", ["<i8", ">i8", "u8", "<i4", "u1", "?"])
-def test_the_extremes_of_integers_come_back(dtype):
-    info = np.array([0, 1]) if dtype == "?" else np.iinfo(dtype)
-    low, high = (0, 1) if dtype == "?" else (info.min, info.max)
-    column = np.array([low, high] * 400 + [high, low, 0, 1], dtype)
-    assert_comes_back(Table({"a": column, "b": column[::-1], "c": np.sort(column)}))
-
-
-def test_labels_of_different_types_stay_apart():
-    values = [1, True, 1.0, "1", None, 0, False, -0.0, 0.0, "", float("nan"), 2**70]
-    table = Table({"a": Categorical(range(12), values)})
-    assert_comes_back(table)
-    spec, data = encoded(table)
-    back = decode_table(spec, ByteReader(memoryview(data)))["a"]
-    assert [type(value) for value in back.values] == [type(value) for value in values]
-
-
-def test_labels_of_numpy_come_back_as_those_of_python():
-    labels = [np.int64(3), np.float64(0.5), np.str_("x"), np.bool_(True), None]
-    spec, data = encoded(Table({"a": Categorical(range(5), labels)}))
-    back = decode_table(spec, ByteReader(memoryview(data)))["a"]
-    assert [(type(value), value) for value in back.values] == [
-        (int, 3),
-        (float, 0.5),
-        (str, "x"),
-        (bool, True),
-        (type(None), None),
-    ]
-
-
-def test_lone_surrogates_stay_two_characters():
-    texts = ["\ud83d\ude00", "\ud83d" + "\ude00", "\U0001f600", "a\ud800", "\udfff" * 3]
-    assert_comes_back(
-        Table(
-            {"a": Categorical(range(5), texts), "b": PrefixStrings.of(texts), "\udc00": np.ones(5)}
-        )
-    )
-
-
-def test_the_callers_arrays_stay_as_they_are():
-    values = np.arange(700) / 1e9
-    before = values.copy()
-    encoded(Table({"a": values, "b": values[::-1], "c": np.arange(700)}))
-    assert values.flags.writeable
-    assert (values == before).all()
+    # The caller's arrays stay as they are.
+    after = [column for column in columns if isinstance(column, np.ndarray)]
+    assert [column.tobytes() for column in after] == [column.tobytes() for column in before]
 
 
 @pytest.mark.parametrize(
-    "column",
-    [np.zeros(2, object), np.zeros((2, 2)), np.zeros(2, complex), np.zeros(2, "U3"), [1, 2]],
+    ("column", "expected"),
+    [
+        *(
+            (column, "a flat array of numbers")
+            for column in (np.zeros(2, object), np.zeros((2, 2)), np.zeros(2, complex), [1, 2])
+        ),
+        *(
+            (Categorical([0], [label]), "labels that are text or num")
+            for label in (b"x", (1,), 1j, np.datetime64(0, "s"))
+        ),
+    ],
 )
-def test_columns_that_cannot_be_stored_are_refused_by_their_name(column):
-    with pytest.raises(NotStorableError, match="column 'a': expected a flat array of numbers"):
+def test_columns_that_cannot_be_stored_are_refused_by_their_name(column, expected):
+    with pytest.raises(NotStorableError, match=f"column 'a': expected {expected}"):
         encode_table(Table({"a": column}), ByteWriter())
-
-
-@pytest.mark.parametrize("label", [b"x", (1,), 1j, np.datetime64(0, "s")])
-def test_labels_that_cannot_be_stored_are_refused(label):
-    with pytest.raises(NotStorableError, match="column 'a': expected labels that are text or num"):
-        encode_table(Table({"a": Categorical([0], [label])}), ByteWriter())
 
 
 # What makes them small.
@@ -237,6 +160,10 @@ START = np.cumsum(RNG.integers(0, 60_000, ROWS)) + CLOCK
 DURATION = RNG.integers(0, 60_000, ROWS)
 
 
+def token(rng):
+    return rng.bytes(16).hex()
+
+
 def test_clock_readings_are_stored_as_nanoseconds_from_one_row_or_column_to_the_next():
     start, stop = START / 1e9, (START + DURATION) / 1e9
     assert stored_bytes(start=start) < 2.1
@@ -244,12 +171,13 @@ def test_clock_readings_are_stored_as_nanoseconds_from_one_row_or_column_to_the_
     # Of what is no whole number of nanoseconds, such as differences of clock readings, the
     # rounding errors are noise that takes two bytes more.
     assert 3 < stored_bytes(thread_cpu=start[1:] + 1.0 / 3 - (start[0] + 1.0 / 3)) < 6.5
-
-
-def test_whole_microseconds_are_stored_as_such():
+    # Whole microseconds are stored as such.
     sent = np.cumsum(RNG.integers(0, 255, ROWS)) + CLOCK // 1000
     assert stored_bytes(start=sent / 1e6) < 1.1
     assert stored_bytes(start=sent * 1000 / 1e9) < 1.1
+    # Noise takes its own bytes and no more, as do tokens at the end of texts.
+    assert 7.7 < stored_bytes(a=RNG.integers(0, 2**62, ROWS)) < 8.02
+    assert stored_bytes(key=PrefixStrings.of(f"no_op-{token(RNG)}" for _ in range(ROWS))) < 16.1
 
 
 def test_a_difference_of_columns_takes_next_to_nothing():
@@ -275,16 +203,6 @@ def test_what_is_the_same_in_all_rows_takes_next_to_nothing():
     assert stored_bytes(**both) < 0.01
 
 
-def token(rng):
-    return rng.bytes(16).hex()
-
-
-def test_a_token_at_the_end_of_a_text_takes_the_bytes_that_it_spells():
-    keys = PrefixStrings.of(f"no_op-{token(RNG)}" for _ in range(ROWS))
-    assert stored_bytes(key=keys) < 16.1
-    assert_comes_back(Table({"key": keys}))
-
-
 TOKENS = {
     "tokens": [token(RNG) for _ in range(20)],
     "among others": [token(RNG) if row % 3 else str(row) for row in range(20)],
@@ -292,7 +210,6 @@ TOKENS = {
     "one letter is none of a token": [*(token(RNG) for _ in range(19)), "g" * 32],
     "no letters": ["é" * 16, *(token(RNG) for _ in range(19))],
     "longer": [token(RNG) + "0" for _ in range(20)],
-    "digits": ["0" * 31 + "1"] * 20,
     "spaces": [" " * 32, "a b " * 8],
 }
 
@@ -301,39 +218,6 @@ TOKENS = {
 def test_texts_like_tokens_come_back(tails):
     heads = Categorical(np.zeros(len(tails), int), ["x-"])
     assert_comes_back(Table({"a": np.arange(len(tails)), "key": PrefixStrings(heads, tails)}))
-
-
-@pytest.mark.parametrize("missing", ["low", "high", "heads"])
-def test_tokens_are_two_integers_or_it_is_damaged(missing):
-    keys = PrefixStrings(Categorical([0, 0], ["x-"]), [token(RNG), token(RNG)])
-    spec, data = encoded(Table({"key": keys}))
-    integers = spec["columns"]["key"]["integers"]
-    assert integers.keys() == {"heads", "low", "high"}
-    del integers[missing]
-    with pytest.raises(KeyError):
-        decode_table(spec, ByteReader(memoryview(data)))
-
-
-def test_texts_that_end_within_a_character_are_damaged():
-    heads = Categorical([0, 0], [""])
-    spec, data = encoded(Table({"a": PrefixStrings.from_encoded(heads, [1, 1], "é".encode())}))
-    with pytest.raises(UnicodeDecodeError):
-        decode_table(spec, ByteReader(memoryview(data)))
-
-
-def test_noise_takes_its_own_bytes_and_no_more():
-    noise = Table({"a": RNG.integers(0, 2**62, ROWS)})
-    assert 7.7 * ROWS < assert_comes_back(noise)[1] < 8.02 * ROWS
-
-
-def test_what_columns_are_stored_relative_to_is_in_the_schema():
-    columns = {column for table in TABLES.values() for column in table.schema}
-    columns |= {f"{name}.{column}" for name, table in TABLES.items() for column in table.schema}
-    assert BASES.keys() <= columns
-    assert set(BASES.values()) - {STEP} <= columns
-    for column, sources in DIFFERENCES.items():
-        assert {column, *sources} <= TABLES["tasks"].schema.keys()
-    assert {base for base in BASES.values() if base.startswith(TASK_PREFIX)}
 
 
 @pytest.mark.parametrize(
@@ -352,15 +236,16 @@ def test_tables_of_a_recording_come_back_whatever_is_in_them(name, seed):
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "<f8", ">f8"])
 def test_a_number_that_is_repeated_is_stored_as_one_in_every_row(dtype):
-    number = np.array([1], dtype)
-    repeated = np.broadcast_to(number, 300).reshape(300)
+    repeated = np.broadcast_to(np.array([1], dtype), 300).reshape(300)
     assert repeated.strides == (0,)
-    table = Table({"worker": Categorical(repeated.astype(int), [0, 7]), "start": repeated})
-    spec, data = encoded(Table({**as_dict(table), "stop": np.arange(300.0)}), "tasks")
-    in_rows = Table({**as_dict(table), "start": repeated.copy(), "stop": np.arange(300.0)})
-    assert (spec, data) == encoded(in_rows, "tasks")
-    assert_comes_back(table, "tasks")
+    columns = {"worker": Categorical(repeated.astype(int), [0, 7]), "stop": np.arange(300.0)}
+    once, in_rows = (Table({**columns, "start": start}) for start in (repeated, repeated.copy()))
+    assert encoded(once, "tasks") == encoded(in_rows, "tasks")
+    assert_comes_back(once, "tasks")
 
 
-def as_dict(table):
-    return {name: table[name] for name in table.columns}
+def test_labels_come_back_with_their_types_and_those_of_numpy_as_those_of_python():
+    labels = [np.int64(3), np.float64(0.5), np.str_("x"), np.bool_(True), None, 3.0, 1, False, -0.0]
+    spec, data = encoded(Table({"a": Categorical(range(len(labels)), labels)}))
+    back = decode_table(spec, ByteReader(memoryview(data)))["a"]
+    assert repr(back.values) == repr((3, 0.5, "x", True, None, 3.0, 1, False, -0.0))

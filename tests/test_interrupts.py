@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 
 import pytest
@@ -44,31 +45,6 @@ def own_handler():
     assert [call[:2] for call in calls] == [(int, int(signal.SIGINT))] * len(calls)
 
 
-def test_it_is_raised_when_the_block_has_ended():
-    done = []
-    with pytest.raises(KeyboardInterrupt), DeferredInterrupts():
-        press()
-        press()
-        done.append(1)
-    assert done == [1]
-
-
-@pytest.mark.parametrize("other", [ValueError, SystemExit, RecordingFileError])
-def test_it_is_raised_although_the_block_ends_by_another_exception(other):
-    with pytest.raises(KeyboardInterrupt) as raised, DeferredInterrupts():
-        press()
-        raise other("the block's own")
-    assert type(raised.value.__context__) is other
-    assert raised.value.__cause__ is None
-    assert not raised.value.__suppress_context__
-
-
-def test_without_ctrl_c_the_blocks_exception_goes_on_as_it_is():
-    with pytest.raises(ValueError) as raised, DeferredInterrupts():
-        raise ValueError
-    assert raised.value.__context__ is None
-
-
 def test_an_own_handler_is_called_once_and_the_blocks_exception_goes_on(own_handler):
     with pytest.raises(ValueError), DeferredInterrupts():
         press()
@@ -76,34 +52,6 @@ def test_an_own_handler_is_called_once_and_the_blocks_exception_goes_on(own_hand
         assert own_handler == []
         raise ValueError
     assert len(own_handler) == 1
-
-
-def test_what_an_own_handler_raises_is_chained_to_the_blocks_exception():
-    class Stop(Exception):
-        pass
-
-    def stop(number, frame):
-        raise Stop
-
-    signal.signal(signal.SIGINT, stop)
-    with pytest.raises(Stop) as raised, DeferredInterrupts():
-        press()
-        raise ValueError
-    assert type(raised.value.__context__) is ValueError
-
-
-@pytest.mark.parametrize("ended_by", [None, KeyboardInterrupt])
-def test_a_keyboard_interrupt_that_is_on_its_way_is_not_raised_twice(ended_by):
-    with pytest.raises(KeyboardInterrupt) as raised:
-        try:
-            raise KeyboardInterrupt("first")
-        except KeyboardInterrupt:
-            with DeferredInterrupts(ended_by):
-                press()
-                if ended_by is None:
-                    raise
-            raise
-    assert raised.value.args == ("first",)
 
 
 @pytest.mark.parametrize("ended_by", [None, KeyboardInterrupt])
@@ -117,31 +65,6 @@ def test_an_own_handler_hears_of_it_also_while_a_keyboard_interrupt_is_on_its_wa
                 raise KeyboardInterrupt
         raise KeyboardInterrupt
     assert len(own_handler) == 1
-
-
-def test_who_insists_interrupts_the_block():
-    done = []
-    with pytest.raises(KeyboardInterrupt) as raised, DeferredInterrupts() as interrupts:
-        interrupts.most = 2
-        press()
-        done.append(1)
-        press()
-        done.append(2)
-    assert done == [1]
-    assert raised.value.__context__ is None
-
-
-def test_who_insists_interrupts_the_block_and_an_own_handler_is_all_that_hears(own_handler):
-    done = []
-    with DeferredInterrupts() as interrupts:
-        interrupts.most = 2
-        press()
-        done.append(len(own_handler))
-        press()
-        done.append(2)
-    assert done == [0]
-    assert len(own_handler) == 1
-    assert interrupts.noted == 2
 
 
 def test_one_that_comes_just_as_the_handler_is_given_back_is_delivered(monkeypatch, own_handler):
@@ -160,6 +83,67 @@ def test_one_that_comes_just_as_the_handler_is_given_back_is_delivered(monkeypat
     assert len(own_handler) == 1
 
 
+class Stop(Exception):
+    """Raised by a handler of the program's own."""
+
+
+def stop(number, frame):
+    raise Stop
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, stop])
+@pytest.mark.parametrize("other", [None, ValueError, SystemExit, RecordingFileError])
+def test_it_is_raised_when_the_block_has_ended_however_it_ends(handler, other):
+    signal.signal(signal.SIGINT, handler)
+    done = []
+    with pytest.raises((KeyboardInterrupt, Stop)) as raised, DeferredInterrupts():
+        press()
+        press()
+        done.append(1)
+        if other is not None:
+            raise other("the block's own")
+    assert done == [1]
+    assert (raised.type is Stop) == (handler is stop)
+    assert isinstance(raised.value.__context__, other or type(None))
+    assert raised.value.__cause__ is None
+    assert not raised.value.__suppress_context__
+
+
+@pytest.mark.parametrize("ended_by", [None, KeyboardInterrupt])
+def test_a_keyboard_interrupt_that_is_on_its_way_is_not_raised_twice(ended_by):
+    with pytest.raises(KeyboardInterrupt) as raised:
+        try:
+            raise KeyboardInterrupt("first")
+        except KeyboardInterrupt:
+            with DeferredInterrupts(ended_by):
+                press()
+                if ended_by is None:
+                    raise
+            raise
+    assert raised.value.args == ("first",)
+    # Without Ctrl-C the block's exception goes on as it is.
+    with pytest.raises(ValueError) as raised, DeferredInterrupts(ended_by):
+        raise ValueError
+    assert raised.value.__context__ is None
+
+
+@pytest.mark.parametrize("owns", [False, True])
+def test_who_insists_interrupts_the_block(owns, request):
+    heard = request.getfixturevalue("own_handler") if owns else None
+    done, expected = [], contextlib.nullcontext() if owns else pytest.raises(KeyboardInterrupt)
+    with expected as raised, DeferredInterrupts() as interrupts:
+        interrupts.most = 2
+        press()
+        done.append(heard and len(heard))
+        press()
+        done.append(2)
+    assert len(done) == 1
+    assert interrupts.noted == 2
+    assert raised is None or raised.value.__context__ is None
+    # An own handler is all that hears.
+    assert not owns or len(heard) == 1
+
+
 def test_blocks_may_be_nested():
     order = []
     with pytest.raises(KeyboardInterrupt) as raised:
@@ -173,40 +157,23 @@ def test_blocks_may_be_nested():
     assert raised.value.__context__ is None
 
 
-def test_ctrl_c_while_a_recording_cannot_be_opened_is_not_lost(monkeypatch):
-    from dask_diag.storage import write as write_module
+@pytest.mark.parametrize("owns", [False, True])
+def test_ctrl_c_while_a_file_is_opened_or_a_page_written_is_not_lost(owns, request, monkeypatch):
+    heard = request.getfixturevalue("own_handler") if owns else [1, 1]
 
     def refuse(*args, **kwargs):
         press()
         raise RecordingFileError("cannot write")
 
-    monkeypatch.setattr(write_module, "Writer", refuse)
-    with pytest.raises(KeyboardInterrupt) as raised, record("run.diag"):
+    monkeypatch.setattr("dask_diag.storage.write.Writer", refuse)
+    with pytest.raises((KeyboardInterrupt, RecordingFileError)) as raised, record("run.diag"):
         raise AssertionError("it must not be entered")
-    assert type(raised.value.__context__) is RecordingFileError
-
-
-@pytest.fixture
-def page_that_is_interrupted(monkeypatch):
-    """Ctrl-C twice while performance_report writes its page."""
-
-    def write(*args, **kwargs):
-        press()
-        press()
-
-    monkeypatch.setattr("dask_diag.views.report.page.report", write)
-
-
-@pytest.mark.usefixtures("page_that_is_interrupted")
-def test_a_page_that_was_interrupted_is_said_not_to_be_written():
-    with pytest.warns(RuntimeWarning, match="not written: interrupted"):
-        with pytest.raises(KeyboardInterrupt), performance_report("page.html"):
-            pass
-
-
-@pytest.mark.usefixtures("page_that_is_interrupted")
-def test_a_page_that_was_interrupted_is_said_not_to_be_written_to_an_own_handler(own_handler):
-    with pytest.warns(RuntimeWarning, match="not written: interrupted"):
+    assert type(raised.value if owns else raised.value.__context__) is RecordingFileError
+    monkeypatch.setattr(
+        "dask_diag.views.report.page.report", lambda *args, **kwargs: (press(), press())
+    )
+    interrupted = contextlib.nullcontext() if owns else pytest.raises(KeyboardInterrupt)
+    with pytest.warns(RuntimeWarning, match="not written: interrupted"), interrupted:
         with performance_report("page.html"):
             pass
-    assert len(own_handler) == 1
+    assert len(heard) == 2

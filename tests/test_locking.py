@@ -65,27 +65,6 @@ def measured():
     return prof.recording
 
 
-def test_two_blocks_of_one_process_are_separate():
-    one = measured()
-    with record("run.diag"):
-        dask.delayed(abs)(1).compute(scheduler="sync")
-        with (
-            pytest.raises(RecordingFileError, match=r"run\.diag: this process is writing it"),
-            record("run.diag", overwrite=True),
-        ):
-            raise AssertionError("it must not be entered")
-        with pytest.raises(RecordingFileError, match="this process is writing it"):
-            save(one, "run.diag", overwrite=True)
-        assert load("run.diag").state == "truncated"
-    assert len(load("run.diag").tasks) == 1
-    assert load("run.diag").notices == ()
-    with record("run.diag", overwrite=True):
-        pass
-    save(one, "run.diag", overwrite=True)
-    assert len(load("run.diag").tasks) == 2
-    assert os.listdir() == ["run.diag"]
-
-
 def test_another_process_is_separate_and_readers_are_not(other):
     child, _ = other()
     one_line = r"cannot write [^\n]*run\.diag: another process is writing it; choose another[^\n]*$"
@@ -93,21 +72,14 @@ def test_another_process_is_separate_and_readers_are_not(other):
         raise AssertionError("it must not be entered")
     with pytest.raises(RecordingFileError, match=one_line):
         save(measured(), "run.diag", overwrite=True)
-    assert load("run.diag").state == "truncated"
-    child.communicate()
-    assert len(load("run.diag").tasks) == 1
-    assert load("run.diag").notices == ()
-
-
-@pytest.mark.once
-def test_a_program_is_not_run_whose_recording_another_writes(other):
-    child, _ = other()
+    # A program is not run whose recording another writes.
     done = run("run", "-f", "-o", "run.diag", "-c", "print('ran')", text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert "another process is writing it" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+    assert load("run.diag").state == "truncated"
     child.communicate()
-    assert len(load("run.diag").tasks) == 1
+    assert (len(load("run.diag").tasks), load("run.diag").notices) == (1, ())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
@@ -119,21 +91,6 @@ def test_a_killed_process_keeps_nobody_out_though_its_children_live(other):
     with record("run.diag", overwrite=True):
         measured()
     assert len(load("run.diag").tasks) == 2
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
-def test_what_a_forked_child_does_with_the_file_is_of_no_account():
-    with record("run.diag") as run:
-        child = os.fork()
-        if child == 0:
-            try:
-                run._writer.append(measured())
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
-        dask.delayed(abs)(1).compute(scheduler="sync")
-    assert len(load("run.diag").tasks) == 1
-    assert load("run.diag").notices == ()
 
 
 def test_a_file_that_was_replaced_before_it_was_locked_is_let_go(monkeypatch):
@@ -164,3 +121,21 @@ def test_without_locks_a_recording_is_written_all_the_same(monkeypatch):
         measured()
     save(measured(), "run.diag", overwrite=True)
     assert len(load("run.diag").tasks) == 2
+
+
+def test_two_blocks_of_one_process_are_separate():
+    one = measured()
+    with record("run.diag"):
+        dask.delayed(abs)(1).compute(scheduler="sync")
+        with pytest.raises(RecordingFileError, match=r"run\.diag: this process is writing it"):
+            with record("run.diag", overwrite=True):
+                raise AssertionError("it must not be entered")
+        with pytest.raises(RecordingFileError, match="this process is writing it"):
+            save(one, "run.diag", overwrite=True)
+        assert load("run.diag").state == "truncated"
+    assert (len(load("run.diag").tasks), load("run.diag").notices) == (1, ())
+    with record("run.diag", overwrite=True):
+        pass
+    save(one, "run.diag", overwrite=True)
+    assert len(load("run.diag").tasks) == 2
+    assert os.listdir() == ["run.diag"]

@@ -5,11 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
-import subprocess
 import sys
-import threading
 import time
-from array import array
+from dataclasses import replace
 
 import dask.local
 import dask.multiprocessing
@@ -17,7 +15,6 @@ import dask.threaded
 import numpy as np
 import pytest
 
-import dask_diag
 from dask_diag import (
     DiagnosticError,
     MemorySampler,
@@ -27,21 +24,16 @@ from dask_diag import (
     memory_usage,
     summary,
 )
-from dask_diag.capture.build import memory_table
-from dask_diag.cluster.recorder import ClusterRecorder
-from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import MissingDependencyError
-from dask_diag.model.table import Table
-from dask_diag.profilers.memory import SampledSeries
 from dask_diag.system.processes import LinuxReader, MemoryTree, ProcessReader
 
-from .tables import filled_table
+from .recordings import NOTHING
+from .tables import with_tables
 
 pytestmark = pytest.mark.once
 
 MB = 1_000_000
 NAN = float("nan")
-EMPTY = Table({})
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="PSS is reported on Linux")
 
 
@@ -63,85 +55,49 @@ SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_what_a_task_took_alone_is_exact(get, retried):
     def measure():
-        usage = memory_usage(profiled(get, {("take", 0): (take, 200)}))
-        (row,) = usage.to_dicts()
+        recording = profiled(get, {("take", 0): (take, 200)})
+        (row,) = memory_usage(recording).to_dicts()
         assert (row["function"], row["tasks"], row["sampled"]) == ("take", 1, 1)
         assert (row["exact"], row["bound"]) == (1, "exact")
         assert row["peak_growth"] == pytest.approx(200 * MB, rel=0.1)
         assert row["mean_growth"] == row["peak_growth"]
         assert row["max_memory"] - row["min_memory"] <= 1.1 * 200 * MB
+        assert re.search(
+            r"Memory growth +take (1[89]|2[01])\d MB \(largest during a task, sampled\)",
+            str(summary(recording)),
+        )
 
     retried(measure)
 
 
-def test_tasks_that_overlap_are_marked_as_upper_bounds(retried):
+@pytest.mark.parametrize("get", SCHEDULERS[1:])
+def test_tasks_that_overlap_are_upper_bounds_but_in_processes(get, retried):
     def measure():
         dsk = {("one", 0): (take, 200, 0.5), ("two", 0): (take, 100, 0.5)}
-        usage = memory_usage(profiled(dask.threaded.get, dsk, num_workers=2))
-        rows = {row["function"]: row for row in usage.to_dicts()}
-        assert {row["bound"] for row in rows.values()} == {"upper"}
-        assert rows["one"]["exact"] == rows["two"]["exact"] == 0
-        assert 0.9 * 200 * MB <= rows["one"]["peak_growth"] <= 1.1 * 300 * MB
-        assert 0.9 * 100 * MB <= rows["two"]["peak_growth"] <= 1.1 * 300 * MB
-
-    retried(measure)
-
-
-def test_in_processes_each_task_has_its_own_memory(retried):
-    def measure():
-        dsk = {("one", 0): (take, 200, 0.5), ("two", 0): (take, 100, 0.5)}
-        pool = multiprocessing.get_context("spawn").Pool(2)
+        pool = None
+        if get is dask.multiprocessing.get:
+            pool = multiprocessing.get_context("spawn").Pool(2)
         try:
-            pool.map(take, [1] * 4)
-            # Both have done something by now; their samples begin before the tasks do.
-            recording = profiled(dask.multiprocessing.get, dsk, pool=pool, chunksize=1)
+            if pool:
+                # Both have done something by then; their samples begin before the tasks do.
+                pool.map(take, [1] * 4)
+            recording = profiled(get, dsk, num_workers=2, pool=pool, chunksize=1)
         finally:
-            pool.close()
-            pool.join()
+            if pool:
+                pool.close()
+                pool.join()
         tasks = recording.tasks
-        assert len(set(tasks["pid"].tolist())) == 2
         assert min(tasks["stop"]) > max(tasks["start"])
         rows = {row["function"]: row for row in memory_usage(recording).to_dicts()}
-        assert {row["bound"] for row in rows.values()} == {"exact"}
-        assert rows["one"]["peak_growth"] == pytest.approx(200 * MB, rel=0.1)
-        assert rows["two"]["peak_growth"] == pytest.approx(100 * MB, rel=0.1)
-
-    retried(measure)
-
-
-def keep(megabytes, *_):
-    block = np.ones(megabytes * MB // 8)
-    time.sleep(0.1)
-    return block
-
-
-@pytest.mark.parametrize("get", SCHEDULERS[:2])
-def test_of_tasks_one_after_the_other_each_is_exact(get, retried):
-    def measure():
-        # What one releases, and what another leaves, is not in the next one's.
-        dsk = {("large", 0): (take, 300), ("retained", 0): (keep, 150, ("large", 0))}
-        dsk["small", 0] = (lambda retained: take(100, 0.1), ("retained", 0))
-        recording = profiled(get, dsk, num_workers=1)
-        rows = {row["function"]: row for row in memory_usage(recording, by="task").to_dicts()}
-        assert all(row["exact"] for row in rows.values())
-        for name, took in (("large", 300), ("retained", 150), ("small", 100)):
-            assert rows[name]["growth"] == pytest.approx(took * MB, rel=0.1), name
-
-    retried(measure)
-
-
-def test_in_one_process_too_each_task_is_exact(retried):
-    def measure():
-        dsk = {("large", 0): (take, 300), ("small", 0): (take, 100)}
-        recording = profiled(dask.multiprocessing.get, dsk, num_workers=1, chunksize=1)
-        rows = {row["function"]: row for row in memory_usage(recording, by="task").to_dicts()}
-        second = max(rows.values(), key=lambda row: row["function"] == "small")
-        assert sum(row["exact"] for row in rows.values()) >= 1
-        for row in rows.values():
-            took = {"large": 300, "small": 100}[row["function"]] * MB
-            assert row["growth"] >= 0.9 * took
-            if row["exact"]:
-                assert row["growth"] == pytest.approx(took, rel=0.2), second
+        growth = [rows[name]["peak_growth"] for name in ("one", "two")]
+        if pool:
+            assert {row["bound"] for row in rows.values()} == {"exact"}
+            assert growth == pytest.approx([200 * MB, 100 * MB], rel=0.1)
+        else:
+            assert {row["bound"] for row in rows.values()} == {"upper"}
+            assert [row["exact"] for row in rows.values()] == [0, 0]
+            assert min(growth) >= 0.9 * 100 * MB
+            assert 0.9 * 200 * MB <= max(growth) <= 1.1 * 300 * MB
 
     retried(measure)
 
@@ -159,52 +115,67 @@ def test_between_tasks_memory_is_noted_for_a_small_share_of_the_time():
 
 def recording_of(tasks, samples, computations=((0.0, 1000.0),)):
     """Tasks are (pid, start, stop), samples (time, pid, memory); pid 1 computations."""
-    start, stop = (np.array([task[n] for task in tasks], float) for n in (1, 2))
-    pid = Categorical.of(task[0] for task in tasks)
+    pid, start, stop = zip(*tasks, strict=True)
+    times, of, memory = zip(*samples, strict=True)
+    starts, stops = zip(*computations, strict=True)
     count = len(tasks)
-    computations = filled_table(
-        "computations",
-        {
-            "computation": Categorical.of(f"c{n}" for n in range(len(computations))),
-            "start": np.array([start for start, _ in computations]),
-            "stop": np.array([stop for _, stop in computations]),
-            "workers": np.ones(len(computations), int),
+    return with_tables(
+        replace(NOTHING, start=0.0, stop=1000.0),
+        computations={
+            "computation": [f"c{n}" for n in range(len(starts))],
+            "start": starts,
+            "stop": stops,
+            "workers": [1] * len(starts),
         },
-    )
-    table = filled_table(
-        "tasks",
-        {
-            "key": PrefixStrings.of(f"('f', {n})" for n in range(count)),
-            "function": Categorical.of("fg"[n % 2] for n in range(count)),
+        tasks={
+            "key": [f"('f', {n})" for n in range(count)],
+            "function": ["fg"[n % 2] for n in range(count)],
             "start": start,
             "stop": stop,
             "submitted": np.nan_to_num(start),
             "pid": pid,
-            "computation": Categorical.of(["c0"] * count),
+            "computation": ["c0"] * count,
+        },
+        processes={
+            "time": times,
+            "pid": of,
+            "is_child": [number != 1 for number in of],
+            "memory": memory,
         },
     )
-    times, of, memory = (np.array([sample[n] for sample in samples]) for n in range(3))
-    processes = filled_table(
-        "processes",
-        {
-            "time": times.astype(float),
-            "pid": of.astype(np.int64),
-            "is_child": (of != 1).astype(np.int64),
-            "memory": memory.astype(float),
-        },
-    )
-    return Recording(
-        start=0.0,
-        stop=1000.0,
-        epoch=0.0,
-        computations=computations,
-        tasks=table,
-        dependencies=EMPTY,
-        metrics=EMPTY,
-        resources=EMPTY,
-        cached_results=EMPTY,
-        processes=processes,
-    )
+
+
+@pytest.mark.parametrize(
+    ("tasks", "bounds", "growth", "exact"),
+    [
+        ([(1, 1.0, 2.0), (1, 3.0, 4.8), (1, 3.1, 4.9)], [(0.0, 9.0)], [800, 880, 880], [1, 0, 0]),
+        # What an earlier compute left is not in the bound of a later one.
+        (
+            [(1, 1.0, 2.0), (1, 3.0, 4.8), (1, 3.1, 4.9)],
+            [(0.9, 2.1), (2.9, 5.0)],
+            [800, 80, 80],
+            [1, 0, 0],
+        ),
+        # A task whose end is not known runs beside all that follow.
+        ([(1, 1.0, 2.0), (1, 2.7, NAN), (1, 4.1, 4.6)], [(0.0, 9.0)], None, [1, 0, 0]),
+    ],
+)
+def test_the_growth_of_tasks_by_hand(tasks, bounds, growth, exact):
+    samples = list(zip((0.5, 1.5, 2.5, 3.5, 4.5), (1,) * 5, (100, 900, 900, 950, 980)))
+    usage = memory_usage(recording_of(tasks, samples, bounds), by="task")
+    assert growth is None or usage["growth"].tolist() == growth
+    assert usage["exact"].tolist() == exact
+
+
+def test_nothing_to_show_is_reported_as_such():
+    with Profiler() as prof:
+        dask.local.get_sync({("f", 0): (int,)}, ("f", 0))
+    (row,) = memory_usage(prof.recording).to_dicts()
+    assert (row["sampled"], row["bound"]) == (0, "")
+    assert np.isnan(row["peak_growth"])
+    assert len(memory_usage(ResourceProfiler().recording)) == 0
+    with pytest.raises(DiagnosticError, match="'function' or 'task'"):
+        memory_usage(prof.recording, by="worker")
 
 
 def task_by_task(tasks, samples, computations=((0.0, 1000.0),)):
@@ -256,87 +227,67 @@ def test_all_tasks_at_once_are_as_one_after_the_other(seed):
         np.testing.assert_array_equal(usage[name], expected, err_msg=name)
 
 
-def test_what_an_earlier_compute_left_is_not_in_the_bound_of_a_later_one():
-    samples = list(zip((0.5, 1.5, 2.5, 3.5, 4.5), (1,) * 5, (100, 900, 900, 950, 980)))
-    tasks = [(1, 1.0, 2.0), (1, 3.0, 4.8), (1, 3.1, 4.9)]
-    together = memory_usage(recording_of(tasks, samples), by="task")
-    assert together["growth"].tolist() == [800, 880, 880]
-    apart = memory_usage(recording_of(tasks, samples, [(0.9, 2.1), (2.9, 5.0)]), by="task")
-    assert apart["growth"].tolist() == [800, 80, 80]
-    assert apart["exact"].tolist() == [True, False, False]
+def test_each_block_is_a_series_that_ends_with_it():
+    sampler, names = MemorySampler(), []
+    for label in ("a", "a", "a (2)", None, None, ""):
+        with sampler.sample(label) as name:
+            names.append(name)
+    started = time.perf_counter()
+    with pytest.raises(KeyError), sampler.sample("x", interval=3600):
+        raise KeyError("first")
+    assert time.perf_counter() - started < 2
+    assert names == ["a", "a (2)", "a (2) (2)", "sample", "sample (2)", "sample (3)"]
+    assert list(sampler.samples) == [*names, "x"]
+    assert all(len(samples) >= 1 for samples in sampler.samples.values())
+    assert len(sampler.samples["x"]) == 2
+    pandas = pytest.importorskip("pandas")
+    frame = sampler.to_pandas()
+    assert list(frame.columns) == [*names, "x"]
+    first = sampler.samples["a"][0]
+    assert frame.index[0] == pandas.Timestamp(first[0], unit="s")
+    assert frame["a"].dropna().tolist() == [size for _, size in sampler.samples["a"]]
+    aligned = sampler.to_pandas(align=True)
+    assert aligned.index[0].total_seconds() == 0
+    assert aligned.iloc[0].notna().all()
+    assert MemorySampler().to_pandas().empty
+    # Combined with others they stay apart, and are there once.
+    with (other := MemorySampler()).sample("a"):
+        pass
+    parts = [sampler.recording, other.recording, sampler.recording]
+    both = Recording.combine(parts).memory
+    assert len(both) == len(parts[0].memory) + len(parts[1].memory)
+    assert "a (3)" in both["label"].values
 
 
-def test_a_task_whose_end_is_not_known_runs_beside_all_that_follow():
-    samples = [(n / 2, 1, 100 + n) for n in range(40)]
-    tasks = [(1, 1.0, 2.0), (1, 3.2, NAN), (1, 5.2, 6.1)]
-    exact = memory_usage(recording_of(tasks, samples), by="task")["exact"]
-    assert exact.tolist() == [True, False, False]
+@pytest.mark.parametrize(
+    ("kwargs", "error", "reported"),
+    [
+        ({"label": 3}, TypeError, "label: expected text, found int"),
+        ({"measure": "managed"}, ValueError, "'process', 'rss', 'pss', 'uss', found 'managed'"),
+        ({"interval": 0}, ValueError, "interval: expected seconds between samples"),
+    ],
+)
+def test_an_impossible_argument_is_refused(kwargs, error, reported):
+    with pytest.raises(error, match=reported):
+        MemorySampler().sample(**kwargs)
 
 
-def test_recordings_of_the_same_samples_count_once():
-    samples = [(n / 2, pid, 100) for n in range(10) for pid in (1, 2)]
-    recording = recording_of([(1, 1.2, 2.2)], samples)
-    twice = Recording.combine([recording, recording])
-    for name in ("min_memory", "max_memory", "growth"):
-        assert memory_usage(twice)[name if name != "growth" else "peak_growth"].tolist() == (
-            [200.0] if name != "growth" else [0.0]
-        )
+def test_a_fault_is_reported_and_does_not_reach_the_program(monkeypatch):
+    def broken(self, waited_for=False):
+        raise OSError("/proc has gone")
 
-
-def test_nothing_to_show_is_reported_as_such():
-    with Profiler() as prof:
-        dask.local.get_sync({("f", 0): (int,)}, ("f", 0))
-    (row,) = memory_usage(prof.recording).to_dicts()
-    assert (row["sampled"], row["bound"]) == (0, "")
-    assert np.isnan(row["peak_growth"])
-    assert len(memory_usage(ResourceProfiler().recording)) == 0
-    with pytest.raises(DiagnosticError, match="'function' or 'task'"):
-        memory_usage(prof.recording, by="worker")
-
-
-def test_a_million_tasks_and_a_hundred_thousand_samples_take_seconds():
-    count = 1_000_000
-    starts = np.sort(np.random.default_rng(0).uniform(0, 999, count))
-    recording = recording_of([(1, 0.0, 1.0)], [(0.0, 1, 1)])
-    code = np.zeros(count, np.uint8)
-    tasks = filled_table(
-        "tasks",
-        {
-            "key": PrefixStrings.of(map(str, range(count))),
-            "function": Categorical(np.arange(count) % 7, list("abcdefg")),
-            "start": starts,
-            "stop": starts + 0.5,
-            "submitted": starts,
-            "pid": Categorical(code, [1]),
-            "computation": Categorical(code, ["c0"]),
-        },
+    monkeypatch.setattr(MemoryTree, "read", broken)
+    sampler = MemorySampler()
+    with sampler.sample("x"):
+        pass
+    assert sampler.samples == {}
+    assert "/proc has gone" in sampler.summary()
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    reported = (
+        r"to_pandas\(\) needs pandas: pip install pandas; samples and recording needs? nothing"
     )
-    samples = 100_000
-    processes = filled_table(
-        "processes",
-        {
-            "time": np.linspace(0, 1000, samples),
-            "pid": np.ones(samples, np.int64),
-            "is_child": np.zeros(samples, np.int64),
-            "memory": np.random.default_rng(1).uniform(0, 1e9, samples),
-        },
-    )
-    recording = Recording(
-        **{
-            **{
-                name: getattr(recording, name)
-                for name in ("start", "stop", "epoch", "computations")
-            },
-            **dict.fromkeys(("dependencies", "metrics", "resources", "cached_results"), EMPTY),
-            "tasks": tasks,
-            "processes": processes,
-        }
-    )
-    started = time.process_time()
-    usage = memory_usage(recording)
-    took = time.process_time() - started
-    assert usage["sampled"].sum() == count
-    assert took < 5, f"{took:.2f} s"
+    with pytest.raises(MissingDependencyError, match=reported):
+        sampler.to_pandas()
 
 
 def test_a_series_sees_what_is_taken_and_let_go(retried):
@@ -417,206 +368,21 @@ def test_both_readers_show_the_same():
 
 @LINUX
 def test_what_is_shared_is_read_for_a_fiftieth_of_the_time(monkeypatch):
-    tree = MemoryTree()
-    clock, cpu = [100.0], [0.0]
-    monkeypatch.setattr("dask_diag.system.processes.perf_counter", lambda: clock[0])
-    monkeypatch.setattr("dask_diag.system.periodic.thread_time", lambda: cpu[0])
+    clock, cpu, memory = [100.0], [0.0], LinuxReader.memory
 
-    def slow(pid):
+    def slow(reader, pid):
         cpu[0] += 0.2
         clock[0] += 0.2
-        return reader.memory(pid)
+        return memory(reader, pid)
 
-    reader, tree._reader = LinuxReader(), type("Slow", (), {})()
-    tree._reader.memory, tree._reader.resident = slow, reader.resident
-    tree._descendants.listed = list
-    tree._children.clear()
-    read = []
-    for _ in range(100):
-        read.append(not np.isnan(tree.read().pss))
-        clock[0] += 1.0
-    assert sum(read) * 0.2 <= 0.02 * (clock[0] - 100.0) + 0.2
-    assert sum(read) > 5
+    monkeypatch.setattr("dask_diag.system.processes.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("dask_diag.system.periodic.thread_time", lambda: cpu[0])
+    monkeypatch.setattr(LinuxReader, "memory", slow)
+    tree, read = MemoryTree(), 0
+    for _ in range(200):
+        read += not np.isnan(tree.read().pss)
+        clock[0] += 10.0
+    assert cpu[0] <= 0.02 * (clock[0] - 100.0) + 1.0
+    assert read > 5
     tree.read()
     assert np.isnan(tree.read(waited_for=True).pss), "nobody waits for what takes long"
-
-
-def test_a_label_that_is_used_again_is_another_series():
-    sampler = MemorySampler()
-    names = []
-    for label in ("a", "a", "a (2)", None, None, ""):
-        with sampler.sample(label) as name:
-            names.append(name)
-    assert names == ["a", "a (2)", "a (2) (2)", "sample", "sample (2)", "sample (3)"]
-    assert list(sampler.samples) == names
-    assert all(len(samples) >= 1 for samples in sampler.samples.values())
-
-
-def test_labels_may_overlap_in_threads_and_in_one_another():
-    sampler = MemorySampler()
-    inside = threading.Barrier(3)
-
-    def work():
-        with sampler.sample("work", interval=0.01):
-            inside.wait(30)
-            time.sleep(0.1)
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    with sampler.sample("all", interval=0.01):
-        for thread in threads:
-            thread.start()
-        inside.wait(30)
-        for thread in threads:
-            thread.join()
-    table = sampler.recording.memory
-    series = {name: table["time"][table["label"].where(name)] for name in sampler.samples}
-    assert set(series) == {"all", "work", "work (2)"}
-    assert all(len(moments) > 3 for moments in series.values())
-    latest_start = max(moments[0] for moments in series.values())
-    assert all(moments[-1] > latest_start for moments in series.values())
-
-
-def test_leaving_is_immediate_also_by_an_error():
-    sampler = MemorySampler()
-    started = time.perf_counter()
-    with pytest.raises(KeyError), sampler.sample("x", interval=3600):
-        raise KeyError("first")
-    assert time.perf_counter() - started < 2
-    assert len(sampler.samples["x"]) == 2
-
-
-def test_a_fault_is_reported_and_does_not_reach_the_program(monkeypatch):
-    def broken(self, waited_for=False):
-        raise OSError("/proc has gone")
-
-    monkeypatch.setattr(MemoryTree, "read", broken)
-    sampler = MemorySampler()
-    with sampler.sample("x"):
-        done = True
-    assert done
-    assert sampler.samples == {}
-    assert "/proc has gone" in sampler.summary()
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "error", "reported"),
-    [
-        ({"label": 3}, TypeError, "label: expected text, found int"),
-        ({"measure": "managed"}, ValueError, "'process', 'rss', 'pss', 'uss', found 'managed'"),
-        ({"interval": 0}, ValueError, "interval: expected seconds between samples"),
-    ],
-)
-def test_an_impossible_argument_is_refused(kwargs, error, reported):
-    with pytest.raises(error, match=reported):
-        MemorySampler().sample(**kwargs)
-
-
-def sampler_by_hand(**series):
-    """A sampler whose series are of given (time, bytes)."""
-    sampler = MemorySampler()
-    sampler.session.epoch = 1e9
-    for name, samples in series.items():
-        sampler._measures[name] = "process"
-        rows = [(moment, size, NAN, NAN, 1, 0) for moment, size in samples]
-        numbers = array("d", [number for row in rows for number in row])
-        sampler._series[name] = SampledSeries(numbers, ClusterRecorder(sampler._fault))
-    return sampler
-
-
-def test_to_pandas_has_a_column_for_each_series():
-    pandas = pytest.importorskip("pandas")
-    sampler = sampler_by_hand(a=[(1, 10), (2, 20), (5, 50)], b=[(2, 7), (3, 8)])
-    frame = sampler.to_pandas()
-    assert list(frame.columns) == ["a", "b"]
-    assert frame.index[0] == pandas.Timestamp(1e9 + 1, unit="s")
-    expected = [[10, NAN], [20, 7], [20, 8], [50, NAN]]
-    np.testing.assert_array_equal(frame.to_numpy(), expected)
-    aligned = sampler.to_pandas(align=True)
-    assert aligned.index.total_seconds().tolist() == [0, 1, 4]
-    np.testing.assert_array_equal(aligned.to_numpy(), [[10, 7], [20, 8], [50, NAN]])
-    assert MemorySampler().to_pandas().empty
-
-
-def lines_of(figure):
-    return [
-        renderer.data_source.data
-        for renderer in figure.renderers
-        if type(renderer.glyph).__name__ == "Line"
-    ]
-
-
-def test_the_plot_lays_series_beside_each_other():
-    sampler = sampler_by_hand(a=[(1, 10 * MB), (2, 20 * MB)], b=[(4, 7 * MB), (5, 8 * MB)])
-    first, second = lines_of(sampler.plot(align=True))
-    assert first["time"].tolist() == second["time"].tolist() == [0, 1]
-    assert second["memory"].tolist() == [7, 8]
-    sampler.session.start = 1.0
-    first, second = lines_of(sampler.plot(width=400))
-    assert second["time"].tolist() == [3, 4]
-    assert lines_of(MemorySampler().plot()) == []
-
-
-def test_hostile_labels_are_drawn_as_text(tmp_path):
-    hostile = "</script><script>alert(1)</script>\x1b[2J$$x$$"
-    sampler = sampler_by_hand(**{hostile: [(1, 10 * MB), (2, 20 * MB)]})
-    sampler.session.start, sampler.session.stop = 0.0, 3.0
-    path = tmp_path / "page.html"
-    dask_diag.visualize(sampler, path, show=False)
-    assert "<script>alert(1)" not in path.read_text()
-    path.unlink()
-    assert "\x1b" not in summary(sampler)
-    assert ", peak 20.0 MB, 20.0 MB at" in summary(sampler)
-
-
-def test_series_are_combined_and_separate():
-    first = sampler_by_hand(a=[(1, 10), (2, 20)]).recording
-    other = sampler_by_hand(a=[(3, 30)], b=[(3, 1)]).recording
-    earlier = sampler_by_hand(a=[(1, 10)]).recording
-    both = Recording.combine([earlier, first, other, first]).memory
-    assert both["label"].tolist() == ["a", "a", "a (2)", "b"]
-    assert both["time"].tolist() == [1, 2, 3, 3]
-    assert not len(Recording.combine([Profiler().recording]).memory)
-
-
-def test_the_summary_shows_what_functions_took(retried):
-    def measure():
-        recording = profiled(dask.local.get_sync, {("take", 0): (take, 100)})
-        (line,) = (line for line in summary(recording).splitlines() if "Memory growth" in line)
-        assert re.fullmatch(
-            r"Memory growth +take 1\d\d MB \(largest during a task, sampled\)", line
-        )
-
-    retried(measure)
-
-
-def test_an_empty_table_has_its_columns():
-    table = memory_table({})
-    assert len(table) == 0
-    assert table.columns == ("label", "time", "rss", "pss", "uss", "processes", "delay")
-
-
-def test_sampling_loads_no_views():
-    code = """
-import sys
-from dask_diag import MemorySampler
-ms = MemorySampler()
-with ms.sample("x"):
-    pass
-print([m for m in ("bokeh", "pandas", "numpy", "dask_diag.views") if m in sys.modules])
-assert ms.samples
-print([m for m in ("bokeh", "pandas", "dask_diag.views") if m in sys.modules])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:2] == ["[]", "[]"]
-
-
-def test_without_pandas_the_line_is_reported_that_installs_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    sampler = sampler_by_hand(a=[(1, 10)])
-    for needs, by, instead in (
-        (sampler.to_pandas, r"to_pandas\(\)", "samples and recording"),
-        (sampler.recording.memory.to_dataframe, r"to_dataframe\(\)", r"to_dicts\(\)"),
-    ):
-        reported = f"{by} needs pandas: pip install pandas; {instead} needs? nothing"
-        with pytest.raises(MissingDependencyError, match=reported):
-            needs()

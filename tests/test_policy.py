@@ -10,11 +10,9 @@ from bokeh.resources import Resources
 from dask_diag import MemorySampler, report, visualize
 from dask_diag.analysis.compare_runs import compare_runs
 from dask_diag.views.compare import run_comparison_summary
-from dask_diag.views.comparison import comparison_page
-from dask_diag.views.page import policy_of, summary_page
+from dask_diag.views.page import summary_page
 
 from .opened_pages import new_page
-from .recordings import NOTHING
 from .stacks import known_stacks
 from .test_compare import recording
 from .test_tune_race import Simulated, settings
@@ -31,10 +29,6 @@ def write_report(path):
     report(known_stacks(), path)
 
 
-def write_report_without_figures(path):
-    report(NOTHING, path)
-
-
 def write_plots(path):
     visualize(known_stacks(), filename=path, show=False)
 
@@ -44,11 +38,6 @@ def write_memory(path):
     with sampler.sample("block", interval=0.01):
         pass
     sampler.visualize(filename=path, show=False)
-
-
-def write_comparison(path):
-    sides = [recording(f=[1.0] * 6), recording(f=[2.0] * 6)]
-    path.write_text(comparison_page(*sides, ("before", "after")), encoding="utf-8")
 
 
 def write_runs(path):
@@ -62,10 +51,7 @@ def write_tuned(path):
     path.write_text(text, encoding="utf-8")
 
 
-PAGES = [
-    *(write_report, write_report_without_figures, write_plots, write_memory),
-    *(write_comparison, write_runs, write_tuned),
-]
+PAGES = [write_report, write_plots, write_memory, write_runs, write_tuned]
 
 
 def policies(path):
@@ -87,16 +73,11 @@ def test_each_saved_page_has_a_policy(write, tmp_path):
         ("absolute", "'self' file:"),
     ],
 )
-def test_a_small_page_may_load_code_from_where_bokeh_is(mode, source):
+def test_a_small_page_may_load_code_from_where_bokeh_is(mode, source, tmp_path):
     expected = NOTHING_ELSE.replace("-eval'", f"-eval' {source}")
     expected = expected.replace("style-src 'unsafe-inline'", f"style-src 'unsafe-inline' {source}")
-    assert policy_of(Resources(mode=mode)) == expected
-
-
-def test_a_small_report_has_its_policy(tmp_path):
-    path = tmp_path / "page.html"
-    report(known_stacks(), path, mode="cdn")
-    assert policies(path) == [policy_of(Resources(mode="cdn"))]
+    report(known_stacks(), tmp_path / "page.html", mode=mode)
+    assert policies(tmp_path / "page.html") == [expected]
 
 
 REFUSED = """() => new Promise((resolve) => {

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import types
+from concurrent.futures import ThreadPoolExecutor
 from operator import add
 
 import dask.local
@@ -16,8 +17,6 @@ import dask.threaded
 import pytest
 
 from dask_diag import Profiler, ProgressBar
-
-from .interleaving import HookedLock, Thread, await_event
 
 
 class Terminal(io.StringIO):
@@ -77,21 +76,44 @@ def test_a_line_that_is_drawn_over_is_no_longer_than_the_terminal(monkeypatch, c
 
 def test_anything_else_gets_whole_lines_and_not_many():
     out = io.StringIO()
-    with ProgressBar(dt=0.01, out=out):
+    with ProgressBar(dt=0.01, out=out, label="load\n\rthe data"):
         dask.local.get_sync(*steps(60, seconds=0.025))
     lines = out.getvalue().splitlines()
     assert "\r" not in out.getvalue()
     assert 2 <= len(lines) <= 11
+    assert lines[0].startswith("load the data [#")
     percents = [int(re.search(r"(\d+)%", line)[1]) for line in lines]
     assert percents == sorted(set(percents))
     assert percents[-1] == 100
-
-
-def test_a_short_compute_has_one_line_on_anything_else():
+    # Of short computes one line each, that says which.
     out = io.StringIO()
-    with ProgressBar(dt=0.01, out=out):
-        dask.local.get_sync(*steps(20, seconds=0.005))
-    assert out.getvalue().count("\n") == 1
+    pbar = ProgressBar(dt=0.01, out=out)
+    pbar.register()
+    try:
+        for _ in range(2):
+            dask.local.get_sync(*steps(20, seconds=0.005))
+    finally:
+        pbar.unregister()
+    first, second = out.getvalue().splitlines()
+    assert first.endswith("computation 1")
+    assert second.endswith("computation 2")
+
+
+def test_the_stream_is_looked_up_when_drawing_and_may_be_missing(monkeypatch):
+    pbar, later = ProgressBar(), io.StringIO()
+    monkeypatch.setattr("sys.stdout", later)
+    with pbar:
+        dask.local.get_sync(*steps(1))
+    assert "100% Completed" in later.getvalue()
+    monkeypatch.setattr("sys.stdout", None)
+    with pbar:
+        dask.local.get_sync(*steps(1))
+    # Nothing is shown of a compute below the minimum.
+    out = io.StringIO()
+    with ProgressBar(minimum=10, out=out) as pbar:
+        dask.local.get_sync(*steps(1))
+    assert out.getvalue() == ""
+    assert pbar.last_duration > 0.02
 
 
 @pytest.mark.parametrize("work", [spin, time.sleep])
@@ -118,73 +140,18 @@ def test_the_last_field_shows_the_cpu_share(work, retried):
     assert sum(cpu for _, cpu in spent) > 0.25 or work is not spin
 
 
-def test_the_share_is_the_profilers(retried):
-    out = io.StringIO()
-    with Profiler() as prof, ProgressBar(out=out):
-        dask.local.get_sync(
-            {("s", 0): (spin, 0.1), ("t", 0): (time.sleep, 0.1)}, [("s", 0), ("t", 0)]
-        )
-    tasks = prof.recording.tasks
-    share = tasks["thread_cpu"].sum() / (tasks["stop"] - tasks["start"]).sum()
-    assert f"({share:.0%} cpu)" in out.getvalue()
-
-
-def test_a_label_stands_before_the_bar():
-    out = io.StringIO()
-    with ProgressBar(out=out, label="load\n\rthe data"):
-        dask.local.get_sync(*steps(1))
-    assert out.getvalue().startswith("load the data [####")
-
-
-def test_nothing_is_shown_of_a_compute_below_the_minimum():
-    out = io.StringIO()
-    with ProgressBar(minimum=10, out=out) as pbar:
-        dask.local.get_sync(*steps(1))
-    assert out.getvalue() == ""
-    assert pbar.last_duration > 0.02
-
-
-def test_registered_computes_each_get_a_line_that_says_which():
-    out = io.StringIO()
-    pbar = ProgressBar(out=out)
-    pbar.register()
-    try:
-        for _ in range(2):
-            dask.local.get_sync(*steps(1))
-    finally:
-        pbar.unregister()
-    first, second = out.getvalue().splitlines()
-    assert first.endswith("computation 1")
-    assert second.endswith("computation 2")
-
-
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
 def test_overlapping_computes_each_get_their_last_line(stream):
-    out = stream()
-    barrier = threading.Barrier(2)
+    out, barrier = stream(), threading.Barrier(2)
 
-    def run():
+    def run(_):
         barrier.wait(10)
         dask.threaded.get(*steps(4), num_workers=1)
 
-    with ProgressBar(dt=0.01, out=out):
-        threads = [threading.Thread(target=run) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    text = out.getvalue()
-    assert text.count("100% Completed") == 2
-    assert text.count("computation 2") >= 1
-
-
-def test_the_stream_is_looked_up_when_drawing(capsys, monkeypatch):
-    pbar = ProgressBar()
-    later = io.StringIO()
-    monkeypatch.setattr("sys.stdout", later)
-    with pbar:
-        dask.local.get_sync(*steps(1))
-    assert "100% Completed" in later.getvalue()
+    with ProgressBar(dt=0.01, out=out), ThreadPoolExecutor(2) as callers:
+        list(callers.map(run, range(2)))
+    assert out.getvalue().count("100% Completed") == 2
+    assert out.getvalue().count("computation 2") >= 1
 
 
 class Broken(io.StringIO):
@@ -200,15 +167,7 @@ def closed():
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"dt": "x"},
-        {"dt": -1},
-        {"minimum": "x"},
-        {"minimum": -1},
-        {"width": 0},
-        {"width": None},
-        {"out": 3},
-    ],
+    [{"dt": "x"}, {"dt": -1}, {"minimum": "x"}, {"minimum": -1}, {"width": 0}, {"out": 3}],
 )
 def test_wrong_arguments_are_reported(wrong):
     with pytest.raises((TypeError, ValueError), match=f"{next(iter(wrong))}: expected"):
@@ -217,42 +176,29 @@ def test_wrong_arguments_are_reported(wrong):
 
 @pytest.mark.parametrize("stream", [Broken, closed])
 def test_a_broken_stream_never_reaches_the_compute(stream):
+    dsk = {("a", 0): (add, 1, 2), ("b", 0): (lambda a: time.sleep(0.05) or a, ("a", 0))}
     with ProgressBar(dt=0.001, out=stream()) as pbar:
-        assert (
-            dask.local.get_sync({("a", 0): (add, 1, 2), ("b", 0): (time.sleep, 0.05)}, ("a", 0))
-            == 3
-        )
-    assert not [t for t in threading.enumerate() if t.name == "dask_diag-progress"]
+        assert dask.local.get_sync(dsk, ("b", 0)) == 3
     assert any("to write the bar" in notice for notice in pbar.recording.notices)
-
-
-def test_no_standard_output_at_all(monkeypatch):
-    monkeypatch.setattr("sys.stdout", None)
-    with ProgressBar(dt=0.001):
-        dask.local.get_sync(*steps(2))
 
 
 def test_in_a_notebook_one_output_is_replaced(monkeypatch):
     outputs = []
 
-    class Handle:
-        def update(self, data, raw):
-            assert raw
-            outputs[-1] = data["text/plain"]
-
-    def display(data, raw, display_id):
+    def show(data, raw, display_id=None):
         assert raw
-        assert display_id
-        outputs.append(data["text/plain"])
-        return Handle()
+        if display_id:
+            outputs.append(None)
+        outputs[-1] = data["text/plain"]
+        return types.SimpleNamespace(update=show)
 
-    module = types.SimpleNamespace(display=display)
+    module = types.SimpleNamespace(display=show)
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(display=module))
     monkeypatch.setitem(sys.modules, "IPython.display", module)
     out = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
     with ProgressBar(dt=0.01, out=out) as pbar:
-        dask.local.get_sync(*steps(5))
-        dask.local.get_sync(*steps(5))
+        for _ in range(2):
+            dask.local.get_sync(*steps(5))
     assert [output.count("100% Completed") for output in outputs] == [1, 1]
     assert out.getvalue() == ""
     assert pbar.recording.notices == ()
@@ -261,35 +207,7 @@ def test_in_a_notebook_one_output_is_replaced(monkeypatch):
 def test_a_failing_compute_stops_where_it_was():
     out = io.StringIO()
     dsk = {("a", 0): (add, 1, 2), ("b", 0): (lambda x: 1 / 0, ("a", 0))}
-    with Profiler(), ProgressBar(out=out) as pbar, Profiler(), pytest.raises(ZeroDivisionError):
+    with Profiler(), ProgressBar(out=out), Profiler(), pytest.raises(ZeroDivisionError):
         dask.local.get_sync(dsk, ("b", 0))
     assert "50% Completed" in out.getvalue()
     assert out.getvalue().endswith(" failed\n")
-    assert not pbar._running
-
-
-def test_a_computation_does_not_wait_for_the_timer_of_the_next():
-    """The first ends; before it has stopped its timer the second begins, and outlives it."""
-    first_ending, second_began, first_ended = (threading.Event() for _ in range(3))
-    pbar = ProgressBar(dt=0.01, out=io.StringIO())
-
-    def released(function):
-        if function == "computation_ends" and not first_ending.is_set():
-            first_ending.set()
-            await_event(second_began)
-
-    def outlive():
-        second_began.set()
-        await_event(first_ended)
-
-    with pbar:
-        pbar._lock = HookedLock(pbar._lock, released)
-        first = Thread(dask.local.get_sync, {("a", 0): (add, 1, 2)}, ("a", 0))
-        await_event(first_ending)
-        second = Thread(dask.local.get_sync, {("b", 0): (outlive,)}, ("b", 0))
-        try:
-            assert first.result() == 3
-        finally:
-            first_ended.set()
-            second.result()
-    assert pbar.recording.notices == ()

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from operator import add, mul
 from pathlib import Path
 
 import dask.local
 import dask.threaded
 import pytest
+from dask.callbacks import normalize_callback
 
-import dask_diag.capture.session
 from dask_diag import CacheProfiler, Profiler, ProgressBar, SamplingProfiler, context_meter
 from dask_diag.capture.increments import TaskTables
-from dask_diag.columns import Categorical, PrefixStrings
-from dask_diag.model.table import Table, stack
 
 from .interleaving import (
     PACKAGE,
@@ -51,14 +48,23 @@ LOCKED = tuple(
 )
 """Functions that have a lock: another thread waits for them to end."""
 
-READING = tuple(
-    str(Path(PACKAGE) / name)
-    for name in (
-        *("capture/computation", "capture/session", "capture/task.py", "capture/increments"),
-        *("sampling/call_tree", "profilers/base", "profilers/cache", "profilers/engine"),
-    )
+
+def package_files(*names):
+    return tuple(str(Path(PACKAGE) / name) for name in names)
+
+
+READING = package_files(
+    *("capture/computation", "capture/session", "capture/task.py", "capture/increments"),
+    *("sampling/call_tree", "profilers/base", "profilers/cache", "profilers/engine"),
 )
 """Files whose functions read what changes, and not only what they are given."""
+
+
+CHANGING = package_files(
+    *("capture/computation", "capture/session", "capture/task.py", "capture/log"),
+    *("capture/results", "capture/metrics", "sampling/", "profilers/", "hooks/callbacks"),
+)
+"""Files whose functions change what others read: at the lines of other files it is as before."""
 
 
 class Failing:
@@ -67,7 +73,8 @@ class Failing:
     Three are done; the keys of two of them do not say their function.
     """
 
-    functions = {"a": "add", "b": "add", "('inc', 0)": "inc", "hold": "hold", "('fail', 0)": "fail"}
+    held = {"a": "add", "b": "add", "('inc', 0)": "inc"}
+    functions = {**held, "hold": "hold", "('fail', 0)": "fail"}
 
     def __init__(self):
         self.began, self.release = threading.Event(), threading.Event()
@@ -87,74 +94,50 @@ class Failing:
             self.release.set()
 
 
+def functions_in(*tables):
+    """The function of each key in tables put together; fails if a key is there twice."""
+    tables = [table for table in tables if len(table)]
+    keys = sum((table["key"].tolist() for table in tables), [])
+    assert len(keys) == len(set(keys)), keys
+    return dict(zip(keys, sum((t["function"].tolist() for t in tables), []), strict=True))
+
+
 def functions_of(recording):
-    """The function of each task by its key; fails if a task is there twice."""
-    keys = recording.tasks["key"].tolist()
-    assert not [key for key, count in Counter(keys).items() if count > 1]
-    return dict(zip(keys, recording.tasks["function"].tolist(), strict=True))
-
-
-def assert_no_fault(diagnostic):
-    assert not [text for text in diagnostic.recording.notices if "failed" in text]
-
-
-def test_who_reads_while_a_computation_ends_spoils_nothing_for_who_reads_later(monkeypatch):
-    ending, has_read = threading.Event(), threading.Event()
-
-    def pause():
-        ending.set()
-        await_event(has_read)
-        return []
-
-    monkeypatch.setattr(dask_diag.capture.session, "WORTH_LISTING_POOLS", 0.0)
-    monkeypatch.setattr(dask_diag.capture.session, "thread_pools", pause)
-    prof, sprof = Profiler(), SamplingProfiler(interval=0.01)
-
-    def read():
-        await_event(ending)
-        try:
-            return prof.recording, sprof.recording, list(prof.results)
-        finally:
-            has_read.set()
-
-    reader = Thread(read)
-    with prof, sprof:
-        Failing().compute()
-    tasks, samples, _ = reader.result()
-    assert functions_of(tasks) == functions_of(prof.recording) == Failing.functions
-    assert samples.samples["function"].tolist()
-    for function in ("add", "hold", "fail"):
-        assert function in sprof.recording.samples["function"].tolist()
-    assert len(prof.results) == 3
+    return functions_in(recording.tasks)
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("order", [1, -1], ids=["tasks first", "cache first"])
-def test_who_reads_at_any_line_of_the_end_sees_all_tasks(order):
+def test_who_reads_or_writes_at_any_line_of_the_end_sees_all_tasks(order):
     prof, cprof, sprof = Profiler(), CacheProfiler(), SamplingProfiler(interval=0.01)
-    pbar = ProgressBar(minimum=100)
-    seen = Counter()
+    diagnostics = prof, cprof, sprof, ProgressBar(minimum=100)
+    stream, reads = Stream(prof, cprof), []
 
     def read():
-        seen["reads"] += 1
+        reads.append(1)
         assert functions_of(prof.recording) == Failing.functions
-        held = cprof.recording.cached_results
-        assert sorted(held["key"].tolist()) == ["('inc', 0)", "a", "b"]
-        assert dict(zip(held["key"].tolist(), held["function"].tolist(), strict=True)) == {
-            key: Failing.functions[key] for key in ("('inc', 0)", "a", "b")
-        }
+        assert functions_in(cprof.recording.cached_results) == Failing.held
+        assert stream.take() == (Failing.functions, Failing.held)
         assert "hold" in sprof.recording.samples["function"].tolist()
         assert len(prof.results) in (0, 3)
         assert len(cprof.results) in (0, 3)
 
-    callbacks = [profiler._callback for profiler in (prof, cprof, sprof, pbar)][::order]
-    with at_every_line(read, inside="_finish", outside=LOCKED):
+    callbacks = [*map(normalize_callback, diagnostics)][::order]
+    with at_every_line(read, inside="_finish", outside=LOCKED, files=CHANGING):
         Failing().compute(callbacks=callbacks)
     read()
     assert len(prof.results) == len(cprof.results) == 3
-    assert seen["reads"] > 50
-    for diagnostic in (prof, cprof, sprof, pbar):
+    assert {"add", "hold", "fail"} <= {*sprof.recording.samples["function"].tolist()}
+    assert len(reads) > 50
+    assert (sum(map(len, stream.tasks)), sum(map(len, stream.cache))) == (5, 3)
+    # With the cost of the hooks of the profiler that ended last.
+    assert repr(stream.computations) == repr(prof.recording.computations.to_dicts())
+    for diagnostic in diagnostics:
         assert_no_fault(diagnostic)
+
+
+def assert_no_fault(diagnostic):
+    assert not [text for text in diagnostic.recording.notices if "failed" in text]
 
 
 class Stream:
@@ -167,55 +150,22 @@ class Stream:
     def take(self):
         """Take what is new; all that is known now is of it and of what was taken before."""
         new, provisional = self._source.take()
-        # Most are empty: hundreds of them would take longer to put together than all else.
         self.tasks += [table for table in (new["tasks"],) if len(table)]
         self.cache += [table for table in (new["cached_results"],) if len(table)]
         self.computations += new["computations"].to_dicts()
         return (
-            self._functions([*self.tasks, provisional["tasks"]]),
-            self._functions([*self.cache, provisional["cached_results"]]),
+            functions_in(*self.tasks, provisional["tasks"]),
+            functions_in(*self.cache, provisional["cached_results"]),
         )
-
-    def _functions(self, tables):
-        table = stack(
-            [*tables, Table({"key": PrefixStrings.of([]), "function": Categorical([], [])})]
-        )
-        keys = table["key"].tolist()
-        assert len(keys) == len(set(keys)), keys
-        return dict(zip(keys, table["function"].tolist(), strict=True))
-
-
-HELD = {key: function for key, function in Failing.functions.items() if function in ("add", "inc")}
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("order", [1, -1], ids=["tasks first", "cache first"])
-def test_what_is_written_at_any_line_of_the_end_has_all_tasks(order):
-    prof, cprof = Profiler(), CacheProfiler()
-    stream = Stream(prof, cprof)
-
-    def take():
-        assert stream.take() == (Failing.functions, HELD)
-
-    callbacks = [profiler._callback for profiler in (prof, cprof)][::order]
-    with at_every_line(take, inside="_finish", outside=LOCKED):
-        Failing().compute(callbacks=callbacks)
-    take()
-    assert sum(map(len, stream.tasks)) == 5
-    assert sum(map(len, stream.cache)) == 3
-    # With the cost of the hooks of the profiler that ended last.
-    assert repr(stream.computations) == repr(prof.recording.computations.to_dicts())
 
 
 @pytest.mark.once
 def test_who_reads_at_any_line_of_a_computation_sees_all_tasks_that_were_submitted():
     """A task that was seen once is seen from then on, once, and no line raises."""
     diagnostics = prof, cprof, sprof = Profiler(), CacheProfiler(), SamplingProfiler(interval=0.01)
-    functions = {"a": "add", "b": "add", "('inc', 0)": "inc", "c": "mul"}
+    functions = {"a": "add", "('inc', 0)": "inc", "c": "mul"}
     stream = Stream(prof, cprof)
-    seen = {name: set() for name in ("tasks", "written")}
-    in_flight = set()
-
+    seen = {name: set() for name in ("tasks", "written", "in flight")}
     for diagnostic in diagnostics:
         diagnostic._lock = HookedLock(diagnostic._lock)
 
@@ -223,24 +173,23 @@ def test_who_reads_at_any_line_of_a_computation_sees_all_tasks_that_were_submitt
         if any(diagnostic._lock.held for diagnostic in diagnostics):
             return
         recording = prof.recording
-        now = {"tasks": functions_of(recording), "written": stream.take()[0]}
-        for name, read_functions in now.items():
-            assert seen[name] <= read_functions.keys() <= functions.keys(), name
-            assert read_functions.items() <= functions.items(), name
-            seen[name] |= read_functions.keys()
+        for name, now in (("tasks", functions_of(recording)), ("written", stream.take()[0])):
+            assert seen[name] <= now.keys(), name
+            assert now.items() <= functions.items(), name
+            seen[name] |= now.keys()
         assert_in_order(recording)
-        for row in recording.tasks.to_dicts():
-            in_flight.add(row["key"]) if row["outcome"] == "unfinished" else None
-        held = cprof.recording.cached_results
-        assert not len(held) or len(set(held["key"].tolist())) == len(held)
+        unfinished = recording.tasks.rows(recording.tasks["outcome"].where("unfinished"))
+        seen["in flight"].update(unfinished["key"].tolist())
+        functions_in(cprof.recording.cached_results)
         assert len(sprof.recording.computations) <= 1
 
-    graph = {"a": (add, 1, 2), "b": (add, "a", 2), ("inc", 0): (add, "b", 1), "c": (mul, "b", 1)}
-    with at_every_line(read, outside=LOCKED, times=4):
-        dask.local.get_sync(graph, ["c", ("inc", 0)], callbacks=[d._callback for d in diagnostics])
+    graph = {"a": (add, 1, 2), ("inc", 0): (add, "a", 1), "c": (mul, "a", 1)}
+    with at_every_line(read, outside=LOCKED, files=CHANGING, times=3):
+        dask.local.get_sync(
+            graph, ["c", ("inc", 0)], callbacks=[*map(normalize_callback, diagnostics)]
+        )
     read()
     assert seen == dict.fromkeys(seen, functions.keys())
-    assert in_flight == functions.keys()
     for diagnostic in diagnostics:
         assert_no_fault(diagnostic)
 
@@ -285,10 +234,8 @@ def test_a_computation_that_ends_at_any_line_of_a_read_is_read_whole(what):
         prof, cprof = Profiler(), CacheProfiler()
         sprof = SamplingProfiler() if what == "stacks" else None
         stream = Stream(prof, cprof)
-        callbacks = [
-            profiler._callback for profiler in (prof, cprof, sprof) if profiler is not None
-        ]
-        computation = EndsAtOnce(callbacks)
+        profilers = [profiler for profiler in (prof, cprof, sprof) if profiler is not None]
+        computation = EndsAtOnce([*map(normalize_callback, profilers)])
         read = {
             "tasks": lambda: functions_of(prof.recording),
             "stacks": lambda: set(sprof.recording.samples["function"].tolist()) - {""},
@@ -355,12 +302,6 @@ class Steps:
         self._thread.result()
 
 
-def assert_in_steps(functions):
-    """That none is left out, and that each has its own function."""
-    names = ("first", "second", "third")
-    assert functions == {str(n): names[n % 3] for n in range(len(functions))}
-
-
 def assert_in_order(recording):
     """That the times of each task are its own: they never go back, and the last are not known."""
     for row in recording.tasks.to_dicts():
@@ -380,10 +321,12 @@ def assert_metered(recording):
 @pytest.mark.once
 @pytest.mark.parametrize("what", ["tasks", "cache", "written"])
 def test_tasks_that_are_collected_at_any_line_of_a_read_are_read_once_and_as_they_are(what):
+    names = ("first", "second", "third")
+
     def make():
         prof, cprof = Profiler(), CacheProfiler(metric=int)
         stream = Stream(prof, cprof)
-        steps = Steps([prof._callback, cprof._callback])
+        steps = Steps([*map(normalize_callback, (prof, cprof))])
         read = {
             "tasks": lambda: prof.recording,
             "cache": lambda: cprof.recording,
@@ -392,20 +335,19 @@ def test_tasks_that_are_collected_at_any_line_of_a_read_are_read_once_and_as_the
 
         def check(result):
             for result in (result, read()):
+                functions = result
                 if what == "tasks":
-                    assert_in_steps(functions_of(result))
+                    functions = [functions_of(result)]
                     assert_in_order(result)
                     assert_metered(result)
                     assert len(result.dependencies) >= len(result.tasks) - 2
                 elif what == "cache":
                     table = result.cached_results
-                    assert table["metric"].tolist() == [int(key) for key in table["key"].tolist()]
-                    assert_in_steps(
-                        dict(zip(table["key"].tolist(), table["function"].tolist(), strict=True))
-                    )
-                else:
-                    for functions in result:
-                        assert_in_steps(functions)
+                    functions = [functions_in(table)]
+                    assert table["metric"].tolist() == [*map(int, functions[0])]
+                for part in functions:
+                    # None is left out, and each has its own function.
+                    assert part == {str(n): names[n % 3] for n in range(len(part))}
             steps.end()
 
         return read, steps.step, check
@@ -420,7 +362,7 @@ def test_errors_of_a_metric_may_be_counted_while_they_are_read():
 
     def make():
         cprof = CacheProfiler(metric=refuse)
-        steps = Steps([cprof._callback])
+        steps = Steps([normalize_callback(cprof)])
 
         def check(recording):
             assert 1 <= len(recording.notices) <= 4
@@ -428,4 +370,5 @@ def test_errors_of_a_metric_may_be_counted_while_they_are_read():
 
         return lambda: cprof.recording, steps.step, check
 
-    assert at_each_line(make, files=READING, outside=LOCKED) > 20
+    files = package_files("profilers/", "capture/results")
+    assert at_each_line(make, files=files, outside=LOCKED) > 20

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from operator import add
 from pathlib import Path
@@ -19,31 +20,25 @@ import dask.multiprocessing
 import dask.threaded
 import numpy as np
 import pytest
+from dask.callbacks import normalize_callback
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_diag import (
-    CacheProfiler,
-    Profiler,
-    ProgressBar,
     Recording,
-    ResourceProfiler,
+    SamplingProfiler,
     context_meter,
     load,
     record,
 )
-from dask_diag.capture import increments, session
+from dask_diag.capture import session
 from dask_diag.capture.build import ChunkBuilder
-from dask_diag.capture.increments import TaskTables
 from dask_diag.capture.keys import function_of_key
-from dask_diag.capture.tasks_table import keys_columns, tasks_of
+from dask_diag.capture.tasks_table import keys_columns
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.table import Table
-from dask_diag.model.tables import REFERENCES, Tasks
+from dask_diag.model.tables import REFERENCES
 from dask_diag.profilers import record as record_module
-from dask_diag.profilers.record import ProfilerGroup
-
-from .tables import filled_table
 
 pytestmark = pytest.mark.leaves_files
 
@@ -142,27 +137,6 @@ def test_the_file_has_what_was_measured(scheduler, often, monkeypatch):
     assert_alike(loaded, recording)
 
 
-def test_computes_that_overlap_are_tracked_individually(often):
-    with record("run.diag") as run:
-        threads = [
-            threading.Thread(target=dask.local.get_sync, args=(graph(20), "c")) for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert len(run.recording.computations) == 4
-    assert_alike(load("run.diag"), run.recording)
-
-
-def test_short_computes_are_all_there(often):
-    with record("run.diag") as run:
-        for n in range(100):
-            dask.local.get_sync({"x": (add, n, 1), "y": (add, "x", 1)}, "y")
-    assert len(run.recording.dependencies) == 100
-    assert_alike(load("run.diag"), run.recording)
-
-
 def test_spans_and_failures_are_there(often):
     @dask.delayed
     def fail(value):
@@ -178,30 +152,6 @@ def test_spans_and_failures_are_there(often):
     assert loaded.tasks["outcome"].tolist() == ["failed"]
     assert loaded.computations["error"].tolist() == ["ZeroDivisionError"]
     assert loaded.tasks["span"].tolist() == ["slow"]
-
-
-def test_an_error_in_the_block_leaves_a_whole_file():
-    with pytest.raises(KeyboardInterrupt), record("run.diag"):
-        dask.local.get_sync(graph(3), "c")
-        raise KeyboardInterrupt
-    assert len(load("run.diag").tasks) == 7
-    assert load("run.diag").notices == ()
-
-
-def test_a_block_may_be_entered_again():
-    run = record("run.diag", overwrite=True)
-    for n in (2, 3):
-        with run:
-            dask.local.get_sync(graph(n), "c")
-        assert_alike(load("run.diag"), run.recording)
-    assert len(run.recording.tasks) == 7
-
-
-def test_a_file_that_is_there_is_refused_before_anything_runs(tmp_path):
-    Path("run.diag").write_text("own")
-    with pytest.raises(RecordingFileError, match="overwrite=True"), record("run.diag"):
-        raise AssertionError
-    assert Path("run.diag").read_text() == "own"
 
 
 def test_a_full_disk_is_reported_and_never_raised(often, monkeypatch):
@@ -221,112 +171,24 @@ def test_a_full_disk_is_reported_and_never_raised(often, monkeypatch):
     assert_alike(load("run.diag"), run.recording)
 
 
-def test_a_full_disk_does_not_replace_what_the_block_raises(often, monkeypatch):
-    def full(*args):
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(ZeroDivisionError) as raised:
-        with record("run.diag") as run:
-            dask.threaded.get(graph(), "c")
-            monkeypatch.setattr(os, "write", full)
-            1 / 0
-    monkeypatch.undo()
-    assert raised.value.__context__ is None
-    assert "No space left" in run.recording.notices[-1]
-
-
-def test_a_disk_that_stays_full_leaves_what_was_written(often, monkeypatch):
-    full = threading.Event()
-    real = os.write
-
-    def write(file, data):
-        if full.is_set():
-            raise OSError(28, "No space left on device")
-        return real(file, data)
-
-    monkeypatch.setattr(os, "write", write)
-    flushed = threading.Semaphore(0)
-    flush = record._flush
-    monkeypatch.setattr(record, "_flush", lambda run: (flush(run), flushed.release()))
-    with record("run.diag") as run:
-        dask.threaded.get(graph(), "c")
-        while flushed.acquire(blocking=False):
-            pass
-        # One may have been at work; the one after it has everything.
-        assert flushed.acquire(timeout=30)
-        assert flushed.acquire(timeout=30)
-        full.set()
-        assert dask.threaded.get(graph(), "c") == 1
-    full.clear()
-    assert "No space left" in run.recording.notices[-1]
-    loaded = load("run.diag")
-    assert 81 <= len(loaded.tasks) <= 162
-    assert loaded.state == "truncated"
-    assert os.listdir() == ["run.diag"]
-
-
-def test_a_computation_may_end_while_its_results_are_written(monkeypatch):
-    started, release = threading.Event(), threading.Event()
-
-    def wait():
-        started.set()
-        assert release.wait(30)
-
-    def end_it_now(*args):
-        release.set()
-        computing.join()
-        return tasks_of(*args)
-
-    monkeypatch.setattr(increments, "tasks_of", end_it_now)
-    with Profiler() as prof, CacheProfiler() as cprof:
-        computing = threading.Thread(target=dask.threaded.get, args=({"plain": (wait,)}, "plain"))
-        computing.start()
-        assert started.wait(30)
-        stream = TaskTables(prof.session, results=cprof)
-        tables = [stream.take()[0]["cached_results"] for _ in range(2)]
-    assert [len(table) for table in tables] == [0, 1]
-    assert tables[1]["function"].tolist() == ["wait"]
-
-
-def fails_once(work):
-    failed = []
-
-    def failing(*args, **kwargs):
-        if not failed:
-            failed.append(work)
-            raise RuntimeError("own")
-        return work(*args, **kwargs)
-
-    return failing
-
-
-def test_a_fault_of_our_own_is_reported_and_all_is_saved_at_the_end(often, monkeypatch):
-    monkeypatch.setattr(ChunkBuilder, "take", fails_once(ChunkBuilder.take))
-    with record("run.diag") as run:
-        assert dask.threaded.get(graph(), "c") == 1
-        time.sleep(0.02)
-    assert "own" in run.recording.notices[-1]
-    assert_alike(load("run.diag"), run.recording)
-
-
 def test_what_fails_is_saved_where_the_block_was_entered(often, monkeypatch, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     other = tmp_path / "elsewhere" / "run.diag"
     other.write_text("the user's")
+    for step in ("take", "take_last"):
+        monkeypatch.setattr(ChunkBuilder, step, own_fault)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ChunkBuilder, "take_last", fails_once(ChunkBuilder.take_last))
     with record("run.diag") as run:
         os.chdir("elsewhere")
         assert dask.threaded.get(graph(), "c") == 1
+        time.sleep(0.02)
+    assert "own" in run.recording.notices[-1]
     assert_alike(load(tmp_path / "run.diag"), run.recording)
     assert other.read_text() == "the user's"
 
 
 def test_a_fault_that_is_none_of_writing_leaves_the_file_growing(often, monkeypatch):
-    def fail(self):
-        raise RuntimeError("own")
-
-    monkeypatch.setattr(record, "_note_environment", fail)
+    monkeypatch.setattr(record, "_note_environment", own_fault)
     with record("run.diag") as run:
         assert dask.threaded.get(graph(), "c") == 1
         deadline = time.monotonic() + 30
@@ -335,6 +197,82 @@ def test_a_fault_that_is_none_of_writing_leaves_the_file_growing(often, monkeypa
             time.sleep(0.01)
         assert "record: what was measured is not complete: own" in load("run.diag").notices
     assert_alike(load("run.diag"), run.recording)
+
+
+any_key = st.one_of(
+    st.tuples(st.text(), st.integers(), st.integers()),
+    st.tuples(st.sampled_from(["x", "x-1", "(", "a, b", "'", "é"]), st.integers()),
+    st.tuples(st.text(max_size=2)),
+    st.tuples(st.text(max_size=2), st.one_of(st.booleans(), st.floats(), st.tuples(st.integers()))),
+    st.tuples(st.text(max_size=2), st.integers().map(lambda n: np.int64(n % 9))),
+    st.text(),
+    st.text(alphabet="ab0-_('\n é", max_size=12),
+    st.from_regex(r"[a-f]{1,3}(-[a-f0-9]{1,9}){0,4}", fullmatch=True),
+    st.integers(),
+    st.just(()),
+    st.binary(max_size=2),
+)
+
+
+@settings(max_examples=60)
+@given(
+    st.one_of(st.lists(any_key, max_size=5), any_key.flatmap(lambda k: st.just([k] * 3))),
+    st.data(),
+)
+def test_keys_are_written_as_str_writes_them_and_functions_are_prefixes_or_reported(keys, data):
+    rows = data.draw(st.lists(st.sampled_from(range(len(keys))), unique=True)) if keys else []
+    named = {row: data.draw(st.sampled_from(["f", "g", "x"])) for row in rows}
+    texts, functions = keys_columns(keys, named)
+    assert texts.tolist() == list(map(str, keys))
+    expected = [named.get(row) or function_of_key(key) for row, key in enumerate(keys)]
+    assert functions.tolist() == expected
+    assert set(functions.values) == set(expected)
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, dask_diag
+
+class Interrupted(dask_diag.record):
+    def _start_thread(self):
+        if where == "entered":
+            os.kill(os.getpid(), signal.SIGINT)
+        super()._start_thread()
+
+    def _end(self):
+        if where == "left":
+            os.kill(os.getpid(), signal.SIGINT)
+        super()._end()
+        print("closed")
+
+for where, raises in (("entered", False), ("left", False), ("left", True)):
+    try:
+        with Interrupted("run.diag", overwrite=True):
+            print("in the block")
+            if raises:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt as error:
+        print("raised", error.__context__)
+    assert [thread.name for thread in threading.enumerate()] == ["MainThread"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert where == "entered" or dask_diag.load("run.diag").is_complete
+signal.signal(signal.SIGINT, lambda *reported: print("heard", type(reported[0])))
+with Interrupted("run.diag", overwrite=True):
+    pass
+"""
+
+
+def test_ctrl_c_is_delivered_when_the_block_is_left_or_its_file_closed(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    left = ["in the block", "closed", "raised None"]
+    assert done.stdout.splitlines()[-8:] == [*left, *left, "closed", "heard <class 'int'>"]
+    assert done.stdout.splitlines()[0] == "raised None"
 
 
 KILLED = """
@@ -402,210 +340,67 @@ def test_a_forked_child_leaves_the_file_to_its_parent():
     assert_alike(load("run.diag"), run.recording)
 
 
-def test_what_was_sampled_before_writing_began_is_there_once(monkeypatch):
-    enter = ProfilerGroup.__enter__
-
-    def late(self):
-        enter(self)
-        time.sleep(0.1)
-        return self
-
-    monkeypatch.setattr(ProfilerGroup, "__enter__", late)
-    with record("run.diag", interval=0.01) as run:
-        dask.local.get_sync(graph(2), "c")
-    assert len(run.recording.resources) > 5
-    assert_alike(load("run.diag"), run.recording)
-
-
-def test_no_key_is_retained_once_a_block_has_ended():
-    import gc
-    import weakref
-
-    class Argument:
-        pass
-
-    argument = Argument()
-    reference = weakref.ref(argument)
-    with record("run.diag") as run:
-        dask.local.get_sync({("a", 0): (id, argument)}, ("a", 0))
-    del argument
-    gc.collect()
-    assert reference() is None
-    assert not hasattr(run, "_chunks")
-
-
-any_key = st.one_of(
-    st.tuples(st.text(), st.integers(), st.integers()),
-    st.tuples(st.sampled_from(["x", "x-1", "(", "a, b", "'", "é"]), st.integers()),
-    st.tuples(st.text(max_size=2)),
-    st.tuples(st.text(max_size=2), st.one_of(st.booleans(), st.floats(), st.tuples(st.integers()))),
-    st.tuples(st.text(max_size=2), st.integers().map(lambda n: np.int64(n % 9))),
-    st.text(),
-    st.text(alphabet="ab0-_('\n é", max_size=12),
-    st.from_regex(r"[a-f]{1,3}(-[a-f0-9]{1,9}){0,4}", fullmatch=True),
-    st.integers(),
-    st.just(()),
-    st.binary(max_size=2),
-)
-
-
-@settings(max_examples=40)
-@given(st.one_of(st.lists(any_key, max_size=5), any_key.flatmap(lambda k: st.just([k] * 3))))
-def test_keys_are_written_as_str_writes_them(keys):
-    texts, functions = keys_columns(keys, {})
-    assert texts.tolist() == list(map(str, keys))
-    assert functions.tolist() == [function_of_key(key) for key in keys]
-
-
-@settings(max_examples=40)
-@given(st.lists(any_key, min_size=1, max_size=5), st.data())
-def test_names_that_are_reported_take_the_place_of_prefixes(keys, data):
-    rows = data.draw(st.lists(st.sampled_from(range(len(keys))), unique=True))
-    named = {row: data.draw(st.sampled_from(["f", "g", "x"])) for row in rows}
-    functions = keys_columns(keys, named)[1]
-    expected = [named.get(row) or function_of_key(key) for row, key in enumerate(keys)]
-    assert functions.tolist() == expected
-    assert set(functions.values) == set(expected)
-
-
-def test_many_keys_of_all_kinds():
-    keys = [("x-1", n) if n % 5000 else f"lone-{n}" for n in range(20_000)]
-    texts, functions = keys_columns(keys, {})
-    assert texts.tolist() == list(map(str, keys))
-    assert functions.tolist() == [function_of_key(key) for key in keys]
-
-
-@pytest.mark.parametrize("ends", ["", "raise KeyboardInterrupt"])
-def test_ctrl_c_while_the_block_is_left_is_raised_when_the_file_is_closed(
-    ends, tmp_path, monkeypatch
-):
-    code = textwrap.dedent(f"""
-        import os, signal, dask_diag
-
-        class Interrupted(dask_diag.record):
-            def _end(self):
-                os.kill(os.getpid(), signal.SIGINT)
-                super()._end()
-                print("closed")
-
-        handler = signal.getsignal(signal.SIGINT)
-        try:
-            with Interrupted("run.diag"):
-                {ends or "pass"}
-        except KeyboardInterrupt as error:
-            print("raised", error.__context__)
-        assert signal.getsignal(signal.SIGINT) is handler
-        assert dask_diag.load("run.diag").is_complete
-        """)
-    monkeypatch.chdir(tmp_path)
-    done = run_python(code)
-    assert done == "closed\nraised None\n"
-
-
-def test_ctrl_c_while_the_block_is_entered_leaves_nothing_that_runs(tmp_path, monkeypatch):
-    code = textwrap.dedent("""
-        import os, signal, threading, dask_diag
-
-        class Interrupted(dask_diag.record):
-            def _start_thread(self):
-                os.kill(os.getpid(), signal.SIGINT)
-                super()._start_thread()
-                print("started")
-
-        try:
-            with Interrupted("run.diag"):
-                print("entered")
-        except KeyboardInterrupt:
-            print("raised", [thread.name for thread in threading.enumerate()])
-        """)
-    monkeypatch.chdir(tmp_path)
-    assert run_python(code) == "started\nraised ['MainThread']\n"
-
-
-def test_a_handler_of_the_programs_own_hears_of_ctrl_c(tmp_path, monkeypatch):
-    code = textwrap.dedent("""
-        import os, signal, dask_diag
-
-        signal.signal(signal.SIGINT, lambda *reported: print("heard", type(reported[0])))
-
-        class Interrupted(dask_diag.record):
-            def _end(self):
-                os.kill(os.getpid(), signal.SIGINT)
-                super()._end()
-                print("closed")
-
-        with Interrupted("run.diag"):
-            pass
-        """)
-    monkeypatch.chdir(tmp_path)
-    assert run_python(code) == "closed\nheard <class 'int'>\n"
-
-
-def run_python(code):
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_tables_can_be_built_before_the_first_task_is_collected():
-    parts = []
-    with Profiler() as prof:
-        incremental = TaskTables(prof.session)
-        dask.local.get_sync({("f", 0): (lambda: parts.append(incremental.take()),)}, ("f", 0))
-        parts.append(incremental.take())
-    (before, running), (after, none_running) = parts
-    rows = [len(Tasks.of(part["tasks"])) for part in (before, running, after, none_running)]
-    assert rows == [0, 1, 1, 0]
-
-
-def test_memory_between_tasks_is_noted_as_by_a_resource_profiler_of_its_own(tmp_path):
-    # Only one runs at a time: between each and the next none does.
-    dsk = {("nap", 0): (time.sleep, 0.1)}
-    dsk |= {("nap", n): (lambda before: time.sleep(0.1), ("nap", n - 1)) for n in range(1, 8)}
-    paths = tmp_path / "one.diag", tmp_path / "two.diag"
-    with (
-        record(paths[0], interval=0.1),
-        record(paths[1], interval=0.1),
-        ResourceProfiler(0.1) as alone,
-    ):
-        dask.threaded.get(dsk, ("nap", 7))
-    for recording in (*map(load, paths), alone.recording):
-        cpu = np.array([row["cpu"] for row in recording.processes.to_dicts()])
-        # Of a note CPU is not known; the first row is where sampling starts.
-        assert np.isnan(cpu).sum() - 1 >= 4
-
-
-def test_dask_calls_one_callback_for_all_profilers(tmp_path):
-    with record(tmp_path / "run.diag"), Profiler(), ProgressBar(minimum=9):
-        with dask.local.local_callbacks() as callbacks:
-            assert len(callbacks) == 1
+def test_dask_calls_one_profiler_of_the_group_for_each_task(tmp_path):
+    with record(tmp_path / "run.diag") as run:
+        hooks = [normalize_callback(profiler)[2:4] for profiler in run.profilers]
         dask.get({"a": (abs, -1)}, "a")
     assert len(load(tmp_path / "run.diag").tasks) == 1
 
 
-class Rows:
-    """What a diagnostic gives, made up."""
+def test_computes_that_overlap_or_are_short_are_all_there(often):
+    with record("run.diag") as run:
+        with ThreadPoolExecutor(4) as callers:
+            for _ in range(4):
+                callers.submit(dask.local.get_sync, graph(20), "c")
+        for n in range(60):
+            dask.local.get_sync({"x": (add, n, 1), "y": (add, "x", 1)}, "y")
+    assert len(run.recording.computations) == 64
+    assert_alike(load("run.diag"), run.recording)
 
-    def __init__(self, new, provisional):
-        self.chunk = new, provisional
 
-    def take(self):
-        return self.chunk
+def test_a_block_may_be_entered_again_and_fail():
+    Path("own").write_text("own")
+    with pytest.raises(RecordingFileError, match="overwrite=True"), record("own"):
+        raise AssertionError
+    assert Path("own").read_text() == "own"
+    run = record("run.diag", overwrite=True)
+    for n in (2, 3):
+        with pytest.raises(KeyboardInterrupt), run:
+            dask.local.get_sync(graph(n), "c")
+            raise KeyboardInterrupt
+        loaded = load("run.diag")
+        assert_alike(loaded, run.recording)
+        assert (len(loaded.tasks), loaded.notices) == (2 * n + 1, ())
 
 
-def test_where_nothing_is_provisional_no_second_chunk_is_made():
-    tasks = filled_table("tasks", {"start": np.zeros(3)})
-    builder = ChunkBuilder(
-        [Profiler().session], [Rows({"tasks": tasks}, {"tasks": tasks.rows(slice(0))})]
-    )
-    new, provisional = builder.take([])
-    assert len(new.tasks) == 3
-    assert provisional is None
-    builder = ChunkBuilder([Profiler().session], [Rows({}, {"tasks": tasks})])
-    new, provisional = builder.take(["notice"])
-    assert len(new.tasks) == 0
-    assert len(provisional.tasks) == 3
-    assert provisional.notices == ("notice",)
+def test_a_disk_that_stays_full_leaves_what_was_written_and_what_the_block_raises(
+    often, monkeypatch
+):
+    full, real = threading.Event(), os.write
+
+    def write(file, data):
+        if full.is_set():
+            raise OSError(28, "No space left on device")
+        return real(file, data)
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(ZeroDivisionError) as raised, record("run.diag") as run:
+        dask.threaded.get(graph(), "c")
+        deadline = time.monotonic() + 30
+        while len(load("run.diag").tasks) < 81:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        full.set()
+        dask.threaded.get(graph(), "c")
+        1 / 0
+    full.clear()
+    assert raised.value.__context__ is None
+    assert "No space left" in run.recording.notices[-1]
+    loaded = load("run.diag")
+    assert 81 <= len(loaded.tasks) <= 162
+    assert loaded.state == "truncated"
+    assert os.listdir() == ["run.diag"]
+
+
+def own_fault(*_):
+    raise RuntimeError("own")

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from dataclasses import replace
@@ -20,8 +19,11 @@ import psutil
 import pytest
 
 from dask_diag import ResourceProfiler, summary
-from dask_diag.model.table import Table
 from dask_diag.system.processes import ProcessTree
+
+from .conftest import own_threads
+from .recordings import NOTHING
+from .tables import with_tables
 
 pytestmark = pytest.mark.once
 
@@ -63,17 +65,6 @@ def test_a_spinning_process_reads_one_core_from_the_first_sample_on(retried):
     retried(measure)
 
 
-def test_a_sleeping_process_reads_nothing(retried):
-    def measure():
-        with ResourceProfiler(dt=0.01) as rprof:
-            time.sleep(0.5)
-        # Sampling itself may take a millisecond of one interval.
-        assert np.median(samples(rprof)["cpu"]) < 2
-        assert samples(rprof)["cpu"].mean() < 10
-
-    retried(measure)
-
-
 def test_two_busy_pool_workers_read_two_cores(retried):
     def measure():
         pool = multiprocessing.get_context("spawn").Pool(2)
@@ -98,22 +89,45 @@ def test_children_of_children_and_short_lived_ones_count(retried):
     grandchild = "import time\nwhile time.process_time() < 0.8: pass"
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {grandchild!r}])"
 
-    def measure(dt):
-        before = os.times()
-        with ResourceProfiler(dt=dt) as rprof:
-            subprocess.run([sys.executable, "-c", child], check=True)
-        after = os.times()
-        used = sum(after[:4]) - sum(before[:4])
-        # The profiler leaves out what it uses itself, most of it for samples.
-        assert 0.8 < used
-        assert used - 0.1 < cpu_seconds(rprof) < used + 0.02
-
-    def check():
+    def measure():
         # Seen as they run, and, with few samples, only once they have been waited for.
-        measure(0.05)
-        measure(30)
+        for dt in (0.05, 30):
+            before = os.times()
+            with ResourceProfiler(dt=dt) as rprof:
+                subprocess.run([sys.executable, "-c", child], check=True)
+            used = sum(os.times()[:4]) - sum(before[:4])
+            # The profiler leaves out what it uses itself, most of it for samples.
+            assert 0.8 < used
+            assert used - 0.1 < cpu_seconds(rprof) < used + 0.02
 
-    retried(check)
+    retried(measure)
+
+
+def test_registered_it_samples_only_while_something_computes_in_this_process():
+    before = set(multiprocessing.active_children())
+    rprof = ResourceProfiler(dt=0.01)
+    rprof.register()
+    try:
+        for _ in range(2):
+            assert own_threads() == set()
+            assert dask.local.get_sync({"s-0": (own_threads,)}, "s-0")
+            time.sleep(0.1)
+        assert len(rprof.results) < 15
+    finally:
+        rprof.unregister()
+    started = time.perf_counter()
+    with ResourceProfiler(dt=3600) as rprof:
+        spin(0.05)
+        assert set(multiprocessing.active_children()) == before
+    # Leaving is immediate, whatever the interval.
+    assert time.perf_counter() - started < 2
+    assert len(rprof.results) >= 1
+    # Children that vanish do no harm.
+    with ResourceProfiler(dt=0.002) as rprof:
+        for _ in range(8):
+            subprocess.run([sys.executable, "-S", "-c", "pass"], check=True)
+    assert rprof.recording.notices == ()
+    assert (samples(rprof)["cpu"] >= 0).all()
 
 
 def test_memory_of_children_is_apart(retried):
@@ -153,14 +167,6 @@ def test_bytes_and_threads_are_counted(tmp_path):
     assert table["threads"].max() >= 3
 
 
-def test_leaving_is_immediate_whatever_the_interval():
-    started = time.perf_counter()
-    with ResourceProfiler(dt=3600) as rprof:
-        spin(0.05)
-    assert time.perf_counter() - started < 2
-    assert len(rprof.results) >= 1
-
-
 def test_samples_show_how_late_they_came(retried):
     def measure():
         pattern = "(a+)+$"
@@ -176,79 +182,6 @@ def test_samples_show_how_late_they_came(retried):
         assert (gaps > 0).all()
 
     retried(measure)
-
-
-def test_an_interval_of_a_millisecond():
-    with ResourceProfiler(dt=0.001) as rprof:
-        dask.threaded.get({"s-0": (time.sleep, 0.3)}, "s-0")
-    assert len(rprof.results) > 20
-    assert rprof.recording.notices == ()
-    assert np.isfinite(samples(rprof)["cpu"]).all()
-
-
-def test_the_profilers_own_cpu_time_is_left_out(retried):
-    def measure():
-        with ResourceProfiler(dt=0.0005) as rprof:
-            time.sleep(1)
-        table = samples(rprof)
-        assert table["cpu"].mean() < 8
-
-    retried(measure)
-
-
-def test_children_that_vanish_do_no_harm():
-    def churn():
-        for _ in range(15):
-            subprocess.run([sys.executable, "-S", "-c", "pass"], check=True)
-
-    with ResourceProfiler(dt=0.002) as rprof:
-        churn()
-    assert not any("failed" in notice for notice in rprof.recording.notices)
-    assert (samples(rprof)["cpu"] >= 0).all()
-
-
-@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
-def test_no_main_guard_is_needed(method, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent(
-            f"""
-            import multiprocessing, time
-            multiprocessing.set_start_method({method!r})
-            from dask.threaded import get
-            from dask_diag import ResourceProfiler
-            with ResourceProfiler(dt=0.01) as rprof:
-                get({{"s-0": (time.sleep, 0.1)}}, "s-0")
-            print(len(rprof.results) > 3)
-            """
-        )
-    )
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
-    )
-    script.unlink()
-    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
-
-
-def test_no_process_is_started():
-    before = set(multiprocessing.active_children())
-    with ResourceProfiler(dt=0.01) as rprof:
-        assert set(multiprocessing.active_children()) == before
-        assert rprof._is_running()
-    assert not rprof._is_running()
-
-
-def test_registered_it_samples_only_while_something_computes():
-    rprof = ResourceProfiler(dt=0.01)
-    rprof.register()
-    try:
-        assert not rprof._is_running()
-        dask.local.get_sync({"s-0": (time.sleep, 0.05)}, "s-0")
-        assert not rprof._is_running()
-        time.sleep(0.05)
-        assert len(rprof.results) < 15
-    finally:
-        rprof.unregister()
 
 
 @pytest.mark.parametrize("dt", [0, -1, float("nan"), float("inf"), "a", None])
@@ -267,26 +200,30 @@ def test_a_fault_while_sampling_is_reported_and_does_not_reach_the_compute(monke
     assert "/proc has gone" in rprof.summary()
 
 
-def reported_of(start, *samples):
-    """What the summary says of CPU where samples, of a time and per cent, are these."""
-    times, cpu = (np.array(column, float) for column in zip(*samples, strict=True))
-    zeros = np.zeros(len(times))
-    columns = dict.fromkeys(
-        ("memory", "memory_children", "read", "written", "threads", "delay", "cpu_others"),
-        zeros,
-    )
-    recording = ResourceProfiler().recording
-    table = Table({"time": times, "cpu": cpu, **columns})
-    # A client that was open before, in this process, would be in the notices.
-    fields = {"start": start, "stop": float(times[-1]), "resources": table, "notices": ()}
-    text = str(summary(replace(recording, **fields)))
-    return " ".join(text.split()).partition(" CPU ")[2]
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([(1.0, 100.0), (2.0, 50.0), (2.1, 0.0)], "71% on average, peak 100%"),
+        ([(0.01, 900.0), (1.01, 100.0)], "108% on average"),
+        ([(1.0, 100.0), (2.0, 100.0), (3.0, 100.0), (3.001, 900.0)], "100% on average"),
+        ([(0.01, 979.0), (0.012, 200.0)], "unknown (too short a time)"),
+    ],
+)
+def test_the_summary_weighs_samples_by_their_time(rows, text):
+    time, cpu = zip(*rows, strict=True)
+    zeros = dict.fromkeys(("memory", "memory_children", "delay", "cpu_others"), [0.0] * len(rows))
+    recording = replace(NOTHING, start=0.0, stop=time[-1])
+    recording = with_tables(recording, resources={"time": time, "cpu": cpu, **zeros})
+    assert " ".join(str(summary(recording)).split()).partition(" CPU ")[2] == text
 
 
-def test_the_summary_weighs_samples_by_their_time():
-    assert reported_of(0.0, (1.0, 100.0), (2.0, 50.0), (2.1, 0.0)) == "71% on average, peak 100%"
-    assert reported_of(0.0, (0.01, 900.0), (1.01, 100.0)) == "108% on average"
-    assert reported_of(0.0, (1.0, 100.0), (2.0, 100.0), (3.0, 100.0), (3.001, 900.0)) == (
-        "100% on average"
-    )
-    assert reported_of(0.0, (0.01, 979.0), (0.012, 200.0)) == "unknown (too short a time)"
+@pytest.mark.parametrize("dt", [0.01, 0.0005])
+def test_a_sleeping_process_reads_nothing(dt, retried):
+    def measure():
+        with ResourceProfiler(dt=dt) as rprof:
+            time.sleep(0.5)
+        # Sampling itself may take a millisecond of one interval.
+        assert np.median(samples(rprof)["cpu"]) < 2
+        assert samples(rprof)["cpu"].mean() < 10
+
+    retried(measure)

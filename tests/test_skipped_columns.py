@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dask_diag import load
-from dask_diag.columns import Categorical, PrefixStrings
-from dask_diag.live.model import COLUMNS, PROVISIONAL_COLUMNS, LiveModel
+from dask_diag.live.model import COLUMNS, PROVISIONAL_COLUMNS
 from dask_diag.model.codes import State
-from dask_diag.model.table import Table
-from dask_diag.storage import chunks
 from dask_diag.storage.chunks import decode_chunk
 from dask_diag.storage.codec import (
     KEY,
     NUMBERS,
-    ByteReader,
-    ByteWriter,
     EarlierChunks,
-    decode_table,
-    encode_table,
 )
 from dask_diag.storage.container import CHUNK_HEADER_SIZE, read_entries
 from dask_diag.storage.follow import Follower
@@ -60,6 +51,13 @@ COLUMNS_OF = {name: sorted(CHUNKS[0].tables()[name].columns) for name in TABLES}
 
 
 WANTED = {f"{name}.{column}": {name: {column}} for name in TABLES for column in COLUMNS_OF[name]}
+
+
+WANTED |= {
+    "every second": {name: set(COLUMNS_OF[name][::2]) for name in TABLES},
+    "no columns": {name: set() for name in TABLES},
+    "no tables": {},
+}
 WANTED["every second"] = {name: set(COLUMNS_OF[name][::2]) for name in TABLES}
 WANTED["no columns"] = {name: set() for name in TABLES}
 WANTED["no tables"] = {}
@@ -88,65 +86,11 @@ def chunks_in_full():
     return [decode_chunk(memoryview(payload), preceding) for payload in PAYLOADS]
 
 
-@pytest.mark.parametrize("wanted", ["label", "text", "token", "number", "other text", "difference"])
-def test_the_bytes_of_columns_that_are_not_wanted_are_passed_over(wanted):
-    """Those before it, or another column would be decoded in its place, and those after it."""
-    count = 200
-    columns = {
-        "label": Categorical.of(n % 7 for n in range(count)),
-        "text": PrefixStrings.of(f"of {n} words" for n in range(count)),
-        "token": PrefixStrings(Categorical([0] * count, ["x-"]), tokens(count)),
-        "number": np.arange(count) / 7,
-        "other text": PrefixStrings.of(f"and {n} others" for n in range(count)),
-        "difference": np.arange(count) ** 2,
-    }
-    out = ByteWriter()
-    spec = encode_table(Table(columns), out)
-    source = ByteReader(memoryview(out.getvalue(b"", 4)))
-    decoded = decode_table(json.loads(json.dumps(spec)), source, wanted=[wanted])
-    assert decoded.columns == (wanted,)
-    assert decoded[wanted].tolist() == columns[wanted].tolist()
-    for take in (source.take, source.take_planes):
-        with pytest.raises(ValueError, match="expected 1 bytes, found 0"):
-            take(1)
-
-
-def test_some_results_are_stored_as_rows_of_tasks():
-    # Or the test above would not have tried them.
-    decoded = []
-    preceding = EarlierChunks()
-    for payload in PAYLOADS:
-        before = preceding.head
-        decode_chunk(memoryview(payload), preceding)
-        source = ByteReader(memoryview(payload), like=before)
-        head = json.loads(bytes(source.take(int.from_bytes(source.take(8), "little"))))
-        decoded.append(head["tables"]["cached_results"]["columns"]["key"]["kind"])
-    assert set(decoded) == {"tasks", "texts"}
-
-
-def test_a_live_view_decodes_what_it_shows_and_no_more(monkeypatch):
-    decoded, real = set(), chunks.decode_table
-
-    def decode_table(*args):
-        table = real(*args)
-        decoded.update(table.columns)
-        return table
-
-    monkeypatch.setattr(chunks, "decode_table", decode_table)
-    with Writer("run.diag") as writer:
-        for chunk in CHUNKS:
-            writer.append(chunk, chunk)
-        model = LiveModel("run.diag")
-        model.poll()
-    shown = {*COLUMNS.values(), *PROVISIONAL_COLUMNS.values()}
-    assert decoded
-    assert decoded <= set().union(*shown)
-    assert model.recorded == len(load("run.diag").tasks)
-
-
 def test_damage_anywhere_in_a_chunk_is_noticed_live():
     """In columns that no live view shows, too."""
-    save_all("run.diag")
+    with Writer("run.diag") as writer:
+        for chunk in CHUNKS:
+            writer.append(chunk)
     original = Path("run.diag").read_bytes()
     damaged = [entry for entry, _ in read_entries(memoryview(original))][3]
     begin = damaged.start + CHUNK_HEADER_SIZE
@@ -158,9 +102,3 @@ def test_damage_anywhere_in_a_chunk_is_noticed_live():
         update = follower.poll()
         assert len(update.chunks) == 2
         assert update.state == load("run.diag").state == State.DAMAGED
-
-
-def save_all(path):
-    with Writer(path) as writer:
-        for chunk in CHUNKS:
-            writer.append(chunk, None)

@@ -11,11 +11,11 @@ from dask_diag import Recording
 from dask_diag.analysis.call_tree import SAMPLES_OF_TASKS
 from dask_diag.capture import stacks_table
 from dask_diag.capture.task import Line
-from dask_diag.columns import Categorical
-from dask_diag.model.table import Table
 from dask_diag.sampling import call_tree
 from dask_diag.sampling.call_tree import NO_NODE, Run, Stacks
 from dask_diag.sampling.walker import Stack
+
+from .tables import filled_table
 
 pytestmark = pytest.mark.once
 
@@ -40,31 +40,6 @@ def test_tasks_of_the_last_two_cycles_keep_their_keys_when_cycles_merge(monkeypa
     assert keys == {0: {""}, 1: {"2", "3"}, 2: {"4", "5"}, 3: {""}}
 
 
-def a_computation(monkeypatch, start, stop, cpu):
-    """One of one task, which take the same time."""
-    table = Table(
-        {
-            "function": Categorical.of(["work"]),
-            "start": np.array([start]),
-            "stop": np.array([stop]),
-            "thread_cpu": np.array([cpu]),
-            "computation": Categorical.of(["c"]),
-        }
-    )
-    monkeypatch.setattr(stacks_table, "times_of_tasks", lambda computations: table)
-    info = SimpleNamespace(
-        name="c",
-        number=1,
-        thread=1,
-        called=start,
-        start=start,
-        prepared=start,
-        stop=stop,
-        scheduler="synchronous",
-    )
-    return SimpleNamespace(info=info)
-
-
 def selected(tables):
     """The seconds that views show of tasks: those of samples that are in any range at all."""
     samples = Recording(start=0.0, stop=0.0, epoch=0.0, **tables).samples
@@ -72,66 +47,66 @@ def selected(tables):
     return dict(zip(samples.start.tolist(), (samples.seconds * shares).tolist(), strict=True))
 
 
-def test_a_late_sample_that_reaches_back_to_before_the_block_is_in_the_block(monkeypatch):
-    """It represents whole ticks: by that more than there was since its task started."""
-    computation = a_computation(monkeypatch, 1.0, 2.5, 1.5)
-    stacks = Stacks(1.0)
-    stacks.see(2.5, Run("work", 0), a_stack("main"), 1.6, 1.6)
-    tables = stacks_table.stacks_tables(stacks, [computation], 1.0, 2.5)
-    # Two cycles have seconds; that of the one before is none of the block's.
-    assert selected(tables) == pytest.approx({1.0: 1.1 / 1.6 * 1.5, 2.0: 0.5 / 1.6 * 1.5})
-
-
-def test_a_sample_that_a_workers_clock_puts_after_the_block_is_in_the_block(monkeypatch):
-    tasks = a_computation(monkeypatch, 1.0, 2.0, 1.0) and stacks_table.times_of_tasks(())
-    stacks = Stacks(0.25)
-    stacks.take("work", 0, [(2.3, (), 1.0, 1.0, 1)])
-    tables = stacks_table.stacks_of_tasks(stacks, tasks, "worker", (1.0, 2.0))
-    assert selected(tables) == pytest.approx({2.0: 1.0})
-
-
-def test_samples_of_another_process_stay_in_their_cycles(monkeypatch):
-    """They come divided among cycles, each in the middle of its own."""
-    computation = a_computation(monkeypatch, 1.0, 2.5, 1.5)
-    stacks = Stacks(1.0)
-    stacks.take("work", 0, [(1.5, (), 1.0, 1.0, 9), (2.5, (), 0.5, 0.5, 5)])
-    tables = stacks_table.stacks_tables(stacks, [computation], 1.0, 2.5)
-    assert selected(tables) == pytest.approx({1.0: 1.0, 2.0: 0.5})
-
-
-def built(monkeypatch, wall, cpu, seen, cpu_seen, missed):
-    """The samples of one task: what was measured, and what was seen of it and missed."""
-    computation = a_computation(monkeypatch, 0.0, wall, cpu)
-    stacks, run = Stacks(10.0), Run("work", 0)
-    stacks.see(1.0, run, a_stack("main"), seen, cpu_seen)
-    stacks.miss(2.0, run, missed)
-    rows = stacks_table.stacks_tables(stacks, [computation])["samples"].to_dicts()
-    by_node = {row["node"]: (row["seconds"], row["cpu_seconds"]) for row in rows}
-    return by_node[0], by_node[NO_NODE]
-
-
 @pytest.mark.parametrize(
     ("cpu", "of_seen", "of_missed"),
     [
         # What was seen had CPU for half of the time: the missed half may have had any.
         (1.0, 0.5, 0.5),
-        (0.5, 0.5, 0.0),
         (0.25, 0.25, 0.0),
         (1.5, 0.5, 1.0),
         (1.75, 0.75, 1.0),
         # Two clocks: the CPU time may be a little more than the time.
         (2.01, 1.0, 1.0),
+        # If it was not measured it is what was seen.
+        (np.nan, 0.5, np.nan),
     ],
 )
 def test_cpu_seconds_sum_to_those_measured_and_are_no_more_than_the_time(
     cpu, of_seen, of_missed, monkeypatch
 ):
-    seen, missed = built(monkeypatch, 2.0, cpu, 0.5, 0.25, 0.5)
-    assert seen == pytest.approx((1.0, of_seen))
-    assert missed == pytest.approx((1.0, of_missed))
+    table, computations = one_task(0.0, 2.0, cpu)
+    monkeypatch.setattr(stacks_table, "times_of_tasks", lambda computations: table)
+    stacks, run = Stacks(10.0), Run("work", 0)
+    stacks.see(1.0, run, a_stack("main"), 0.5, 0.25)
+    stacks.miss(2.0, run, 0.5)
+    rows = stacks_table.stacks_tables(stacks, computations)["samples"].to_dicts()
+    by_node = {row["node"]: (row["seconds"], row["cpu_seconds"]) for row in rows}
+    assert by_node[0] == pytest.approx((1.0, of_seen))
+    assert by_node[NO_NODE] == pytest.approx((1.0, of_missed), nan_ok=True)
 
 
-def test_cpu_seconds_that_were_not_measured_are_those_seen(monkeypatch):
-    seen, missed = built(monkeypatch, 2.0, np.nan, 0.5, 0.25, 0.5)
-    assert seen == pytest.approx((1.0, 0.5))
-    assert np.isnan(missed[1])
+def one_task(start, stop, cpu):
+    """The tables of times of a task, and its computation, which take the same time."""
+    columns = {
+        "function": ["work"],
+        "start": [start],
+        "stop": [stop],
+        "thread_cpu": [cpu],
+        "computation": ["c"],
+    }
+    table = filled_table("tasks", columns)
+    info = SimpleNamespace(name="c", number=1, thread=1, stop=stop, scheduler="synchronous")
+    info.called = info.start = info.prepared = start
+    return table, [SimpleNamespace(info=info)]
+
+
+def test_samples_are_in_the_block_in_their_cycles(monkeypatch):
+    table, computations = one_task(1.0, 2.5, 1.5)
+    monkeypatch.setattr(stacks_table, "times_of_tasks", lambda computations: table)
+    # A late one represents whole ticks: by that more than there was since its task started.
+    late, of_process = Stacks(1.0), Stacks(1.0)
+    late.see(2.5, Run("work", 0), a_stack("main"), 1.6, 1.6)
+    # Those of another process come divided among cycles, each in the middle of its own.
+    of_process.take("work", 0, [(1.5, (), 1.0, 1.0, 9), (2.5, (), 0.5, 0.5, 5)])
+    for stacks, expected in (
+        # Two cycles have seconds; that of the one before is none of the block's.
+        (late, {1.0: 1.1 / 1.6 * 1.5, 2.0: 0.5 / 1.6 * 1.5}),
+        (of_process, {1.0: 1.0, 2.0: 0.5}),
+    ):
+        tables = stacks_table.stacks_tables(stacks, computations, 1.0, 2.5)
+        assert selected(tables) == pytest.approx(expected)
+    # A worker's clock may put one after the block.
+    stacks, (table, _) = Stacks(0.25), one_task(1.0, 2.0, 1.0)
+    stacks.take("work", 0, [(2.3, (), 1.0, 1.0, 1)])
+    tables = stacks_table.stacks_of_tasks(stacks, table, "worker", (1.0, 2.0))
+    assert selected(tables) == pytest.approx({2.0: 1.0})

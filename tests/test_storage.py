@@ -7,15 +7,10 @@ import json
 import os
 import pickle
 import signal
-import subprocess
-import sys
-import time
 import zipfile
 import zlib
 from dataclasses import replace
-from pathlib import Path
 
-import dask.threaded
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -23,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import dask_diag
-from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, ResourceProfiler
+from dask_diag import DiagnosticError
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.tables import TABLES, Dependencies
@@ -83,7 +78,7 @@ def test_what_is_saved_is_loaded_to_the_bit(tmp_path, recording):
     assert os.listdir(tmp_path) == ["any.diag"]
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=50)
+@settings(suppress_health_check=list(HealthCheck), max_examples=25)
 @given(recording_tables("tasks"), st.lists(st.integers(0, 12), max_size=4))
 def test_what_is_written_in_chunks_is_loaded_as_one(tmp_path, table, stops):
     path = tmp_path / "any.diag"
@@ -97,24 +92,43 @@ def test_what_is_written_in_chunks_is_loaded_as_one(tmp_path, table, stops):
         a, b = table[name], loaded[name]
         if isinstance(a, np.ndarray):
             # Chunks are put together in the byte order of the machine.
-            assert (
-                a.astype(a.dtype.newbyteorder("=")).tobytes()
-                == b.astype(b.dtype.newbyteorder("=")).tobytes()
-            )
+            a, b = (x.astype(x.dtype.newbyteorder("=")).tobytes() for x in (a, b))
+            assert a == b
         else:
             assert repr(a.tolist()) == repr(b.tolist())
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=50)
+@settings(suppress_health_check=list(HealthCheck), max_examples=25)
 @given(st.lists(recordings(), min_size=1, max_size=4), st.data())
 def test_chunks_come_back_whatever_is_in_those_before(parts, data):
-    write_module, reading = EarlierChunks(), EarlierChunks()
+    writing, reading = EarlierChunks(), EarlierChunks()
     for part in parts:
-        payload = encode_chunk(part, 1, write_module)
+        payload = encode_chunk(part, 1, writing)
         if data.draw(st.booleans(), label="another one fails to be read first"):
             with pytest.raises((ValueError, zlib.error)):
                 decode_chunk(memoryview(payload[:30]), reading)
         assert_same(joined([decode_chunk(memoryview(payload), reading)], []), part)
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 257, 100_000])
+def test_a_recording_takes_at_most_15_bytes_a_task_and_comes_back(tasks, tmp_path):
+    recording = example(tasks)
+    save(recording, tmp_path / "run.diag")
+    assert_same(load(tmp_path / "run.diag"), recording)
+    assert (tmp_path / "run.diag").stat().st_size <= 15 * tasks + 10_000
+
+
+@pytest.mark.parametrize("version", [8, 10**30, "7", None, True, [1], 7.0, 6, 1, 0, -1])
+def test_another_version_is_refused_by_what_was_found_and_expected(version, tmp_path, monkeypatch):
+    about = json.dumps({"format": "dask_diag recording", "version": version}).encode()
+    monkeypatch.setattr(container, "about", lambda: about)
+    save(example(3), tmp_path / "other.diag")
+    message = refusal(tmp_path / "other.diag")
+    assert f"found version {version}, expected a dask_diag recording of version 7" in message
+    if type(version) is int and version < 7:
+        assert message.endswith("; record it again")
+    else:
+        assert f"upgrade dask_diag, which is {dask_diag.__version__} here" in message
 
 
 def test_a_chunk_like_the_one_before_says_little_of_how_it_is_stored():
@@ -124,28 +138,6 @@ def test_a_chunk_like_the_one_before_says_little_of_how_it_is_stored():
     alone = [len(encode_chunk(chunk, 1)) for chunk in chunks]
     assert sizes[0] == alone[0]
     assert all(b - a > 300 for a, b in zip(sizes[1:], alone[1:], strict=True))
-
-
-@pytest.mark.parametrize("tasks", [0, 1, 2, 257, 5000])
-def test_recordings_of_any_length_come_back(tasks, tmp_path):
-    recording = example(tasks)
-    save(recording, tmp_path / "run.diag")
-    assert_same(load(tmp_path / "run.diag"), recording)
-
-
-def test_what_profilers_record_comes_back(tmp_path):
-    with Profiler() as prof, CacheProfiler() as cprof, ResourceProfiler(0.01) as rprof:
-        dask.threaded.get({("a", n): (time.sleep, 0.001) for n in range(20)}, [("a", 3)])
-    recording = Recording.combine([prof.recording, cprof.recording, rprof.recording])
-    save(recording, str(tmp_path / "run.diag"))
-    loaded = dask_diag.load(str(tmp_path / "run.diag"))
-    assert_same(loaded, recording)
-    assert str(dask_diag.summary(loaded)) == str(dask_diag.summary(recording))
-
-
-def test_a_recording_takes_at_most_15_bytes_a_task(tmp_path):
-    save(example(100_000), tmp_path / "run.diag")
-    assert (tmp_path / "run.diag").stat().st_size <= 15 * 100_000
 
 
 # The zip archive.
@@ -161,10 +153,10 @@ def test_a_file_is_a_zip_archive_that_other_programs_can_check(tmp_path):
 
 
 def test_an_archive_may_have_more_chunks_than_a_plain_zip_archive_has_entries():
-    entries = [container.entry(f"chunk-{n:08}", b"", n * 44)[1] for n in range(70_000)]
+    entries = [container.entry(f"chunk-{n:08}", b"", n * 44)[1] for n in range(65_600)]
     data = b"".join(entry.header() for entry in entries)
     with zipfile.ZipFile(io.BytesIO(data + container.directory(entries, len(data)))) as archive:
-        assert len(archive.namelist()) == 70_000
+        assert len(archive.namelist()) == 65_600
 
 
 # Files that are refused.
@@ -179,135 +171,52 @@ def refusal(path):
     return str(caught.value)
 
 
-def write_as_version(path, version, monkeypatch):
-    about = json.dumps({"format": "dask_diag recording", "version": version}).encode()
-    monkeypatch.setattr(container, "about", lambda: about)
-    save(example(3), path)
-
-
-@pytest.mark.parametrize("version", [8, 10**30, "7", None, True, [1], 7.0])
-def test_a_newer_version_is_refused_by_what_was_found_and_expected(version, tmp_path, monkeypatch):
-    write_as_version(tmp_path / "new.diag", version, monkeypatch)
-    message = refusal(tmp_path / "new.diag")
-    assert f"found version {version}, expected a dask_diag recording of version 7" in message
-    assert f"upgrade dask_diag, which is {dask_diag.__version__} here" in message
-
-
-@pytest.mark.parametrize("version", [6, 5, 4, 3, 2, 1, 0, -1])
-def test_an_older_version_is_refused_and_to_be_recorded_again(version, tmp_path, monkeypatch):
-    write_as_version(tmp_path / "old.diag", version, monkeypatch)
-    message = refusal(tmp_path / "old.diag")
-    assert f"found version {version}, expected a dask_diag recording of version 7" in message
-    assert message.endswith("; record it again")
-
-
 def test_what_cannot_be_opened_is_refused(tmp_path):
-    assert "No such file" in refusal(tmp_path / "missing.diag")
-    assert refusal(tmp_path)
-    os.mkfifo(tmp_path / "pipe")
-    assert "it is not a regular file" in refusal(tmp_path / "pipe")
-    for path in ("a\0b", 7, None, b"run.diag"):
-        with pytest.raises(RecordingFileError):
-            load(path)
-    with pytest.raises(RecordingFileError, match=r"expected the name of a file, found ''$"):
-        load("")
-
-
-def test_a_pickle_is_never_executed(tmp_path):
     class Evil:
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "executed"),)
 
+    assert "No such file" in refusal(tmp_path / "missing.diag")
+    assert refusal(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    assert "it is not a regular file" in refusal(tmp_path / "pipe")
+    # A pickle is never executed.
     (tmp_path / "evil.diag").write_bytes(pickle.dumps(Evil()))
     refusal(tmp_path / "evil.diag")
     assert not (tmp_path / "executed").exists()
+    for path in ("a\0b", 7, None, b"run.diag", ""):
+        with pytest.raises(RecordingFileError):
+            load(path)
 
 
-# Saving.
-
-
-def test_a_file_is_not_overwritten_unless_asked_to(tmp_path):
+@pytest.mark.parametrize("step", ["write", "fsync", "replace", "ftruncate", "interrupt"])
+def test_nothing_is_left_when_saving_fails_or_is_refused(step, tmp_path, monkeypatch):
     path = tmp_path / "run.diag"
     save(example(3), path)
     before = path.read_bytes()
     for write in (lambda path: save(example(5), path), Writer):
         with pytest.raises(RecordingFileError, match=r"will not overwrite .*overwrite=True"):
             write(path)
-    assert path.read_bytes() == before
-    save(example(5), path, overwrite=True)
-    assert len(load(path).tasks) == 5
-
-
-def test_a_file_that_appears_while_saving_is_not_overwritten(tmp_path, monkeypatch):
-    path = tmp_path / "run.diag"
-    original = os.fsync
-
-    def fsync(file):
-        path.write_text("other")
-        original(file)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(RecordingFileError, match="will not overwrite"):
-        save(example(3), path)
-    assert path.read_text() == "other"
-    assert os.listdir(tmp_path) == ["run.diag"]
-
-
-@pytest.mark.parametrize("step", ["write", "fsync", "replace", "ftruncate"])
-def test_nothing_is_left_when_saving_fails(step, tmp_path, monkeypatch):
-    path = tmp_path / "run.diag"
-    save(example(3), path)
-    before = path.read_bytes()
 
     def fail(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, step, fail)
-    with pytest.raises(RecordingFileError, match="No space left") as caught:
-        save(example(5), path, overwrite=True)
+    with monkeypatch.context() as patch:
+        if step == "interrupt":
+            patch.setattr(os, "fsync", lambda file: signal.raise_signal(signal.SIGINT))
+        else:
+            patch.setattr(os, step, fail)
+        with pytest.raises((KeyboardInterrupt, RecordingFileError)) as caught:
+            save(example(5), path, overwrite=True)
+    assert step == "interrupt" or "No space left" in str(caught.value)
     assert ".tmp" not in str(caught.value)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["run.diag"]
+    save(example(5), path, overwrite=True)
+    assert len(load(path).tasks) == 5
 
 
-def test_an_interrupted_save_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda file: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        save(example(3), tmp_path / "run.diag")
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("write", [lambda path: save(example(3), path), Writer])
-def test_where_nothing_can_be_written_it_is_said_why(write, tmp_path):
-    (tmp_path / "file").write_text("")
-    reasons = {
-        tmp_path: "it is a directory; name a file in it",
-        tmp_path / "missing" / "run.diag": "make the directory .*missing first",
-        tmp_path / "file" / "run.diag": "Not a directory",
-        "": "expected the name of a file",
-        "/dev/null": "it is not a regular file",
-        "a\0b": "null",
-        7: "expected a path",
-        tmp_path / ("x" * 300): "too long",
-    }
-    for path, reason in reasons.items():
-        with pytest.raises(RecordingFileError, match=reason):
-            write(path)
-    assert os.listdir(tmp_path) == ["file"]
-
-
-def test_a_link_is_followed(tmp_path):
-    (tmp_path / "there").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "there" / "run.diag")
-    save(example(3), tmp_path / "link")
-    assert (tmp_path / "link").is_symlink()
-    assert_same(load(tmp_path / "there" / "run.diag"), example(3))
-
-
-def test_files_have_the_rights_of_other_files(tmp_path):
-    save(example(3), tmp_path / "run.diag")
-    (tmp_path / "other").write_text("")
-    assert (tmp_path / "run.diag").stat().st_mode == (tmp_path / "other").stat().st_mode
+# Saving.
 
 
 @pytest.mark.parametrize(
@@ -331,60 +240,23 @@ def test_what_a_file_cannot_hold_is_refused(field, value, reason, tmp_path):
 # Writing chunk by chunk.
 
 
-def test_chunks_are_put_together(tmp_path):
-    chunks = list(chunks_of_example())
-    with Writer(tmp_path / "run.diag") as writer:
-        for chunk in chunks:
-            writer.append(chunk)
-    loaded, expected = load(tmp_path / "run.diag"), example(300)
-    assert repr(loaded.tasks.to_dicts()) == repr(expected.tasks.to_dicts())
-    assert loaded.dependencies.to_dicts() == expected.dependencies.to_dicts()
-    assert loaded.stop == chunks[-1].stop
-    assert loaded.notices == expected.notices
-    assert loaded.is_complete
-
-
 def test_what_was_written_can_be_read_while_more_is_written(tmp_path):
     chunks = list(chunks_of_example())
     writer = Writer(tmp_path / "run.diag")
     for count, chunk in enumerate(chunks, start=1):
         writer.append(chunk, provisional=replace(chunks[0], stop=99.0))
         loaded = load(tmp_path / "run.diag")
+        assert (loaded.state, loaded.stop) == ("truncated", 99.0)
         assert len(loaded.tasks) == 75 * count + 75
-        assert loaded.stop == 99.0
-        assert loaded.state == "truncated"
     writer.close()
     writer.close()
-    loaded = load(tmp_path / "run.diag")
-    assert (loaded.state, len(loaded.tasks)) == ("complete", 300)
-    assert loaded.stop == chunks[-1].stop
+    loaded, expected = load(tmp_path / "run.diag"), example(300)
+    assert repr(loaded.tasks.to_dicts()) == repr(expected.tasks.to_dicts())
+    assert loaded.dependencies.to_dicts() == expected.dependencies.to_dicts()
+    assert (loaded.state, loaded.stop) == ("complete", chunks[-1].stop)
+    assert loaded.notices == expected.notices
     with pytest.raises(RecordingFileError, match="has been closed"):
         writer.append(chunks[0])
-
-
-def test_each_chunk_is_compressed_in_two_blocks(tmp_path, monkeypatch):
-    """Each call releases the GIL, and the writer has to wait for it again."""
-    calls = []
-    compressor = zlib.compressobj
-
-    class Counted:
-        def __init__(self, *args, **kwargs):
-            self.compressor = compressor(*args, **kwargs)
-
-        def compress(self, data):
-            calls.append("compress")
-            return self.compressor.compress(data)
-
-        def flush(self):
-            calls.append("flush")
-            return self.compressor.flush()
-
-    monkeypatch.setattr(zlib, "compressobj", Counted)
-    with Writer(tmp_path / "run.diag") as writer:
-        for chunk in chunks_of_example(4000):
-            calls.clear()
-            writer.append(chunk)
-            assert calls == ["compress", "flush"] * 2
 
 
 def test_chunks_stay_when_the_disk_is_full(tmp_path, monkeypatch):
@@ -469,33 +341,3 @@ def test_a_file_that_cannot_be_closed_is_given_up_in_silence(name, tmp_path, mon
     with pytest.raises(RecordingFileError, match="has been closed"):
         writer.append(chunk)
     assert load(tmp_path / "run.diag").state == "truncated"
-
-
-KILLED = """
-import sys
-sys.path.insert(0, sys.argv[2])
-from tests.recordings import chunks_of_example
-from dask_diag.storage.write import Writer
-writer = Writer(sys.argv[1])
-first, *_ = chunks_of_example()
-for _ in range(10_000):
-    writer.append(first, first)
-    print("appended", flush=True)
-"""
-
-
-@pytest.mark.parametrize("after", [1, 40])
-def test_a_killed_writer_leaves_a_file_that_opens(after, tmp_path):
-    path = tmp_path / "run.diag"
-    root = str(Path(__file__).parent.parent)
-    child = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(path), root], stdout=subprocess.PIPE
-    )
-    for _ in range(after):
-        assert child.stdout.readline() == b"appended\n"
-    child.send_signal(signal.SIGKILL)
-    more = child.communicate()[0].count(b"appended\n")
-    loaded = load(path)
-    assert len(loaded.tasks) % 75 == 0
-    assert len(loaded.tasks) >= 75 * (after + more)
-    assert loaded.state == "truncated"
