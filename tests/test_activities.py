@@ -1,7 +1,5 @@
 """The breakdown: it adds up, and it says what is known of workloads by construction."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import multiprocessing
 import time
@@ -58,7 +56,7 @@ UNFUSED = {"optimize_graph": False}
 
 
 @pytest.mark.parametrize(
-    ("get", "dsk", "options", "shares"),
+    "get, dsk, options, shares",
     [
         # Bounds of what each activity has of the workers' seconds, without those of the graph.
         (dask.local.get_sync, chain(10, 0.05), {}, {"idle": (0, 0.02)}),

@@ -1,7 +1,5 @@
 """Activities in bins: they add up to the activities, and each bin to what tasks did in it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """compare: changes are separated from chance, and what cannot be judged is reported so; its page."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,7 +86,7 @@ OTHER_TOKEN = {"token": "3c4d"}
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "verdicts", "regressions"),
+    "before, after, verdicts, regressions",
     [
         (
             {"load": around(1.0, 0.1, 100, 1), "add": around(1.0, 0.1, 100, 2)},
@@ -224,7 +222,7 @@ def test_tasks_are_paired(arguments):
     assert paired(["f-a", "f-b", "f-c"], ["f-a", "f-b"], after=(1.0, 2.0), order=(0, 1)) is None
 
 
-@pytest.mark.parametrize(("share", "fails"), [(0.3, False), (0.88, True), (1.0, True)])
+@pytest.mark.parametrize("share, fails", [(0.3, False), (0.88, True), (1.0, True)])
 def test_a_program_that_takes_less_time_does_not_fail_as_its_tasks_take_longer(share, fails):
     """As with more threads: each of 100 tasks of 1 s takes 1.3 s, and more of them run at once."""
     before = recording(load=around(1.0, 0.1, 100, 1))
@@ -248,7 +246,7 @@ TEN, TWELVE = Variation(10, 0.05**2 * 10 / 9), Variation(12, 0.1**2 * 12 / 11)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "change", "parts", "tests", "chance"),
+    "before, after, change, parts, tests, chance",
     [
         # A change of few tasks may all be chance. `many` cannot be paired, task by task: both
         # sides vary, each as its own tasks do.
@@ -330,7 +328,7 @@ def test_cpu_memory_and_what_is_held():
 
 
 @pytest.mark.parametrize(
-    ("of_f", "of_g", "shares"),
+    "of_f, of_g, shares",
     [
         ([0.5, 0.5], 3.0, [0.5, 0.75, 4 / 6]),
         # Of a task that failed in its process it is not known.
@@ -355,7 +353,7 @@ def test_what_is_no_recording_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("risk", "freedom", "expected"),
+    "risk, freedom, expected",
     [
         *[(0.005, 1, 63.657), (0.005, 2, 9.925), (0.005, 4, 4.604), (0.005, 10, 3.169)],
         *[(0.005, 120, 2.617), (0.0005, 4, 8.610), (0.0005, 19, 3.883), (0.0001, 2, 70.700)],
@@ -448,7 +446,7 @@ def test_calls_of_both_are_one_tree_that_has_the_seconds_of_each():
 
 
 @pytest.mark.parametrize(
-    ("walls", "heading", "below"),
+    "walls, heading, below",
     [
         (None, "tasks took 8.00 s longer", "f is slower by 8.00 s"),
         ((50, 150), "50.0 s → 150 s; largest change: ", "s more (after the last computation)"),

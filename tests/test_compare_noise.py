@@ -4,8 +4,6 @@ Programs are simulated: each task has a planned size, the same in both recording
 times a noise that is drawn for each recording.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from functools import lru_cache
@@ -141,7 +139,7 @@ def test_unchanged_programs_fail_in_2_of_100_builds_at_most(counts):
 
 
 @pytest.mark.parametrize(
-    ("builds", "counts", "noise", "sigma", "program"),
+    "builds, counts, noise, sigma, program",
     [
         # Where it is most frequent: 1 of 100 is expected. More builds, since of few some have more
         # by chance.
@@ -160,7 +158,7 @@ def test_they_do_so_where_it_is_most_frequent(builds, counts, noise, sigma, prog
 # With a noise of 30% in each of two runs no test finds 20% in 50 tasks as often: by the lemma of
 # Neyman and Pearson it is 84 of 100 builds at best if 2 of 100 unchanged ones may fail.
 @pytest.mark.parametrize(
-    ("tasks", "sigma", "share"),
+    "tasks, sigma, share",
     [(50, 0.05, 0.99), (50, 0.1, 0.99), (50, 0.2, 0.95), (100, 0.3, 0.95), (50, 0.3, 0.65)],
 )
 @pytest.mark.parametrize("noise", [normal, lognormal])
@@ -180,7 +178,7 @@ def vary_by_30_percent(rng, count):
 
 
 @pytest.mark.parametrize("keys", [same_keys, tokens_in_keys])
-@pytest.mark.parametrize(("sizes", "sigma"), [(vary_by_30_percent, 0.15), (mixed_sizes, 0.1)])
+@pytest.mark.parametrize("sizes, sigma", [(vary_by_30_percent, 0.15), (mixed_sizes, 0.1)])
 def test_it_is_found_where_tasks_are_of_different_sizes(keys, sizes, sigma):
     failed = failing(200, 7, [50], normal, sigma, slower="f0", sizes=sizes, keys=keys)
     assert sum("f0" in names for names in failed) >= 0.95 * 200

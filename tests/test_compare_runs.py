@@ -1,7 +1,5 @@
 """Comparing several runs with several: how often unchanged programs fail, and what is found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,7 +128,7 @@ ONE_SLOW = {"f": [*EVENLY["f"][:-1], 20.0]}
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "regressions", "verdicts"),
+    "before, after, regressions, verdicts",
     [
         # A run five times as slow is never within the spread of steady runs.
         (
@@ -188,7 +186,7 @@ def regressions_of(builds, seed, runs, above, before, after=None):
 
 # Half as long again: 5 s are found in the wall, too; 0.5 s only as a phase; 0.1 s are no matter.
 @pytest.mark.parametrize(
-    ("seconds", "regressions"),
+    "seconds, regressions",
     [(10.0, ["wall", "computing", "phase preparing"]), (1.0, ["phase preparing"]), (0.1, [])],
 )
 def test_a_phase_that_takes_longer_fails_a_build(seconds, regressions):
@@ -215,7 +213,7 @@ def test_a_phase_that_takes_a_tenth_longer_is_found_in_9_of_10_builds():
 # Of 1,000 builds each with 5 runs, 0.1% fail with 3% noise, 1.2% with 10% and 0.7% with 30%; of
 # those that take a tenth longer, 97%.
 @pytest.mark.parametrize(
-    ("seed", "program", "builds", "runs", "noise", "slower", "above", "least", "most"),
+    "seed, program, builds, runs, noise, slower, above, least, most",
     [
         *(
             (runs, measured, 100, runs, noise, 1, 0.1, 0, 2)
@@ -295,7 +293,7 @@ def width(risk):
 
 
 @pytest.mark.parametrize(
-    ("wall", "computing", "tests"),
+    "wall, computing, tests",
     # Where they disagree each is one of two that might have changed by chance.
     [(13.0, 12.0, 1), (7.0, 6.0, 1), (13.0, 9.0, 2), (13.0, 6.0, 2), (10.0, 9.0, 2)],
 )
@@ -314,7 +312,7 @@ NOTHING_RUN, ONE_RUN = np.zeros(3), np.array([0.0, 0.0, 1.0])
 
 
 @pytest.mark.parametrize(
-    ("kind", "measures", "verdicts", "judged"),
+    "kind, measures, verdicts, judged",
     [
         # The largest change is first. The risk is divided among those that may be slower.
         (
@@ -401,7 +399,7 @@ def of_run(run_id, computation, start=0.0):
 
 
 @pytest.mark.parametrize(
-    ("other", "is_same"),
+    "other, is_same",
     [
         (of_run("a1", "a1-1"), True),  # a copy
         (of_run("a1", "a1-1", start=-1.0), True),  # of a profiler that was entered before
@@ -479,7 +477,7 @@ def test_the_command_takes_several_files_on_each_side(files):
 
 @pytest.mark.leaves_files
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (["a-1.diag"], "expected two recordings, BEFORE and AFTER"),
         (["--before", "a-1.diag", "b-1.diag"], "name the recordings of the other side: --after"),

@@ -1,7 +1,5 @@
 """The CPU over time, by what used it: layers add up to what was sampled, and to what is known."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

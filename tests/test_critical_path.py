@@ -1,7 +1,5 @@
 """The critical path: against brute force on small graphs, and against work of known duration."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The pages of findings state the thresholds that the code has, and no others."""
 
-from __future__ import annotations
-
 import re
 import types
 from pathlib import Path

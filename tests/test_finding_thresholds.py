@@ -1,7 +1,5 @@
 """Each finding on recordings written by hand: just above and just below what its page says."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -72,7 +70,7 @@ def for_gil(*args, **kwargs):
 
 
 @pytest.mark.parametrize(
-    ("code", "made", "cases"),
+    "code, made, cases",
     [
         # Only what has a twentieth of the whole is named, and three functions at most.
         (
@@ -179,7 +177,7 @@ def test_no_other_finding_is_made_of_tasks_that_wait():
         assert set(by_code(with_waits(two_at_once(cpu=1 - waited), "io-wait"))) == codes
 
 
-@pytest.mark.parametrize(("share", "severity"), [(0.09, "low"), (0.11, "medium"), (0.9, "medium")])
+@pytest.mark.parametrize("share, severity", [(0.09, "low"), (0.11, "medium"), (0.9, "medium")])
 def test_a_guess_is_never_severe(share, severity):
     assert severity_of(share, is_certain=False) == severity
 
@@ -209,7 +207,7 @@ NO_PROCESSES = ("not: scheduler='processes'", "worker processes do not help", "l
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         # Each of two processes has half of the work, less a batch, and both must start.
         (tasks_that_hold_the_gil, {1000: (10, "about", PROCESSES + " 7")}),
@@ -263,7 +261,7 @@ def test_how_much_data_may_be_moved_follows_from_what_processes_save():
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "workers", "advice"),
+    "scheduler, workers, advice",
     [
         (
             "synchronous",
@@ -326,7 +324,7 @@ def one_independent():
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         (
             tasks_with_overhead,
@@ -389,7 +387,7 @@ def of_which_one_is_most(longest):
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         (
             lambda beside, stop: run(chain(4, beside), stop),
@@ -459,7 +457,7 @@ def moved_by_two(pickling, cpu, cpus=2, tasks=8):
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         (
             moved,
@@ -631,7 +629,7 @@ FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         # 10% of all CPU time on other threads are 0.196 s beside 1.76 s. Of each task, no more is
         # lost than the pool used on its CPU.
@@ -873,7 +871,7 @@ def in_megabytes(*steps):
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         (
             lambda step, *others: growing(step * MB, *others),
@@ -940,7 +938,7 @@ def late(lasts, time, *delay):
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         (
             lambda *delays: late(10.0, np.arange(10) + 0.5, *delays),
@@ -963,7 +961,7 @@ def test_late_samples(made, cases):
 
 
 @pytest.mark.parametrize(
-    ("wall", "lost", "is_noticed"),
+    "wall, lost, is_noticed",
     [
         (10.0, 0.099, False),
         (10.0, 0.101, True),
@@ -988,7 +986,7 @@ FAILED = "2 tasks failed after 2.00 s. First: ('work', 1) of work with KeyError"
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         # Of a second that was lost with the result, not 5 ms; not where its time is not known.
         (

@@ -1,7 +1,5 @@
 """Each finding, on work that has the fault and on work that has not."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -100,7 +98,6 @@ def chain(task, count):
 
 
 HEALTHY = {
-    "threads": lambda: recorded(independent((compute_without_the_lock, 60), 24)),
     "threads, explained": lambda: recorded(
         independent((compute_without_the_lock, 60), 24), waits=True
     ),
@@ -183,7 +180,7 @@ def wait_for_the_lock():
 
 
 @pytest.mark.parametrize(
-    ("code", "dsk", "expected"),
+    "code, dsk, expected",
     [
         # What merely sleeps or waits for a lock is not said to do I/O.
         ("io-bound", independent((time.sleep, 0.1), 6), ("were blocked", "not known which")),
@@ -219,60 +216,13 @@ def hash_in_turns(seconds):
         time.sleep(0)
 
 
-def halved(recording):
-    """What is lost where one of two workers is idle."""
-    took = float((recording.computations.stop - recording.computations.prepared)[0])
-    return pytest.approx(took / 2, rel=0.2)
-
-
-def alone_at_the_end(recording):
-    """While it ran alone, one of two workers was idle."""
-    stop = np.sort(recording.tasks["stop"])
-    return pytest.approx((stop[-1] - stop[-2]) / 2, rel=0.05)
-
-
-# A threaded computation starts the last key first, as the graph is ordered.
-WITH_A_LATE_ONE = {
-    **independent((time.sleep, 0.02), 20),
-    ("late", 0): (time.sleep, 0.01),
-}
-
-
-@pytest.mark.parametrize(
-    ("code", "made", "expected", "others"),
-    [
-        (
-            "straggler",
-            lambda: recorded({**WITH_A_LATE_ONE, ("work", 99): (late_sleep, ("late", 0))}),
-            ("('work', 99)", alone_at_the_end),
-            {"io-bound"},
-        ),
-        (
-            "tasks-too-small",
-            lambda: recorded(independent((int, 1), 10_000)),
-            ("10,000 tasks average", "times as large"),
-            {"scheduler-bound", "graph-preparation"},
-        ),
-        (
-            "serial-chain",
-            lambda: recorded(chain((compute_without_the_lock, 40), 16)),
-            ("16 dependent tasks", halved),
-            set(),
-        ),
-        (
-            "imbalance",
-            lambda: recorded(independent((compute_without_the_lock, 400), 3)),
-            (True,),
-            set(),
-        ),
-    ],
-)
-def test_work_that_has_a_fault_has_one_finding(code, made, expected, others, retried):
+def test_no_parallelism(retried):
     def measure():
-        recording = made()
-        expected_of = [one(recording) if callable(one) else one for one in expected]
-        assert_found(the(recording, code), *expected_of)
-        assert codes(recording) <= {code, *others}
+        recording = recorded(chain((compute_without_the_lock, 40), 16))
+        took = float((recording.computations.stop - recording.computations.prepared)[0])
+        lost = pytest.approx(took / 2, rel=0.2)
+        assert_found(the(recording, "serial-chain"), "16 dependent tasks", lost)
+        assert codes(recording) == {"serial-chain"}
 
     retried(measure)
 
@@ -286,10 +236,6 @@ def test_the_advised_size_brings_overhead_down(retried):
         assert "tasks-too-small" not in codes(recorded(large, num_workers=1))
 
     retried(measure)
-
-
-def late_sleep(_):
-    time.sleep(0.8)
 
 
 def search_for_long(seconds, _):
@@ -324,37 +270,6 @@ def test_a_straggler_is_reported_with_the_line_in_which_it_spent_its_time(get, r
             recording = recorded(dsk, get, **options)
         both = Recording.combine([recording, sprof.recording])
         assert "it spent" not in the(both, "straggler").evidence
-
-    retried(measure)
-
-
-def test_imbalance_of_batches(retried):
-    def measure():
-        # Six tasks go to one process at once, two to the other.
-        dsk = independent((spin, 0.2), 8)
-        unset = recorded(dsk, dask.multiprocessing.get, **PROCESSES)
-        assert "chunksize=1" in the(unset, "imbalance").advice
-        advised = recorded(dsk, dask.multiprocessing.get, chunksize=1, **PROCESSES)
-        assert "imbalance" not in codes(advised)
-
-    retried(measure)
-
-
-def array_of(size):
-    return np.ones(size)
-
-
-def total(array):
-    return float(array.sum())
-
-
-def test_serialization_bound(retried):
-    def measure():
-        dsk = {("make", n): (array_of, 4_000_000) for n in range(6)}
-        dsk.update({("use", n): (total, ("make", n)) for n in range(6)})
-        recording = recorded(dsk, dask.multiprocessing.get, **PROCESSES)
-        assert_found(the(recording, "serialization-bound"), "threads", {"moved": 2 * 6 * 32e6})
-        assert "serialization-bound" not in codes(recorded(dsk))
 
     retried(measure)
 
@@ -488,7 +403,7 @@ def kill_its_process():
 
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize(
-    ("how", "said", "advised"),
+    "how, said, advised",
     [
         (end_its_process, "A worker process ended with status 3 (", "as os._exit does"),
         (kill_its_process, "A worker process was killed by SIGKILL (", "out-of-memory killer"),
@@ -513,7 +428,7 @@ def fails_to_start():
 
 
 @pytest.mark.parametrize(
-    ("initializer", "arguments", "said"),
+    "initializer, arguments, said",
     [
         (fails_to_start, (), "ended with status 0, as one does that cannot start"),
         (os._exit, (1,), "ended with status 1, as one does that cannot start"),
@@ -597,20 +512,6 @@ def compute_at_once(number, dsk, **settings):
             future.result()
 
 
-def test_overlap(retried):
-    def measure():
-        dsk = independent((compute_without_the_lock, 60), 16)
-        with Profiler() as prof:
-            compute_at_once(2, dsk)
-        assert "2 computations" in the(prof.recording, "overlapping-computations").evidence
-        with Profiler() as prof:
-            for _ in range(2):
-                dask.threaded.get(dsk, list(dsk))
-        assert "overlapping-computations" not in codes(prof.recording)
-
-    retried(measure)
-
-
 def test_computations_that_sleep_do_not_compete():
     with Profiler() as prof:
         compute_at_once(2, independent((time.sleep, 0.2), 8))
@@ -626,22 +527,6 @@ def test_computations_at_once_lose_no_more_than_the_time_that_passed():
 
 def sleep_for(seconds, _):
     time.sleep(seconds)
-
-
-def keep_the_lock():
-    # One call that is all in C: the power of a long number.
-    int("9" * 4000) ** 900
-
-
-def test_sampler_late(retried):
-    def measure():
-        recording = recorded(independent((keep_the_lock,), 2), dt=0.1)
-        longest = float((recording.tasks["stop"] - recording.tasks["start"]).max())
-        if longest < 0.6:
-            pytest.skip("this machine is too fast for this task")
-        assert "late" in the(recording, "late-samples").evidence
-
-    retried(measure)
 
 
 NESTED = """

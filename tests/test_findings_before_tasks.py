@@ -1,7 +1,5 @@
 """Findings on what passes before tasks run, on recordings written by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -86,7 +84,7 @@ OF_PROGRAM = ("not: Client(address)", "in tasks")
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         (
             started,
@@ -230,7 +228,7 @@ ORDERED = "order (dask/order.py:7) 100%"
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         (
             ordered,
@@ -400,7 +398,7 @@ def small_tasks_in_processes(startup, work, overhead, tasks):
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         (
             in_processes,

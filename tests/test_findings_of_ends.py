@@ -1,7 +1,5 @@
 """Findings on uneven ends, of one computation and of several: who ran how long, and what it cost."""
 
-from __future__ import annotations
-
 import pytest
 
 from dask_diag import Where
@@ -86,7 +84,7 @@ def ready_at(ready):
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         # Idle for 0.5, 0.4, 0.6 and 0.1 s, of which two workers could have saved half: 0.8 of
         # 4.2 s. The most uneven is described, and all are added up.
@@ -149,7 +147,7 @@ def straggling(seconds, others=3, usual=0.4):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "others", "code"),
+    "seconds, others, code",
     [(1.25, 3, "straggler"), (1.15, 3, "imbalance"), (1.25, 2, "imbalance")],
 )
 def test_a_straggler_takes_three_times_the_median_of_three_others(seconds, others, code):
@@ -186,7 +184,7 @@ LINES = [[("step", "/code/steps.py", line, 1)] for line in range(1, 13)]
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         # Ten samples of a straggler say in which line it was, and ten of others where these were.
         (
@@ -280,7 +278,7 @@ def beside_one_that_did_not_stop():
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         # The worst is named, and all are added up: four workers that divide the work evenly take
         # 0.625, 0.95 and 0.6125 s.

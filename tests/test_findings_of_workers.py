@@ -1,7 +1,5 @@
 """Findings on how tasks are handed out, and how many run at once, on recordings by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -90,7 +88,7 @@ LOST = {waited: pytest.approx(2 * waited, rel=0.05) for waited in (0.17, 0.29, 0
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         (
             taking_turns,
@@ -171,7 +169,7 @@ CONDITION = ("Condition.wait", "threading.py")
 
 @pytest.mark.parametrize("sampled", [1.0, 0.5])
 @pytest.mark.parametrize(
-    ("lines", "code"),
+    "lines, code",
     [
         ([("Future.result", "concurrent/futures/_base.py"), CONDITION], "too-few-threads"),
         ([("Event.wait", "threading.py"), CONDITION], "too-few-threads"),
@@ -238,7 +236,7 @@ def told(idle, advised, lost, severity="high"):
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         (
             resting,
@@ -363,7 +361,7 @@ FEW = "had 90% or more of the work of a computation with 4 workers: the others w
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         # The one task has 89% or 91% of the work.
         (
@@ -446,7 +444,7 @@ TOGETHER = "; compute results that do not depend on each other together, dask.co
 
 
 @pytest.mark.parametrize(
-    ("steps", "code", "advice"),
+    "steps, code, advice",
     [
         ([0.1, 0.9], "chunks-too-large", "make chunks smaller, so that there are several tasks"),
         ([0.3, 0.7], "chunks-too-large", "make chunks smaller, so that there are several tasks"),

@@ -1,7 +1,5 @@
 """Waits for the GIL where CPUs are short: the thread that has it waits for a CPU, and all others for it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -68,7 +66,7 @@ MEASURE_AGAIN = ("at most", "medium", "record again while CPUs are free", "not: 
 
 
 @pytest.mark.parametrize(
-    ("made", "cases"),
+    "made, cases",
     [
         (
             waiting,
@@ -167,7 +165,7 @@ def in_processes(recording, **changes):
     return simulator.simulate(scheduler="processes", result_bytes=0.0, **changes).seconds
 
 
-@pytest.mark.parametrize(("others", "longer"), [(0.0, 0.0), (1.0, 0.5), (2.0, 1.0)])
+@pytest.mark.parametrize("others, longer", [(0.0, 0.0), (1.0, 0.5), (2.0, 1.0)])
 def test_processes_start_in_more_time_on_a_busy_machine(others, longer):
     """Tasks hardly compute, so that only the start takes longer."""
     recording = waiting(0.0, 0.0, 0.0, others=others * 40.0)

@@ -34,7 +34,7 @@ def parts_of(measured):
 
 
 @pytest.mark.parametrize(
-    ("measured", "sentence"),
+    "measured, sentence",
     [
         (
             replace(Recording(start=0.0, stop=2.0, epoch=0.0)),

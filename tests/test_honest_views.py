@@ -1,7 +1,5 @@
 """What a reader must know before the numbers, and numbers that would mislead."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -146,7 +144,7 @@ WITHOUT_DASK = "the program computed nothing with dask on this process's schedul
 
 @pytest.mark.usefixtures("without_plots")
 @pytest.mark.parametrize(
-    ("measured", "first", "second", "timeline"),
+    "measured, first, second, timeline",
     [
         (
             {"computations": NO_TASKS},
@@ -209,7 +207,7 @@ def test_tasks_of_unknown_workers_are_no_worker():
     assert "3 tasks on 2 workers" in summary(recording_of(rows))
 
 
-@pytest.mark.parametrize(("rows", "expected"), [(9, "Only 90 samples: "), (10, None)])
+@pytest.mark.parametrize("rows, expected", [(9, "Only 90 samples: "), (10, None)])
 def test_a_flame_graph_of_few_samples_has_a_warning(rows, expected):
     # The recordings of `recording_of_stacks` have ten samples a row.
     recording = recording_of_stacks([((0.0, 1.0), "f", [MAIN], 1.0, 1.0)] * rows)
@@ -239,7 +237,7 @@ EXACT = growth("x", 1, 58e6, "exact")
 
 
 @pytest.mark.parametrize(
-    ("rows", "shown"),
+    "rows, shown",
     [
         # It is shown if it can tell functions apart: one of few samples proves nothing.
         ([growth("f", 4, 2e6)], []),
@@ -285,7 +283,7 @@ def test_the_peak_of_cpu_is_never_below_the_average():
 
 
 @pytest.mark.parametrize(
-    ("times", "unknown"),
+    "times, unknown",
     [
         ([0.02, 0.5, 1.0, 1.02, 1.5], [0, 3]),
         ([0.01, 0.02, 0.03], []),

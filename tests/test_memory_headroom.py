@@ -1,7 +1,5 @@
 """More tasks at once are advised where there is memory for them, and only there."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -86,7 +84,7 @@ def read_while_tasks_ran():
 
 
 @pytest.mark.parametrize(
-    ("code", "made", "cases"),
+    "code, made, cases",
     [
         # Two tasks have 200 MB, and 100 MB were there before: eight need 900 MB, which is 80%.
         (
@@ -156,7 +154,7 @@ def test_more_tasks_at_once_are_advised_where_there_is_memory(code, made, cases)
     check(code, made, cases)
 
 
-@pytest.mark.parametrize(("limit", "fits"), [(2000, True), (1000, False)])
+@pytest.mark.parametrize("limit, fits", [(2000, True), (1000, False)])
 def test_results_are_computed_together_where_they_fit(limit, fits):
     """One task of four workers at a time: four at once need 900 MB."""
     made = run([Task(0, 10.0)], workers=4, cpus=4)
@@ -204,7 +202,7 @@ def test_tune_tries_no_more_workers_than_fit():
     assert more_workers([best], [best]).workers == 8
 
 
-@pytest.mark.parametrize(("limit", "is_tried"), [(2000, True), (600, False)])
+@pytest.mark.parametrize("limit, is_tried", [(2000, True), (600, False)])
 def test_tune_tries_other_schedulers_with_more_at_once_where_they_fit(limit, is_tried):
     made = run([Task(n, n + 1.0) for n in range(8)], workers=1, cpus=4, scheduler="synchronous")
     tried = names(with_memory(made, 100, 300, limit))
@@ -213,7 +211,7 @@ def test_tune_tries_other_schedulers_with_more_at_once_where_they_fit(limit, is_
     assert bool({"scheduler=threads", "scheduler=processes"} & schedulers) == is_tried
 
 
-@pytest.mark.parametrize(("limit", "said"), [(1200, None), (1000, "7 workers"), (200, "2 workers")])
+@pytest.mark.parametrize("limit, said", [(1200, None), (1000, "7 workers"), (200, "2 workers")])
 def test_what_if_says_for_how_many_workers_there_is_memory(limit, said):
     made = with_memory(in_rounds(16), 100, 300, limit)
     text = " ".join(what_if_summary(what_if(made), made).split())

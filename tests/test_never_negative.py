@@ -1,7 +1,5 @@
 """Seconds are never negative, whatever clocks say, and sum to wall time × workers."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """In what is said of a recording no part is larger than its whole, also where computations overlap."""
 
-from __future__ import annotations
-
 import re
 import threading
 

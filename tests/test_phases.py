@@ -35,7 +35,7 @@ def seconds_of(measured):
 
 
 @pytest.mark.parametrize(
-    ("start", "stop", "computations", "tasks", "expected"),
+    "start, stop, computations, tasks, expected",
     [
         (0, 10, [], [], {"before": 10}),
         (0, 10, [(2, 7)], [(0, 3), (0, 5)], {"before": 2, "preparing": 1, "tasks": 4, "after": 3}),

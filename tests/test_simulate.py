@@ -1,7 +1,5 @@
 """The simulator: against dask's own scheduler on a virtual clock, by hand, and against bounds."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from math import inf
@@ -203,7 +201,7 @@ SHORT_OF_CPU = waiting(in_rounds(4, 1, 0.5), **{"cpu-wait": 0.5})
 
 
 @pytest.mark.parametrize(
-    ("recording", "predictions"),
+    "recording, predictions",
     [
         # A quicker function, and a quicker task.
         (
@@ -371,7 +369,7 @@ def test_merging_keeps_work_and_order(graph, factor):
 
 
 @pytest.mark.parametrize(
-    ("recorded", "workers", "expected"), [(8, inf, 8), (8, 3, 3), (8, None, 8), (2, inf, 4)]
+    "recorded, workers, expected", [(8, inf, 8), (8, 3, 3), (8, None, 8), (2, inf, 4)]
 )
 def test_unlimited_workers_are_no_fewer_than_there_were(recorded, workers, expected):
     simulated = simulate(chain_and_others(recorded), workers=workers)
@@ -462,7 +460,7 @@ def in_processes(recording, **changes):
 
 
 @pytest.mark.parametrize(
-    ("columns", "changes", "seconds"),
+    "columns, changes, seconds",
     [
         ({}, {}, 9),
         # Eight tasks of a second on two processes, which must start, and one.
@@ -533,7 +531,7 @@ def test_what_is_not_known_and_what_failed():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         ({"workers": 0}, "^workers: expected a number from 1 on, or inf, found 0$"),
         ({"workers": 1.5}, "found 1.5$"),
@@ -575,7 +573,7 @@ def test_what_is_refused(arguments, message):
 
 
 @pytest.mark.parametrize(
-    ("dependencies", "changes", "message"),
+    "dependencies, changes, message",
     [
         ([(0, 1), (1, 0)], {}, "damaged"),
         ([(0, 1), (1, 0)], {"merge_tasks": 2}, "damaged"),

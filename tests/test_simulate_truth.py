@@ -1,7 +1,5 @@
 """The simulator against the clock: real computations, replayed and predicted."""
 
-from __future__ import annotations
-
 import random
 import time
 
@@ -43,7 +41,7 @@ def wall(recording):
 
 
 # The bar is 5%; at 8 workers this graph was once predicted 8% too long.
-@pytest.mark.parametrize(("seed", "errors"), [(0, {2: 0.05, 8: 0.1}), (1, {4: 0.05, 16: 0.05})])
+@pytest.mark.parametrize("seed, errors", [(0, {2: 0.05, 8: 0.1}), (1, {4: 0.05, 16: 0.05})])
 def test_more_workers_are_predicted_from_one(retried, seed, errors):
     dsk = sleeping(seed)
 
@@ -65,7 +63,7 @@ def straggling(seconds):
 
 
 @pytest.mark.parametrize(
-    ("recorded_as", "changes", "measured_as"),
+    "recorded_as, changes, measured_as",
     [
         ((sleeping(2), 8), {"workers": 2}, (sleeping(2), 2)),
         ((straggling(0.6), 4), {"speedup": {"straggler": 2.0}}, (straggling(0.3), 4)),
@@ -101,8 +99,17 @@ def tiny():
 
 
 @pytest.mark.parametrize(
-    ("work", "workers", "scheduler"),
-    [(image, 1, "threads"), (image, 4, "threads"), (qr, 2, "threads"), (climatology, 2, "threads"), (tiny, 1, "threads"), (tiny, 2, "threads"), (image, 2, "processes"), (tiny, 2, "synchronous")],
+    "work, workers, scheduler",
+    [
+        (image, 1, "threads"),
+        (image, 4, "threads"),
+        (qr, 2, "threads"),
+        (climatology, 2, "threads"),
+        (tiny, 1, "threads"),
+        (tiny, 2, "threads"),
+        (image, 2, "processes"),
+        (tiny, 2, "synchronous"),
+    ],
 )
 def test_what_was_measured_is_reproduced(retried, work, workers, scheduler):
     def measure():

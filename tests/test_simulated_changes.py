@@ -1,7 +1,5 @@
 """What the simulator changes in the work of a recording: the costs of moving data taken out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -58,7 +56,11 @@ def work_of(**columns):
         rows=np.arange(TASKS),
         workers=2,
         batch=1,
-        switching=0.1, submit=0.5, scheduler_cpu=0.2, graph=0.3, before=0.4,
+        switching=0.1,
+        submit=0.5,
+        scheduler_cpu=0.2,
+        graph=0.3,
+        before=0.4,
         **NOTHING,
         **NO_EDGES,
         **each | {"gil": np.zeros(TASKS)} | {name: np.array(v) for name, v in columns.items()},
@@ -232,7 +234,7 @@ def at_once(**columns):
 
 
 @pytest.mark.parametrize(
-    ("cpus", "gils", "columns", "waiting", "delay"),
+    "cpus, gils, columns, waiting, delay",
     [
         (2, 9, {}, 2.0, 0.0),
         # Both take twice as long.
@@ -303,7 +305,7 @@ def test_more_worker_processes_start_too_and_share_the_cpus():
         assert startups(before, after, workers, cpus) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("sized", "are_known"), [(20, True), (19, True), (18, False), (0, False)])
+@pytest.mark.parametrize("sized, are_known", [(20, True), (19, True), (18, False), (0, False)])
 def test_sizes_are_known_if_those_of_nearly_all_results_are(sized, are_known):
     rows = {f"t-{n}": [n, n + 1, n + 1] for n in range(20)}
     recording = recording_of(rows, {key: set() for key in rows}, 20, 2)

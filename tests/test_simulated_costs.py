@@ -1,7 +1,5 @@
 """What scheduling costs is read from a recording: against dask's scheduler with known costs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """tune: real child processes, the command line and the function."""
 
-from __future__ import annotations
-
 import math
 import os
 import pty
@@ -193,7 +191,7 @@ def test_a_parameter_of_the_environment_needs_a_value():
 
 
 @pytest.mark.parametrize(
-    ("settings", "text"),
+    "settings, text",
     [
         ({"arguments": "--fast"}, "arguments: expected a list of texts, found '--fast'"),
         ({"arguments": 5}, "arguments: expected a list of texts"),
@@ -264,7 +262,7 @@ def test_what_findings_advise_comes_first():
 
 
 @pytest.mark.parametrize("code", ["io-bound", "too-few-threads"])
-@pytest.mark.parametrize(("scheduler", "now"), [("processes", 2), ("synchronous", 1)])
+@pytest.mark.parametrize("scheduler, now", [("processes", 2), ("synchronous", 1)])
 def test_more_threads_are_tried_where_tasks_wait_elsewhere(scheduler, now, code):
     """Both at once, as the finding advises; more processes would only have to start."""
     from dask_diag import Finding
@@ -349,7 +347,7 @@ def test_ctrl_c_shows_what_is_known_and_leaves_no_child(number):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (["missing.py"], "cannot run missing.py: there is no such file"),
         (["--budget", "soon", "script.py"], "budget: expected a time such as 90s, 10m or 1h"),

@@ -1,7 +1,5 @@
 """What tuning expects of a setting before it is tried."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

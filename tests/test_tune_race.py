@@ -1,7 +1,5 @@
 """tune: which settings are run, how often, and what is said of them; by simulated programs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -97,7 +95,7 @@ def checked(setting, program):
 
 
 @pytest.mark.parametrize(
-    ("program", "options", "names", "expected", "best", "said"),
+    "program, options, names, expected, best, said",
     [
         (
             {"walls": {"a": 5.0, "b": 10.0, "c": 11.5}, "noise": 0.02},
@@ -289,7 +287,7 @@ def test_chance_makes_a_winner_in_1_of_100_tables_at_most():
     assert winners <= 3
 
 
-@pytest.mark.parametrize(("gain", "share"), [(1.2, 0.95), (1.5, 0.99), (3.0, 0.99)])
+@pytest.mark.parametrize("gain, share", [(1.2, 0.95), (1.5, 0.99), (3.0, 0.99)])
 def test_gains_are_found_beside_3_percent_of_noise(gain, share):
     successes = 0
     for seed in range(40):
@@ -338,7 +336,7 @@ def test_a_setting_that_crashes_is_run_no_more():
 
 
 @pytest.mark.parametrize(
-    ("record", "message"),
+    "record, message",
     [
         (
             {"status": 1, "error": "KeyError: 3"},
@@ -405,7 +403,7 @@ def test_the_summary_is_80_columns_wide():
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
+    "text, seconds",
     [("90s", 90), ("10m", 600), ("1.5h", 5400), (20, 20), ("3 min", 180)]
     + [(text, None) for text in ("", "10x", "-1m", "0", "m")],
 )

@@ -1,7 +1,5 @@
 """ProgressBar in a bar of the user's: of tqdm, of rich, on local schedulers and on a client."""
 
-from __future__ import annotations
-
 import io
 import threading
 import time

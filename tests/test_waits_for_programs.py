@@ -1,7 +1,5 @@
 """Tasks that wait for programs that they started, which is no I/O."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

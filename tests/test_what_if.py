@@ -1,7 +1,5 @@
 """What would be gained: the table, and where it is shown."""
 
-from __future__ import annotations
-
 import pytest
 
 from dask_diag import DiagnosticError, Recording, report, save, simulate, what_if
@@ -82,7 +80,7 @@ def test_only_the_five_longest_functions():
     assert names == ["f6", "f5", "f4", "f3", "f2"]
 
 
-@pytest.mark.parametrize(("seconds", "is_tried"), [(0.19, False), (0.21, True)])
+@pytest.mark.parametrize("seconds, is_tried", [(0.19, False), (0.21, True)])
 def test_what_can_gain_less_than_a_hundredth_is_not_tried(seconds, is_tried):
     # Of ten seconds, half of a function, or all of a wait.
     dsk = {("long", 0): (first,), ("short", 0): (first,)}

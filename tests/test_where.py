@@ -1,7 +1,5 @@
 """Where findings are, what sort of number they state, and how both are shown."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
