@@ -196,148 +196,125 @@ HALF = in_rounds(32, 2, 0.5)
 POOL = with_threads(in_rounds(32), "native", 16.0, cpus=4)
 ONE_CPU = with_threads(in_rounds(16), "tasks", 16.0, cpus=1)
 SERIAL = with_threads(in_rounds(16, 2, 0.5), "tasks", 8.0, cpus=2, scheduler_cpu=6.0)
-GIL = waiting(in_rounds(16, 2, 0.5), **{"gil-wait": 0.5, "cpu-wait": 0.0})
-SHORT_OF_CPU = waiting(in_rounds(4, 1, 0.5), **{"cpu-wait": 0.5})
+GIL = waiting(in_rounds(16, 2, 0.5), gil_wait=0.5, cpu_wait=0.0)
+SHORT_OF_CPU = waiting(in_rounds(4, 1, 0.5), cpu_wait=0.5)
+OVERLAPPING = several([1.0, 2.0, 8.0], [7.0, 4.0, 9.0], 10.0)
 
 
 @pytest.mark.parametrize(
-    "recording, predictions",
+    "recording, seconds",
     [
-        # A quicker function, and a quicker task.
-        (
-            chain_and_others(3),
-            [
-                ({}, 9),
-                ({"speedup": {"long": 2.0}}, 5),
-                ({"speedup": {"('long', 0)": 8}}, 2),
-                ({"speedup": {"short": 100}}, 9),
-                ({"speedup": {"end": 0.5}}, 10),
-            ],
-        ),
-        (
-            waits_of_the_long_one(),
-            [
-                ({"remove": {"io-wait"}}, 3),
-                ({"remove": {"cpu-wait"}}, 7),
-                ({"remove": {"gil-wait"}}, 9),
-            ],
-        ),
-        (made_before(), [({}, 3.0), ({"merge_tasks": 10}, 1.2)]),
         # The machine has no more CPUs for more workers: tasks that need one each take turns, tasks
         # that sleep do not.
-        (
-            in_rounds(32),
-            [
-                ({}, 16),
-                *(({"workers": n}, 8) for n in (4, 8, 32, inf)),
-                ({"workers": inf, "speedup": {"t": 2}}, 4),
-            ],
-        ),
-        (in_rounds(32, 2, 0.1), [({"workers": 32}, 1)]),
-        # Quicker tasks need less of the CPUs.
-        (
-            HALF,
-            [
-                ({"workers": inf}, 4),
-                ({"workers": inf, "speedup": {"t": 2}}, 2),
-                ({"workers": inf, "remove": {"thread-cpu"}}, 0.5),
-            ],
-        ),
-        # A library uses the CPUs, too; where nothing waits for CPUs there are as many as it takes.
-        (
-            POOL,
-            [
-                ({"workers": inf}, 12),
-                ({"workers": inf, "idle_pools": True}, 8),
-                ({"workers": inf, "remove": {"cpu-wait"}}, 1),
-            ],
-        ),
-        # Tasks that are on a CPU for half of their time, and are to be there always.
-        (
-            with_threads(HALF, "native", 16.0, cpus=4),
-            [({"workers": inf, "remove": {"thread-noncpu"}}, 4)],
-        ),
+        (in_rounds(32), {None: 16, 4: 8, 8: 8, 32: 8, inf: 8}),
+        (in_rounds(32, 2, 0.1), {32: 1}),
+        (HALF, {inf: 4}),
+        # A library uses the CPUs, too.
+        (POOL, {inf: 12}),
         # Both of two tasks are said to have had the one CPU: a clock is wrong, and none is thought
         # to be quicker.
-        (ONE_CPU, [({"workers": n}, 16 if n == 1 else 8) for n in (1, 2, 4, inf)]),
+        (ONE_CPU, {1: 16, 2: 8, 4: 8, inf: 8}),
         # Fewer workers gain nothing where tasks delayed each other.
-        (pairs_that_compute_and_sleep(), [({"workers": 1}, 16)]),
-        (metered(), [({"remove": {"disk"}}, 3)]),
-        (at_any_time(), [({}, 10), ({"speedup": {"c0": 2}}, 9)]),
+        (pairs_that_compute_and_sleep(), {1: 16}),
         # Tasks of half a second of CPU call a library whose threads have the other half.
         *(
-            (
-                with_threads(in_rounds(16, 2, 0.5), kind, 8.0, cpus=2),
-                [({"workers": n}, seconds) for n in (4, 8, inf)],
-            )
-            for kind, seconds in (("native", 8.0), ("python", 8.0), ("dask_diag", 4.0))
+            (with_threads(in_rounds(16, 2, 0.5), kind, 8.0, cpus=2), {4: took, 8: took, inf: took})
+            for kind, took in {"native": 8.0, "python": 8.0, "dask_diag": 4.0}.items()
         ),
         # The scheduler's CPU bounds the gain, too.
-        (SERIAL, [({"workers": inf}, 7), ({"workers": inf, "remove": {"overhead"}}, 4)]),
-        (
-            with_threads(in_rounds(16, 2, 0.01), "tasks", 0.16, scheduler_cpu=3.0),
-            [({"workers": inf}, 3)],
-        ),
+        (SERIAL, {inf: 7}),
+        (with_threads(in_rounds(16, 2, 0.01), "tasks", 0.16, scheduler_cpu=3.0), {inf: 3}),
         # Linux shares CPUs among sessions, and not threads: hashing beside five busy programs,
         # which used 1.7 of 2 CPUs, took as long on four threads as on two.
         *(
-            (
-                beside_others(others),
-                [({"workers": n}, 8 / (2 - others)) for n in (None, 4, 8)]
-                + [({"workers": 8, "idle_machine": True}, max(4, 2 / (2 - others)))],
-            )
+            (beside_others(others), dict.fromkeys((None, 4, 8), 8 / (2 - others)))
             for others in (0.5, 1.0, 1.7)
         ),
         # Others that leave CPUs free hardly matter, nor if they are not known.
-        *(
-            (with_threads(in_rounds(16, 2, 0.05), "tasks", 0.8, **others), [({"workers": 16}, 1)])
-            for others in ({"cpus": 2, "others_cpu": 8.0}, {})
-        ),
+        (with_threads(in_rounds(16, 2, 0.05), "tasks", 0.8, cpus=2, others_cpu=8.0), {16: 1}),
+        (with_threads(in_rounds(16, 2, 0.05), "tasks", 0.8), {16: 1}),
         # Tasks that slept share the CPUs with two programs that had all of them: 0.8 s of one.
-        (asleep(0.05), [({"workers": 16}, 1)]),
-        (asleep(0.05, **{"cpu-wait": 0.4}), [({"workers": 16}, 1)]),
+        (asleep(0.05), {16: 1}),
+        (asleep(0.05, cpu_wait=0.4), {16: 1}),
         # Those that waited for a CPU get no more: a twentieth of the two.
-        (asleep(0.05, **{"cpu-wait": 0.5}), [({"workers": 16}, 8)]),
+        (asleep(0.05, cpu_wait=0.5), {16: 8}),
         # It is not known whether they did: more threads are not predicted to be slower.
-        (asleep(0.11), [({"workers": 16}, 16)]),
-        # Two tasks at once wait for the GIL half of their time: it is never free. Half of the
-        # waits are half of the turns.
-        (
-            GIL,
-            [
-                *(({"workers": n}, 8) for n in (1, 2, 4, 16)),
-                ({"remove": {"gil-wait"}}, 4),
-                ({"remove": {"gil-wait": 0.5}}, 6),
-            ],
-        ),
-        # A share of a wait is removed.
-        (SHORT_OF_CPU, [({"remove": {"cpu-wait": share}}, 4 - 2 * share) for share in (0, 0.5, 1)]),
-        # Computations in sequence keep the time between them.
-        (
-            several([1.0, 5.0], [3.0, 9.0], 10.0),
-            [({}, 10), ({"speedup": {"c0": 2}}, 9), ({"speedup": {"c0": 2, "c1": 2}}, 7)],
-        ),
-        # Those that overlap do not wait for each other. The third one waits for the first, and
-        # nothing waits for what had not ended.
-        (
-            several([1.0, 2.0, 8.0], [7.0, 4.0, 9.0], 10.0),
-            [
-                ({}, 10),
-                ({"speedup": {"c1": 2}}, 10),
-                ({"speedup": {"c0": 2}}, 7),
-                ({"speedup": {"c1": 0.2}}, 12),
-                ({"speedup": {"c0": 0.5}}, 16),
-            ],
-        ),
-        (several([1.0, 2.0], [7.0, 9.0], 10.0), [({"speedup": {"c0": 2}}, 10)]),
+        (asleep(0.11), {16: 16}),
+        # Two tasks at once wait for the GIL half of their time: it is never free.
+        (GIL, {1: 8, 2: 8, 4: 8, 16: 8}),
+        (at_any_time(), {None: 10}),
+        (several([1.0, 5.0], [3.0, 9.0], 10.0), {None: 10}),
         # Nothing was computed.
-        (Recording(start=1.0, stop=3.5, epoch=0.0), [({"workers": inf}, 2.5)]),
-        (with_tables(several([1.0], [3.0], 4.0), tasks={}), [({}, 4)]),
+        (Recording(start=1.0, stop=3.5, epoch=0.0), {inf: 2.5}),
+        (with_tables(several([1.0], [3.0], 4.0), tasks={}), {None: 4}),
     ],
 )
-def test_what_changes_take(recording, predictions):
-    for changes, seconds in predictions:
-        assert simulate(recording, **changes).seconds == pytest.approx(seconds, rel=1e-6), changes
+def test_what_numbers_of_workers_take(recording, seconds):
+    predicted = {workers: simulate(recording, workers=workers).seconds for workers in seconds}
+    assert predicted == pytest.approx(seconds, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "recording, speedup, seconds",
+    [
+        # A quicker function, and a quicker task.
+        (chain_and_others(3), {}, 9),
+        (chain_and_others(3), {"long": 2.0}, 5),
+        (chain_and_others(3), {"('long', 0)": 8}, 2),
+        (chain_and_others(3), {"short": 100}, 9),
+        (chain_and_others(3), {"end": 0.5}, 10),
+        # Computations in sequence keep the time between them.
+        (several([1.0, 5.0], [3.0, 9.0], 10.0), {"c0": 2}, 9),
+        (several([1.0, 5.0], [3.0, 9.0], 10.0), {"c0": 2, "c1": 2}, 7),
+        (at_any_time(), {"c0": 2}, 9),
+        # Those that overlap do not wait for each other. The third one waits for the first, and
+        # nothing waits for what had not ended.
+        (OVERLAPPING, {}, 10),
+        (OVERLAPPING, {"c1": 2}, 10),
+        (OVERLAPPING, {"c0": 2}, 7),
+        (OVERLAPPING, {"c1": 0.2}, 12),
+        (OVERLAPPING, {"c0": 0.5}, 16),
+        (several([1.0, 2.0], [7.0, 9.0], 10.0), {"c0": 2}, 10),
+    ],
+)
+def test_what_is_quicker(recording, speedup, seconds):
+    assert simulate(recording, speedup=speedup).seconds == pytest.approx(seconds, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "recording, remove, seconds, changes",
+    [
+        (waits_of_the_long_one(), {"io-wait"}, 3, {}),
+        (waits_of_the_long_one(), {"cpu-wait"}, 7, {}),
+        (waits_of_the_long_one(), {"gil-wait"}, 9, {}),
+        (metered(), {"disk"}, 3, {}),
+        (GIL, {"gil-wait"}, 4, {}),
+        # Half of the waits are half of the turns.
+        (GIL, {"gil-wait": 0.5}, 6, {}),
+        (SHORT_OF_CPU, {"cpu-wait": 0}, 4, {}),
+        (SHORT_OF_CPU, {"cpu-wait": 0.5}, 3, {}),
+        (SHORT_OF_CPU, {"cpu-wait": 1}, 2, {}),
+        (SERIAL, {"overhead"}, 4, {"workers": inf}),
+        # Where nothing waits for CPUs there are as many as it takes.
+        (POOL, {"cpu-wait"}, 1, {"workers": inf}),
+        # Tasks that are on a CPU for half of their time, and are to be there always.
+        (with_threads(HALF, "native", 16.0, cpus=4), {"thread-noncpu"}, 4, {"workers": inf}),
+        (HALF, {"thread-cpu"}, 0.5, {"workers": inf}),
+        # Nothing is removed, and quicker tasks need less of the CPUs.
+        (HALF, set(), 2, {"workers": inf, "speedup": {"t": 2}}),
+        (in_rounds(32), set(), 4, {"workers": inf, "speedup": {"t": 2}}),
+        (POOL, set(), 8, {"workers": inf, "idle_pools": True}),
+        *(
+            (beside_others(others), set(), took, {"workers": 8, "idle_machine": True})
+            for others, took in {0.5: 4, 1.0: 4, 1.7: 2 / 0.3}.items()
+        ),
+        (made_before(), set(), 3.0, {}),
+        (made_before(), set(), 1.2, {"merge_tasks": 10}),
+    ],
+)
+def test_what_is_left_without(recording, remove, seconds, changes):
+    predicted = simulate(recording, remove=remove, **changes).seconds
+    assert predicted == pytest.approx(seconds, rel=1e-6)
 
 
 def test_scheduling_is_serial_and_bounds_the_gain():
