@@ -149,7 +149,11 @@ class _Made:
                 "outcome": outcome,
             }
         )
-        return len(self.tasks) - 1
+        row, earlier = len(self.tasks) - 1, self.random.randrange(len(self.tasks))
+        if earlier < row and self.tasks[earlier]["computation"] == name:
+            if self.tasks[earlier]["collected"] <= start:
+                self.dependencies.append((row, earlier))
+        return row
 
     def recording(self):
         random = self.random
@@ -169,6 +173,7 @@ class _Made:
             epoch=0.0,
             computations=_table("computations", self.computations),
             tasks=_table("tasks", self.tasks),
+            dependencies=_table("dependencies", _named(self.dependencies, "task depends_on")),
             workers=_table("workers", self.workers),
             waits=_table("waits", _named(self.waits, "task activity seconds samples")),
             metrics=_table("metrics", _named(self.metrics, "task activity unit value cpu")),

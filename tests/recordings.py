@@ -1,18 +1,24 @@
-"""Recordings made by hand, and whether two are the same to the bit."""
+"""Recordings made by hand: tables, tasks, stacks; what is found in them, and whether two are the same."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
+import pytest
 
-from dask_diag import Recording
+from dask_diag import Recording, Where, findings
 from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.codes import ROOTS, Root
 from dask_diag.model.table import Table
-
-from .tables import filled_table
+from dask_diag.model.tables import TABLES
 
 NOTHING = Recording(start=0.5, stop=1.5, epoch=1e9)
+EMPTY = Table({})
+NAN = float("nan")
+MB = 1e6
 
 
 def assert_same(one, other):
@@ -109,3 +115,279 @@ def chunks_of_example(tasks=300):
             dependencies=complete.dependencies.rows(slice(n * rows, n * rows + rows)),
             resources=complete.resources.rows(slice(n, n + 1)),
         )
+
+
+def filled_table(name, columns):
+    """The table of that name; columns that are not given hold what represents not known."""
+    kind = TABLES[name]
+    rows = len(next(iter(columns.values()))) if columns else 0
+    unknown = set(columns) - set(kind.schema)
+    assert not unknown, f"{name} has no {unknown}"
+    return kind({n: _column(c.kind, columns.get(n), rows) for n, c in kind.schema.items()})
+
+
+def _column(kind, values, rows):
+    if kind == "float":
+        return np.full(rows, np.nan) if values is None else np.asarray(values, float)
+    if kind == "integer":
+        return np.zeros(rows, np.int64) if values is None else np.asarray(values, np.int64)
+    if values is None:
+        return _no_texts(kind, rows)
+    if isinstance(values, (Categorical, PrefixStrings)):
+        return values
+    return (PrefixStrings if kind == "text" else Categorical).of(values)
+
+
+@lru_cache(maxsize=32)
+def _no_texts(kind, rows):
+    """They are most of a table that is written by hand, and cannot be changed."""
+    return (PrefixStrings if kind == "text" else Categorical).of([""] * rows)
+
+
+def with_tables(recording, **tables):
+    """The same recording with other tables, of which these are the columns."""
+    filled = {name: filled_table(name, columns) for name, columns in tables.items()}
+    return replace(recording, **filled)
+
+
+def with_columns(recording, table, times=1, **columns):
+    """The same recording; a table has all rows so many times, and other values in some columns."""
+    old = getattr(recording, table)
+    repeated = {name: old[name].tolist() * times for name in old.columns}
+    return with_tables(recording, **{table: repeated | columns})
+
+
+MAIN = ("main", "/home/someone/code/main.py", 5, 1)
+MAIN_LATER = ("main", "/home/someone/code/main.py", 9, 1)
+CORE = ("Array.sum", "/opt/env/lib/python3.11/site-packages/dask/array/core.py", 120, 100)
+LEAF = ("encode", "/usr/lib/python3.12/json/encoder.py", 7, 3)
+BUILT_IN = ("sorted", "", 0, 0)
+
+
+def recording_of_stacks(rows, notices=(), keys=None):
+    """A Recording; a row is (start, stop), function, path, wall, cpu. Keys are those of the rows.
+
+    In place of a function of tasks there may be another root. A path is a list of (name, file,
+    line, first), the outermost first; None is not sampled.
+    """
+    frames, stacks, placed = {}, {}, []
+    for _, _, path, _, _ in rows:
+        stack = -1
+        for frame in path or ():
+            position = frames.setdefault(tuple(frame), len(frames))
+            stack = stacks.setdefault((stack, position), len(stacks))
+        placed.append(stack)
+    starts = np.array([row[0][0] for row in rows], float)
+    stops = np.array([row[0][1] for row in rows], float)
+    return Recording(
+        start=min(starts, default=0.0),
+        stop=max(stops, default=1.0),
+        epoch=0.0,
+        computations=EMPTY,
+        tasks=EMPTY,
+        dependencies=EMPTY,
+        metrics=EMPTY,
+        resources=EMPTY,
+        cached_results=EMPTY,
+        frames=filled_table(
+            "frames",
+            {
+                "name": Categorical.of(frame[0] for frame in frames),
+                "file": Categorical.of(frame[1] for frame in frames),
+                "line": np.array([frame[2] for frame in frames], np.int64),
+                "first_line": np.array([frame[3] for frame in frames], np.int64),
+            },
+        ),
+        call_tree=filled_table(
+            "call_tree",
+            {
+                "parent": np.array([parent for parent, _ in stacks], np.int64),
+                "frame": np.array([frame for _, frame in stacks], np.int64),
+            },
+        ),
+        samples=filled_table(
+            "samples",
+            {
+                "start": starts,
+                "stop": stops,
+                "root": Categorical.of(row[1] if row[1] in ROOTS else Root.TASKS for row in rows),
+                "function": Categorical.of("" if row[1] in ROOTS else row[1] for row in rows),
+                "key": Categorical.of(keys or [""] * len(rows)),
+                "node": np.array(placed, np.int64),
+                "seconds": np.array([row[3] for row in rows], float),
+                "cpu_seconds": np.array([row[4] for row in rows], float),
+                "count": np.array([0 if row[2] is None else 10 for row in rows]),
+            },
+        ),
+        notices=tuple(notices),
+    )
+
+
+def with_stacks(recording, rows, keys=None):
+    """The same with sampled stacks, in rows as `recording_of_stacks` has them."""
+    stacks = recording_of_stacks(rows, keys=keys)
+    tables = {table: getattr(stacks, table) for table in ("frames", "call_tree", "samples")}
+    return replace(recording, **tables)
+
+
+def known_stacks():
+    """Two functions of tasks in three cycles: 7.5 s, of which 4 s CPU, 2.5 s waiting."""
+    first, second, third = (0.0, 1.0), (1.0, 2.0), (2.0, 4.0)
+    return recording_of_stacks(
+        [
+            (first, "load", [MAIN, CORE], 1.0, 0.25),
+            (first, "load", [MAIN, CORE, LEAF], 0.5, 0.5),
+            (second, "load", [MAIN_LATER, CORE], 1.5, 1.5),
+            (second, "load", [MAIN], 0.5, 0.0),
+            (third, "sum", [MAIN, BUILT_IN], 2.0, 1.0),
+            (third, "sum", [LEAF], 1.0, 0.75),
+            (third, "sum", None, 1.0, NAN),
+        ]
+    )
+
+
+class Task(NamedTuple):
+    """By default it computes all the time, and its result is collected at once."""
+
+    start: float
+    stop: float
+    cpu: float | None = None
+    function: str = "work"
+    worker: int = 0
+    depends_on: tuple[int, ...] = ()
+    collected: float | None = None
+    outcome: str = "ok"
+    error: str = ""
+
+
+def run(tasks, stop=None, workers=2, cpus=2, scheduler="threads", **columns):
+    """A recording of one computation, from 0 to when its last task has stopped."""
+    took = np.array([task.stop - task.start for task in tasks])
+    cpu = np.array([took[n] if task.cpu is None else task.cpu for n, task in enumerate(tasks)])
+    ends = [task.stop if task.collected is None else task.collected for task in tasks]
+    stop = max(ends) if stop is None else stop
+    pairs = [(row, other) for row, task in enumerate(tasks) for other in task.depends_on]
+    computation = {
+        "computation": ["c"],
+        "start": [0.0],
+        "stop": [stop],
+        "workers": [workers],
+        "cpus": [cpus],
+        "scheduler": [scheduler],
+        "process_cpu": [float(np.nansum(cpu))],
+        "scheduler_cpu": [0.0],
+        "voluntary_switches": [0.0],
+        "involuntary_switches": [0.0],
+        **{name: [value] for name, value in columns.items()},
+    }
+    return Recording(
+        start=0.0,
+        stop=stop,
+        epoch=0.0,
+        computations=filled_table("computations", computation),
+        tasks=filled_table(
+            "tasks",
+            {
+                "key": [f"('{task.function}', {row})" for row, task in enumerate(tasks)],
+                "function": [task.function for task in tasks],
+                "start": [task.start for task in tasks],
+                "stop": [task.stop for task in tasks],
+                "thread_cpu": cpu,
+                "thread_noncpu": took - cpu,
+                "submitted": [task.start for task in tasks],
+                "collected": ends,
+                "worker": [f"thread-{task.worker}" for task in tasks],
+                "computation": ["c"] * len(tasks),
+                "outcome": [task.outcome for task in tasks],
+                "error": [task.error for task in tasks],
+            },
+        ),
+        dependencies=filled_table(
+            "dependencies",
+            {"task": [task for task, _ in pairs], "depends_on": [other for _, other in pairs]},
+        ),
+    )
+
+
+def two_at_once(seconds=1.0, cpu=1.0, later=0.0, **kwargs):
+    """Two tasks, of which the second may start later."""
+    second = Task(later, later + seconds, cpu, worker=1)
+    return run([Task(0, seconds, cpu, worker=0), second], **kwargs)
+
+
+def in_rounds(count, workers=2, cpu=0.0, **kwargs):
+    """Tasks of a second, as many at once as there are workers."""
+    tasks = [Task(n // workers, n // workers + 1, cpu, worker=n % workers) for n in range(count)]
+    return run(tasks, workers=workers, **kwargs)
+
+
+def with_waits(recording, activity):
+    """All time that tasks were off the CPU was spent so."""
+    noncpu = recording.tasks["thread_noncpu"]
+    every = np.arange(len(noncpu))
+    on_cpu_wait = activity == "cpu-wait"
+    waits = {
+        "task": [*every, *every],
+        "activity": ["cpu-wait"] * len(every) + [activity] * len(every),
+        "seconds": [
+            *(noncpu if on_cpu_wait else 0 * noncpu),
+            *(0 * noncpu if on_cpu_wait else noncpu),
+        ],
+        "samples": [0] * len(every) + [100] * len(every),
+    }
+    rows = slice(0, len(every) if on_cpu_wait else None)
+    return replace(recording, waits=filled_table("waits", waits).rows(rows))
+
+
+def by_code(recording):
+    return {finding.code: finding for finding in findings(recording)}
+
+
+def numbers(finding, *names):
+    """Numbers of the evidence, to compare with others."""
+    return pytest.approx(tuple(finding.numbers[name].value for name in names), rel=0.02)
+
+
+def advised(recording, code, *before):
+    """The number after each of these words in the advice."""
+    advice = by_code(recording)[code].advice
+    return [float(advice.split(words)[1].split(" ")[0].replace(",", "")) for words in before]
+
+
+def assert_found(finding, *expected):
+    """A finding is as expected: a severity, a kind, a text of it, or a text that it has "not: ";
+    seconds that are lost, a place, or numbers of the evidence by name, with a unit or without,
+    where None is not said. No finding is expected as None, any as True.
+    """
+    assert (finding is None) == (expected == (None,)), finding
+    for one in expected:
+        if isinstance(one, dict):
+            for name, value in one.items():
+                number = finding.numbers.get(name)
+                value, unit = value if isinstance(value, tuple) else (value, number and number.unit)
+                assert number == (
+                    value if value is None else (pytest.approx(value, rel=0.02), unit)
+                )
+        elif isinstance(one, Where):
+            for name in ("workers", "functions"):
+                assert getattr(one, name) in ((), getattr(finding.where, name))
+            if one.intervals:
+                np.testing.assert_allclose(finding.where.intervals, one.intervals)
+        elif isinstance(one, str):
+            said = f"{finding.severity}; {finding.kind}; {finding.evidence}; {finding.advice}; "
+            text = one.removeprefix("not: ")
+            is_code = text in ("low", "medium", "high", "about", "at most")
+            assert (text in (said.split("; ")[:2] if is_code else said)) == (text == one), said
+        elif one not in (None, True):
+            assert finding.seconds_lost == pytest.approx(one, nan_ok=True)
+
+
+def check(code, made, cases):
+    """What is found in the recording that is made of each case is what stands beside it."""
+    for arguments, expected in cases.items() if isinstance(cases, dict) else cases:
+        if isinstance(arguments, dict):
+            recording = made(**arguments)
+        else:
+            recording = made(*(arguments if isinstance(arguments, tuple) else (arguments,)))
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        assert_found(by_code(recording).get(code), *expected)

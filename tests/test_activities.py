@@ -1,11 +1,9 @@
 """The breakdown: it adds up, and it says what is known of workloads by construction."""
 
-from __future__ import annotations
-
 import concurrent.futures
-import dataclasses
 import multiprocessing
 import time
+from dataclasses import replace
 from operator import add
 
 import dask.local
@@ -16,13 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_diag import DiagnosticError, Profiler, Recording, context_meter
-from dask_diag.analysis.activities import activities, cells, execute_metrics
+from dask_diag import DiagnosticError, Profiler, Recording, activities, context_meter
+from dask_diag.analysis.activities import cells, execute_metrics
 from dask_diag.analysis.occupancy import occupancies
-from dask_diag.columns import Categorical, PrefixStrings
-from dask_diag.model.table import NO_ROWS, Table
+from dask_diag.model.table import NO_ROWS
 
-from .tables import filled_table
+from .recordings import NAN, with_columns, with_tables
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 
@@ -50,49 +47,39 @@ def chain(length, seconds):
     dsk = {("sleep", 0): (sleep_after, None, seconds)}
     for n in range(1, length):
         dsk["sleep", n] = (sleep_after, ("sleep", n - 1), seconds)
-    return dsk, ("sleep", length - 1)
+    return dsk
 
 
-@pytest.mark.parametrize("get", SCHEDULERS)
-def test_a_chain_of_sleeps_on_two_workers_is_half_idle(get, retried):
+SLEEPS = {("sleep", n): (time.sleep, 0.01) for n in range(200)}
+NO_OPS = {("no-op", n): (int,) for n in range(20_000)}
+UNFUSED = {"optimize_graph": False}
+
+
+@pytest.mark.parametrize(
+    "get, dsk, options, shares",
+    [
+        # Bounds of what each activity has of the workers' seconds, without those of the graph.
+        (dask.local.get_sync, chain(10, 0.05), {}, {"idle": (0, 0.02)}),
+        (
+            dask.threaded.get,
+            chain(10, 0.05),
+            {"num_workers": 2},
+            {"idle": (0.49, 0.51), "overhead": (0, 0.02), "thread-noncpu": (0.45, 0.51)},
+        ),
+        (dask.multiprocessing.get, chain(10, 0.05), {"num_workers": 2, **UNFUSED}, {}),
+        (dask.threaded.get, NO_OPS, {"num_workers": 2}, {"overhead": (0.6, 1), "idle": (0, 0.05)}),
+        (dask.threaded.get, SLEEPS, {"num_workers": 4}, {"idle": (0, 0.03)}),
+    ],
+)
+def test_activities_of_known_work(get, dsk, options, shares, retried):
     def measure():
-        kwargs = {"optimize_graph": False} if get is dask.multiprocessing.get else {}
         with Profiler() as prof:
-            get(*chain(10, 0.05), num_workers=2, **kwargs)
+            get(dsk, list(dsk), **options)
         assert_adds_up(prof.recording)
-        shares = totals(prof.recording)
-        worker_seconds = available(prof.recording)
-        if get is dask.local.get_sync:
-            assert shares.get("idle", 0) < 0.02 * worker_seconds
-        elif get is dask.threaded.get:
-            assert shares["idle"] == pytest.approx(0.5 * worker_seconds, rel=0.02)
-            assert shares["overhead"] <= 0.02 * worker_seconds
-            assert shares["thread-noncpu"] == pytest.approx(0.5, abs=0.05)
-
-    retried(measure)
-
-
-def test_no_ops_are_overhead_and_not_idle(retried):
-    def measure():
-        dsk = {("no-op", n): (int,) for n in range(20_000)}
-        with Profiler() as prof:
-            dask.threaded.get(dsk, list(dsk), num_workers=2)
-        assert_adds_up(prof.recording)
-        shares = totals(prof.recording)
-        running = available(prof.recording) - shares["graph"]
-        assert shares["overhead"] > 0.6 * running
-        assert shares.get("idle", 0) < 0.05 * available(prof.recording)
-
-    retried(measure)
-
-
-def test_independent_sleeps_leave_next_to_no_idle(retried):
-    def measure():
-        dsk = {("sleep", n): (time.sleep, 0.01) for n in range(200)}
-        with Profiler() as prof:
-            dask.threaded.get(dsk, list(dsk), num_workers=4)
-        assert_adds_up(prof.recording)
-        assert totals(prof.recording).get("idle", 0) < 0.03 * available(prof.recording)
+        seconds = totals(prof.recording)
+        running = available(prof.recording) - seconds.get("graph", 0)
+        for name, (least, most) in shares.items():
+            assert least <= seconds.get(name, 0) / running <= most, name
 
     retried(measure)
 
@@ -121,7 +108,7 @@ def test_nested_computes_do_not_inflate_the_total():
     assert len(occupancies(prof.recording)) == 1
 
 
-def test_metrics_have_the_keys_of_distributed():
+def test_it_is_a_table_by_what_is_asked_for():
     with Profiler() as prof:
         dask.local.get_sync({("x-a", 0): (add, 1, 2)}, ("x-a", 0))
     assert set(execute_metrics(prof.recording)) == {
@@ -129,83 +116,55 @@ def test_metrics_have_the_keys_of_distributed():
         ("execute", "x-a", "thread-noncpu", "seconds"),
     }
     assert prof.metrics == execute_metrics(prof.recording)
-
-
-def test_an_unknown_grouping_is_reported():
-    with Profiler() as prof:
-        pass
+    table = activities(prof.recording, by="function")
+    assert table.columns == ("function", "activity", "unit", "value")
+    text = str(table)
+    assert "thread-cpu" in text
+    assert len(text.splitlines()) == 1 + len(table)
+    assert "<table>" in table._repr_html_()
     with pytest.raises(DiagnosticError, match="by: expected one of activity, function"):
         activities(prof.recording, by="colour")
-    assert len(activities(prof.recording)) == 0
+    assert len(activities(Recording(0.0, 1.0, 0.0))) == 0
 
 
 def recording_of(rows, workers, stop):
     """By hand: a row is start, stop, collected, outcome, needs (rows); the computation begins at 0."""
     starts, stops, collected, outcomes, needs = zip(*rows, strict=True)
-    start, stop_, collected_ = (np.array(c, float) for c in (starts, stops, collected))
-    cpu = (stop_ - start) * 0.25
-    lanes = Categorical.of([f"thread-{n % workers}" for n in range(len(rows))])
+    start, stops = np.array(starts, float), np.array(stops, float)
+    cpu = (stops - start) * 0.25
+    lanes = [f"thread-{n % workers}" for n in range(len(rows))]
     pairs = [(task, need) for task, of_task in enumerate(needs) for need in of_task]
-    return Recording(
-        start=0.0,
-        stop=stop,
-        epoch=0.0,
-        computations=filled_table(
-            "computations",
-            {
-                "computation": Categorical.of(["c"]),
-                "start": np.array([0.0]),
-                "stop": np.array([stop]),
-                "workers": np.array([workers]),
-                "process_cpu": np.zeros(1),
-                "scheduler_cpu": np.zeros(1),
-                "voluntary_switches": np.zeros(1),
-                "involuntary_switches": np.zeros(1),
-                "cpus": np.full(1, 2),
-                "span": Categorical.of([""] * 1),
-                "scheduler": Categorical.of(["threads"]),
-                "error": Categorical.of([""]),
-            },
-        ),
-        tasks=filled_table(
-            "tasks",
-            {
-                "key": PrefixStrings.of(str(n) for n in range(len(rows))),
-                "function": Categorical.of([f"f{n % 3}" for n in range(len(rows))]),
-                "start": start,
-                "stop": stop_,
-                "thread_cpu": cpu,
-                "thread_noncpu": stop_ - start - cpu,
-                "submitted": start - 0.1,
-                "collected": collected_,
-                "worker": lanes,
-                "pid": lanes,
-                "thread": lanes,
-                "computation": Categorical.of(["c"] * len(rows)),
-                "span": Categorical.of([""] * len(rows)),
-                "outcome": Categorical.of(outcomes),
-                "error": Categorical.of([""] * len(rows)),
-            },
-        ),
-        dependencies=filled_table(
-            "dependencies",
-            {
-                "task": np.array([p[0] for p in pairs], int),
-                "depends_on": np.array([p[1] for p in pairs], int),
-            },
-        ),
-        metrics=Table({}),
-        resources=Table({}),
-        cached_results=Table({}),
+    computation = {"computation": "c", "start": 0.0, "stop": stop, "workers": workers, "cpus": 2}
+    return with_tables(
+        Recording(start=0.0, stop=stop, epoch=0.0),
+        computations={n: [v] for n, v in {**computation, "scheduler": "threads"}.items()},
+        tasks={
+            "key": [str(n) for n in range(len(rows))],
+            "function": [f"f{n % 3}" for n in range(len(rows))],
+            "start": start,
+            "stop": stops,
+            "submitted": start - 0.1,
+            "collected": collected,
+            "thread_cpu": cpu,
+            "thread_noncpu": stops - start - cpu,
+            "worker": lanes,
+            "pid": lanes,
+            "thread": lanes,
+            "computation": ["c"] * len(rows),
+            "outcome": outcomes,
+        },
+        dependencies={
+            "task": [task for task, _ in pairs],
+            "depends_on": [need for _, need in pairs],
+        },
     )
 
 
 def test_each_second_of_a_compute_by_hand():
-    nan = float("nan")
     # Two workers, ten seconds. The first task begins at 1 (overhead, one worker: there is but one
     # task), runs to 4, is collected at 5 (overhead); the second is ready at 5, begins at 6, is not
     # finished. What the other worker does is idle.
-    recording = recording_of([(1, 4, 5, "ok", ()), (6, nan, nan, "unfinished", (0,))], 2, 10)
+    recording = recording_of([(1, 4, 5, "ok", ()), (6, NAN, NAN, "unfinished", (0,))], 2, 10)
     assert totals(recording) == {
         "thread-cpu": 0.75,
         "thread-noncpu": 2.25,
@@ -225,15 +184,10 @@ def test_each_second_of_a_compute_by_hand():
 
 def in_processes(recording, *, called, prepared, joined=0.5):
     """The same, called for earlier, with its graph in order later, in processes that joined."""
-    columns = {name: recording.computations[name] for name in recording.computations.columns}
-    columns.update(called=[called], prepared=[prepared])
+    recording = with_columns(recording, "computations", called=[called], prepared=[prepared])
     pids = sorted(set(recording.tasks.pid.tolist()))
     workers = {"computation": ["c"] * len(pids), "pid": pids, "joined": [joined] * len(pids)}
-    return dataclasses.replace(
-        recording,
-        computations=filled_table("computations", columns),
-        workers=filled_table("workers", workers),
-    )
+    return with_tables(recording, workers=workers)
 
 
 def test_graph_and_startup_by_hand():
@@ -266,8 +220,7 @@ def moved_and_metered():
     The first runs from 1 to 4 and is collected at 5, which lets the others be submitted; the second
     runs from 6 to 8 and is collected at 9.
     """
-    nan = float("nan")
-    rows = [(1, 4, 5, "ok", ()), (6, 8, 9, "failed", (0,)), (nan, nan, nan, "unfinished", (0,))]
+    rows = [(1, 4, 5, "ok", ()), (6, 8, 9, "failed", (0,)), (NAN, NAN, NAN, "unfinished", (0,))]
     recording = recording_of(rows, 2, 10)
     transfers = {
         "task": [0, 0, 0, 0, 2],
@@ -275,7 +228,7 @@ def moved_and_metered():
         "activity": ["serialize", "deserialize", "serialize", "deserialize", "serialize"],
         "start": [0.1, 0.5, 4.0, 4.6, 9.2],
         "stop": [0.4, 1.0, 4.5, 4.9, 9.3],
-        "bytes": [100, 100, 50, nan, 1000],
+        "bytes": [100, 100, 50, NAN, 1000],
     }
     metrics = {
         "task": [0, 0, 1, 2],
@@ -283,11 +236,7 @@ def moved_and_metered():
         "unit": ["bytes", "images", "images", "images"],
         "value": [7, 2, 3, 40],
     }
-    return dataclasses.replace(
-        recording,
-        transfers=filled_table("transfers", transfers),
-        metrics=filled_table("metrics", metrics),
-    )
+    return with_tables(recording, transfers=transfers, metrics=metrics)
 
 
 def test_moving_data_by_hand():
@@ -322,13 +271,8 @@ def test_moving_data_by_hand():
 def test_of_several_computations_the_seconds_are_summed_and_the_largest_come_first():
     recording = recording_of([(1, 4, 4, "ok", ()), (12, 18, 18, "ok", ())], 2, 10)
     two = {"computation": ["c", "d"], "start": [0, 10], "stop": [10, 20], "workers": [2, 2]}
-    tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
-    recording = dataclasses.replace(
-        recording,
-        stop=20.0,
-        computations=filled_table("computations", {"scheduler": ["threads"] * 2, **two}),
-        tasks=filled_table("tasks", {**tasks, "computation": ["c", "d"]}),
-    )
+    recording = with_columns(recording, "computations", 2, **two)
+    recording = replace(with_columns(recording, "tasks", computation=["c", "d"]), stop=20.0)
     expected = {
         "idle": (10 + 6) + (10 + 2),
         "thread-noncpu": 0.75 * (3 + 6),
@@ -400,36 +344,8 @@ def test_processes_that_start_are_not_overhead(retried):
 
 
 def test_a_task_of_which_it_is_not_known_when_it_ran_is_other():
-    nan = float("nan")
-    recording = recording_of([(nan, nan, nan, "failed", ())], 2, 10)
+    recording = recording_of([(NAN, NAN, NAN, "failed", ())], 2, 10)
     assert totals(recording) == {"other": 10.0, "idle": 10.0}
-
-
-@st.composite
-def recordings(draw):
-    workers = draw(st.integers(1, 5))
-    now = [0.0] * workers
-    rows = []
-    for n in range(draw(st.integers(1, 30))):
-        lane = n % workers
-        start = now[lane] + draw(st.floats(0, 1))
-        stop = start + draw(st.floats(0, 2))
-        now[lane] = stop
-        collected = stop + draw(st.floats(0, 1))
-        needs = draw(st.sets(st.integers(0, n - 1), max_size=3)) if n else set()
-        needs = tuple(need for need in needs if rows[need][2] <= start)
-        rows.append((start, stop, collected, draw(st.sampled_from(["ok", "failed"])), needs))
-    end = max(row[2] for row in rows) + draw(st.floats(0.001, 2))
-    return recording_of(rows, workers, end)
-
-
-@pytest.mark.once
-@settings(max_examples=40)
-@given(recordings())
-def test_any_schedule_adds_up(recording):
-    assert_adds_up(recording)
-    values = activities(recording, by="worker")["value"]
-    assert (values > -1e-6).all()
 
 
 @settings(max_examples=25)
@@ -445,49 +361,33 @@ def test_any_graph_adds_up(needs, get, workers):
     assert_adds_up(prof.recording)
 
 
+def many(count):
+    start = np.arange(count) * 1e-3
+    rows = zip(start, start + 5e-4, start + 7e-4, ["ok"] * count, [()] * count)
+    return recording_of(list(rows), 4, count * 1e-3 + 1)
+
+
 @pytest.mark.once
 def test_a_hundred_thousand_tasks_are_broken_down_in_a_moment():
-    count = 100_000
-    start = np.arange(count) * 1e-3
-    rows = list(zip(start, start + 5e-4, start + 7e-4, ["ok"] * count, [()] * count))
-    recording = recording_of(rows, 4, count * 1e-3 + 1)
+    recording = many(100_000)
     started = time.process_time()
     assert_adds_up(recording)
     assert time.process_time() - started < 10
 
 
 def test_states_that_no_worker_was_in_take_no_memory():
-    count = 10_000
-    start = np.arange(count) * 1e-3
-    rows = list(zip(start, start + 5e-4, start + 7e-4, ["ok"] * count, [()] * count))
-    (occupancy,) = occupancies(recording_of(rows, 4, count * 1e-3 + 1))
+    def bytes_of(array):
+        """Those in memory: of an array that repeats one number, those of one."""
+        return abs(array.strides[0]) * len(array) or array.itemsize
+
+    (occupancy,) = occupancies(many(10_000))
     steps = occupancy.busy.nbytes
-    nothing = occupancy.imports, occupancy.startup, occupancy.unknown, occupancy.backlog
-    for state in nothing:
-        assert state.shape == occupancy.busy.shape
-        assert not state.any()
-        assert _bytes_of(state) < steps / 100
+    for state in (occupancy.imports, occupancy.startup, occupancy.unknown, occupancy.backlog):
+        assert (state.shape, state.any()) == (occupancy.busy.shape, False)
+        assert bytes_of(state) < steps / 100
     assert set(occupancy.capacity.tolist()) == {4}
-    assert _bytes_of(occupancy.capacity) < steps / 100
-    assert _bytes_of(occupancy.overhead) == steps
-
-
-def _bytes_of(array):
-    """Those in memory: of an array that repeats one number, those of one."""
-    return abs(array.strides[0]) * len(array) or array.itemsize
-
-
-def test_it_is_a_public_name_and_prints():
-    import dask_diag
-
-    with Profiler() as prof:
-        dask.local.get_sync({("x-a", 0): (add, 1, 2)}, ("x-a", 0))
-    table = dask_diag.activities(prof.recording, by="function")
-    assert table.columns == ("function", "activity", "unit", "value")
-    text = str(table)
-    assert "thread-cpu" in text
-    assert len(text.splitlines()) == 1 + len(table)
-    assert "<table>" in table._repr_html_()
+    assert bytes_of(occupancy.capacity) < steps / 100
+    assert bytes_of(occupancy.overhead) == steps
 
 
 class Slow:
@@ -536,21 +436,22 @@ def test_moving_data_between_processes_is_reported(warm_pool, retried):
         assert totals(recording, unit="count") == {"serialize": 4, "deserialize": 4}
         size = totals(recording, unit="bytes")
         assert size["serialize"] == size["deserialize"] == pytest.approx(2e6, rel=0.01)
-        by_function = prof.metrics
-        assert by_function["execute", "make", "serialize", "seconds"] == pytest.approx(
-            0.1, abs=0.05
-        )
-        assert by_function["execute", "use", "deserialize", "bytes"] == pytest.approx(1e6, rel=0.01)
-        steps = recording.transfers.to_dicts()
+        metrics = prof.metrics
+        made = metrics["execute", "make", "serialize", "seconds"]
+        assert made == pytest.approx(0.1, abs=0.05)
+        assert metrics["execute", "use", "deserialize", "bytes"] == pytest.approx(1e6, rel=0.01)
+        function = recording.tasks["function"]
         took = {
-            (recording.tasks["function"][row["task"]], row["activity"], row["side"]): row["stop"]
-            - row["start"]
-            for row in steps
+            (function[row["task"]], row["activity"], row["side"]): row["stop"] - row["start"]
+            for row in recording.transfers.to_dicts()
         }
-        assert took["make", "serialize", "worker"] == pytest.approx(0.1, abs=0.03)
-        assert took["make", "deserialize", "scheduler"] == pytest.approx(0.3, abs=0.03)
-        assert took["use", "serialize", "scheduler"] == pytest.approx(0.1, abs=0.03)
-        assert took["use", "deserialize", "worker"] == pytest.approx(0.3, abs=0.03)
+        for step, seconds in {
+            ("make", "serialize", "worker"): 0.1,
+            ("make", "deserialize", "scheduler"): 0.3,
+            ("use", "serialize", "scheduler"): 0.1,
+            ("use", "deserialize", "worker"): 0.3,
+        }.items():
+            assert took[step] == pytest.approx(seconds, abs=0.03)
 
     retried(measure)
 
@@ -587,4 +488,4 @@ def test_functions_that_no_task_has_are_reported(functions):
     with pytest.raises(DiagnosticError, match=r"functions: expected .*, found "):
         activities(recording, functions=functions)
     with pytest.raises(DiagnosticError, match="there are no tasks"):
-        activities(dataclasses.replace(recording, tasks=NO_ROWS), functions="m")
+        activities(replace(recording, tasks=NO_ROWS), functions="m")

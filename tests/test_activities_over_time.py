@@ -1,9 +1,6 @@
 """Activities in bins: they add up to the activities, and each bin to what tasks did in it."""
 
-from __future__ import annotations
-
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,25 +11,19 @@ from hypothesis import strategies as st
 from dask_diag import load
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.over_time import NO_TASK, activities_over_time
-from dask_diag.columns import Categorical
 from dask_diag.model.codes import Activity, Outcome
 
-from .tables import filled_table
+from .recordings import with_columns
 from .test_worker_layers import recording_of as recording_of_cpu
 
 STORIES = Path(__file__).parent.parent / "docs" / "stories"
 pytestmark = pytest.mark.once
 
 
-def with_columns(recording, **columns):
-    tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
-    return replace(recording, tasks=filled_table("tasks", {**tasks, **columns}))
-
-
 def recording_of(tasks, workers, stop):
     recording = recording_of_cpu(tasks, workers, stop)
     _, start, stop, cpu = (np.array(column) for column in zip(*tasks, strict=True))
-    return with_columns(recording, thread_noncpu=stop - start - cpu)
+    return with_columns(recording, "tasks", thread_noncpu=stop - start - cpu)
 
 
 def made_of(recording, functions, bins):
@@ -60,8 +51,8 @@ def test_each_bin_by_hand():
 
 def test_a_failed_task_has_its_cpu_and_its_seconds_are_lost():
     recording = recording_of([("a", 0.0, 2.0, 0.5), ("b", 2.0, 4.0, np.nan)], 1, 4.0)
-    outcome = Categorical.of([Outcome.FAILED, Outcome.OK])
-    made = made_of(with_columns(recording, outcome=outcome), ["a", "b"], 5)
+    outcome = [Outcome.FAILED, Outcome.OK]
+    made = made_of(with_columns(recording, "tasks", outcome=outcome), ["a", "b"], 5)
     assert made.seconds[0, Outcome.FAILED].tolist() == [0, 1, 1, 0, 0]
     assert made.cpu[0].tolist() == [0, 0.25, 0.25, 0, 0]
     # The CPU of b was not measured.

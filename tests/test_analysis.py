@@ -1,8 +1,6 @@
 """What several views need is computed once."""
 
-import ast
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -18,8 +16,8 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.model import codes
 from dask_diag.model.codes import Activity
 
-from .recordings import example
-from .test_finding_thresholds import chain, overlapping, run, two_at_once, with_waits
+from .recordings import example, run, two_at_once, with_waits
+from .test_finding_thresholds import chain, overlapping
 
 pytestmark = pytest.mark.once
 
@@ -50,27 +48,28 @@ def recording():
     return with_waits(run(chain(4, 0.3)), "io-wait")
 
 
-ONCE = {"_states": 1, "_slowest_chains": 1, "_scopes": 1, "_totals": 1}
+def by_report(recording, folder):
+    return report(recording, folder / "page.html").read_text()
 
 
-@pytest.mark.usefixtures("without_plots")
-def test_a_report_sweeps_over_the_workers_once(calls, tmp_path):
-    page = report(recording(), tmp_path / "page.html")
-    assert "serial-chain" in page.read_text()
-    page.unlink()
-    # By activity, and by function for the names in findings.
-    assert calls == {**ONCE, "_totals": calls["_totals"]}
-    assert calls["_totals"] <= 2
+def by_command(recording, folder):
+    """The page, and the line that is printed."""
+    save(recording, folder / "run.diag")
+    return CliRunner().invoke(main, ["report", str(folder / "run.diag")]).output
+
+
+def by_summary(recording, folder):
+    return summary(recording)
 
 
 @pytest.mark.usefixtures("without_plots")
 @pytest.mark.leaves_files
-def test_the_command_sweeps_once_for_the_page_and_the_line_that_it_prints(calls, tmp_path):
-    save(recording(), tmp_path / "run.diag")
-    done = CliRunner().invoke(main, ["report", str(tmp_path / "run.diag")])
-    assert "serial-chain: " in done.output
-    assert calls == {**ONCE, "_totals": calls["_totals"]}
-    assert calls["_totals"] <= 2
+@pytest.mark.parametrize("show", [by_report, by_command, by_summary])
+def test_workers_are_swept_over_once(calls, tmp_path, show):
+    assert "serial-chain" in show(recording(), tmp_path)
+    # By activity, and by function for the names in findings.
+    assert calls.pop("_totals") <= 2
+    assert calls == {"_states": 1, "_slowest_chains": 1, "_scopes": 1}
 
 
 @pytest.mark.usefixtures("without_plots")
@@ -87,12 +86,6 @@ def test_a_report_simulates_nothing_twice(monkeypatch, tmp_path):
     assert ((Activity.GIL_WAIT, 1.0),) in [change.remove for change in changes]
     texts = list(map(str, changes))
     assert len(set(texts)) == len(texts)
-
-
-def test_a_summary_sweeps_over_the_workers_once(calls):
-    assert "serial-chain" in summary(recording())
-    assert calls == {**ONCE, "_totals": calls["_totals"]}
-    assert calls["_totals"] <= 2
 
 
 def test_each_computation_is_swept_over_once(calls):
@@ -119,29 +112,6 @@ def test_the_facts_of_an_empty_recording_are_nothing():
     empty = Analysis(run([], stop=1.0))
     assert (empty.in_tasks, empty.busy_wall, empty.at_once) == (0.0, 0.0, 0.0)
     assert empty.activities == {"idle": 2.0}
-
-
-def test_only_the_schema_spells_the_names_of_activities():
-    """Words that name nothing else; "failed" is a column of functions, too."""
-    names = {name for name in codes.ACTIVITIES if "-" in name}
-    names |= {"serialize", "deserialize", "overhead", "startup", "unexplained"}
-    folder = Path(codes.__file__).parent
-    for path in folder.parent.rglob("*.py"):
-        if path.name not in ("codes.py", "schema.py"):
-            nodes = ast.walk(ast.parse(path.read_text()))
-            spelled = {node.value for node in nodes if isinstance(node, ast.Constant)}
-            assert not spelled & names, path
-
-
-def test_every_name_in_the_schema_is_described():
-    for kind, described in (
-        (codes.Activity, codes.ACTIVITIES),
-        (codes.Outcome, codes.OUTCOMES),
-        (codes.State, codes.STATES),
-    ):
-        names = [value for name, value in vars(kind).items() if name.isupper()]
-        assert set(names) == set(described)
-        assert len(names) == len(described)
 
 
 def test_a_rule_comes_after_those_that_it_gives_way_to():

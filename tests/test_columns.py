@@ -1,7 +1,5 @@
 """Columns and tables: values come back as they were, and the caller's arrays stay the caller's."""
 
-from __future__ import annotations
-
 from math import isnan, nan
 from time import process_time
 
@@ -87,7 +85,7 @@ def test_every_text_of_a_long_column_is_found():
 
 
 @pytest.mark.parametrize("of", [PrefixStrings.of, Categorical.of])
-@pytest.mark.parametrize(("count", "index"), [(3, 3), (3, -4), (0, 0), (0, -1)])
+@pytest.mark.parametrize("count, index", [(3, 3), (3, -4), (0, 0), (0, -1)])
 def test_an_index_out_of_range_is_refused(of, count, index):
     with pytest.raises(IndexError):
         of([f"key-{number}" for number in range(count)])[index]

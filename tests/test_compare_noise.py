@@ -4,8 +4,6 @@ Programs are simulated: each task has a planned size, the same in both recording
 times a noise that is drawn for each recording.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from functools import lru_cache
@@ -16,14 +14,12 @@ import pytest
 from dask_diag import Recording
 from dask_diag.analysis.compare import compare
 from dask_diag.columns import Categorical, PrefixStrings
-from dask_diag.model.table import Table
 
-from .tables import filled_table
+from .recordings import filled_table
 
 pytestmark = pytest.mark.once
 
-EMPTY = Table({})
-NOTHING = Recording(0.0, 1.0, 0.0, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY)
+NOTHING = Recording(0.0, 1.0, 0.0)
 
 
 def normal(rng, sigma, count):
@@ -142,22 +138,27 @@ def test_unchanged_programs_fail_in_2_of_100_builds_at_most(counts):
     assert rate(all_builds) <= 0.02
 
 
-def test_they_do_so_where_it_is_most_frequent():
-    # 1 of 100 is expected. More builds, since of few some have more by chance.
-    for counts in ([4] * 5, [20], [20] * 8):
-        assert rate(failing(400, 4, counts, normal, 0.2)) <= 0.02
-
-
-@pytest.mark.parametrize("keys", [same_keys, nothing_but_tokens])
-def test_unchanged_programs_do_not_fail_whatever_their_keys_are(keys):
-    failed = failing(300, 3, [1, 3, 4, 20] * 3, lognormal, 0.3, sizes=mixed_sizes, keys=keys)
-    assert rate(failed) <= 0.02
+@pytest.mark.parametrize(
+    "builds, counts, noise, sigma, program",
+    [
+        # Where it is most frequent: 1 of 100 is expected. More builds, since of few some have more
+        # by chance.
+        *((400, counts, normal, 0.2, {}) for counts in ([4] * 5, [20], [20] * 8)),
+        # Whatever their keys are.
+        *(
+            (300, [1, 3, 4, 20] * 3, lognormal, 0.3, {"sizes": mixed_sizes, "keys": keys})
+            for keys in (same_keys, nothing_but_tokens)
+        ),
+    ],
+)
+def test_they_do_so_where_it_is_most_frequent(builds, counts, noise, sigma, program):
+    assert rate(failing(builds, 4, counts, noise, sigma, **program)) <= 0.02
 
 
 # With a noise of 30% in each of two runs no test finds 20% in 50 tasks as often: by the lemma of
 # Neyman and Pearson it is 84 of 100 builds at best if 2 of 100 unchanged ones may fail.
 @pytest.mark.parametrize(
-    ("tasks", "sigma", "share"),
+    "tasks, sigma, share",
     [(50, 0.05, 0.99), (50, 0.1, 0.99), (50, 0.2, 0.95), (100, 0.3, 0.95), (50, 0.3, 0.65)],
 )
 @pytest.mark.parametrize("noise", [normal, lognormal])
@@ -172,14 +173,15 @@ def test_it_is_found_beside_others_and_they_are_not():
     assert sum(bool({*names} - {"f0", "total"}) for names in failed) <= 0.02 * 200
 
 
-@pytest.mark.parametrize("keys", [same_keys, tokens_in_keys])
-def test_it_is_found_where_tasks_are_of_different_sizes(keys):
-    def vary_by_30_percent(rng, count):
-        return rng.normal(1.0, 0.3, count).clip(0.1)
+def vary_by_30_percent(rng, count):
+    return rng.normal(1.0, 0.3, count).clip(0.1)
 
-    for sizes, sigma in ((vary_by_30_percent, 0.15), (mixed_sizes, 0.1)):
-        failed = failing(200, 7, [50], normal, sigma, slower="f0", sizes=sizes, keys=keys)
-        assert sum("f0" in names for names in failed) >= 0.95 * 200
+
+@pytest.mark.parametrize("keys", [same_keys, tokens_in_keys])
+@pytest.mark.parametrize("sizes, sigma", [(vary_by_30_percent, 0.15), (mixed_sizes, 0.1)])
+def test_it_is_found_where_tasks_are_of_different_sizes(keys, sizes, sigma):
+    failed = failing(200, 7, [50], normal, sigma, slower="f0", sizes=sizes, keys=keys)
+    assert sum("f0" in names for names in failed) >= 0.95 * 200
 
 
 def test_a_slowdown_of_all_functions_of_few_tasks_is_found_in_the_total():

@@ -1,7 +1,5 @@
 """The CPU over time, by what used it: layers add up to what was sampled, and to what is known."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 
@@ -16,7 +14,7 @@ from dask_diag.analysis.cpu import cpu_layers
 from dask_diag.analysis.facts import Analysis
 from dask_diag.views.report.figures import Figures
 
-from .tables import filled_table
+from .recordings import with_columns, with_tables
 from .test_worker_layers import recording_of
 
 pytestmark = pytest.mark.once
@@ -29,8 +27,15 @@ def sampled(tasks, samples, others=None, workers=2, stop=4.0, **tables):
     if others is not None:
         resources["cpu_others"] = np.array(others)
     made = replace(recording_of(tasks, workers, stop), start=0.0)
-    made_tables = {name: filled_table(name, rows) for name, rows in tables.items()}
-    return replace(made, resources=filled_table("resources", resources), **made_tables)
+    return with_tables(made, resources=resources, **tables)
+
+
+def assert_layers(recording, edges=None, **cpus):
+    made = cpu_layers(recording)
+    if edges is not None:
+        np.testing.assert_allclose(made.edges, edges)
+    for name, expected in cpus.items():
+        np.testing.assert_allclose(made.cpus[name.replace("_", " ")], expected)
 
 
 def test_tasks_and_what_is_beside_them_add_up_to_what_was_sampled():
@@ -44,14 +49,17 @@ def test_tasks_and_what_is_beside_them_add_up_to_what_was_sampled():
             "cpu_seconds": [0.9, 0.6, 0.3],
         },
     )
-    made = cpu_layers(recording)
-    np.testing.assert_allclose(made.edges, [0, 1, 2, 4])
-    np.testing.assert_allclose(made.cpus["tasks"], [0.5, 0.5, 0.0])
-    np.testing.assert_allclose(made.cpus["other programs"], [0.1, 0.0, 0.0])
     # Besides tasks 0.5, 0.3 and 0.5 CPUs, in the proportion of the threads' totals.
-    np.testing.assert_allclose(made.cpus["scheduler"], [0.25, 0.15, 0.25])
-    np.testing.assert_allclose(made.cpus["other threads"], [0.5 / 3, 0.1, 0.5 / 3])
-    np.testing.assert_allclose(made.cpus["dask_diag"], [0.25 / 3, 0.05, 0.25 / 3])
+    beside = np.array([0.5, 0.3, 0.5])
+    assert_layers(
+        recording,
+        [0, 1, 2, 4],
+        tasks=[0.5, 0.5, 0.0],
+        other_programs=[0.1, 0.0, 0.0],
+        scheduler=beside / 2,
+        other_threads=beside / 3,
+    )
+    np.testing.assert_allclose(cpu_layers(recording).cpus["dask_diag"], beside / 6)
 
 
 def test_what_threads_of_tasks_use_besides_tasks_is_scheduling():
@@ -65,21 +73,16 @@ def test_what_threads_of_tasks_use_besides_tasks_is_scheduling():
             "cpu_seconds": [0.75, 0.75, 0.5],
         },
     )
-    made = cpu_layers(recording)
-    np.testing.assert_allclose(made.cpus["tasks"], [0.5, 0.5, 0.0])
     # Of the other half of a CPU both have the same.
-    np.testing.assert_allclose(made.cpus["scheduler"], [0.25, 0.25, 0.0])
-    np.testing.assert_allclose(made.cpus["other threads"], [0.25, 0.25, 0.0])
+    half = [0.25, 0.25, 0.0]
+    assert_layers(recording, tasks=[0.5, 0.5, 0.0], scheduler=half, other_threads=half)
 
 
 def test_what_is_used_outside_computations_is_the_programs():
     recording = sampled([("f", 1.0, 2.0, 1.0)], [(1.0, 80.0), (2.0, 100.0), (3.0, 60.0)], stop=2.0)
-    computations = recording.computations
-    moved = {name: computations[name] for name in computations.columns} | {"start": np.array([1.0])}
-    recording = replace(recording, stop=3.0, computations=type(computations)(moved))
-    made = cpu_layers(recording)
-    np.testing.assert_allclose(made.cpus["program outside computations"], [0.8, 0.0, 0.6])
-    np.testing.assert_allclose(made.cpus["tasks"], [0.0, 1.0, 0.0])
+    recording = replace(with_columns(recording, "computations", start=[1.0]), stop=3.0)
+    outside = [0.8, 0.0, 0.6]
+    assert_layers(recording, tasks=[0.0, 1.0, 0.0], program_outside_computations=outside)
 
 
 def test_a_sample_too_soon_after_another_is_joined_to_it():
@@ -136,10 +139,8 @@ def test_the_report_has_cpu_and_memory_as_two_plots_over_the_same_time(tmp_path)
         [("f", 0.0, 2.0, 1.0)],
         [(1.0, 100.0), (2.0, 80.0), (4.0, 50.0)],
     )
-    table = recording.resources
-    columns = {name: table[name] for name in table.columns}
-    columns |= {"memory": np.array([1e8, 2e8, 1e8]), "memory_children": np.zeros(3)}
-    recording = replace(recording, resources=type(table)(columns))
+    memory = {"memory": [1e8, 2e8, 1e8], "memory_children": [0.0] * 3}
+    recording = with_columns(recording, "resources", **memory)
     figures = Figures(Analysis(recording))
     plots = [figures.workers(), figures.over_time("tasks"), figures.cpu(), figures.memory()]
     assert len({id(plot.model.x_range) for plot in plots}) == 1

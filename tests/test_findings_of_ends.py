@@ -1,11 +1,23 @@
 """Findings on uneven ends, of one computation and of several: who ran how long, and what it cost."""
 
-from __future__ import annotations
-
 import pytest
 
-from .tables import with_columns, with_tables
-from .test_finding_thresholds import NAN, Task, by_code, numbers, run
+from dask_diag import Where
+from dask_diag.analysis.facts import Analysis
+
+from .recordings import (
+    LEAF,
+    MAIN,
+    NAN,
+    Task,
+    assert_found,
+    by_code,
+    check,
+    run,
+    with_columns,
+    with_stacks,
+    with_tables,
+)
 
 pytestmark = pytest.mark.once
 
@@ -28,55 +40,186 @@ def in_sequence(*computations, workers=2, **columns):
     return with_columns(recording, "tasks", computation=names)
 
 
-def uneven(longer, shorter):
-    """One worker runs a task for longer than the other, and not far longer."""
-    return [Task(0, longer), Task(0, shorter, worker=1)]
+def uneven(*pairs):
+    """In each computation one worker runs a task for longer than the other, and not far longer."""
+    return in_sequence(*([Task(0, longer), Task(0, less, worker=1)] for longer, less in pairs))
 
 
-def test_of_several_computations_the_most_uneven_is_described_and_all_are_added_up():
-    # Idle for 0.5, 0.4, 0.6 and 0.1 s, of which two workers could have saved half.
-    ran = (1.0, 0.5), (1.0, 0.6), (1.2, 0.6), (1.0, 0.9)
-    recording = in_sequence(*(uneven(*seconds) for seconds in ran))
-    finding = by_code(recording)["imbalance"]
-    assert numbers(finding, "longest", "shortest") == (1.2, 0.6)
-    assert finding.seconds_lost == pytest.approx(0.8)
-    # 0.8 of 4.2 s.
-    assert finding.severity == "medium"
-    intervals = [(0.5, 1.0), (1.6, 2.0), (2.6, 3.2), (4.1, 4.2)]
-    assert [end for pair in finding.where.intervals for end in pair] == pytest.approx(
-        [end for pair in intervals for end in pair]
-    )
+def idle_for(idle):
+    # Of one second two workers could have shared what one of them does alone at the end.
+    return run([Task(0, 0.38), Task(0.38, 1.0), Task(0, 1 - idle, worker=1)])
 
 
-def test_an_even_computation_has_no_uneven_end():
-    finding = by_code(in_sequence(uneven(1.0, 0.2), uneven(0.3, 0.3)))["imbalance"]
-    assert finding.where.intervals == ((0.2, 1.0),)
-    assert finding.seconds_lost == pytest.approx(0.4)
-
-
-@pytest.mark.parametrize(("shorter", "is_found"), [(1.42, False), (1.38, True)])
-def test_imbalance_is_a_share_of_the_wall(shorter, is_found):
-    # Half of the idle time, 0.29 or 0.31 s of two seconds.
-    assert ("imbalance" in by_code(in_sequence(uneven(2.0, shorter)))) == is_found
-
-
-@pytest.mark.parametrize(
-    ("ran", "workers", "said"),
-    [
-        # From 0 on, one after the other on each worker.
-        ([[0.5, 0.5], [0.4, 0.4], [0.3, 0.1]], 3, (1.0, 0.4)),
-        # A worker that ran nothing is in no row.
-        ([[0.5, 0.5], [0.4, 0.4]], 3, (1.0, 0.0)),
-    ],
-)
-def test_the_most_and_the_least_busy_worker_are_named(ran, workers, said):
+def one_after_the_other(workers, *ran):
+    """Each worker runs tasks of these seconds, from 0 on."""
     tasks = [
         Task(sum(those[:n]), sum(those[: n + 1]), worker=worker)
         for worker, those in enumerate(ran)
         for n in range(len(those))
     ]
-    finding = by_code(in_sequence(tasks, workers=workers))["imbalance"]
-    assert numbers(finding, "longest", "shortest") == said
+    return in_sequence(tasks, workers=workers)
+
+
+def in_batches(*sizes):
+    """Tasks of a second, sent to a process each in batches of these sizes."""
+    tasks = [
+        Task(n, n + 1, 0.1, worker=worker, collected=size)
+        for worker, size in enumerate(sizes)
+        for n in range(size)
+    ]
+    recording = run(tasks, scheduler="processes")
+    return with_columns(recording, "tasks", submitted=[0.0] * len(tasks))
+
+
+def all_ready_at_once(scheduler):
+    tasks = [Task(0, 0.1, worker=1), *(Task(n / 10, (n + 1) / 10) for n in range(10))]
+    return run(tasks, scheduler=scheduler)
+
+
+def ready_at(ready):
+    """Worker 1 is free from 0.4 on; what worker 0 runs until 1.0 waits for a result, or does not."""
+    begins = 0.72 if ready < 0.45 else 0.68
+    last = Task(begins, 1.0, depends_on=(2,))
+    return run([Task(0, 0.4), Task(0, 0.4, worker=1), Task(0.4, begins), last])
+
+
+@pytest.mark.parametrize(
+    "made, cases",
+    [
+        # Idle for 0.5, 0.4, 0.6 and 0.1 s, of which two workers could have saved half: 0.8 of
+        # 4.2 s. The most uneven is described, and all are added up.
+        (
+            uneven,
+            {
+                ((1.0, 0.5), (1.0, 0.6), (1.2, 0.6), (1.0, 0.9)): (
+                    *({"longest": 1.2, "shortest": 0.6}, 0.8, "medium"),
+                    Where(((0.5, 1.0), (1.6, 2.0), (2.6, 3.2), (4.1, 4.2))),
+                ),
+                # An even computation has no uneven end.
+                ((1.0, 0.2), (0.3, 0.3)): (Where(((0.2, 1.0),)), 0.4),
+                # Half of the idle time is 0.29 or 0.31 s of two seconds.
+                ((2.0, 1.42),): None,
+                ((2.0, 1.38),): True,
+            },
+        ),
+        (
+            idle_for,
+            {
+                0.29: None,
+                0.31: ("medium", 0.31 / 2),
+                0.59: ("medium", 0.59 / 2),
+                0.61: ("high", 0.61 / 2),
+            },
+        ),
+        # A worker that ran nothing is in no row.
+        (
+            one_after_the_other,
+            {
+                (3, (0.5, 0.5), (0.4, 0.4), (0.3, 0.1)): {"longest": 1.0, "shortest": 0.4},
+                (3, (0.5, 0.5), (0.4, 0.4)): {"longest": 1.0, "shortest": 0.0},
+            },
+        ),
+        # Single tasks are advised where batches are uneven.
+        (
+            in_batches,
+            {
+                (6, 2): (
+                    *("about", 2, Where(((2.0, 6.0),))),
+                    "; set chunksize=1, predicted to save 2.00 s",
+                ),
+                (2, 1): ("at most", "chunksize=1 alone is not predicted to help"),
+            },
+        ),
+        # Thread 1 could have had any task: the scheduler was slow. A process may have had them all
+        # in one batch.
+        (all_ready_at_once, {"threads": None, "processes": True}),
+        # An end of tasks that were not ready before is no imbalance.
+        (ready_at, {0.44: True, 0.46: None}),
+    ],
+)
+def test_imbalance(made, cases):
+    check("imbalance", made, cases)
+
+
+def straggling(seconds, others=3, usual=0.4):
+    tasks = [Task(0, usual, worker=0) for _ in range(others)]
+    return run([*tasks, Task(0, seconds, worker=1)], workers=1 + others)
+
+
+@pytest.mark.parametrize(
+    "seconds, others, code",
+    [(1.25, 3, "straggler"), (1.15, 3, "imbalance"), (1.25, 2, "imbalance")],
+)
+def test_a_straggler_takes_three_times_the_median_of_three_others(seconds, others, code):
+    found = by_code(straggling(seconds, others))
+    assert set(found) & {"straggler", "imbalance"} == {code}
+    assert_found(found[code], (seconds - 0.4) * others / (others + 1), "high")
+
+
+def test_a_straggler_is_simulated_in_parts(monkeypatch):
+    lost = 0.85 * 3 / 4
+    where = Where(workers=("thread-1",))
+    check("straggler", straggling, {1.25: ("about", where, lost, "; check that task's input")})
+    # What is not simulated was measured: the idle time of others.
+    monkeypatch.setattr("dask_diag.analysis.facts.MOST_SIMULATED", 3)
+    check("straggler", straggling, {1.25: ("at most", lost)})
+
+
+def test_a_straggler_is_as_severe_as_what_its_remedy_is_predicted_to_gain(monkeypatch):
+    gain = 0.05 * Analysis(straggling(1.25)).wall
+    monkeypatch.setattr(Analysis, "seconds_saved", lambda analysis, **changes: gain)
+    check("straggler", straggling, {1.25: ("low", gain, "; no remedy is known")})
+
+
+def sampled(rows, keys=(), counts=None):
+    """A straggler, whose stacks and those of others are these: path, seconds, CPU, and a start."""
+    rows = [((*at, 0.0)[0], path, seconds, cpu) for path, seconds, cpu, *at in rows]
+    stacks = [((at, at + 1.25), "work", path, seconds, cpu) for at, path, seconds, cpu in rows]
+    keys = ["('work', 3)"] * keys + [""] * (len(rows) - keys)
+    made = with_stacks(straggling(1.25), stacks, keys)
+    return with_columns(made, "samples", count=counts) if counts else made
+
+
+LINES = [[("step", "/code/steps.py", line, 1)] for line in range(1, 13)]
+
+
+@pytest.mark.parametrize(
+    "made, cases",
+    [
+        # Ten samples of a straggler say in which line it was, and ten of others where these were.
+        (
+            lambda seen, others: sampled(
+                [([MAIN, LEAF], 1.0, 1.0), ([MAIN], 0.25, 0.0), ([MAIN], 1.2, 1.0)],
+                2,
+                [seen - 1, 1, others],
+            ),
+            {
+                (10, 10): (
+                    {"in_line": 0.8, "others_in_line": 0},
+                    "time in encode (json/encoder.py:7)",
+                ),
+                (9, 10): ({"in_line": None, "others_in_line": None}, "not: time in encode"),
+                (10, 9): ({"in_line": 0.8, "others_in_line": None}, "time in encode"),
+            },
+        ),
+        # The hottest line may be one of the coolest of other tasks.
+        (
+            lambda: sampled(
+                [
+                    ([LEAF], 1.25, 1.25),
+                    *((line, 1.0, 1.0) for line in [*LINES[1:], *LINES[1:]]),
+                    ([LEAF], 0.5, 0.5),
+                ],
+                1,
+            ),
+            {(): {"in_line": 1.0, "others_in_line": 0.5 / 22.5}},
+        ),
+        # Only the time in which the straggler ran counts.
+        (lambda: sampled([([MAIN], 1.0, 1.0, 2.0)], 1), {(): {"in_line": None}}),
+    ],
+)
+def test_the_hottest_line_of_a_straggler(made, cases):
+    check("straggler", made, cases)
 
 
 def one_for_long(others, seconds):
@@ -84,39 +227,111 @@ def one_for_long(others, seconds):
     return [*tasks, Task(0, seconds, worker=len(others))]
 
 
-def test_of_several_stragglers_the_worst_is_named_and_all_are_added_up():
-    computations = (
-        one_for_long([0.4, 0.4, 0.4], 1.3),
-        one_for_long([0.4, 0.5, 0.9], 2.0),
-        one_for_long([0.4, 0.4, 0.4], 1.25),
-    )
-    finding = by_code(in_sequence(*computations, workers=4))["straggler"]
-    assert finding.evidence == (
-        "Task ('work', 7) took 2.00 s, other tasks of work 500 ms (median); other workers were "
-        "idle until it stopped"
-    )
-    # Four workers that divide the work evenly take 0.625, 0.95 and 0.6125 s.
-    assert finding.seconds_lost == pytest.approx(4.55 - (0.625 + 0.95 + 0.6125))
-    assert (finding.severity, finding.kind) == ("high", "about")
-    assert finding.where.intervals == ((1.3, 3.3),)
-
-
-@pytest.mark.parametrize(("alone", "severity"), [(1.9, None), (2.1, "medium")])
-def test_a_straggler_costs_a_share_of_the_wall(alone, severity):
+def alone_for(alone):
     # Four workers save three quarters of what it runs alone: 1.43 or 1.58 of 10 s.
     tasks = one_for_long([0.1] * 3, 10.0)
     tasks += [Task(0.1, 10 - alone, function=f"other-{n}", worker=n) for n in range(3)]
-    finding = by_code(in_sequence(tasks, workers=4)).get("straggler")
-    assert (finding and finding.severity) == severity
-    if finding:
-        assert finding.seconds_lost == pytest.approx(0.75 * alone)
+    return in_sequence(tasks, workers=4)
 
 
-def test_no_remedy_is_known_where_another_task_takes_about_as_long():
-    finding = by_code(in_sequence(one_for_long([0.4, 0.4, 1.2], 1.25), workers=4))["straggler"]
-    assert finding.advice == "no remedy is known: splitting that task is not predicted to help"
-    assert finding.seconds_lost == pytest.approx(0.05)
-    assert finding.kind == "about"
+def two_beside_each_other(tail):
+    """Two of four workers run slow tasks for 1.2 s: all four would take half of that."""
+    others = [Task(0, 0.3, worker=n) for n in range(4)]
+    slow = [Task(0.3, 1.5, worker=0), Task(0.3, 1.5 - tail, worker=1)]
+    return run([*others, *slow], workers=4)
+
+
+def two_at_other_times():
+    """Three workers have enough to do beside the first of them, and nothing beside the second."""
+    others = [Task(n * 0.4, n * 0.4 + 0.4, worker=m) for n in range(3) for m in range(1, 4)]
+    return run([*others, Task(0, 1.2, worker=0), Task(1.2, 2.6, worker=1)], workers=4)
+
+
+def before_the_last_step():
+    total = Task(1.25, 1.35, function="sum", depends_on=(0, 1, 2, 3))
+    report = Task(1.35, 1.4, function="report", depends_on=(4,))
+    return run([*one_for_long([0.4] * 3, 1.25), total, report], workers=4)
+
+
+def in_a_decomposition(needs):
+    """As in a QR decomposition: of each block, and then of what these give together."""
+    parts = [Task(0.0, 0.4, worker=n, function="qr") for n in range(4)]
+    stacked = Task(0.4, 0.45, function="stack", depends_on=(0, 1, 2, 3))
+    return run([*parts, stacked, Task(0.45, 1.7, function="qr", depends_on=needs)], workers=4)
+
+
+def after_one_that_loads_all():
+    parts = [Task(2.0, 2.4, worker=n, depends_on=(0,)) for n in range(3)]
+    slow = Task(2.0, 3.5, worker=3, depends_on=(0,))
+    return run([Task(0, 2.0, function="load"), *parts, slow], workers=4)
+
+
+def beside_busy_workers():
+    others = [Task(n / 4, (n + 1) / 4, worker=w) for w in range(3) for n in range(5)]
+    total = Task(1.25, 1.3, function="sum", depends_on=tuple(range(16)))
+    return run([*others, Task(0, 1.25, worker=3), total], workers=4)
+
+
+def beside_one_that_did_not_stop():
+    unfinished = Task(1.25, NAN, worker=0, collected=1.25, outcome="unfinished")
+    return run([*one_for_long([0.4] * 3, 1.25), unfinished], workers=4, stop=1.25)
+
+
+@pytest.mark.parametrize(
+    "made, cases",
+    [
+        # The worst is named, and all are added up: four workers that divide the work evenly take
+        # 0.625, 0.95 and 0.6125 s.
+        (
+            lambda *others: in_sequence(*(one_for_long(*other) for other in others), workers=4),
+            {
+                (((0.4,) * 3, 1.3), ((0.4, 0.5, 0.9), 2.0), ((0.4,) * 3, 1.25)): (
+                    "Task ('work', 7) took 2.00 s, other tasks of work 500 ms (median); other "
+                    "workers were idle until it stopped; ",
+                    4.55 - (0.625 + 0.95 + 0.6125),
+                    *("high", "about"),
+                    Where(((1.3, 3.3),)),
+                ),
+                # Another task takes about as long.
+                (((0.4, 0.4, 1.2), 1.25),): (
+                    "; no remedy is known: splitting that task is not predicted to help; ",
+                    *(pytest.approx(0.05), "about"),
+                ),
+            },
+        ),
+        (alone_for, {1.9: None, 2.1: ("medium", 0.75 * 2.1)}),
+        (beside_one_that_did_not_stop, {(): "('work', 3) took 1.25 s"}),
+        # Two are idle for 1.2 s, and a third at the end.
+        (
+            two_beside_each_other,
+            {
+                tail: (
+                    pytest.approx((2 * 1.2 + tail) / 4, rel=0.1),
+                    *("1 more beside it", "; check the input of these tasks"),
+                    Where(workers=("thread-0", "thread-1")),
+                )
+                for tail in (0.0, 0.2)
+            },
+        ),
+        (two_at_other_times, {(): ({"more": None}, pytest.approx(1.4 * 3 / 4, rel=0.02))}),
+        # As if the last step was not there: 0.85 s, of which a quarter remains.
+        (
+            before_the_last_step,
+            {(): ("Task ('work', 3) took 1.25 s", 0.85 * 3 / 4, Where(workers=("thread-3",)))},
+        ),
+        # A later step of the same function is none, where it could not have run beside the others.
+        (in_a_decomposition, [({"needs": (4,)}, None), ({"needs": ()}, True)]),
+        # One task that loads all data hides none, and is none: there are no others of its function.
+        (after_one_that_loads_all, {(): ("('work', 4) took 1.50 s", 1.1 * 3 / 4)}),
+        (beside_busy_workers, {(): None}),
+    ],
+)
+def test_straggler(made, cases):
+    check("straggler", made, cases)
+
+
+def test_a_straggler_before_the_last_step_is_no_imbalance():
+    check("imbalance", before_the_last_step, {(): None})
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "processes", "distributed"])
@@ -127,76 +342,6 @@ def test_without_known_times_no_share_of_them_is_lost(scheduler, with_pool, coll
     tasks = [Task(start, NAN, None, "work", n, (), collected, "failed") for n in range(2)]
     recording = run(tasks, stop=1.0, scheduler=scheduler)
     if with_pool:
-        pool = {"computation": "c", "kind": "native", "name": "openblas", "threads": 2}
-        columns = {name: [value] for name, value in pool.items()}
-        columns["cpu_seconds"] = [1.0]
-        recording = with_tables(recording, threads=columns)
+        pool = {"computation": ["c"], "kind": ["native"], "name": ["openblas"], "threads": [2]}
+        recording = with_tables(recording, threads={**pool, "cpu_seconds": [1.0]})
     assert set(by_code(recording)) == {"failed-tasks"}
-
-
-def test_a_task_that_did_not_stop_is_no_end():
-    unfinished = Task(1.25, NAN, worker=0, collected=1.25, outcome="unfinished")
-    recording = run([*one_for_long([0.4] * 3, 1.25), unfinished], workers=4, stop=1.25)
-    assert "('work', 3) took 1.25 s" in by_code(recording)["straggler"].evidence
-
-
-@pytest.mark.parametrize("tail", [0.0, 0.2])
-def test_stragglers_beside_each_other_are_divided_together(tail):
-    """Two of four workers run them, for 1.2 s: all four would take half of that."""
-    others = [Task(0, 0.3, worker=n) for n in range(4)]
-    slow = [Task(0.3, 1.5, worker=0), Task(0.3, 1.5 - tail, worker=1)]
-    finding = by_code(run([*others, *slow], workers=4))["straggler"]
-    # Two are idle for 1.2 s, and a third at the end.
-    assert finding.seconds_lost == pytest.approx((2 * 1.2 + tail) / 4, rel=0.1)
-    assert "1 more beside it" in finding.evidence
-    assert finding.advice.startswith("check the input of these tasks")
-    assert set(finding.where.workers) == {"thread-0", "thread-1"}
-
-
-def test_a_slow_task_of_another_time_is_no_straggler_beside_it():
-    early = Task(0, 1.2, worker=0)
-    # Three workers have enough to do beside the first of them, and nothing beside the second.
-    others = [Task(n * 0.4, n * 0.4 + 0.4, worker=m) for n in range(3) for m in range(1, 4)]
-    recording = run([*others, early, Task(1.2, 2.6, worker=1)], workers=4)
-    finding = by_code(recording)["straggler"]
-    assert "more" not in finding.numbers
-    assert finding.seconds_lost == pytest.approx(1.4 * 3 / 4, rel=0.02)
-
-
-def test_a_straggler_before_the_last_step_is_found():
-    parts = one_for_long([0.4] * 3, 1.25)
-    total = Task(1.25, 1.35, function="sum", depends_on=(0, 1, 2, 3))
-    report = Task(1.35, 1.4, function="report", depends_on=(4,))
-    results = by_code(run([*parts, total, report], workers=4))
-    assert "imbalance" not in results
-    assert results["straggler"].evidence.startswith("Task ('work', 3) took 1.25 s")
-    # As if the last step was not there: 0.85 s, of which a quarter remains.
-    assert results["straggler"].seconds_lost == pytest.approx(0.85 * 3 / 4)
-    assert results["straggler"].where.workers == ("thread-3",)
-
-
-def test_a_later_step_of_the_same_function_is_no_straggler():
-    """As in a QR decomposition: of each block, and then of what these give together."""
-    parts = [Task(0.0, 0.4, worker=n, function="qr") for n in range(4)]
-    stacked = Task(0.4, 0.45, function="stack", depends_on=(0, 1, 2, 3))
-    both = Task(0.45, 1.7, function="qr", depends_on=(4,))
-    assert "straggler" not in by_code(run([*parts, stacked, both], workers=4))
-    # The same, but it could have run beside the others.
-    alone = Task(0.45, 1.7, function="qr")
-    assert "straggler" in by_code(run([*parts, stacked, alone], workers=4))
-
-
-def test_what_runs_alone_for_longer_hides_no_straggler():
-    # One task that loads all data is no straggler: there are no others of its function.
-    load = Task(0, 2.0, function="load")
-    parts = [Task(2.0, 2.4, worker=n, depends_on=(0,)) for n in range(3)]
-    slow = Task(2.0, 3.5, worker=3, depends_on=(0,))
-    results = by_code(run([load, *parts, slow], workers=4))
-    assert "('work', 4) took 1.50 s" in results["straggler"].evidence
-    assert results["straggler"].seconds_lost == pytest.approx(1.1 * 3 / 4)
-
-
-def test_a_slow_task_beside_busy_workers_is_no_straggler():
-    others = [Task(n / 4, (n + 1) / 4, worker=w) for w in range(3) for n in range(5)]
-    total = Task(1.25, 1.3, function="sum", depends_on=tuple(range(16)))
-    assert "straggler" not in by_code(run([*others, Task(0, 1.25, worker=3), total], workers=4))

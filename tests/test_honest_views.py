@@ -1,9 +1,7 @@
 """What a reader must know before the numbers, and numbers that would mislead."""
 
-from __future__ import annotations
-
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import bokeh.models as bm
@@ -31,9 +29,14 @@ from dask_diag.views.lines import memory_growth
 from dask_diag.views.report.sections import bounded
 from dask_diag.views.summary import outcome
 
-from .recordings import NOTHING
-from .stacks import MAIN, recording_of_stacks
-from .tables import filled_table
+from .recordings import (
+    MAIN,
+    NOTHING,
+    filled_table,
+    recording_of_stacks,
+    with_columns,
+    with_tables,
+)
 from .test_report import page_of
 from .test_views import recording_of
 
@@ -42,32 +45,22 @@ TASKS = [("f", 0.0, 4.0, 3.9, "thread-0"), ("g", 0.0, 4.0, 3.9, "thread-1")]
 
 
 @pytest.mark.usefixtures("without_plots")
-@pytest.mark.parametrize("state", ["truncated", "damaged"])
+@pytest.mark.parametrize("state", STATES)
 def test_a_recording_that_lost_a_part_says_so_before_any_number(state, tmp_path):
+    is_complete = state == next(iter(STATES))
     recording = replace(recording_of(TASKS), state=state)
     sentence = f"This recording is {state}: "
     second = str(summary(recording)).split("\n\n")[1]
-    assert second.startswith(f"! {sentence}")
-    assert sentence in summary(recording)._repr_html_()
+    assert second.startswith(f"! {sentence}") != is_complete
+    assert (sentence in summary(recording)._repr_html_()) != is_complete
     for write in (report, lambda *args: visualize(*args, show=False)):
         write(recording, tmp_path / "page.html")
         text = (tmp_path / "page.html").read_text()
-        assert '<p class="notice" role="note">' + sentence in text
-        assert text.index(sentence) < text.index("<main")
-
-
-@pytest.mark.usefixtures("without_plots")
-def test_a_complete_recording_has_no_such_sentence(tmp_path):
-    recording = recording_of(TASKS)
-    assert recording.state == next(iter(STATES))
-    report(recording, tmp_path / "page.html")
-    visualize(recording, tmp_path / "drawn.html", show=False)
-    for text in (
-        str(summary(recording)),
-        (tmp_path / "page.html").read_text(),
-        (tmp_path / "drawn.html").read_text(),
-    ):
-        assert "This recording is" not in text
+        if is_complete:
+            assert "This recording is" not in text
+        else:
+            assert '<p class="notice" role="note">' + sentence in text
+            assert text.index(sentence) < text.index("<main")
 
 
 @pytest.mark.usefixtures("without_plots")
@@ -87,17 +80,13 @@ def test_nothing_stood_out_only_where_everything_was_examined(tmp_path):
 def test_where_tasks_were_off_the_cpu_a_reader_learns_how_to_see_why():
     sleeping = replace(recording_of([("nap", 0.0, 1.0, 0.3, "a")]), start=0.0, stop=1.2)
     said = "Nothing stood out. Tasks were off the CPU for 70% of their time: record what tasks wait"
-    on_cluster = filled_table("computations", {"scheduler": ["distributed"], "workers": [1]})
-    for asleep in (sleeping, replace(sleeping, computations=on_cluster)):
+    on_cluster = {"scheduler": ["distributed"], "workers": [1]}
+    for asleep in (sleeping, with_tables(sleeping, computations=on_cluster)):
         assert no_findings(Analysis(asleep)).startswith(said)
-    waits = filled_table("waits", {"task": [0], "activity": ["sleep"], "seconds": [0.7]})
+    waits = {"task": [0], "activity": ["sleep"], "seconds": [0.7]}
     working = recording_of([("work", 0.0, 1.0, 0.6, "a")])
     # What is a moment of all the time is not asked about.
-    for other in (
-        replace(sleeping, waits=waits),
-        working,
-        replace(sleeping, stop=10.0),
-    ):
+    for other in (with_tables(sleeping, waits=waits), working, replace(sleeping, stop=10.0)):
         assert no_findings(Analysis(other)) == "Nothing stood out."
 
 
@@ -118,41 +107,25 @@ def test_a_file_that_is_cut_anywhere_has_a_summary_and_a_report(tmp_path):
         assert page_of(recording, tmp_path).failed == []
 
 
-def test_a_recording_of_nothing_says_so():
-    nothing = Recording(start=0.0, stop=1.0, epoch=0.0)
-    assert summary(nothing).splitlines()[1] == "No computations were recorded"
-
-
-def of_cut_file(recording):
-    """As where the last chunk is lost: the row of a computation is written when it has ended."""
-    return replace(recording, state="truncated", computations=NOTHING.computations)
-
-
 def test_a_computation_that_had_not_ended_is_said():
-    first, second = summary(of_cut_file(recording_of(TASKS))).splitlines()[:2]
+    # As where the last chunk is lost: the row of a computation is written when it has ended.
+    complete = recording_of(TASKS)
+    cut = replace(complete, state="truncated", computations=NOTHING.computations)
+    first, second = summary(cut).splitlines()[:2]
     assert first == "10.0 s; 1 computation had not ended, and its time is not known"
     assert second == (
         "1 computation, which had not ended: 2 tasks on 2 workers, 2 known to be done"
     )
-
-
-def test_of_computations_that_ended_and_one_that_had_not_all_are_counted():
-    measured = recording_of(TASKS)
-    tasks = {name: measured.tasks[name] for name in measured.tasks.columns}
-    tasks["computation"] = [measured.computations.computation.tolist()[0], "lost"]
-    tasks["outcome"] = ["ok", "unfinished"]
-    measured = replace(measured, tasks=filled_table("tasks", tasks))
-    assert outcome(Analysis(measured)) == (
+    # Of computations that ended and one that had not all are counted.
+    name = complete.computations.computation.tolist()[0]
+    lost = {"computation": [name, "lost"], "outcome": ["ok", "unfinished"]}
+    assert outcome(Analysis(with_columns(complete, "tasks", **lost))) == (
         "10.0 s in 2 computations, of which 1 had not ended: 2 tasks on 2 workers, "
         "1 known to be done, 1 unfinished"
     )
-
-
-def test_what_a_computation_that_goes_on_has_done_is_what_is_known():
-    measured = recording_of(TASKS)
-    progress = {"computation": measured.computations.computation, "total": [9]}
-    measured = replace(measured, progress=filled_table("progress", progress))
-    assert outcome(Analysis(measured)) == (
+    # What one that goes on has done is what is known.
+    goes_on = with_tables(complete, progress={"computation": [name], "total": [9]})
+    assert outcome(Analysis(goes_on)) == (
         "10.0 s in 1 computation, which had not ended: 2 tasks on 2 workers, 2 known to be done"
     )
 
@@ -171,13 +144,19 @@ WITHOUT_DASK = "the program computed nothing with dask on this process's schedul
 
 @pytest.mark.usefixtures("without_plots")
 @pytest.mark.parametrize(
-    ("measured", "first", "second", "timeline"),
+    "measured, first, second, timeline",
     [
         (
             {"computations": NO_TASKS},
             "1.00 s; the computation had no tasks",
             "500 ms in 1 computation",
             "No tasks: the computation had no tasks.",
+        ),
+        (
+            {},
+            "1.00 s without a computation",
+            "No computations were recorded",
+            "No tasks; record with Profiler.",
         ),
         (
             {"environment": ENVIRONMENT},
@@ -198,7 +177,7 @@ WITHOUT_DASK = "the program computed nothing with dask on this process's schedul
             "No tasks; record with Profiler.",
         ),
     ],
-    ids=["no tasks", "no dask", "cut", "memory"],
+    ids=["no tasks", "nothing", "no dask", "cut", "memory"],
 )
 def test_why_there_are_no_tasks(measured, first, second, timeline, tmp_path):
     recording = replace(NOTHING, **measured)
@@ -228,7 +207,7 @@ def test_tasks_of_unknown_workers_are_no_worker():
     assert "3 tasks on 2 workers" in summary(recording_of(rows))
 
 
-@pytest.mark.parametrize(("rows", "expected"), [(9, "Only 90 samples: "), (10, None)])
+@pytest.mark.parametrize("rows, expected", [(9, "Only 90 samples: "), (10, None)])
 def test_a_flame_graph_of_few_samples_has_a_warning(rows, expected):
     # The recordings of `recording_of_stacks` have ten samples a row.
     recording = recording_of_stacks([((0.0, 1.0), "f", [MAIN], 1.0, 1.0)] * rows)
@@ -248,38 +227,32 @@ def test_the_legend_of_the_timeline_names_what_is_drawn():
     assert "not known" in names(([MAIN], 0.5), ([MAIN], float("nan")))
 
 
-@dataclass
-class Usage:
-    """An analysis of which only the growth of memory is known."""
+def growth(name, sampled, peak, bound="upper"):
+    return {"function": name, "sampled": sampled, "bound": bound, "peak_growth": peak}
 
-    rows: list[dict]
 
-    @property
-    def memory_usage(self):
-        return SimpleNamespace(to_dicts=lambda: self.rows)
+FEW, LARGER = growth("e", 2, 90e6), growth("y", 9, 200e6)
+ALIKE = [growth("f", 9, 59.4e6), growth("g", 9, 59.2e6), growth("h", 9, 54e6)]
+EXACT = growth("x", 1, 58e6, "exact")
 
 
 @pytest.mark.parametrize(
-    ("sampled", "bound", "shown"),
-    [(4, "upper", False), (5, "upper", True), (1, "exact", True), (0, "", False)],
+    "rows, shown",
+    [
+        # It is shown if it can tell functions apart: one of few samples proves nothing.
+        ([growth("f", 4, 2e6)], []),
+        ([growth("f", 5, 2e6)], [growth("f", 5, 2e6)]),
+        ([growth("f", 1, 2e6, "exact")], [growth("f", 1, 2e6, "exact")]),
+        ([growth("f", 0, 2e6, "")], []),
+        # Bounds of 54 to 59 MB of each function are the process.
+        ([FEW, *ALIKE], []),
+        ([FEW, EXACT, *ALIKE], [EXACT]),
+        ([LARGER, FEW, *ALIKE], [LARGER, *ALIKE]),
+    ],
 )
-def test_growth_is_shown_if_it_can_tell_functions_apart(sampled, bound, shown):
-    rows = [{"function": "f", "sampled": sampled, "bound": bound, "peak_growth": 2e6}]
-    assert memory_growth(Usage(rows)) == (rows if shown else [])
-
-
-def test_growth_of_the_baseline_is_not_shown():
-    """Bounds of 54 to 59 MB of each function are the process; one of few samples proves nothing."""
-    few = {"function": "e", "sampled": 2, "bound": "upper", "peak_growth": 90e6}
-    alike = [
-        {"function": name, "sampled": 9, "bound": "upper", "peak_growth": growth}
-        for name, growth in [("f", 59.4e6), ("g", 59.2e6), ("h", 54e6)]
-    ]
-    exact = {"function": "x", "sampled": 1, "bound": "exact", "peak_growth": 58e6}
-    larger = {**alike[0], "function": "y", "peak_growth": 200e6}
-    assert memory_growth(Usage([few, *alike])) == []
-    assert memory_growth(Usage([few, exact, *alike])) == [exact]
-    assert memory_growth(Usage([larger, few, *alike])) == [larger, *alike]
+def test_growth_is_shown_if_it_can_tell_functions_apart(rows, shown):
+    usage = SimpleNamespace(memory_usage=SimpleNamespace(to_dicts=lambda: rows))
+    assert memory_growth(usage) == shown
 
 
 def test_cached_results_have_one_name_wherever_they_are_shown(tmp_path):
@@ -303,14 +276,14 @@ def test_the_peak_of_cpu_is_never_below_the_average():
     # One sample long enough to be a peak, and many short ones above it.
     time = np.array([0.1, *(0.1 + 0.01 * np.arange(1, 11))])
     cpu = np.array([50.0, *[150.0] * 10])
-    resources = filled_table("resources", {"time": time, "cpu": cpu})
-    line = summary(replace(recording_of(TASKS), resources=resources))
+    resources = {"time": time, "cpu": cpu}
+    line = summary(with_tables(recording_of(TASKS), resources=resources))
     average, peak = re.search(r"CPU +(\d+)% on average(?:, peak (\d+)%)?", line).groups()
     assert peak is None or int(peak) >= int(average)
 
 
 @pytest.mark.parametrize(
-    ("times", "unknown"),
+    "times, unknown",
     [
         ([0.02, 0.5, 1.0, 1.02, 1.5], [0, 3]),
         ([0.01, 0.02, 0.03], []),
@@ -320,8 +293,7 @@ def test_the_peak_of_cpu_is_never_below_the_average():
 )
 def test_cpu_of_an_interval_too_short_to_measure_is_not_drawn(times, unknown):
     cpu = np.where(np.isin(np.arange(len(times)), unknown), 214.0, 90.0)
-    resources = filled_table("resources", {"time": np.array(times), "cpu": cpu})
-    recording = replace(recording_of(TASKS), resources=resources)
+    recording = with_tables(recording_of(TASKS), resources={"time": times, "cpu": cpu})
     figure = visualize(recording, plots=["resources"], show=False, save=False)
     (source,) = {r.data_source for r in figure.renderers}
     assert np.flatnonzero(np.isnan(source.data["cpu"])).tolist() == unknown

@@ -1,7 +1,5 @@
 """Programs whose worker processes cannot start: what is said of them, and what their workers leave."""
 
-from __future__ import annotations
-
 import os
 import textwrap
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The analysis of events with coffea and with dask-awkward: the same pairs, and how fast."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Seconds are never negative, whatever clocks say, and sum to wall time × workers."""
 
-from __future__ import annotations
-
 import threading
 import time
 
@@ -12,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from dask_diag import Profiler, Recording, context_meter
+from dask_diag import Profiler, context_meter
 from dask_diag.analysis.activities import activities
 from dask_diag.analysis.occupancy import occupancies
 from dask_diag.analysis.phases import phases
@@ -22,7 +20,7 @@ from dask_diag.capture import increments, session
 from dask_diag.capture.increments import TaskTables
 
 from .random_recordings import recordings
-from .tables import filled_table
+from .recordings import Task, run
 
 pytestmark = pytest.mark.once
 
@@ -89,32 +87,9 @@ def test_tasks_that_meter_all_they_do(function, get):
 
 def steps_of_cpu(step, tasks=200, took=1e-3, share=0.6):
     """One worker whose tasks take CPU for a share of their time, read from a clock in steps."""
-    start = np.arange(tasks) * took
-    used = np.arange(tasks + 1) * took * share
-    cpu = np.diff(np.floor(used / step) * step)
-    return Recording(
-        start=0.0,
-        stop=tasks * took,
-        epoch=0.0,
-        computations=filled_table(
-            "computations",
-            {"computation": ["c"], "start": [0.0], "stop": [tasks * took], "workers": [1]},
-        ),
-        tasks=filled_table(
-            "tasks",
-            {
-                "key": [f"f-{n}" for n in range(tasks)],
-                "function": ["f"] * tasks,
-                "start": start,
-                "stop": start + took,
-                "thread_cpu": cpu,
-                "thread_noncpu": took - cpu,
-                "computation": ["c"] * tasks,
-                "worker": ["thread-0"] * tasks,
-                "outcome": ["ok"] * tasks,
-            },
-        ),
-    )
+    used = np.floor(np.arange(tasks + 1) * took * share / step) * step
+    cpu = np.diff(used)
+    return run([Task(n * took, (n + 1) * took, cpu[n]) for n in range(tasks)], workers=1)
 
 
 @pytest.mark.parametrize("step", [1e-9, 4e-3, 10e-3])

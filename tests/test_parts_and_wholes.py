@@ -1,7 +1,5 @@
 """In what is said of a recording no part is larger than its whole, also where computations overlap."""
 
-from __future__ import annotations
-
 import re
 import threading
 
@@ -18,9 +16,7 @@ from dask_diag.analysis.wall_time import wall_time
 from dask_diag.model.recording import Recording
 
 from .random_recordings import recordings
-from .stacks import CORE, MAIN, recording_of_stacks
-from .tables import filled_table, with_tables
-from .test_finding_thresholds import numbers
+from .recordings import CORE, MAIN, Task, numbers, run, with_columns, with_stacks, with_tables
 from .test_imports_of_graphs import BOOTSTRAP
 
 pytestmark = pytest.mark.once
@@ -74,54 +70,19 @@ def eight_at_once(graph=1.0, work=0.1, imports=0.5):
     number = 8
     names = [f"c{n}" for n in range(number)]
     stop = graph + work
-    stacks = recording_of_stacks(
-        [
-            ((0.0, graph), "graph", path, 0.1, 0.1)
-            for path, seconds in (
-                ([MAIN, CORE, BOOTSTRAP], number * imports),
-                ([MAIN, CORE], number * (graph - imports)),
-            )
-            for _ in range(round(seconds / 0.1))
-        ]
-    )
-    return Recording(
-        start=0.0,
-        stop=stop,
-        epoch=0.0,
-        computations=filled_table(
-            "computations",
-            {
-                "computation": names,
-                "called": [0.0] * number,
-                "start": [0.0] * number,
-                "prepared": [graph] * number,
-                "stop": [stop] * number,
-                "workers": [1] * number,
-                "cpus": [2] * number,
-                "others_cpu": [1.9 * stop] * number,
-                "scheduler": ["threads"] * number,
-            },
-        ),
-        tasks=filled_table(
-            "tasks",
-            {
-                "key": [f"f-{n}" for n in range(number)],
-                "function": ["f"] * number,
-                "start": [graph] * number,
-                "stop": [stop] * number,
-                "thread_cpu": [work / 4] * number,
-                "thread_noncpu": [work * 3 / 4] * number,
-                "submitted": [graph] * number,
-                "collected": [stop] * number,
-                "worker": ["thread-0"] * number,
-                "computation": names,
-                "outcome": ["ok"] * number,
-            },
-        ),
-        frames=stacks.frames,
-        call_tree=stacks.call_tree,
-        samples=stacks.samples,
-    )
+    stacks = [
+        ((0.0, graph), "graph", path, 0.1, 0.1)
+        for path, seconds in (
+            ([MAIN, CORE, BOOTSTRAP], number * imports),
+            ([MAIN, CORE], number * (graph - imports)),
+        )
+        for _ in range(round(seconds / 0.1))
+    ]
+    tasks = [Task(graph, stop, work / 4, "f") for _ in names]
+    recording = run(tasks, workers=1, cpus=2, called=0.0, prepared=graph, others_cpu=1.9 * stop)
+    recording = with_columns(recording, "computations", number, computation=names)
+    recording = with_columns(recording, "tasks", computation=names)
+    return with_stacks(recording, stacks)
 
 
 def test_imports_while_eight_graphs_are_prepared_pass_once():

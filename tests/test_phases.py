@@ -2,7 +2,6 @@
 
 import threading
 import time
-from dataclasses import replace
 
 import dask
 import numpy as np
@@ -14,26 +13,19 @@ from hypothesis import strategies as st
 from dask_diag import Profiler, Recording
 from dask_diag.analysis.phases import phase_intervals, phases
 from dask_diag.model.codes import PHASES
-from tests.tables import filled_table
+
+from .recordings import with_tables
 
 
 def recording(start, stop, computations, tasks=()):
     """Computations are (called, stop), tasks (computation, start)."""
     named = [str(index) for index in range(len(computations))]
     called, stops = zip(*computations) if computations else ((), ())
-    return replace(
+    of, starts = zip(*tasks) if tasks else ((), ())
+    return with_tables(
         Recording(start=start, stop=stop, epoch=0.0),
-        computations=filled_table(
-            "computations",
-            {"computation": named, "called": called, "start": called, "stop": stops},
-        ),
-        tasks=filled_table(
-            "tasks",
-            {
-                "computation": [str(index) for index, _ in tasks],
-                "start": [moment for _, moment in tasks],
-            },
-        ),
+        computations={"computation": named, "called": called, "start": called, "stop": stops},
+        tasks={"computation": list(map(str, of)), "start": starts},
     )
 
 
@@ -43,7 +35,7 @@ def seconds_of(measured):
 
 
 @pytest.mark.parametrize(
-    ("start", "stop", "computations", "tasks", "expected"),
+    "start, stop, computations, tasks, expected",
     [
         (0, 10, [], [], {"before": 10}),
         (0, 10, [(2, 7)], [(0, 3), (0, 5)], {"before": 2, "preparing": 1, "tasks": 4, "after": 3}),

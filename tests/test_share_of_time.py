@@ -1,7 +1,5 @@
 """Pauses in proportion to what something takes, and to nothing else."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

@@ -1,7 +1,5 @@
 """What the page about distributed and roastcoffea says is so: the run of the page, measured again."""
 
-from __future__ import annotations
-
 import importlib.util
 import time
 from pathlib import Path

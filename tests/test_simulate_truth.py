@@ -1,14 +1,9 @@
 """The simulator against the clock: real computations, replayed and predicted."""
 
-from __future__ import annotations
-
 import random
 import time
 
-import dask
 import dask.array as da
-import dask.local
-import dask.multiprocessing
 import dask.threaded
 import numpy as np
 import pytest
@@ -18,13 +13,7 @@ from dask_diag import Profiler, simulate
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.recording import Recording
 
-from .tables import filled_table
-
-GETS = {
-    "threads": dask.threaded.get,
-    "processes": dask.multiprocessing.get,
-    "synchronous": dask.local.get_sync,
-}
+from .recordings import with_tables
 
 
 def pause(seconds, *_):
@@ -41,9 +30,9 @@ def sleeping(seed, count=120):
     return dsk
 
 
-def recorded(dsk, workers, scheduler="threads"):
+def recorded(dsk, workers):
     with Profiler() as prof:
-        GETS[scheduler](dsk, list(dsk), num_workers=workers)
+        dask.threaded.get(dsk, list(dsk), num_workers=workers)
     return prof.recording
 
 
@@ -52,7 +41,7 @@ def wall(recording):
 
 
 # The bar is 5%; at 8 workers this graph was once predicted 8% too long.
-@pytest.mark.parametrize(("seed", "errors"), [(0, {2: 0.05, 8: 0.1}), (1, {4: 0.05, 16: 0.05})])
+@pytest.mark.parametrize("seed, errors", [(0, {2: 0.05, 8: 0.1}), (1, {4: 0.05, 16: 0.05})])
 def test_more_workers_are_predicted_from_one(retried, seed, errors):
     dsk = sleeping(seed)
 
@@ -66,26 +55,24 @@ def test_more_workers_are_predicted_from_one(retried, seed, errors):
     retried(measure)
 
 
-def test_fewer_workers_are_predicted_from_more(retried):
-    dsk = sleeping(2)
+def straggling(seconds):
+    return {
+        **{("short", n): (pause, 0.02) for n in range(30)},
+        ("straggler", 0): (pause, seconds, ("short", 0)),
+    }
 
+
+@pytest.mark.parametrize(
+    "recorded_as, changes, measured_as",
+    [
+        ((sleeping(2), 8), {"workers": 2}, (sleeping(2), 2)),
+        ((straggling(0.6), 4), {"speedup": {"straggler": 2.0}}, (straggling(0.3), 4)),
+    ],
+)
+def test_fewer_workers_and_a_quicker_straggler(retried, recorded_as, changes, measured_as):
     def measure():
-        predicted = simulate(recorded(dsk, 8), workers=2).seconds
-        assert predicted == pytest.approx(wall(recorded(dsk, 2)), rel=0.05)
-
-    retried(measure)
-
-
-def test_a_straggler_twice_as_fast(retried):
-    def graph(seconds):
-        return {
-            **{("short", n): (pause, 0.02) for n in range(30)},
-            ("straggler", 0): (pause, seconds, ("short", 0)),
-        }
-
-    def measure():
-        predicted = simulate(recorded(graph(0.6), 4), speedup={"straggler": 2.0}).seconds
-        assert predicted == pytest.approx(wall(recorded(graph(0.3), 4)), rel=0.05)
+        predicted = simulate(recorded(*recorded_as), **changes).seconds
+        assert predicted == pytest.approx(wall(recorded(*measured_as)), rel=0.05)
 
     retried(measure)
 
@@ -112,22 +99,22 @@ def tiny():
 
 
 @pytest.mark.parametrize(
-    ("work", "workers"), [(image, 1), (image, 4), (qr, 2), (climatology, 2), (tiny, 1), (tiny, 2)]
+    "work, workers, scheduler",
+    [
+        (image, 1, "threads"),
+        (image, 4, "threads"),
+        (qr, 2, "threads"),
+        (climatology, 2, "threads"),
+        (tiny, 1, "threads"),
+        (tiny, 2, "threads"),
+        (image, 2, "processes"),
+        (tiny, 2, "synchronous"),
+    ],
 )
-def test_what_was_measured_is_reproduced(retried, work, workers):
+def test_what_was_measured_is_reproduced(retried, work, workers, scheduler):
     def measure():
         with Profiler() as prof:
-            work().compute(scheduler="threads", num_workers=workers)
-        assert simulate(prof.recording).seconds == pytest.approx(wall(prof.recording), rel=0.05)
-
-    retried(measure)
-
-
-@pytest.mark.parametrize(("work", "scheduler"), [(image, "processes"), (tiny, "synchronous")])
-def test_so_it_is_with_other_schedulers(retried, work, scheduler):
-    def measure():
-        with Profiler() as prof:
-            work().compute(scheduler=scheduler, num_workers=2)
+            work().compute(scheduler=scheduler, num_workers=workers)
         assert simulate(prof.recording).seconds == pytest.approx(wall(prof.recording), rel=0.05)
 
     retried(measure)
@@ -140,32 +127,22 @@ def many(count):
     took = chance.exponential(1e-3, count)
     task = np.repeat(np.arange(1000, count), 2)
     codes = np.zeros(count, np.uint8)
-    return Recording(
-        start=0.0,
-        stop=count * 1e-3,
-        epoch=0.0,
-        computations=filled_table(
-            "computations",
-            {"computation": ["c"], "start": [0.0], "stop": [count * 1e-3], "workers": [4]},
-        ),
-        tasks=filled_table(
-            "tasks",
-            {
-                "key": PrefixStrings(Categorical(codes, ["t"]), [""] * count),
-                "function": Categorical(codes, ["t"]),
-                "computation": Categorical(codes, ["c"]),
-                "outcome": Categorical(codes, ["ok"]),
-                "worker": Categorical(np.arange(count) % 4, "abcd"),
-                "submitted": submitted,
-                "start": submitted + 5e-5,
-                "stop": submitted + 5e-5 + took,
-                "collected": np.maximum.accumulate(submitted + 1e-4 + took),
-            },
-        ),
-        dependencies=filled_table(
-            "dependencies",
-            {"task": task, "depends_on": task - chance.integers(1, 1000, len(task))},
-        ),
+    computation = {"computation": "c", "start": 0.0, "stop": count * 1e-3, "workers": 4}
+    return with_tables(
+        Recording(start=0.0, stop=count * 1e-3, epoch=0.0),
+        computations={name: [value] for name, value in computation.items()},
+        tasks={
+            "key": PrefixStrings(Categorical(codes, ["t"]), [""] * count),
+            "function": Categorical(codes, ["t"]),
+            "computation": Categorical(codes, ["c"]),
+            "outcome": Categorical(codes, ["ok"]),
+            "worker": Categorical(np.arange(count) % 4, "abcd"),
+            "submitted": submitted,
+            "start": submitted + 5e-5,
+            "stop": submitted + 5e-5 + took,
+            "collected": np.maximum.accumulate(submitted + 1e-4 + took),
+        },
+        dependencies={"task": task, "depends_on": task - chance.integers(1, 1000, len(task))},
     )
 
 

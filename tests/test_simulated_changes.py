@@ -1,7 +1,5 @@
 """What the simulator changes in the work of a recording: the costs of moving data taken out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -28,7 +26,7 @@ from dask_diag.analysis.simulation.simulate import Simulator
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.analysis.task_times import TRANSFERS
 
-from .tables import filled_table
+from .recordings import with_columns, with_tables
 from .virtual_dask import recording_of
 
 pytestmark = pytest.mark.once
@@ -42,41 +40,36 @@ def with_moves(moves):
     rows = {f"t-{n}": [n, n + 1, n + 1] for n in range(TASKS)}
     recording = recording_of(rows, {key: set() for key in rows}, TASKS, 2)
     task, side, activity, seconds, size = zip(*moves, strict=True)
-    transfers = {
-        "task": task,
-        "side": side,
-        "activity": activity,
-        "start": np.zeros(len(moves)),
-        "stop": seconds,
-        "bytes": size,
-    }
-    return replace(recording, transfers=filled_table("transfers", transfers))
+    transfers = {"task": task, "side": side, "activity": activity, "bytes": size}
+    times = {"start": np.zeros(len(moves)), "stop": seconds}
+    return with_tables(recording, transfers={**transfers, **times})
+
+
+NOTHING = {"pool_cpu": 0.0, "children_cpu": 0.0, "others": 0.0, "startup": (), "after": 0.0}
+NO_EDGES = {"task": np.zeros(0, np.int64), "depends_on": np.zeros(0, np.int64)}
 
 
 def work_of(**columns):
     """Work of which each step takes a second, but for these."""
-    steps = {name: np.full(TASKS, 1.0) for name in STEPS}
-    steps |= {"gil": np.zeros(TASKS)}
+    each = {name: np.full(TASKS, 1.0) for name in (*STEPS, "seconds", "cpu")}
     return Work(
         rows=np.arange(TASKS),
-        seconds=np.ones(TASKS),
-        cpu=np.ones(TASKS),
+        workers=2,
+        batch=1,
         switching=0.1,
         submit=0.5,
         scheduler_cpu=0.2,
-        pool_cpu=0.0,
-        children_cpu=0.0,
-        others=0.0,
-        startup=(),
         graph=0.3,
         before=0.4,
-        after=0.0,
-        workers=2,
-        batch=1,
-        task=np.zeros(0, np.int64),
-        depends_on=np.zeros(0, np.int64),
-        **{**steps, **{name: np.array(values) for name, values in columns.items()}},
+        **NOTHING,
+        **NO_EDGES,
+        **each | {"gil": np.zeros(TASKS)} | {name: np.array(v) for name, v in columns.items()},
     )
+
+
+def assert_steps(work, **steps):
+    for name, expected in steps.items():
+        np.testing.assert_allclose(getattr(work, name), expected, err_msg=name)
 
 
 MOVES = [
@@ -96,14 +89,10 @@ def test_without_data_each_step_is_as_quick_as_for_tasks_that_move_little():
     )
     made = without(work, with_moves(MOVES), TRANSFERS)
     # Large inputs are on their way before a task, large results after it.
-    np.testing.assert_allclose(made.wake, 0.2)
-    np.testing.assert_allclose(made.deliver, 0.1)
-    np.testing.assert_allclose(made.notice, 0.4)
+    assert_steps(made, wake=0.2, deliver=0.1, notice=0.4, gap=1.0)
     # What the scheduler pickled itself was measured.
-    np.testing.assert_allclose(made.prepare, [1.0, 0.25, 1.0, 1.0])
-    np.testing.assert_allclose(made.collect, [1.0, 1.0, 1.0, 0.75])
-    assert (made.submit, made.graph, made.before, made.switching) == (0.5, 0.3, 0.4, 0.1)
-    np.testing.assert_allclose(made.gap, 1.0)
+    assert_steps(made, prepare=[1.0, 0.25, 1.0, 1.0], collect=[1.0, 1.0, 1.0, 0.75])
+    assert_steps(made, submit=0.5, graph=0.3, before=0.4, switching=0.1)
 
 
 def test_where_all_data_is_large_steps_are_as_quick_as_between_processes_elsewhere():
@@ -114,10 +103,8 @@ def test_where_all_data_is_large_steps_are_as_quick_as_between_processes_elsewhe
     ]
     made = without(work_of(wake=[1.0, 1.0, 1.0, 1e-6]), with_moves(moves), TRANSFERS)
     usual = COSTS["processes"]
-    np.testing.assert_allclose(made.wake, [usual.wake] * 3 + [1e-6])
-    np.testing.assert_allclose(made.deliver, usual.deliver)
-    np.testing.assert_allclose(made.notice, usual.notice)
-    assert made.submit == usual.submit
+    assert_steps(made, wake=[usual.wake] * 3 + [1e-6], deliver=usual.deliver)
+    assert_steps(made, notice=usual.notice, submit=usual.submit)
 
 
 @pytest.mark.parametrize("activity", TRANSFERS)
@@ -130,11 +117,12 @@ def test_without_one_of_the_two_only_what_the_scheduler_measured_is_taken_out(ac
 
 def test_without_overhead_nothing_is_between_tasks():
     made = without(work_of(), with_moves(MOVES), {"overhead"})
-    for name in STEPS:
-        np.testing.assert_array_equal(getattr(made, name), np.zeros(TASKS))
-    assert made.before == made.submit == made.switching == made.scheduler_cpu == 0.0
-    assert (made.graph, made.after) == (0.3, 0.0)
+    nothing = (*STEPS, "before", "submit", "switching", "scheduler_cpu", "after")
+    assert_steps(made, **dict.fromkeys(nothing, 0.0), graph=0.3)
     assert without(work_of(), with_moves(MOVES), {"graph"}).graph == 0.0
+
+
+MOVING = {"collect", "notice"}
 
 
 def test_under_processes_each_result_passes_the_scheduler():
@@ -143,14 +131,11 @@ def test_under_processes_each_result_passes_the_scheduler():
     sizes = np.array([4.0, 1.0, 2.0, 0.0]) * BYTES_A_SECOND
     made, costs = under(chained, "processes", 2, sizes, startup=0.7), COSTS["processes"]
     own = np.array([1.0, 0.0, 1.0, 1.0])
-    np.testing.assert_allclose(made.prepare, costs.prepare * own)
+    assert_steps(made, **{name: getattr(costs, name) * own for name in set(STEPS) - MOVING})
     # The first one's result stays in its process.
-    np.testing.assert_allclose(made.collect, costs.collect * own + [0.0, 1.0, 2.0, 0.0])
-    np.testing.assert_allclose(made.notice, costs.notice * own + [0.0, 1.0, 2.0, 0.0])
-    for name in ("wake", "gap", "deliver"):
-        np.testing.assert_allclose(getattr(made, name), getattr(costs, name) * own)
-    assert made.startup == (0.7, 0.7)
-    assert (made.batch, made.submit, made.switching) == (costs.batch, costs.submit, 0.0)
+    moving = np.array([0.0, 1.0, 2.0, 0.0])
+    assert_steps(made, **{name: getattr(costs, name) * own + moving for name in MOVING})
+    assert_steps(made, startup=(0.7, 0.7), batch=costs.batch, submit=costs.submit, switching=0.0)
     # Nor is it sent to the task that became one with it; of three tasks alone nothing is sent.
     np.testing.assert_allclose(bytes_moved(chained, sizes), [[0.0] * 4, [0.0, *sizes[1:]]])
     needed = replace(chained, task=np.array([2, 3]), depends_on=np.array([0, 0]))
@@ -164,18 +149,14 @@ def test_under_processes_each_result_passes_the_scheduler():
 def test_under_threads_nothing_is_moved_and_the_gil_is_needed():
     sizes = np.full(TASKS, BYTES_A_SECOND)
     made, costs = under(work_of(gil=[0.5] * TASKS), "threads", 2, sizes), COSTS["threads"]
-    for name in STEPS:
-        np.testing.assert_allclose(getattr(made, name), getattr(costs, name))
-    np.testing.assert_allclose(made.gil, 0.5)
-    assert (made.startup, made.batch) == ((), 1)
+    assert_steps(made, gil=0.5, batch=1, **{name: getattr(costs, name) for name in STEPS})
+    assert made.startup == ()
 
 
 def test_of_merged_tasks_what_is_done_for_each_task_is_done_less_often():
     made = merged(work_of(prepare=[1.0, 3.0, 5.0, 7.0]), np.zeros(TASKS, np.int64), 2)
     assert len(made) == 2
-    np.testing.assert_allclose(made.seconds, 2.0)
-    np.testing.assert_allclose(made.prepare, [2.0, 6.0])
-    assert (made.scheduler_cpu, made.graph, made.before) == (0.1, 0.15, 0.2)
+    assert_steps(made, seconds=2.0, prepare=[2.0, 6.0], scheduler_cpu=0.1, graph=0.15, before=0.2)
 
 
 def test_only_tasks_of_a_function_side_by_side_are_merged():
@@ -226,23 +207,20 @@ def test_with_fewer_workers_threads_wake_up_sooner_in_proportion():
     """One of three others is left: a third of what the usual step took longer than the quickest."""
     work = replace(work_of(wake=[0.1, 0.1, 0.1, 0.4], gap=[0.1, 0.1, 0.1, 0.4]), workers=4)
     made = with_fewer_workers(work, 2)
-    np.testing.assert_allclose(made.wake, [0.1, 0.1, 0.1, 0.2])
-    np.testing.assert_allclose(made.gap, work.gap)
-    np.testing.assert_allclose(with_fewer_workers(work, 1).wake, 0.1)
+    assert_steps(made, wake=[0.1, 0.1, 0.1, 0.2], gap=work.gap)
+    assert_steps(with_fewer_workers(work, 1), wake=0.1)
 
 
 def test_without_the_gil_steps_are_as_quick_as_of_tasks_that_do_nothing():
     usual = COSTS["threads"]
     work = work_of(**{name: [0.0, 1e-5, 0.1, 1.0] for name in STEPS})
     made = with_fewer_turns(work, 1.0)
-    for name in ("prepare", "wake", "collect", "deliver", "notice"):
+    for name in set(STEPS) - {"gap"}:
         least = getattr(usual, name)
-        np.testing.assert_allclose(getattr(made, name), [0.0, min(1e-5, least), least, least])
-    assert made.submit == pytest.approx(usual.submit)
-    np.testing.assert_allclose(made.gap, work.gap)
-    half = with_fewer_turns(work, 0.5)
-    np.testing.assert_allclose(half.wake, [0.0, 1e-5, (0.1 + usual.wake) / 2, (1 + usual.wake) / 2])
-    assert half.submit == pytest.approx((0.5 + usual.submit) / 2)
+        assert_steps(made, **{name: [0.0, min(1e-5, least), least, least]})
+    assert_steps(made, submit=usual.submit, gap=work.gap)
+    wake = [0.0, 1e-5, (0.1 + usual.wake) / 2, (1 + usual.wake) / 2]
+    assert_steps(with_fewer_turns(work, 0.5), wake=wake, submit=(0.5 + usual.submit) / 2)
 
 
 def at_once(**columns):
@@ -256,7 +234,7 @@ def at_once(**columns):
 
 
 @pytest.mark.parametrize(
-    ("cpus", "gils", "columns", "waiting", "delay"),
+    "cpus, gils, columns, waiting, delay",
     [
         (2, 9, {}, 2.0, 0.0),
         # Both take twice as long.
@@ -304,36 +282,35 @@ def test_no_number_of_workers_takes_less_than_the_cpu_of_all():
     assert least_seconds(work, 99, 99) == pytest.approx(1)
 
 
-def test_worker_processes_that_start_share_the_cpus():
-    assert startup_slowdown(8, 0.0, 4) == 2
-    assert startup_slowdown(8, 2.0, 4) == 2.5
-    assert startup_slowdown(2, 2.0, 4) == 1
-    assert startup_slowdown(8, 0.0, 0) == 8
-
-
-def test_more_worker_processes_start_too():
+def test_more_worker_processes_start_too_and_share_the_cpus():
     """Two of them were recorded on two CPUs: 0.6 and 0.5 s. Four have half a CPU each."""
+    slowdowns = {(8, 0.0, 4): 2, (8, 2.0, 4): 2.5, (2, 2.0, 4): 1, (8, 0.0, 0): 8}
+    for arguments, slower in slowdowns.items():
+        assert startup_slowdown(*arguments) == slower
     _, work = at_once(startup=(0.6, 0.5))
-    assert startups(work, work, 2, 2) == (0.6, 0.5)
-    assert startups(work, work, 1, 2) == (0.6,)
-    assert startups(work, work, 4, 2) == (1.2, 1.0, 1.2, 1.2)
-    assert startups(work, work, 4, 4) == (0.6, 0.5, 0.6, 0.6)
-    # Six that started with a third of a CPU; two of them start with a CPU each.
-    six = replace(work, workers=6)
-    assert startups(six, six, 2, 2) == pytest.approx((0.2, 0.5 / 3))
-    # Without two other programs, which had half of the CPUs, in half the time.
-    busy = replace(work, others=2.0)
-    assert startups(work, busy, 2, 2) == (0.3, 0.25)
-    assert startups(replace(work, startup=()), work, 4, 2) == ()
+    # Six that started with a third of a CPU; two of them start with a CPU each. Without two other
+    # programs, which had half of the CPUs, in half the time.
+    six, busy, none = (
+        replace(work, **change) for change in ({"workers": 6}, {"others": 2.0}, {"startup": ()})
+    )
+    for before, after, workers, cpus, expected in (
+        (work, work, 2, 2, (0.6, 0.5)),
+        (work, work, 1, 2, (0.6,)),
+        (work, work, 4, 2, (1.2, 1.0, 1.2, 1.2)),
+        (work, work, 4, 4, (0.6, 0.5, 0.6, 0.6)),
+        (six, six, 2, 2, (0.2, 0.5 / 3)),
+        (work, busy, 2, 2, (0.3, 0.25)),
+        (none, work, 4, 2, ()),
+    ):
+        assert startups(before, after, workers, cpus) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("sized", "are_known"), [(20, True), (19, True), (18, False), (0, False)])
+@pytest.mark.parametrize("sized, are_known", [(20, True), (19, True), (18, False), (0, False)])
 def test_sizes_are_known_if_those_of_nearly_all_results_are(sized, are_known):
     rows = {f"t-{n}": [n, n + 1, n + 1] for n in range(20)}
     recording = recording_of(rows, {key: set() for key in rows}, 20, 2)
-    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
-    columns["nbytes"] = [8.0] * sized + [np.nan] * (20 - sized)
-    sizes = result_sizes(replace(recording, tasks=filled_table("tasks", columns)))
+    nbytes = [8.0] * sized + [np.nan] * (20 - sized)
+    sizes = result_sizes(with_columns(recording, "tasks", nbytes=nbytes))
     assert (None if sizes is None else sizes.tolist()) == (
         [8.0] * sized + [0.0] * (20 - sized) if are_known else None
     )
@@ -344,9 +321,7 @@ def test_sizes_are_known_if_those_of_nearly_all_results_are(sized, are_known):
 @pytest.mark.parametrize("scheduler", ["processes", "threads"])
 def test_the_scheduler_of_the_recording_changes_nothing(scheduler):
     recording = with_moves([(0, "worker", "serialize", 0.5, LARGE)])
-    columns = {name: recording.computations[name] for name in recording.computations.columns}
-    columns["scheduler"] = [scheduler] * len(recording.computations)
-    recording = replace(recording, computations=filled_table("computations", columns))
+    recording = with_columns(recording, "computations", scheduler=[scheduler])
     # Sizes of results, which are not known, do not matter.
     same = Simulator(recording).simulate(scheduler=scheduler)
     assert same.seconds == Simulator(recording).simulate().seconds

@@ -1,7 +1,5 @@
 """What scheduling costs is read from a recording: against dask's scheduler with known costs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +11,7 @@ from dask_diag.analysis.simulation.schedulers import COSTS as OF_SCHEDULERS
 from dask_diag.analysis.simulation.simulate import Simulator
 from dask_diag.analysis.simulation.work import STEPS
 
-from .tables import filled_table
+from .recordings import with_columns, with_tables
 from .test_simulate import several
 from .virtual_dask import Costs, run_with_costs
 
@@ -147,27 +145,23 @@ def test_when_tasks_occupied_their_workers_follows_from_what_is_known():
         "stop": [1.5, 3.0, 5.5, 6.5],
         "bytes": [8] * 4,
     }
-    timestamps = timestamps_of(
-        replace(
-            recording,
-            tasks=filled_table("tasks", tasks),
-            transfers=filled_table("transfers", transfers),
-        )
-    )
+    timestamps = timestamps_of(with_tables(recording, tasks=tasks, transfers=transfers))
     # With its transfers; never before it was submitted; until the end, if it did not stop.
-    np.testing.assert_array_equal(timestamps.submitted, [1.5, 1, 2, 3, 4])
-    np.testing.assert_array_equal(timestamps.start, [2.5, 2, 2, 3, 4])
-    np.testing.assert_array_equal(timestamps.stop, [5.5, 5, 10, 10, 5])
-    np.testing.assert_array_equal(timestamps.received, [6, nan, nan, nan, nan])
-    np.testing.assert_array_equal(timestamps.collected, [7, 6, 10, 10, 5])
+    for name, expected in {
+        "submitted": [1.5, 1, 2, 3, 4],
+        "start": [2.5, 2, 2, 3, 4],
+        "stop": [5.5, 5, 10, 10, 5],
+        "received": [6, nan, nan, nan, nan],
+        "collected": [7, 6, 10, 10, 5],
+    }.items():
+        np.testing.assert_array_equal(getattr(timestamps, name), expected)
 
 
 def test_computations_may_be_listed_in_any_order_and_start_long_after_they_were_called():
     """One is called at 1 and runs from 3 to 5; the other, called at 6, from 6 to 8."""
     recording = several([3.0, 6.0], [5.0, 8.0], 9.0)
-    columns = {name: recording.computations[name] for name in recording.computations.columns}
-    columns |= {"called": [1.0, np.nan], "prepared": [3.0, np.nan]}
-    called = replace(recording, computations=filled_table("computations", columns))
+    times = {"called": [1.0, np.nan], "prepared": [3.0, np.nan]}
+    called = with_columns(recording, "computations", **times)
     reverse = called.computations.rows(np.array([1, 0]))
     for listed in (called, replace(called, computations=reverse)):
         assert simulate(listed).seconds == pytest.approx(9)
@@ -182,8 +176,7 @@ def test_the_scheduler_waits_for_the_gil_in_the_share_of_time_in_which_tasks_hol
     """Against dask's scheduler without a part of its costs, and shorter tasks."""
     recording = run(LONG, 3)
     took = recording.tasks.stop - recording.tasks.start
-    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
-    columns |= {"thread_cpu": took / 3, "thread_noncpu": took * 2 / 3}
+    recording = with_columns(recording, "tasks", thread_cpu=took / 3, thread_noncpu=took * 2 / 3)
     rows = np.arange(len(took))
     kinds = {"gil-wait": share, "sleep": 2 / 3 - share, "cpu-wait": 0.0}
     waits = {
@@ -192,13 +185,7 @@ def test_the_scheduler_waits_for_the_gil_in_the_share_of_time_in_which_tasks_hol
         "seconds": np.concatenate([took * part for part in kinds.values()]),
         "samples": np.repeat([round(10_000 * part) for part in kinds.values()], len(rows)),
     }
-    simulator = Simulator(
-        replace(
-            recording,
-            tasks=filled_table("tasks", columns),
-            waits=filled_table("waits", waits),
-        )
-    )
+    simulator = Simulator(with_tables(recording, waits=waits))
     # Of three tasks that always hold it, each waits for it in two thirds of its time.
     held = took.sum() / 3 * np.sqrt(share * 3 / 2) / recording.stop
     assert simulator.gil_held(simulator.works["c"]) == pytest.approx(held, rel=0.02)

@@ -1,7 +1,5 @@
 """Spans: names of parts of a program, taken on by computations and by annotated tasks."""
 
-from __future__ import annotations
-
 import threading
 from operator import add
 

@@ -1,7 +1,5 @@
 """Pages of text and tables: in the frame of all pages, and nothing in them is markup by chance."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The text of a summary at several widths, in colour and plain."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -87,7 +85,7 @@ def printed(columns, **variables):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="terminals are made with pty")
 @pytest.mark.parametrize(
-    ("columns", "variables", "width", "color"),
+    "columns, variables, width, color",
     [
         (100, {}, 100, True),
         (300, {}, 120, True),

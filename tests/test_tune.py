@@ -1,7 +1,5 @@
 """tune: real child processes, the command line and the function."""
 
-from __future__ import annotations
-
 import math
 import os
 import pty
@@ -181,36 +179,35 @@ def test_parameters_are_filled_in_or_are_variables_of_the_environment():
     assert parameter_setting("N", "a b", arguments).shell_lines() == ["export N='a b'"]
 
 
-@pytest.mark.parametrize("values", [[], ["1"]])
-def test_a_parameter_of_the_arguments_needs_the_value_of_the_baseline_and_another(values):
-    with pytest.raises(DiagnosticError, match="two or more values of 'n', of which the first is"):
-        dask_diag.tune(__file__, ["--n={n}"], parameters={"n": values})
-
-
-def test_a_parameter_of_the_environment_needs_a_value():
-    with pytest.raises(DiagnosticError, match="expected values of 'N' to try, found none"):
-        dask_diag.tune(__file__, parameters={"N": []})
-
-
 @pytest.mark.parametrize(
-    ("settings", "text"),
+    "settings, text",
     [
         ({"arguments": "--fast"}, "arguments: expected a list of texts, found '--fast'"),
         ({"arguments": 5}, "arguments: expected a list of texts"),
         ({"schedulers": "threads"}, "schedulers: expected a list of texts"),
+        ({"schedulers": ["best"]}, "schedulers: expected threads, processes or sync"),
         ({"workers": "4"}, "workers: expected whole numbers above 0"),
         ({"workers": [True]}, "workers: expected whole numbers above 0"),
+        ({"workers": [0]}, "workers: expected whole numbers above 0"),
         ({"config": ["array.chunk-size"]}, "config: expected a mapping of names to values"),
         ({"config": {5: "1"}}, "config: expected a mapping of names to values"),
         ({"config": {"A b": "1"}}, "configuration: expected a key such as array.chunk-size"),
         ({"parameters": {("n",): "1"}}, "parameters: expected a mapping of names to values"),
+        ({"parameters": {"N": []}}, "parameters: expected values of 'N' to try, found none"),
+        *(
+            (
+                {"arguments": ["--n={n}"], "parameters": {"n": values}},
+                "parameters: expected two or more values of 'n', of which the first is",
+            )
+            for values in ([], ["1"])
+        ),
         ({"program": 5}, "program: expected a script or a function, found 5"),
         ({"program": None}, "program: expected a script or a function, found None"),
     ],
 )
-def test_arguments_of_the_wrong_kind_are_refused_before_anything_runs(settings, text):
+def test_what_is_of_the_wrong_kind_is_refused_before_anything_runs(settings, text):
     with pytest.raises(DiagnosticError, match=f"^{re.escape(text)}"):
-        dask_diag.tune(settings.pop("program", __file__), **settings)
+        dask_diag.tune(**{"program": __file__, **settings})
 
 
 def test_a_text_is_one_value_and_not_its_letters(monkeypatch):
@@ -264,7 +261,7 @@ def test_what_findings_advise_comes_first():
 
 
 @pytest.mark.parametrize("code", ["io-bound", "too-few-threads"])
-@pytest.mark.parametrize(("scheduler", "now"), [("processes", 2), ("synchronous", 1)])
+@pytest.mark.parametrize("scheduler, now", [("processes", 2), ("synchronous", 1)])
 def test_more_threads_are_tried_where_tasks_wait_elsewhere(scheduler, now, code):
     """Both at once, as the finding advises; more processes would only have to start."""
     from dask_diag import Finding
@@ -349,7 +346,7 @@ def test_ctrl_c_shows_what_is_known_and_leaves_no_child(number):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (["missing.py"], "cannot run missing.py: there is no such file"),
         (["--budget", "soon", "script.py"], "budget: expected a time such as 90s, 10m or 1h"),
@@ -411,10 +408,6 @@ def test_a_function_is_tuned():
         finding.code for finding in dask_diag.findings(result.recording)
     ]
     assert "<table>" in result._repr_html_()
-    with pytest.raises(DiagnosticError, match="schedulers: expected threads, processes or sync"):
-        dask_diag.tune(sleeping, schedulers=["best"])
-    with pytest.raises(DiagnosticError, match="workers: expected whole numbers above 0"):
-        dask_diag.tune(sleeping, workers=[0])
 
 
 def two_cpus_are_free():

@@ -1,7 +1,5 @@
 """What tuning expects of a setting before it is tried."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -12,8 +10,8 @@ from dask_diag.analysis.simulation.schedulers import POOL_START
 from dask_diag.tuning.candidates import Predictions, candidates
 from dask_diag.tuning.settings import Setting
 
-from .tables import filled_table
-from .test_finding_thresholds import Task, run, tasks_that_hold_the_gil, tasks_with_overhead
+from .recordings import Task, run, with_columns
+from .test_finding_thresholds import tasks_that_hold_the_gil, tasks_with_overhead
 from .test_gil_bound import sized, waiting
 
 pytestmark = pytest.mark.once
@@ -73,9 +71,7 @@ def in_one_batch():
     tasks += [Task(n, n + 1, worker=1) for n in range(2)]
     tasks = [task._replace(collected=2.0 if task.worker else 6.0) for task in tasks]
     recording = run(tasks, 6, scheduler="processes")
-    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
-    columns["submitted"] = [0.0] * 8
-    return replace(recording, tasks=filled_table("tasks", columns))
+    return with_columns(recording, "tasks", submitted=[0.0] * 8)
 
 
 def test_smaller_batches_are_tried_where_work_is_divided_unevenly():

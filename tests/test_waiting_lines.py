@@ -1,7 +1,5 @@
 """A wait is not hot: lines that compute and lines that wait are two lists."""
 
-from __future__ import annotations
-
 import pytest
 
 from dask_diag import summary
@@ -80,7 +78,7 @@ def test_nothing_waited():
 
 
 @pytest.mark.parametrize(
-    ("file", "expected"),
+    "file, expected",
     [
         ("/usr/lib/python3.11/threading.py", True),
         ("/opt/conda/lib/python3.12/concurrent/futures/thread.py", True),

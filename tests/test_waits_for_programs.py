@@ -1,12 +1,9 @@
 """Tasks that wait for programs that they started, which is no I/O."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import dask.threaded
 import pytest
@@ -15,9 +12,7 @@ from dask_diag import Profiler, waits
 from dask_diag.sampling import linux as linux_module
 from dask_diag.sampling.linux import Pipes
 
-from .tables import filled_table
-from .test_finding_thresholds import by_code, with_waits
-from .test_findings_of_workers import sleeping
+from .recordings import by_code, check, in_rounds, with_tables, with_waits
 from .test_machine_cpu import of_children
 from .test_waits import read_a_pipe
 
@@ -123,27 +118,27 @@ def test_which_files_are_polled():
     assert pipes.polled(8, 3) == []
 
 
-@pytest.mark.parametrize(("activity", "is_io"), [("io-wait", True), ("child-wait", False)])
-def test_waits_for_programs_are_no_io(activity, is_io):
-    by_name = by_code(with_waits(sleeping(16), activity))
-    assert ("io-bound" in by_name) == is_io
-    of_it = "slept or waited for I/O" if is_io else "waited for programs that they started"
-    assert by_name["too-few-threads"].evidence.startswith(f"Tasks {of_it} for 100% of their time")
-    # As many tasks as threads: there is nothing to be gained, and nothing to be said.
-    assert ("io-bound" in by_code(with_waits(sleeping(2), activity))) == is_io
-    assert "too-few-threads" not in by_code(with_waits(sleeping(2), activity))
+def waiting(activity, tasks=16):
+    return with_waits(in_rounds(tasks), activity)
+
+
+def test_waits_for_programs_are_no_io():
+    """As many tasks as threads: there is nothing to be gained, and nothing to be said."""
+    program = "; Tasks waited for programs that they started for 100% of their time"
+    io = "; Tasks slept or waited for I/O for 100% of their time"
+    cases = {"child-wait": program, "io-wait": io, ("child-wait", 2): None, ("io-wait", 2): None}
+    check("too-few-threads", waiting, cases)
+    cases = {"child-wait": None, "io-wait": True, ("child-wait", 2): None, ("io-wait", 2): True}
+    check("io-bound", waiting, cases)
 
 
 def test_tasks_that_wait_for_programs_and_for_files():
     """Programs compute while tasks wait for them, and not while they wait for files."""
-    rows = []
-    for task in range(8):
-        rows += [
-            (task, "cpu-wait", 0.0, 1),
-            (task, "io-wait", 0.6, 60),
-            (task, "child-wait", 0.4, 40),
-        ]
-    columns = zip(("task", "activity", "seconds", "samples"), zip(*rows, strict=True), strict=True)
-    recording = replace(of_children(3.2), waits=filled_table("waits", dict(columns)))
-    by_name = by_code(recording)
-    assert by_name["io-bound"].evidence.startswith("Tasks waited 4.80 s for files or sockets: 60% ")
+    waits = {
+        "task": [*range(8)] * 3,
+        "activity": ["cpu-wait"] * 8 + ["io-wait"] * 8 + ["child-wait"] * 8,
+        "seconds": [0.0] * 8 + [0.6] * 8 + [0.4] * 8,
+        "samples": [1] * 8 + [60] * 8 + [40] * 8,
+    }
+    found = by_code(with_tables(of_children(3.2), waits=waits))
+    assert found["io-bound"].evidence.startswith("Tasks waited 4.80 s for files or sockets: 60% ")

@@ -1,17 +1,12 @@
 """What would be gained: the table, and where it is shown."""
 
-from __future__ import annotations
-
-from dataclasses import replace
-
 import pytest
 
 from dask_diag import DiagnosticError, Recording, report, save, simulate, what_if
-from dask_diag.columns import Categorical
 from dask_diag.views.report import sections
 from dask_diag.views.what_if import what_if_summary
 
-from .tables import filled_table
+from .recordings import with_columns, with_tables
 from .test_cli import diag as run_command
 from .virtual_dask import run_virtually
 
@@ -39,48 +34,43 @@ def predicted(table):
 def test_workers_functions_and_activities(recording):
     table = what_if(recording, workers=[3, 8])
     rows = predicted(table)
-    assert rows["recorded", ""] == pytest.approx(17)
-    assert rows["workers", "4"] == pytest.approx(9)
-    assert rows["workers", "8"] == pytest.approx(5)
-    assert rows["workers", "unlimited"] == pytest.approx(3)
+    expected = {
+        ("recorded", ""): 17,
+        ("workers", "4"): 9,
+        ("workers", "8"): 5,
+        ("workers", "unlimited"): 3,
+        # Two tasks of a function are one: as much for each of both workers, and the last one.
+        ("chunks", "2"): 17,
+        ("function", "long"): 13,
+        ("function", "short"): 13,
+        ("function", "end"): 16.5,
+    }
+    assert {name: rows[name] for name in expected} == pytest.approx(expected)
     assert 11 < rows["workers", "3"] < 13
-    # Two tasks of a function are one: as much for each of both workers, and the last one.
-    assert rows["chunks", "2"] == pytest.approx(17)
     assert ("chunks", "10") not in rows
-    assert rows["function", "long"] == pytest.approx(13)
-    assert rows["function", "short"] == pytest.approx(13)
-    assert rows["function", "end"] == pytest.approx(16.5)
     assert table["gain"].tolist() == pytest.approx(
         [17 - seconds for seconds in rows.values()], abs=1e-6
     )
     assert table["speedup"].tolist() == pytest.approx([17 / seconds for seconds in rows.values()])
     assert table["name"].tolist()[1:5] == ["3", "4", "8", "unlimited"]
+    assert rows["function", "long"] == simulate(recording, speedup={"long": 2.0}).seconds
+    assert rows["workers", "8"] == simulate(recording, workers=8).seconds
 
 
 def test_activities_that_took_no_time_are_not_tried(recording):
-    assert {name for kind, name in predicted(what_if(recording)) if kind == "activity"} == {
-        "thread-noncpu"
+    waits = {
+        "task": [*range(25)] * 2,
+        "activity": ["io-wait"] * 25 + ["cpu-wait"] * 25,
+        "seconds": [0.5] * 25 + [0.25] * 25,
+        "samples": [50] * 25 + [0] * 25,
     }
-    waits = filled_table(
-        "waits",
-        {
-            "task": list(range(25)) * 2,
-            "activity": ["io-wait"] * 25 + ["cpu-wait"] * 25,
-            "seconds": [0.5] * 25 + [0.25] * 25,
-            "samples": [50] * 25 + [0] * 25,
-        },
-    )
-    rows = predicted(what_if(replace(recording, waits=waits)))
-    assert {name for kind, name in rows if kind == "activity"} == {
-        *("io-wait", "cpu-wait", "unexplained")
-    }
+    for made, expected in (
+        (recording, {"thread-noncpu"}),
+        (with_tables(recording, waits=waits), {"io-wait", "cpu-wait", "unexplained"}),
+    ):
+        rows = predicted(what_if(made))
+        assert {name for kind, name in rows if kind == "activity"} == expected
     assert rows["activity", "cpu-wait"] < rows["recorded", ""]
-
-
-def test_each_row_is_what_simulate_says(recording):
-    rows = predicted(what_if(recording))
-    assert rows["function", "long"] == simulate(recording, speedup={"long": 2.0}).seconds
-    assert rows["workers", "8"] == simulate(recording, workers=8).seconds
 
 
 def test_only_the_five_longest_functions():
@@ -90,7 +80,7 @@ def test_only_the_five_longest_functions():
     assert names == ["f6", "f5", "f4", "f3", "f2"]
 
 
-@pytest.mark.parametrize(("seconds", "is_tried"), [(0.19, False), (0.21, True)])
+@pytest.mark.parametrize("seconds, is_tried", [(0.19, False), (0.21, True)])
 def test_what_can_gain_less_than_a_hundredth_is_not_tried(seconds, is_tried):
     # Of ten seconds, half of a function, or all of a wait.
     dsk = {("long", 0): (first,), ("short", 0): (first,)}
@@ -100,9 +90,7 @@ def test_what_can_gain_less_than_a_hundredth_is_not_tried(seconds, is_tried):
 
 @pytest.mark.usefixtures("without_plots")
 def test_what_ran_on_a_cluster_is_predicted_and_what_is_not_known_said(recording, tmp_path):
-    columns = {name: recording.computations[name] for name in recording.computations.columns}
-    columns["scheduler"] = Categorical.of(["distributed"])
-    on_cluster = replace(recording, computations=type(recording.computations)(columns))
+    on_cluster = with_columns(recording, "computations", scheduler=["distributed"])
     assert predicted(what_if(on_cluster, workers=8))["workers", "8"] == pytest.approx(5, rel=0.2)
     path = tmp_path / "run.diag"
     save(on_cluster, path)
@@ -145,15 +133,10 @@ def test_the_command_prints_a_table(recording, tmp_path):
     assert any(line.strip().startswith("16 workers") for line in lines)
     assert any(line.strip().startswith("1 worker ") for line in lines)
     assert max(map(len, lines)) <= 80
-
-
-def test_the_command_refuses_what_is_no_number_of_workers(recording, tmp_path):
     done = run_command("what-if", "run.diag", "--workers", "0")
-    assert done.returncode == 2
-    assert "--workers" in done.stderr
+    assert (done.returncode, "--workers" in done.stderr) == (2, True)
 
 
-@pytest.mark.usefixtures("without_plots")
 @pytest.mark.usefixtures("without_plots")
 def test_a_report_shows_the_table(recording, tmp_path, monkeypatch):
     text = report(recording, tmp_path / "report.html", mode="cdn", overwrite=True).read_text()

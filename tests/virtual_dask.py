@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from unittest import mock
 
@@ -11,10 +11,9 @@ import dask.local
 import numpy as np
 from dask.callbacks import Callback
 
-from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.recording import Recording
 
-from .tables import filled_table
+from .recordings import with_columns, with_tables
 
 
 class VirtualWorkers:
@@ -58,37 +57,24 @@ def recording_of(rows, dependencies, stop, workers, cpu=0.0):
     edges = [(number[key], number[need]) for key in keys for need in dependencies[key]]
     start, stops, collected = (np.array(column) for column in zip(*rows.values(), strict=True))
     task, depends_on = zip(*edges, strict=True) if edges else ((), ())
-    return Recording(
-        start=0.0,
-        stop=stop,
-        epoch=0.0,
-        computations=filled_table(
-            "computations",
-            {
-                "computation": ["c"],
-                "start": [0.0],
-                "stop": [stop],
-                "workers": [workers],
-                "cpus": [4],
-                "scheduler": ["threads"],
-            },
-        ),
-        tasks=filled_table(
-            "tasks",
-            {
-                "key": PrefixStrings.of(map(str, keys)),
-                "function": Categorical.of(str(key[0]) for key in keys),
-                "computation": Categorical.of(["c"] * len(keys)),
-                "outcome": Categorical.of(["ok"] * len(keys)),
-                "submitted": start,
-                "start": start,
-                "stop": stops,
-                "collected": collected,
-                "thread_cpu": cpu * (stops - start),
-                "thread_noncpu": (1 - cpu) * (stops - start),
-            },
-        ),
-        dependencies=filled_table("dependencies", {"task": task, "depends_on": depends_on}),
+    computation = {"computation": "c", "start": 0.0, "stop": stop, "workers": workers}
+    computation |= {"cpus": 4, "scheduler": "threads"}
+    return with_tables(
+        Recording(start=0.0, stop=stop, epoch=0.0),
+        computations={name: [value] for name, value in computation.items()},
+        tasks={
+            "key": list(map(str, keys)),
+            "function": [str(key[0]) for key in keys],
+            "computation": ["c"] * len(keys),
+            "outcome": ["ok"] * len(keys),
+            "submitted": start,
+            "start": start,
+            "stop": stops,
+            "collected": collected,
+            "thread_cpu": cpu * (stops - start),
+            "thread_noncpu": (1 - cpu) * (stops - start),
+        },
+        dependencies={"task": task, "depends_on": depends_on},
     )
 
 
@@ -161,17 +147,10 @@ def run_with_costs(dsk, seconds, workers, costs, scheduler="threads", chunksize=
     submitted = np.array([row[0] for row in pool.rows.values()])
     measured = {key: row[1:] for key, row in pool.rows.items()}
     recording = recording_of(measured, dependencies, pool.now + costs.after, workers)
-    tasks, computations = (
-        {name: table[name] for name in table.columns}
-        for table in (recording.tasks, recording.computations)
-    )
-    tasks |= {"submitted": submitted, "worker": [pool.worker_of[key] for key in pool.rows]}
-    computations |= {"prepared": [costs.graph], "scheduler": [scheduler]}
-    recording = replace(
-        recording,
-        tasks=filled_table("tasks", tasks),
-        computations=filled_table("computations", computations),
-    )
+    workers = [pool.worker_of[key] for key in pool.rows]
+    recording = with_columns(recording, "tasks", submitted=submitted, worker=workers)
+    changed = {"prepared": [costs.graph], "scheduler": [scheduler]}
+    recording = with_columns(recording, "computations", **changed)
     if scheduler != "processes":
         return recording
     # The result is rebuilt from what came; the worker's own part of that takes no time.
@@ -185,4 +164,4 @@ def run_with_costs(dsk, seconds, workers, costs, scheduler="threads", chunksize=
         "stop": [*submitted, *recording.tasks.collected],
         "bytes": [10.0] * 2 * count,
     }
-    return replace(recording, transfers=filled_table("transfers", moves))
+    return with_tables(recording, transfers=moves)
