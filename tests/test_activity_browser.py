@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import product
 
-import dask.local
 import pytest
 
-from dask_diag import Profiler, activities, context_meter, visualize
+from dask_diag import visualize
 from dask_diag.analysis.facts import Analysis
 from dask_diag.views.plots.activities import numbers_of
 
@@ -15,8 +14,8 @@ from .javascript import needs_node
 from .opened_pages import DRAWN as PAGE_DRAWN
 from .opened_pages import colours, frames, tooltip
 from .paints import observe_paints, paints_of_half
-from .test_activity_pictures import SEVERAL, laid_out
-from .test_views import HOSTILE, hostile_diagnostics, recording_of
+from .test_activity_pictures import SEVERAL, hostile_metrics, laid_out
+from .test_views import hostile_diagnostics, recording_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
@@ -69,13 +68,6 @@ def search(page, text):
 def click(page, title):
     assert page.evaluate(CLICK, title)
     page.wait_for_function(PAGE_DRAWN)
-
-
-def values(picture):
-    pieces = picture["pieces"]
-    return dict(
-        zip(zip(pieces["name"], pieces["activity"], strict=True), pieces["value"], strict=True)
-    )
 
 
 @needs_node
@@ -135,19 +127,20 @@ def test_choosing_functions_changes_every_picture(opened):
     picture = colours(page, frames(page)[0])
     click(page, "g")
     after = page.evaluate(DRAWN)
-    assert after["Tasks by function"]["rows"]["name"] == ["f"]
-    assert after["CPU and non-CPU"]["rows"]["name"] == ["f"]
-    assert after["By worker"]["rows"]["name"] == ["thread-0"]
-    expected = activities(SEVERAL, functions=["f"]).to_dicts()
-    rows = after["By activity"]["rows"]
-    assert dict(zip(rows["name"], rows["total"])) == pytest.approx(
-        {row["activity"]: row["value"] for row in expected}
-    )
+    for title, names in [("Tasks by function", ["f"]), ("By worker", ["thread-0"])]:
+        assert after[title]["rows"]["name"] == names
     assert after["Tasks by function"]["height"] < before["Tasks by function"]["height"]
     assert colours(page, frames(page)[0]) != picture
     assert page.get_by_text("tasks of 1 of 2 functions").is_visible()
     click(page, "g")
     assert page.evaluate(DRAWN) == before
+    choose_unit(page, "bytes")
+    box = frames(page)[0]
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.25 * box["height"])
+    text = tooltip(page)
+    for part in ("f", "read", "3.00 MB", "100% of this bar", "60% of all"):
+        assert part in text
+    assert "@" not in text
 
 
 def test_no_bar_is_painted_before_its_colour_is_there(opened):
@@ -158,42 +151,13 @@ def test_no_bar_is_painted_before_its_colour_is_there(opened):
     assert paints_of_half(page) == []
 
 
-def test_choosing_the_unit_draws_bytes_by_function(opened):
-    page = panel(opened, SEVERAL)
-    choose_unit(page, "bytes")
-    pictures = page.evaluate(DRAWN)
-    rows = pictures["Tasks by function"]["rows"]
-    assert (rows["name"], rows["total"]) == (["f", "g"], [3e6, 2e6])
-    assert pictures["Tasks by function"]["unit"] == "bytes"
-    box = frames(page)[0]
-    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.25 * box["height"])
-    text = tooltip(page)
-    for part in ("f", "read", "3.00 MB", "100% of this bar", "60% of all"):
-        assert part in text
-    assert "@" not in text
-
-
-def test_hovering_a_share_of_cpu_shows_the_seconds(opened):
-    page = panel(opened, SEVERAL)
-    box = frames(page)[1]
-    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.25 * box["height"])
-    text = tooltip(page)
-    assert "g" in text
-    assert "non-CPU: 3.00 s" in text
-    assert "@" not in text
-
-
 def test_a_search_narrows_the_list_and_the_buttons_choose_what_is_found(opened):
-    rows = [
-        (f"{kind}-{n}", 0.0, 1.0, 0.5, "thread-0") for kind in ("load", "sum") for n in range(60)
-    ]
-    page = panel(opened, recording_of(rows))
+    names = [f"{kind}-{n}" for kind in ("load", "sum") for n in range(60)]
+    page = panel(opened, recording_of([(name, 0.0, 1.0, 0.5, "thread-0") for name in names]))
     search(page, "LOAD-1")
-    visible = [label for label in page.locator("label").all() if label.is_visible()]
-    labels = [
-        label.inner_text() for label in visible if label.inner_text().startswith(("load", "sum"))
-    ]
-    assert sorted(labels) == sorted(["load-1", *(f"load-{n}" for n in range(10, 20))])
+    labels = [label.inner_text() for label in page.locator("label").all() if label.is_visible()]
+    found = [f"load-{n}" for n in (1, *range(10, 20))]
+    assert sorted(set(labels) & set(names)) == sorted(found)
     search(page, "")
     click(page, "Choose none")
     assert page.evaluate(DRAWN)["Tasks by function"]["rows"]["name"] == []
@@ -206,48 +170,15 @@ def test_a_search_narrows_the_list_and_the_buttons_choose_what_is_found(opened):
     assert sum(drawn["total"]) == pytest.approx(60)
 
 
-def test_pictures_do_not_overlap_and_stay_in_the_page(opened):
-    rows = [(f"function-{n:03d}-" + "w" * 50, 0.0, 1.0 + n, 0.5, f"thread-{n}") for n in range(200)]
-    page = panel(opened, recording_of(rows))
-    for _ in range(2):
-        by_function, of_cpu, by_activity, by_worker = frames(page)
-        assert round(by_function["y"]) == round(of_cpu["y"])
-        assert round(by_function["height"]) == pytest.approx(round(of_cpu["height"]), abs=4)
-        assert round(by_activity["y"]) == round(by_worker["y"])
-        for left, right in ((by_function, of_cpu), (by_activity, by_worker)):
-            assert left["x"] + left["width"] < right["x"]
-            assert right["x"] + right["width"] <= 1010
-        for above, below in pairwise((by_function, by_activity)):
-            assert above["y"] + above["height"] < below["y"]
-        click(page, "Choose none")
-        click(page, "Choose all")
-
-
 def test_hostile_text_stays_text(opened):
-    def work(n):
-        with context_meter.meter(HOSTILE[n]):
-            context_meter.digest_metric(HOSTILE[n], 1.0, HOSTILE[n])
-
-    with Profiler() as prof:
-        dsk = {("w", n): (work, n) for n in range(len(HOSTILE))}
-        dask.local.get_sync(dsk, list(dsk))
-    for source in (prof, hostile_diagnostics()[0]):
+    for source in (hostile_metrics(), hostile_diagnostics()[0]):
         page = panel(opened, source)
         for index in range(len(page.locator("select option").all())):
             page.locator("select").select_option(index=index)
             page.wait_for_function(PAGE_DRAWN)
-        for box in frames(page):
-            for fraction in range(1, 12):
-                page.mouse.move(
-                    box["x"] + box["width"] * 0.01 * fraction,
-                    box["y"] + box["height"] * fraction / 12,
-                )
+        for box, step in product(frames(page), range(1, 12)):
+            x = box["x"] + box["width"] * 0.01 * step
+            page.mouse.move(x, box["y"] + box["height"] * step / 12)
         assert page.evaluate("window.pwned") is None
         assert page.evaluate("document.querySelectorAll('img[src=x]').length") == 0
         assert "mathjax" not in page.content().lower().split("</head>")[0][:2000]
-
-
-def test_nothing_recorded_draws(opened):
-    page = panel(opened, Profiler())
-    assert len(frames(page)) == 4
-    assert page.get_by_text("nothing was measured").is_visible()

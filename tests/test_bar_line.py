@@ -28,13 +28,6 @@ def test_while_it_runs(bar, line):
     assert bar_line(bar, 10, has_ended=False) == line
 
 
-def test_at_its_end_it_is_dasks():
-    line = bar_line(Bar(40, 40, 3.43, 0.74), 10, has_ended=True)
-    drawn, percent, seconds = line.split(" | ")
-    assert (drawn, percent) == ("[##########]", "100% Completed")
-    assert seconds.endswith("s (74% cpu)")
-
-
 @pytest.mark.parametrize(
     ("columns", "line"),
     [

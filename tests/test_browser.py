@@ -12,7 +12,7 @@ from dask_diag import CacheProfiler, Profiler, ResourceProfiler
 from dask_diag.formatting import percent, seconds
 from dask_diag.views.comparison import comparison_page
 
-from .opened_pages import DRAWN, colours, frames, settled, tooltip
+from .opened_pages import DRAWN, colours, frames, tooltip
 from .test_compare import recording
 from .test_views import hostile_diagnostics
 
@@ -97,30 +97,6 @@ def test_hovering_a_task_shows_it(opened):
         assert part in text
 
 
-@pytest.mark.parametrize(
-    ("unit", "text"),
-    [("bytes", "162 MB"), ("", "162M"), ("rows", "162M rows")],
-)
-def test_hovering_cached_results_shows_how_much(opened, unit, text):
-    with CacheProfiler(lambda _: 161_600_000, "nbytes", unit) as cprof:
-        dsk = {("made", 0): (int, 1), ("used", 0): (slowly, ("made", 0))}
-        dask.threaded.get(dsk, ("used", 0))
-    page = opened(cprof, plots=["cache"])
-    (box,) = frames(page)
-    held = cprof.recording.cached_results
-    moment = (held["start"][0] - cprof.recording.start) / (
-        cprof.recording.stop - cprof.recording.start
-    )
-    # The line is at 1 of 1.05 of the frame.
-    page.mouse.move(box["x"] + box["width"] * moment, box["y"] + box["height"] * (1 - 1 / 1.05))
-    assert text in tooltip(page)
-
-
-def slowly(value):
-    time.sleep(0.3)
-    return value
-
-
 def test_hostile_names_stay_text(opened):
     page = opened(hostile_diagnostics())
     boxes = frames(page)
@@ -132,45 +108,3 @@ def test_hostile_names_stay_text(opened):
         time.sleep(0.01)
     assert page.evaluate("window.pwned") is None
     assert page.evaluate("document.querySelectorAll('img[src=x]').length") == 0
-
-
-def test_an_empty_profile_draws(opened):
-    page = opened([Profiler(), ResourceProfiler(), CacheProfiler()])
-    assert len(frames(page)) == 3
-
-
-def test_a_page_of_plots_says_first_where_the_time_went_and_shows_all_time_in_a_strip(opened):
-    page = opened(sum_of_blocks(40))
-    assert ", of which tasks computed for " in page.locator("h1").inner_text()
-    assert page.locator(".wall span").count() >= 2
-    strip, *plots = frames(page)[:4]
-    assert strip["height"] < 60
-    assert {(round(at["x"]), round(at["width"])) for at in (strip, *plots)} == {
-        (round(strip["x"]), round(strip["width"]))
-    }
-
-
-def test_plots_are_zoomed_by_the_wheel_with_ctrl_and_not_beyond_their_time(opened):
-    page = opened(sum_of_blocks(40))
-    at = frames(page)[1]
-    all_of_it = ranges(page)[1]
-    page.mouse.move(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
-    page.mouse.wheel(0, -240)
-    settled(page, 200)
-    assert ranges(page)[1] == all_of_it
-    page.evaluate("window.scrollTo(0, 0)")
-    page.mouse.move(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
-    page.keyboard.down("Control")
-    page.mouse.wheel(0, -240)
-    settled(page, 200)
-    zoomed = [
-        shown
-        for shown in ranges(page)
-        if shown[1] - shown[0] < 0.95 * (all_of_it[1] - all_of_it[0])
-    ]
-    assert len(zoomed) >= 3
-    for _ in range(3):
-        page.mouse.wheel(0, 2400)
-    settled(page, 200)
-    page.keyboard.up("Control")
-    assert all(shown[0] >= all_of_it[0] and shown[1] <= all_of_it[1] for shown in ranges(page)[:4])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,12 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 import dask_diag
-from dask_diag.analysis.findings.rule import Finding
-from dask_diag.cli.look import in_short
 from dask_diag.cli.main import main
 from dask_diag.storage.write import save
 from tests.recordings import on_an_idle_machine
-from tests.test_cli_run import python
 from tests.test_compare import around, recording
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
@@ -86,6 +82,13 @@ HOSTILE_ARGUMENTS = [
     (["run", "--metric", "os:no\x1b", "-c", "1"], "cannot import os:no\\x1b"),
     (["run", "-m", ""], "cannot run the module ''"),
     (["run", ""], "cannot run ''"),
+    (["run", "missing.py"], "cannot run missing.py: there is no such file"),
+    (["run", "bad\x1b[2Jname.py"], "bad\\x1b[2Jname.py"),
+    (["run", "-m", "no_such_module"], "cannot run the module no_such_module"),
+    (["run", "-m", "no.such"], "cannot run the module no.such"),
+    (["run", "-m", "-c", "x"], "not both"),
+    (["run", "--live", "--repeat", "2", "-c", "1"], "--live or --repeat"),
+    (["run", "--no-such-option"], "; see dask-diag run --help"),
 ]
 
 
@@ -129,25 +132,6 @@ def test_ctrl_c_anywhere_in_click_ends_by_the_signal(monkeypatch):
             break
     assert statuses == [-signal.SIGINT] * (len(statuses) - 1) + [2]
     assert len(statuses) > 3
-
-
-def test_the_line_about_a_wrong_option_names_the_help():
-    done = CliRunner().invoke(main, ["run", "--no-such-option"], prog_name="dask-diag")
-    assert done.stderr.endswith("; see dask-diag run --help\n")
-
-
-def test_without_a_command_the_help_is_printed():
-    done = CliRunner().invoke(main, [], prog_name="dask-diag")
-    assert "Usage: dask-diag" in done.output
-    assert "compare" in done.output
-
-
-def test_what_is_lost_by_a_finding_is_formatted_as_everywhere():
-    finding = Finding("straggler", "low", 0.0123, "it ran alone", "split it", kind="about")
-    assert in_short(finding) == "straggler: about 12.3 ms lost. To do: split it."
-    at_most, measured = replace(finding, kind="at most"), replace(finding, kind="measured")
-    assert in_short(at_most) == "straggler: at most 12.3 ms lost. To do: split it."
-    assert in_short(measured) == "straggler: 12.3 ms lost, measured. To do: split it."
 
 
 def test_report_writes_a_page_and_replaces_none_unasked(files):
@@ -211,14 +195,6 @@ def test_export_says_that_there_is_nothing_to_write(files):
     assert "no tasks were recorded" in done.stderr
 
 
-def test_export_says_what_it_needs(files):
-    for options in ([], ["-o", "run.unknown"], ["--format", "unknown"]):
-        done = diag("export", "run.diag", *options)
-        assert done.returncode == 2
-        assert "perfetto" in done.stderr or "--format" in done.stderr
-        assert "Traceback" not in done.stderr
-
-
 def test_compare_shows_what_changed(files):
     done = diag("compare", "before.diag", "after.diag", "--html", "page.html")
     assert (done.returncode, done.stderr) == (0, "")
@@ -246,47 +222,6 @@ def test_fail_above(one, other, share, status, files):
     assert ("longer by more than 10%: total, load" in done.stderr) == bool(status)
 
 
-@pytest.mark.parametrize("share", ["-1%", "x", "nan", "inf", "%"])
-def test_a_share_that_is_none_is_refused(share, files):
-    done = diag("compare", "before.diag", "after.diag", f"--fail-above={share}")
-    assert done.returncode == 2
-    assert "expected a share such as 10%" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("share", "write"),
-    [("0.1", "write 10% or 0.1%"), ("1", "write 100% or 1%"), ("60", "write 60%"), ("0", "0%")],
-)
-def test_a_share_without_its_sign_is_not_guessed(share, write, files):
-    done = diag("compare", "before.diag", "after.diag", "--fail-above", share)
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
-    assert f"such as 10%, found '{share}'; write" in line
-    assert line.endswith(write)
-
-
-@pytest.mark.parametrize("command", [["summary"], ["compare", "before.diag"]])
-def test_files_that_are_none_are_reported_in_a_line(command, files):
-    Path("text").write_text("hello")
-    Path("cut").write_bytes(Path("run.diag").read_bytes()[:150])
-    for name, reported in (
-        ("missing", "No such file"),
-        ("text", "begins with"),
-        ("cut", "damaged"),
-    ):
-        done = diag(*command, name)
-        assert (done.returncode, done.stdout) == (2, "")
-        (line,) = done.stderr.splitlines()
-        assert line.startswith(f"Error: cannot read {name}: ")
-        assert reported in line
-
-
-def test_examples_in_the_help_have_a_line_each():
-    done = diag("compare", "--help")
-    assert "\n  dask-diag compare before.diag after.diag\n" in done.stdout
-    assert "\\b" not in done.stdout
-
-
 def test_help_shows_the_exit_status():
     done = diag("--help")
     assert done.returncode == 0
@@ -298,30 +233,6 @@ def test_help_shows_the_exit_status():
     assert "..." not in done.stdout.partition("Commands:")[2].partition("Exit status")[0]
     assert diag("--version").stdout == f"dask-diag, version {dask_diag.__version__}\n"
     assert diag("no-such").returncode == 2
-
-
-def test_help_loads_nothing_heavy():
-    code = (
-        "import sys, dask_diag.cli.main; "
-        "print([m for m in ('numpy', 'bokeh', 'rich', 'pandas', 'distributed') if m in sys.modules])"
-    )
-    assert python("-c", code).stdout == "[]\n"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["report", "run.diag", "-f", "-o", "./run.diag"],
-        ["export", "run.diag", "-f", "--format", "json", "-o", "run.diag"],
-        ["compare", "before.diag", "after.diag", "-f", "--html", "after.diag"],
-    ],
-)
-def test_what_is_read_is_never_written_over(files, arguments):
-    before = Path("run.diag").read_bytes(), Path("after.diag").read_bytes()
-    done = diag(*arguments)
-    assert done.returncode == 2
-    assert "also read or written" in done.stderr
-    assert (Path("run.diag").read_bytes(), Path("after.diag").read_bytes()) == before
 
 
 def test_a_gate_does_not_pass_what_is_not_whole(files):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import subprocess
@@ -17,7 +16,7 @@ from dask_diag.cli.main import main
 from dask_diag.cli.output import _IN_ASCII, print_result
 from dask_diag.storage.write import save
 from tests.commands import COMMAND, environment, run
-from tests.programs import ROOT, SEARCHED
+from tests.programs import SEARCHED
 from tests.test_cli_run import script
 from tests.test_compare import around, recording
 
@@ -132,20 +131,6 @@ def the_line(done):
     return line
 
 
-def test_every_command_writes_by_the_same_functions():
-    """What is shown of some commands below is true of all."""
-    folder = Path(dask_diag.__file__).parent / "cli"
-    # What is drawn on a terminal, and erased again, is nothing that a command prints.
-    others = {folder / name for name in ("output.py", "magic.py", "terminal.py")}
-    for file in {*folder.glob("*.py")} - others:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if file.name == "look.py" and ast.unparse(node) == "os.write":
-                # To the process that started it, which reads a pipe.
-                continue
-            name = getattr(node, "attr", getattr(node, "id", None))
-            assert name not in ("echo", "secho", "print", "write"), file
-
-
 @pytest.mark.parametrize(("arguments", "variables"), WRITTEN)
 def test_a_stdout_that_is_full(arguments, variables, full):
     done = diag(*arguments, stdout=full, env=environment(**variables))
@@ -240,21 +225,6 @@ def test_a_unit_is_never_a_question_mark(monkeypatch):
     assert sys.stdout.buffer.getvalue() == b"5.2 us -> 3 ms ... ?\n"
 
 
-def test_every_sign_that_is_printed_has_a_spelling_in_ascii():
-    package = Path(dask_diag.__file__).parent
-    printed, documentation = set(), set()
-    # Plots are in pages only, and what marks a place in a text is not shown.
-    unprinted = {*package.rglob("plots/*.py"), package / "system/secrets.py"}
-    for file in {*package.rglob("*.py")} - unprinted:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            # An expression comes before what is in it.
-            if isinstance(node, ast.Expr):
-                documentation.add(node.value)
-            elif isinstance(node, ast.Constant) and node not in documentation:
-                printed.update(str(node.value))
-    assert {sign for sign in printed if not sign.isascii()} <= set(_IN_ASCII)
-
-
 @pytest.mark.parametrize(
     "variables",
     [
@@ -295,21 +265,3 @@ def test_a_program_for_which_ctrl_c_is_ignored_goes_on():
         stdout, stderr = child.communicate("went on", timeout=60)
         assert (child.returncode, stdout) == (0, "went on\n")
     assert "1 computation: 11 tasks" in stderr
-
-
-def test_tests_of_ctrl_c_pass_where_it_is_ignored():
-    """A suite that a script starts in the background."""
-    tests = (
-        f"{ROOT}/tests/test_cli_run.py::test_what_is_registered_to_run_at_exit_runs_after_ctrl_c"
-    )
-    other = f"{ROOT}/tests/test_cli_run.py::test_ctrl_c_while_it_starts_ends_by_the_signal"
-    options = ["-q", "-p", "no:cacheprovider", "--timeout=60", f"--rootdir={ROOT}"]
-    done = subprocess.run(
-        [*IGNORES_CTRL_C, sys.executable, "-m", "pytest", *options, tests, f"{other}[0.1]"],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        cwd=ROOT,
-        check=False,
-    )
-    assert "2 passed" in done.stdout, done.stdout

@@ -21,6 +21,9 @@ from dask_diag.views.colors import (
     color_of,
     color_of_activity,
     color_of_phase,
+    pale_color_of,
+    stacking_order,
+    text_color_on,
 )
 from dask_diag.views.plots.layers import layers_of_cpu
 from dask_diag.views.plots.lines import CACHED, LIMIT, MEMORY
@@ -31,26 +34,13 @@ pytestmark = pytest.mark.once
 
 coloraide = pytest.importorskip("coloraide")
 
+STACKED = [*_BEFORE_METERED.values(), *_AFTER_METERED.values()]
 VISIONS = ("normal", "protan", "deutan", "tritan")
 WAITS = (
     *(Activity.NONCPU, Activity.CPU_WAIT, Activity.GIL_WAIT, Activity.LOCK_WAIT, Activity.IO_WAIT),
     *(Activity.CHILD_WAIT, Activity.SLEEP, Activity.DEVICE_WAIT, Activity.PAGE_FAULT),
     Activity.UNEXPLAINED,
 )
-WORKLOADS = {
-    "climatology": "moment_chunk open_dataset getitem rechunk-split-rechunk-merge "
-    "moment_combine-partial shuffle-split rechunk-merge stack sub where mean_agg",
-    "groupby": "read-parquet getitem-projection shuffle-transfer shuffle-barrier "
-    "groupby-sum-chunk groupby-sum-agg repartition concat",
-    "qr": "random_sample qr qr-stack qr-qr2 qr-split dot sum-aggregate getitem",
-    "image": "imread gaussian_filter overlap-trim map_overlap stack mean_chunk",
-    "wordcount": "read-block bag-from-delayed map flatten frequencies-chunk frequencies-agg",
-    "nanoaod": "from-uproot broadcast num-equal getitem hist-on-block histreduce-agg sum",
-    "wide": "add inc sum-tree double",
-    "many": "inc",
-    "download": "fetch parse merge",
-    "svd": "normal matmul-transpose svd cholesky solve dot compress",
-}
 
 
 def seen(color, vision):
@@ -72,6 +62,23 @@ def background(scheme):
 def test_functions_stand_out_from_the_page(scheme):
     for color in (*_COLORS, OTHER):
         assert coloraide.Color(color).contrast(background(scheme)) >= 3, color
+    if scheme == "dark":
+        for color in STACKED:
+            assert coloraide.Color(color).contrast(background(scheme)) >= 3, color
+
+
+def test_text_on_the_colours_of_a_flame_graph_is_legible():
+    assert pale_color_of("dask", "a") == pale_color_of("dask", "a")
+    for name in map(str, range(200)):
+        for color in (color_of(name), pale_color_of(name, name)):
+            assert coloraide.Color(color).contrast(text_color_on(color)) >= 4.5
+
+
+def test_activities_are_stacked_in_an_order_and_labels_have_the_colour_of_their_name():
+    assert color_of_activity("I/O") == color_of("I/O")
+    names = ["idle", "I/O", "overhead", "failed", "thread-cpu", "gil-wait"]
+    order = ["thread-cpu", "I/O", "gil-wait", "failed", "overhead", "idle"]
+    assert sorted(names, key=stacking_order) == order
 
 
 @pytest.mark.parametrize("vision", VISIONS)
@@ -81,68 +88,48 @@ def test_no_two_functions_look_alike(vision):
         assert distance(one, other, vision) >= least, (one, other)
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_the_ten_largest_functions_of_a_workload_have_each_its_colour(workload):
-    functions = WORKLOADS[workload].split()
-    colors = FunctionColors(functions)
-    assert len({colors[name] for name in functions[:10]}) == min(len(functions), 10)
-    assert OTHER not in {colors[name] for name in functions[:10]}
-    assert {colors[name] for name in functions[10:]} <= {OTHER}
-
-
 def test_a_function_has_the_colour_that_its_name_wishes_for_unless_a_larger_one_has_it():
     names = [f"function-{n}" for n in range(40)]
     rivals = [name for name in names if color_of(name) == color_of(names[0])]
     assert len(rivals) > 1
     colors = FunctionColors(rivals)
-    assert colors[rivals[0]] == color_of(rivals[0])
-    assert colors[rivals[1]] != color_of(rivals[1])
+    assert colors[rivals[0]] == color_of(rivals[0]) != colors[rivals[1]]
     assert FunctionColors(reversed(rivals))[rivals[-1]] == color_of(rivals[-1])
+    # The ten largest have each its own.
+    colors = FunctionColors(names)
+    assert len({colors[name] for name in names[:10]} - {OTHER}) == 10
+    assert {colors[name] for name in names[10:]} == {OTHER}
 
 
 @pytest.mark.parametrize("vision", VISIONS)
-def test_cpu_time_is_unlike_any_wait(vision):
+def test_cpu_time_is_unlike_any_wait_and_neighbours_in_a_stack_differ(vision):
     for wait in WAITS:
-        assert distance(color_of_activity(Activity.CPU), color_of_activity(wait), vision) >= 20, (
-            wait
-        )
-
-
-@pytest.mark.parametrize("vision", VISIONS)
-def test_neighbours_in_a_stack_of_activities_differ(vision):
-    stacked = [*_BEFORE_METERED.values(), *_AFTER_METERED.values()]
-    for one, other in itertools.pairwise(stacked):
+        assert distance(color_of_activity(Activity.CPU), color_of_activity(wait), vision) >= 20
+    for one, other in itertools.pairwise(STACKED):
         assert distance(one, other, vision) >= 8, (one, other)
+
+
+LAYERS = CpuLayers(np.arange(2.0), {THREADS: np.ones(1), PROFILERS: np.ones(1)})
 
 
 def others_of_the_page():
     """Colours of a page that are none of a function."""
-    layers = layers_of_cpu(CpuLayers(np.arange(2.0), {THREADS: np.ones(1), PROFILERS: np.ones(1)}))
     return {
         **{name: color_of_activity(name) for name in ACTIVITIES},
         **{name: color_of_phase(name) for name in PHASES},
-        **{layer.name: layer.color for layer in layers},
+        **{layer.name: layer.color for layer in layers_of_cpu(LAYERS)},
         "resident memory": MEMORY,
         "cached results": CACHED,
         "a limit": LIMIT,
     }
 
 
-def test_a_function_is_unlike_all_else_of_the_page():
-    for function, (name, color) in itertools.product(_COLORS, others_of_the_page().items()):
-        assert distance(function, color, "normal") >= 10, (function, name)
-
-
-@pytest.mark.parametrize("made", [THREADS, PROFILERS])
-def test_the_plot_of_cpu_has_no_other_colour_of_the_page(made):
-    (layer,) = layers_of_cpu(CpuLayers(np.arange(2.0), {made: np.ones(1)}))
-    for activity in ACTIVITIES:
+def test_a_function_is_unlike_all_else_of_the_page_and_so_are_cached_results():
+    others = others_of_the_page()
+    for function, (name, color) in itertools.product((*_COLORS, CACHED), others.items()):
+        assert function == color or distance(function, color, "normal") >= 10, (function, name)
+    for layer, activity in itertools.product(layers_of_cpu(LAYERS), ACTIVITIES):
         assert distance(layer.color, color_of_activity(activity), "normal") >= 10, activity
-
-
-def test_cached_results_have_no_other_colour_of_the_page():
-    for name, color in others_of_the_page().items():
-        assert color == CACHED or distance(CACHED, color, "normal") >= 10, name
 
 
 STORIES = sorted((Path(__file__).parents[1] / "docs" / "stories").glob("*.diag"))
@@ -177,9 +164,3 @@ def test_no_two_colours_of_a_figure_look_alike(path):
                 least = 10 if vision == "normal" else 5
                 apart = distance(color, other_color, vision)
                 assert apart >= least, (figure, name, other, vision, apart)
-
-
-def test_waits_are_warm():
-    for wait in WAITS:
-        red, _, blue = coloraide.Color(color_of_activity(wait)).convert("srgb").coords()
-        assert red > blue, wait

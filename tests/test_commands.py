@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
-import sys
 
 import pytest
 
-from . import commands
-from .commands import COMMAND, Command, Server, environment
+from .commands import COMMAND, Command, environment
 
 pytestmark = [
     pytest.mark.once,
@@ -68,43 +65,3 @@ def test_a_program_sees_no_difference(new_session, tmp_path):
     assert forked == own
     assert forked["read"] == "given"
     assert forked["leads"] == new_session
-
-
-def test_what_would_differ_has_a_process_of_its_own():
-    for settings in (
-        {"env": environment(PYTHONHASHSEED="1")},
-        {"env": environment(DASK_SCHEDULER="sync")},
-        {"env": environment(), "preexec_fn": os.getpid},
-    ):
-        assert facts(Command, **settings)[0]["parent"] == os.getpid()
-    with Command([sys.executable, "-c", "import os; print(os.getppid())"], stdout=-1) as child:
-        assert int(child.communicate()[0]) == os.getpid()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_it_can_be_polled_signalled_and_waited_for(number):
-    code = "import time; print('runs', flush=True); time.sleep(100)"
-    words = [*COMMAND, "run", "-qf", "-c", code]
-    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
-    with Command(words, **pipes, text=True, env=environment()) as process:
-        assert process.stdout.readline() == "runs\n"
-        assert process.poll() is None
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0.05)
-        process.send_signal(number)
-        process.communicate(timeout=60)
-    assert process.returncode == process.poll() == process.wait() == -number
-
-
-def test_without_its_server_a_command_is_an_error_and_no_success(monkeypatch):
-    server = Server()
-    monkeypatch.setattr(commands, "server_of", lambda process: server)
-    with Command([*COMMAND, "run", "-qf", "-c", "input()"], stdin=-1, env=environment()) as process:
-        server.process.kill()
-        server.process.wait()
-        with pytest.raises(AssertionError, match="the process that is forked has ended"):
-            process.wait(10)
-        os.kill(process.pid, signal.SIGKILL)
-        # There is nobody left who could wait for it.
-        process.returncode = -signal.SIGKILL
-    server.connection.close()

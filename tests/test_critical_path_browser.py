@@ -62,17 +62,3 @@ def test_among_many_tasks_it_is_outlined_when_asked_for(open_file, tmp_path):
     start, stop = (recording.tasks[name][rows] - recording.start for name in ("start", "stop"))
     assert left == pytest.approx(start.tolist(), abs=1e-6)
     assert right == pytest.approx(stop.tolist(), abs=1e-6)
-
-
-def test_on_a_phone_sections_are_folded_and_links_unfold_them(open_file, tmp_path):
-    _, page = opened(open_file, tmp_path, "qr", width=390, height=844)
-    folds = page.locator("details.folded")
-    assert folds.count() == 5
-    assert page.locator("details.folded[open]").count() == 0
-    assert not page.is_visible(SWITCH)
-    assert page.evaluate("document.documentElement.scrollHeight") < 7000
-    page.click("#code summary")
-    assert page.is_visible("#code pre")
-    page.click("#tasks [data-show-all]")
-    assert page.locator("#tasks tbody tr:visible").count() == 50
-    assert page.evaluate("document.activeElement.ariaLabel").startswith("The longest 50")

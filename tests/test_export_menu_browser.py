@@ -17,7 +17,6 @@ from dask_diag.cli.main import main
 from dask_diag.columns import Categorical
 from dask_diag.views.report.page import write_report
 
-from .opened_pages import settled
 from .stacks import known_stacks
 from .test_many_tasks import with_columns
 
@@ -183,51 +182,3 @@ def test_each_command_writes_what_it_says(open_file, written, tmp_path, monkeypa
             assert result.exit_code == 0, (command, result.output)
             seen.add(arguments[-1])
     assert seen == {"perfetto", "speedscope", "collapsed", "json", "csv", "parquet"}
-
-
-def test_the_menu_is_opened_used_and_closed_by_keyboard(open_file, written):
-    page = open_file(written[1])
-    assert page.evaluate(IS_OPEN) is False
-    page.locator("#export summary").focus()
-    page.keyboard.press("Enter")
-    assert page.evaluate(IS_OPEN) is True
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.dataset.export") == "text"
-    page.keyboard.press("Escape")
-    assert page.evaluate(IS_OPEN) is False
-    assert page.evaluate("document.activeElement.textContent") == "Export"
-    page.keyboard.press("Enter")
-    page.locator("h1").click()
-    assert page.evaluate(IS_OPEN) is False
-
-
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])
-def test_the_open_menu_fits_and_is_read_easily(open_file, written, width, scheme):
-    from .test_accessibility import violations
-
-    page = open_file(written[1], width=width, scheme=scheme)
-    page.locator("#export summary").click()
-    page.locator("#tasks button[data-task]").first.evaluate("(button) => button.click()")
-    page.locator("#pinned").wait_for(state="visible")
-    box = page.locator(".menu-content").bounding_box()
-    assert box["x"] >= 0
-    assert box["x"] + box["width"] <= width
-    assert box["y"] + box["height"] <= 800
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    settled(page, 300)
-    assert violations(page) == []
-
-
-def test_without_a_file_the_menu_says_how_to_save_one(open_file, tmp_path):
-    report(known_stacks(), tmp_path / "page.html")
-    page = open_file(tmp_path / "page.html")
-    page.locator("#export summary").click()
-    menu = page.locator(".menu-content").text_content()
-    first = menu.index('dask_diag.save(profilers, "recording.diag")')
-    assert 'with dask_diag.record("recording.diag"):' in menu
-    # The file is made before a command reads it.
-    assert first < menu.index("dask-diag export recording.diag --format json")
-    assert page.locator(".menu-content").bounding_box()["y"] >= 0
-    # There are no tasks in it.
-    assert page.locator("[data-export=csv]").count() == 0
-    assert "--format csv" not in menu

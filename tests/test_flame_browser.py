@@ -7,7 +7,6 @@ import time
 import pytest
 
 from dask_diag import visualize
-from dask_diag.model.codes import Root
 
 from .opened_pages import DRAWN, colours, frames, settled, tooltip
 from .paints import observe_paints, paints_of_half
@@ -185,23 +184,6 @@ def test_one_function_of_tasks_is_shown_alone(opened):
     assert list(flame.state["bars"]["left"]) == [0, 1, 2]
 
 
-def test_one_root_is_shown_alone(opened):
-    rows = [
-        ((0.0, 1.0), Root.GRAPH, [MAIN], 1.0, 0.5),
-        ((1.0, 2.0), "load", [MAIN], 2.0, 0.5),
-        ((2.0, 3.0), "sum", [MAIN], 4.0, 0.5),
-    ]
-    flame = flame_of(opened, recording_of_stacks(rows))
-    flame.page.mouse.move(*flame.middle_of("graph"))
-    assert "A thread that called dask" in tooltip(flame.page)
-    flame.page.get_by_role("combobox").select_option(label="graph")
-    assert flame.totals.keys() == {"graph", "main"}
-    assert list(flame.state["bars"]["left"]) == [0]
-    flame.page.get_by_role("combobox").select_option(label="tasks")
-    assert flame.totals.keys() == {"tasks", "load", "sum", "main"}
-    assert list(flame.state["bars"]["left"]) == [1, 2]
-
-
 def test_wall_time_cpu_and_waiting_can_be_switched(opened):
     flame = flame_of(opened, known_stacks())
     flame.press("CPU")
@@ -226,24 +208,6 @@ def test_a_range_that_is_chosen_on_the_timeline_is_what_is_shown(opened):
     box = frames(flame.page)[-1]
     flame.page.mouse.click(box["x"] + 20, box["y"] + 20)
     assert flame.totals["all"] == "7.50 s, 100%"
-
-
-def test_the_timeline_stacks_cpu_and_waiting(opened):
-    bars = flame_of(opened, known_stacks()).state["bars"]
-    assert list(bars["left"]) == [0, 1, 2]
-    assert list(bars["cpu"]) == [0.75, 1.5, 0.875]
-    assert list(bars["waiting"]) == [1.5, 2.0, 1.5]
-    assert list(bars["either"]) == [1.5, 2.0, 2.0]
-
-
-def test_zoom_stays_where_it_can_when_another_kind_or_range_is_chosen(opened):
-    flame = flame_of(opened, known_stacks())
-    flame.click("Array.sum")
-    flame.press("CPU")
-    state = flame.state
-    assert state["x"][1] - state["x"][0] == pytest.approx(2.25)
-    flame.choose_range(0.55, 0.95)
-    assert flame.totals.keys() == {"all", "tasks", "sum", "main", "sorted", "encode"}
 
 
 def test_calls_too_narrow_to_draw_are_reported_as_one(opened):
@@ -320,18 +284,3 @@ def test_ten_thousand_functions_open_in_three_seconds(browser, tmp_path, retried
         assert took < 3
 
     retried(measure)
-
-
-class NothingSampled:
-    """As much of a diagnostic as is drawn."""
-
-    draws = "flame"
-    recording = recording_of_stacks([])
-    visualize = None
-
-
-def test_nothing_sampled_opens_as_an_empty_graph(opened):
-    page = opened(NothingSampled())
-    settled(page, 300)
-    assert len(frames(page)) == 2
-    assert "nothing to draw" in page.evaluate(STATE)["status"]

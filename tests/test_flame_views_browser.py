@@ -9,14 +9,12 @@ import pytest
 from dask_diag import report
 
 from .opened_pages import settled
-from .stacks import MAIN, recording_of_stacks
+from .stacks import recording_of_stacks
 from .test_flame_browser import STATE, Flame, flame_of
 from .test_flame_orders import SHARED, SLOW, called_from_two, libraries
 from .test_views import recording_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
-
-ORDERS = ["By function", "Time order", "Sandwich"]
 
 
 def focus(flame):
@@ -44,19 +42,6 @@ def detail(flame):
 def calls(flame):
     """Row, name and seconds of all that is drawn."""
     return [(c["top"], c["name"], c["total"].split(",")[0]) for c in flame.state["calls"]]
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_functions_of_known_time_have_their_seconds_in_each_view(opened, order):
-    rows = [((0.0, 1.0), "f", [MAIN, SLOW], 0.5, 0.5), ((1.0, 2.0), "f", [MAIN, SHARED], 0.5, 0.0)]
-    flame = flame_of(opened, recording_of_stacks(rows))
-    flame.press(order)
-    for name in ("slow", "shared"):
-        if order == "Sandwich":
-            flame.page.get_by_role("combobox").last.select_option(label=option(flame, name))
-        assert flame.totals[name].startswith("500 ms")
-    assert flame.totals["main"].startswith("500 ms" if order == "Sandwich" else "1.00 s")
-    assert flame.status.startswith("1.00 s in 20 samples")
 
 
 def option(flame, name):
@@ -95,15 +80,6 @@ def test_a_sandwich_has_callers_above_and_a_click_goes_on_to_one(opened):
     focus(flame)
     flame.page.keyboard.press("Escape")
     assert (0, "shared", "1.00 s") in calls(flame)
-
-
-def test_the_sandwich_is_of_the_call_that_was_chosen(opened):
-    flame = flame_of(opened, called_from_two())
-    flame.click("quick")
-    flame.press("Sandwich")
-    assert (0, "quick", "500 ms") in calls(flame)
-    flame.press("By function")
-    assert "slow" in flame.totals
 
 
 def test_libraries_fold_and_unfold(opened):

@@ -150,11 +150,3 @@ def test_what_cannot_be_opened_or_read_is_reported_and_tried_again(monkeypatch):
     assert (update.state, update.problem) == (FollowState.WAITING, "Permission denied")
     update = viewer.poll()
     assert (update.state, update.fresh) == (FollowState.COMPLETE, True)
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
-def test_a_pipe_is_no_recording_and_not_waited_for():
-    os.mkfifo(PATH)
-    update = Viewer().poll()
-    assert update.state == FollowState.NOT_A_RECORDING
-    assert update.problem == "cannot read run.diag: it is not a regular file"

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +17,8 @@ from benchmarks.made_up import many_tasks
 from dask_diag.storage.write import Writer
 
 from .live_chunks import HOSTILE, chunk, provisional
-from .opened_pages import frames, is_a_problem, new_page, settled
-from .recordings import NOTHING, example
+from .opened_pages import is_a_problem, new_page, settled
+from .recordings import NOTHING
 from .tables import filled_table
 from .test_live_server import Running as Server
 from .viewers import report_at
@@ -124,47 +123,6 @@ def test_the_page_grows_with_the_file_and_links_to_the_report(opened):
         page.page.wait_for_selector("h1:has-text('29.5 s; 1 computation had not ended')")
 
 
-def test_all_figures_share_one_axis_and_zoom_asks_for_what_is_in_view(opened):
-    with Writer("run.diag") as writer:
-        writer.append(chunk(100, 120.0))
-    with Running() as server:
-        page = opened(server)
-        page.wait_for("in-view", "60.0 s in view")
-        page.page.click("#everything")
-        page.wait_for("in-view", "100 tasks")
-        assert page.page.locator("#everything").get_attribute("aria-pressed") == "true"
-        page.page.click("#zoom-in")
-        page.page.wait_for_function(
-            "() => Bokeh.documents[0].get_model_by_name('live_tasks').data.left.length < 70"
-        )
-        assert page.page.locator("#everything").get_attribute("aria-pressed") == "false"
-        ranges = page.page.evaluate(
-            """() => ["live_stream", "live_cpu", "live_memory"].map((name) => {
-                const {x_range} = Bokeh.documents[0].get_model_by_name(name)
-                return [x_range.start, x_range.end]
-            })"""
-        )
-        assert ranges[0] == ranges[1] == ranges[2]
-        edges = {(frame["x"], frame["width"]) for frame in frames(page.page)}
-        assert len(edges) == 1
-        page.page.keyboard.press("0")
-        page.wait_for("in-view", "100 tasks")
-
-
-def test_many_tasks_are_pixels_and_quick_to_zoom(opened):
-    with Writer("run.diag") as writer:
-        writer.append(replace(example(60_000), start=999.5, stop=1001.5))
-    with Running() as server:
-        page = opened(server)
-        page.wait_for("state", "complete")
-        width = "() => Bokeh.documents[0].get_model_by_name('live_images').data.width.length"
-        page.page.wait_for_function(width)
-        assert page.model("live_tasks", "data")["left"] == []
-        began = time.monotonic()
-        assert server.answer("x0=0&x1=0.9&w=1100")
-        assert time.monotonic() - began < 5
-
-
 ZOOMED = """async (key) => {
     const models = ["live_tasks", "live_images"].map((n) => Bokeh.documents[0].get_model_by_name(n))
     const began = performance.now()
@@ -229,28 +187,6 @@ def test_a_phone_has_all_of_it_without_scrolling_sideways(opened, scheme):
         assert (background == "rgb(255, 255, 255)") is (scheme == "light")
 
 
-def test_a_hidden_page_asks_nothing_and_a_shown_one_again(opened):
-    with Writer("run.diag") as writer, Running() as server:
-        writer.append(chunk(10, 12.0), provisional(10))
-        page = opened(server)
-        page.wait_for("progress", "10 of 50")
-        page.page.evaluate(
-            """() => {
-                Object.defineProperty(document, "hidden", {get: () => window.is_hidden, configurable: true})
-                window.is_hidden = true
-                document.dispatchEvent(new Event("visibilitychange"))
-            }"""
-        )
-        writer.append(chunk(20, 22.0), provisional(30))
-        asked = len(page.addresses)
-        page.page.wait_for_timeout(1500)
-        assert len(page.addresses) == asked
-        page.page.evaluate(
-            """() => { window.is_hidden = false; document.dispatchEvent(new Event("visibilitychange")) }"""
-        )
-        page.wait_for("progress", "30 of 50")
-
-
 HIDE = """(is_hidden) => {
     Object.defineProperty(document, "hidden", {get: () => is_hidden, configurable: true})
     document.dispatchEvent(new Event("visibilitychange"))
@@ -312,18 +248,6 @@ def test_a_viewer_that_does_not_answer_is_said_and_asked_again(window):
         assert page.text("kind") == "running"
         assert not page.page.locator("#lost-viewer").is_visible()
         page.page.close()
-
-
-def test_the_last_state_stays_when_the_viewer_has_ended(window):
-    page = Opened(window)
-    with Writer("run.diag") as writer:
-        with Server() as server:
-            writer.append(chunk(10, 12.0), provisional(10))
-            page.page.goto(server.server.url)
-            page.wait_for("progress", "10 of 50")
-        page.wait_for("lost-viewer", "does not answer")
-    assert "10 of 50" in page.text("progress")
-    page.page.close()
 
 
 def test_a_page_may_be_open_before_the_file_is_there_and_sees_it_replaced_and_cut(opened):
@@ -399,49 +323,6 @@ def test_nothing_moves_while_nothing_is_new(opened):
         assert page.page.evaluate("document.getAnimations().length") == 0
 
 
-def test_rows_that_did_not_change_are_left_alone(opened):
-    with Writer("run.diag") as writer, Running() as server:
-        writer.append(chunk(10, 12.0, "first"), provisional(10))
-        page = opened(server)
-        page.wait_for("functions", "first")
-        page.page.evaluate("() => { window.row = document.querySelector('#functions tr') }")
-        writer.append(chunk(5, 22.0, "other"), provisional(15))
-        page.wait_for("functions", "other")
-        assert page.page.evaluate("window.row === document.querySelector('#functions tr')")
-        assert page.page.locator("#functions tr").count() > 1
-
-
-def test_the_end_and_another_recording_are_drawn_at_once(opened):
-    drawn = """() => [document.getElementById("kind").textContent,
-        Bokeh.documents[0].get_model_by_name("live_tasks").data.left.length]"""
-    with Running() as server:
-        with Writer("run.diag") as writer:
-            writer.append(chunk(10, 12.0), provisional(10))
-            page = opened(server)
-            page.wait_for("progress", "10 of 50")
-            for done in range(11, 15):
-                writer.append(chunk(1, 3.0 + done), provisional(done))
-                page.wait_for("progress", f"{done} of 50")
-        page.wait_for("kind", "complete")
-        assert page.page.evaluate(drawn) == ["complete", 14]
-        with Writer("run.diag", overwrite=True) as writer:
-            writer.append(chunk(3, 5.0, "other"), provisional(3))
-            page.wait_for("progress", "3 of 50")
-            assert page.page.evaluate(drawn) == ["running", 3]
-
-
-FIRST_SCREEN = (
-    "state",
-    "progress",
-    "preparation",
-    "stream-title",
-    "workers-bar",
-    "functions",
-    "running",
-    "findings",
-)
-
-
 def many_running(count):
     """Rows of tasks that run, of which the first runs longest."""
     rows = {
@@ -451,18 +332,6 @@ def many_running(count):
         "worker": [f"thread-{n}" for n in range(count)],
     }
     return replace(provisional(10), tasks=filled_table("tasks", rows))
-
-
-def test_long_keys_are_on_one_line_with_both_ends(opened):
-    key = "('random_sample-5615b9bb-ec7d-4a99-9118-64369227a81b', 12, 7)"
-    rows = {"key": [key], "function": ["random"], "start": [1.0], "worker": ["thread-0"]}
-    with Writer("run.diag") as writer, Running() as server:
-        writer.append(chunk(10, 12.0), replace(provisional(10), tasks=filled_table("tasks", rows)))
-        page = opened(server)
-        page.wait_for("running", "('random_sample-5615…', 12, 7)")
-        name = page.page.locator("#running th span")
-        assert name.get_attribute("title") == key
-        assert name.evaluate("e => e.getBoundingClientRect().height") < 30
 
 
 def test_the_keyboard_alone_reaches_the_tasks_that_run_longest_and_zooms(opened):
@@ -540,75 +409,6 @@ def test_keys_act_on_the_page_where_a_plot_has_the_focus(opened, name):
             # Once, and not by the plot and the page.
             settled(page.page, 100)
             assert page.page.evaluate(VIEW) == pytest.approx(expected, abs=0.1), key
-
-
-def test_the_first_screen_is_in_its_order_and_below_any_prefix(opened):
-    """State, how far, before the first task, tasks, workers, functions, running, findings."""
-    with Writer("run.diag") as writer, Running() as server:
-        writer.append(chunk(10, 12.0), provisional(10))
-        page = opened(server)
-        page.wait_for("progress", "10 of 50")
-        assert page.text("kind") == "running"
-        tops = page.page.evaluate(
-            "names => names.map((n) => document.getElementById(n).getBoundingClientRect().top)",
-            FIRST_SCREEN,
-        )
-        # What has no text has no place.
-        del tops[FIRST_SCREEN.index("preparation")]
-        functions, running_, findings = tops[4:]
-        assert functions == pytest.approx(running_, abs=1)
-        assert tops[:5] == sorted(tops[:5])
-        # These are side by side, and on the screen with their first rows.
-        lefts = page.page.evaluate(
-            "names => names.map((n) => document.getElementById(n).getBoundingClientRect().left)",
-            FIRST_SCREEN[-3:],
-        )
-        assert lefts == sorted(set(lefts))
-        assert max(functions, findings) < 700
-        absolute = page.page.evaluate(
-            """() => [...document.querySelectorAll("[href], [src], [action]")]
-                .map((e) => e.getAttribute("href") ?? e.getAttribute("src") ?? "")
-                .filter((address) => address.startsWith("/") || address.includes("://"))"""
-        )
-        assert absolute == []
-
-
-def test_tasks_that_run_for_long_are_named_first(opened):
-    with Writer("run.diag") as writer, Running() as server:
-        # Written last at 70 s: of those that began at 1, 2, 3 ... s ten run for a minute.
-        writer.append(chunk(10, 70.0), many_running(14))
-        page = opened(server)
-        page.wait_for("long-running", "Running for more than a minute: slow-0 for 1 min")
-        page.wait_for("long-running", "slow-2 for 1 min")
-        assert re.search(r", and \d+ more$", page.text("long-running"))
-        bottom = page.page.evaluate(
-            "() => document.getElementById('long-running').getBoundingClientRect().bottom"
-        )
-        assert bottom < frames(page.page)[0]["y"]
-        writer.append(chunk(10, 71.0))
-        page.page.wait_for_function("() => !document.getElementById('long-running').textContent")
-
-
-def test_lines_and_stripes_are_explained_and_the_reader_chooses_light_or_dark(opened):
-    with Writer("run.diag") as writer:
-        writer.append(chunk(10, 12.0))
-    with Running() as server:
-        page = opened(server)
-        page.wait_for("state", "complete")
-        key = page.page.locator("ul[aria-label='Lines and stripes'] li")
-        assert [text.strip() for text in key.all_text_contents()] == [
-            "CPU",
-            "other programs' CPU",
-            "the machine's limit",
-            "task off the CPU",
-            "task that runs",
-        ]
-        background = "getComputedStyle(document.body).backgroundColor"
-        assert page.page.evaluate(background) == "rgb(255, 255, 255)"
-        page.page.click("button:has-text('Dark')")
-        assert page.page.evaluate(background) != "rgb(255, 255, 255)"
-        page.page.click("button:has-text('Light')")
-        assert page.page.evaluate(background) == "rgb(255, 255, 255)"
 
 
 def has_namespaces():

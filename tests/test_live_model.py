@@ -27,42 +27,22 @@ from dask_diag.live.model import (
     LiveModel,
 )
 from dask_diag.live.picture import picture
-from dask_diag.live.screen import screen, sparkline
+from dask_diag.live.screen import screen
 from dask_diag.live.texts import (
-    about,
-    duration,
     long_running_line,
     preparation_line,
     progress_lines,
     state_line,
 )
 from dask_diag.storage import write
-from dask_diag.storage.follow import FollowState, Update
+from dask_diag.storage.follow import FollowState
 from dask_diag.storage.write import Writer
 
 from .live_chunks import Model, progress_of, running, tasks, update
-from .recordings import NOTHING, chunks_of_example, example
+from .recordings import NOTHING, example
 from .tables import filled_table
 
 pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
-
-
-def test_sums_are_those_of_the_file(tmp_path):
-    with Writer("run.diag") as writer:
-        model = LiveModel("run.diag")
-        for chunk in chunks_of_example(400):
-            writer.append(chunk)
-            model.poll()
-    model.poll()
-    recording = load("run.diag")
-    assert model.state == FollowState.COMPLETE
-    assert model.recorded == len(recording.tasks)
-    expected = {row["function"]: row for row in by_function(recording).to_dicts()}
-    assert {n: s.tasks for n, s in model.functions.items()} == {
-        name: row["tasks"] for name, row in expected.items()
-    }
-    for name, sums in model.functions.items():
-        assert sums.seconds == pytest.approx(expected[name]["wall"])
 
 
 def test_a_chunk_that_does_not_fit_is_said_until_another_recording_comes(monkeypatch):
@@ -106,14 +86,6 @@ def test_tasks_that_run_for_more_than_a_minute_are_named():
     assert long_running_line(model.at(110.0)) == ""
 
 
-def test_what_cannot_be_read_of_a_file_that_grows_is_said():
-    model = Model()
-    model.apply(update(replace(NOTHING, start=10.0, stop=22.0), fresh=True))
-    model.apply(update()._replace(problem="damaged"))
-    line = "running for 30 s, but the file is damaged: nothing after 12.0 s can be read"
-    assert state_line(model.at(40.0)) == line
-
-
 def test_a_real_recording_gives_the_numbers_of_its_summary():
     model = LiveModel("run.diag")
     model.poll()
@@ -137,14 +109,6 @@ def test_a_real_recording_gives_the_numbers_of_its_summary():
     )
 
 
-def test_another_recording_takes_the_place_of_all_numbers():
-    model = Model()
-    model.apply(update(replace(NOTHING, tasks=tasks(count=5)), fresh=True))
-    model.apply(update(replace(NOTHING, tasks=tasks("other", count=3)), fresh=True))
-    assert {n: s.tasks for n, s in model.functions.items()} == {"other": 3}
-    assert (len(model.tasks), model.recorded) == (3, 3)
-
-
 def test_functions_have_colours_of_their_own_and_retain_them():
     model = Model()
     early = [f"early-{n}" for n in range(5)]
@@ -155,24 +119,6 @@ def test_functions_have_colours_of_their_own_and_retain_them():
     later = model.colors()
     assert model.functions_by_time()[:9] == [f"late-{n}" for n in range(9)]
     assert {name: later[name] for name in early} == {name: first[name] for name in early}
-
-
-def test_of_a_file_that_is_gone_the_last_state_is_shown_on():
-    model = Model()
-    model.apply(update(replace(NOTHING, tasks=tasks()), provisional=running(total=9, finished=3)))
-    model.apply(Update(False, [], None, FollowState.WAITING))
-    assert model.recorded == 10
-    assert state_line(model.at(0.0)) == "waiting: run.diag is gone"
-    assert model.computations["c"].finished == 3
-
-
-def test_running_tasks_are_those_without_a_stop_the_longest_first():
-    columns = {"key": ["a-1", "b-1", "c-1", "d-1"], "function": list("abcd")}
-    times = {"start": [3.0, 1.0, np.nan, 2.0], "stop": [np.nan, np.nan, np.nan, 2.5]}
-    provisional = replace(NOTHING, tasks=filled_table("tasks", {**columns, **times}))
-    model = Model()
-    model.apply(update(NOTHING, provisional=provisional))
-    assert [task.key for task in model.running] == ["b-1", "a-1"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 40)), max_size=20))
@@ -192,6 +138,23 @@ def test_all_tasks_but_one_are_not_100_percent(total, finished, share):
     assert progress_lines(model)[0].endswith(f" tasks, {share}%")
 
 
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"problem": "damaged"}, "but the file is damaged: nothing after 12.0 s can be read"),
+        ({"quiet": 28.0}, "nothing written for 28 s"),
+        ({"state": FollowState.WAITING}, "waiting: run.diag is gone"),
+    ],
+)
+def test_what_happens_to_a_file_that_grows_is_said_and_its_rows_stay(change, line):
+    model = Model()
+    grown = replace(NOTHING, start=10.0, stop=22.0, tasks=tasks())
+    model.apply(update(grown, fresh=True, provisional=running(total=9, finished=3)))
+    model.apply(update()._replace(**change))
+    assert state_line(model.at(40.0)).endswith(line)
+    assert model.recorded == 10
+
+
 def half_done(**changes):
     return ComputationProgress(
         **{
@@ -205,42 +168,26 @@ def half_done(**changes):
     )
 
 
-def test_what_is_left_is_the_seconds_of_planned_tasks_over_workers():
-    # Two workers were busy for 20 s: 40 s of tasks. Left are 10 of 4 s, and 20 that take as long as
-    # others, as none of them is done: 120 s of tasks, 60 s of two workers.
-    assert half_done().seconds_left(120.0) == pytest.approx(60.0)
-    two_functions = half_done(
-        recorded={"load": FunctionSums(10, 40.0), "mean": FunctionSums(5, 0.5)}
-    )
-    assert two_functions.seconds_left(120.0) == pytest.approx((40 + 15 * 0.1) * 20 / 40.5)
-
-
 @pytest.mark.parametrize(
-    ("changes", "now"),
+    ("changes", "now", "left"),
     [
-        ({}, 109.9),
-        ({"finished": 1}, 120.0),
-        ({"phase": "ordering"}, 120.0),
-        ({"recorded": {}}, 120.0),
+        # Two workers were busy for 20 s: 40 s of tasks. Left are 10 of 4 s, and 20 that take as long
+        # as others, as none of them is done: 120 s of tasks, 60 s of two workers.
+        ({}, 120.0, 60.0),
+        (
+            {"recorded": {"load": FunctionSums(10, 40.0), "mean": FunctionSums(5, 0.5)}},
+            120.0,
+            (40 + 15 * 0.1) * 20 / 40.5,
+        ),
+        # It would be a guess.
+        ({}, 109.9, None),
+        ({"finished": 1}, 120.0, None),
+        ({"phase": "ordering"}, 120.0, None),
+        ({"recorded": {}}, 120.0, None),
     ],
 )
-def test_there_is_no_estimate_that_would_be_a_guess(changes, now):
-    assert half_done(**changes).seconds_left(now) is None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(3, "less than 10 s"), (21, "about 25 s"), (61, "about 2 min"), (9000, "about 2.5 h")],
-)
-def test_an_estimate_has_few_digits(seconds, text):
-    assert about(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.9, "0 s"), (75, "1 min 15 s"), (3725, "1 h 02 min"), (-1, "0 s")]
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text
+def test_what_is_left_is_the_seconds_of_planned_tasks_over_workers(changes, now, left):
+    assert half_done(**changes).seconds_left(now) == (left and pytest.approx(left))
 
 
 def test_what_dask_does_before_the_first_task_is_said():
@@ -257,12 +204,6 @@ def test_what_dask_does_before_the_first_task_is_said():
     assert progress_lines(model.at(75.0)) == ["ordering 1 task, 55 s so far"]
     model.apply(update(provisional=running(total=34_338, finished=12_204, since=70.0)))
     assert progress_lines(model.at(75.0)) == ["12,204 of 34,338 tasks, 35%"]
-
-
-def test_a_program_that_has_not_come_to_dask_is_said_to():
-    model = Model()
-    model.apply(update(NOTHING))
-    assert progress_lines(model.at(2.0)) == ["no computation has started yet"]
 
 
 def computation(name, called, start, prepared, stop):
@@ -292,34 +233,6 @@ def test_the_seconds_before_the_first_task_are_named_as_long_as_the_recording_is
     assert preparation_line(model) == text
     assert text in "\n".join(drawn(model))
     assert text in picture(model)
-
-
-def test_seconds_before_the_first_task_that_nobody_would_notice_are_not_named():
-    model = Model()
-    quick = replace(NOTHING, computations=computation("c", 2.5, 2.54, 2.58, 40.0))
-    model.apply(update(quick))
-    assert preparation_line(model) == ""
-
-
-def test_a_writer_that_is_quiet_is_said_to_be():
-    model = Model()
-    model.apply(update(NOTHING, quiet=12.0))
-    assert state_line(model.at(20.5)) == "running for 20 s, nothing written for 12 s"
-
-
-@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 30)), max_size=60), st.integers(1, 9))
-def test_tasks_in_an_interval_are_all_that_touch_it(times, size):
-    model = Model()
-    start = np.array([a for a, _ in times])
-    stop = start + np.array([b for _, b in times])
-    for n in range(0, len(start), size):
-        rows = slice(n, n + size)
-        count = len(start[rows])
-        columns = {"start": start[rows], "stop": stop[rows], "function": ["f"] * count}
-        model.apply(update(replace(NOTHING, tasks=filled_table("tasks", columns))))
-    touching = model.tasks_between(20.0, 40.0)
-    inside = (stop >= 20.0) & (start <= 40.0)
-    assert touching["start"].tolist() == start[inside].tolist()
 
 
 def drawn(viewer, width=80, height=24):
@@ -374,12 +287,6 @@ def test_of_a_program_that_was_killed_no_time_is_left_and_nothing_runs_on():
     assert "running longest" not in picture(model) + "\n".join(drawn(model))
 
 
-def test_tasks_of_a_computation_that_never_ended_are_not_of_none():
-    model = Model()
-    model.apply(update(replace(NOTHING, tasks=tasks()), fresh=True, state=FollowState.TRUNCATED))
-    assert progress_lines(model.at(1.0)) == ["10 tasks"]
-
-
 def test_keys_cannot_move_the_cursor():
     model = Model("\x1b[2J[red]")
     key = "\x1b[2Jboo[red]\n-1"
@@ -389,11 +296,6 @@ def test_keys_cannot_move_the_cursor():
     text = "\n".join(drawn(model))
     assert "\x1b[2J" not in text
     assert "[red]" in text
-
-
-def test_a_line_of_bars_has_its_limit():
-    assert sparkline(np.array([0.0, 50.0, 100.0]), 200.0, 10) == "▁▃▅"
-    assert sparkline(np.array([np.nan]), 0.0, 10) == "▁"
 
 
 class Watched:
@@ -442,16 +344,6 @@ def test_findings_are_made_rarely_and_once_at_the_end():
     assert len(watched.made) == 3
 
 
-def test_findings_are_not_made_again_of_the_same_rows():
-    watched = Watched()
-    for stop, times in ((11.5, 1), (11.5, 1), (20.0, 2)):
-        if stop != watched.model.stop:
-            watched.add_tasks(stop)
-        watched.now += 3600.0
-        watched.refresh()
-        assert len(watched.made) == watched.findings.revision == times
-
-
 def test_findings_of_a_recording_that_is_over_are_those_of_all_of_it_at_once():
     watched = Watched()
     watched.add_tasks(11.5)
@@ -492,15 +384,6 @@ def test_findings_of_another_recording_do_not_stay_when_it_is_replaced():
     assert watched.note == ""
 
 
-def test_a_complete_recording_without_a_task_has_findings_too():
-    watched = Watched()
-    watched.add(NOTHING)
-    assert watched.refresh() == []
-    watched.add(state=FollowState.COMPLETE)
-    assert watched.refresh() == [0.0]
-    assert watched.note == ""
-
-
 def test_findings_of_very_many_tasks_are_left_to_the_report_and_to_the_end_of_top(monkeypatch):
     monkeypatch.setattr(background, "MOST_TASKS", 5)
     watched = Watched()
@@ -515,20 +398,6 @@ def test_findings_that_cannot_be_made_are_no_error():
     watched.add_tasks(1.0, state=FollowState.COMPLETE)
     assert watched.refresh() == []
     assert watched.note == "could not be made: 'odd'"
-
-
-def test_a_file_whose_chunks_do_not_fit_is_a_state(monkeypatch):
-    with Writer("run.diag") as writer:
-        writer.append(example(3))
-    model = LiveModel("run.diag")
-
-    def fail(self, chunk):
-        raise ValueError("odd")
-
-    monkeypatch.setattr(LiveModel, "_add", fail)
-    model.poll()
-    assert model.state == FollowState.NOT_A_RECORDING
-    assert "odd" in state_line(model)
 
 
 def test_findings_that_lost_most_come_first(monkeypatch):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import sys
 import time
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -15,13 +12,11 @@ pytest.importorskip("IPython", reason="IPython is not installed: pip install .[t
 from dask_diag.cli import magic
 from dask_diag.cli.magic import LiveCell
 from dask_diag.live.command import UNKNOWN_HUB
-from dask_diag.live.picture import picture
 from dask_diag.storage.write import Writer
 
 from .kernels import run_notebook
-from .live_chunks import HOSTILE, chunk, provisional
-from .test_live_model import busy_model
-from .test_live_process import end_viewers, viewers_of
+from .live_chunks import chunk, provisional
+from .test_live_process import end_viewers
 from .test_notebook import COMPUTE, shell, shown  # noqa: F401
 from .test_saved_picture import image_in
 
@@ -31,17 +26,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs Linux"),
 ]
-
-
-def test_a_picture_is_small_and_text_is_text():
-    model = busy_model(functions=60, long_name=HOSTILE)
-    text = picture(model.at(model.start + 200))
-    assert len(text) < 20_000
-    # Inline SVG is not shown in a notebook that is not trusted; an image is.
-    assert re.findall("<(img alt|svg|script)", text) == ["img alt"]
-    root = ElementTree.fromstring(image_in(text))
-    assert len(list(root)) > 1
-    assert "465 of 2,000 tasks, 23%" in text
 
 
 def test_pictures_come_while_the_cell_computes_and_the_last_has_no_token(monkeypatch):
@@ -101,19 +85,6 @@ def test_pictures_take_less_than_a_five_hundredth_of_the_kernel(monkeypatch):
     assert took / updates <= 0.002 * magic._PERIOD
 
 
-def test_a_cell_shows_its_last_state_and_gives_its_value(shell):  # noqa: F811
-    result, captured = shell("%%diag run --live --no-plots -o run.diag\n" + COMPUTE + "total + 4")
-    try:
-        assert result.success, result.error_in_exec
-        assert result.result == 7
-        assert len(viewers_of("run.diag")) == 1
-        assert "live view" in shown(captured) or "complete" in shown(captured)
-        assert not re.search(r"token=", shown(captured)[-3000:])
-        assert len(shell.names["run"].tasks) == 1
-    finally:
-        end_viewers("run.diag")
-
-
 def test_a_cell_without_a_file_has_one_of_its_own(shell, tmp_path):  # noqa: F811
     before = set(tmp_path.iterdir())
     result, _ = shell("%%diag run --live -q\n" + COMPUTE)
@@ -126,19 +97,6 @@ def test_a_cell_without_a_file_has_one_of_its_own(shell, tmp_path):  # noqa: F81
     finally:
         end_viewers(f"{folder}/cell.diag")
         magics._folder.cleanup()
-
-
-def test_a_cell_whose_viewer_ends_at_once_says_so(monkeypatch):
-    pictures = []
-
-    class Handle:
-        def update(self, html):
-            pictures.append(html.data)
-
-    monkeypatch.setattr(magic, "display", lambda *args, **kwargs: Handle())
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    LiveCell("run.diag").finish()
-    assert pictures[-1] == "<div>The live view could not be started.</div>"
 
 
 def test_the_link_leads_to_where_the_reader_is():

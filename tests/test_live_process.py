@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import dask
 import pytest
-from click.testing import CliRunner
 
 from dask_diag import load, record
-from dask_diag.cli.main import main
-from dask_diag.errors import RecordingFileError
 from dask_diag.profilers.record import LiveViewer
-from dask_diag.storage.follow import Follower, FollowState
+from dask_diag.storage.follow import FollowState
 
 from .commands import COMMAND, Command
-from .recordings import example
 from .viewers import asked
 
 pytestmark = [
@@ -148,25 +142,6 @@ def test_run_ends_as_the_program_does_and_its_streams_with_it():
     assert answer["functions"]
 
 
-@pytest.mark.once
-def test_a_viewer_of_a_killed_program_says_so_and_is_no_orphan():
-    process = run_live("wait")
-    try:
-        address = process.stderr.readline()
-        process.kill()
-        process.wait()
-        began = time.monotonic()
-        while (answer := asked(address))["kind"] != FollowState.TRUNCATED:
-            assert time.monotonic() - began < 20
-            time.sleep(0.05)
-        assert "ended early" in answer["state"]
-        # That it ends a minute after the last question is tested with a clock.
-        assert len(viewers_of("run.diag")) == 1
-    finally:
-        process.kill()
-        process.communicate()
-
-
 STOPPED = 2.0
 """Seconds: more than two writes of the file. Thirty were tried by hand and are the same."""
 
@@ -206,72 +181,6 @@ def test_a_viewer_that_is_killed_or_stopped_changes_nothing(harm):
         process.communicate()
         if harm.startswith("stopped"):
             os.kill(viewer, signal.SIGCONT)
-
-
-@pytest.mark.once
-def test_live_and_repeat_exclude_each_other():
-    result = CliRunner().invoke(main, ["run", "--live", "--repeat", "2", "-c", "1"])
-    assert result.exit_code == 2
-    assert "--live or --repeat" in result.stderr
-
-
-@pytest.mark.once
-def test_a_writer_is_never_refused_because_of_followers():
-    followers = [Follower("run.diag") for _ in range(2)]
-    for _ in range(1000):
-        with record_file() as writer:
-            for follower in followers:
-                follower.poll()
-            writer.close()
-            for follower in followers:
-                follower.poll()
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("probes", [False, True])
-def test_a_writer_is_not_refused_while_followers_poll_at_any_time(probes):
-    """As one would that tried the lock to see whether it is held: this test would find it."""
-    import fcntl
-
-    def probe(file):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        time.sleep(0.001)
-        fcntl.flock(file, fcntl.LOCK_UN)
-        return False
-
-    polls, stopping, refused, chunk = 0, threading.Event(), 0, example(3)
-
-    def follow():
-        nonlocal polls
-        while not stopping.is_set():
-            # The clock makes each poll look for the writing process.
-            ticks = itertools.count(step=10)
-            is_locked = {"is_locked": probe} if probes else {}
-            follower = Follower("run.diag", clock=lambda: next(ticks), **is_locked)
-            for _ in range(3):
-                follower.poll()
-                polls += 1
-
-    thread = threading.Thread(target=follow)
-    thread.start()
-    try:
-        for number in range(400):
-            try:
-                with record_file() as writer:
-                    writer.append(chunk)
-                    if number % 2:
-                        # As if it was killed: of a complete file nobody asks who writes it.
-                        writer.abandon()
-            except RecordingFileError:
-                refused += 1
-    finally:
-        stopping.set()
-        thread.join()
-    assert polls > 100
-    assert (refused > 0) is probes
 
 
 def record_file():

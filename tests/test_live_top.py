@@ -51,16 +51,6 @@ def test_the_frame_is_printed_when_the_recording_is_over(capsys):
     assert out.count("complete") == 1
 
 
-def test_who_leaves_early_gets_the_frame_as_it_is(capsys):
-    def leave(seconds):
-        raise KeyboardInterrupt
-
-    with Writer("run.diag") as writer:
-        writer.append(example(7))
-        screen.show_last_frame("run.diag", Console(file=sys.stdout, width=80), leave)
-    assert capsys.readouterr().out.startswith("running")
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 @pytest.mark.parametrize("leaves_by", ["q", "ctrl-c"])
 def test_in_a_terminal_it_is_left_and_the_writer_goes_on(leaves_by):

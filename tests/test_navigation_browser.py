@@ -53,15 +53,6 @@ def test_the_entry_of_the_section_in_view_is_marked(opened):
     wait_until_marked(page, "Findings")
 
 
-def test_each_entry_is_reached_by_keyboard_and_then_marked(opened):
-    page = opened()
-    for title in ENTRIES[1:]:
-        link = page.locator("nav a", has_text=title)
-        link.focus()
-        page.keyboard.press("Enter")
-        wait_until_marked(page, title)
-
-
 def test_at_the_end_of_the_page_the_last_entry_is_marked(opened):
     page = opened(height=1200)
     page.evaluate("window.scrollTo(0, 1e6)")

@@ -7,13 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.made_up import FUNCTIONS, many_tasks
+from benchmarks.made_up import many_tasks
 from dask_diag import report
-from dask_diag.columns import Categorical
-from dask_diag.model.codes import Root
 from dask_diag.model.table import Table
 
-from .tables import filled_table
+from .test_flame import many_stacks
 from .test_many_tasks import with_columns
 
 pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
@@ -32,52 +30,6 @@ def with_results(recording):
     return replace(with_columns(recording, nbytes=nbytes), dependencies=Table(dependencies))
 
 
-def with_calls(recording, nodes=100_000, functions=3000, cycles=300):
-    """Every call was sampled, twice on average, most of them briefly."""
-    random = np.random.default_rng(1)
-    number = np.arange(nodes)
-    parent = np.maximum(number - random.geometric(0.03, nodes), -1)
-    outermost = parent < 0
-    function = np.where(outermost, np.cumsum(outermost) % len(FUNCTIONS), 0)
-    for node in np.flatnonzero(~outermost).tolist():
-        function[node] = function[parent[node]]
-    node = np.concatenate([number, random.integers(0, nodes, nodes)])
-    rows = len(node)
-    cycle = random.integers(0, cycles, rows)
-    seconds = random.exponential(1e-3, rows) * np.where(random.random(rows) < 0.02, 200, 1)
-    frame = np.arange(functions)
-    files = [f"/env/lib/python3.11/site-packages/package{n}/module.py" for n in range(300)]
-    return replace(
-        recording,
-        frames=filled_table(
-            "frames",
-            {
-                "name": Categorical.of(f"function_{n}" for n in range(functions)),
-                "file": Categorical(frame % len(files), files),
-                "line": frame % 900 + 10,
-                "first_line": frame % 900,
-            },
-        ),
-        call_tree=filled_table(
-            "call_tree", {"parent": parent, "frame": random.zipf(1.3, nodes) % functions}
-        ),
-        samples=filled_table(
-            "samples",
-            {
-                "start": cycle * recording.stop / cycles,
-                "stop": (cycle + 1) * recording.stop / cycles,
-                "root": Categorical(np.zeros(rows, int), [Root.TASKS]),
-                "function": Categorical(function[node], FUNCTIONS),
-                "key": Categorical(np.zeros(rows, int), [""]),
-                "node": node,
-                "seconds": seconds,
-                "cpu_seconds": seconds * random.random(rows),
-                "count": np.ones(rows, int),
-            },
-        ),
-    )
-
-
 def test_a_million_tasks_with_all_that_is_known_of_them_take_less_than_8_mb(tmp_path, monkeypatch):
     # So many that not all of them have details.
     monkeypatch.setattr("dask_diag.views.plots.tasks._MOST_WITH_DETAILS", 0)
@@ -89,7 +41,9 @@ def test_a_million_tasks_with_all_that_is_known_of_them_take_less_than_8_mb(tmp_
 
     few = size("few.html", with_results(many_tasks(FEW)))
     many = size("many.html", with_results(many_tasks(MANY)))
-    with_all = size("calls.html", with_calls(with_results(many_tasks(FEW))))
+    calls = many_stacks()
+    tables = {name: getattr(calls, name) for name in ("frames", "call_tree", "samples")}
+    with_all = size("calls.html", replace(with_results(many_tasks(FEW)), **tables))
     assert with_all > few + 500_000
     # Bytes of a task do not depend on how many there are: what all have in common is in both.
     of_a_task = (many - few) / (MANY - FEW)

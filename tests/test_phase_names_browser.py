@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from dask_diag import report
-from dask_diag.views.comparison import comparison_page
 
 from .opened_pages import settled
 from .recordings import NOTHING
@@ -72,15 +71,6 @@ def test_a_name_is_shown_where_its_phase_has_the_pixels(open_file, tmp_path, wid
     report(recording_of(2.5, 3.6, 10.0, 10.0), path)
     page = names_in(open_file, path, width)
     assert shown_in(page) == [named]
-
-
-def test_compared_streams_have_no_names_that_overlap(open_file, tmp_path):
-    """Both share the axis of the longer one: a third of the shorter one is narrow on it."""
-    path = tmp_path / "page.html"
-    short, long = recording_of(0.2, 0.4, 0.6, 0.6), recording_of(5.0, 9.0, 20.0, 20.0)
-    path.write_text(comparison_page(short, long, ("short", "long")))
-    page = names_in(open_file, path, 1280)
-    assert shown_in(page) == [[], ["before", "preparing"]]
 
 
 def test_a_name_is_in_the_middle_of_what_is_in_view(open_file, tmp_path):

@@ -198,26 +198,6 @@ def test_zoom_and_path_lead_to_the_task_and_to_what_it_waited_for(open_file, kno
     assert end >= tasks.stop[row]
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_row_of_the_longest_tasks_pins_by_keyboard_until_escape(open_file, known_page, width):
-    recording, path = known_page
-    page = open_file(path, width=width)
-    # Below the ten longest is the button that shows the others.
-    page.locator("#tasks .plain").last.focus()
-    page.keyboard.press("Enter")
-    button = page.locator("#tasks button[data-task]").last
-    button.focus()
-    page.keyboard.press("Enter")
-    length = recording.tasks.stop - recording.tasks.start
-    longest = np.argsort(-length, kind="stable")[:50]
-    assert text_of(page) == expected(recording, int(longest[-1]))
-    shown = page.evaluate(f"[{AXIS}.start, {AXIS}.end]")
-    page.keyboard.press("Escape")
-    page.locator("#pinned").wait_for(state="hidden")
-    assert page.evaluate(f"[{AXIS}.start, {AXIS}.end]") == shown
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
 def test_where_pixels_are_drawn_a_click_asks_to_zoom(open_file, written):
     page = open_file(written(MANY)[1])
     recording_end = page.evaluate(f"{AXIS}.end")

@@ -159,10 +159,6 @@ def test_a_page_of_memory_begins_with_the_peak(near, more):
     assert head.facts.startswith("2 series · 1970-01-01 00:00:10")
 
 
-def test_nothing_sampled_has_no_head():
-    assert head_of_memory(Recording(start=0.0, stop=1.0, epoch=0.0)) is None
-
-
 def test_a_page_of_memory_says_who_allocated_by_function_and_line(tmp_path):
     visualize(sampled(1.0), filename=tmp_path / "page.html", plots=None, show=False, mode="cdn")
     text = (tmp_path / "page.html").read_text()

@@ -193,24 +193,6 @@ def test_a_line_that_is_not_seen_coming_has_a_row_of_its_own():
     assert without_bar(screens[-1]) == ["line 12", "line 20"]
 
 
-def test_many_lines_of_a_forked_process_are_whole():
-    body = """
-    def fork(n):
-        child = os.fork() if n == 16 else 1
-        if not child:
-            for line in range(30):
-                print("line", line)
-            sys.stdout.flush()
-            os._exit(0)
-        if n == 16:
-            os.waitpid(child, 0)
-    compute(fork, count=26)
-    """
-    screens = shown(body, PYTHONWARNINGS="ignore")
-    assert had_bar(screens)
-    assert without_bar(screens[-1]) == [f"line {n}" for n in range(30)]
-
-
 def test_a_screen_that_gets_narrow_has_a_narrow_bar():
     resized = []
 
@@ -242,14 +224,6 @@ def test_who_wants_no_bar_has_the_summary(option, variables):
     assert not had_bar(screens)
     assert any("in 1 computation: 20 tasks on 2 workers" in row for row in screens[-1])
     assert "making" not in str(screens)
-
-
-def test_what_takes_long_at_the_end_is_announced():
-    screens = shown("compute(count=2)", "--report", "page.html")
-    for what in ("the summary", "the page"):
-        assert any(rows and rows[-1] == f"dask-diag: making {what}" for rows in screens)
-    assert "dask-diag: making" not in str(screens[-1])
-    assert "recording: " in "".join(screens[-1])
 
 
 def test_the_streams_are_as_they_were_when_the_program_has_ended():

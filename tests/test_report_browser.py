@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import re
-
-import numpy as np
 import pytest
-from PIL import Image
 
 from benchmarks.made_up import many_tasks
 from dask_diag import performance_report, report
-from dask_diag.analysis.findings.rule import Finding
-from dask_diag.views.report import sections
 
-from .opened_pages import DRAWN, frames, settled
+from .opened_pages import DRAWN, settled
 from .stacks import known_stacks
 from .test_report import GRAPH, hostile_recording
 
@@ -85,96 +78,6 @@ def test_nothing_is_wider_than_the_window(opened, name, size):
         assert [cell for cell in cells if not 0 <= cell[1] <= cell[2] <= widths[0]] == []
 
 
-def test_plots_take_a_wide_window_and_lines_of_text_do_not(opened):
-    page = opened("real", "wide")
-    assert min(frame["width"] for frame in frames(page)[:4]) > 1650
-    lines = page.eval_on_selector_all(
-        "main p, main li", "(texts) => texts.map((text) => text.getBoundingClientRect().width)"
-    )
-    assert 0 < max(lines) <= 1200
-
-
-CONTRAST = """() => {
-    const channels = (text) => text.match(/[\\d.]+/g).map(Number)
-    const light = ([r, g, b]) => {
-        const [x, y, z] = [r, g, b].map((c) =>
-            c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4)
-        return 0.2126 * x + 0.7152 * y + 0.0722 * z
-    }
-    const background = (element) => {
-        for (; element; element = element.parentElement) {
-            const color = channels(getComputedStyle(element).backgroundColor)
-            if (color.length < 4 || color[3] > 0) return color
-        }
-        return [255, 255, 255]
-    }
-    const words = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
-    let worst = [Infinity, ""], count = 0
-    while (words.nextNode()) {
-        const element = words.currentNode.parentElement
-        if (!words.currentNode.data.trim() || /SCRIPT|STYLE/.test(element.tagName)) continue
-        count++
-        const [a, b] = [light(channels(getComputedStyle(element).color)), light(background(element))]
-        const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)
-        if (ratio < worst[0]) worst = [ratio, words.currentNode.data]
-    }
-    return {worst, count, background: light(background(document.body))}
-}"""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_is_read_easily_in_a_light_and_a_dark_scheme(opened, scheme):
-    page = opened("real", scheme=scheme)
-    reported = page.evaluate(CONTRAST)
-    assert reported["count"] > 100
-    assert reported["worst"][0] >= 4.5, reported["worst"]
-    assert (reported["background"] > 0.5) == (scheme == "light")
-    inks = page.evaluate(
-        """() => [...Bokeh.documents[0]._all_models.values()]
-        .filter((m) => m.type == "Figure")
-        .flatMap((figure) => [...figure.references()])
-        .filter((m) => "major_label_text_color" in m.properties)
-        .map((m) => m.major_label_text_color)"""
-    )
-    assert len(inks) >= 14
-    assert set(inks) == {"#1c1e21" if scheme == "light" else "#e6e8ea"}
-
-
-@pytest.mark.parametrize(("size", "scheme"), [("phone", "light"), ("desk", "dark")])
-def test_no_figure_is_white_in_a_dark_scheme_nor_dark_in_a_light_one(opened, scheme, size):
-    page = opened("real", size, scheme)
-    for fold in page.query_selector_all("main details:not([open]) > summary"):
-        fold.click()
-    settled(page, 400)
-    for name in ("cache", "flame"):
-        figure = page.query_selector(f"#{name} .figure")
-        pixels = np.asarray(Image.open(io.BytesIO(figure.screenshot())).convert("RGB"))
-        white, black = (pixels > 240).all(axis=2).mean(), (pixels < 50).all(axis=2).mean()
-        assert (white < 0.05 and black > 0.2) == (scheme == "dark"), (name, white, black)
-        assert (black < 0.05 and white > 0.2) == (scheme == "light"), (name, white, black)
-    inputs = page.query_selector_all(".bk-input, .bk-btn")
-    assert len(inputs) >= 5
-    for chosen in inputs:
-        style = chosen.evaluate(
-            """(element) => [getComputedStyle(element).color,
-                             getComputedStyle(element).backgroundColor]"""
-        )
-        foreground, background = (sum(map(int, re.findall(r"\d+", text)[:3])) for text in style)
-        assert abs(foreground - background) > 300
-        assert (foreground > background) == (scheme == "dark")
-
-
-def test_figures_follow_when_the_scheme_changes(opened):
-    page = opened("real")
-    page.emulate_media(color_scheme="dark")
-    settled(page, 200)
-    foreground = page.evaluate(
-        """() => [...Bokeh.documents[0]._all_models.values()].find((m) => m.name == "tasks")
-        .below[0].major_label_text_color"""
-    )
-    assert foreground == "#e6e8ea"
-
-
 FOCUSED = """() => {
     const element = document.activeElement, style = getComputedStyle(element)
     const box = element.getBoundingClientRect()
@@ -207,63 +110,10 @@ def test_everything_is_reached_by_keyboard_in_the_order_of_the_page(opened):
     assert "Time by function" in [focused["label"] for focused in later]
 
 
-def test_a_fold_opens_by_keyboard(opened):
-    page = opened("real")
-    summary = page.locator("#critical-path details details summary")
-    summary.focus()
-    page.keyboard.press("Enter")
-    assert page.locator("#critical-path details details").get_attribute("open") is not None
-    assert page.get_by_text("('b', 0)").first.is_visible()
-
-
-def test_a_link_goes_to_its_section_below_the_bar(opened):
-    page = opened("real")
-    page.locator("nav a", has_text="Details").click()
-    settled(page)
-    top = page.evaluate("document.getElementById('tasks-title').getBoundingClientRect().top")
-    assert 30 < top < 900
-    assert page.evaluate("document.querySelector('.top').getBoundingClientRect().top") == 0
-
-
 def test_hostile_text_stays_text(opened):
     page = opened("hostile")
     assert page.evaluate("window.pwned") is None
     assert page.evaluate("document.querySelectorAll('img').length") == 0
-
-
-def test_many_tasks_show_how_they_are_drawn_in_lines_that_fit(opened):
-    page = opened("many")
-    reported = "[...Bokeh.documents[0]._all_models.values()].find((m) => m.type == 'Title' && m.text.includes('in view'))"
-    page.wait_for_function(f"{reported} != null", timeout=20_000)
-    page.set_viewport_size({"width": 640, "height": 844})
-    page.wait_for_function(f"{reported}.text.includes('\\n')", timeout=20_000)
-    lines = page.evaluate(f"{reported}.text").split("\n")
-    assert lines[0].startswith("20,000 tasks in view")
-    assert len(lines) > 1
-    assert max(map(len, lines)) <= 100
-
-
-HEIGHTS = """() => [...Bokeh.documents[0]._all_models.values()]
-    .filter((model) => model.type == "Figure").map((model) => [model.name, model.inner_height])"""
-
-
-@pytest.mark.parametrize("width", [1280, 640])
-def test_plots_have_their_heights_while_one_zooms(opened, width):
-    page = opened("many")
-    page.set_viewport_size({"width": width, "height": 844})
-    heights = []
-    for share in (1.0, 0.01, 1.0):
-        page.evaluate(
-            """(share) => {
-                const {x_range} = Bokeh.documents[0].get_model_by_name("workers")
-                const [start, end] = x_range.bounds
-                x_range.setv({start, end: start + share * (end - start)})
-            }""",
-            share,
-        )
-        settled(page, 700)
-        heights.append(page.evaluate(HEIGHTS))
-    assert heights[0] == heights[1] == heights[2]
 
 
 VIEW = """() => {
@@ -294,28 +144,6 @@ def test_pointing_at_a_finding_shades_its_times_and_its_button_zooms_there(opene
     page.mouse.move(0, 0)
     button.evaluate("(element) => element.blur()")
     assert page.evaluate(VIEW)["shaded"] == []
-
-
-def test_on_a_phone_the_button_of_a_finding_scrolls_to_the_timeline(opened):
-    page = opened("many", "phone")
-    top = "document.getElementById('timeline').getBoundingClientRect().top"
-    assert page.evaluate(top) > SIZES["phone"][1] / 2
-    page.locator("[data-finding] button:not([hidden])").first.click()
-    # Below the bar that stays at the top of the window.
-    assert 0 <= page.evaluate(top) < 120
-
-
-def test_all_plots_over_time_move_together(opened):
-    page = opened("real")
-    starts = """() => [...Bokeh.documents[0].roots()].flatMap((root) => [...root.references()])
-        .filter((m) => m.type === "Figure" && m.x_range.bounds).map((m) => m.x_range.start)"""
-    before = page.evaluate(starts)
-    assert len(before) >= 4
-    page.evaluate("""() => { const range = Bokeh.documents[0].get_model_by_name("workers").x_range
-        range.setv({start: range.end / 2, end: range.end}) }""")
-    after = page.evaluate(starts)
-    assert len(set(after)) == 1
-    assert after[0] > before[0]
 
 
 FOCUS = """(name) => {
@@ -378,28 +206,6 @@ def test_keys_move_the_time_axis_of_the_plot_that_has_the_focus(opened):
     assert moved[0] > start
     assert moved[1] - moved[0] == pytest.approx(end - start)
     page.keyboard.press("Escape")
-    assert page.evaluate(SHOWN) == all_of_it
-
-
-def test_the_longest_tasks_are_reached_and_shown_by_keyboard(opened):
-    page = opened("many")
-    all_of_it = page.evaluate(SHOWN)
-    buttons = page.locator("#tasks button[data-start]")
-    assert buttons.count() >= 50
-    for _ in range(400):
-        page.keyboard.press("Tab")
-        # Those that sort the table come before.
-        if page.evaluate("document.activeElement.matches('#tasks button[data-start]')"):
-            break
-    started, stopped = (
-        float(page.evaluate(f"document.activeElement.dataset.{name}")) for name in ("start", "stop")
-    )
-    page.keyboard.press("Enter")
-    start, end = page.evaluate(SHOWN)
-    assert all_of_it != [start, end]
-    assert start <= started <= stopped <= end
-    assert end - start <= 1.2 * max(stopped - started, 1e-6)
-    page.keyboard.press("Enter")
     assert page.evaluate(SHOWN) == all_of_it
 
 
@@ -500,58 +306,4 @@ def test_the_first_screen_does_not_wait_for_the_sections_below(browser, pages):
     # The page has space for what is not drawn yet.
     top = page.evaluate("document.getElementById('environment-title').getBoundingClientRect().top")
     assert abs(top - seen["place"]) < 40
-    page.close()
-
-
-def first_screen(browser, pages):
-    page = browser.new_page(viewport={"width": 1280, "height": 800})
-    page.goto((pages / "findings.html").as_uri())
-    page.wait_for_function(DRAWN, timeout=60_000)
-    return page
-
-
-@pytest.fixture(scope="module")
-def with_findings(pages):
-    """The pages, and among them one with three findings of many words."""
-    said = (
-        "Making the graph took 2.33 s of 6.61 s. " + "Mostly: reverse_dict (dask/core.py:319). " * 9
-    )
-    finding = Finding(
-        "graph-preparation", "high", 2.33, said[:-2], "make larger chunks", kind="about"
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sections, "find", lambda analysis: [finding] * 3)
-        report(many_tasks(5_000), pages / "findings.html")
-    return pages
-
-
-def test_the_first_screen_has_its_findings_and_all_of_the_plot(browser, with_findings):
-    page = first_screen(browser, with_findings)
-    assert page.locator(".finding").count() == 3
-    # The strip, the workers with their legend below, and then the tasks.
-    tasks = page.locator(".bk-Figure").nth(2).bounding_box()
-    assert tasks["y"] < 800
-    page.close()
-
-
-def test_the_details_of_a_finding_are_shown_by_keyboard(browser, with_findings):
-    page = first_screen(browser, with_findings)
-    details = page.locator(".finding details").first
-    where = details.locator("p").first
-    assert not where.is_visible()
-    details.locator("summary").focus()
-    page.keyboard.press("Enter")
-    assert where.is_visible()
-    page.close()
-
-
-def test_on_a_phone_a_long_task_takes_few_lines(browser, with_findings):
-    page = first_screen(browser, with_findings)
-    page.set_viewport_size({"width": 390, "height": 844})
-    rows = page.locator("#tasks tbody tr")
-    for button in page.query_selector_all("#tasks [data-show-all]"):
-        button.click()
-    heights = [rows.nth(n).bounding_box()["height"] for n in range(rows.count())]
-    assert len(heights) >= 50
-    assert max(heights) < 8 * 24
     page.close()

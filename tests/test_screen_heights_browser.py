@@ -9,7 +9,6 @@ import pytest
 
 from dask_diag import load, report
 
-from .recordings import NOTHING
 from .tables import filled_table
 from .test_phase_names_browser import recording_of
 from .test_range_browser import value_of
@@ -23,14 +22,8 @@ BOTTOM = (
 WIDTHS = """() => [...Bokeh.documents[0]._all_models.values()]
     .filter(({type, name}) => type === "Figure" && ["overview", "workers"].includes(name))
     .map((figure) => figure.inner_width)"""
-HEIGHTS = """() => ["overview", "workers", "tasks", "cpu", "process-memory"].map((name) =>
-    Bokeh.documents[0].get_model_by_name(name).height)"""
 SHOWN_LABELS = """() => Bokeh.documents[0].get_model_by_name("overview").center
     .filter(({type, visible}) => type === "Label" && visible).map(({text}) => text)"""
-LABEL_OF_STRIP = """() => {
-    const root = Bokeh.documents[0].get_model_by_name("overview")
-    return Bokeh.index[root.id].canvas_view.events_el.getAttribute("aria-label")
-}"""
 
 
 def page_of_story(open_file, tmp_path, story, width=1280):
@@ -45,64 +38,12 @@ def test_all_plots_over_time_are_on_the_first_screen(open_file, tmp_path, story)
     assert page.evaluate(BOTTOM, "Plot of memory over time") <= 800
 
 
-def test_heights_are_those_of_the_first_screen(open_file, tmp_path):
-    page = page_of_story(open_file, tmp_path, "word_count")
-    # Two lanes; the last one has the axis below it, too.
-    assert page.evaluate(HEIGHTS) == [40, 180, 64, 70, 92]
-
-
-def test_many_lanes_are_scrolled(open_file, tmp_path):
-    recording = recording_of(1.0, 2.0, 9.0, 10.0)
-    lanes = [f"thread-{n}" for n in range(40)]
-    one = recording.tasks.to_dicts()[0]
-    columns = ("function", "start", "stop", "thread_cpu", "submitted", "collected")
-    tasks = {name: [one[name]] * 40 for name in (*columns, "computation", "outcome")}
-    tasks |= {"key": lanes, "worker": lanes}
-    path = tmp_path / "page.html"
-    report(replace(recording, tasks=filled_table("tasks", tasks)), path)
-    page = open_file(path)
-    box = page.query_selector(".lanes-in-view")
-    shown, full_height = box.evaluate("(box) => [box.clientHeight, box.scrollHeight]")
-    assert 150 <= shown <= 170
-    assert full_height > 40 * 12
-    inner = page.evaluate(
-        """() => ["workers", "tasks"].map((name) =>
-            Bokeh.documents[0].get_model_by_name(name).inner_width)"""
-    )
-    assert inner[0] == inner[1]
-
-
 def test_a_phone_gives_plots_its_width_and_one_is_on_its_first_screen(open_file, tmp_path):
     page = page_of_story(open_file, tmp_path, "groupby", 390)
     assert min(page.evaluate(WIDTHS)) >= 300
     assert page.evaluate(BOTTOM, "The whole recording: move or resize the part shown") <= 800
     axis = page.evaluate("Bokeh.documents[0].get_model_by_name('workers').below[0].visible")
     assert axis is True
-
-
-def test_the_strip_names_computations_spans_and_gaps(open_file, tmp_path):
-    computations = {
-        "computation": ["a", "b"],
-        "called": [2.0, 7.0],
-        "start": [2.0, 7.0],
-        "stop": [5.0, 9.0],
-        "workers": [1, 1],
-        "span": ["", "second step"],
-        "scheduler": ["threads", "threads"],
-    }
-    recording = replace(recording_of(2.0, 2.0, 5.0, 10.0), start=0.0, stop=10.0)
-    recording = replace(recording, computations=filled_table("computations", computations))
-    task = recording.tasks.to_dicts()[0]
-    tasks = {name: [value] for name, value in task.items()} | {"computation": ["a"]}
-    recording = replace(recording, tasks=filled_table("tasks", tasks))
-    path = tmp_path / "page.html"
-    report(recording, path)
-    page = open_file(path)
-    page.wait_for_timeout(300)
-    assert set(page.evaluate(SHOWN_LABELS)) == {
-        *("before", "computation 1", "between", "second step", "after")
-    }
-    assert page.evaluate(LABEL_OF_STRIP) == "Plot of All time"
 
 
 BARS_OF_STRIP = """() => [...Bokeh.documents[0].get_model_by_name("overview").renderers]
@@ -131,27 +72,6 @@ def test_spans_of_tasks_have_bars_below_their_computation(open_file, tmp_path):
     assert bottoms == sorted(bottoms, reverse=True)
     assert len(set(bottoms)) == 3
     assert {"before", "computation", "load", "sum"} <= set(page.evaluate(SHOWN_LABELS))
-
-
-def test_nothing_recorded_has_a_page(open_file, tmp_path):
-    path = tmp_path / "page.html"
-    report(NOTHING, path)
-    open_file(path, until=None)
-
-
-def test_names_of_colours_look_as_what_they_name(open_file, tmp_path):
-    """The key of the workers is hatched where bokeh's layers are."""
-    page = page_of_story(open_file, tmp_path, "climatology")
-    swatches = dict(
-        page.eval_on_selector_all(
-            "[aria-label=Workers] li:has(.swatch)",
-            """(all) => all.map((li) => [li.innerText.trim(),
-                getComputedStyle(li.querySelector(".swatch")).backgroundImage.split("(")[0]])""",
-        )
-    )
-    assert swatches["no task: scheduler at work"] == "repeating-linear-gradient"
-    assert swatches["no task: graph prepared"] == "radial-gradient"
-    assert swatches["tasks off the CPU"] == "none"
 
 
 ROWS = """(column) => [...document.querySelectorAll("#functions tbody tr")]

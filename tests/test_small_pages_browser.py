@@ -8,26 +8,16 @@ import pytest
 from bokeh.io.state import curstate
 
 from dask_diag import load, visualize
-from dask_diag.analysis.compare_runs import compare_runs
-from dask_diag.views.compare import run_comparison_summary
-from dask_diag.views.comparison import comparison_page
-from dask_diag.views.page import summary_page
 
 from .opened_pages import settled
 from .recordings import example
 from .stacks import known_stacks
-from .test_compare import recording
 from .test_tune_race import Simulated, settings
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
 STORIES = Path(__file__).parent.parent / "docs" / "stories"
 
-LINES_OF_CELLS = """(cells) => cells.map((cell) => {
-    const range = document.createRange();
-    range.selectNodeContents(cell);
-    return [cell.textContent, new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size];
-})"""
 
 # Of each plot its title, and where that ends in the window.
 TITLES = """() => {
@@ -70,72 +60,6 @@ def test_all_runs_of_a_tuned_program_are_in_the_window(opened, width):
     assert width / 2 < max(dots) <= width
     hidden = page.eval_on_selector("svg", "(svg) => svg.parentNode.scrollWidth - svg.clientWidth")
     assert hidden <= 0
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_verdicts_of_settings_are_in_the_window(opened, width):
-    names = ("a", "a" * 40, "array.chunk-size=64MiB")
-    summary = Simulated(dict.fromkeys(names, 8.1)).tune(settings(*names)).page("tuned")
-    page = opened(summary, width)
-    cells = page.eval_on_selector_all(
-        "tr > :last-child",
-        """(cells) => cells.map((cell) => {
-            const range = document.createRange();
-            range.selectNodeContents(cell);
-            const row = cell.parentNode.firstChild.getBoundingClientRect();
-            const text = range.getBoundingClientRect();
-            return [cell.textContent, text.right, text.top - row.top];
-        })""",
-    )
-    assert len(cells) == 6
-    assert [cell for cell in cells if not width / 2 < cell[1] <= width] == []
-    # Beside the name of the setting.
-    assert [cell for cell in cells if not 0 <= cell[2] < 30] == []
-    assert page.get_by_role("cell").count() == 35
-    assert page.get_by_role("columnheader").count() == 7
-    assert "`" not in page.inner_text("main")
-
-
-def test_numbers_of_compared_runs_stay_on_one_line(opened):
-    runs = [[recording(f=[wall] * 8, stack=[0.0612] * 8)] * 3 for wall in (1.0, 2.0)]
-    summary = run_comparison_summary(compare_runs(*runs))
-    cells = opened(summary_page(summary, "runs")).eval_on_selector_all(
-        "tbody td:not(:first-child)", LINES_OF_CELLS
-    )
-    assert cells
-    assert [cell for cell in cells if cell[1] > 1] == []
-
-
-def test_cells_of_compared_functions_are_not_broken_on_a_phone(opened):
-    name = "finalize-hlgfinalizecompute"
-    sides = [recording(**{name: [wall] * 900, "g": [2.0] * 6}) for wall in (1.0, 1.25)]
-    page = opened(comparison_page(*sides, ("a", "b")))
-    # Each bar has its number beside it, and one name is above both.
-    middles = [
-        page.eval_on_selector_all(
-            f"#functions {selector}",
-            """(elements) => elements.map((element) => {
-                const {top, bottom} = element.getBoundingClientRect()
-                return (top + bottom) / 2
-            })""",
-        )
-        for selector in (".bar", ".bar-text")
-    ]
-    assert len(middles[0]) == 4
-    assert middles[0] == pytest.approx(middles[1], abs=4)
-    cells = page.eval_on_selector_all("#functions td:not(:first-child)", LINES_OF_CELLS)
-    # A line may end between a change and its spread; a number keeps its unit.
-    assert [cell for cell in cells if cell[1] > len(cell[0].split(" "))] == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
-def test_the_headline_of_compared_recordings_is_short_on_a_phone(opened):
-    both = [load(STORIES / f"climatology{name}.diag") for name in ("", "_after")]
-    page = opened(comparison_page(*both, ("climatology.diag", "climatology_after.diag")))
-    ((text, lines),) = page.eval_on_selector_all("h1", LINES_OF_CELLS)
-    assert "largest change" in text
-    assert lines <= 3
-    assert "tasks took" in page.inner_text("header p")
 
 
 def test_titles_of_plots_are_in_the_window_of_a_phone(open_file, tmp_path):
@@ -253,16 +177,3 @@ def test_plots_of_a_cell_are_as_wide_as_it_is(cell, fold):
         page.wait_for_function(f"Math.abs({widths} - {width}) <= 20", timeout=60_000)
         cut_off = "(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)(document.getElementById('cell'))"
         page.wait_for_function(f"{cut_off} <= 0", timeout=20_000)
-
-
-def test_what_is_chosen_is_read_in_a_dark_notebook(cell):
-    page = cell(1200, style="<style>body { color: #ffffff }</style>")
-    colors = """() => {
-        const within = (root) => [...root.querySelectorAll("*")].flatMap((element) =>
-            [element, ...(element.shadowRoot ? within(element.shadowRoot) : [])]);
-        const chosen = within(document).find((element) => element.tagName === "SELECT");
-        const style = chosen && getComputedStyle(chosen);
-        return style ? [style.color, style.backgroundColor] : null;
-    }"""
-    expected = "rgb(28, 30, 33),rgb(255, 255, 255)"
-    page.wait_for_function(f"String(({colors})()) === '{expected}'", timeout=60_000)
