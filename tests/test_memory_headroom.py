@@ -20,8 +20,7 @@ from dask_diag.tuning.settings import Setting
 from dask_diag.views.what_if import what_if_summary
 
 from .tables import filled_table, with_tables
-from .test_cluster_findings import addressed, by_code, with_columns
-from .test_cluster_findings_of_tasks import tasks_of
+from .test_cluster_findings import addressed, by_code, tasks_of, with_columns
 from .test_finding_thresholds import Task, run, with_waits
 from .test_findings_of_workers import sleeping
 
