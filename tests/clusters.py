@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from threading import Event
 
 import numpy as np
@@ -35,21 +35,62 @@ def waits(n):
     return n
 
 
+def local_cluster(workers=2, threads=1, processes=False, protocol="inproc", **kwargs):
+    """A cluster whose workers are threads of this process, or processes."""
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=threads,
+        processes=processes,
+        dashboard_address=None,
+        protocol=None if processes else protocol,
+        **kwargs,
+    )
+
+
 @contextmanager
-def cluster(workers=2, threads=1, **kwargs):
-    """A client of a cluster whose workers are threads of this process."""
-    with (
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=threads,
-            processes=False,
-            dashboard_address=None,
-            protocol="inproc",
-            **kwargs,
-        ) as local,
-        Client(local) as client,
-    ):
+def cluster(*args, **kwargs):
+    """A client of such a cluster."""
+    with local_cluster(*args, **kwargs) as local, Client(local) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def two_workers():
+    """A cluster for all tests of a file. None of its clients stays: any profiler would join it."""
+    with local_cluster() as local:
+        yield local
+
+
+@pytest.fixture
+def client(two_workers):
+    """A client of two workers of a thread each, in a file that imports this and `two_workers`."""
+    with Client(two_workers) as made:
+        yield made
+
+
+@asynccontextmanager
+async def asynchronous_client():
+    kwargs = {"processes": False, "dashboard_address": None, "asynchronous": True}
+    async with LocalCluster(n_workers=1, **kwargs) as local:
+        async with Client(local, asynchronous=True) as client:
+            yield client
+
+
+def until(holds, seconds=20):
+    """Wait for a condition; one that does not come true is a failure."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "what was waited for did not happen"
+        time.sleep(0.002)
+
+
+def workers_of(client):
+    return list(client.cluster.workers.values())
+
+
+def naps(seconds, count):
+    """So long in each task, and no two the same: those would be one."""
+    return [seconds + n / 1e6 for n in range(count)]
 
 
 @contextmanager

@@ -138,6 +138,12 @@ def _column(kind, values, rows):
     return (PrefixStrings if kind == "text" else Categorical).of(values)
 
 
+def columns_of(names, *rows):
+    """Columns of a table that is written row by row, below the names of its columns."""
+    values = zip(*rows, strict=True) if rows else [[]] * len(names.split())
+    return dict(zip(names.split(), map(list, values), strict=True))
+
+
 @lru_cache(maxsize=32)
 def _no_texts(kind, rows):
     """They are most of a table that is written by hand, and cannot be changed."""

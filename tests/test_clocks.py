@@ -7,54 +7,62 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_diag.cluster.workers_table import bounds_in_microseconds, to_other_clock
+from dask_diag.cluster.workers_table import bounds_in_microseconds, error_of, to_other_clock
 
 pytestmark = pytest.mark.once
 
-
-def moved(times, readings):
-    """How much is added to each time."""
-    times = np.array(times, float)
-    result = to_other_clock(times, readings)
-    assert result.dtype == np.float64
-    return (result - times).tolist()
+NAN = float("nan")
 
 
-def test_without_a_comparison_times_stay_as_they_are():
-    assert moved([1.0, 2.5], []) == [0.0, 0.0]
+@pytest.mark.parametrize(
+    ("times", "readings", "added"),
+    [
+        ([1.0, 2.5], [], [0.0, 0.0]),
+        # One comparison, and two at one time, say one offset and no drift.
+        ([0.0, 5.0, 9.0], [(5.0, 2.0, 0.1)], [2.0] * 3),
+        ([0.0, 5.0, 9.0], [(5.0, 2.0, 0.1), (5.0, 2.0, 0.2)], [2.0] * 3),
+        # In any order: between two by these two, before and after all by the first and the last.
+        (
+            [6.0, 15.0, 25.0, 34.0],
+            [(30.0, 3.5, 0.1), (10.0, 1.0, 0.1), (20.0, 3.0, 0.1)],
+            [0.5, 2.0, 3.25, 4.0],
+        ),
+        ([0.0, 25.0], [(5.0, 2.0, 0.1), (5.0, 2.0, 0.2), (15.0, 4.0, 0.1)], [1.0, 6.0]),
+    ],
+)
+def test_clocks_drift_evenly_between_comparisons_and_beyond_them(times, readings, added):
+    mapped = to_other_clock(np.array(times), readings)
+    assert mapped.dtype == np.float64
+    assert (mapped - times).tolist() == pytest.approx(added, abs=1e-12)
 
 
-def test_one_comparison_says_one_offset_for_all_times():
-    assert moved([0.0, 5.0, 9.0], [(5.0, 2.0, 0.1)]) == [2.0, 2.0, 2.0]
+@given(
+    st.lists(st.tuples(st.floats(0.1, 10), st.floats(-1e-3, 1e-3)), min_size=2, max_size=20),
+    st.floats(0, 5),
+)
+def test_times_are_within_the_error_whenever_they_are_mapped(stretches, after):
+    """From one reading to the next the other clock drifts in another way."""
+    lengths, drifts = np.array(stretches).T
+    at = np.concatenate([[0.0], np.cumsum(lengths)])
+    offsets = np.concatenate([[7.0], 7.0 + np.cumsum(lengths * drifts)])
+    readings = [(time, offset, 1e-4) for time, offset in zip(at, offsets, strict=True)]
+    bound = error_of(readings, at[-1])
+    assert bound >= 1e-4
+    for count in range(1, len(readings)):
+        # The last time that is mapped before the next reading comes.
+        (mapped,) = to_other_clock(np.array([at[count]]), readings[:count])
+        assert abs(mapped - at[count] - offsets[count]) <= bound
+    drift = (offsets[-1] - offsets[0]) / at[-1]
+    assert error_of(readings, at[-1] + after) == pytest.approx(bound + abs(drift) * after)
 
 
-def test_comparisons_at_one_time_say_no_drift():
-    assert moved([0.0, 5.0, 9.0], [(5.0, 2.0, 0.1), (5.0, 2.0, 0.2)]) == [2.0, 2.0, 2.0]
+def test_the_error_of_one_reading_grows_as_clocks_do_that_are_set():
+    assert error_of([], 100.0) == 0.0
+    assert error_of([(10.0, 5.0, 0.1)], 5.0) == 0.1
+    assert error_of([(10.0, 5.0, 0.1)], 20.0) == pytest.approx(0.1 + 10 * 5e-4)
 
 
-def test_between_comparisons_and_beyond_them_clocks_drift_evenly():
-    readings = [(10.0, 1.0, 0.1), (20.0, 3.0, 0.1)]
-    added = moved([0.0, 10.0, 15.0, 20.0, 25.0], readings)
-    assert added == pytest.approx([-1.0, 1.0, 2.0, 3.0, 4.0])
-
-
-def test_comparisons_may_be_given_in_any_order():
-    readings = [(30.0, 3.5, 0.1), (10.0, 1.0, 0.1), (20.0, 3.0, 0.1)]
-    # Between two of them by these two; before and after all by the first and the last.
-    added = moved([6.0, 15.0, 25.0, 34.0], readings)
-    assert added == pytest.approx([0.5, 2.0, 3.25, 4.0])
-
-
-def test_two_comparisons_at_once_before_another_hide_no_drift():
-    readings = [(5.0, 2.0, 0.1), (5.0, 2.0, 0.2), (15.0, 4.0, 0.1)]
-    assert moved([0.0, 25.0], readings) == pytest.approx([1.0, 6.0])
-
-
-nanoseconds = st.integers(0, 10**15)
-durations = st.integers(0, 10**10)
-
-
-@given(st.lists(st.tuples(nanoseconds, durations), min_size=1, max_size=50))
+@given(st.lists(st.tuples(st.integers(0, 10**15), st.integers(0, 10**10)), min_size=1, max_size=50))
 def test_in_microseconds_durations_are_rounded_once_and_no_bound_is_crossed(spans):
     first, lasted = np.array(spans).T
     start, stop = first / 1e9, (first + lasted) / 1e9
@@ -68,9 +76,5 @@ def test_in_microseconds_durations_are_rounded_once_and_no_bound_is_crossed(span
     assert (started >= np.floor(first / 1e3) / 1e6 - 1e-6 - np.spacing(stop)).all()
     assert (started <= start + np.spacing(stop)).all()
     assert (stopped <= np.ceil((first + lasted) / 1e3) / 1e6 + np.spacing(stop)).all()
-
-
-def test_what_is_not_known_stays_so_in_microseconds():
-    started, stopped = bounds_in_microseconds(np.array([np.nan, 1.0]), np.array([2.0, np.nan]))
-    assert np.isnan(started).tolist() == [True, False]
-    assert np.isnan(stopped).all()
+    unknown = bounds_in_microseconds(np.array([NAN, 1.0]), np.array([2.0, NAN]))
+    assert np.isnan(unknown).tolist() == [[True, False], [True, True]]

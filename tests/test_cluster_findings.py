@@ -10,13 +10,18 @@ import pytest
 from dask_diag.analysis.activities import seconds_by_activity
 from dask_diag.analysis.facts import Analysis
 
-from .tables import filled_table, with_columns
-from .test_cluster_occupancy import recording
-from .test_finding_thresholds import by_code, numbers
+from .stacks import LEAF, MAIN, with_stacks
+from .tables import columns_of, with_columns
+from .test_cluster_occupancy import EVENTS, NAN, ONE, moved, recording
+from .test_finding_thresholds import by_code, numbers, with_waits
 
 pytestmark = pytest.mark.once
 
-NAN = float("nan")
+PACKAGES = "/opt/env/lib/python3.11/site-packages"
+CLIENT = f"{PACKAGES}/distributed/client.py"
+MAKES = ("optimize", f"{PACKAGES}/dask/array/core.py", 7, 5)
+WAITS = ("sync", f"{PACKAGES}/distributed/utils.py", 425, 400)
+PICKLES = ("dumps", f"{PACKAGES}/distributed/protocol/pickle.py", 60, 40)
 
 
 def addressed(made, **columns):
@@ -26,132 +31,95 @@ def addressed(made, **columns):
     return with_columns(made, "workers", address=[f"tcp://{name}" for name in names], **columns)
 
 
-def moved(task, start, stop, nbytes, source, destination):
-    """The result of a task is on its way between two workers."""
-    return {
-        "task": [task],
-        "activity": ["transfer"],
-        "side": ["network"],
-        "start": [start],
-        "stop": [stop],
-        "bytes": [nbytes],
-        "source": [source],
-        "destination": [destination],
-    }
+def on_cluster(tasks, *args, **kwargs):
+    return addressed(recording(tasks, *args, **kwargs))
+
+
+def assert_found(found, code, severity, lost, kind="at most", **where):
+    """A finding and the seconds that it says, or none."""
+    finding = found.get(code)
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.seconds_lost == pytest.approx(lost, abs=0.01)
+        assert finding.kind == kind
+        assert "num_workers" not in finding.advice
+        assert {name: getattr(finding.where, name) for name in where} == where
+    return finding
 
 
 def moving(seconds, destination="b"):
     """One task needs a result of another worker, which is on its way for so long."""
     tasks = [("a/0", 0.0, 0.0, 2.0, 2.0), ("b/0", 2.0, 2.0 + seconds, 10.0, 10.0)]
-    transfers = moved(0, 2.0, 2.0 + seconds, 3e6, "a", destination)
-    return addressed(
-        recording(tasks, [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)], transfers=transfers)
-    )
+    return on_cluster(tasks, transfers=moved((0, 2.0, 2.0 + seconds, 3e6, "a", destination)))
+
+
+def two_workers(waiting, at="a"):
+    """While the only thread of a is busy, a second task waits that long; b is idle."""
+    tasks = [("a/0", 0.0, 0.0, 10.0, 10.0), (f"{at}/0", 10.0 - waiting, 10.0, 10.0, 10.0)]
+    return on_cluster(tasks)
 
 
 @pytest.mark.parametrize(
     ("seconds", "severity"), [(2.9, None), (3.1, "medium"), (5.9, "medium"), (6.1, "high")]
 )
-def test_transfer_bound(seconds, severity):
-    finding = by_code(moving(seconds)).get("transfer-bound")
-    assert (finding and finding.severity) == severity
+def test_transfer_bound_and_unbalanced_workers(seconds, severity):
+    lost = seconds / 2
+    where = {"functions": ("f",), "intervals": ((2.0, pytest.approx(2.0 + seconds)),)}
+    found = by_code(moving(seconds))
+    finding = assert_found(found, "transfer-bound", severity, lost, workers=("b",), **where)
     if finding:
-        assert finding.seconds_lost == pytest.approx(seconds / 2)
-        assert finding.kind == "at most"
         assert numbers(finding, "results", "moved", "median") == (1, 3e6, seconds)
-        assert finding.where.workers == ("b",)
-        assert finding.where.functions == ("f",)
-        assert finding.where.intervals == ((2.0, pytest.approx(2.0 + seconds)),)
-        assert "num_workers" not in finding.advice
+    found = by_code(two_workers(seconds))
+    finding = assert_found(found, "unbalanced-workers", severity, lost, workers=("a",))
+    if finding:
+        assert numbers(finding, "idle", "longest", "shortest") == (seconds, 10, 0)
 
 
-def fan_in(transfer=4.0):
-    """Two tasks of 1 s on two workers; one of 1 s needs both results, one of which must move."""
-    tasks = [
-        *(("a/0", 0.0, 0.0, 1.0, 1.0), ("b/0", 0.0, 0.0, 1.0, 1.0)),
-        ("a/0", 1.0, 1.0 + transfer, 2.0 + transfer, 2.0 + transfer),
-    ]
-    made = recording(
-        tasks,
-        [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)],
-        stop=2.0 + transfer,
-        transfers=moved(1, 1.0, 1.0 + transfer, 1e9, "b", "a"),
-        dependencies={"task": [2, 2], "depends_on": [0, 1]},
-    )
-    return addressed(with_columns(made, "tasks", nbytes=[1e9, 1e9, 0.0]))
+def busy():
+    return on_cluster([(f"{name}/0", n, n, n + 5.0, n + 5.0) for name in "ab" for n in (0.0, 5.0)])
+
+
+@pytest.mark.parametrize(
+    ("code", "made"),
+    [
+        # Results arrive where nothing waits for them; a task waits for its own worker.
+        ("transfer-bound", moving(6.0, destination="a")),
+        ("unbalanced-workers", two_workers(8.0, at="b")),
+        ("unbalanced-workers", busy()),
+    ],
+)
+def test_time_for_which_no_thread_waits_is_not_lost(code, made):
+    assert code not in by_code(made)
 
 
 def test_a_transfer_for_which_all_wait_costs_as_long_as_it_takes():
-    """Without it the program takes 2 s; of the time of two threads it is half of what is lost."""
-    finding = by_code(fan_in())["transfer-bound"]
+    """Of two tasks of 1 s on two workers, one of 1 s needs both: one result takes 4 s to it.
+
+    Without it the program takes 2 s; of the time of two threads it is half of what is lost.
+    """
+    tasks = [("a/0", 0, 0, 1, 1), ("b/0", 0, 0, 1, 1), ("a/0", 1, 5, 6, 6)]
+    made = on_cluster(
+        tasks,
+        stop=6.0,
+        transfers=moved((1, 1.0, 5.0, 1e9, "b", "a")),
+        dependencies={"task": [2, 2], "depends_on": [0, 1]},
+    )
+    made = with_columns(made, "tasks", nbytes=[1e9, 1e9, 0.0])
+    finding = by_code(made)["transfer-bound"]
     assert finding.kind == "about"
     assert finding.seconds_lost == pytest.approx(4.0, abs=0.05)
-
-
-def test_of_data_that_no_task_made_the_loss_is_a_bound():
-    made = with_columns(fan_in(), "transfers", task=[-1])
-    finding = by_code(made)["transfer-bound"]
-    assert finding.kind == "at most"
-    assert finding.seconds_lost == pytest.approx(4.0 / 2)
-
-
-def with_a_straggler():
-    """On four workers, a task takes 9 s, nine others 1 s."""
-    rows = [("a/0", 0.0, 0.0, 9.0, 9.0)]
-    rows += [(f"{'bcd'[n % 3]}/0", 0.0, n // 3, n // 3 + 1.0, n // 3 + 1.0) for n in range(9)]
-    workers = [(name, 1, 0.0, NAN) for name in "abcd"]
-    return addressed(recording(rows, workers, stop=9.0))
-
-
-def test_a_straggler_costs_what_the_simulator_says():
-    """Shortened to what four workers take of it alone, 6 s from 3 s on, it ends after 4.5 s."""
-    finding = by_code(with_a_straggler())["straggler"]
-    assert finding.kind == "about"
-    assert finding.seconds_lost == pytest.approx(4.5, abs=0.1)
-
-
-def naps(names):
-    """Tasks of one second that were ready at once, one after the other on their worker."""
-    starts = [float(names[:n].count(name)) for n, name in enumerate(names)]
-    rows = [(f"{name}/0", 0.0, n, n + 1.0, n + 1.0) for name, n in zip(names, starts, strict=True)]
-    workers = [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)]
-    return Analysis(addressed(recording(rows, workers, stop=max(starts) + 1.0)))
-
-
-def test_what_is_not_as_it_is_replayed_is_not_predicted():
-    """Tasks that only one of two workers may run take twice as long as a simulation knows."""
-    assert naps("ab" * 4).seconds_saved(workers=4) == pytest.approx(2.0, abs=0.01)
-    assert np.isnan(naps("a" * 8).seconds_saved(workers=4))
-
-
-def test_what_other_programs_have_of_a_clusters_cpus_is_not_predicted():
-    assert np.isnan(naps("ab" * 4).seconds_saved(idle_machine=True))
+    # Of data that no task made, it is a bound.
+    of_no_task = by_code(with_columns(made, "transfers", task=[-1]))
+    assert_found(of_no_task, "transfer-bound", "high", 4.0 / 2)
 
 
 def test_the_worker_that_received_for_longest_is_named_first():
-    tasks = [
-        ("a/0", 0.0, 0.0, 2.0, 2.0),
-        ("b/0", 2.0, 3.0, 10.0, 10.0),
-        ("c/0", 2.0, 8.0, 10.0, 10.0),
-    ]
-    transfers = {
-        "task": [0, 0],
-        "activity": ["transfer"] * 2,
-        "side": ["network"] * 2,
-        "start": [2.0, 2.0],
-        "stop": [3.0, 8.0],
-        "bytes": [3e6, 3e6],
-        "source": ["a", "a"],
-        "destination": ["b", "c"],
-    }
-    workers = [(name, 1, 0.0, NAN) for name in "abc"]
-    finding = by_code(addressed(recording(tasks, workers, transfers=transfers)))["transfer-bound"]
+    tasks = [("a/0", 0, 0, 2, 2), ("b/0", 2, 3, 10, 10), ("c/0", 2, 8, 10, 10)]
+    transfers = moved((0, 2.0, 3.0, 3e6, "a", "b"), (0, 2.0, 8.0, 3e6, "a", "c"))
+    made = on_cluster(tasks, [(name, 1, 0.0, NAN) for name in "abc"], transfers=transfers)
+    finding = by_code(made)["transfer-bound"]
     assert finding.where.workers == ("c", "b")
     assert finding.seconds_lost == pytest.approx(7.0 / 3)
-
-
-def test_what_arrives_where_nothing_waits_for_it_is_no_loss():
-    assert "transfer-bound" not in by_code(moving(6.0, destination="a"))
 
 
 def test_fewer_workers_are_advised_only_if_a_host_has_several():
@@ -161,77 +129,60 @@ def test_fewer_workers_are_advised_only_if_a_host_has_several():
     assert "Client(n_workers=..., threads_per_worker=...)" in together
 
 
-def two_workers(waiting, at="a"):
-    """While the only thread of a is busy, a second task waits that long; b is idle."""
-    tasks = [("a/0", 0.0, 0.0, 10.0, 10.0), (f"{at}/0", 10.0 - waiting, 10.0, 10.0, 10.0)]
-    return addressed(recording(tasks, [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)]))
+def test_a_straggler_costs_what_the_simulator_says():
+    """Of four workers one runs 9 s, three run 3 s.
+
+    Shortened to what four workers take of it alone, 6 s from 3 s on, it ends after 4.5 s.
+    """
+    rows = [(f"{'bcd'[n % 3]}/0", 0.0, n // 3, n // 3 + 1.0, n // 3 + 1.0) for n in range(9)]
+    workers = [(name, 1, 0.0, NAN) for name in "abcd"]
+    made = on_cluster([("a/0", 0.0, 0.0, 9.0, 9.0), *rows], workers, stop=9.0)
+    finding = by_code(made)["straggler"]
+    assert finding.kind == "about"
+    assert finding.seconds_lost == pytest.approx(4.5, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    ("waiting", "severity"), [(2.9, None), (3.1, "medium"), (5.9, "medium"), (6.1, "high")]
-)
-def test_unbalanced_workers(waiting, severity):
-    finding = by_code(two_workers(waiting)).get("unbalanced-workers")
-    assert (finding and finding.severity) == severity
-    if finding:
-        assert finding.seconds_lost == pytest.approx(waiting / 2)
-        assert finding.kind == "at most"
-        assert numbers(finding, "idle", "longest", "shortest") == (waiting, 10, 0)
-        assert finding.where.workers == ("a",)
+def one_after_the_other(names):
+    """Tasks of one second that were ready at once, one after the other on their worker."""
+    starts = [float(names[:n].count(name)) for n, name in enumerate(names)]
+    rows = [(f"{name}/0", 0.0, n, n + 1.0, n + 1.0) for name, n in zip(names, starts, strict=True)]
+    return on_cluster(rows, stop=max(starts) + 1.0)
 
 
-def test_a_task_that_waits_for_its_own_worker_is_none_of_balance():
-    assert "unbalanced-workers" not in by_code(two_workers(8.0, at="b"))
+def test_what_is_not_as_it_is_replayed_is_not_predicted():
+    """Tasks that only one of two workers may run take twice as long as a simulation knows."""
+    balanced = Analysis(one_after_the_other("ab" * 4))
+    assert balanced.seconds_saved(workers=4) == pytest.approx(2.0, abs=0.01)
+    # What other programs have of a cluster's CPUs is not known either.
+    assert np.isnan(balanced.seconds_saved(idle_machine=True))
+    bound = one_after_the_other("a" * 8)
+    assert np.isnan(Analysis(bound).seconds_saved(workers=4))
+    assert "too-few-threads" not in by_code(with_waits(addressed(bound, cpus=[4, 4]), "sleep"))
 
 
-def test_a_busy_cluster_is_not_unbalanced():
-    tasks = [
-        *((f"{name}/0", 0.0, 0.0, 5.0, 5.0) for name in "ab"),
-        *((f"{name}/0", 0.0, 5.0, 10.0, 10.0) for name in "ab"),
-    ]
-    made = addressed(recording(tasks, [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)]))
-    assert "unbalanced-workers" not in by_code(made)
-
-
-def lost(left_at=NAN, reason="handle-worker-cleanup", key="g", attempt=1):
+def lost(left_at=4.0, reason="handle-worker-cleanup", key="g", attempt=1):
     """At 4 s, a run at worker a has no result; afterwards a task runs at b."""
-    tasks = [
-        ("a/0", 0.0, 0.0, 2.0, 2.0),
-        ("a/unknown", 2.0, NAN, NAN, 4.0),
-        ("b/0", 5.0, 5.0, 8.0, 8.0),
-    ]
-    made = recording(tasks, [("a", 1, 0.0, left_at), ("b", 1, 0.0, NAN)])
-    made = addressed(made, reason=[reason if left_at == left_at else "", ""])
-    return with_columns(
-        made,
-        "tasks",
-        key=["f", "u", key],
-        outcome=["ok", "unfinished", "ok"],
-        attempt=np.array([1, 1, attempt]),
-    )
+    tasks = [("a/0", 0, 0, 2, 2), ("a/unknown", 2, NAN, NAN, 4), ("b/0", 5, 5, 8, 8)]
+    made = on_cluster(tasks, [("a", 1, 0.0, left_at), ("b", 1, 0.0, NAN)])
+    made = with_columns(made, "workers", reason=[reason if left_at == left_at else "", ""])
+    outcomes = {"outcome": ["ok", "unfinished", "ok"], "attempt": [1, 1, attempt]}
+    return with_columns(made, "tasks", key=["f", "u", key], **outcomes)
 
 
-def test_a_worker_that_left_costs_the_runs_that_it_did_not_finish():
-    finding = by_code(lost(left_at=4.0))["worker-lost"]
+def test_a_worker_that_left_costs_the_runs_that_it_did_not_finish_and_results_made_again():
     # Its thread had that run from 2 to 4, at most; two threads, one of them for 4 seconds.
-    assert finding.seconds_lost == pytest.approx(2.0 / 1.4)
-    assert finding.kind == "at most"
+    finding = assert_found(by_code(lost()), "worker-lost", "medium", 2.0 / 1.4, workers=("a",))
     assert "needed: a (handle-worker-cleanup)" in finding.evidence
     assert numbers(finding, "workers", "cut_short", "seconds_cut", "again") == (1, 1, 2, 0)
-    assert finding.where.workers == ("a",)
-
-
-def test_and_the_results_that_had_to_be_made_again():
-    finding = by_code(lost(left_at=4.0, key="f", attempt=2))["worker-lost"]
-    assert finding.seconds_lost == pytest.approx(5.0 / 1.4)
+    finding = assert_found(by_code(lost(key="f", attempt=2)), "worker-lost", "high", 5.0 / 1.4)
     assert numbers(finding, "again", "seconds_again", "retried") == (1, 3, 1)
 
 
 @pytest.mark.parametrize(
     "made",
     [
-        lost(),
-        lost(left_at=4.0, reason="retire-workers"),
+        lost(left_at=NAN),
+        lost(reason="retire-workers"),
         recording([("a/0", 0.0, 0.0, 4.0, 4.0)], [("a", 1, 0.0, 5.0), ("b", 1, 0.0, NAN)]),
     ],
     ids=["all stayed", "it was asked to leave", "it had nothing to do"],
@@ -240,103 +191,47 @@ def test_no_worker_is_lost_whom_no_task_missed(made):
     assert "worker-lost" not in by_code(made)
 
 
-def events(event, stop, **columns):
-    """For so long, something happened at the first of two workers with a thread each."""
-    tasks = [("a/0", 0.0, 0.0, 10.0, 10.0), ("b/0", 0.0, 0.0, 10.0, 10.0)]
-    rows = {
-        "computation": ["s"],
-        "worker": ["a"],
-        "event": [event],
-        "start": [0.0],
-        "stop": [stop],
-        "bytes": [7e6],
-        **columns,
-    }
-    workers = [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)]
-    return addressed(recording(tasks, workers, worker_events=rows))
-
-
-@pytest.mark.parametrize(
-    ("stop", "severity"), [(0.9, None), (1.1, "low"), (2.1, "medium"), (6.1, "high")]
-)
-@pytest.mark.parametrize(
-    ("code", "event"), [("spilling", "disk-write"), ("memory-pressure", "paused")]
-)
-def test_memory_of_workers(code, event, stop, severity):
-    all_found = by_code(events(event, stop))
-    finding = all_found.get(code)
-    assert (finding and finding.severity) == severity
-    assert not {"spilling", "memory-pressure"} - {code} & set(all_found)
-    if finding:
-        assert finding.seconds_lost == pytest.approx(stop / 2)
-        assert finding.kind == "at most"
-        assert finding.where == replace(
-            finding.where, workers=("a",), intervals=((0.0, stop),), functions=()
-        )
-        assert numbers(finding, "workers", "lasted") == (1, stop)
-        if code == "spilling":
-            assert numbers(finding, "written", "read", "waited") == (7e6, 0, 0)
+def with_events(*events):
+    """Two workers with a busy thread each; an event is its worker, kind, start and stop."""
+    tasks = [(f"{name}/0", 0.0, 0.0, 10.0, 10.0) for name in "ab"]
+    rows = columns_of(EVENTS, *(("s", *event, 7e6) for event in events))
+    return on_cluster(tasks, worker_events=rows)
 
 
 @pytest.mark.parametrize(
     ("code", "event"), [("spilling", "disk-write"), ("memory-pressure", "paused")]
 )
-def test_the_worker_with_most_is_named_first(code, event):
-    rows = {
-        "computation": ["s", "s"],
-        "worker": ["a", "b"],
-        "event": [event, event],
-        "start": [0.0, 0.0],
-        "stop": [0.5, 3.0],
-    }
-    made = replace(events(event, 3.0), worker_events=filled_table("worker_events", rows))
-    finding = by_code(made)[code]
-    assert finding.where.workers == ("b", "a")
-    assert finding.seconds_lost == pytest.approx(3.5 / 2)
-    assert numbers(finding, "workers") == (2,)
+def test_memory_of_workers(code, event):
+    for stop, severity in ((0.9, None), (1.1, "low"), (2.1, "medium"), (6.1, "high")):
+        found = by_code(with_events(("a", event, 0.0, stop)))
+        assert not {"spilling", "memory-pressure"} - {code} & set(found)
+        where = {"workers": ("a",), "intervals": ((0.0, stop),), "functions": ()}
+        finding = assert_found(found, code, severity, stop / 2, **where)
+        if finding:
+            assert numbers(finding, "workers", "lasted") == (1, stop)
+            if code == "spilling":
+                assert numbers(finding, "written", "read", "waited") == (7e6, 0, 0)
+    found = by_code(with_events(("a", event, 0.0, 0.5), ("b", event, 0.0, 3.0)))
+    assert_found(found, code, "medium", 3.5 / 2, workers=("b", "a"))
+    assert numbers(found[code], "workers") == (2,)
 
 
-@pytest.mark.parametrize(
-    "columns", [{"start": [20.0]}, {"computation": ["another"]}], ids=["later", "elsewhere"]
-)
+@pytest.mark.parametrize("columns", [{"start": [20.0]}, {"computation": ["another"]}])
 def test_what_happens_while_nothing_is_computed_costs_nothing(columns):
-    assert "spilling" not in by_code(events("disk-read", 28.0, **columns))
-
-
-def uneven_end(submitted):
-    """Two workers run four tasks each, then one a longer one; the other waits for its last."""
-    tasks = [(f"{name}/0", n, n, n + 1, n + 1) for name in "ab" for n in range(4)]
-    last = [("a/0", 4, 4, 6.5, 6.5), ("b/0", submitted, 6.5, 6.6, 6.6)]
-    workers = [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)]
-    return addressed(recording([*tasks, *last], workers, stop=6.6))
+    made = with_events(("a", "disk-read", 0.0, 28.0))
+    assert "spilling" not in by_code(with_columns(made, "worker_events", **columns))
 
 
 @pytest.mark.parametrize(("submitted", "is_found"), [(4.0, False), (6.5, True)])
 def test_a_worker_whose_next_task_is_on_the_way_is_none_of_imbalance(submitted, is_found):
-    made = uneven_end(submitted)
+    """Two workers run four tasks each, then one a longer one; the other waits for its last."""
+    tasks = [(f"{name}/0", n, n, n + 1, n + 1) for name in "ab" for n in range(4)]
+    last = [("a/0", 4, 4, 6.5, 6.5), ("b/0", submitted, 6.5, 6.6, 6.6)]
+    made = on_cluster([*tasks, *last], stop=6.6)
     idle = seconds_by_activity(made)["idle"]
     assert idle == pytest.approx(submitted - 4.0 + 0.1)
     finding = by_code(made).get("imbalance")
-    assert bool(finding) == is_found
-    if finding:
-        assert finding.seconds_lost == pytest.approx(idle / 2)
-
-
-def busy_scheduler(cpu, free, tasks=60):
-    """One thread, that is free in that share of the time while the next task is on its way."""
-    period = 10.0 / tasks
-    rows = [
-        (
-            "a/0",
-            n * period,
-            (n + free) * period,
-            (n + 1) * period,
-            (n + 1) * period,
-        )
-        for n in range(tasks)
-    ]
-    made = addressed(recording(rows, [("a", 1, 0.0, NAN)]))
-    return with_columns(made, "computations", scheduler_cpu=[cpu * 10.0])
+    assert (finding and finding.seconds_lost) == (pytest.approx(idle / 2) if is_found else None)
 
 
 @pytest.mark.parametrize(
@@ -351,7 +246,11 @@ def busy_scheduler(cpu, free, tasks=60):
     ],
 )
 def test_a_scheduler_is_bound_if_it_computes_while_threads_are_free(cpu, free, tasks, is_found):
-    finding = by_code(busy_scheduler(cpu, free, tasks)).get("scheduler-bound")
+    """The only thread is free in that share of the time while the next task is on its way."""
+    starts = [10.0 / tasks * n for n in range(tasks + 1)]
+    rows = [("a/0", s, s + free * 10.0 / tasks, e, e) for s, e in zip(starts, starts[1:])]
+    made = with_columns(on_cluster(rows, [ONE]), "computations", scheduler_cpu=[cpu * 10.0])
+    finding = by_code(made).get("scheduler-bound")
     assert bool(finding) == is_found
     if finding:
         assert finding.seconds_lost == pytest.approx(10.0 * free)
@@ -359,36 +258,195 @@ def test_a_scheduler_is_bound_if_it_computes_while_threads_are_free(cpu, free, t
         assert numbers(finding, "busy", "tasks", "free") == (cpu, tasks, free)
 
 
-def test_time_of_spilling_is_not_that_of_the_scheduler():
-    tasks = [("a/0", 0.0, 4.0, 10.0, 10.0)]
-    rows = {
-        "computation": ["s"],
-        "worker": ["a"],
-        "event": ["disk-read"],
-        "start": [1.0],
-        "stop": [3.0],
-    }
-    made = recording(tasks, [("a", 1, 0.0, NAN)], worker_events=rows)
-    assert {name: s for name, s in seconds_by_activity(made).items() if s} == {
-        "thread-noncpu": 6.0,
-        "overhead": 2.0,
-        "spill": 2.0,
-    }
-
-
 def test_a_chain_costs_no_more_than_the_cpus_of_the_hosts_leave():
     """Two chained tasks of 5 s of CPU on 4 threads: with one CPU nothing is faster."""
-    tasks = [("a/0", 0.0, 0.0, 5.0, 5.0), ("b/0", 5.0, 5.0, 10.0, 10.0)]
-    made = addressed(
-        recording(
-            tasks,
-            [("a", 2, 0.0, NAN), ("b", 2, 0.0, NAN)],
-            dependencies={"task": [1], "depends_on": [0]},
-        ),
-        host=["one", "one"],
+    made = recording(
+        [("a/0", 0.0, 0.0, 5.0, 5.0), ("b/0", 5.0, 5.0, 10.0, 10.0)],
+        [("a", 2, 0.0, NAN), ("b", 2, 0.0, NAN)],
+        dependencies={"task": [1], "depends_on": [0]},
     )
     made = with_columns(made, "tasks", thread_cpu=[5.0, 5.0], thread_noncpu=[0.0, 0.0])
-    for cpus, lost in ((0, 7.5), (4, 7.5), (2, 5.0), (1, None)):
-        with_cpus = with_columns(made, "workers", cpus=np.array([cpus, cpus]))
-        finding = by_code(with_cpus).get("serial-chain")
-        assert (finding and finding.seconds_lost) == (lost and pytest.approx(lost))
+    for cpus, seconds in ((0, 7.5), (4, 7.5), (2, 5.0), (1, None)):
+        finding = by_code(addressed(made, host=["one"] * 2, cpus=[cpus] * 2)).get("serial-chain")
+        assert (finding and finding.seconds_lost) == (seconds and pytest.approx(seconds))
+
+
+# Findings that local schedulers have, too.
+
+
+def tasks_of(count, workers, threads=1, seconds=1.0, cpu=0.0, cpus=4):
+    """Tasks in rounds on all threads, each worker at a host of its own; later ones are queued."""
+    lanes = [f"{name}/{thread}" for thread in range(threads) for name in workers]
+    rows = []
+    for n in range(count):
+        start = n // len(lanes) * seconds
+        # A worker is sent a task for each thread, and one more.
+        sent = max(start - seconds, 0.0)
+        rows.append((lanes[n % len(lanes)], sent, start, start + seconds, start + seconds, sent))
+    made = recording(rows, [(name, threads, 0.0, NAN) for name in workers], stop=rows[-1][3])
+    took = np.full(count, seconds)
+    made = with_columns(made, "tasks", thread_cpu=cpu * took, thread_noncpu=(1 - cpu) * took)
+    return addressed(made, cpus=np.full(len(workers), cpus))
+
+
+def waiting(activity, count=16, workers="ab", **kwargs):
+    return with_waits(tasks_of(count, workers, **kwargs), activity)
+
+
+@pytest.mark.parametrize("activity", ["sleep", "io-wait", "device-wait"])
+def test_too_few_threads(activity):
+    """Of sixteen tasks of a second, two run at once on eight CPUs.
+
+    Eight at once take two seconds: as many as gain most of what sixteen would.
+    """
+    found = by_code(waiting(activity))
+    code = "too-few-threads"
+    finding = assert_found(found, code, "high", pytest.approx(6.0, abs=0.2), "about")
+    assert numbers(finding, "share", "used", "cpus") == (1, 0, 8)
+    assert "threads_per_worker=4 (dask worker --nthreads 4), 8 threads in all" in finding.advice
+    advice = by_code(waiting(activity, 32, threads=2))[code].advice
+    assert "threads_per_worker=8 (dask worker --nthreads 8), 16 threads in all" in advice
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        tasks_of(16, "ab"),
+        waiting("sleep", 2),
+        waiting("sleep", cpu=0.61),
+        waiting("lock-wait"),
+        waiting("gil-wait"),
+        waiting("sleep", cpus=0),
+    ],
+    ids=["waits not recorded", "no more tasks", "they compute", "locks", "GIL", "CPUs not known"],
+)
+def test_more_threads_are_not_advised_where_they_do_not_help(made):
+    assert "too-few-threads" not in by_code(made)
+
+
+def test_threads_gain_no_more_than_the_gil_and_the_cpus_leave():
+    """Of 8.8 s of CPU, each of two processes has 4.4 s: no threads take less than these of 8 s."""
+    made = waiting("sleep", cpu=0.55)
+    assert Analysis(made).seconds_saved(workers=4) == pytest.approx(4.0, abs=0.1)
+    assert by_code(made)["too-few-threads"].seconds_lost == pytest.approx(3.6, abs=0.01)
+    # Of two CPUs tasks use 1.1, so that no more than 45% of 8 s are gained.
+    made = addressed(waiting("sleep", workers="abcd", cpu=0.275), cpus=[2] * 4, host=["one"] * 4)
+    assert by_code(made)["too-few-threads"].seconds_lost == pytest.approx(0.45 * 4, abs=0.01)
+
+
+def test_io_bound():
+    finding = by_code(waiting("io-wait"))["io-bound"]
+    assert finding.seconds_lost == pytest.approx(6.0, abs=0.2)
+    assert numbers(finding, "lost", "share") == (16, 1)
+    assert "8 threads in all, Client(n_workers=..., threads_per_worker=...)" in finding.advice
+    assert "num_workers" not in finding.advice
+    assert "io-bound" not in by_code(waiting("io-wait", cpu=0.7))
+    assert "io-bound" not in by_code(waiting("lock-wait"))
+    # Waits that are not recorded can be on a cluster, too.
+    finding = by_code(tasks_of(16, "ab"))["io-bound"]
+    assert (finding.severity, finding.kind) == ("medium", "at most")
+    assert finding.advice.startswith("record what tasks wait for with Profiler(waits=True)")
+
+
+def test_gil_bound():
+    """Two threads of each of two workers take turns: in processes of one thread they need not."""
+    finding = by_code(waiting("gil-wait", threads=2, cpu=0.5))["gil-bound"]
+    assert finding.seconds_lost == pytest.approx(2.0, abs=0.2)
+    assert numbers(finding, "waited", "share") == (8, 0.5)
+    assert "Client(n_workers=..., threads_per_worker=1)" in finding.advice
+    assert "scheduler='" not in finding.advice
+    assert "gil-bound" not in by_code(waiting("gil-wait", threads=2, cpu=0.9))
+    assert "gil-bound" not in by_code(waiting("sleep", threads=2, cpu=0.5))
+    # Workers that have one thread are not advised to have fewer.
+    advice = by_code(waiting("gil-wait", cpu=0.5))["gil-bound"].advice
+    assert "threads_per_worker" not in advice
+    assert "releases the GIL" in advice
+
+
+@pytest.mark.parametrize(("locked", "severity"), [(0.1, None), (0.5, "high")])
+def test_lock_bound(locked, severity):
+    """One of two holds the lock while the other one waits."""
+    found = by_code(waiting("lock-wait", workers="a", threads=2, cpu=1 - locked))
+    finding = found.get("lock-bound")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.seconds_lost == pytest.approx(4.0, abs=0.2)
+        assert numbers(finding, "waited", "share") == (8, 0.5)
+    assert "too-few-threads" not in found
+
+
+@pytest.mark.parametrize(
+    ("count", "work", "is_found"), [(200, 0.001, True), (200, 0.019, False), (99, 0.001, False)]
+)
+def test_tasks_too_small(count, work, is_found):
+    """One after the other on a thread, each sent when the one before is done, and 3 ms on its way."""
+    sent = [n * (work + 0.003) for n in range(count + 1)]
+    rows = [("a/0", s, s + 0.003, e, e, s) for s, e in zip(sent, sent[1:])]
+    finding = by_code(on_cluster(rows, [ONE], stop=sent[-1])).get("tasks-too-small")
+    assert bool(finding) == is_found
+    if finding:
+        expected = (200, 0.001, 0.003, 0.75)
+        assert numbers(finding, "tasks", "work", "overhead", "share") == expected
+        # Workers are sent tasks before they need them: why these came so late is not simulated.
+        assert (finding.seconds_lost, finding.kind) == (pytest.approx(0.6), "at most")
+        assert "make chunks about" in finding.advice
+        assert "num_workers" not in finding.advice
+
+
+def sampled(*rows, made=None):
+    """Eight tasks, 3 s into their recording; a row of the client's stacks is root, path and times."""
+    made = replace(tasks_of(8, "ab") if made is None else made, start=-3.0)
+    stacks = [((start, stop), root, path, stop - start, 0.0) for root, path, start, stop in rows]
+    return by_code(with_stacks(made, stacks))
+
+
+def test_graph_preparation():
+    """A call takes 3 s until its graph is at the cluster, and waits 4 s for it then."""
+    found = sampled(
+        ("graph", [MAIN, MAKES, LEAF], -3.0, 0.0), ("graph", [MAIN, MAKES, WAITS], 0.0, 4.0)
+    )
+    finding = found["graph-preparation"]
+    assert "slow-start" not in found
+    assert finding.seconds_lost == pytest.approx(3.0)
+    assert numbers(finding, "took", "wall", "tasks") == (3, 7, 8)
+    assert "optimize (dask/array/core.py:7) 100%" in finding.evidence
+    assert finding.where.intervals == ((-3.0, 0.0),)
+
+
+@pytest.mark.parametrize(
+    ("frames", "is_graph"),
+    [
+        ([("Client.submit", CLIENT, 2148, 2000), PICKLES], True),
+        ([("map", CLIENT, 2148, 2000), PICKLES], True),
+        ([("Client.__init__", CLIENT, 1100, 900), WAITS], False),
+    ],
+)
+def test_a_call_that_makes_the_first_graph_is_no_slow_start(frames, is_graph):
+    found = sampled(("before computations", [MAIN, *frames], -3.0, 0.0))
+    assert ("graph-preparation" in found, "slow-start" in found) == (is_graph, not is_graph)
+    if is_graph:
+        assert found["graph-preparation"].seconds_lost == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        # It waits for the cluster, or the program does something else before.
+        [("graph", [MAIN, MAKES, WAITS], 0.0, 4.0)],
+        [("before computations", [MAIN, LEAF], -3.0, 0.0)],
+        [("graph", [MAIN, MAKES], -0.5, 0.0), ("before computations", [MAIN, LEAF], -3.0, -0.5)],
+    ],
+)
+def test_graphs_that_take_little_are_none(rows):
+    assert "graph-preparation" not in sampled(*rows)
+
+
+def test_of_several_graphs_only_the_first_is_known():
+    """Between computations a call may as well collect results."""
+    twice = {name: [0.0, 6.0] for name in ("called", "start", "prepared")}
+    twice |= {"computation": ["c", "d"], "stop": [4.0, 10.0]}
+    made = with_columns(replace(tasks_of(8, "ab"), stop=10.0), "computations", 2, **twice)
+    rows = [("graph", [MAIN, MAKES], -3.0, 0.0), ("graph", [MAIN, MAKES], 4.0, 6.0)]
+    finding = sampled(*rows, made=made)["graph-preparation"]
+    assert finding.seconds_lost == pytest.approx(3.0)
+    assert "the first graph took 3.00 s" in finding.evidence

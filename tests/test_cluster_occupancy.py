@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -11,159 +9,161 @@ from dask_diag import Recording
 from dask_diag.analysis.activities import seconds_by_activity
 from dask_diag.analysis.occupancy import occupancies
 
-from .tables import filled_table
+from .tables import columns_of, filled_table, with_columns
 
 pytestmark = pytest.mark.once
 
 NAN = float("nan")
+ONE, TWO = ("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)
+"""Workers: name, threads, joined and left."""
+MOVES = "task activity side start stop bytes source destination"
+EVENTS = "computation worker event start stop bytes"
 
 
-def recording(tasks, workers, stop=10.0, **tables):
-    """One computation of a cluster from 0 on; times of tasks are in seconds."""
-    columns = {
-        "worker": [task[0] for task in tasks],
-        **{
-            name: [task[position] for task in tasks]
-            for position, name in enumerate(("submitted", "start", "stop", "collected"), 1)
-        },
-        "queued": [task[5] if len(task) > 5 else 0.0 for task in tasks],
-        "seceded": [task[6] if len(task) > 6 else NAN for task in tasks],
-        "key": [f"f-{n}" for n in range(len(tasks))],
-        "function": ["f"] * len(tasks),
-        "outcome": ["ok"] * len(tasks),
-        "computation": ["c"] * len(tasks),
-    }
+def recording(tasks, workers=(ONE, TWO), stop=10.0, **tables):
+    """One computation of a cluster from 0 on; a task is its lane and times, in seconds.
+
+    They are those of submission, start, stop and collection, then how long it was queued, and
+    when it seceded.
+    """
+    rows = [(*task, 0.0, NAN)[:7] if len(task) == 5 else (*task, NAN)[:7] for task in tasks]
+    columns = columns_of("worker submitted start stop collected queued seceded", *rows)
     took = np.array(columns["stop"], float) - np.array(columns["start"], float)
-    cpu = {"thread_cpu": np.zeros(len(tasks)), "thread_noncpu": took}
-    names, threads, joined, left = zip(*workers, strict=True)
-    return Recording(
-        start=0.0,
-        stop=stop,
-        epoch=0.0,
-        computations=filled_table(
-            "computations",
-            {
-                "computation": ["c"],
-                "cluster": ["s"],
-                "scheduler": ["distributed"],
-                **{name: [0.0] for name in ("called", "start", "prepared")},
-                "stop": [stop],
-                "workers": [sum(threads)],
-            },
+    count = len(tasks)
+    columns |= {
+        "key": [f"f-{n}" for n in range(count)],
+        "function": ["f"] * count,
+        "outcome": ["ok"] * count,
+        "computation": ["c"] * count,
+        "thread_cpu": np.zeros(count),
+        "thread_noncpu": took,
+    }
+    tables = {
+        "tasks": columns,
+        "computations": columns_of(
+            "computation cluster scheduler called start prepared stop workers",
+            ("c", "s", "distributed", 0.0, 0.0, 0.0, stop, sum(worker[1] for worker in workers)),
         ),
-        tasks=filled_table("tasks", {**columns, **cpu}),
-        workers=filled_table(
-            "workers",
-            {
-                "computation": ["s"] * len(workers),
-                "worker": names,
-                "threads": threads,
-                "joined": joined,
-                "left": left,
-            },
+        "workers": columns_of(
+            "computation worker threads joined left", *(("s", *worker) for worker in workers)
         ),
-        **{name: filled_table(name, table) for name, table in tables.items()},
-    )
+        **tables,
+    }
+    filled = {name: filled_table(name, table) for name, table in tables.items()}
+    return Recording(start=0.0, stop=stop, epoch=0.0, **filled)
+
+
+def moved(*moves):
+    """Results on their way; a move is a task, when it starts and stops, bytes, from and to."""
+    return columns_of(MOVES, *((task, "transfer", "network", *move) for task, *move in moves))
 
 
 def seconds(made):
-    amounts = {name: amount for name, amount in seconds_by_activity(made).items() if amount}
-    return {name: round(amount, 9) for name, amount in amounts.items()}
+    amounts = seconds_by_activity(made)
+    return {name: round(amount, 9) for name, amount in amounts.items() if amount}
 
 
-def test_a_free_thread_cannot_take_what_was_sent_to_another_worker():
-    # While a runs its task, its second one waits; b is free all the time.
-    tasks = [("a/0", 0.0, 0.0, 4.0, 4.0), ("a/0", 0.0, 4.0, 6.0, 6.0)]
-    made = recording(tasks, [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)])
-    assert seconds(made) == {"thread-noncpu": 6.0, "idle": 14.0}
+OTHER = columns_of("computation worker start stop", ("s", "a", 2.0, 7.0))
+TO_A, TO_B = (moved((0, 2.0, 4.0, 100.0, "b", name)) for name in "ab")
+READ = columns_of(EVENTS, ("s", "a", "disk-read", 1.0, 3.0, NAN))
 
 
-def test_what_is_on_the_way_is_overhead_of_its_worker():
-    tasks = [("a/0", 1.0, 2.0, 5.0, 7.0)]
-    made = recording(tasks, [("a", 1, 0.0, NAN)])
-    assert seconds(made) == {"thread-noncpu": 3.0, "overhead": 3.0, "idle": 4.0}
-
-
-def test_a_cluster_may_have_one_thread():
-    made = recording([("a/0", 1.0, 2.0, 5.0, 7.0)], [("a", 1, 0.0, NAN)])
-    (occupancy,) = occupancies(made)
-    assert (occupancy.workers, occupancy.worker_seconds) == (1, 10.0)
-
-
-def test_a_worker_that_is_not_known_counts_while_it_runs_tasks():
-    tasks = [("a/0", 0.0, 0.0, 4.0, 4.0), ("unknown/0", 1.0, 2.0, 5.0, 7.0)]
-    made = recording(tasks, [("a", 1, 0.0, NAN)])
-    assert seconds(made) == {"thread-noncpu": 7.0, "idle": 6.0}
-
-
-def test_one_task_on_the_way_blocks_one_of_several_threads():
-    tasks = [("a/0", 0.0, 0.0, 10.0, 10.0), ("a/1", 2.0, 5.0, 6.0, 6.0)]
-    made = recording(tasks, [("a", 2, 0.0, NAN)])
-    assert seconds(made) == {"thread-noncpu": 11.0, "overhead": 3.0, "idle": 6.0}
-
-
-def test_queued_tasks_block_threads_that_are_free():
-    # Queued from 1 to 4, while both threads are free.
-    tasks = [("a/0", 4.0, 4.0, 10.0, 10.0, 3.0)]
-    made = recording(tasks, [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)])
-    assert seconds(made) == {"thread-noncpu": 6.0, "overhead": 3.0, "idle": 11.0}
+@pytest.mark.parametrize(
+    ("tasks", "workers", "tables", "expected"),
+    [
+        # While a runs its task, its second one waits; b is free all the time.
+        (
+            [("a/0", 0, 0, 4, 4), ("a/0", 0, 4, 6, 6)],
+            [ONE, TWO],
+            {},
+            {"thread-noncpu": 6.0, "idle": 14.0},
+        ),
+        # On its way to a worker and back.
+        ([("a/0", 1, 2, 5, 7)], [ONE], {}, {"thread-noncpu": 3.0, "overhead": 3.0, "idle": 4.0}),
+        # A worker that is not known counts while it runs tasks.
+        (
+            [("a/0", 0, 0, 4, 4), ("unknown/0", 1, 2, 5, 7)],
+            [ONE],
+            {},
+            {"thread-noncpu": 7.0, "idle": 6.0},
+        ),
+        # One task on its way blocks one of several threads.
+        (
+            [("a/0", 0, 0, 10, 10), ("a/1", 2, 5, 6, 6)],
+            [("a", 2, 0.0, NAN)],
+            {},
+            {"thread-noncpu": 11.0, "overhead": 3.0, "idle": 6.0},
+        ),
+        # Queued from 1 to 4, while both threads are free.
+        (
+            [("a/0", 4, 4, 10, 10, 3)],
+            [ONE, TWO],
+            {},
+            {"thread-noncpu": 6.0, "overhead": 3.0, "idle": 11.0},
+        ),
+        # What seceded leaves its thread to others.
+        (
+            [("a/0", 0, 0, 10, 10, 0, 4), ("a/1", 4, 4, 9, 9)],
+            [ONE],
+            {},
+            {"thread-noncpu": 9.0, "idle": 1.0},
+        ),
+        # What a lost worker did is not known.
+        (
+            [("a/unknown", 1, NAN, NAN, 6)],
+            [("a", 1, 0.0, 6.0)],
+            {},
+            {"other": 5.0, "idle": 1.0},
+        ),
+        # Tasks of other clients.
+        (
+            [("a/0", 0, 0, 4, 4)],
+            [("a", 2, 0.0, NAN)],
+            {"other_tasks": OTHER},
+            {"thread-noncpu": 4.0, "other": 5.0, "idle": 11.0},
+        ),
+        # A result comes to the worker whose task waits, or to another one.
+        (
+            [("a/0", 1, 5, 6, 6)],
+            [ONE],
+            {"transfers": TO_A},
+            {"thread-noncpu": 1.0, "transfer": 2.0, "overhead": 2.0, "idle": 5.0},
+        ),
+        (
+            [("a/0", 1, 5, 6, 6)],
+            [ONE],
+            {"transfers": TO_B},
+            {"thread-noncpu": 1.0, "overhead": 4.0, "idle": 5.0},
+        ),
+        # Time of spilling is not the scheduler's.
+        (
+            [("a/0", 0, 4, 10, 10)],
+            [ONE],
+            {"worker_events": READ},
+            {"thread-noncpu": 6.0, "overhead": 2.0, "spill": 2.0},
+        ),
+    ],
+)
+def test_seconds_of_threads(tasks, workers, tables, expected):
+    assert seconds(recording(tasks, workers, **tables)) == expected
 
 
 def test_workers_count_while_they_are_there():
-    tasks = [("a/0", 0.0, 0.0, 2.0, 2.0)]
-    made = recording(tasks, [("a", 1, -5.0, 3.0), ("b", 4, 8.0, NAN), ("late", 9, 11.0, NAN)])
+    workers = [("a", 1, -5.0, 3.0), ("b", 4, 8.0, NAN), ("late", 9, 11.0, NAN)]
+    made = recording([("a/0", 0, 0, 2, 2)], workers)
     assert seconds(made) == {"thread-noncpu": 2.0, "idle": 1.0 + 4 * 2.0}
     (occupancy,) = occupancies(made)
     assert (occupancy.workers, occupancy.worker_seconds) == (4, 11.0)
-
-
-def test_a_task_that_seceded_leaves_its_thread_to_others():
-    tasks = [("a/0", 0.0, 0.0, 10.0, 10.0, 0.0, 4.0), ("a/1", 4.0, 4.0, 9.0, 9.0)]
-    made = recording(tasks, [("a", 1, 0.0, NAN)])
-    assert seconds(made) == {"thread-noncpu": 9.0, "idle": 1.0}
-
-
-def test_what_a_lost_worker_did_is_not_known():
-    tasks = [("a/unknown", 1.0, NAN, NAN, 6.0)]
-    made = recording(tasks, [("a", 1, 0.0, 6.0)])
-    assert seconds(made) == {"other": 5.0, "idle": 1.0}
-
-
-def test_tasks_of_other_clients_are_other():
-    tasks = [("a/0", 0.0, 0.0, 4.0, 4.0)]
-    others = {"computation": ["s"], "worker": ["a"], "start": [2.0], "stop": [7.0]}
-    made = recording(tasks, [("a", 2, 0.0, NAN)], other_tasks=others)
-    assert seconds(made) == {"thread-noncpu": 4.0, "other": 5.0, "idle": 11.0}
-
-
-@pytest.mark.parametrize(("destination", "moved"), [("a", 2.0), ("b", 0.0)])
-def test_waiting_for_a_result_of_another_worker_is_transfer(destination, moved):
-    tasks = [("a/0", 1.0, 5.0, 6.0, 6.0)]
-    transfer = {
-        "task": [0],
-        "activity": ["transfer"],
-        "side": ["network"],
-        "start": [2.0],
-        "stop": [4.0],
-        "bytes": [100.0],
-        "source": ["b"],
-        "destination": [destination],
-    }
-    made = recording(tasks, [("a", 1, 0.0, NAN)], transfers=transfer)
-    by_activity = seconds(made)
-    assert by_activity.get("transfer", 0.0) == moved
-    assert by_activity["overhead"] == 4.0 - moved
-    assert sum(by_activity.values()) == 10.0
+    (occupancy,) = occupancies(recording([("a/0", 1, 2, 5, 7)], [ONE]))
+    assert (occupancy.workers, occupancy.worker_seconds) == (1, 10.0)
 
 
 @pytest.mark.parametrize(("start", "cancelled"), [(4.0, 6.0), (12.0, 0.0)])
 def test_a_task_that_is_cancelled_counts_until_its_computation_stopped(start, cancelled):
     """It may run on then, or start only then, while the word of it is on the way."""
-    made = recording([("a/0", 1.0, start, start + 9.0, start + 9.0)], [("a", 1, 0.0, NAN)])
-    of_task = {"outcome": ["cancelled"], "thread_cpu": [NAN], "thread_noncpu": [NAN]}
-    tasks = {name: made.tasks[name] for name in made.tasks.columns} | of_task
-    made = dataclasses.replace(made, tasks=filled_table("tasks", tasks))
-    by_activity = seconds(made)
+    made = recording([("a/0", 1.0, start, start + 9.0, start + 9.0)], [ONE])
+    unknown = {"thread_cpu": [NAN], "thread_noncpu": [NAN]}
+    by_activity = seconds(with_columns(made, "tasks", outcome=["cancelled"], **unknown))
     assert sum(by_activity.values()) == 10.0
     assert by_activity.get("cancelled", 0.0) == cancelled
     assert by_activity["overhead"] == min(start, 10.0) - 1.0

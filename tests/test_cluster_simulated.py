@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from math import inf
 
 import dask
@@ -15,169 +14,152 @@ import pytest
 pytest.importorskip("distributed")
 
 from dask_diag import DiagnosticError, Profiler, simulate, what_if
-from dask_diag.analysis.simulation.simulate import Simulator
 from dask_diag.views.what_if import what_if_summary
 
 from .clusters import cluster
 from .recordings import Busy
-from .tables import filled_table
-from .test_cluster_occupancy import recording
+from .tables import with_columns
+from .test_cluster_occupancy import ONE, TWO, moved, recording
 
 MB = 1_000_000
 QUIET = 0.5
 """CPUs that other programs use, at most, while a truth is measured."""
-ONE, TWO = ("a", 1, 0.0, np.nan), ("b", 1, 0.0, np.nan)
 
 
-def with_columns(recorded, table, **columns):
-    """The recording with other values in some columns of a table."""
-    made = getattr(recorded, table)
-    unchanged = {name: made[name] for name in made.columns}
-    return replace(recorded, **{table: filled_table(table, {**unchanged, **columns})})
-
-
-def with_inputs(recorded, *edges):
+def with_inputs(*edges):
+    """Each a task and one that it needs."""
     task, depends_on = zip(*edges, strict=True)
-    made = filled_table("dependencies", {"task": task, "depends_on": depends_on})
-    return replace(recorded, dependencies=made)
+    return {"task": task, "depends_on": depends_on}
 
 
-def naps(count=8, **kwargs):
-    """Tasks of one second, one after the other on one thread; each waited in the queue before."""
+def one_second_each(count=8):
+    """One after the other on one thread; each waited in the queue before."""
     sent = [max(n - 1.0, 0.0) for n in range(count)]
     rows = [("a/0", sent[n], float(n), n + 1.0, n + 1.0, sent[n]) for n in range(count)]
-    return recording(rows, [ONE], stop=float(count), **kwargs)
+    return recording(rows, [ONE], stop=float(count))
 
 
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 8), (2, 4), (3, 3), (4, 2), (8, 1), (inf, 1)])
 def test_tasks_without_inputs_run_on_all_threads(workers, seconds):
-    assert simulate(naps(), workers=workers).seconds == pytest.approx(seconds)
+    assert simulate(one_second_each(), workers=workers).seconds == pytest.approx(seconds)
 
 
-def test_workers_have_as_many_threads_as_recorded():
-    """Of a result that another worker needs, two threads of one worker need no transfer."""
+def test_results_that_another_worker_needs_are_moved():
+    """Two threads of one worker need no transfer; none was recorded: 0.25 GB a second, and 5 ms."""
     rows = [("a/0", 0, 0, 1, 1), ("a/1", 0, 0, 1, 1), ("a/0", 1, 1, 2, 2)]
-    both = with_inputs(recording(rows, [("a", 2, 0.0, np.nan)], stop=2.0), (2, 0), (2, 1))
-    both = with_columns(both, "tasks", nbytes=[250 * MB, 250 * MB, 0])
-    assert simulate(both).seconds == pytest.approx(2)
-    apart = with_columns(both, "workers", threads=[1])
-    # No transfer was recorded: 0.25 GB a second, and 5 ms.
+    both = with_inputs((2, 0), (2, 1))
+    together = recording(rows, [("a", 2, 0.0, np.nan)], stop=2.0, dependencies=both)
+    together = with_columns(together, "tasks", nbytes=[250 * MB, 250 * MB, 0])
+    assert simulate(together).seconds == pytest.approx(2)
+    apart = with_columns(together, "workers", threads=[1])
     assert simulate(apart, workers=2).seconds == pytest.approx(2 + 1.005)
-
-
-def sent_elsewhere():
-    """Two tasks of one second on two workers, and one that needs both: 2 s for 100 MB."""
+    # As fast as recorded: 2 s for 100 MB.
     rows = [("a/0", 0, 0, 1, 1), ("b/0", 0, 0, 1, 1), ("a/0", 1, 3, 4, 4)]
-    recorded = with_inputs(recording(rows, [ONE, TWO], stop=4.0), (2, 0), (2, 1))
-    recorded = with_columns(recorded, "tasks", nbytes=[100 * MB, 100 * MB, 0])
-    moves = {"task": [1], "activity": ["transfer"], "side": ["network"], "start": [1.0]}
-    moves |= {"stop": [3.0], "bytes": [100 * MB], "source": ["b"], "destination": ["a"]}
-    return replace(recorded, transfers=filled_table("transfers", moves))
-
-
-def test_results_of_other_workers_come_as_fast_as_recorded():
-    recorded = sent_elsewhere()
-    assert simulate(recorded).seconds == pytest.approx(4, abs=0.01)
-    assert simulate(recorded, remove={"transfer"}).seconds == pytest.approx(2)
+    transfers = moved((1, 1.0, 3.0, 100 * MB, "b", "a"))
+    sent = recording(rows, stop=4.0, dependencies=both, transfers=transfers)
+    sent = with_columns(sent, "tasks", nbytes=[100 * MB, 100 * MB, 0])
+    assert simulate(sent).seconds == pytest.approx(4, abs=0.01)
+    assert simulate(sent, remove={"transfer"}).seconds == pytest.approx(2)
     # Alone, a worker has both.
-    assert simulate(recorded, workers=1).seconds == pytest.approx(3)
-    rows = {(row["kind"], row["name"]): row["seconds"] for row in what_if(recorded).to_dicts()}
-    assert rows["activity", "transfer"] == pytest.approx(2)
-    larger = with_columns(recorded, "tasks", nbytes=[400 * MB, 400 * MB, 0])
+    assert simulate(sent, workers=1).seconds == pytest.approx(3)
+    seconds = {(row["kind"], row["name"]): row["seconds"] for row in what_if(sent).to_dicts()}
+    assert seconds["activity", "transfer"] == pytest.approx(2)
+    larger = with_columns(sent, "tasks", nbytes=[400 * MB, 400 * MB, 0])
     assert simulate(larger).seconds == pytest.approx(2 + 8, abs=0.05)
 
 
 def test_a_task_runs_where_its_inputs_are():
     """Two chains on two workers move nothing, in whatever order their tasks are ready."""
-    rows = [
-        *(("a/0", 0, 0, 1, 1), ("b/0", 0, 0, 1, 1)),
-        *(("a/0", 1, 1, 2, 2), ("b/0", 1, 1, 2, 2)),
-    ]
-    chains = with_inputs(recording(rows, [ONE, TWO], stop=2.0), (2, 0), (3, 1))
+    rows = [(f"{name}/0", n, n, n + 1, n + 1) for n in (0, 1) for name in "ab"]
+    chains = recording(rows, stop=2.0, dependencies=with_inputs((2, 0), (3, 1)))
     chains = with_columns(chains, "tasks", nbytes=[1000 * MB] * 4)
     assert simulate(chains).seconds == pytest.approx(2)
     assert simulate(chains, workers=1).seconds == pytest.approx(4)
 
 
-def test_the_scheduler_takes_its_time_for_each_task():
-    busy = with_columns(naps(), "computations", scheduler_cpu=[4.0])
-    assert simulate(busy, workers=inf).seconds == pytest.approx(1 + 7 * 0.5)
-    # One that has little to do does what has nothing to do with tasks.
-    idle = with_columns(naps(), "computations", scheduler_cpu=[0.8])
-    assert simulate(idle, workers=inf).seconds == pytest.approx(1 + 7 * 0.001)
-    assert simulate(busy, workers=inf, merge_tasks=4).seconds == pytest.approx(4 + 0.5)
+@pytest.mark.parametrize(
+    ("cpu", "changes", "seconds"),
+    [
+        (4.0, {}, 1 + 7 * 0.5),
+        (4.0, {"merge_tasks": 4}, 4 + 0.5),
+        # One that has little to do does what has nothing to do with tasks.
+        (0.8, {}, 1 + 7 * 0.001),
+    ],
+)
+def test_the_scheduler_takes_its_time_for_each_task(cpu, changes, seconds):
+    made = with_columns(one_second_each(), "computations", scheduler_cpu=[cpu])
+    assert simulate(made, workers=inf, **changes).seconds == pytest.approx(seconds)
 
 
-def test_what_a_client_submits_later_is_there_later():
-    rows = [("a/0", 0, 0, 1, 1), ("a/0", 5, 5, 6, 6), ("a/0", 6.5, 6.5, 7, 7)]
-    recorded = with_inputs(recording(rows, [ONE], stop=7.0), (2, 1))
-    assert simulate(recorded).seconds == pytest.approx(7)
-    assert simulate(recorded, workers=8).seconds == pytest.approx(7)
-    assert simulate(recorded, speedup={"f-1": 2.0}).seconds == pytest.approx(6.5)
+LATER = recording(
+    [("a/0", 0, 0, 1, 1), ("a/0", 5, 5, 6, 6), ("a/0", 6.5, 6.5, 7, 7)],
+    [ONE],
+    stop=7.0,
+    dependencies=with_inputs((2, 1)),
+)
+"""What a client submits later is there later."""
+QUEUED = recording([("a/0", n, n, n + 1, n + 1, n) for n in range(4)], [ONE], stop=4.0)
+LATE_WORKER = recording(
+    [*(("a/0", n, n, n + 1, n + 1, n) for n in range(3)), ("b/0", 2, 2, 3, 3, 2)],
+    [ONE, ("b", 1, 2.0, np.nan)],
+    stop=3.0,
+)
+LONG = recording([("a/0", 0, 0, 9, 9), *(("b/0", 0, n, n + 1, n + 1) for n in range(5))], stop=9.0)
+"""One of the four others was sent ahead to wait for the long one, and is sent on."""
 
 
-def test_tasks_that_waited_in_the_queue_were_submitted_before():
-    rows = [("a/0", float(n), float(n), n + 1.0, n + 1.0, float(n)) for n in range(4)]
-    assert simulate(recording(rows, [ONE], stop=4.0), workers=4).seconds == pytest.approx(1)
-
-
-def test_a_late_worker_is_late_and_others_with_it():
-    rows = [(lane, s, s, s + 1, s + 1, s) for lane, s in (("a/0", 0), ("a/0", 1), ("a/0", 2))]
-    rows += [("b/0", 2, 2, 3, 3, 2)]
-    recorded = recording(rows, [ONE, ("b", 1, 2.0, np.nan)], stop=3.0)
-    assert simulate(recorded).seconds == pytest.approx(3)
-    assert simulate(recorded, workers=4).seconds == pytest.approx(3)
-    assert simulate(recorded, remove={"startup"}).seconds == pytest.approx(2)
-
-
-def test_a_task_that_waits_behind_a_long_one_runs_elsewhere():
-    rows = [("a/0", 0, 0, 9, 9), *(("b/0", 0, n, n + 1, n + 1) for n in range(5))]
-    recorded = recording(rows, [ONE, TWO], stop=9.0)
-    assert simulate(recorded).seconds == pytest.approx(9)
-    # One of the four others was sent ahead to wait for the long one, and is sent on.
-    assert simulate(recorded, speedup={"f-0": 4.0}).seconds == pytest.approx(4, abs=0.1)
+@pytest.mark.parametrize(
+    ("recorded", "changes", "seconds"),
+    [
+        (LATER, {}, 7),
+        (LATER, {"workers": 8}, 7),
+        (LATER, {"speedup": {"f-1": 2.0}}, 6.5),
+        (QUEUED, {"workers": 4}, 1),
+        (LATE_WORKER, {}, 3),
+        (LATE_WORKER, {"workers": 4}, 3),
+        (LATE_WORKER, {"remove": {"startup"}}, 2),
+        (LONG, {}, 9),
+        (LONG, {"speedup": {"f-0": 4.0}}, 4),
+    ],
+)
+def test_what_waited_for_its_submission_a_thread_or_a_worker(recorded, changes, seconds):
+    assert simulate(recorded, **changes).seconds == pytest.approx(seconds, abs=0.01)
 
 
 def test_a_run_whose_worker_was_lost_ends_there():
     rows = [("a/0", 0, 0, np.nan, 1), ("b/0", 1, 1, 2, 2), ("b/0", 2, np.nan, np.nan, np.nan)]
     recorded = recording(rows, [("a", 1, 0.0, 1.0), TWO], stop=2.0)
     recorded = with_columns(recorded, "tasks", outcome=["unfinished", "ok", "cancelled"])
-    assert simulate(recorded).seconds == pytest.approx(2)
-    assert simulate(recorded).work == pytest.approx(2)
+    simulated = simulate(recorded)
+    assert (simulated.seconds, simulated.work) == (pytest.approx(2), pytest.approx(2))
 
 
 def test_tasks_that_need_a_cpu_share_those_of_the_hosts():
-    spins = with_columns(naps(), "tasks", thread_cpu=np.ones(8), thread_noncpu=np.zeros(8))
-    one_host = with_columns(spins, "workers", cpus=[2], host=["here"])
+    cpu = {"thread_cpu": np.ones(8), "thread_noncpu": np.zeros(8)}
+    one_host = with_columns(one_second_each(), "tasks", **cpu)
+    one_host = with_columns(one_host, "workers", cpus=[2], host=["here"])
     assert simulate(one_host, workers=8).seconds == pytest.approx(4)
     rows = [(f"{w}/0", n, float(n), n + 1.0, n + 1.0, n) for n in range(4) for w in "ab"]
-    both = recording(rows, [ONE, TWO], stop=4.0)
-    both = with_columns(both, "tasks", thread_cpu=np.ones(8), thread_noncpu=np.zeros(8))
+    both = with_columns(recording(rows, stop=4.0), "tasks", **cpu)
     both = with_columns(both, "workers", cpus=[1, 1], host=["here", "there"])
     # More workers are on more hosts.
     assert simulate(both, workers=8).seconds == pytest.approx(1)
 
 
-def test_a_cluster_is_not_simulated_on_a_local_scheduler():
+def test_what_is_not_simulated_is_said():
     with pytest.raises(DiagnosticError, match="scheduler: expected a recording of local"):
-        simulate(naps(), scheduler="threads")
-
-
-def test_the_table_says_what_is_not_known():
-    text = what_if_summary(what_if(naps(), workers=8), naps())
-    assert "chunks 2 times as large" in text
-    assert "8 workers" in text
+        simulate(one_second_each(), scheduler="threads")
+    text = what_if_summary(what_if(one_second_each(), workers=8), one_second_each())
     assert "On a cluster, workers are threads" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
 def test_the_simulator_takes_seconds_for_many_tasks():
     rows = [("a/0", 0.0, n * 1e-3, (n + 1) * 1e-3, (n + 1) * 1e-3) for n in range(20_000)]
-    many = recording(rows, [ONE], stop=20.0)
-    many = with_inputs(many, *((n, n - 10_000) for n in range(10_000, 20_000)))
-    simulator = Simulator(many)
+    needed = with_inputs(*((n, n - 10_000) for n in range(10_000, 20_000)))
+    many = recording(rows, [ONE], stop=20.0, dependencies=needed)
     start = time.process_time()
-    assert simulator.simulate(workers=inf).seconds < simulator.simulate(workers=8).seconds < 20
+    assert simulate(many, workers=inf).seconds < simulate(many, workers=8).seconds < 20
     assert time.process_time() - start < 5
 
 
@@ -267,21 +249,17 @@ def larger_chunks_of_tiny_tasks():
         assert truth / 2 < predicted(tiny, merge_tasks=10) < 2 * truth < took(tiny)
 
 
-def check_both_kinds(recorded):
+def local_schedulers_and_clusters():
+    with on_quiet_cpus(), cluster(workers=1) as client, Profiler() as prof:
+        tasks = [dask.delayed(nap)(0.2) for _ in range(4)]
+        dask.compute(tasks, scheduler="threads", num_workers=1)
+        client.gather(client.map(nap, [0.2] * 4, pure=False))
+    recorded = prof.recording
     assert recorded.computations.scheduler.tolist() == ["threads", "distributed"]
     assert simulate(recorded).seconds == pytest.approx(recorded.stop - recorded.start, rel=0.05)
     rows = simulate(recorded, workers=4).computations
     assert rows["workers"].tolist() == [4, 4]
     assert rows["seconds"] == pytest.approx([0.2, 0.2], rel=0.2)
-
-
-def local_schedulers_and_clusters():
-    with on_quiet_cpus(), cluster(workers=1) as client:
-        with Profiler() as prof:
-            tasks = [dask.delayed(nap)(0.2) for _ in range(4)]
-            dask.compute(tasks, scheduler="threads", num_workers=1)
-            client.gather(client.map(nap, [0.2] * 4, pure=False))
-        check_both_kinds(prof.recording)
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,7 @@ from .recordings import (
     with_tables,
     with_waits,
 )
-from .test_cluster_findings import addressed
-from .test_cluster_findings_of_tasks import tasks_of
+from .test_cluster_findings import addressed, tasks_of
 
 pytest.importorskip("distributed")
 
