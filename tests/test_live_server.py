@@ -29,6 +29,7 @@ from dask_diag import load, record, save, summary
 from dask_diag.cli.main import main
 from dask_diag.live import background, security, server
 from dask_diag.live import command as command_module
+from dask_diag.live.answer import MOST_RECTANGLES, PARTS_OF_A_PIXEL, shares, stream_in_view
 from dask_diag.live.model import LiveModel
 from dask_diag.live.security import (
     HEADERS,
@@ -40,7 +41,6 @@ from dask_diag.live.security import (
     refusal,
 )
 from dask_diag.live.server import LiveServer, QuickCompression
-from dask_diag.live.stream import MOST_RECTANGLES, PARTS_OF_A_PIXEL, shares, stream_in_view
 from dask_diag.model.table import Table
 from dask_diag.storage.follow import Follower
 from dask_diag.storage.write import Writer

@@ -402,8 +402,7 @@ class LiveModel:
         """Replace the tasks that run: without a stop, the longest first."""
         rows = np.flatnonzero(~np.isnan(tasks["start"]) & np.isnan(tasks["stop"]))
         rows = rows[np.argsort(tasks["start"][rows], kind="stable")]
-        names = (tasks[name][rows].tolist() for name in RunningTask._fields)
-        self.running = [RunningTask(*row) for row in zip(*names, strict=True)]
+        self.running = [RunningTask(*row) for row in tasks.rows(rows).tuples(*RunningTask._fields)]
         until_now, unknown = np.full(len(rows), self.stop), np.full(len(rows), np.nan)
         columns = self._columns_of(tasks, rows)
         self.tasks.extend({**columns, "stop": until_now, "share": unknown}, provisional=True)
@@ -489,8 +488,7 @@ def _rows(chunk: Chunk, name: str) -> Table:
 
 
 def _machine_of(environment: Table) -> Machine:
-    values = zip(environment["name"].tolist(), environment["value"].tolist(), strict=True)
-    facts = {name: str(value) for name, value in values}
+    facts = {name: str(value) for name, value in environment.tuples("name", "value")}
     cpus = re.search(r"(\d+)\D*$", facts.get("processors", ""))
     memory = re.fullmatch(r"([\d.,]+) (\w+)", facts.get("memory", ""))
     size = 0.0

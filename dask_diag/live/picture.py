@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from dask_diag.live.answer import FOLLOWED
+from dask_diag.live.answer import FOLLOWED, MOST_LANES, tasks_in_view
 from dask_diag.live.model import LiveModel
-from dask_diag.live.stream import MOST_LANES, tasks_in_view
 from dask_diag.live.texts import (
     duration,
     preparation_line,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -73,6 +73,10 @@ class Table:
         names = self.columns
         values = [column.tolist() for column in self._columns.values()]
         return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+    def tuples(self, *names: str) -> Iterator[tuple[Any, ...]]:
+        """A tuple of some columns for every row."""
+        return zip(*(self[name].tolist() for name in names), strict=True)
 
     def to_dataframe(self) -> pandas.DataFrame:
         """The table as a pandas DataFrame.

@@ -72,7 +72,7 @@ def wall(sides: Sides) -> Iterator[Part]:
 def changes_of_parts(sides: Sides) -> list[tuple[str, float, float]]:
     """Parts of the wall time with seconds before and after, the largest change first."""
     before, after = (
-        dict(zip(table["part"].tolist(), table["seconds"].tolist(), strict=True))
+        dict(table.tuples("part", "seconds"))
         for table in (analysis.wall_time for analysis in sides.analyses)
     )
     both = [(name, before.get(name, 0.0), after.get(name, 0.0)) for name in {**before, **after}]

@@ -356,12 +356,11 @@ def _computations(recording: Recording) -> Iterator[Line]:
     failed = set(tasks.computation[tasks.outcome.where(Outcome.FAILED)].tolist())
     # Of a computation without tasks it is not known whether one failed.
     without_failure = set(tasks.computation.tolist()) - failed
-    rows = zip(computations.computation.tolist(), computations.error.tolist(), strict=True)
     errors = [
         f"{shown(error)} {_OWN}"
         if name in without_failure and error not in _ENDS_FROM_OUTSIDE
         else shown(error)
-        for name, error in rows
+        for name, error in computations.tuples("computation", "error")
         if error
     ]
     if errors:

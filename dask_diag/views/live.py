@@ -16,6 +16,7 @@ from bokeh.models import (
     ResetTool,
     Span,
     Stack,
+    Tool,
     WheelZoomTool,
 )
 from bokeh.plotting import figure
@@ -76,8 +77,10 @@ def _figures() -> list[figure]:
     """Figures of tasks, CPU, memory, and all time in a strip, with one range of time."""
     view = Range1d(0, 60, name="live_view", min_interval=1e-6, bounds=(0, None))
     shared = CrosshairTool(overlay=Span(dimension="height", line_color="#8a8f96", line_alpha=0.6))
-    figures = [_overview(view)]
-    figures += [_stream(view, shared), _cpu(view, shared), _memory(view, shared)]
+    figures = [
+        _overview(view),
+        *(make(view, [shared]) for make in (_stream, _cpu, _memory)),
+    ]
     for plot in figures:
         for renderer in plot.renderers:
             # Nothing is selected or muted here. Bokeh would work out how each glyph looked then at
@@ -86,18 +89,21 @@ def _figures() -> list[figure]:
     return figures
 
 
-def _figure(name: str, view: Range1d, shared: CrosshairTool, **settings: object) -> figure:
-    plot = figure(
-        name=name,
-        width=_WIDTH,
-        x_range=view,
-        tools=[
+def _figure(name: str, view: Range1d, tools: list[Tool], **settings: object) -> figure:
+    """An empty figure; with tools, the part of time in view can be moved in it."""
+    if tools:
+        tools = [
             PanTool(dimensions="width"),
             BoxZoomTool(dimensions="width"),
             WheelZoomTool(dimensions="width", modifiers="ctrl"),
             ResetTool(),
-            shared,
-        ],
+            *tools,
+        ]
+    plot = figure(
+        name=name,
+        width=_WIDTH,
+        x_range=view,
+        tools=tools,
         toolbar_location=None,
         min_border_left=_BORDER,
         min_border_right=12,
@@ -109,8 +115,8 @@ def _figure(name: str, view: Range1d, shared: CrosshairTool, **settings: object)
     return plot
 
 
-def _stream(view: Range1d, shared: CrosshairTool) -> figure:
-    plot = _figure("live_stream", view, shared, height=160, y_range=Range1d(2 * LANE, 0))
+def _stream(view: Range1d, tools: list[Tool]) -> figure:
+    plot = _figure("live_stream", view, tools, height=160, y_range=Range1d(2 * LANE, 0))
     images = empty_source("image x y width", "live_images")
     plot.image_rgba("image", "x", "y", "width", FULL, source=images)
     columns = "left right top off_cpu color name lasted share"
@@ -131,8 +137,8 @@ def _stream(view: Range1d, shared: CrosshairTool) -> figure:
     return plot
 
 
-def _cpu(view: Range1d, shared: CrosshairTool) -> figure:
-    plot = _figure("live_cpu", view, shared, height=70, y_range=Range1d(0, 100))
+def _cpu(view: Range1d, tools: list[Tool]) -> figure:
+    plot = _figure("live_cpu", view, tools, height=70, y_range=Range1d(0, 100))
     lines = empty_source("time cpu others memory", "live_lines")
     plot.step("time", "others", source=lines, mode="before", color=_OTHERS, line_dash="dotted")
     plot.step("time", "cpu", source=lines, mode="before", color=CPU, line_width=2)
@@ -143,8 +149,8 @@ def _cpu(view: Range1d, shared: CrosshairTool) -> figure:
     return plot
 
 
-def _memory(view: Range1d, shared: CrosshairTool) -> figure:
-    plot = _figure("live_memory", view, shared, height=86, y_range=Range1d(0, 1e9))
+def _memory(view: Range1d, tools: list[Tool]) -> figure:
+    plot = _figure("live_memory", view, tools, height=86, y_range=Range1d(0, 1e9))
     lines = empty_source("time memory", "live_memory_lines")
     plot.line("time", "memory", source=lines, color=MEMORY, line_width=2)
     plot.add_layout(_limit("live_memory_limit"))
@@ -163,17 +169,9 @@ def _limit(name: str) -> Span:
 
 def _overview(view: Range1d) -> figure:
     """CPU over all time, with a movable box around the time in view."""
-    plot = figure(
-        name="live_overview",
-        width=_WIDTH,
-        height=46,
-        x_range=Range1d(0, 60, name="live_all"),
-        y_range=Range1d(0, 100, name="live_overview_height"),
-        tools=[],
-        toolbar_location=None,
-        min_border_left=_BORDER,
-        min_border_right=12,
-    )
+    all_time = Range1d(0, 60, name="live_all")
+    y_range = Range1d(0, 100, name="live_overview_height")
+    plot = _figure("live_overview", all_time, [], height=46, y_range=y_range)
     lines = empty_source("time cpu", "live_overview_lines")
     plot.varea("time", y1=0, y2="cpu", source=lines, fill_color=CPU, fill_alpha=0.5)
     tool = RangeTool(x_range=view)
@@ -182,5 +180,4 @@ def _overview(view: Range1d) -> figure:
     plot.yaxis.visible = False
     plot.ygrid.grid_line_color = None
     plot.xgrid.grid_line_color = None
-    plot.outline_line_color = None
     return plot

@@ -79,8 +79,7 @@ def recorded_lines(recording: Recording) -> Lines:
             numbered = enumerate(text.split("\n"), first)
             lines.update({(file, number): line.strip() for number, line in numbered})
     allocated = recording.allocations
-    columns = (allocated.file.tolist(), allocated.line.tolist(), allocated.code.tolist())
-    for file, line, code in zip(*columns, strict=True):
+    for file, line, code in allocated.tuples("file", "line", "code"):
         if code:
             lines[file, line] = code.strip()
     return lines
@@ -104,7 +103,7 @@ def _pieces(recording: Recording) -> Iterator[tuple[str, int, str]]:
     """Name of each file, number of its first recorded line, and the text from there on."""
     table = recording.environment
     rows = table.rows(table.section.where("calling code"))
-    for location, text in zip(rows.name.tolist(), rows.value.tolist(), strict=True):
+    for location, text in rows.tuples("name", "value"):
         match = _LOCATION.match(location)
         if match:
             yield match["name"], first_line(location), text

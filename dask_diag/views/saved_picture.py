@@ -95,7 +95,7 @@ def saved_picture(
     if not len(tasks.table):
         return None
     table = by_function(recording)
-    totals = dict(zip(table["function"].tolist(), table["wall"].tolist(), strict=True))
+    totals = dict(table.tuples("function", "wall"))
     colors = options.colors_of(totals)
     color_of = {name: colors[name] for name in totals if name in colors}
     layer = positions_among(list(color_of), tasks.table["function"])

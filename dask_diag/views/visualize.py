@@ -47,8 +47,8 @@ from dask_diag.views.findings import incomplete
 from dask_diag.views.page import Head, Page, Section, script
 from dask_diag.views.plots.activities import plot_activities
 from dask_diag.views.plots.figures import SIZES, Options, new_figure
-from dask_diag.views.plots.layers import layers_of, plot_cpu, plot_workers
-from dask_diag.views.plots.lines import measured, plot_process_memory
+from dask_diag.views.plots.layers import layers_of, plot_workers
+from dask_diag.views.plots.lines import measured
 from dask_diag.views.plots.time_axis import TimeAxis, overview
 from dask_diag.views.report.components import Figure, Part, Text, safe
 from dask_diag.views.report.figures import WORKERS, Figures, add_shades
@@ -361,18 +361,13 @@ class ProfilePage:
 
     def _measured(self, axis: TimeAxis) -> Iterator[Plot]:
         """Figures that were drawn; in place of one with two axes a figure for each measure."""
-        combined, layers = self._combined, self._figures.cpu_layers
         for plot, name, _ in self._drawn:
-            if name != "resources" or layers is None:
+            cpu = self._figures.plot_of_cpu(self._options) if name == "resources" else None
+            if cpu is None:
                 yield plot
                 continue
-            cpus = int(combined.computations.cpus.max(initial=0))
-            yield _joined(plot_cpu(layers, cpus, combined.start, self._options), axis)
-            duration = combined.stop - combined.start or 1.0
-            memory = self._figures.process_memory
-            yield _joined(
-                plot_process_memory(memory, combined.start, duration, self._options), axis
-            )
+            yield _joined(cpu, axis)
+            yield _joined(self._figures.plot_of_memory(self._options), axis)
 
 
 def _joined(plot: figure, axis: TimeAxis) -> figure:

@@ -2,9 +2,10 @@
 
 import {percent, seconds} from "../formatting.js"
 import {unpacked} from "../plots/binary_columns.js"
+import {emptied} from "../plots/columns.js"
 import {unpacked_tasks} from "../plots/tasks/decode.js"
 import {rectangles_of} from "../plots/tasks/rectangles.js"
-import {emptied, image_columns} from "../plots/tasks/tasks.js"
+import {image_columns} from "../plots/tasks/tasks.js"
 
 const LANE = 24                     // pixels
 const TALLEST = 420

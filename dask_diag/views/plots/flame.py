@@ -565,10 +565,9 @@ def spans_of(recording: Recording, nodes: Table, begin: float) -> dict[str, Arra
         (bool(is_function[node]), nodes["name"][int(node)]): int(node)
         for node in np.flatnonzero(is_function | (nodes["depth"] == 1))
     }
-    labels = zip(spans["root"].tolist(), spans["function"].tolist(), strict=True)
     of_span = [
         node_of.get((True, function) if root == Root.TASKS else (False, root), 0)
-        for root, function in labels
+        for root, function in spans.tuples("root", "function")
     ]
     return {
         "left": spans["start"] - begin,

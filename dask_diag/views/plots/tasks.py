@@ -114,9 +114,7 @@ def tasks_in_lanes(recording: Recording, origin: float) -> TasksInLanes:
     tasks = recording.tasks
     started = np.flatnonzero(~np.isnan(tasks.start))
     labels = tasks.worker[started]
-    hosts = dict(
-        zip(recording.workers.worker.tolist(), recording.workers.host.tolist(), strict=True)
-    )
+    hosts = dict(recording.workers.tuples("worker", "host"))
     hosts.pop("", None)
     workers = sorted(
         (labels.values[code] for code in np.unique(labels.codes).tolist()),

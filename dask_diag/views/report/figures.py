@@ -114,17 +114,16 @@ class Figures:
         """Layers of the figure of workers."""
         return layers_of(self._analysis, self._options())
 
-    def workers(self) -> Figure:
-        """Numbers of workers that computed, waited or were free."""
+    def workers(self, *, is_shaded: bool = False) -> Figure:
+        """Numbers of workers that computed, waited or were free.
+
+        With a source of shaded times, which the figure of one recording has.
+        """
         options = self._options(height=_WORKERS_HEIGHT, toolbar_location="right")
         plot = plot_workers(self._analysis, self.layers, options)
+        if is_shaded:
+            add_shades(plot)
         return self._joined(WORKERS, plot, "Plot of what the workers did over time")
-
-    def shaded_workers(self) -> Figure:
-        """The figure of workers with a source of shaded times; a page has one."""
-        drawn = self.workers()
-        add_shades(cast("figure", drawn.model))
-        return drawn
 
     @cached_property
     def cpu_layers(self) -> CpuLayers | None:
@@ -133,12 +132,15 @@ class Figures:
 
     def cpu(self) -> Figure | None:
         """Numbers of CPUs by use."""
+        plot = self.plot_of_cpu(self._options(height=_RESOURCE_HEIGHT))
+        return plot and self._joined("cpu", plot, "Plot of CPU over time")
+
+    def plot_of_cpu(self, options: Options) -> figure | None:
+        """The plot of CPUs; None if not sampled."""
         if self.cpu_layers is None:
             return None
         cpus = int(self._recording.computations.cpus.max(initial=0))
-        options = self._options(height=_RESOURCE_HEIGHT)
-        plot = plot_cpu(self.cpu_layers, cpus, self._recording.start, options)
-        return self._joined("cpu", plot, "Plot of CPU over time")
+        return plot_cpu(self.cpu_layers, cpus, self._recording.start, options)
 
     @cached_property
     def process_memory(self) -> ProcessMemory:
@@ -156,10 +158,13 @@ class Figures:
         """Resident memory, cached results, and the limit."""
         if not len(self.process_memory.samples):
             return None
-        options = self._options(height=_RESOURCE_HEIGHT)
-        start = self._recording.start
-        plot = plot_process_memory(self.process_memory, start, self._duration, options)
+        plot = self.plot_of_memory(self._options(height=_RESOURCE_HEIGHT))
         return self._joined("process-memory", plot, "Plot of memory over time")
+
+    def plot_of_memory(self, options: Options) -> figure:
+        """The plot of resident memory."""
+        start = self._recording.start
+        return plot_process_memory(self.process_memory, start, self._duration, options)
 
     def overview(self) -> Figure:
         """The whole recording in a strip, in which the shown part can be moved and resized."""

@@ -3,29 +3,20 @@
 
 import {count, moment, percent, seconds} from "../formatting.js"
 import {unpacked} from "../plots/binary_columns.js"
-import {model_of} from "./models.js"
+import {follow_range, model_of} from "./models.js"
 import {sort_again} from "./sorted_tables.js"
 
-const SETTLED = 120                 // milliseconds without a change
 const ROUNDING = 1e-6               // of a bin: its edge is where a range ends
 const WITHOUT_TASK = -1             // the row of seconds in which workers had no task
 
-export async function follow_range(bins) {
+export async function follow_functions(bins) {
     const root = document.getElementById("by-function")
     const plot = await model_of("workers")
     if (plot === null) return
     const initial = contents_of(root)
     const range = plot.x_range
-    let timer = null
     const show = () => show_range(root, bins, initial, range)
-    root.querySelector("[data-whole]").addEventListener("click", () => {
-        const [start, end] = range.bounds
-        range.setv({start, end})
-    })
-    range.change.connect(() => {
-        clearTimeout(timer)
-        timer = setTimeout(show, SETTLED)
-    })
+    follow_range(range, root, show)
     await show()
 }
 

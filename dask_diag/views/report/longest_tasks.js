@@ -4,10 +4,9 @@
 import {count, moment, percent, seconds} from "../formatting.js"
 import {short_key} from "../plots/tasks/lookups.js"
 import {spans_in_view} from "../plots/tasks/rectangles.js"
-import {models_of, RECTANGLES, tasks_in, TASKS} from "./models.js"
+import {follow_range, models_of, RECTANGLES, tasks_in, TASKS} from "./models.js"
 import {count_again, sort_again} from "./sorted_tables.js"
 
-const SETTLED = 120                 // milliseconds without a change
 const MOST = 50                     // tasks, as in the table of the whole run
 const LONGEST_KEY = 500
 const DIGITS = 100                  // times are as exact as a hundredth of what is shown
@@ -21,7 +20,7 @@ export async function follow_longest() {
     const whole = {rows: [...table.tBodies[0].rows], caption: table.caption.textContent}
     const page = {root, table, whole, plot, rectangles, key_of: null}
     const range = plot.x_range
-    let timer = null, is_seen = false, is_late = true, is_chosen_here = false
+    let is_seen = false, is_late = true, is_chosen_here = false
     const show = async () => {
         if (!is_seen || !is_late) return
         is_late = false
@@ -32,16 +31,8 @@ export async function follow_longest() {
         is_chosen_here = target.closest("[data-start]") !== null
         setTimeout(() => { is_chosen_here = false })
     }, {capture: true})
-    root.querySelector("[data-whole]").addEventListener("click", () => {
-        const [start, end] = range.bounds
-        range.setv({start, end})
-    })
-    range.change.connect(() => {
-        if (is_chosen_here && !is_whole(range)) return
-        is_late = true
-        clearTimeout(timer)
-        timer = setTimeout(show, SETTLED)
-    })
+    follow_range(range, root, show)
+    range.change.connect(() => { is_late ||= !is_chosen_here || is_whole(range) })
     // Keys of a million tasks are not read for a table that nobody looks at.
     new IntersectionObserver((entries) => {
         is_seen = entries.at(-1).isIntersecting

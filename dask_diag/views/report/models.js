@@ -2,6 +2,7 @@
 
 const WAIT = 20                     // milliseconds
 const LONGEST_WAIT = 10_000
+const SETTLED = 120                 // milliseconds without a change of the range
 const AROUND = 0.05                 // of what is zoomed to, on each side
 
 export const TASKS = "tasks"
@@ -42,6 +43,19 @@ export async function tasks_in(plot, rectangles) {
         await later(WAIT)
     }
     return rectangles.in_page
+}
+
+// Calls back when the range has not changed for a moment; a button in an element shows all of it.
+export function follow_range(range, element, moved) {
+    let timer = null
+    element.querySelector("[data-whole]").addEventListener("click", () => {
+        const [start, end] = range.bounds
+        range.setv({start, end})
+    })
+    range.change.connect(() => {
+        clearTimeout(timer)
+        timer = setTimeout(moved, SETTLED)
+    })
 }
 
 function later(milliseconds) {

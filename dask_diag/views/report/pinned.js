@@ -1,6 +1,7 @@
 // The row below the plots: what is known of the task that was clicked, until Escape or another click.
 
 import {unpacked} from "../plots/binary_columns.js"
+import {emptied} from "../plots/columns.js"
 import {detail_reader, facts_of, name_of_task, path_text, path_to} from "../plots/tasks/details.js"
 import {lines_of, outlines_of, task_at} from "../plots/tasks/pinning.js"
 import {models_of, RECTANGLES, tasks_in, TASKS, zoom} from "./models.js"
@@ -102,8 +103,7 @@ function unpin(pins) {
     for (const part of pins.row.querySelectorAll("[data-name], [data-facts], [data-path]"))
         part.textContent = ""
     for (const action of ["zoom", "path"]) button_of(pins.row, action).hidden = true
-    for (const source of [pins.outlines, pins.path])
-        source.data = Object.fromEntries(Object.keys(source.data).map((column) => [column, []]))
+    for (const source of [pins.outlines, pins.path]) source.data = emptied(source.data)
 }
 
 function button_of(row, action) {

@@ -2,7 +2,7 @@
 
 import {offer_critical_path} from "./critical_path.js"
 import {offer_exports} from "./export_menu.js"
-import {follow_range} from "./functions.js"
+import {follow_functions} from "./functions.js"
 import {follow_longest} from "./longest_tasks.js"
 import {offer_pins} from "./pinned.js"
 import {start_page} from "./plain.js"
@@ -14,7 +14,7 @@ export function start(settings) {
     if (exports !== null) offer_exports(exports)
     if (!has_figures) return
     if (paths !== null) offer_critical_path(paths)
-    if (functions !== null) follow_range(functions)
+    if (functions !== null) follow_functions(functions)
     follow_longest()
     offer_pins()
 }

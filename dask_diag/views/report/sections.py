@@ -114,7 +114,7 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     if tasks is None:
         yield not_there("tasks", "Profiler", recording)
     else:
-        above = [figures.overview(), figures.shaded_workers()]
+        above = [figures.overview(), figures.workers(is_shaded=True)]
     if above or below:
         with_one_axis([*above[1:], *below])
     yield from above
@@ -510,7 +510,7 @@ def environment(analysis: Analysis, figures: Figures) -> Iterator[Part]:
 def _environment(recording: Recording, section: str) -> list[tuple[str, str]]:
     table = recording.environment
     rows = table.rows(table.section.where(section))
-    return list(zip(rows.name.tolist(), rows.value.tolist(), strict=True))
+    return list(rows.tuples("name", "value"))
 
 
 FINDINGS = Section("findings", "Findings", findings, is_on_top=True)

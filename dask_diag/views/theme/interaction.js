@@ -1,6 +1,7 @@
 // Plots by keyboard and by finger: keys move the time axis of the plot that has the focus; on a
 // phone a swipe scrolls the page, a sideways one moves the plot, and a tap shows the detail.
 
+import {views_below} from "../plots/flame/surface.js"
 import {moved} from "./keys.js"
 
 const FARTHEST_TAP = 10             // pixels between the start and the end of a touch
@@ -8,29 +9,15 @@ const KEYS = "+ - 0 Escape ArrowLeft ArrowRight"
 
 // Of a root, once it is drawn.
 export function make_interactive(root_view) {
-    name_choices([root_view])
-    for (const view of views_of_figures([root_view])) {
+    for (const view of views_below(root_view)) {
+        const {model} = view
+        // What a screen reader says of a list to choose from, which has no title.
+        if (model.type === "Select" && !model.title) view.input_el.setAttribute("aria-label", "What to show")
         const surface = view.canvas_view?.events_el
-        if (surface === undefined) continue
-        describe(surface, view.model)
-        listen_to_keys(surface, view.model)
+        if (model.type !== "Figure" || surface === undefined) continue
+        describe(surface, model)
+        listen_to_keys(surface, model)
         listen_to_touches(surface)
-    }
-}
-
-function views_of_figures(views) {
-    return views.flatMap((view) => [
-        ...(view.model.type === "Figure" ? [view] : []),
-        ...views_of_figures(view.child_views ?? []),
-    ])
-}
-
-// What a screen reader says of a list to choose from, which has no title.
-function name_choices(views) {
-    for (const view of views) {
-        if (view.model.type === "Select" && !view.model.title)
-            view.input_el.setAttribute("aria-label", "What to show")
-        name_choices(view.child_views ?? [])
     }
 }
 

@@ -3,6 +3,7 @@
 // Here are only functions of numbers; activities.py says what these are, activities.js draws the bars.
 
 import {count, percent, quantity, seconds, short_quantity} from "../../formatting.js"
+import {append, columns_of} from "../columns.js"
 
 const LONGEST_LABEL = 34
 const KINDS = ["CPU", "non-CPU"]
@@ -149,12 +150,4 @@ function total_of(values) {
 
 function size_of(values) {
     return values.reduce((sum, value) => sum + Math.abs(value), 0)
-}
-
-function columns_of(...names) {
-    return Object.fromEntries(names.map((name) => [name, []]))
-}
-
-function append(columns, row) {
-    for (const [name, cell] of Object.entries(row)) columns[name].push(cell)
 }

@@ -1,6 +1,7 @@
 // The rectangles and labels of the calls that are in view.
 
 import {count, percent, seconds} from "../../formatting.js"
+import {append, columns_of} from "../columns.js"
 
 export const MATCH = "#d6007a"
 const PIXELS_WORTH_DRAWING = 0.5
@@ -8,6 +9,8 @@ const PIXELS_WORTH_A_LABEL = 22
 const PADDING_OF_LABELS = 7
 const NARROW_CALLS = "#e9e9e9"
 const ON_MATCH = "#ffffff"
+const QUADS = ["left", "right", "top", "bottom", "fill", "alpha", "name", "location", "line", "own", "total"]
+const LABELS = ["x", "y", "text", "color", "alpha"]
 
 // Lays out a view between x0 and x1.
 //
@@ -16,7 +19,7 @@ const ON_MATCH = "#ffffff"
 // Calls too narrow to be drawn are one rectangle beside their siblings.
 export function layout_of(graph, shown) {
     const {top, parent: above, end, row, total, left} = graph.view
-    const layout = {quads: empty_quads(), labels: empty_labels(), deepest: 0}
+    const layout = {quads: columns_of(...QUADS), labels: columns_of(...LABELS), deepest: 0}
     const narrowest = PIXELS_WORTH_DRAWING / shown.scale
     let narrow = null
     const finish_narrow = () => {
@@ -45,19 +48,6 @@ export function layout_of(graph, shown) {
     }
     finish_narrow()
     return layout
-}
-
-function empty_quads() {
-    return {left: [], right: [], top: [], bottom: [], fill: [], alpha: [],
-            name: [], location: [], line: [], own: [], total: []}
-}
-
-function empty_labels() {
-    return {x: [], y: [], text: [], color: [], alpha: []}
-}
-
-function append(columns, row) {
-    for (const name in row) columns[name].push(row[name])
 }
 
 function add_narrow(quads, {from, to, row, calls}, all) {

@@ -1,5 +1,6 @@
 // The view of one function: who called it, merged, above it, and what it called, merged, below.
 
+import {append, columns_of} from "../columns.js"
 import {is_below, left_edges} from "./tree.js"
 
 // Of each function that was called below a node its seconds, and the first node of it.
@@ -65,8 +66,7 @@ class Merged {
         const children = this.children[above]
         if (!children.has(kind)) {
             children.set(kind, this.node.length)
-            const values = {parent: above, node, own: 0, total: 0, children: new Map()}
-            for (const column in values) this[column].push(values[column])
+            append(this, {parent: above, node, own: 0, total: 0, children: new Map()})
         }
         return children.get(kind)
     }
@@ -78,14 +78,13 @@ class Merged {
 
     // The same with each node before its children, and of these the longest first.
     sorted() {
-        const rows = {parent: [], end: [], row: [], node: [], own: [], total: []}
+        const rows = columns_of("parent", "end", "row", "node", "own", "total")
         const waiting = [{index: 0, above: -1, row: 0}]
         while (waiting.length > 0) {
             const {index, above, row} = waiting.pop()
             const at = rows.node.length
-            const values = {parent: above, end: at + 1, row, node: this.node[index],
-                            own: this.own[index], total: this.total[index]}
-            for (const column in values) rows[column].push(values[column])
+            append(rows, {parent: above, end: at + 1, row, node: this.node[index],
+                          own: this.own[index], total: this.total[index]})
             const shortest_first = [...this.children[index].values()]
                 .sort((a, b) => this.total[a] - this.total[b] || b - a)
             for (const child of shortest_first) waiting.push({index: child, above: at, row: row + 1})
@@ -108,11 +107,6 @@ function joined(callees, callers) {
         view[column] = [...callees[column], ...callers[column].slice(1).map(added[column])]
     view.end[0] = view.node.length
     return {top: 0, first_row: Math.min(0, -Math.max(...callers.row)), ...view}
-}
-
-// Whether this rectangle is a caller of the function.
-export function is_caller(view, i) {
-    return view.row[i] < 0
 }
 
 // Another node of the same function, in what is below `base`; -1 if it was not called there.

@@ -4,6 +4,7 @@
 // of the tree in one cycle and the reverse in the next one, which so begins with the calls with which
 // the last one ended: these go on, and are one rectangle.
 
+import {append} from "../columns.js"
 import {is_below, values_of} from "./tree.js"
 
 // `weights` is what each cell counts; the seconds of the threads stand one after another.
@@ -24,7 +25,7 @@ export function in_time_order(tree, cells, weights, measure, base, node_of = nul
         while (common < open.length && rows.node[open[common]] === path[common]) common++
         close_to(common)
         for (let depth = common; depth < path.length; depth++)
-            open.push(append(rows, open.at(-1), depth, path[depth], now))
+            open.push(begin(rows, open.at(-1), depth, path[depth], now))
         rows.own[open.at(-1)] += seconds
         now += seconds
     }
@@ -51,8 +52,7 @@ function path_to(tree, node, base) {
     return path.reverse()
 }
 
-function append(rows, parent_of_it, row, node, now) {
-    const values = {parent: parent_of_it, end: 0, row, node, own: 0, left: now, right: now}
-    for (const column in values) rows[column].push(values[column])
+function begin(rows, above, row, node, now) {
+    append(rows, {parent: above, end: 0, row, node, own: 0, left: now, right: now})
     return rows.node.length - 1
 }

@@ -1,5 +1,6 @@
 // The rectangle of each task, and the marks of those that failed or were not finished.
 
+import {append, columns_of} from "../columns.js"
 import {first_above} from "../in_view.js"
 import {cpu_share} from "./decode.js"
 
@@ -15,20 +16,16 @@ export function tasks_in_spans(spans) {
 
 // A column for each property of a rectangle; `off_cpu` is the height of the time off the CPU.
 export function rectangles_of(tasks, spans, from, key_of, {lane_height, full}) {
-    const columns = {
-        left: [], right: [], top: [], off_cpu: [], function: [], outcome: [], cpu: [], key: [],
-    }
+    const columns = columns_of("left", "right", "top", "off_cpu", "function", "outcome", "cpu", "key")
     spans.forEach(([first, last], lane) => {
         for (let i = first; i < last; i++) {
             if (tasks.stop[i] < from) continue
-            columns.left.push(tasks.start[i] * tasks.unit)
-            columns.right.push(tasks.stop[i] * tasks.unit)
-            columns.top.push(lane * lane_height)
-            columns.off_cpu.push(Math.round((1 - cpu_share(tasks, i)) * full))
-            columns.function.push(tasks.function[i])
-            columns.outcome.push(tasks.outcome[i])
-            columns.cpu.push(tasks.cpu[i] * tasks.unit)
-            columns.key.push(key_of(i))
+            append(columns, {
+                left: tasks.start[i] * tasks.unit, right: tasks.stop[i] * tasks.unit,
+                top: lane * lane_height, off_cpu: Math.round((1 - cpu_share(tasks, i)) * full),
+                function: tasks.function[i], outcome: tasks.outcome[i],
+                cpu: tasks.cpu[i] * tasks.unit, key: key_of(i),
+            })
         }
     })
     return columns
@@ -36,7 +33,7 @@ export function rectangles_of(tasks, spans, from, key_of, {lane_height, full}) {
 
 // Some of the tasks, between two times; those that meet in a pixel of their lane are one.
 export function marks_of(tasks, indices, from, to, per_pixel, lane_height) {
-    const columns = {left: [], right: [], top: []}
+    const columns = columns_of("left", "right", "top")
     let latest = null
     for (const i of indices) {
         if (tasks.stop[i] < from || tasks.start[i] > to) continue
@@ -45,9 +42,9 @@ export function marks_of(tasks, indices, from, to, per_pixel, lane_height) {
         if (latest !== null && latest.lane === lane && latest.pixel === pixel
             && tasks.stop[i] - tasks.start[i] < per_pixel) continue
         latest = {lane, pixel}
-        columns.left.push(tasks.start[i] * tasks.unit)
-        columns.right.push(tasks.stop[i] * tasks.unit)
-        columns.top.push(lane * lane_height)
+        append(columns, {
+            left: tasks.start[i] * tasks.unit, right: tasks.stop[i] * tasks.unit, top: lane * lane_height,
+        })
     }
     return columns
 }

@@ -5,6 +5,7 @@
 import {count, seconds, size} from "../../formatting.js"
 import {draw_when_moved, pixel_width, wrapped} from "../in_view.js"
 import {unpacked} from "../binary_columns.js"
+import {emptied} from "../columns.js"
 import {images_of, text_of_bin} from "./binned.js"
 import {indices_of_outcomes, plain_tasks, unpacked_tasks} from "./decode.js"
 import {key_reader} from "./keys.js"
@@ -93,10 +94,6 @@ export function image_columns(tasks, spans, from, to, width, models) {
         y: spans.map((_, lane) => lane * lane_height),
         width: spans.map(() => (to - from) * tasks.unit),
     }
-}
-
-export function emptied(columns) {
-    return Object.fromEntries(Object.keys(columns).map((name) => [name, []]))
 }
 
 // The tooltip of the pixel at a time and a height.
