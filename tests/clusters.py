@@ -17,12 +17,6 @@ import pytest
 from distributed import Client, LocalCluster
 
 from dask_diag.analysis.activities import seconds_by_activity
-from dask_diag.capture import metrics
-from dask_diag.cluster import recorder, session
-from dask_diag.cluster import worker as worker_module
-from dask_diag.cluster.task import ClusterTask
-from dask_diag.cluster.wire import NAME
-from dask_diag.sampling.sampler import running_tasks
 
 STARTED, GO_ON = Event(), Event()
 
@@ -96,11 +90,20 @@ def until(holds, seconds=20):
 def unshipped(monkeypatch):
     """The scheduler has the plugin's classes that are imported here, not those of a text sent."""
     imports = "from dask_diag.cluster.plugin import DaskDiagSchedulerPlugin"
-    monkeypatch.setattr(session, "source_of_scheduler_plugin", lambda: imports)
+    module = "dask_diag.cluster.session"
+    monkeypatch.setattr(f"{module}.source_of_scheduler_plugin", lambda: imports)
 
 
 def what_is_there(client):
     """What a diagnostic might leave on the processes of a cluster and on its client."""
+    # Not above: workers that import this file for its tasks would import all that measures.
+    from dask_diag.capture import metrics
+    from dask_diag.cluster import recorder
+    from dask_diag.cluster import worker as worker_module
+    from dask_diag.cluster.task import ClusterTask
+    from dask_diag.cluster.wire import NAME
+    from dask_diag.sampling.sampler import running_tasks
+
     scheduler, workers = client.cluster.scheduler, client.cluster.workers.values()
     tasks = [ts for worker in workers for ts in worker.state.tasks.values()]
     return {
