@@ -22,7 +22,7 @@ from dask_diag.cluster import session as session_module
 from dask_diag.cluster.plugin import RecordedComputation, RecordedTask
 from dask_diag.cluster.wire import WORKER_ROW, RunDetails
 
-from .clusters import assert_adds_up, cluster, local_cluster, rows
+from .clusters import assert_adds_up, cluster, local_cluster, rows, until
 from .test_cluster_many_tasks import NAN, Driver
 
 
@@ -106,10 +106,7 @@ def test_a_worker_that_does_not_answer_keeps_no_program_waiting():
             os.kill(pid, signal.SIGCONT)
         assert entered - start < 3
         assert end - left_at < 5
-        deadline = time.monotonic() + 20
-        while any(client.run(has_plugin).values()):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: not any(client.run(has_plugin).values()))
     (row,) = rows(prof.recording, "increment")
     assert row["thread_cpu"] == row["thread_cpu"]
     assert [text for text in prof.recording.notices if "to reach the workers" in text]

@@ -21,7 +21,7 @@ from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.tables import with_remote_memory
 from dask_diag.cluster.wire import PROCESS, Batch
 
-from .clusters import asynchronous_client, cluster, cluster_of_others
+from .clusters import asynchronous_client, cluster, cluster_of_others, until
 
 SIZE = 100_000_000
 
@@ -53,10 +53,7 @@ def test_workers_that_others_started_are_added():
     with cluster_of_others() as client:
         client.submit(filled, 8).result()
         # Distributed's sampler has what workers last said of themselves.
-        deadline = time.monotonic() + 20
-        while said_by_workers(client) < 0.98 * sum(client.run(resident).values()):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: said_by_workers(client) >= 0.98 * sum(client.run(resident).values()))
         ms, of_distributed = MemorySampler(), DistributedMemorySampler()
         with of_distributed.sample("held", interval=0.1), ms.sample("held", interval=0.1) as name:
             futures = client.map(filled, [SIZE, SIZE + 8])
