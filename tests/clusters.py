@@ -6,10 +6,12 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
 from threading import Event
 
+import dask.config
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
@@ -82,6 +84,43 @@ def until(holds, seconds=20):
     while not holds():
         assert time.monotonic() < end, "what was waited for did not happen"
         time.sleep(0.002)
+
+
+@pytest.fixture
+def unshipped(monkeypatch):
+    """The scheduler has the plugin's classes that are imported here, not those of a text sent."""
+    imports = "from dask_diag.cluster.plugin import DaskDiagSchedulerPlugin"
+    module = "dask_diag.cluster.session"
+    monkeypatch.setattr(f"{module}.source_of_scheduler_plugin", lambda: imports)
+
+
+def what_is_there(client):
+    """What a diagnostic might leave on the processes of a cluster and on its client."""
+    # Not above: workers that import this file for its tasks would import all that measures.
+    from dask_diag.capture import metrics
+    from dask_diag.cluster import recorder
+    from dask_diag.cluster import worker as worker_module
+    from dask_diag.cluster.task import ClusterTask
+    from dask_diag.cluster.wire import NAME
+    from dask_diag.sampling.sampler import running_tasks
+
+    scheduler, workers = client.cluster.scheduler, client.cluster.workers.values()
+    tasks = [ts for worker in workers for ts in worker.state.tasks.values()]
+    return {
+        "plugins": [set(scheduler.plugins), *(set(worker.plugins) for worker in workers)],
+        "worker plugins": set(scheduler.worker_plugins),
+        "handlers": [set(scheduler.handlers), *(set(worker.handlers) for worker in workers)],
+        "stream handlers": set(scheduler.stream_handlers),
+        "topics": {topic for topic in scheduler.get_events() if NAME in topic},
+        "metadata": [ts for ts in (*scheduler.tasks.values(), *tasks) if ts.metadata],
+        "wrapped": [ts for ts in tasks if isinstance(ts.run_spec, ClusterTask)],
+        "config": dask.config.get("distributed.client.preload"),
+        "threads": {thread.name for thread in threading.enumerate() if NAME in thread.name},
+        "listening": [set(metrics.listening), set(metrics.hearing)],
+        "sampled": list(worker_module._of_this_process),
+        "recorders": recorder.active_recorders(),
+        "running": dict(running_tasks),
+    }
 
 
 def workers_of(client):

@@ -500,6 +500,7 @@ def test_record_streams_what_it_pulls(client):
     assert {functions[row] for row in written.dependencies.depends_on.tolist()} == {"spin"}
     assert len(written.workers) == 2
     assert len(run.recording.tasks) == 52
+    assert len(written.worker_events) == 0
     assert_adds_up(written)
 
 

@@ -16,7 +16,7 @@ from distributed import Lock, Queue, Variable, fire_and_forget, get_client
 
 from dask_diag import Profiler, record
 
-from .clusters import Counter, cluster
+from .clusters import Counter, cluster, what_is_there
 
 pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
 
@@ -135,31 +135,17 @@ PROGRAMS = [
 ]
 
 
-def left_over(client):
-    """What a cluster has that is not distributed's own."""
-    scheduler, workers = client.cluster.scheduler, client.cluster.workers.values()
-    return (
-        set(scheduler.plugins),
-        set(scheduler.handlers),
-        set(scheduler.stream_handlers),
-        set(scheduler.worker_plugins),
-        [sorted(worker.plugins) for worker in workers],
-        {thread.name for thread in threading.enumerate() if "diag" in thread.name.lower()},
-        dask.config.get("distributed.client.preload", []),
-    )
-
-
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_a_program_does_what_it_does_without(program, client, tmp_path):
     """Recorded twice, one block in the other."""
     alone = program(client)
-    before = left_over(client)
+    before = what_is_there(client)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with record(tmp_path / "run.diag") as run, Profiler() as prof:
             recorded = program(client)
     assert recorded == alone
-    assert left_over(client) == before
+    assert what_is_there(client) == before
     assert run.recording.is_complete
     assert len(prof.recording.tasks) == len(run.recording.tasks) > 0
     assert program(client) == alone

@@ -13,15 +13,16 @@ import pytest
 pytest.importorskip("distributed")
 
 from dask._task_spec import Task
-from distributed import Client, LocalCluster
 from distributed.metrics import context_meter
 
-from dask_diag import Profiler, load, record
+from dask_diag import Profiler
 from dask_diag.capture import metrics as metrics_module
-from dask_diag.capture.computation import start_listening, stop_listening
 from dask_diag.cluster import task as task_module
 from dask_diag.cluster import worker as worker_module
 
+from .clusters import client as client
+from .clusters import cluster
+from .clusters import two_workers as two_workers
 from .test_cluster_many_tasks import Driver
 
 TASKS = 100
@@ -123,8 +124,7 @@ def labels_heard(monkeypatch):
 def test_what_a_worker_meters_itself_is_not_heard(monkeypatch):
     heard = labels_heard(monkeypatch)
     with (
-        LocalCluster(1, processes=False, dashboard_address=None, protocol="tcp") as cluster,
-        Client(cluster) as client,
+        cluster(1, protocol="tcp") as client,
         Profiler() as prof,
     ):
         assert client.gather(client.map(abs, range(-5, 0))) == [5, 4, 3, 2, 1]
@@ -137,14 +137,13 @@ def test_what_a_worker_meters_itself_is_not_heard(monkeypatch):
     assert not metrics_module.hearing
 
 
-def test_a_task_whose_metering_cannot_be_heard_runs_all_the_same(monkeypatch):
+def test_a_task_whose_metering_cannot_be_heard_runs_all_the_same(client, monkeypatch):
     def fails():
         raise ValueError("no meter")
 
     monkeypatch.setattr(task_module, "hear_this_task", fails)
     with (
-        LocalCluster(1, processes=False, dashboard_address=None, protocol="inproc") as cluster,
-        Client(cluster) as client,
+        cluster(1) as client,
         Profiler() as prof,
     ):
         assert client.submit(abs, -1).result() == 1
@@ -157,21 +156,6 @@ def meters_once():
     context_meter.digest_metric("events", 2, "events")
 
 
-def test_distributeds_meter_is_heard_everywhere_until_the_last_that_asked_for_it_ends():
-    callbacks = context_meter._callbacks.get()
-    first, second, worker = object(), object(), object()
-    start_listening(worker, everywhere=False)
-    assert "dask_diag" not in callbacks
-    for listener in (first, second):
-        start_listening(listener)
-    stop_listening(first)
-    assert "dask_diag" in callbacks
-    stop_listening(second)
-    assert "dask_diag" not in callbacks
-    stop_listening(worker)
-    assert not metrics_module.listening
-
-
 async def meters_for_distributed(steps):
     for _ in range(steps):
         context_meter.digest_metric("events", 2, "events")
@@ -179,10 +163,9 @@ async def meters_for_distributed(steps):
     return steps
 
 
-def test_what_coroutines_give_to_distributeds_meter_is_not_counted():
+def test_what_coroutines_give_to_distributeds_meter_is_not_counted(client):
     with (
-        LocalCluster(1, processes=False, dashboard_address=None, protocol="inproc") as cluster,
-        Client(cluster) as client,
+        cluster(1) as client,
         Profiler() as prof,
     ):
         assert client.submit(meters_for_distributed, 5).result() == 5
@@ -190,27 +173,3 @@ def test_what_coroutines_give_to_distributeds_meter_is_not_counted():
     # Five times two, added up by label.
     assert metrics.activity.tolist() == ["events"]
     assert metrics.value.tolist() == [10.0]
-
-
-@pytest.mark.leaves_files
-def test_record_has_one_session_on_a_cluster_and_every_table(tmp_path):
-    def doubled(number):
-        return 2 * number
-
-    with (
-        LocalCluster(1, processes=False, dashboard_address=None, protocol="inproc") as cluster,
-        Client(cluster) as client,
-    ):
-        with record(tmp_path / "run.diag", interval=0.05):
-            (session,) = cluster.scheduler.plugins["dask_diag"].sessions.by_name.values()
-            assert session.wants.keys() >= {"tasks", "waits", "results", "processes", "stacks"}
-            assert client.gather(client.map(doubled, range(10))) == list(range(0, 20, 2))
-        assert "dask_diag" not in cluster.scheduler.plugins
-    recording = load(tmp_path / "run.diag")
-    assert recording.notices == ()
-    assert len(recording.tasks) == len(recording.cached_results) == 10
-    assert len(set(recording.tasks.key.tolist())) == 10
-    assert len(recording.workers) == 1
-    assert len(recording.computations) == 1
-    assert len(recording.processes) >= 2
-    assert recording.stop >= recording.tasks.stop.max()

@@ -363,18 +363,6 @@ def test_gil_bound():
     assert "releases the GIL" in advice
 
 
-@pytest.mark.parametrize(("locked", "severity"), [(0.1, None), (0.5, "high")])
-def test_lock_bound(locked, severity):
-    """One of two holds the lock while the other one waits."""
-    found = by_code(waiting("lock-wait", workers="a", threads=2, cpu=1 - locked))
-    finding = found.get("lock-bound")
-    assert (finding and finding.severity) == severity
-    if finding:
-        assert finding.seconds_lost == pytest.approx(4.0, abs=0.2)
-        assert numbers(finding, "waited", "share") == (8, 0.5)
-    assert "too-few-threads" not in found
-
-
 @pytest.mark.parametrize(
     ("count", "work", "is_found"), [(200, 0.001, True), (200, 0.019, False), (99, 0.001, False)]
 )

@@ -2,160 +2,39 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import time
 
 import dask
 import dask.threaded
-import numpy as np
 import pytest
 from dask.base import DaskMethodsMixin
 
 pytest.importorskip("distributed")
 
-from distributed import Client, LocalCluster, SchedulerPlugin, wait
+from distributed import SchedulerPlugin, wait
 
 from dask_diag import Profiler, findings, load, record
 
-from .clusters import assert_adds_up, cluster, rows, spin
+from .clusters import cluster, spin
 
 pytestmark = pytest.mark.once
-
-LARGE = 50_000_000
 
 
 def codes(recording):
     return {one.code: one for one in findings(recording)}
 
 
-def made_of(n, size):
-    return bytes(size)
-
-
-def length(data):
-    return len(data)
-
-
 @pytest.fixture
 def processes():
     """A client of two workers, each a process that has one thread."""
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local,
-        Client(local) as client,
-    ):
+    with cluster(processes=True) as client:
         yield client
-
-
-def name_of(address, recording):
-    workers = recording.workers
-    (name,) = workers.worker[np.flatnonzero(workers.address.where(address))].tolist()
-    return name
-
-
-def exchanged(client, size):
-    """Each of two workers needs what the other has made, four times."""
-    addresses = list(client.nthreads())
-    with Profiler() as prof:
-        for n in range(4):
-            made = [
-                client.submit(made_of, n, size, workers=[address], pure=False)
-                for address in addresses
-            ]
-            needed = [
-                client.submit(length, result, workers=[address], pure=False)
-                for result, address in zip(made, reversed(addresses), strict=True)
-            ]
-            assert client.gather(needed) == [size, size]
-            del made, needed
-    return prof.recording
-
-
-def test_large_results_of_another_worker_bound_a_program(processes):
-    recording = exchanged(processes, LARGE)
-    finding = codes(recording)["transfer-bound"]
-    assert finding.where.functions == ("made_of",)
-    assert set(finding.where.workers) == {"worker-0", "worker-1"}
-    moved = recording.transfers
-    assert moved.bytes.sum() == pytest.approx(8 * LARGE, rel=0.01)
-    assert 0 < finding.seconds_lost <= (moved.stop - moved.start).sum()
-    assert_adds_up(recording)
-
-
-def test_tasks_that_stay_where_their_inputs_are_are_not_bound(processes):
-    with Profiler() as prof:
-        made = processes.map(made_of, range(8), [LARGE] * 8, pure=False)
-        processes.gather(processes.map(length, made, pure=False))
-    assert "transfer-bound" not in codes(prof.recording)
-
-
-def end_of_process(path):
-    """Ends the worker's process at first, and later not."""
-    if not os.path.exists(path):
-        open(path, "w").close()
-        time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGKILL)
-    return spin(0.01)
 
 
 def sleeps(seconds):
     time.sleep(seconds)
     return seconds
-
-
-@pytest.mark.leaves_files
-def test_a_worker_that_is_killed_costs_its_run_and_its_results(processes, tmp_path):
-    doomed, _ = processes.nthreads()
-    where = {"workers": [doomed], "allow_other_workers": True}
-    with Profiler() as prof:
-        had = processes.map(sleeps, [0.1 + n / 1e6 for n in range(3)], **where)
-        wait(had)
-        # No other worker has them, and they are asked for later.
-        assert processes.submit(end_of_process, str(tmp_path / "once"), **where).result()
-        assert len(processes.gather(had)) == 3
-    recording = prof.recording
-    finding = codes(recording)["worker-lost"]
-    assert finding.kind == "at most"
-    assert "1 worker left while needed" in finding.evidence
-    assert "1 run had no result" in finding.evidence
-    lost_results = [row for row in rows(recording, "sleeps") if row["attempt"] > 1]
-    assert f"{len(lost_results)} tasks ran again" in finding.evidence
-    seconds = sum(row["stop"] - row["start"] for row in lost_results)
-    # It ran for half a second until it was killed.
-    assert 0.5 + seconds <= finding.seconds_lost * 2 <= 1.5 + seconds
-
-
-def test_workers_that_are_asked_to_leave_are_not_lost():
-    with cluster(workers=2) as client, Profiler() as prof:
-        client.gather(client.map(sleeps, [0.05 + n / 1e6 for n in range(8)]))
-        client.retire_workers(list(client.nthreads())[:1])
-        client.gather(client.map(sleeps, [0.05 + n / 1e6 for n in range(100, 108)]))
-    assert "worker-lost" not in codes(prof.recording)
-
-
-def slept(bound):
-    with cluster(workers=2) as client, Profiler() as prof:
-        first, _ = client.nthreads()
-        where = {"workers": [first]} if bound else {}
-        seconds = [0.05 + n / 1e6 for n in range(12)]
-        client.gather(client.map(sleeps, seconds, **where))
-    return codes(prof.recording), name_of(first, prof.recording)
-
-
-def test_tasks_that_are_bound_to_one_worker_leave_the_other_idle(retried):
-    def measure():
-        by_code, first = slept(bound=True)
-        finding = by_code["unbalanced-workers"]
-        assert finding.where.workers == (first,)
-        assert 0.15 < finding.seconds_lost < 0.5
-
-    retried(measure)
-
-
-def test_tasks_that_run_anywhere_do_not():
-    by_code, _ = slept(bound=False)
-    assert "unbalanced-workers" not in by_code
 
 
 class SlowScheduler(SchedulerPlugin):
@@ -203,70 +82,6 @@ def test_a_scheduler_that_computes_binds_its_workers(processes, retried):
 
 async def remove_plugin(scheduler, name):
     scheduler.remove_plugin(name=name)
-
-
-def test_workers_with_little_memory_spill_and_pause():
-    """Of 1 GB: results beyond 50 MB go to disk; a process of more than 700 MB starts no task."""
-    memory = "distributed.worker.memory."
-    settings = {
-        **{memory + name: False for name in ("spill", "terminate", "spill-compression")},
-        memory + "target": 0.05,
-        memory + "pause": 0.7,
-        memory + "monitor-interval": "20ms",
-    }
-    with (
-        dask.config.set(settings),
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, dashboard_address=None, memory_limit="1GB"
-        ) as local,
-        Client(local) as client,
-    ):
-        client.submit(sleeps, 0.0).result()
-        with Profiler() as spilled:
-            results = client.map(made_at_random, range(10), [20_000_000] * 10)
-            wait(results)
-        del results
-        with Profiler() as paused:
-            held = client.submit(hold, 700_000_000)
-            client.gather(client.map(sleeps, [0.05 + n / 1e6 for n in range(4)]))
-            assert held.result() == 700_000_000
-    finding = codes(spilled.recording)["spilling"]
-    assert finding.where.workers == ("worker-0",)
-    events = spilled.recording.worker_events
-    written = events.bytes[events.event.where("disk-write")].sum()
-    # Two of ten fit.
-    assert written == pytest.approx(160_000_000, abs=21_000_000)
-    assert "memory-pressure" not in codes(spilled.recording)
-    finding = codes(paused.recording)["memory-pressure"]
-    assert finding.where.workers == ("worker-0",)
-    assert_adds_up(spilled.recording)
-    assert_adds_up(paused.recording)
-
-
-def made_at_random(n, size):
-    return os.urandom(size)
-
-
-def hold(size):
-    """Have so many bytes until it returns."""
-    data = bytearray(size)
-    data[::4096] = b"x" * len(data[::4096])
-    time.sleep(0.5)
-    return len(data)
-
-
-def test_advice_on_clusters_names_no_settings_of_local_schedulers():
-    with cluster(workers=2) as client, Profiler() as prof:
-        client.gather(client.map(sleeps, [0.05 + n / 1e6 for n in range(40)]))
-    recording = prof.recording
-    for finding in findings(recording):
-        text = finding.advice
-        assert "num_workers" not in text, finding
-        assert "scheduler='" not in text, finding
-        assert "predicted" not in finding.evidence + text, finding
-        assert finding.kind != "about", finding
-    finding = codes(recording)["io-bound"]
-    assert "Client(n_workers=..., threads_per_worker=...)" in finding.advice
 
 
 def test_more_threads_help_tasks_that_sleep():

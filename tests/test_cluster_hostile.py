@@ -13,31 +13,21 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import Client, LocalCluster
+from distributed import Client
 
-from dask_diag import Profiler, context_meter
+from dask_diag import Profiler
 from dask_diag.capture.metrics import Metered, listening, sums_of
 from dask_diag.cluster import plugin as plugin_module
 from dask_diag.cluster import session as session_module
 from dask_diag.cluster.plugin import RecordedComputation, RecordedTask
 from dask_diag.cluster.wire import TRANSFER, WORKER_ROW, RunDetails
 
-from .clusters import assert_adds_up, cluster, rows
+from .clusters import assert_adds_up, cluster, local_cluster, rows, until
 from .test_cluster_many_tasks import NAN, Driver
 
 
 def increment(x):
     return x + 1
-
-
-def in_memory():
-    return LocalCluster(
-        n_workers=1,
-        threads_per_worker=1,
-        processes=False,
-        dashboard_address=None,
-        protocol="inproc",
-    )
 
 
 @pytest.mark.parametrize("step", ["_attach", "_attach_workers"])
@@ -79,7 +69,7 @@ async def nothing():
 def test_a_scheduler_that_is_closed_in_the_block_is_not_waited_for(is_older, says_so, monkeypatch):
     # What would be waited for an answer that does not come.
     monkeypatch.setattr(session_module, "_SECONDS_TO_FINISH", 60.0)
-    local = in_memory()
+    local = local_cluster(1)
     client = Client(local) if is_older else None
     start = time.perf_counter()
     with Profiler() as prof:
@@ -101,10 +91,7 @@ def test_a_scheduler_that_is_closed_in_the_block_is_not_waited_for(is_older, say
 @pytest.mark.leaves_files
 def test_a_worker_that_does_not_answer_keeps_no_program_waiting():
     """One of two is stopped, as one is whose task holds the GIL, before the block and after it."""
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local,
-        Client(local) as client,
-    ):
+    with cluster(processes=True) as client:
         stopped, other = client.nthreads()
         pid = client.submit(os.getpid, workers=[stopped]).result()
         os.kill(pid, signal.SIGSTOP)
@@ -119,10 +106,7 @@ def test_a_worker_that_does_not_answer_keeps_no_program_waiting():
             os.kill(pid, signal.SIGCONT)
         assert entered - start < 3
         assert end - left_at < 5
-        deadline = time.monotonic() + 20
-        while any(client.run(has_plugin).values()):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: not any(client.run(has_plugin).values()))
     (row,) = rows(prof.recording, "increment")
     assert row["thread_cpu"] == row["thread_cpu"]
     assert [text for text in prof.recording.notices if "to reach the workers" in text]
@@ -134,7 +118,7 @@ def has_plugin(dask_worker):
 
 def test_a_client_that_is_closed_twice_in_the_block_is_left_once():
     before = dask.config.get("distributed.client.preload")
-    with in_memory() as local:
+    with local_cluster(1) as local:
         client = Client(local)
         preloads = client.preloads
         with Profiler():
@@ -195,29 +179,6 @@ def test_a_run_that_cannot_be_packed_takes_no_other_with_it():
     assert driver.recording().tasks.key.tolist() == [f"no_op-{n}" for n in (0, 2, 3, 4)]
 
 
-def test_a_task_that_meters_often_has_its_row_and_its_sums():
-    def meters(n):
-        for _ in range(n):
-            context_meter.digest_metric("events", 1, "events")
-        for number in range(n // 10):
-            context_meter.digest_metric(f"file-{number}", 1, "bytes")
-            with context_meter.meter("read"):
-                pass
-
-    with cluster(1) as client, Profiler() as prof:
-        client.submit(meters, 50_000).result()
-    recording = prof.recording
-    (task,) = recording.tasks.to_dicts()
-    assert task["outcome"] == "ok"
-    sums = {row["activity"]: row for row in recording.metrics.to_dicts()}
-    # One for each label, as distributed adds up.
-    assert len(recording.metrics) == len(sums) == 5_002
-    assert sums["events"]["value"] == 50_000
-    assert 0 < sums["read"]["value"] < task["stop"] - task["start"]
-    assert 0 < sums["read"]["cpu"] < task["thread_cpu"] + sums["read"]["cpu"]
-    assert recording.notices == ()
-
-
 def test_a_task_that_meters_often_takes_little_memory_before_it_is_done():
     metered = Metered()
     for _ in range(100_000):
@@ -270,18 +231,3 @@ def test_transfers_and_pauses_have_room_as_all_else_has(monkeypatch):
         f"{1_010 - held} rows of transfers, results, samples or others' tasks are missing: "
         "more than was pulled"
     ]
-
-
-def test_a_key_of_usual_length_takes_what_was_set_aside_for_it():
-    driver = Driver()
-    driver.run(0, 10)
-    assert driver.held() == 10 * plugin_module.BYTES_PER_RUN
-
-
-def test_tasks_with_long_keys_are_recorded():
-    key = "k" * 1_000_000
-    with cluster(1) as client, Profiler() as prof:
-        assert client.submit(increment, 1, key=key).result() == 2
-    (text,) = prof.recording.tasks.key.tolist()
-    assert text == key
-    assert prof.recording.notices == ()

@@ -11,25 +11,36 @@ import time
 from functools import partial, wraps
 from importlib import import_module
 
-import dask.config
 import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import Client, LocalCluster, Reschedule, secede
+from distributed import Client, Reschedule, secede
 from distributed.metrics import context_meter
 
 import dask_diag.cluster
 from dask_diag import Profiler, ProgressBar, load, record
 from dask_diag.analysis.activities import seconds_by_activity
-from dask_diag.capture import metrics
-from dask_diag.cluster import clocks, recorder, session, task
-from dask_diag.cluster import worker as worker_module
+from dask_diag.cluster import clocks, session
 from dask_diag.cluster.wire import NAME
+from dask_diag.sampling.probes import RunningTask
 from dask_diag.sampling.sampler import running_tasks
-from dask_diag.sampling.stacks import StackProbe
+from dask_diag.sampling.stacks import RemoteStackTaskProbe, StackProbe
+from dask_diag.sampling.waits import WaitTaskProbe
+from dask_diag.sampling.walker import Walker
 
-from .clusters import Counter, assert_adds_up, cluster, thread_seconds
+from .clusters import (
+    Counter,
+    assert_adds_up,
+    cluster,
+    thread_seconds,
+    until,
+    what_is_there,
+    workers_of,
+)
+from .clusters import client as client
+from .clusters import two_workers as two_workers
+from .clusters import unshipped as unshipped
 
 MODULES = tuple(
     import_module(f"{dask_diag.cluster.__name__}.{module.name}")
@@ -38,15 +49,20 @@ MODULES = tuple(
 )
 """All of the package: a class that is new is in a program, or is named below with its reason."""
 
+
+def names_of(text):
+    return set(text.split())
+
+
 CALL_THE_USERS_FUNCTION = {
     *("ClusterTask.__call__", "ClusterTask.steps"),
     *("ClusterTask.__repr__", "ClusterTask.__reduce__", "ClusterTask.dependencies"),
 }
 """What raises there is what the user's function raises: there is nothing else in them."""
-READ_BY_THE_USER = {
-    *("ClusterLog.notices", "ClusterLog._notices_on_workers"),
-    *("ClusterRecorder.__init__", "ClusterRecorder.logs", "ClusterRecorder.pull"),
-}
+READ_BY_THE_USER = names_of("""
+    ClusterLog.notices ClusterLog._notices_on_workers ClusterRecorder.__init__
+    ClusterRecorder.logs ClusterRecorder.pull
+""")
 """Called before the block or after it, where the user asks for what was recorded."""
 GUARDS = {
     *("ClusterSession._finish", "ClusterSession._leave", "ClusterSession._twice"),
@@ -55,17 +71,15 @@ GUARDS = {
     *("Record.__init__", "SessionRegistry.reporting"),
 }
 """They have nothing around them but distributed, or the import: what they call may raise."""
-NOT_REPORTED = {
-    *("ClusterSession._pull_regularly", "WorkerMonitor.sample_regularly"),
-    *("WorkerProcesses._send_regularly", "WorkerSide.flush", "WorkerSide.transition"),
-    *("WorkerSide._send_due", "WorkerClock._ping", "WorkerClock.stop"),
-    *("DaskDiagSchedulerPlugin.log_event", "RunCollector.transition"),
-    *("DaskDiagSchedulerPlugin.update_graph", "WorkerMonitor.sample"),
-    *("DaskDiagSchedulerPlugin.add_worker", "DaskDiagSchedulerPlugin.remove_worker"),
-    "DaskDiagSchedulerPlugin.remove_client",
-    "DaskDiagSchedulerPlugin.remove_plugins_of_workers",
-    *("DaskDiagSchedulerPlugin.remove_plugins", "WorkerMonitor.add_samples"),
-}
+NOT_REPORTED = names_of("""
+    ClusterSession._pull_regularly WorkerMonitor.sample_regularly
+    WorkerProcesses._send_regularly WorkerSide.flush WorkerSide.transition WorkerSide._send_due
+    WorkerClock._ping WorkerClock.stop DaskDiagSchedulerPlugin.log_event RunCollector.transition
+    DaskDiagSchedulerPlugin.update_graph WorkerMonitor.sample DaskDiagSchedulerPlugin.add_worker
+    DaskDiagSchedulerPlugin.remove_worker DaskDiagSchedulerPlugin.remove_client
+    DaskDiagSchedulerPlugin.remove_plugins_of_workers DaskDiagSchedulerPlugin.remove_plugins
+    WorkerMonitor.add_samples
+""")
 """They report what fails in them, but not that they fail themselves, or do so as a block ends."""
 OTHER_PROGRAMS = {
     *("ClusterLog.clear", "ClusterSession.pull"),
@@ -111,36 +125,39 @@ def all_functions():
                 yield from functions_of(owner)
 
 
+SAMPLING = [
+    (RunningTask, "__init__"),
+    (Walker, "stack_of"),
+    (RemoteStackTaskProbe, "_see"),
+    (WaitTaskProbe, "sample"),
+]
 FUNCTIONS = {
     f"{owner.__name__}.{name}": (owner, name)
-    for owner, name in all_functions()
+    for owner, name in (*all_functions(), *SAMPLING)
     if f"{owner.__name__}.{name}" not in EXCLUDED
 }
 
 
 def raising_once(function, raised, text):
-    if inspect.iscoroutinefunction(function):
+    def raise_once():
+        if not raised:
+            raised.append(text)
+            raise RuntimeError(text)
 
-        @wraps(function)
-        async def raises_once(*args, **kwargs):
-            if not raised:
-                raised.append(text)
-                raise RuntimeError(text)
-            return await function(*args, **kwargs)
+    @wraps(function)
+    def raises_once(*args, **kwargs):
+        raise_once()
+        return function(*args, **kwargs)
 
-    else:
+    @wraps(function)
+    async def raises_once_later(*args, **kwargs):
+        raise_once()
+        return await function(*args, **kwargs)
 
-        @wraps(function)
-        def raises_once(*args, **kwargs):
-            if not raised:
-                raised.append(text)
-                raise RuntimeError(text)
-            return function(*args, **kwargs)
-
-    return raises_once
+    return raises_once_later if inspect.iscoroutinefunction(function) else raises_once
 
 
-ATTEMPTS = {"fails_once": 0, "asks_once": 0}
+ATTEMPTS = {ZeroDivisionError: 0, Reschedule: 0}
 CANCELLED, GO_ON = threading.Event(), threading.Event()
 
 
@@ -148,18 +165,19 @@ def increment(x):
     return x + 1
 
 
+def once(error, result):
+    ATTEMPTS[error] += 1
+    if ATTEMPTS[error] % 2:
+        raise error
+    return result
+
+
 def fails_once():
-    ATTEMPTS["fails_once"] += 1
-    if ATTEMPTS["fails_once"] % 2:
-        raise ZeroDivisionError
-    return "tried again"
+    return once(ZeroDivisionError, "tried again")
 
 
 def asks_once():
-    ATTEMPTS["asks_once"] += 1
-    if ATTEMPTS["asks_once"] % 2:
-        raise Reschedule
-    return "asked"
+    return once(Reschedule, "asked")
 
 
 def fails():
@@ -208,12 +226,11 @@ def program(client):
     cancelled = client.submit(waits, workers=[first], pure=False)
     assert CANCELLED.wait(5)
     never_ran = client.submit(increment, "never", workers=[first], pure=False)
-    while never_ran.key not in client.cluster.workers[0].state.tasks:
-        time.sleep(0.001)
+    tasks = client.cluster.workers[0].state.tasks
+    until(lambda: never_ran.key in tasks)
     never_ran.cancel()
     cancelled.cancel()
-    while never_ran.key in client.cluster.workers[0].state.tasks:
-        time.sleep(0.001)
+    until(lambda: never_ran.key not in tasks)
     GO_ON.set()
     failed = client.submit(fails, pure=False)
     others = [
@@ -232,46 +249,9 @@ def program(client):
 EXPECTED = [55, "tried again", "asked", 7, 8, 9, 1, "KeyError('for good')"]
 
 
-def what_is_there(client):
-    """What a diagnostic might leave on the processes of a cluster and on its client."""
-    scheduler, workers = client.cluster.scheduler, client.cluster.workers.values()
-    return {
-        "plugins": [set(scheduler.plugins), *(set(worker.plugins) for worker in workers)],
-        "worker plugins": set(scheduler.worker_plugins),
-        "handlers": [set(scheduler.handlers), *(set(worker.handlers) for worker in workers)],
-        "topics": {topic for topic in scheduler.get_events() if NAME in topic},
-        "metadata": [ts for ts in scheduler.tasks.values() if ts.metadata],
-        "wrapped": [
-            ts
-            for worker in workers
-            for ts in worker.state.tasks.values()
-            if ts.metadata or isinstance(ts.run_spec, task.ClusterTask)
-        ],
-        "config": dask.config.get("distributed.client.preload"),
-        "threads": {thread.name for thread in threading.enumerate() if "dask_diag" in thread.name},
-        "listening": [set(metrics.listening), set(metrics.hearing)],
-        "sampled": list(worker_module._of_this_process),
-        "recorders": recorder.active_recorders(),
-        "running": dict(running_tasks),
-    }
-
-
-@pytest.fixture(scope="module")
-def client():
-    with cluster() as client:
-        client.submit(increment, 1).result()
-        yield client
-
-
 @pytest.fixture
-def raising(monkeypatch):
+def raising(monkeypatch, unshipped):
     """Have a function raise once: returns what it raised."""
-    # What is shipped as source are other classes than those that are imported here.
-    monkeypatch.setattr(
-        session,
-        "source_of_scheduler_plugin",
-        lambda: "from dask_diag.cluster.plugin import DaskDiagSchedulerPlugin",
-    )
 
     def raise_in(qualified):
         owner, name = FUNCTIONS[qualified]
@@ -283,6 +263,13 @@ def raising(monkeypatch):
         return raised
 
     return raise_in
+
+
+def assert_said(run, path, raised, name):
+    assert raised
+    if name not in NOT_REPORTED:
+        notices = (*run.recording.notices, *load(path).notices)
+        assert [text for text in notices if raised[0] in text]
 
 
 def test_each_function_is_in_one_program():
@@ -306,10 +293,7 @@ def test_a_function_that_raises_once_changes_no_result(
     with record(tmp_path / "run.diag", interval=0.05) as run:
         assert program(client) == EXPECTED
     assert what_is_there(client) == before
-    assert raised
-    if name not in NOT_REPORTED:
-        notices = (*run.recording.notices, *load(tmp_path / "run.diag").notices)
-        assert [text for text in notices if raised[0] in text]
+    assert_said(run, tmp_path / "run.diag", raised, name)
 
 
 @pytest.mark.once
@@ -338,10 +322,7 @@ def test_nor_does_one_where_workers_and_clients_come_and_go(name, raising, tmp_p
         for state in (before, after):
             state[of_processes] = set().union(*state[of_processes])
     assert after == before
-    assert raised
-    if name not in NOT_REPORTED:
-        notices = (*run.recording.notices, *load(tmp_path / "run.diag").notices)
-        assert [text for text in notices if raised[0] in text]
+    assert_said(run, tmp_path / "run.diag", raised, name)
 
 
 def lose(send, loop, topic, messages):
@@ -410,9 +391,7 @@ def test_a_reply_to_leaving_that_is_lost_loses_nothing(operation, client, monkey
     with Profiler() as prof:
         assert client.gather(client.map(increment, range(50), pure=False)) == list(range(1, 51))
         going = client.submit(time.sleep, 1.0, pure=False)
-        workers = client.cluster.workers.values()
-        while not any(going.key in worker.state.tasks for worker in workers):
-            time.sleep(0.001)
+        until(lambda: any(going.key in worker.state.tasks for worker in workers_of(client)))
     assert len(lost) == 1
     assert what_is_there(client) == before
     outcomes = prof.recording.tasks.outcome.tolist()
@@ -479,8 +458,7 @@ def test_one_key_that_is_cancelled_and_submitted_again_and_again(client):
         assert future.result(10) is None
         plugin = client.cluster.scheduler.plugins[NAME]
         del future
-        while client.cluster.scheduler.tasks:
-            time.sleep(0.001)
+        until(lambda: not client.cluster.scheduler.tasks)
         client.submit(increment, 1, pure=False).result()
         assert len(plugin.runs.orphans) <= rounds
     assert not plugin.runs.orphans
@@ -500,13 +478,13 @@ def test_one_key_that_is_cancelled_and_submitted_again_and_again(client):
 def left_on_a_worker(dask_worker):
     """What capture has in a worker's process, by kind."""
     loaded = sys.modules.get("dask_diag.capture.metrics")
-    return {
-        "plugins": [name for name in dask_worker.plugins if NAME in name],
-        "handlers": [name for name in dask_worker.handlers if NAME in name],
-        "threads": [thread.name for thread in threading.enumerate() if NAME in thread.name],
-        "metadata": [ts.key for ts in dask_worker.state.tasks.values() if ts.metadata],
-        "listening": len(getattr(loaded, "listening", ())) + len(getattr(loaded, "hearing", ())),
-    }
+    return [
+        *(name for name in (*dask_worker.plugins, *dask_worker.handlers) if NAME in name),
+        *(thread.name for thread in threading.enumerate() if NAME in thread.name),
+        *(ts.key for ts in dask_worker.state.tasks.values() if ts.metadata),
+        *getattr(loaded, "listening", ()),
+        *getattr(loaded, "hearing", ()),
+    ]
 
 
 def hide_the_package(dask_worker):
@@ -522,12 +500,9 @@ def have_another_version():
 @pytest.mark.leaves_files
 def test_workers_of_which_one_lacks_the_package_and_one_has_another_version(tmp_path):
     """Each in a process of its own; the third measures, and nothing stays on any of them."""
-    with (
-        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as local,
-        Client(local) as client,
-    ):
+    with cluster(3, processes=True) as client:
         without, other, measuring = client.nthreads()
-        client.run(import_version)
+        client.run(import_module, "dask_diag._version")
         client.run(hide_the_package, workers=[without])
         client.run(have_another_version, workers=[other])
         with record(tmp_path / "run.diag", interval=0.05) as run:
@@ -536,8 +511,7 @@ def test_workers_of_which_one_lacks_the_package_and_one_has_another_version(tmp_
                 assert client.gather(numbers) == [5, 4, 3, 2, 1]
         futures = client.map(abs, range(-5, 0), pure=False)
         assert client.gather(futures) == [5, 4, 3, 2, 1]
-        nothing = {"plugins": [], "handlers": [], "threads": [], "metadata": [], "listening": 0}
-        assert list(client.run(left_on_a_worker).values()) == [nothing] * 3
+        assert list(client.run(left_on_a_worker).values()) == [[]] * 3
     recording = run.recording
     workers = {row["address"]: row for row in recording.workers.to_dicts()}
     measured = [workers[address]["measured"] for address in (without, other, measuring)]
@@ -552,9 +526,3 @@ def test_workers_of_which_one_lacks_the_package_and_one_has_another_version(tmp_
     # Distributed's own times overlap by some microseconds: more threads than there are may be busy.
     surplus = sum(seconds_by_activity(recording).values()) - thread_seconds(recording)
     assert -1e-9 < surplus < 0.01
-
-
-def import_version():
-    import dask_diag._version
-
-    return dask_diag._version.__version__

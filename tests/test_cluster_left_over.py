@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from dask_diag import Profiler, record
 from dask_diag.cluster.wire import Fault
@@ -99,12 +99,9 @@ def preloads():
 def test_workers_that_join_in_a_block_have_no_setting_of_it():
     """A nanny hands on the configuration of the process that starts it."""
     before = preloads()
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as local,
-        Client(local) as client,
-    ):
+    with cluster(1, processes=True) as client:
         with Profiler() as prof:
-            local.scale(2)
+            client.cluster.scale(2)
             client.wait_for_workers(2)
             assert client.submit(increment, 1).result() == 2
             # Those of this process are to load it as long as it records.

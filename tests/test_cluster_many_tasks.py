@@ -23,10 +23,8 @@ from dask_diag.cluster.plugin import DaskDiagSchedulerPlugin
 from dask_diag.cluster.tables import with_clusters
 from dask_diag.cluster.tasks_table import tasks_of
 from dask_diag.cluster.wire import CANCELLED, NAME, RUN, WORKER_ROW, Batch
-from dask_diag.cluster.workers_table import Lanes, microseconds
-from dask_diag.model.table import Table
+from dask_diag.cluster.workers_table import Lanes
 from dask_diag.model.tables import Tasks
-from dask_diag.storage.codec import ByteWriter, encode_table
 
 from .recordings import NOTHING
 
@@ -262,19 +260,6 @@ def test_times_of_workers_are_whole_microseconds_in_the_time_that_the_scheduler_
     assert (ran.thread_noncpu > -1e-9).all()
     assert np.abs((ran.stop - ran.start) - lasted[100:]).max() < 0.51e-6
     assert abs((ran.stop - ran.start).sum() - lasted[100:].sum()) < 1e-4
-
-
-def test_the_tasks_of_a_queue_take_few_bytes_for_how_long_they_were_in_it():
-    rng = np.random.default_rng(1)
-    submitted = np.cumsum(rng.integers(0, 10**6, 1_000)) / 1e9 + 50_000
-    sent = microseconds(submitted, np.floor)
-    queued = microseconds(submitted - 50_000.000123456, np.rint)
-    sizes = []
-    for columns in ({"submitted": sent}, {"submitted": sent, "queued": queued}):
-        out = ByteWriter()
-        encode_table(Table(columns), out, "tasks")
-        sizes.append(len(out.getvalue(b"", 1)))
-    assert (sizes[1] - sizes[0]) / 1_000 < 0.5
 
 
 @pytest.mark.once

@@ -13,7 +13,6 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import Client, LocalCluster
 from distributed.diagnostics import MemorySampler as DistributedMemorySampler
 
 from dask_diag import MemorySampler
@@ -22,7 +21,7 @@ from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.tables import with_remote_memory
 from dask_diag.cluster.wire import PROCESS, Batch
 
-from .clusters import cluster, cluster_of_others
+from .clusters import asynchronous_client, cluster, cluster_of_others, until
 
 SIZE = 100_000_000
 
@@ -54,10 +53,7 @@ def test_workers_that_others_started_are_added():
     with cluster_of_others() as client:
         client.submit(filled, 8).result()
         # Distributed's sampler has what workers last said of themselves.
-        deadline = time.monotonic() + 20
-        while said_by_workers(client) < 0.98 * sum(client.run(resident).values()):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: said_by_workers(client) >= 0.98 * sum(client.run(resident).values()))
         ms, of_distributed = MemorySampler(), DistributedMemorySampler()
         with of_distributed.sample("held", interval=0.1), ms.sample("held", interval=0.1) as name:
             futures = client.map(filled, [SIZE, SIZE + 8])
@@ -79,10 +75,7 @@ def test_workers_that_others_started_are_added():
 
 
 def test_workers_that_this_process_started_count_once():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local,
-        Client(local) as client,
-    ):
+    with cluster(processes=True) as client:
         pids = list(client.run(os.getpid).values())
         ms = MemorySampler()
         with ms.sample("held", interval=0.1):
@@ -98,30 +91,13 @@ def test_workers_that_this_process_started_count_once():
     assert of_workers < rows.rss[-1] == pytest.approx(total, rel=0.1)
 
 
-def test_workers_of_this_process_count_once():
-    ms = MemorySampler()
-    with ms.sample("held", interval=0.1), cluster() as client:
-        (length,) = client.gather(client.map(len, client.map(filled, [SIZE])))
-    assert length == SIZE // 8
-    rows = ms.recording.memory
-    assert rise(ms.samples["held"]) < 1.5 * SIZE
-    assert rows.rss[-1] < 1.2 * resident() + sum(
-        child.memory_info().rss for child in psutil.Process().children(recursive=True)
-    )
-
-
 def test_asynchronous_clients():
     async def main():
-        async with (
-            LocalCluster(
-                n_workers=1, processes=False, dashboard_address=None, asynchronous=True
-            ) as local,
-            Client(local, asynchronous=True) as client,
-        ):
+        async with asynchronous_client() as client:
             ms = MemorySampler()
             async with ms.sample("held", interval=0.1) as name:
                 await client.submit(filled, 8)
-            plugins = list(local.scheduler.plugins)
+            plugins = list(client.cluster.scheduler.plugins)
             return name, ms, plugins
 
     name, ms, plugins = asyncio.run(main())

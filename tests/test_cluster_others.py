@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import Client, LocalCluster, Worker, worker_client
+from distributed import Client, Worker, worker_client
 
 from dask_diag import Profiler
 from dask_diag.analysis.activities import seconds_by_activity
@@ -71,21 +71,6 @@ def replies(monkeypatch):
     return texts
 
 
-@contextmanager
-def cluster_over_tcp(workers=1, threads=2, processes=False):
-    with (
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=threads,
-            processes=processes,
-            protocol="tcp",
-            dashboard_address=None,
-        ) as local,
-        Client(local) as client,
-    ):
-        yield client
-
-
 WAITING = """
 add = lambda *values: sum(map(bool, values))
 slept = client.map(time.sleep, [0.05 + n / 1e6 for n in range(20)], key="secret")
@@ -97,7 +82,7 @@ last.result()
 
 
 def test_tasks_that_wait_as_a_block_begins_are_their_own_clients(replies):
-    with cluster_over_tcp() as client, program(client.scheduler.address, WAITING):
+    with cluster(1, 2, protocol="tcp") as client, program(client.scheduler.address, WAITING):
         time.sleep(0.1)
         with Profiler() as prof:
             client.gather(client.map(time.sleep, [0.02 + n / 1e6 for n in range(10)], key="solo"))
@@ -239,18 +224,14 @@ wait()
 """
 
 
-@pytest.fixture(scope="module")
-def two_processes():
-    """A client of a cluster of two workers, each a process with two threads."""
-    with cluster_over_tcp(2, 2, processes=True) as client:
-        yield client
-
-
 @pytest.mark.parametrize("text", [ONE_TASK, ONLY_IDLE])
-def test_tasks_of_tasks_are_of_their_program_though_another_computes(text, replies, two_processes):
+def test_tasks_of_tasks_are_of_their_program_though_another_computes(text, replies):
     """Its computation starts after that of the task that submits."""
-    client = two_processes
-    with program(client.scheduler.address, text) as other, Profiler() as prof:
+    with (
+        cluster(2, 2, processes=True) as client,
+        program(client.scheduler.address, text) as other,
+        Profiler() as prof,
+    ):
         future = client.submit(outer, 1.0, pure=False)
         time.sleep(0.2)
         go(other)
@@ -267,36 +248,24 @@ def until_there_is(path):
         time.sleep(0.02)
 
 
-def recorded_beside_nested_tasks(client, folder):
-    """What is recorded of a task while another program's task, which started before, submits five."""
-    with program(client.scheduler.address, NESTED) as other, Profiler() as prof:
+def test_where_two_programs_may_have_submitted_a_task_neither_is_sent_it(replies, tmp_path_factory):
+    """Both have a task at the only worker, and that of the other program submits five."""
+    done = tmp_path_factory.mktemp("two") / "done"
+    with (
+        cluster(1, 2, processes=True) as client,
+        program(client.scheduler.address, NESTED) as other,
+        Profiler() as prof,
+    ):
         go(other)
         assert other.stdout.readline() == "runs\n"
-        future = client.submit(until_there_is, str(folder / "done"), key="solo")
+        future = client.submit(until_there_is, str(done), key="solo")
         assert other.stdout.readline() == "done\n"
-        (folder / "done").touch()
+        done.touch()
         future.result()
-    assert prof.recording.tasks.key.tolist() == ["solo"]
-    assert_adds_up(prof.recording)
-    return prof.recording
-
-
-def test_tasks_of_tasks_of_another_program_are_not_recorded(
-    replies, two_processes, tmp_path_factory
-):
-    recording = recorded_beside_nested_tasks(two_processes, tmp_path_factory.mktemp("not_recorded"))
-    assert not any("secret" in reply for reply in replies)
-    # The five are of either program where both have a task at that worker: then a notice says so.
-    texts = " ".join(recording.notices)
-    assert texts == "" or "tasks that tasks submitted are left out" in texts
-    assert len(recording.other_tasks) in {5, 6}
-
-
-def test_where_two_programs_may_have_submitted_a_task_neither_is_sent_it(replies, tmp_path_factory):
-    """Both have a task at the only worker."""
-    with cluster_over_tcp(1, 2, processes=True) as client:
-        recording = recorded_beside_nested_tasks(client, tmp_path_factory.mktemp("two"))
+    recording = prof.recording
+    assert recording.tasks.key.tolist() == ["solo"]
     assert not any("secret" in reply for reply in replies)
     (notice,) = recording.notices
     assert notice.startswith("5 tasks that tasks submitted are left out")
     assert len(recording.other_tasks) == 6
+    assert_adds_up(recording)

@@ -11,13 +11,12 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import Client, LocalCluster
 
 from dask_diag import Profiler, combine, load
 from dask_diag.analysis.activities import seconds_by_activity
 from dask_diag.cluster.log import ClusterLog
 
-from .clusters import assert_adds_up
+from .clusters import assert_adds_up, cluster
 
 MICROSECONDS = 5e-6
 """Times of a cluster are whole microseconds."""
@@ -53,23 +52,14 @@ def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch,
         receive(log, reply)
 
     monkeypatch.setattr(ClusterLog, "receive", note)
-    with (
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=2,
-            processes=False,
-            protocol="tcp",
-            dashboard_address=None,
-        ) as local,
-        Client(local) as client,
-    ):
-        plugins = local.scheduler.plugins
+    with cluster(1, 2, protocol="tcp") as client:
+        plugins = client.cluster.scheduler.plugins
         with Profiler() as prof:
             command = [
                 sys.executable,
                 "-c",
                 OTHER,
-                local.scheduler_address,
+                client.cluster.scheduler_address,
                 tmp_path / "of_other.diag",
             ]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

@@ -12,11 +12,12 @@ import pytest
 pytest.importorskip("distributed")
 
 import dask
-from distributed import Client, LocalCluster
 
 from dask_diag import Profiler, ProgressBar
 
-from .clusters import cluster, spin
+from .clusters import asynchronous_client, cluster, spin, until
+from .clusters import client as client
+from .clusters import two_workers as two_workers
 
 GO_ON = threading.Event()
 STARTED = threading.Event()
@@ -67,19 +68,9 @@ def completed(out):
     return [line for line in out.getvalue().splitlines() if " Completed | " in line]
 
 
-def wait_until(holds, seconds=60):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def drawn(out, text, seconds=60):
+def drawn(out, text):
     """Wait until something is drawn."""
-    end = time.monotonic() + seconds
-    while text not in out.getvalue():
-        assert time.monotonic() < end, out.getvalue()
-        time.sleep(0.01)
+    until(lambda: text in out.getvalue(), 60)
 
 
 def test_a_collections_bar_goes_on_while_tasks_are_done_and_ends_at_all_of_them():
@@ -100,13 +91,13 @@ def test_a_collections_bar_goes_on_while_tasks_are_done_and_ends_at_all_of_them(
     assert last_line(out).startswith("[##########] | 100% Completed | ")
 
 
-def test_a_burst_of_submits_has_one_bar_and_the_next_another():
+def test_a_burst_of_submits_has_one_bar_and_the_next_another(client):
     out = io.StringIO()
-    with cluster() as client, ProgressBar(out=out):
+    with ProgressBar(out=out):
         first = client.map(wait_for, range(4))
         second = client.submit(sum, first)
         # What is submitted when all else is done would be a burst of its own.
-        wait_until(lambda: second.key in client.cluster.scheduler.tasks)
+        until(lambda: second.key in client.cluster.scheduler.tasks)
         GO_ON.set()
         assert second.result() == 6
         drawn(out, "\n")
@@ -117,16 +108,16 @@ def test_a_burst_of_submits_has_one_bar_and_the_next_another():
     assert lines[1].endswith("computation 2")
 
 
-def test_a_failure_is_said_with_how_far_it_was():
+def test_a_failure_is_said_with_how_far_it_was(client):
     out = io.StringIO()
-    with cluster() as client, ProgressBar(out=out, width=10):
+    with ProgressBar(out=out, width=10):
         good = client.map(increment, range(3))
         client.gather(good)
         bad = [dask.delayed(increment)(n) for n in (-10, -11, -1)]
         failing = dask.delayed(divide_later)(bad[2])
         total = client.compute(dask.delayed(sum)([failing, *bad[:2]]))
         tasks = client.cluster.scheduler.tasks
-        wait_until(
+        until(
             lambda: all(
                 future.key in tasks and tasks[future.key].state == "memory" for future in bad
             )
@@ -142,25 +133,24 @@ def test_a_failure_is_said_with_how_far_it_was():
 
 
 @pytest.mark.parametrize("end", ["cancelled", "not finished"])
-def test_what_does_not_come_to_an_end_is_said(end):
+def test_what_does_not_come_to_an_end_is_said(end, client):
     out = io.StringIO()
-    with cluster() as client:
-        with ProgressBar(out=out, width=10):
-            # It ends when another has started: else it could be a computation of its own.
-            STARTED.clear()
-            done = client.submit(wait_until_started, 1)
-            futures = client.map(start, range(3))
-            assert done.result() == 1
-            if end == "cancelled":
-                client.cancel(futures)
-                drawn(out, "\n")
-        GO_ON.set()
+    with ProgressBar(out=out, width=10):
+        # It ends when another has started: else it could be a computation of its own.
+        STARTED.clear()
+        done = client.submit(wait_until_started, 1)
+        futures = client.map(start, range(3))
+        assert done.result() == 1
+        if end == "cancelled":
+            client.cancel(futures)
+            drawn(out, "\n")
+    GO_ON.set()
     assert last_line(out).startswith("[##        ] | 25% Completed"), out.getvalue()
     assert end in last_line(out)
 
 
-def test_a_task_that_is_tried_again_counts_once():
-    out = io.StringIO()
+def test_a_task_that_is_tried_again_counts_once_and_short_computations_are_left_out(client):
+    out, short = io.StringIO(), io.StringIO()
     tries = []
 
     def fails_twice(n):
@@ -169,15 +159,16 @@ def test_a_task_that_is_tried_again_counts_once():
             raise RuntimeError
         return n
 
-    with cluster() as client, ProgressBar(out=out):
+    with ProgressBar(out=out), ProgressBar(minimum=60, out=short):
         assert client.submit(fails_twice, 1, retries=2).result() == 1
+    assert short.getvalue() == ""
     assert "100% Completed" in out.getvalue()
     assert "failed" not in out.getvalue()
 
 
-def test_the_cpu_share_is_that_of_the_tasks():
+def test_the_cpu_share_is_that_of_the_tasks(client):
     out = io.StringIO()
-    with cluster(workers=1) as client, Profiler() as prof, ProgressBar(out=out) as bar:
+    with Profiler() as prof, ProgressBar(out=out) as bar:
         # One graph: what is submitted later may be a computation of its own.
         client.gather(client.compute([dask.delayed(spin)(0.1), dask.delayed(time.sleep)(0.1)]))
     tasks, (computation,) = prof.recording.tasks, prof.recording.computations.to_dicts()
@@ -188,24 +179,11 @@ def test_the_cpu_share_is_that_of_the_tasks():
     assert took - 2e-6 <= bar.last_duration <= took
 
 
-def test_short_computations_are_left_out():
-    out = io.StringIO()
-    with cluster() as client, ProgressBar(minimum=60, out=out):
-        client.submit(increment, 1).result()
-    assert out.getvalue() == ""
-
-
 def test_asynchronous_clients():
     out = io.StringIO()
 
     async def main():
-        async with (
-            LocalCluster(
-                n_workers=1, processes=False, asynchronous=True, dashboard_address=None
-            ) as local,
-            Client(local, asynchronous=True) as client,
-            ProgressBar(out=out),
-        ):
+        async with asynchronous_client() as client, ProgressBar(out=out):
             assert await client.submit(increment, 1) == 2
 
     asyncio.run(main())

@@ -10,7 +10,6 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import Client, LocalCluster
 
 from dask_diag import Profiler, ResourceProfiler, load, record
 from dask_diag.analysis.memory import memory_usage
@@ -39,15 +38,12 @@ def import_package(client):
 
 
 def test_workers_in_processes_of_their_own_count_once():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local,
-        Client(local) as client,
-    ):
-        pids = {str(name): worker.process.pid for name, worker in local.workers.items()}
+    with cluster(processes=True) as client:
+        pids = {str(name): worker.process.pid for name, worker in client.cluster.workers.items()}
         import_package(client)
         before = client.run(time.process_time)
         with ResourceProfiler(dt=0.1) as rprof:
-            first = next(iter(local.workers.values())).worker_address
+            first = next(iter(client.cluster.workers.values())).worker_address
             client.submit(spin, 0.6, workers=[first]).result()
         used = used_since(before, client.run(time.process_time))
     processes = rprof.recording.processes

@@ -13,7 +13,9 @@ from cachey import nbytes
 
 from dask_diag import CacheProfiler, Profiler, load, record
 
-from .clusters import cluster, rows
+from .clusters import client as client
+from .clusters import rows, until
+from .clusters import two_workers as two_workers
 
 MB = 1_000_000
 
@@ -38,14 +40,11 @@ def run(client):
 
 def gone(client):
     """Wait until the scheduler has heard that its results are not needed."""
-    end = time.monotonic() + 10
-    while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: not client.cluster.scheduler.tasks)
 
 
-def test_bytes_in_distributed_memory_by_function():
-    with cluster() as client, Profiler() as prof, CacheProfiler(metric=nbytes) as cprof:
+def test_bytes_in_distributed_memory_by_function(client):
+    with Profiler() as prof, CacheProfiler(metric=nbytes) as cprof:
         run(client)
         cached = client.submit(megabytes, 2)
         cached.result()
@@ -74,8 +73,8 @@ def test_bytes_in_distributed_memory_by_function():
     del cached
 
 
-def test_a_result_belongs_to_the_computation_that_made_it():
-    with cluster() as client, Profiler() as prof, CacheProfiler() as cprof:
+def test_a_result_belongs_to_the_computation_that_made_it(client):
+    with Profiler() as prof, CacheProfiler() as cprof:
         five = client.submit(megabytes, 5)
         five.result()
         # It is known, so that this graph, of another computation, has it too.
@@ -86,21 +85,20 @@ def test_a_result_belongs_to_the_computation_that_made_it():
     assert held == made
 
 
-def test_results_count_one_without_a_metric_and_others_are_left_out():
+@pytest.mark.leaves_files
+def test_record_streams_results_and_other_metrics_are_left_out(client):
     def length(result):
         return 1.0
 
-    with cluster() as client, CacheProfiler() as counts, CacheProfiler(length) as lengths:
+    with (
+        record("run.diag") as recorded,
+        CacheProfiler() as counts,
+        CacheProfiler(length) as lengths,
+    ):
         run(client)
     assert counts.recording.cached_results.metric.tolist() == [1.0] * 3
     assert len(lengths.recording.cached_results) == 0
     assert any("length is not called there" in text for text in lengths.recording.notices)
-
-
-@pytest.mark.leaves_files
-def test_record_streams_results():
-    with cluster() as client, record("run.diag") as recorded:
-        run(client)
     for recording in (recorded.recording, load("run.diag")):
         sizes = sorted(recording.cached_results.metric.tolist())
         assert sizes[1:] == pytest.approx([5 * MB, 10 * MB], abs=1000)
@@ -108,8 +106,8 @@ def test_record_streams_results():
         assert not any("counted once" in notice for notice in recording.notices)
 
 
-def test_results_are_listed_once_whenever_they_are_asked_for():
-    with cluster() as client, CacheProfiler(nbytes) as cprof, CacheProfiler() as counted:
+def test_results_are_listed_once_whenever_they_are_asked_for(client):
+    with CacheProfiler(nbytes) as cprof, CacheProfiler() as counted:
         (one,) = client.map(bytes, [1_000_000], key="one")
         one.result()
         del one
@@ -117,10 +115,8 @@ def test_results_are_listed_once_whenever_they_are_asked_for():
         (first,) = cprof.results
         two = client.submit(bytes, 2_000_000, key=("two", 2))
         two.result()
-    assert [(row.key, row.task.func.__name__) for row in cprof.results] == [
-        (first.key, "one"),
-        (("two", 2), "two"),
-    ]
+    names = [(row.key, row.task.func.__name__) for row in cprof.results]
+    assert names == [(first.key, "one"), (("two", 2), "two")]
     assert [row.metric for row in cprof.results] == pytest.approx([1e6, 2e6], abs=1000)
     assert [row.metric for row in counted.results] == [1, 1]
     table = cprof.recording.cached_results

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 
 import dask
-import numpy as np
 import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import Client, LocalCluster, wait
+from distributed import wait
 
 from dask_diag import Profiler, SamplingProfiler, activities, context_meter, load, record
-from dask_diag.capture.task import Line
-from dask_diag.cluster.wire import packed_stacks, unpacked_stacks
 from dask_diag.model.codes import Root
 from dask_diag.sampling.sampler import running_tasks
 
-from .clusters import cluster, spin
-
-GO_ON = threading.Event()
-
-
-@pytest.fixture(autouse=True)
-def events():
-    GO_ON.clear()
-    yield
-    GO_ON.set()
+from .clusters import GO_ON, cluster, spin, waits
+from .clusters import client as client
+from .clusters import events as events
+from .clusters import two_workers as two_workers
 
 
 def spin_until(stop):
@@ -48,28 +38,33 @@ async def in_steps(seconds):
     return seconds
 
 
-def wait_for(n):
-    GO_ON.wait(20)
-    return n
-
-
 FIRST = two_lines.__code__.co_firstlineno
 
 
-def seconds_of_lines(recording, worker):
-    """Of the functions of this file: the seconds in which each line was on the stack."""
-    samples = recording.samples
+def seconds_of(recording, samples, what):
+    """Seconds in which each frame was on the stack, by what is asked of a frame."""
     parents, frames = recording.call_tree.parent, recording.call_tree.frame
-    seconds = {}
-    for row in np.flatnonzero(samples.worker.where(worker)):
-        node = samples.node[row]
+    every, seconds = recording.frames.to_dicts(), {}
+    for node, took in zip(samples.node.tolist(), samples.seconds.tolist(), strict=True):
+        on_stack = set()
         while node >= 0:
-            frame = recording.frames.rows(slice(frames[node], frames[node] + 1)).to_dicts()[0]
-            if frame["name"] == "two_lines":
-                line = frame["line"] - FIRST
-                seconds[line] = seconds.get(line, 0.0) + samples.seconds[row]
+            on_stack.add(what(every[frames[node]]))
             node = parents[node]
+        for name in on_stack:
+            seconds[name] = seconds.get(name, 0.0) + took
     return seconds
+
+
+def seconds_of_lines(recording, worker):
+    """Of two lines of this file."""
+    samples = recording.samples.rows(recording.samples.worker.where(worker))
+    seconds = seconds_of(recording, samples, lambda frame: (frame["name"], frame["line"]))
+    return {line - FIRST: took for (name, line), took in seconds.items() if name == "two_lines"}
+
+
+def seconds_of_functions(recording, root):
+    samples = recording.samples.rows(recording.samples.root.where(root))
+    return seconds_of(recording, samples, lambda frame: frame["name"])
 
 
 def run_two_lines(client, workers, seconds=0.5):
@@ -79,11 +74,8 @@ def run_two_lines(client, workers, seconds=0.5):
 
 def test_lines_have_their_seconds_on_each_worker(retried):
     def measure():
-        with (
-            LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local,
-            Client(local) as client,
-        ):
-            workers = [worker.worker_address for worker in local.workers.values()]
+        with cluster(processes=True) as client:
+            workers = [worker.worker_address for worker in client.cluster.workers.values()]
             with SamplingProfiler() as sprof:
                 # The second worker has two of them.
                 run_two_lines(client, [*workers, workers[1]])
@@ -115,9 +107,9 @@ def test_record_streams_stacks_and_waits(retried):
             assert task["worker"].startswith(worker)
             of_worker = recording.samples.rows(recording.samples.worker.where(worker))
             assert of_worker.seconds.sum() == pytest.approx(task["stop"] - task["start"])
-            waits = {row["activity"]: row["seconds"] for row in recording.waits.to_dicts()}
-            assert waits.get("sleep") == pytest.approx(0.3, abs=0.1)
-            assert "cpu-wait" in waits
+            waited = {row["activity"]: row["seconds"] for row in recording.waits.to_dicts()}
+            assert waited.get("sleep") == pytest.approx(0.3, abs=0.1)
+            assert "cpu-wait" in waited
         assert not any("counted once" in notice for notice in in_memory.notices)
 
     retried(measure)
@@ -128,18 +120,18 @@ def metered_nap(seconds):
         time.sleep(seconds)
 
 
-def test_waits_of_metered_code_have_its_label():
-    with cluster(workers=1) as client, Profiler(waits=True) as prof:
+def test_waits_of_metered_code_have_its_label(client):
+    with Profiler(waits=True) as prof:
         client.submit(metered_nap, 0.2).result()
-    waits = prof.recording.waits.rows(prof.recording.waits.activity.where("sleep"))
-    assert set(waits.label.tolist()) == {"nap"}
+    table = prof.recording.waits
+    assert set(table.rows(table.activity.where("sleep")).label.tolist()) == {"nap"}
     seconds = {row["activity"]: row["value"] for row in activities(prof.recording).to_dicts()}
     assert seconds["nap"] > 0.19
     assert seconds.get("sleep", 0.0) < 0.01
 
 
-def test_coroutines_are_not_sampled_and_said_to_be_so():
-    with cluster() as client, SamplingProfiler() as sprof:
+def test_coroutines_are_not_sampled_and_said_to_be_so(client):
+    with SamplingProfiler() as sprof:
         assert client.submit(in_steps, 0.1).result() == 0.1
     recording = sprof.recording
     assert any(
@@ -150,33 +142,19 @@ def test_coroutines_are_not_sampled_and_said_to_be_so():
     assert of_tasks.seconds.sum() == pytest.approx(0.1, abs=0.1)
 
 
-def test_what_still_runs_is_sampled_until_the_end():
+def test_what_still_runs_is_sampled_until_the_end(client):
     # Where a test before had the end of a task raise, that task is there.
     before = set(running_tasks)
-    with cluster(workers=1) as client:
-        with SamplingProfiler() as sprof:
-            future = client.submit(wait_for, 1)
-            time.sleep(0.5)
-        GO_ON.set()
-        future.result()
+    with SamplingProfiler() as sprof:
+        future = client.submit(waits, 1)
+        time.sleep(0.5)
+    GO_ON.set()
+    future.result()
     recording = sprof.recording
-    of_task = recording.samples.rows(recording.samples.function.where("wait_for"))
+    of_task = recording.samples.rows(recording.samples.function.where("waits"))
     assert of_task.seconds.sum() == pytest.approx(0.5, abs=0.2)
     assert of_task.node.max() >= 0
     assert set(running_tasks) <= before
-
-
-def test_without_waits_and_stacks_nothing_is_sampled():
-    with cluster() as client, Profiler() as prof:
-        client.submit(two_lines, 0.05).result()
-    assert len(prof.recording.waits) == 0
-
-
-def test_stacks_are_unpacked_as_they_were():
-    outer, inner = Line("f", "a.py", 3, 1), Line("g", "b.py", 7, 5)
-    samples = [(1.5, (outer, inner), 0.2, 0.1, 3), (2.5, (), 0.1, 0.0, 0)]
-    assert unpacked_stacks(packed_stacks(samples), Line) == samples
-    assert unpacked_stacks(packed_stacks([]), Line) == []
 
 
 def reads_inputs(seconds):
@@ -185,37 +163,6 @@ def reads_inputs(seconds):
 
 def keeps_books(seconds):
     time.sleep(seconds)
-
-
-def by_submit(client):
-    return [client.submit(time.sleep, 0.0)]
-
-
-def by_map(client):
-    return client.map(time.sleep, [0.0, 0.001])
-
-
-def by_compute(client):
-    return client.compute([dask.delayed(time.sleep)(0.0)])
-
-
-def by_persist(client):
-    return client.persist([dask.delayed(time.sleep)(0.0)])
-
-
-def seconds_of_functions(recording, root):
-    """In samples of a root, the seconds in which each function was on the stack."""
-    samples = recording.samples.rows(recording.samples.root.where(root))
-    names, parents = recording.frames.name, recording.call_tree.parent
-    seconds = {}
-    for node, took in zip(samples.node.tolist(), samples.seconds.tolist(), strict=True):
-        on_stack = set()
-        while node >= 0:
-            on_stack.add(names[recording.call_tree.frame[node]])
-            node = parents[node]
-        for name in on_stack:
-            seconds[name] = seconds.get(name, 0.0) + took
-    return seconds
 
 
 def assert_before_ends_with_the_first_graph(recording):
@@ -231,7 +178,16 @@ def assert_before_ends_with_the_first_graph(recording):
 
 
 @pytest.mark.leaves_files
-@pytest.mark.parametrize("starts", [by_submit, by_map, by_compute, by_persist])
+@pytest.mark.parametrize(
+    "starts",
+    [
+        lambda client: [client.submit(time.sleep, 0.0)],
+        lambda client: client.map(time.sleep, [0.0, 0.001]),
+        lambda client: client.compute([dask.delayed(time.sleep)(0.0)]),
+        lambda client: client.persist([dask.delayed(time.sleep)(0.0)]),
+    ],
+    ids=["submit", "map", "compute", "persist"],
+)
 def test_before_computations_ends_with_the_first_futures(starts, retried):
     def measure():
         with cluster() as client, record("run.diag", overwrite=True), SamplingProfiler() as sprof:

@@ -14,12 +14,24 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from dask_diag import Profiler, ProgressBar, ResourceProfiler
 
-from .clusters import GO_ON, STARTED, assert_adds_up, cluster, rows, spin, waits
+from .clusters import (
+    GO_ON,
+    STARTED,
+    assert_adds_up,
+    cluster,
+    local_cluster,
+    rows,
+    spin,
+    until,
+    waits,
+)
+from .clusters import client as client
 from .clusters import events as events
+from .clusters import two_workers as two_workers
 
 
 def nowhere():
@@ -27,8 +39,8 @@ def nowhere():
 
 
 @pytest.mark.parametrize("inner", [Profiler, nowhere, ResourceProfiler])
-def test_a_block_that_ends_inside_another_adds_nothing_to_it(inner):
-    with cluster(workers=1) as client, Profiler() as outer:
+def test_a_block_that_ends_inside_another_adds_nothing_to_it(inner, client):
+    with Profiler() as outer:
         future = client.submit(waits, 1)
         assert STARTED.wait(10)
         with inner() as ended:
@@ -45,21 +57,21 @@ def test_a_block_that_ends_inside_another_adds_nothing_to_it(inner):
         assert row["start"] < ended.recording.stop
 
 
-def test_a_cancelled_run_is_a_row_of_each_block_that_ends():
-    with cluster(workers=1) as client, Profiler() as outer:
+def test_a_cancelled_run_is_a_row_of_each_block_that_ends(client):
+    with Profiler() as outer:
         future = client.submit(waits, 2)
         assert STARTED.wait(10)
         with Profiler() as inner:
             future.cancel()
             time.sleep(0.1)
         GO_ON.set()
-        client.submit(time.sleep, 0).result()
-    for prof in (inner, outer):
-        (row,) = rows(prof.recording, "waits")
-        assert row["outcome"] == "cancelled"
+        client.gather(
+            [client.submit(abs, 0, workers=[each], pure=False) for each in client.nthreads()]
+        )
+    both = [rows(prof.recording, "waits") for prof in (inner, outer)]
+    assert [[row["outcome"] for row in found] for found in both] == [["cancelled"]] * 2
     # The inner one ended before the worker said how long it took.
-    assert row["thread_cpu"] >= 0
-    assert not rows(inner.recording, "waits")[0]["thread_cpu"] >= 0
+    assert [found[0]["thread_cpu"] >= 0 for found in both] == [False, True]
 
 
 def spins():
@@ -90,15 +102,13 @@ def test_a_task_cancelled_and_asked_for_again_while_it_runs_has_the_times_of_eac
         assert STARTED.wait(10)
         heard = hears_of_a_cancellation(client)
         future.cancel()
-        while client.cluster.scheduler.tasks:
-            time.sleep(0.001)
+        until(lambda: not client.cluster.scheduler.tasks)
         # Else the scheduler's word would cancel what is submitted next under this key.
         assert heard.wait(10)
         (state,) = client.cluster.workers[0].state.tasks.values()
         first = state.run_id
         future = client.submit(spins, key="again")
-        while state.run_id == first:
-            time.sleep(0.001)
+        until(lambda: state.run_id != first)
         GO_ON.set()
         assert future.result() == 1
     attempts = {row["attempt"]: row for row in prof.recording.tasks.to_dicts()}
@@ -113,22 +123,12 @@ def test_a_task_cancelled_and_asked_for_again_while_it_runs_has_the_times_of_eac
     assert_adds_up(prof.recording)
 
 
-def of_threads(protocol="inproc"):
-    return LocalCluster(
-        n_workers=1,
-        threads_per_worker=2,
-        processes=False,
-        protocol=protocol,
-        dashboard_address=None,
-    )
-
-
 @pytest.mark.parametrize("ends", ["client", "cluster"])
 @pytest.mark.parametrize("progress", [False, True])
 def test_a_cluster_that_is_shut_down_at_once_takes_no_row_with_it(ends, progress):
     out = StringIO()
     with Profiler() as prof, ProgressBar(out=out) if progress else nullcontext():
-        local = of_threads()
+        local = local_cluster(1, 2)
         client = Client(local)
         client.gather(client.map(abs, range(100)))
         start = time.perf_counter()
@@ -167,25 +167,18 @@ def test_a_scheduler_process_that_is_shut_down_at_once_takes_no_row_with_it():
 @pytest.mark.parametrize("others", [False, True])
 def test_a_client_that_is_connected_again_goes_on_being_recorded(others):
     """Its connection broke: the scheduler took it for gone, and its session with it."""
-    with of_threads("tcp") as local, Client(local) as client:
+    with local_cluster(1, 2, protocol="tcp") as local, Client(local) as client:
         with Profiler() as prof, nullcontext() if not others else Client(local):
             client.gather(client.map(abs, range(5)))
             prof.clusters.pull()
             first = prof.clusters.sessions[0]
             client.loop.add_callback(client.scheduler_comm.comm.abort)
-            until = time.perf_counter() + 20
-            while not first.log.has_ended:
-                assert time.perf_counter() < until
-                time.sleep(0.02)
-            while not any(session.client is client for session in prof.clusters.sessions):
-                assert time.perf_counter() < until
-                time.sleep(0.02)
+            until(lambda: first.log.has_ended)
+            until(lambda: any(session.client is client for session in prof.clusters.sessions))
             # What is computed while it joins is recorded, and not measured.
             client.sync(prof.clusters.joined)
             (worker,) = local.workers.values()
-            while "dask_diag" not in worker.plugins:
-                assert time.perf_counter() < until
-                time.sleep(0.02)
+            until(lambda: "dask_diag" in worker.plugins)
             assert client.gather(client.map(abs, range(-10, -5))) == [10, 9, 8, 7, 6]
         assert "dask_diag" not in local.scheduler.plugins
         assert "dask_diag" not in local.scheduler.worker_plugins
@@ -201,7 +194,11 @@ def test_a_client_that_is_connected_again_goes_on_being_recorded(others):
 def test_a_session_that_comes_while_the_last_one_goes_is_measured():
     """The workers are asked to measure no more, and then by another client to measure."""
     joined = []
-    with of_threads("tcp") as local, Client(local) as client, Client(local) as other:
+    with (
+        local_cluster(1, 2, protocol="tcp") as local,
+        Client(local) as client,
+        Client(local) as other,
+    ):
         (worker,) = local.workers.values()
         remove = worker.handlers["plugin-remove"]
 
@@ -240,7 +237,11 @@ async def both_come_and_go(recorder, client, other, joined):
 
 def test_a_session_that_comes_while_another_begins_is_measured():
     """The workers are asked to measure already, and do not yet."""
-    with of_threads("tcp") as local, Client(local) as client, Client(local) as other:
+    with (
+        local_cluster(1, 2, protocol="tcp") as local,
+        Client(local) as client,
+        Client(local) as other,
+    ):
         (worker,) = local.workers.values()
         add = worker.handlers["plugin-add"]
 

@@ -13,11 +13,9 @@ pytest.importorskip("distributed")
 from dask_diag import Profiler
 from dask_diag.analysis.activities import seconds_by_activity
 
-from .clusters import assert_adds_up, cluster
+from .clusters import assert_adds_up, cluster, until, workers_of
 
 SIZE = 1_000_000
-PATIENCE = 10
-"""Seconds to wait for a worker before a test fails; passed only by a defect."""
 
 
 class Answer:
@@ -94,20 +92,9 @@ def answers(client, *ways):
     return made
 
 
-def until(condition):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "what was waited for did not happen"
-        time.sleep(0.001)
-
-
 def state_of(worker, key):
     state = worker.state.tasks.get(key)
     return "" if state is None else state.state
-
-
-def workers_of(client):
-    return list(client.cluster.workers.values())
 
 
 def as_logged(client):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import time
 
@@ -12,13 +10,13 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from dask_diag import Profiler
 from dask_diag.cluster.log import ClusterLog, WorkerNames
 from dask_diag.cluster.workers_table import Lanes, cluster_workers_table
 
-from .clusters import assert_adds_up, cluster, rows, spin, thread_seconds
+from .clusters import assert_adds_up, cluster, spin, thread_seconds
 
 FACTS = {"pid": 7, "measured": 1}
 
@@ -83,8 +81,7 @@ def test_a_worker_has_one_name_for_all_clients_and_no_other_has_it():
 def test_the_time_of_a_worker_that_is_restarted_at_its_address_counts():
     port = unused_port()
     with (
-        LocalCluster(1, threads_per_worker=2, dashboard_address=None, worker_port=port) as local,
-        Client(local) as client,
+        cluster(1, 2, processes=True, worker_port=port) as client,
         Profiler() as prof,
     ):
         client.submit(time.sleep, 0.1, pure=False).result()
@@ -116,30 +113,6 @@ def unused_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
-
-
-def kill_once(path):
-    if not os.path.exists(path):
-        open(path, "w").close()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return True
-
-
-@pytest.mark.leaves_files
-def test_a_worker_is_lost_after_another_client_has_left(tmp_path):
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local,
-        Client(local) as client,
-        Profiler() as prof,
-    ):
-        with Client(local, set_as_default=False) as other:
-            assert other.submit(abs, -1).result() == 1
-        assert client.submit(kill_once, str(tmp_path / "killed")).result()
-    recording = prof.recording
-    lost = [row for row in recording.workers.to_dicts() if row["left"] == row["left"]]
-    assert [bool(row["reason"]) for row in lost] == [True]
-    assert [row["outcome"] for row in rows(recording, "kill_once")] == ["unfinished", "ok"]
-    assert_adds_up(recording)
 
 
 def test_threads_of_a_worker_have_one_lane_each_for_all_clients():

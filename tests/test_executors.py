@@ -86,37 +86,28 @@ def configured(**settings):
         return compute()
 
 
-def got(get, *args, **kwargs):
-    return dict(zip(graph(), get(*args, graph(), list(graph()), **kwargs), strict=True))
+def got(submit, **kwargs):
+    results = dask.local.get_async(submit, WORKERS, graph(), list(graph()), **kwargs)
+    return dict(zip(graph(), results, strict=True))
 
 
 ON_THREADS = {
-    "scheduler=": (ThreadPoolExecutor, lambda pool: compute(scheduler=pool)),
-    "config scheduler": (ThreadPoolExecutor, lambda pool: configured(scheduler=pool)),
-    "pool=": (ThreadPoolExecutor, lambda pool: compute(scheduler="threads", pool=pool)),
-    "config pool": (
-        ThreadPoolExecutor,
-        lambda pool: configured(pool=pool, scheduler="threads"),
-    ),
-    "ThreadPool": (
-        multiprocessing.pool.ThreadPool,
-        lambda pool: compute(scheduler="threads", pool=pool),
-    ),
-    "own type": (Wrapped, lambda pool: compute(scheduler=pool)),
-    "pickling": (Pickling, lambda pool: compute(scheduler=pool)),
-    "get_async": (
-        ThreadPoolExecutor,
-        lambda pool: got(dask.local.get_async, pool.submit, WORKERS),
-    ),
-    "get_async of a function": (
-        ThreadPoolExecutor,
-        lambda pool: got(dask.local.get_async, lambda *args: pool.submit(*args), WORKERS),
-    ),
-    "named by the user": (
-        ThreadPoolExecutor,
-        lambda pool: got(dask.local.get_async, pool.submit, WORKERS, get_id=lambda: "a name"),
-    ),
-    "processes": (ThreadPoolExecutor, lambda pool: compute(scheduler="processes", pool=pool)),
+    "scheduler=": lambda pool: compute(scheduler=pool),
+    "config scheduler": lambda pool: configured(scheduler=pool),
+    "pool=": lambda pool: compute(scheduler="threads", pool=pool),
+    "config pool": lambda pool: configured(pool=pool, scheduler="threads"),
+    "ThreadPool": lambda pool: compute(scheduler="threads", pool=pool),
+    "own type": lambda pool: compute(scheduler=pool),
+    "pickling": lambda pool: compute(scheduler=pool),
+    "get_async": lambda pool: got(pool.submit),
+    "get_async of a function": lambda pool: got(lambda *args: pool.submit(*args)),
+    "named by the user": lambda pool: got(pool.submit, get_id=lambda: "a name"),
+    "processes": lambda pool: compute(scheduler="processes", pool=pool),
+}
+POOLS = {
+    "ThreadPool": multiprocessing.pool.ThreadPool,
+    "own type": Wrapped,
+    "pickling": Pickling,
 }
 PROFILERS = {
     "Profiler": Profiler,
@@ -146,11 +137,10 @@ def assert_as_it_was(recording, results, kind, scheduler):
 @pytest.mark.parametrize("how", ON_THREADS)
 @pytest.mark.leaves_files
 def test_tasks_have_the_threads_that_ran_them(how, profiler, tmp_path):
-    make, run = ON_THREADS[how]
-    pool = make(WORKERS)
+    pool = POOLS.get(how, ThreadPoolExecutor)(WORKERS)
     try:
         with PROFILERS[profiler]() as diagnostic:
-            results = run(pool)
+            results = ON_THREADS[how](pool)
     finally:
         getattr(pool, "shutdown", getattr(pool, "close", None))()
     assert_as_it_was(diagnostic.recording, results, "thread", "threads")
@@ -219,37 +209,25 @@ def test_processes_that_are_forked_while_a_computation_runs_do_not_run_it():
     assert done.stdout == "True True\n", done.stderr
 
 
-def fail():
-    raise ValueError("at once")
-
-
 @pytest.mark.parametrize(
     "diagnostic", [Profiler, SamplingProfiler, CacheProfiler, ResourceProfiler]
 )
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous", "executor", "own type"])
-def test_the_kind_is_known_of_a_computation_whose_only_task_fails(scheduler, diagnostic):
-    pools = {"executor": ThreadPoolExecutor(1), "own type": Wrapped(1)}
-    with diagnostic() as active, pytest.raises(ValueError, match="at once"):
-        dask.delayed(fail)().compute(scheduler=pools.get(scheduler, scheduler))
-    for pool in pools.values():
-        pool.shutdown()
-    kind = "synchronous" if scheduler == "synchronous" else "threads"
-    assert active.recording.computations.scheduler.tolist() == [kind]
-
-
-@pytest.mark.parametrize("scheduler", ["threads", "executor", "own type"])
-def test_the_kind_and_the_threads_are_known_while_the_first_tasks_run(scheduler):
-    seen = []
-    pools = {"executor": ThreadPoolExecutor(1), "own type": Wrapped(1)}
-
+def test_the_kind_and_the_threads_are_known_while_the_only_task_runs_and_though_it_fails(
+    scheduler, diagnostic
+):
     def look():
-        recording = prof.recording
-        tasks = recording.tasks
-        seen.append((recording.computations.scheduler.tolist(), tasks.thread.tolist()))
-        return threading.get_ident()
+        recording = active.recording
+        seen.append((recording.computations.scheduler.tolist(), recording.tasks.thread.tolist()))
+        seen.append(threading.get_ident())
+        raise ValueError("at once")
 
-    with Profiler() as prof:
-        thread = dask.delayed(look)().compute(scheduler=pools.get(scheduler, scheduler))
+    seen, pools = [], {"executor": ThreadPoolExecutor(1), "own type": Wrapped(1)}
+    kind = "synchronous" if scheduler == "synchronous" else "threads"
+    with diagnostic() as active, pytest.raises(ValueError, match="at once"):
+        dask.delayed(look)().compute(scheduler=pools.get(scheduler, scheduler))
     for pool in pools.values():
         pool.shutdown()
-    assert seen == [(["threads"], [thread])]
+    assert active.recording.computations.scheduler.tolist() == [kind]
+    if diagnostic is Profiler and kind == "threads":
+        assert seen == [(["threads"], [seen[1]]), seen[1]]

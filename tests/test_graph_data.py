@@ -28,42 +28,36 @@ def use(*values, **named):
     return 1
 
 
-def bytes_of(graph, **settings):
-    keys = settings.pop("keys", [*graph])
+def measured(graph):
     with Profiler() as prof:
-        dask.threaded.get(graph, keys, num_workers=2)
+        dask.threaded.get(graph, [*graph], num_workers=2)
     return prof.recording.computations.graph_bytes.item()
 
 
-def bytes_of_delayed(*calls):
-    with Profiler() as prof:
-        dask.compute(*calls, scheduler="sync")
-    return prof.recording.computations.graph_bytes.item()
+def of_each(function, *args):
+    """Three tasks of a function, each with a number."""
+    return {("use", n): (function, *args, n) for n in range(3)}
 
 
-def test_arguments_count_for_each_task():
-    values = array()
-    graph = {("use", n): (use, values) for n in range(5)}
-    assert bytes_of(graph) == pytest.approx(5 * MB, abs=SMALL)
+class Lazy:
+    """As an array in a file: it says how large it is, and is pickled as a name."""
+
+    nbytes = 10**12
+    dtype = np.dtype(float)
+    shape = (10**12 // 8,)
 
 
-def test_data_count_for_each_task_that_depends_on_them():
-    graph = {"data": array(), **{("use", n): (use, "data", n) for n in range(5)}}
-    assert bytes_of(graph) == pytest.approx(5 * MB, abs=SMALL)
-    # Nothing is sent of what no task needs.
-    graph = {"data": array(), "use": (use, 1)}
-    assert bytes_of(graph, keys=["use", "data"]) < SMALL
+class Hostile:
+    def __getattribute__(self, name):
+        if name.startswith("__"):
+            return object.__getattribute__(self, name)
+        raise RuntimeError(name)
 
 
-def test_named_arguments_lists_and_tasks_in_tasks():
-    assert bytes_of_delayed(dask.delayed(use)(named=array())) == pytest.approx(MB, abs=SMALL)
-    assert bytes_of_delayed(dask.delayed(use)([array(), [array()]])) == pytest.approx(
-        2 * MB, abs=SMALL
-    )
-    assert bytes_of({"x": (use, (use, array()), array())}) == pytest.approx(2 * MB, abs=SMALL)
+VALUES = array()
 
 
-def test_closures_defaults_partial_functions_and_methods():
+def functions_that_hold_values():
     values = array()
 
     def closure(n):
@@ -75,72 +69,67 @@ def test_closures_defaults_partial_functions_and_methods():
     def inner(n):
         return [closure(m) for m in range(n)]
 
-    functions = closure, default, partial(use, values), partial(use, named=values), inner
-    for function in functions:
-        graph = {("use", n): (function, n) for n in range(3)}
-        assert bytes_of(graph) == pytest.approx(3 * MB, abs=SMALL)
-    assert bytes_of({"x": (values.sum,)}) == pytest.approx(MB, abs=SMALL)
-    assert bytes_of({"x": (len, "text")}) < SMALL
-
-
-def test_globals_count_where_a_function_is_pickled_by_value(monkeypatch):
-    monkeypatch.setitem(globals(), "LARGE", array())
-    graph = {("use", n): (uses_global, n) for n in range(3)}
-    # Worker processes import this module.
-    assert bytes_of(graph) < SMALL
-    monkeypatch.setattr(uses_global, "__module__", "__main__")
-    assert bytes_of(graph) == pytest.approx(3 * MB, abs=SMALL)
-
-
-def uses_global(n):
-    return [LARGE[m] for m in range(n)]  # noqa: F821
-
-
-def test_functions_that_refer_to_themselves_and_to_nothing_yet():
-    values = array()
-
     def recursive(n):
         return values[0] + recursive(n - 1) + later if n else 0
 
     if not MB:
         later = 1
-    assert bytes_of({"x": (recursive, 0)}) == pytest.approx(MB, abs=SMALL)
+    return closure, default, inner, recursive
 
 
-def test_results_of_tasks_are_no_data_of_the_graph():
+@pytest.mark.parametrize(
+    ("graph", "megabytes"),
+    [
+        # Arguments count for each task, and so do data for each that depends on them.
+        (of_each(use, VALUES), 3),
+        ({"data": VALUES, **of_each(use, "data")}, 3),
+        # Nothing is sent of what no task needs.
+        ({"data": VALUES, "use": (use, 1)}, 0),
+        ({"x": (use, (use, array()), array())}, 2),
+        *((of_each(function), 3) for function in functions_that_hold_values()[:3]),
+        *(
+            (of_each(partial(use, *args, **named)), 3)
+            for args, named in [([VALUES], {}), ([], {"named": VALUES})]
+        ),
+        ({"x": (functions_that_hold_values()[3], 0)}, 1),
+        ({"x": (VALUES.sum,)}, 1),
+        ({"x": (len, "text")}, 0),
+        # What only refers to data, and what cannot be looked at.
+        ({"x": (use, Lazy())}, 0),
+        ({"x": (use, Hostile(), VALUES), "y": (use, {1: Hostile()})}, 1),
+    ],
+)
+def test_bytes_of_graphs(graph, megabytes):
+    assert measured(graph) == pytest.approx(megabytes * MB, abs=SMALL)
+
+
+@pytest.mark.parametrize(
+    ("make", "megabytes"),
+    [
+        (lambda: dask.delayed(use)(named=array()), 1),
+        (lambda: dask.delayed(use)([array(), [array()]]), 2),
+        # Results of tasks are no data of the graph; chunks of an array in memory are.
+        (lambda: da.ones(10 * MB, chunks=MB).sum(), 0),
+        (lambda: (da.from_array(np.zeros(MB), chunks=MB // 10) + 1).sum(), 8),
+    ],
+)
+def test_bytes_of_collections(make, megabytes):
     with Profiler() as prof:
-        da.ones(10 * MB, chunks=MB).sum().compute(scheduler="sync")
-    assert prof.recording.computations.graph_bytes.item() < 10 * SMALL
+        make().compute(scheduler="sync")
+    nbytes = prof.recording.computations.graph_bytes.item()
+    assert nbytes == pytest.approx(megabytes * MB, abs=10 * SMALL)
 
 
-def test_chunks_of_an_array_in_memory():
-    with Profiler() as prof:
-        (da.from_array(np.zeros(MB), chunks=MB // 10) + 1).sum().compute(scheduler="sync")
-    assert prof.recording.computations.graph_bytes.item() == pytest.approx(8 * MB, rel=0.05)
+def test_globals_count_where_a_function_is_pickled_by_value(monkeypatch):
+    monkeypatch.setitem(globals(), "LARGE", array())
+    # Worker processes import this module.
+    assert measured(of_each(uses_global)) < SMALL
+    monkeypatch.setattr(uses_global, "__module__", "__main__")
+    assert measured(of_each(uses_global)) == pytest.approx(3 * MB, abs=SMALL)
 
 
-class Lazy:
-    """As an array in a file: it says how large it is, and is pickled as a name."""
-
-    nbytes = 10**12
-    dtype = np.dtype(float)
-    shape = (10**12 // 8,)
-
-
-def test_what_only_refers_to_data_is_not_counted():
-    assert bytes_of({"x": (use, Lazy())}) < SMALL
-
-
-class Hostile:
-    def __getattribute__(self, name):
-        if name.startswith("__"):
-            return object.__getattribute__(self, name)
-        raise RuntimeError(name)
-
-
-def test_what_cannot_be_looked_at_is_left_out():
-    graph = {"x": (use, Hostile(), array()), "y": (use, {1: Hostile()})}
-    assert bytes_of(graph) == pytest.approx(MB, abs=SMALL)
+def uses_global(n):
+    return [LARGE[m] for m in range(n)]  # noqa: F821
 
 
 def test_a_fault_leaves_tasks_measured(monkeypatch):
@@ -166,7 +155,7 @@ def test_large_graphs_are_estimated_from_some_of_their_tasks(count, monkeypatch)
 
     monkeypatch.setattr(results._Sizes, "of", counted)
     graph = {("use", n): (use, array(1000)) for n in range(count)}
-    assert bytes_of(graph) == pytest.approx(count * 1000, rel=0.1)
+    assert measured(graph) == pytest.approx(count * 1000, rel=0.1)
     assert looked_at.count(0) <= results._MOST_TASKS
 
 

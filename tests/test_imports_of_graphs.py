@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -16,7 +14,7 @@ from dask_diag.analysis.phases import phases, seconds_not_of_graphs
 from dask_diag.analysis.wall_time import wall_time
 
 from .stacks import CORE, MAIN, with_stacks
-from .tables import filled_table, with_tables
+from .tables import columns_of, with_columns, with_tables
 from .test_headline import recording
 
 pytestmark = pytest.mark.once
@@ -83,9 +81,8 @@ def test_what_is_not_known_is_said(rows):
 
 def test_of_a_graph_that_arrives_at_a_cluster_nothing_is_said():
     measured = sampled([])
-    columns = {name: measured.computations[name] for name in measured.computations.columns}
-    on_cluster = {**columns, "cluster": ["scheduler"], "scheduler": ["distributed"]}
-    measured = with_tables(measured, computations=on_cluster)
+    on_cluster = {"cluster": ["scheduler"], "scheduler": ["distributed"]}
+    measured = with_columns(measured, "computations", **on_cluster)
     assert "imports" not in summary(measured)
 
 
@@ -101,41 +98,28 @@ def test_what_is_not_seen_is_a_library_that_is_loaded_unless_the_graph_was_short
     measured = sampled([(1, None, 0.5), (1, GRAPH, 0.5), (2, GRAPH, 1.0), (3, GRAPH, 1.0)])
     assert seconds_not_of_graphs(measured) == pytest.approx([0.5])
     # Prepared within 40 ms, it was over before a sample could be taken.
-    columns = {name: measured.computations[name] for name in measured.computations.columns}
-    short = filled_table("computations", {**columns, "prepared": [1.04]})
-    rows = [(1, None, 0.03), (1, IMPORTS, 0.01)]
-    measured = replace(sampled(rows), computations=short)
+    measured = sampled([(1, None, 0.03), (1, IMPORTS, 0.01)])
+    measured = with_columns(measured, "computations", prepared=[1.04])
     assert seconds_not_of_graphs(measured) == pytest.approx([0.01])
 
 
 def test_computations_that_share_a_cycle_share_its_imports():
-    computations = filled_table(
-        "computations",
-        {
-            "computation": ["a", "b"],
-            "called": [0.0, 0.5],
-            "start": [0.0, 0.5],
-            "prepared": [0.3, 0.6],
-            "stop": [0.4, 1.0],
-            "workers": [1, 1],
-        },
+    computations = columns_of(
+        "computation called start prepared stop workers",
+        ("a", 0.0, 0.0, 0.3, 0.4, 1),
+        ("b", 0.5, 0.5, 0.6, 1.0, 1),
     )
-    measured = replace(sampled([(0, IMPORTS, 0.2), (0, GRAPH, 0.2)]), computations=computations)
+    measured = sampled([(0, IMPORTS, 0.2), (0, GRAPH, 0.2)])
+    measured = with_tables(measured, computations=computations)
     assert seconds_not_of_graphs(measured) == pytest.approx(np.array([0.15, 0.05]))
 
 
 def test_processes_that_start_are_no_preparation_of_a_graph():
     measured = recording(TASKS, 5, end=6, scheduler="processes")
-    columns = {name: measured.tasks[name] for name in measured.tasks.columns}
-    computations = {name: measured.computations[name] for name in measured.computations.columns}
-    measured = replace(
-        measured,
-        tasks=filled_table("tasks", {**columns, "pid": ["7", "8"], "submitted": [2.0, 2.0]}),
-        computations=filled_table("computations", {**computations, "prepared": [2.0]}),
-        workers=filled_table(
-            "workers", {"computation": ["c"] * 2, "pid": ["7", "8"], "joined": [3.5, 3.5]}
-        ),
-    )
+    measured = with_columns(measured, "tasks", pid=["7", "8"], submitted=[2.0, 2.0])
+    measured = with_columns(measured, "computations", prepared=[2.0])
+    workers = {"computation": ["c"] * 2, "pid": ["7", "8"], "joined": [3.5, 3.5]}
+    measured = with_tables(measured, workers=workers)
     by_part = seconds_of(wall_time(measured), "part", "seconds")
     assert (by_part["preparing"], by_part["startup"]) == pytest.approx((1.0, 2.0))
     assert sum(by_part.values()) == pytest.approx(6.0, rel=1e-9)

@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 import weakref
+from collections import Counter
 
 import dask.local
 import dask.multiprocessing
@@ -126,34 +127,25 @@ def test_short_tasks_are_not_tracked_individually_unless_cycles_are_short(retrie
 
 
 @pytest.mark.once
-def test_overlapping_computes_with_the_same_key_add_up(retried):
+def test_computes_with_the_same_key_add_up_and_profilers_have_cycles_of_their_own(retried):
     def measure():
         def compute(task):
             dask.threaded.get({FIRST: (task,)}, FIRST)
 
-        with dask_diag.Profiler() as prof, SamplingProfiler() as sprof:
+        fine, coarse = SamplingProfiler(cycle="100ms"), SamplingProfiler(cycle="60s")
+        with dask_diag.Profiler() as prof, fine, coarse:
             threads = [threading.Thread(target=compute, args=(t,)) for t in (mostly_a, mostly_b)]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
         tasks = prof.recording.tasks
-        seconds = seconds_by_name(sprof, key=FIRST)
+        seconds = seconds_by_name(fine, key=FIRST)
         assert {"mostly_a", "mostly_b"} <= set(seconds)
         assert seconds["work"] == pytest.approx((tasks["stop"] - tasks["start"]).sum(), rel=0.05)
-
-    retried(measure)
-
-
-@pytest.mark.once
-def test_profilers_with_other_cycles_decide_for_themselves(retried):
-    def measure():
-        with SamplingProfiler(cycle="100ms") as fine, SamplingProfiler(cycle="10s") as coarse:
-            dask.threaded.get({FIRST: (spin, 0.3)}, FIRST)
-        assert fine.tree(key=FIRST)["total_wall"][0] == pytest.approx(
-            coarse.tree(key="")["total_wall"][0], rel=1e-6
-        )
         assert set(coarse.recording.samples["key"].tolist()) == {""}
+        together = coarse.tree(key="")["total_wall"][0]
+        assert fine.tree(key=FIRST)["total_wall"][0] == pytest.approx(together, rel=1e-6)
 
     retried(measure)
 
@@ -161,38 +153,26 @@ def test_profilers_with_other_cycles_decide_for_themselves(retried):
 @pytest.mark.once
 @pytest.mark.leaves_files
 @pytest.mark.parametrize("get", [dask.threaded.get, dask.multiprocessing.get])
-def test_keys_are_in_files(get, tmp_path, retried):
+def test_files_summaries_and_exports_have_keys(get, tmp_path, retried):
     options = {"optimize_graph": False} if get is dask.multiprocessing.get else {}
-    count = iter(range(100))
+    path, again = tmp_path / "run.diag", tmp_path / "again.diag"
 
     def measure():
-        path = tmp_path / f"{next(count)}.diag"
-        with dask_diag.record(path):
+        with dask_diag.record(path, overwrite=True) as run:
             get(two_long_tasks_and_short_ones(), [FIRST, SECOND, *SHORT], **options)
         recorded = load(path)
         assert recorded.is_complete
         for key, name in ((FIRST, "mostly_a"), (SECOND, "mostly_b")):
             assert name in tree(recorded, Selection(key=key))["name"].tolist()
-        save(recorded, tmp_path / f"again-{path.name}")
-        again = load(tmp_path / f"again-{path.name}")
-        assert_same_table(again.samples, recorded.samples)
-
-    retried(measure)
-
-
-@pytest.mark.once
-@pytest.mark.leaves_files
-def test_summary_and_export_take_a_key(tmp_path, retried):
-    def measure():
-        _, sprof = sampled(two_long_tasks_and_short_ones(), dask.local.get_sync)
-        begin = sprof.recording.start
+        save(recorded, again, overwrite=True)
+        assert_same_table(load(again).samples, recorded.samples)
+        stacks, begin = run.stacks, recorded.start
         for name, text in (("first", str(FIRST)), ("both", None)):
-            sprof.export(tmp_path / f"{name}.folded", key=text, overwrite=True)
+            stacks.export(tmp_path / f"{name}.folded", key=text, overwrite=True)
         assert "mostly_b" not in (tmp_path / "first.folded").read_text()
         assert "mostly_b" in (tmp_path / "both.folded").read_text()
-        of_all, part = sprof.summary(), sprof.summary(begin, begin + 60, "work", FIRST)
-        assert part.splitlines()[0] != of_all.splitlines()[0]
-        seconds = sprof.tree(key=FIRST)["total_wall"][0]
+        seconds = stacks.tree(key=FIRST)["total_wall"][0]
+        part = stacks.summary(begin, begin + 60, "work", FIRST)
         assert part.startswith(f"{seconds:.3g} s of tasks")
 
     retried(measure)
@@ -229,6 +209,26 @@ def test_every_selection_takes_a_key(tmp_path):
 # The parts, without a clock
 
 
+STACK = a_stack("main")
+OTHER = "other", 0
+
+
+def collected_of(*looks, cycle=1.0):
+    """What was seen in one stack; a look is when, at what run, and of how many seconds.
+
+    A function and a key are a run of which this is the only look.
+    """
+    collected = Stacks(cycle)
+    see(collected, *looks)
+    return collected
+
+
+def see(collected, *looks):
+    for now, run, seconds in looks:
+        run = run if isinstance(run, Run) else Run(*run)
+        collected.see(now, run, STACK, seconds, seconds / 2)
+
+
 def seconds_collected(collected):
     """Seconds by function, key and node, and by cycle."""
     by_cycle = {}
@@ -238,36 +238,31 @@ def seconds_collected(collected):
     return by_cycle
 
 
+LONG_ONE, TOGETHER = ("sum", str(FIRST), 0), ("sum", "", 0)
+
+
 def test_what_was_seen_of_a_task_before_it_was_long_is_reported_with_it():
-    collected, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
-    collected.see(0.9, Run("sum", SECOND), stack, 0.125, 0.0625)
-    collected.see(0.9, run, stack, 0.125, 0.125)
-    assert seconds_collected(collected) == {("sum", "", 0): {0: 0.25}}
-    collected.see(1.1, run, stack, 0.125, 0.125)
-    collected.miss(1.5, run, 0.125)
+    work = Run("sum", FIRST)
+    collected = collected_of((0.9, ("sum", SECOND), 0.125), (0.9, work, 0.125))
+    assert seconds_collected(collected) == {TOGETHER: {0: 0.25}}
+    see(collected, (1.1, work, 0.125))
+    collected.miss(1.5, work, 0.125)
+    never_seen = "sum", str(FIRST), NO_NODE
     assert seconds_collected(collected) == {
-        ("sum", "", 0): {0: 0.125},
-        ("sum", str(FIRST), 0): {0: 0.125, 1: 0.125},
-        ("sum", str(FIRST), NO_NODE): {1: 0.125},
+        TOGETHER: {0: 0.125},
+        LONG_ONE: {0: 0.125, 1: 0.125},
+        never_seen: {1: 0.125},
     }
     (packed, _) = collected.snapshot().cycles.values()
     assert packed.cells()[Group("sum", ""), 0] == [0.125, 0.0625, 1]
-
-
-def test_a_task_that_was_never_seen_is_reported_by_its_key_too():
+    # One that was never seen, and what comes from another process, alike.
     collected = Stacks(1.0)
     collected.miss(3.5, Run("sum", FIRST), 2.0)
-    assert seconds_collected(collected) == {("sum", str(FIRST), NO_NODE): {1: 0.5, 2: 1.0, 3: 0.5}}
-
-
-def test_what_comes_from_another_process_is_tracked_individually_alike():
+    assert seconds_collected(collected) == {never_seen: {1: 0.5, 2: 1.0, 3: 0.5}}
     collected, line = Stacks(1.0), (Line("main"),)
     collected.take("sum", FIRST, [(0.5, line, 0.125, 0.0, 1), (1.5, line, 0.125, 0.0, 1)])
     collected.take("sum", SECOND, [(0.5, line, 0.125, 0.0, 1)])
-    assert seconds_collected(collected) == {
-        ("sum", str(FIRST), 0): {0: 0.125, 1: 0.125},
-        ("sum", "", 0): {0: 0.125},
-    }
+    assert seconds_collected(collected) == {LONG_ONE: {0: 0.125, 1: 0.125}, TOGETHER: {0: 0.125}}
 
 
 looks = st.lists(
@@ -278,102 +273,85 @@ looks = st.lists(
 
 @given(looks)
 def test_nothing_is_lost_or_reported_twice(seen):
-    collected, cycle = Stacks(1.0), 1.0
+    collected, expected, lengths, summed = Stacks(1.0), Counter(), Counter(), Counter()
     runs = [Run(f"f{n % 2}", n) for n in range(5)]
     made = {name: a_stack(name) for name in "xyz"}
-    expected, lengths = {}, {}
     for n, _, seconds in seen:
-        lengths[n] = lengths.get(n, 0.0) + seconds
+        lengths[n] += seconds
     for number, (n, name, seconds) in enumerate(seen):
         collected.see(number * 0.125 + 1, runs[n], made[name], seconds, seconds / 2)
-        key = str(n) if lengths[n] >= LONG * cycle else ""
-        sums = expected.setdefault((f"f{n % 2}", key, name), [0.0, 0.0, 0])
+        key = str(n) if lengths[n] >= LONG else ""
         for column, value in enumerate((seconds, seconds / 2, 1)):
-            sums[column] += value
+            expected[f"f{n % 2}", key, name, column] += value
     snapshot = collected.snapshot()
-    summed = {}
     for packed in snapshot.cycles.values():
         for ((function, key, _), node), values in packed.cells().items():
             name = snapshot.lines[snapshot.line_of_node[node]].name
-            sums = summed.setdefault((function, key, name), [0.0, 0.0, 0])
             for column, value in enumerate(values):
-                sums[column] += value
-    assert summed == {cell: pytest.approx(values) for cell, values in expected.items()}
+                summed[function, key, name, column] += value
+    assert summed == {cell: pytest.approx(value) for cell, value in expected.items()}
 
 
 def test_merged_cycles_merge_their_keys(monkeypatch):
     monkeypatch.setattr(call_tree, "MOST_CYCLES", 8)
-    collected, stack = Stacks(1.0), a_stack("main")
-    long, started = Run("sum", FIRST), 0
+    collected, work = Stacks(1.0), Run("sum", FIRST)
     for second in range(64):
-        collected.see(second + 0.5, long, stack, 1.0, 0.5)
         # Others last for half a cycle, as long as cycles are not merged.
-        collected.see(second + 0.75, Run("sum", second), stack, 0.5, 0.0)
-        started += 1
-    collected_seconds = seconds_collected(collected)
+        see(collected, (second + 0.5, work, 1.0), (second + 0.75, ("sum", second), 0.5))
+    seconds = seconds_collected(collected)
     # What was spread over two cycles is not counted by looks, but it is all there.
-    assert sum(collected_seconds["sum", str(FIRST), 0].values()) == 64.0
-    assert sum(map(sum, (by_cycle.values() for by_cycle in collected_seconds.values()))) == 96.0
+    assert sum(seconds[LONG_ONE].values()) == 64.0
+    assert sum(map(sum, (by_cycle.values() for by_cycle in seconds.values()))) == 96.0
     assert collected.snapshot().cycle == 16.0
-    others = {key for _, key, _ in collected_seconds} - {"", str(FIRST)}
     # Those of the latest cycles may be tracked individually until the next time.
-    assert all(int(key) >= 32 for key in others)
-    assert sum(collected_seconds["sum", "", 0].values()) >= 16.0
+    assert all(int(key) >= 32 for _, key, _ in seconds if key not in ("", str(FIRST)))
+    assert sum(seconds[TOGETHER].values()) >= 16.0
 
 
 def test_the_ends_of_a_long_task_keep_its_key_when_cycles_merge(monkeypatch):
     monkeypatch.setattr(call_tree, "MOST_CYCLES", 8)
-    collected, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
-    for tick in range(25, 65):
-        collected.see(tick / 16, run, stack, 0.0625, 0.0)
-    for second in range(8, 15):
-        collected.see(second, Run("other", 0), stack, 0.0625, 0.0)
+    work = Run("sum", FIRST)
+    collected = collected_of(*((tick / 16, work, 0.0625) for tick in range(25, 65)))
+    see(collected, *((second, OTHER, 0.0625) for second in range(8, 15)))
     assert collected.snapshot().cycle == 2.0
-    assert seconds_collected(collected)["sum", str(FIRST), 0] == {0: 0.4375, 1: 2.0, 2: 0.0625}
+    assert seconds_collected(collected)[LONG_ONE] == {0: 0.4375, 1: 2.0, 2: 0.0625}
 
 
 def test_a_task_that_runs_while_cycles_merge_is_reported_whole(monkeypatch):
     monkeypatch.setattr(call_tree, "MOST_CYCLES", 4)
-    collected, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
-    for second in range(3):
-        collected.see(second, Run("other", 0), stack, 0.0625, 0.0)
-    collected.see(3.5, run, stack, 0.125, 0.0)
-    collected.see(4.25, Run("other", 0), stack, 0.0625, 0.0)
+    work = Run("sum", FIRST)
+    collected = collected_of(*((second, OTHER, 0.0625) for second in range(3)))
+    see(collected, (3.5, work, 0.125), (4.25, OTHER, 0.0625))
     assert collected.snapshot().cycle == 2.0
-    collected.see(4.5, run, stack, 0.125, 0.0)
-    assert ("sum", str(FIRST), 0) not in seconds_collected(collected)
-    collected.see(4.75, run, stack, 0.25, 0.0)
-    assert sum(seconds_collected(collected)["sum", str(FIRST), 0].values()) == 0.5
-    assert ("sum", "", 0) not in seconds_collected(collected)
+    see(collected, (4.5, work, 0.125))
+    assert LONG_ONE not in seconds_collected(collected)
+    see(collected, (4.75, work, 0.25))
+    assert sum(seconds_collected(collected)[LONG_ONE].values()) == 0.5
+    assert TOGETHER not in seconds_collected(collected)
 
 
 def test_a_long_task_that_may_still_run_keeps_its_key_when_cycles_merge(monkeypatch):
     """In the last two cycles: by what was sampled of it so far, it would be a short one now."""
     monkeypatch.setattr(call_tree, "MOST_CYCLES", 5)
-    collected, stack = Stacks(1.0), a_stack("main")
-    running, ended = Run("sum", FIRST), Run("sum", SECOND)
-    collected.see(0.5, ended, stack, 0.25, 0.0)
-    for second in range(5):
-        collected.see(second, Run("other", 0), stack, 0.0625, 0.0)
-    for then in (3.75, 4.125):
-        collected.see(then, running, stack, 0.125, 0.0)
-    collected.see(5.0, Run("other", 0), stack, 0.0625, 0.0)
+    work = Run("sum", FIRST)
+    collected = collected_of((0.5, ("sum", SECOND), 0.25))
+    see(collected, *((second, OTHER, 0.0625) for second in range(5)))
+    see(collected, (3.75, work, 0.125), (4.125, work, 0.125), (5.0, OTHER, 0.0625))
     assert collected.snapshot().cycle == 2.0
-    collected.see(5.25, running, stack, 1.125, 0.0)
+    see(collected, (5.25, work, 1.125))
     seconds = seconds_collected(collected)
-    assert sum(seconds["sum", str(FIRST), 0].values()) == 1.375
+    assert sum(seconds[LONG_ONE].values()) == 1.375
     # The other one is over, and too short for a cycle of two seconds.
     assert ("sum", str(SECOND), 0) not in seconds
-    assert seconds["sum", "", 0] == {0: 0.25}
+    assert seconds[TOGETHER] == {0: 0.25}
 
 
 def test_what_was_forgotten_is_not_reported_again():
-    collected, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
-    collected.see(0.5, run, stack, 0.125, 0.0)
+    work = Run("sum", FIRST)
+    collected = collected_of((0.5, work, 0.125))
     collected.forget(1.0)
-    collected.see(1.5, run, stack, 0.125, 0.0)
-    assert seconds_collected(collected)["sum", str(FIRST), 0] == {1: 0.125}
-    assert ("sum", "", 0) not in seconds_collected(collected)
+    see(collected, (1.5, work, 0.125))
+    assert seconds_collected(collected) == {LONG_ONE: {1: 0.125}}
 
 
 @pytest.mark.once
@@ -390,19 +368,16 @@ def test_an_hour_of_tasks_with_keys_is_small():
         if tick % 2000 == 0:
             assert size_of(collected) < 50e6
     assert size_of(collected) < 50e6
-    snapshot = collected.snapshot()
-    assert sum(sum(packed.seconds) for packed in snapshot.cycles.values()) == pytest.approx(
-        3600 * 16
-    )
-    assert max(len(packed.distinct) for packed in snapshot.cycles.values()) <= 16 * 3 / LONG + 1
+    cycles = collected.snapshot().cycles.values()
+    assert sum(sum(packed.seconds) for packed in cycles) == pytest.approx(3600 * 16)
+    assert max(len(packed.distinct) for packed in cycles) <= 16 * 3 / LONG + 1
 
 
 def test_while_it_goes_on_there_are_no_more_rows_than_asked_for():
-    collected, stack = Stacks(1.0), a_stack("main")
+    collected = Stacks(1.0)
     for n in range(400):
         run = Run("work", n)
-        for part in (0.1, 0.2):
-            collected.see(n / 4 + part, run, stack, 0.125, 0.125)
+        see(collected, *((n / 4 + part, run, 0.125) for part in (0.1, 0.2)))
     assert len(stacks_as_seen(collected, 500)["samples"]) == 400
     few = stacks_as_seen(collected, 150)["samples"]
     assert set(few["key"].tolist()) == {""}
@@ -431,30 +406,22 @@ def test_cells_of_cycles_that_are_remembered_are_those_that_there_are(most, monk
     assert len(seen["key"].values) > 1
 
 
-def test_no_key_of_the_users_is_retained():
+def test_keys_are_retained_as_texts():
     class Name(str):
         __slots__ = ("__weakref__",)
 
         def __str__(self):
             return "its text"
 
-    collected, key = Stacks(1.0), Name("work-1")
-    seen = weakref.ref(key)
-    collected.see(0.5, Run("work", key), a_stack("main"), 0.5, 0.0)
-    collected.take("work", key, [(0.5, (), 0.5, 0.0, 1)])
-    del key
-    gc.collect()
-    assert seen() is None
-    assert {
-        group.key for packed in collected.snapshot().cycles.values() for group in packed.distinct
-    } == {"its text"}
-
-
-def test_a_key_without_a_text_is_reported_by_its_type():
     class Strange:
         def __str__(self):
             raise OSError
 
-    collected = Stacks(1.0)
-    collected.see(0.5, Run("work", Strange()), a_stack("main"), 0.5, 0.0)
-    assert ("work", "<Strange>", 0) in seconds_collected(collected)
+    key = Name("work-1")
+    seen = weakref.ref(key)
+    collected = collected_of((0.5, Run("work", key), 0.5), (0.5, Run("work", Strange()), 0.5))
+    collected.take("work", key, [(0.5, (), 0.5, 0.0, 1)])
+    del key
+    gc.collect()
+    assert seen() is None
+    assert {key for _, key, _ in seconds_collected(collected)} == {"its text", "<Strange>"}

@@ -85,13 +85,6 @@ def test_what_another_callback_raises_ends_it(name, event, order, get, tmp_path)
         assert_stopped(dask_diag.load("run.diag"))
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
-def test_the_error_is_that_of_the_callback(error):
-    with pytest.raises(error), Profiler() as prof, raising("finish", error):
-        get_sync(GRAPH, "y")
-    assert_stopped(prof.recording, error.__name__)
-
-
 def test_it_has_ended_before_the_block_is_left():
     with Profiler(waits=True) as prof, raising("finish"):
         with pytest.raises(Stop):
@@ -103,36 +96,24 @@ def test_it_has_ended_before_the_block_is_left():
     assert prof.recording.tasks.key.tolist() == ["x", "y"] * 2
 
 
-def test_registered_profilers_end_it_too():
-    prof, other = SamplingProfiler(), raising("finish")
+@pytest.mark.parametrize("error", [Stop, KeyboardInterrupt, SystemExit, ValueError])
+def test_registered_profilers_and_those_given_to_the_scheduler_end_it_too(error):
+    prof, other, given = SamplingProfiler(), raising("finish", error), Profiler()
     prof.register()
     other.register()
     try:
-        with pytest.raises(Stop):
-            get_sync(GRAPH, "y")
+        with given, pytest.raises(error):
+            get_sync(GRAPH, "y", callbacks=[prof._callback, other._callback, given._callback])
         get_sync(GRAPH, "y")
     finally:
         other.unregister()
         prof.unregister()
-    assert prof.recording.computations.error.tolist() == ["Stop", ""]
+    assert prof.recording.computations.error.tolist() == [error.__name__, ""]
+    assert_stopped(given.recording, error.__name__)
 
 
-def test_callbacks_that_are_given_to_the_scheduler_end_it_too():
-    prof, other = Profiler(), raising("finish")
-    with prof, pytest.raises(Stop):
-        get_sync(GRAPH, "y", callbacks=[prof._callback, other._callback])
-    assert_stopped(prof.recording)
-
-
-INTERRUPTED = [
-    ("_began", "before"),
-    ("_began", "after"),
-    ("computation_ends", "before"),
-    ("computation_ends", "after"),
-]
-
-
-@pytest.mark.parametrize(("method", "when"), INTERRUPTED)
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("method", ["_began", "computation_ends"])
 @pytest.mark.parametrize("name", PROFILERS)
 def test_ctrl_c_in_a_profiler_ends_it(name, method, when, tmp_path, monkeypatch):
     """It comes before, or after, each profiler has done what it does at the start or the end."""

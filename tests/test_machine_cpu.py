@@ -20,7 +20,7 @@ from dask_diag.formatting import percent
 from dask_diag.system import periodic, usage
 from dask_diag.system.usage import MachineCpu, UsageSoFar, used_since
 
-from .tables import filled_table
+from .tables import filled_table, with_columns
 from .test_finding_thresholds import Task, by_code, run, two_at_once, with_waits
 
 SPIN = "import time\nwhile time.process_time() < {seconds}: pass"
@@ -72,28 +72,27 @@ def machine(monkeypatch):
     return Machine(monkeypatch)
 
 
-def test_others_have_what_is_neither_idle_nor_own(machine):
+@pytest.mark.parametrize(
+    ("seconds", "used", "expected"),
+    [
+        (10.0, {"own": 4.0, "others": 7.0, "children": 2.0}, (0.2, 0.7)),
+        # Counters that lag are no negative CPU; a second reading that is too soon says nothing.
+        (1.0, {"own": 1.0, "others": -0.02}, (0.0, 0.0)),
+        (0.04, {"others": 0.04}, (np.nan, np.nan)),
+    ],
+)
+def test_others_have_what_is_neither_idle_nor_own(seconds, used, expected, machine):
     reader = MachineCpu()
     machine.passes(100.0)
     before = reader.read()
-    machine.passes(10.0, own=4.0, others=7.0, children=2.0)
-    assert used_since(before, reader.read()) == pytest.approx((0.2, 0.7))
-
-
-def test_reading_takes_a_hundredth_of_the_time(machine):
-    reader = MachineCpu()
+    machine.passes(seconds, **used)
+    assert used_since(before, reader.read()) == pytest.approx(expected, nan_ok=True)
+    # Reading takes a hundredth of the time.
+    first = machine.reads
     for _ in range(1000):
         machine.passes(0.01)
         reader.read()
-    assert 50 < machine.reads <= 102
-
-
-def test_a_second_reading_that_is_too_soon_says_nothing(machine):
-    reader = MachineCpu()
-    machine.passes(1.0)
-    before = reader.read()
-    machine.passes(0.04, others=0.04)
-    assert np.isnan(used_since(before, reader.read())).all()
+    assert 50 < machine.reads - first <= 102
 
 
 def test_others_used_no_more_than_there_was_in_a_short_computation(machine, monkeypatch):
@@ -106,14 +105,6 @@ def test_others_used_no_more_than_there_was_in_a_short_computation(machine, monk
     before = UsageSoFar.now()
     machine.passes(0.11, others=0.22)
     assert before.until_now().others_cpu == pytest.approx(0.22)
-
-
-def test_counters_that_lag_are_no_negative_cpu(machine):
-    reader = MachineCpu()
-    machine.passes(1.0)
-    before = reader.read()
-    machine.passes(1.0, own=1.0, others=-0.02)
-    assert used_since(before, reader.read()) == (0.0, 0.0)
 
 
 def test_what_cannot_be_read_is_not_known(machine, monkeypatch):
@@ -216,6 +207,19 @@ def test_a_computation_that_is_short_has_nothing_known_of_others(monkeypatch):
     assert np.isnan(prof.recording.computations.others_cpu).all()
 
 
+def test_other_programs_are_found_only_where_tasks_waited_for_most_of_the_cpus():
+    recording = busy(1.0, 0.4)
+    unknown = replace(recording, tasks=recording.tasks.rows(slice(0)))
+    # A computation that hardly had tasks.
+    computations = recording.computations
+    later = {"stop": computations.stop + 100, "others_cpu": computations.others_cpu + 100}
+    longer = with_columns(recording, "computations", **later)
+    few = busy(1.0, 0.4, cpus=11)
+    found = ["busy-machine" in by_code(one) for one in (recording, unknown, longer, few)]
+    assert found == [True, False, False, False]
+    assert "busy-machine" in by_code(busy(1.0, 0.4, cpus=9))
+
+
 def busy(others, waited, activity="cpu-wait", process_cpu=None, **kwargs):
     """Two tasks of a second at once on two CPUs, that waited so long."""
     cpu = 1 - waited
@@ -250,26 +254,6 @@ def test_busy_machine(arguments, severity, lost):
     if finding:
         assert finding.seconds_lost == pytest.approx(lost)
         assert "measure again when the machine is idle" in finding.advice
-
-
-def test_other_programs_on_many_cpus_are_few():
-    assert "busy-machine" not in by_code(busy(1.0, 0.4, cpus=11))
-    assert "busy-machine" in by_code(busy(1.0, 0.4, cpus=9))
-
-
-def test_tasks_of_which_nothing_is_known_have_no_such_finding():
-    recording = busy(1.0, 0.4)
-    unknown = replace(recording, tasks=recording.tasks.rows(slice(0)))
-    assert "busy-machine" not in by_code(unknown)
-
-
-def test_waits_of_a_computation_that_hardly_had_tasks_are_nothing():
-    recording = busy(1.0, 0.4)
-    columns = {name: recording.computations[name] for name in recording.computations.columns}
-    columns["stop"] = columns["stop"] + 100
-    columns["others_cpu"] = columns["others_cpu"] + 100
-    longer = replace(recording, computations=type(recording.computations)(columns))
-    assert "busy-machine" not in by_code(longer)
 
 
 def spin_in_another_program(seconds):

@@ -8,6 +8,7 @@ import time
 import warnings
 from unittest import mock
 
+import cloudpickle
 import dask.local
 import dask.multiprocessing
 import dask.threaded
@@ -15,10 +16,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dask_diag import Profiler, SamplingProfiler, activities, context_meter
+from dask_diag import Profiler, activities, context_meter
 from dask_diag.capture import metrics as metrics_module
-from dask_diag.capture.metrics import listening
-from dask_diag.sampling.waits import WaitTaskProbe
 
 from .interleaving import Thread, await_event
 from .test_activities import assert_adds_up
@@ -32,9 +31,10 @@ def spin(cpu_seconds):
         pass
 
 
-def profiled(function, *args, get=dask.threaded.get):
-    with Profiler() as prof:
+def profiled(function, *args, get=dask.threaded.get, **options):
+    with Profiler(**options) as prof:
         get({("work", 0): (function, *args)}, ("work", 0))
+    assert_adds_up(prof.recording)
     return prof
 
 
@@ -43,72 +43,57 @@ def seconds_of(prof):
     return {row["activity"]: row["value"] for row in rows}
 
 
-def seconds(function, *args):
+def metered(prof):
+    """What each task metered, by key and label."""
+    keys, amounts = prof.recording.tasks["key"].tolist(), {}
+    for row in prof.recording.metrics.to_dicts():
+        amounts.setdefault((keys[row["task"]], row["activity"]), []).append(row["value"])
+    return amounts
+
+
+def took(function, seconds):
     """How long it took, by the wall clock: on a busy machine a spin takes longer than its CPU."""
     started = time.perf_counter()
-    function(*args)
+    function(seconds)
     return time.perf_counter() - started
 
 
-def sleep_metered_then_spin():
+def sleeps_and_spins():
     with context_meter.meter("I/O"):
-        slept = seconds(time.sleep, 0.5)
-    return slept, seconds(spin, 0.5)
-
-
-def spin_metered_then_sleep():
+        slept = took(time.sleep, 0.3)
     with context_meter.meter("maths"):
-        spun = seconds(spin, 0.3)
-    return seconds(time.sleep, 0.3), spun
-
-
-def profiled_and_reported(function, get):
-    """What a profiler says, and what the task itself says of its sleep and its spin."""
-    with Profiler() as prof:
-        slept, spun = get({("work", 0): (function,)}, ("work", 0))
-    assert_adds_up(prof.recording)
-    return seconds_of(prof), slept, spun
+        spun = took(spin, 0.3)
+    return slept, spun, took(time.sleep, 0.2) + took(spin, 0.4)
 
 
 @pytest.mark.parametrize("get", SCHEDULERS)
-def test_metered_sleep_is_not_taken_off_the_cpu_seconds(get, retried):
+def test_metered_seconds_are_taken_off_neither_the_cpu_nor_the_rest(get, retried):
     def measure():
-        shares, slept, spun = profiled_and_reported(sleep_metered_then_spin, get)
-        assert shares["I/O"] == pytest.approx(slept, abs=0.02)
-        assert shares["thread-cpu"] == pytest.approx(0.5, abs=0.02)
-        assert shares["thread-noncpu"] == pytest.approx(spun - 0.5, abs=0.02)
-
-    retried(measure)
-
-
-@pytest.mark.parametrize("get", SCHEDULERS)
-def test_metered_cpu_is_not_taken_off_the_rest(get, retried):
-    def measure():
-        shares, slept, spun = profiled_and_reported(spin_metered_then_sleep, get)
-        assert shares["maths"] == pytest.approx(spun, abs=0.02)
-        assert shares["thread-noncpu"] == pytest.approx(slept, abs=0.02)
-        assert abs(shares["thread-cpu"]) < 0.02
-
-    retried(measure)
-
-
-def nested():
-    with context_meter.meter("outer"):
-        time.sleep(0.1)
-        with context_meter.meter("inner"):
-            time.sleep(0.2)
-        with context_meter.meter("inner"):
-            time.sleep(0.1)
-        time.sleep(0.1)
-
-
-def test_nested_meters_add_up(retried):
-    def measure():
-        prof = profiled(nested)
+        with Profiler() as prof:
+            slept, spun, rest = get({("work", 0): (sleeps_and_spins,)}, ("work", 0))
         shares = seconds_of(prof)
-        assert shares["outer"] == pytest.approx(0.2, abs=0.02)
-        assert shares["inner"] == pytest.approx(0.3, abs=0.02)
+        assert shares["I/O"] == pytest.approx(slept, abs=0.02)
+        assert shares["maths"] == pytest.approx(spun, abs=0.02)
+        assert shares["thread-cpu"] == pytest.approx(0.4, abs=0.02)
+        assert shares["thread-noncpu"] == pytest.approx(rest - 0.4, abs=0.02)
         assert_adds_up(prof.recording)
+
+    retried(measure)
+
+
+def test_digested_seconds_are_taken_off_the_waiting_first(retried):
+    def work():
+        waited = took(time.sleep, 0.2) + took(spin, 0.2) - 0.2
+        context_meter.digest_metric("device", 0.3, "seconds")
+        return waited
+
+    def measure():
+        with Profiler() as prof:
+            waited = dask.threaded.get({("work", 0): (work,)}, ("work", 0))
+        shares = seconds_of(prof)
+        assert shares["device"] == 0.3
+        assert shares["thread-noncpu"] == pytest.approx(max(waited - 0.3, 0.0), abs=0.02)
+        assert shares["thread-cpu"] == pytest.approx(0.2 - max(0.3 - waited, 0.0), abs=0.02)
 
     retried(measure)
 
@@ -119,14 +104,11 @@ def decorated(depth):
     return decorated(depth - 1) if depth else "result"
 
 
-def test_a_decorated_function_may_call_itself(retried):
-    def measure():
-        prof = profiled(decorated, 2)
-        assert seconds_of(prof)["read"] == pytest.approx(0.15, abs=0.02)
-
+def test_a_decorated_function_may_call_itself():
     assert decorated(0) == "result"
     assert decorated.__name__ == "decorated"
-    retried(measure)
+    (seconds,) = metered(profiled(decorated, 2)).values()
+    assert 0.15 <= sum(seconds) < 0.3
 
 
 def read_bytes():
@@ -141,42 +123,11 @@ def test_any_unit_is_counted(get):
     assert prof.metrics["execute", "work", "S3", "bytes"] == 1500
     assert prof.metrics["execute", "work", "S3", "dollars"] == 0.25
     rows = activities(prof.recording, by="function", unit="bytes").to_dicts()
-    moved = ["serialize", "deserialize"] if get is dask.multiprocessing.get else []
-    assert sorted(row["activity"] for row in rows) == sorted(["S3", *moved])
-    assert next(row for row in rows if row["activity"] == "S3") == {
-        "function": "work",
-        "activity": "S3",
-        "unit": "bytes",
-        "value": 1500.0,
-    }
+    amounts = {row["activity"]: row["value"] for row in rows if row["function"] == "work"}
+    moved = {"serialize", "deserialize"} if get is dask.multiprocessing.get else set()
+    assert amounts.keys() == {"S3", *moved}
+    assert amounts["S3"] == 1500
     assert "S3" not in seconds_of(prof)
-
-
-def digest_seconds():
-    slept, spun = seconds(time.sleep, 0.2), seconds(spin, 0.2)
-    context_meter.digest_metric("device", 0.3, "seconds")
-    return slept, spun
-
-
-def test_digested_seconds_are_taken_off_the_waiting_first(retried):
-    def measure():
-        shares, slept, spun = profiled_and_reported(digest_seconds, dask.threaded.get)
-        waited = slept + spun - 0.2
-        assert shares["device"] == 0.3
-        assert shares["thread-noncpu"] == pytest.approx(max(waited - 0.3, 0.0), abs=0.02)
-        assert shares["thread-cpu"] == pytest.approx(0.2 - max(0.3 - waited, 0.0), abs=0.02)
-
-    retried(measure)
-
-
-def test_a_counter_can_be_metered():
-    counter = iter(range(0, 1000, 7))
-
-    def work():
-        with context_meter.meter("ticks", unit="count", func=lambda: next(counter)):
-            pass
-
-    assert profiled(work).metrics["execute", "work", "ticks", "count"] == 7
 
 
 def test_an_error_inside_a_meter_goes_through_and_closes_it():
@@ -187,9 +138,8 @@ def test_an_error_inside_a_meter_goes_through_and_closes_it():
         with context_meter.meter("after"):
             time.sleep(0.05)
 
-    prof = profiled(work)
-    assert seconds_of(prof).keys() == {"outer", "inner", "after", "thread-cpu", "thread-noncpu"}
-    assert_adds_up(prof.recording)
+    shares = seconds_of(profiled(work))
+    assert shares.keys() == {"outer", "inner", "after", "thread-cpu", "thread-noncpu"}
 
 
 def test_threads_do_not_mix_what_they_meter():
@@ -208,12 +158,36 @@ def test_threads_do_not_mix_what_they_meter():
     assert len(prof.recording.metrics) == 40
 
 
-def test_outside_of_tasks_nothing_is_heard_and_nothing_is_left():
-    prof = profiled(read_bytes)
-    with context_meter.meter("late"):
-        context_meter.digest_metric("late", 1, "bytes")
-    assert "late" not in str(prof.metrics)
-    assert listening == set()
+def test_what_no_task_meters_goes_to_distributeds_meter():
+    metrics = pytest.importorskip("distributed.metrics")
+    now, entered, has_left = threading.local(), threading.Event(), threading.Event()
+    meter = context_meter.meter("I/O", func=lambda: now.seconds)
+
+    def use(name, seconds):
+        now.seconds, heard = 0.0, []
+        with metrics.context_meter.add_callback(lambda *args: heard.append(args)), meter:
+            if name == "first":
+                entered.set()
+                await_event(has_left)
+            now.seconds += seconds
+            context_meter.digest_metric("S3", 5, "bytes")
+        return heard
+
+    def work():
+        thread = threading.Thread(target=context_meter.digest_metric, args=("x", 1, "count"))
+        thread.start()
+        thread.join()
+
+    # A thread that a task starts is not the task.
+    prof = profiled(work)
+    first = Thread(use, "first", 2)
+    await_event(entered)
+    assert Thread(use, "second", 5).result() == [("S3", 5, "bytes"), ("I/O", 5.0, "seconds")]
+    has_left.set()
+    assert first.result() == [("S3", 5, "bytes"), ("I/O", 2.0, "seconds")]
+    assert len(prof.recording.metrics) == 0
+    assert metrics_module.listening == set()
+    assert cloudpickle.loads(cloudpickle.dumps(context_meter)) is context_meter
 
 
 def test_a_failing_task_keeps_its_counts_and_its_seconds_are_failed():
@@ -230,56 +204,19 @@ def test_a_failing_task_keeps_its_counts_and_its_seconds_are_failed():
     assert_adds_up(prof.recording)
 
 
-def other_sleep_then_spin():
-    from distributed.metrics import context_meter as peer
-
-    with peer.meter("I/O"):
-        time.sleep(0.3)
-    peer.digest_metric("S3", 7, "bytes")
-    spin(0.3)
-
-
 @pytest.mark.parametrize("get", SCHEDULERS[:2])
-def test_distributeds_meter_is_heard_unchanged(get, retried):
+def test_distributeds_meter_is_heard_unchanged(get):
     metrics = pytest.importorskip("distributed.metrics")
 
-    def measure():
-        prof = profiled(other_sleep_then_spin, get=get)
-        shares = seconds_of(prof)
-        assert shares["I/O"] == pytest.approx(0.3, abs=0.03)
-        assert shares["thread-cpu"] == pytest.approx(0.3, abs=0.03)
-        assert prof.metrics["execute", "work", "S3", "bytes"] == 7
-        assert_adds_up(prof.recording)
-
-    retried(measure)
-    assert metrics.context_meter._callbacks.get() == {}
-
-
-def test_where_no_task_of_own_runs_distributeds_meter_is_reported():
-    metrics = pytest.importorskip("distributed.metrics")
-    reported = []
-    with metrics.context_meter.add_callback(lambda *args: reported.append(args)):
-        context_meter.digest_metric("S3", 5, "bytes")
-        with context_meter.meter("I/O"):
-            time.sleep(0.02)
-    assert reported[0] == ("S3", 5, "bytes")
-    assert reported[1][0] == "I/O"
-    assert reported[1][1] >= 0.02
-
-
-def test_a_meter_pickles():
-    import cloudpickle
-
-    assert cloudpickle.loads(cloudpickle.dumps(context_meter)) is context_meter
-
-
-def test_a_thread_that_a_task_starts_is_not_the_task():
     def work():
-        thread = threading.Thread(target=context_meter.digest_metric, args=("x", 1, "count"))
-        thread.start()
-        thread.join()
+        with metrics.context_meter.meter("I/O"):
+            time.sleep(0.1)
+        metrics.context_meter.digest_metric("S3", 7, "bytes")
 
-    assert "count" not in str(profiled(work).metrics)
+    prof = profiled(work, get=get)
+    assert 0.1 <= seconds_of(prof)["I/O"] < 0.3
+    assert prof.metrics["execute", "work", "S3", "bytes"] == 7
+    assert metrics.context_meter._callbacks.get() == {}
 
 
 class Unshowable:
@@ -291,6 +228,12 @@ class Unshowable:
     __repr__ = __str__ = __float__
 
 
+def digest(value, unit):
+    context_meter.digest_metric("x", value, unit)
+    context_meter.digest_metric("fine", -2, "dollars")
+    return 7
+
+
 @pytest.mark.filterwarnings("always:context_meter")
 @pytest.mark.parametrize("get", SCHEDULERS, ids=["sync", "threads", "processes"])
 @pytest.mark.parametrize(
@@ -300,63 +243,36 @@ class Unshowable:
     ids=["text", "huge", "nan", "inf", "none", "complex", "negative", "unshowable"],
 )  # fmt: skip
 def test_a_metric_that_is_no_amount_is_left_out_and_does_not_end_the_compute(value, unit, get):
-    def digest():
-        context_meter.digest_metric("x", value, unit)
-        context_meter.digest_metric("fine", -2, "dollars")
-        return 7
-
     with Profiler() as prof, warnings.catch_warnings(record=True) as reported:
-        assert get({("work", 0): (digest,)}, ("work", 0)) == 7
+        assert get({("work", 0): (digest, value, unit)}, ("work", 0)) == 7
     assert prof.recording.metrics["activity"].tolist() == ["fine"]
     if get is not dask.multiprocessing.get:
-        assert [
-            f"expected {'seconds' if unit == 'seconds' else 'a finite'}" in str(w.message)
-            for w in reported
-        ] == [True]
-
-
-@pytest.mark.filterwarnings("error:context_meter")
-def test_a_metric_that_is_no_amount_does_not_end_the_compute_where_warnings_are_errors():
-    def digest():
-        context_meter.digest_metric("x", None, "bytes")
-        return 7
-
-    with Profiler():
-        assert dask.threaded.get({("work", 0): (digest,)}, ("work", 0)) == 7
+        (warning,) = reported
+        assert f"expected {'seconds' if unit == 'seconds' else 'a finite'}" in str(warning.message)
+    with Profiler(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert dask.threaded.get({("work", 0): (digest, value, unit)}, ("work", 0)) == 7
 
 
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_seconds_that_are_more_than_a_task_took_are_cut(get):
-    def digest():
+    def work():
         time.sleep(0.05)
         context_meter.digest_metric("big", 3e9, "seconds")
         context_meter.digest_metric("small", 1e9, "seconds")
 
-    with Profiler() as prof:
-        get({("work", 0): (digest,)}, ("work", 0))
-    tasks = prof.recording.tasks
-    took = float((tasks["stop"] - tasks["start"])[0])
-    reported = {row["activity"]: row["value"] for row in activities(prof.recording).to_dicts()}
-    assert reported["big"] == pytest.approx(0.75 * took)
-    assert reported["small"] == pytest.approx(0.25 * took)
-    assert reported["thread-cpu"] + reported["thread-noncpu"] == pytest.approx(0, abs=1e-9)
-
-
-def metered_seconds(prof, label="I/O"):
-    """What each task metered under a label, by its key."""
-    metrics, keys = prof.recording.metrics, prof.recording.tasks["key"].tolist()
-    metered = {}
-    for row in metrics.to_dicts():
-        if row["activity"] == label:
-            metered.setdefault(keys[row["task"]], []).append(row["value"])
-    return metered
+    prof = profiled(work, get=get)
+    seconds = float((prof.recording.tasks["stop"] - prof.recording.tasks["start"])[0])
+    shares = seconds_of(prof)
+    assert shares["big"] == pytest.approx(0.75 * seconds)
+    assert shares["small"] == pytest.approx(0.25 * seconds)
+    assert shares["thread-cpu"] + shares["thread-noncpu"] == pytest.approx(0, abs=1e-9)
 
 
 def test_one_meter_used_from_two_threads_does_not_mix_their_tasks():
     """a enters, b enters, a leaves, b leaves: all with one object."""
     entered = {name: threading.Event() for name in "ab"}
-    has_left = threading.Event()
-    now = threading.local()
+    has_left, now = threading.Event(), threading.local()
     meter = context_meter.meter("I/O", func=lambda: now.seconds)
 
     def first():
@@ -377,7 +293,7 @@ def test_one_meter_used_from_two_threads_does_not_mix_their_tasks():
 
     with Profiler() as prof:
         dask.threaded.get({"a": (first,), "b": (second,)}, ["a", "b"], num_workers=2)
-    assert metered_seconds(prof) == {"a": [3.0], "b": [7.0]}
+    assert metered(prof) == {("a", "I/O"): [3.0], ("b", "I/O"): [7.0]}
 
 
 def test_one_meter_may_be_entered_again_inside_itself():
@@ -388,32 +304,7 @@ def test_one_meter_may_be_entered_again_inside_itself():
         with meter, meter, meter:
             pass
 
-    assert metered_seconds(profiled(work)) == {"('work', 0)": [2.0, 4.0, 5.0]}
-
-
-def test_one_meter_used_inside_and_outside_of_tasks_at_once():
-    inside, done = threading.Event(), threading.Event()
-    now = threading.local()
-    meter = context_meter.meter("I/O", func=lambda: now.seconds)
-
-    def work():
-        now.seconds = 10.0
-        with meter:
-            inside.set()
-            await_event(done)
-            now.seconds += 3
-
-    def outside():
-        await_event(inside)
-        now.seconds = 0.0
-        with meter:
-            now.seconds += 50
-        done.set()
-
-    other = Thread(outside)
-    prof = profiled(work)
-    other.result()
-    assert metered_seconds(prof) == {"('work', 0)": [3.0]}
+    assert metered(profiled(work)) == {("('work', 0)", "I/O"): [2.0, 4.0, 5.0]}
 
 
 def metered_in_turns(turns, make_meter, now):
@@ -429,14 +320,11 @@ def metered_in_turns(turns, make_meter, now):
             now[0] = float(second)
             next(blocks[label], None)
 
-    prof = profiled(work)
+    with Profiler() as prof:
+        dask.threaded.get({("work", 0): (work,)}, ("work", 0))
     metrics = prof.recording.metrics
     assert metrics["cpu"].tolist() == [seconds / 2 for seconds in metrics["value"].tolist()]
-    return {
-        label: sum(metered_seconds(prof, label).get("('work', 0)", []))
-        for label in {*turns, "I/O"}
-        if metered_seconds(prof, label)
-    }
+    return {label: sum(seconds) for (_, label), seconds in metered(prof).items()}
 
 
 def seconds_by_block(turns):
@@ -455,82 +343,25 @@ def seconds_by_block(turns):
 @example(["a", "b", "c", "a", "c", "b", "d", "d"])
 def test_seconds_of_coroutines_that_take_turns_are_counted_once(turns):
     now = [0.0]
-    cpu = {"side_effect": lambda: now[0] / 2}
-    with (
-        mock.patch.object(metrics_module, "thread_time", **cpu),
-        mock.patch.object(metrics_module, "thread_time", **cpu),
-    ):
-        metered = metered_in_turns(
+    with mock.patch.object(metrics_module, "thread_time", side_effect=lambda: now[0] / 2):
+        apart = metered_in_turns(
             turns, lambda label: context_meter.meter(label, func=lambda: now[0]), now
         )
         one = context_meter.meter("I/O", func=lambda: now[0])
         shared = metered_in_turns(turns, lambda label: one, now)
-    assert metered == seconds_by_block(turns)
-    assert shared == {"I/O": sum(metered.values())}
+    assert apart == seconds_by_block(turns)
+    assert shared == {"I/O": sum(apart.values())}
 
 
-def test_a_meter_entered_by_threads_outside_of_tasks_goes_to_distributeds_meter():
-    metrics = pytest.importorskip("distributed.metrics")
-    now = threading.local()
-    meter = context_meter.meter("I/O", func=lambda: now.seconds)
-    entered, has_left = threading.Event(), threading.Event()
-    heard = {}
-
-    def use(name, seconds):
-        now.seconds = 0.0
-        heard[name] = []
-        with metrics.context_meter.add_callback(lambda *args: heard[name].append(args)), meter:
-            if name == "first":
-                entered.set()
-                await_event(has_left)
-            now.seconds += seconds
-        return heard[name]
-
-    first = Thread(use, "first", 2)
-    await_event(entered)
-    second = Thread(use, "second", 5)
-    assert second.result() == [("I/O", 5.0, "seconds")]
-    has_left.set()
-    assert first.result() == [("I/O", 2.0, "seconds")]
-
-
-class SleepingThread:
-    """In place of a thread that runs tasks, as Linux sees it."""
-
-    @property
-    def linux(self):
-        return self
-
-    def waits_for(self):
-        return "sleep"
-
-    def cpu(self):
-        return 0.0
-
-    def read_schedstat(self):
-        return b"0 0 0"
-
-
-@pytest.mark.parametrize(
-    ("unit", "sampled"),
-    [
-        ("seconds", [("sleep", 0.5, 1, "I/O"), ("sleep", 0.25, 1, "")]),
-        ("count", [("sleep", 0.75, 2, "")]),
-    ],
-)
-def test_a_sample_of_a_wait_has_the_label_of_metered_seconds(unit, sampled):
+@pytest.mark.truth
+@pytest.mark.parametrize(("unit", "label"), [("seconds", "nap"), ("count", "")])
+def test_waits_in_metered_seconds_have_their_label(unit, label):
     def work():
-        probe = WaitTaskProbe(current_task(), SleepingThread(), 0.0)
-        with context_meter.meter("I/O", unit=unit):
-            probe.sample(0.5)
-        probe.sample(0.25)
-        return probe.waits()
+        with context_meter.meter("nap", unit=unit):
+            time.sleep(0.3)
 
-    def current_task():
-        return metrics_module._current_task()
-
-    with SamplingProfiler():
-        assert dask.local.get_sync({("work", 0): (work,)}, ("work", 0)) == sampled
+    waits = profiled(work, waits=True).recording.waits
+    assert waits.rows(waits.activity.where("sleep")).label.tolist() == [label]
 
 
 class Unprintable:
@@ -567,6 +398,5 @@ def test_a_block_that_is_no_amount_is_left_out_and_its_task_goes_on(label, times
 
     with Profiler() as prof:
         assert dask.local.get_sync({"task": (task,)}, "task") == "result"
-    metered = {row["activity"]: row["value"] for row in prof.recording.metrics.to_dicts()}
-    assert metered == {"around": 6.0, "inside": 2.0}
+    assert metered(prof) == {("task", "around"): [6.0], ("task", "inside"): [2.0]}
     assert not any(math.isnan(row["value"]) for row in activities(prof.recording).to_dicts())

@@ -1,6 +1,5 @@
 """A meter says what time was for. It does not change what is found to be slow, or why."""
 
-import hashlib
 import subprocess
 import sys
 import threading
@@ -90,10 +89,6 @@ def loop(n):
     return total
 
 
-def hashes(n):
-    return hashlib.pbkdf2_hmac("sha256", b"x", b"y", n)
-
-
 LOCK = threading.Lock()
 
 
@@ -109,7 +104,6 @@ def wait_for_a_program():
 
 PROGRAMS = {
     "holds the GIL": ({"gil-bound"}, "threads", 4, [(loop, 400_000)] * 16),
-    "computes": (set(), "threads", 2, [(hashes, 60_000)] * 16),
     "sleeps": ({"too-few-threads"}, "threads", 2, [(time.sleep, 0.05)] * 16),
     "locks": ({"lock-bound"}, "threads", 4, [(locked,)] * 16),
     "starts programs": (set(), "threads", 2, [(wait_for_a_program,)] * 6),
@@ -119,9 +113,6 @@ PROGRAMS = {
         2,
         [(time.sleep, 0.8), *[(time.sleep, 0.02)] * 10],
     ),
-    "has one chunk": ({"chunks-too-large"}, "threads", 4, [(time.sleep, 0.4)]),
-    "has small tasks": ({"tasks-too-small"}, "synchronous", 1, [(loop, 1)] * 6_000),
-    "sleeps alone": ({"too-few-threads"}, "synchronous", 1, [(time.sleep, 0.05)] * 8),
     "starts processes": ({"pool-startup"}, "processes", 2, [(loop, 200_000)] * 6),
 }
 """What is found, the scheduler, its workers, and calls; other findings depend on the machine."""

@@ -6,6 +6,7 @@ import gc
 import random
 import sys
 import weakref
+from contextlib import ExitStack
 from decimal import Decimal
 from operator import add
 from threading import get_ident
@@ -32,7 +33,7 @@ def test_plain_values_are_as_large_as_the_interpreter_says(value):
     assert size_of(value) == sys.getsizeof(value)
 
 
-def test_a_dict_is_as_large_as_it_and_all_that_is_in_it():
+def test_collections_are_as_large_as_they_and_all_that_is_in_them():
     means = {"n": np.ones(2), ("total", 7): np.ones(3), 5: "text"}
     plain = [means, "n", ("total", 7), "total", 7, 5, "text"]
     assert size_of(means) == sum(map(sys.getsizeof, plain)) + 8 * (2 + 3)
@@ -40,29 +41,13 @@ def test_a_dict_is_as_large_as_it_and_all_that_is_in_it():
     assert size_of(outer) == sum(map(sys.getsizeof, [outer, "a", outer["a"], "b"])) + 8 * 4
     assert size_of([[[[means]]]]) is UNKNOWN
     assert size_of([[[[{}]]]]) == sum(map(sys.getsizeof, [[[[[{}]]]], [[[{}]]], [[{}]], [{}], {}]))
-
-
-@pytest.mark.parametrize(
-    "array",
-    [np.ones((30, 40)), np.zeros(0), np.float32(1), np.ones(100)[::7], np.ones(5).astype("U9")],
-)
-def test_arrays_have_their_bytes(array):
-    assert size_of(array) == array.nbytes
-
-
-def test_collections_are_as_large_as_what_is_in_them():
     block = np.ones(10_000)
     for collection in ((block, block), [block, block], {"a": block, "b": block}):
-        inside = size_of(collection) - sys.getsizeof(collection)
-        assert 160_000 <= inside < 160_200
+        assert 160_000 <= size_of(collection) - sys.getsizeof(collection) < 160_200
     assert size_of({"n": (block, {"total": [block]})}) >= 160_000
     assert size_of({1, 2, 3}) == sys.getsizeof({1, 2, 3}) + 3 * sys.getsizeof(1)
-    assert size_of([]) == sys.getsizeof([])
-
-
-def test_named_tuples_are_as_large_as_what_is_in_them():
-    result = np.linalg.qr(np.ones((30, 4)))
-    assert size_of(result) == sys.getsizeof(result) + 30 * 4 * 8 + 4 * 4 * 8
+    named = np.linalg.qr(np.ones((30, 4)))
+    assert size_of(named) == sys.getsizeof(named) + 30 * 4 * 8 + 4 * 4 * 8
 
 
 def test_of_long_collections_some_items_are_measured_from_all_over_them():
@@ -118,18 +103,14 @@ def test_tables_have_the_bytes_of_their_columns():
     assert size_of(pandas.Index(np.arange(100))) == 800
 
 
-def test_the_programs_random_numbers_stay_the_same():
+def test_the_program_is_as_before():
+    """Its random numbers, and where its iterators are."""
     random.seed(1)
     np.random.seed(1)
-    before = random.getstate(), np.random.get_state()[1].tolist()
-    for value in ([*range(1000)], {*range(1000)}, np.array(["x"] * 1000, object), "x"):
+    before, iterator = (random.getstate(), np.random.get_state()[1].tolist()), iter([1, 2, 3])
+    for value in ([*range(1000)], {*range(1000)}, np.array(["x"] * 1000, object), "x", iterator):
         size_of(value)
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
-
-
-def test_iterators_stay_where_they_are():
-    iterator = iter([1, 2, 3])
-    assert size_of(iterator) is UNKNOWN
     assert list(iterator) == [1, 2, 3]
 
 
@@ -192,26 +173,26 @@ def test_a_task_that_could_not_be_recorded_has_no_share_in_the_sizes_of_others(m
     assert_sizes_are_right(tasks.rows(collected))
 
 
-def test_sizes_are_not_known_where_nothing_measured_them_in_bytes():
-    for metric in (None, lambda value: 5):
-        with Profiler() as prof, CacheProfiler(metric):
-            dask.local.get_sync(chain(5), ("total", 0))
-        assert np.isnan(prof.recording.tasks.nbytes).all()
-
-
-def test_any_metric_in_bytes_gives_sizes_and_a_failed_task_has_none():
+@pytest.mark.parametrize(
+    ("metrics", "known"),
+    [
+        ([CacheProfiler()], ()),
+        ([CacheProfiler(lambda value: 5)], ()),
+        ([CacheProfiler(lambda value: 7, unit="bytes")], (7,)),
+        (
+            [CacheProfiler(lambda value: 7, unit="bytes"), CacheProfiler(ResultSizes())],
+            (7, sys.getsizeof(3)),
+        ),
+    ],
+)
+def test_any_metric_in_bytes_gives_sizes_and_a_failed_task_has_none(metrics, known):
     dsk = {("a", 0): (add, 1, 2), ("bad", 0): (lambda x: 1 / 0, ("a", 0))}
-    with (
-        Profiler() as prof,
-        CacheProfiler(lambda value: 7, unit="bytes"),
-        CacheProfiler(ResultSizes()),
-        pytest.raises(ZeroDivisionError),
-    ):
+    with Profiler() as prof, ExitStack() as stack, pytest.raises(ZeroDivisionError):
+        for metric in metrics:
+            stack.enter_context(metric)
         dask.local.get_sync(dsk, ("bad", 0))
-    sizes = dict(
-        zip(prof.recording.tasks["function"].tolist(), prof.recording.tasks.nbytes, strict=True)
-    )
-    assert sizes["a"] in (7, sys.getsizeof(3))
+    sizes = {row["function"]: row["nbytes"] for row in prof.recording.tasks.to_dicts()}
+    assert sizes["a"] in known if known else np.isnan(sizes["a"])
     assert np.isnan(sizes["bad"])
 
 
@@ -263,18 +244,9 @@ def test_two_that_record_at_once_have_all_sizes_and_say_what_is_not_known(tmp_pa
     for recording in (outer.recording, inner.recording, cprof.recording):
         sizes = recording.cached_results["metric"]
         assert (len(sizes), np.isnan(sizes).sum()) == (6, 3)
-        assert "sizes of 3 of 6 results (50%)" in "".join(recording.notices)
-
-
-@pytest.mark.leaves_files
-def test_record_says_how_many_sizes_are_not_known(tmp_path):
-    dsk = {("own", n): (Own,) for n in range(3)}
-    dsk["end", 0] = (len, list(dsk))
-    with record(tmp_path / "run.diag", waits=False) as run:
-        dask.local.get_sync(dsk, ("end", 0))
-    (notice,) = (notice for notice in run.recording.notices if "sizes" in notice)
-    assert "sizes of 3 of 4 results (75%) are not known: they are of type Own" in notice
-    assert np.isnan(run.recording.tasks.nbytes).sum() == 3
+        text = "sizes of 3 of 6 results (50%) are not known: they are of type Own"
+        assert text in "".join(recording.notices)
+    assert np.isnan(outer.recording.tasks.nbytes).sum() == 3
 
 
 @pytest.mark.leaves_files

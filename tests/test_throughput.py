@@ -13,15 +13,11 @@ from dask_diag import DiagnosticError, Profiler, context_meter, save, throughput
 from dask_diag.analysis.intervals import Intervals
 
 from .recordings import NOTHING
-from .tables import filled_table
+from .tables import columns_of, with_columns, with_tables
 from .test_cli import diag as run_command
 
 NAN = math.nan
-
-
-def row_of(table, **where):
-    (row,) = [row for row in table.to_dicts() if all(row[n] == v for n, v in where.items())]
-    return row
+SPAN = replace(NOTHING, start=0.0, stop=20.0)
 
 
 def test_intervals_cover_each_time_once():
@@ -43,55 +39,31 @@ def on_a_cluster():
 
     3 tasks of 4 s that use 3 s of CPU each, and one that was done twice, as its result was lost.
     """
-    return replace(
-        NOTHING,
-        start=0.0,
-        stop=20.0,
-        computations=filled_table(
-            "computations",
-            {
-                "computation": ["c"],
-                **{name: [2.0] for name in ("called", "start", "prepared")},
-                "stop": [12.0],
-                "workers": [4],
-                "scheduler": ["distributed"],
-                "cluster": ["one"],
-            },
+    return with_tables(
+        SPAN,
+        computations=columns_of(
+            "computation called start prepared stop workers scheduler cluster",
+            ("c", 2.0, 2.0, 2.0, 12.0, 4, "distributed", "one"),
         ),
-        workers=filled_table(
-            "workers",
-            {
-                "computation": ["one", "one", "one"],
-                "worker": ["worker-0", "worker-1", "worker-2"],
-                "joined": [0.0, 8.0, 13.0],
-                "threads": [2, 2, 8],
-                "measured": [1, 1, 1],
-            },
+        workers=columns_of(
+            "computation worker joined threads measured",
+            ("one", "worker-0", 0.0, 2, 1),
+            ("one", "worker-1", 8.0, 2, 1),
+            ("one", "worker-2", 13.0, 8, 1),
         ),
-        tasks=filled_table(
-            "tasks",
-            {
-                "key": ["read-0", "read-1", "read-0", "sum-0", "read-2"],
-                "function": ["read", "read", "read", "sum", "read"],
-                "start": [2.0, 2.0, 6.0, 8.0, 7.0],
-                "stop": [6.0, 6.0, 10.0, 12.0, 8.0],
-                "thread_cpu": [3.0, 3.0, 3.0, 3.0, 0.5],
-                "worker": [
-                    *("worker-0/1", "worker-0/2", "worker-0/1", "worker-1/1", "worker-0/2"),
-                ],
-                "computation": ["c"] * 5,
-                "outcome": ["ok", "ok", "ok", "ok", "failed"],
-                "attempt": [1, 1, 2, 1, 1],
-            },
+        tasks=columns_of(
+            "key function start stop thread_cpu worker computation outcome attempt",
+            ("read-0", "read", 2.0, 6.0, 3.0, "worker-0/1", "c", "ok", 1),
+            ("read-1", "read", 2.0, 6.0, 3.0, "worker-0/2", "c", "ok", 1),
+            ("read-0", "read", 6.0, 10.0, 3.0, "worker-0/1", "c", "ok", 2),
+            ("sum-0", "sum", 8.0, 12.0, 3.0, "worker-1/1", "c", "ok", 1),
+            ("read-2", "read", 7.0, 8.0, 0.5, "worker-0/2", "c", "failed", 1),
         ),
-        metrics=filled_table(
-            "metrics",
-            {
-                "task": [0, 1, 2, 3, 4, 1, 3],
-                "activity": ["events"] * 5 + ["selected", "written"],
-                "unit": ["events"] * 6 + ["bytes"],
-                "value": [100, 100, 100, 40, 77, 9, 800],
-            },
+        metrics=columns_of(
+            "task activity unit value",
+            *((n, "events", "events", value) for n, value in enumerate((100, 100, 100, 40, 77))),
+            (1, "selected", "events", 9),
+            (3, "written", "bytes", 800),
         ),
     )
 
@@ -115,77 +87,49 @@ def test_of_all_tasks(on_a_cluster):
 
 def test_a_result_that_is_computed_again_in_a_later_computation_counts_once():
     """As when a worker is lost long after; a task that was forgotten is another one."""
-    rows = [
-        # Key, computation, when it was sent, attempt, outcome.
-        ("lost", "c", 1.0, 1, "ok"),
-        ("lost", "d", 9.0, 2, "ok"),
-        ("forgotten", "c", 1.0, 1, "ok"),
-        ("forgotten", "d", 9.0, 1, "failed"),
-        ("forgotten", "d", 10.0, 2, "ok"),
-        # Another client had it computed again, of which the rows come first.
-        ("shared", "e", 11.0, 2, "ok"),
-        ("shared", "c", 2.0, 1, "ok"),
-        ("lost", "f", 2.0, 1, "ok"),
-    ]
-    keys, computations, submitted, attempts, outcomes = zip(*rows, strict=True)
-    recording = replace(
-        NOTHING,
-        start=0.0,
-        stop=20.0,
-        computations=filled_table(
-            "computations",
-            {
-                "computation": ["c", "d", "e", "f"],
-                "start": [0.0, 9.0, 11.0, 0.0],
-                "stop": [5.0, 11.0, 12.0, 5.0],
-                "cluster": ["one", "one", "one", "another"],
-            },
+    recording = with_tables(
+        SPAN,
+        computations=columns_of(
+            "computation start stop cluster",
+            ("c", 0.0, 5.0, "one"),
+            ("d", 9.0, 11.0, "one"),
+            ("e", 11.0, 12.0, "one"),
+            ("f", 0.0, 5.0, "another"),
         ),
-        tasks=filled_table(
-            "tasks",
-            {
-                "key": list(keys),
-                "function": ["read"] * len(rows),
-                "computation": list(computations),
-                "submitted": list(submitted),
-                "start": list(submitted),
-                "stop": [time + 0.5 for time in submitted],
-                "outcome": list(outcomes),
-                "attempt": list(attempts),
-                "worker": ["worker-0/0"] * len(rows),
-            },
-        ),
-        metrics=filled_table(
-            "metrics",
-            {
-                "task": list(range(len(rows))),
-                "activity": ["events"] * len(rows),
-                "unit": ["events"] * len(rows),
-                "value": [1.0, 10.0, 100.0, 7.0, 1000.0, 10_000.0, 3.0, 100_000.0],
-            },
+        tasks=columns_of(
+            "key computation submitted attempt outcome",
+            ("lost", "c", 1.0, 1, "ok"),
+            ("lost", "d", 9.0, 2, "ok"),
+            ("forgotten", "c", 1.0, 1, "ok"),
+            ("forgotten", "d", 9.0, 1, "failed"),
+            ("forgotten", "d", 10.0, 2, "ok"),
+            # Another client had it computed again, of which the rows come first.
+            ("shared", "e", 11.0, 2, "ok"),
+            ("shared", "c", 2.0, 1, "ok"),
+            ("lost", "f", 2.0, 1, "ok"),
         ),
     )
+    submitted = recording.tasks.submitted
+    recording = with_columns(recording, "tasks", start=submitted, stop=submitted + 0.5)
+    values = [1.0, 10.0, 100.0, 7.0, 1000.0, 10_000.0, 3.0, 100_000.0]
+    rows = ((n, "events", "events", value) for n, value in enumerate(values))
+    recording = with_tables(recording, metrics=columns_of("task activity unit value", *rows))
     (row,) = throughput(recording).to_dicts()
     assert row["events"] == 111_110
     assert row["tasks"] == 5
 
 
-def test_by_function(on_a_cluster):
-    table = throughput(on_a_cluster, by="function")
-    assert table["function"].tolist() == ["read", "sum"]
-    read = row_of(table, function="read")
+def test_by_function_and_by_worker(on_a_cluster):
+    read, total = throughput(on_a_cluster, by="function").to_dicts()
+    assert (read["function"], total["function"]) == ("read", "sum")
     assert (read["tasks"], read["wall"]) == (2, 8)
     assert (read["workers"], read["peak_workers"]) == (1, 1)
     assert (read["threads"], read["peak_threads"]) == (pytest.approx(13 / 8), 2)
     assert read["core_efficiency"] == pytest.approx(9.5 / 13)
     assert read["events_per_second"] == pytest.approx(200 / 8)
-    assert (row_of(table, function="sum")["events"], read["bytes"]) == (40, 0)
-
-
-def test_by_worker(on_a_cluster):
-    table = throughput(on_a_cluster, by="worker")
-    assert table["worker"].tolist() == ["worker-0", "worker-1"]
-    second = row_of(table, worker="worker-1")
+    assert (total["events"], read["bytes"]) == (40, 0)
+    first, second = throughput(on_a_cluster, by="worker").to_dicts()
+    assert (first["worker"], second["worker"]) == ("worker-0", "worker-1")
     assert (second["tasks"], second["wall"], second["threads"]) == (1, 4, 2)
     assert second["core_efficiency"] == pytest.approx(3 / 8)
     assert second["events_per_core"] == pytest.approx(40 / 8)
@@ -197,23 +141,14 @@ def test_totals_and_labels(on_a_cluster):
     assert throughput(on_a_cluster, events=0)["events_per_second"].tolist() == [0]
     # Which function processed them is not known.
     assert np.isnan(throughput(on_a_cluster, events=1000, by="function")["events"]).all()
-    (row,) = throughput(on_a_cluster, events="selected").to_dicts()
-    assert row["events"] == 9
-
-
-def test_several_labels_of_a_unit_of_which_none_is_the_usual_one_are_not_added_up(on_a_cluster):
-    metrics = filled_table(
-        "metrics",
-        {
-            "task": [0, 1],
-            "activity": ["read", "written"],
-            "unit": ["bytes", "bytes"],
-            "value": [1.0, 2.0],
-        },
+    assert throughput(on_a_cluster, events="selected")["events"].tolist() == [9]
+    # Several labels of a unit of which none is the usual one are not added up.
+    metrics = columns_of(
+        "task activity unit value", (0, "read", "bytes", 1), (1, "written", "bytes", 2)
     )
-    on_a_cluster = replace(on_a_cluster, metrics=metrics)
-    assert np.isnan(throughput(on_a_cluster)["bytes"]).all()
-    assert throughput(on_a_cluster, bytes="written")["bytes"].tolist() == [2]
+    several = with_tables(on_a_cluster, metrics=metrics)
+    assert np.isnan(throughput(several)["bytes"]).all()
+    assert throughput(several, bytes="written")["bytes"].tolist() == [2]
 
 
 @pytest.mark.parametrize(
@@ -231,12 +166,10 @@ def test_arguments(on_a_cluster, arguments, message):
 
 
 def test_cpu_that_is_not_known_is_said(on_a_cluster):
-    columns = {name: on_a_cluster.tasks[name] for name in on_a_cluster.tasks.columns}
-    columns["thread_cpu"] = np.array([NAN, 3.0, 3.0, NAN, 0.5])
-    recording = replace(on_a_cluster, tasks=type(on_a_cluster.tasks)(columns))
+    recording = with_columns(on_a_cluster, "tasks", thread_cpu=[NAN, 3.0, 3.0, NAN, 0.5])
     (row,) = throughput(recording).to_dicts()
     assert (row["cpu"], row["cpu_unknown"]) == (6.5, 8)
-    unknown = row_of(throughput(recording, by="function"), function="sum")
+    _, unknown = throughput(recording, by="function").to_dicts()
     assert np.isnan([unknown["cpu"], unknown["core_efficiency"]]).all()
     assert unknown["cpu_unknown"] == 4
 

@@ -2,58 +2,33 @@
 
 from __future__ import annotations
 
-import time
-
-import dask
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_diag import Profiler, Recording
+from dask_diag import Recording
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.over_time import OTHER_FUNCTIONS, worker_layers
-from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.codes import Activity
 
-from .tables import filled_table
+from .tables import columns_of, with_tables
 
 pytestmark = pytest.mark.once
 
 
 def recording_of(tasks, workers, stop):
     """One computation from 0 to `stop`; a task is its function, start, stop and CPU seconds."""
-    functions, starts, stops, cpu = zip(*tasks, strict=True)
-    count = len(tasks)
-    return Recording(
-        start=-1.0,
-        stop=stop,
-        epoch=0.0,
-        computations=filled_table(
-            "computations",
-            {
-                "computation": Categorical.of(["c"]),
-                "start": np.array([0.0]),
-                "stop": np.array([stop]),
-                "workers": np.array([workers]),
-                "scheduler": Categorical.of(["threads"]),
-            },
-        ),
-        tasks=filled_table(
-            "tasks",
-            {
-                "key": PrefixStrings.of(str(n) for n in range(count)),
-                "function": Categorical.of(functions),
-                "start": np.array(starts),
-                "stop": np.array(stops),
-                "thread_cpu": np.array(cpu),
-                "submitted": np.array(starts),
-                "collected": np.array(stops),
-                "worker": Categorical.of(f"thread-{n % workers}" for n in range(count)),
-                "computation": Categorical.of(["c"] * count),
-                "outcome": Categorical.of(["ok"] * count),
-            },
-        ),
+    rows = (
+        (str(n), *task, *task[1:3], f"thread-{n % workers}", "c", "ok")
+        for n, task in enumerate(tasks)
+    )
+    names = "key function start stop thread_cpu submitted collected worker computation outcome"
+    computation = ("c", 0.0, stop, workers, "threads")
+    return with_tables(
+        Recording(start=-1.0, stop=stop, epoch=0.0),
+        computations=columns_of("computation start stop workers scheduler", computation),
+        tasks=columns_of(names, *rows),
     )
 
 
@@ -74,15 +49,11 @@ def test_each_layer_by_hand():
     # c could have run from the start on.
     assert layers.free[Activity.OVERHEAD].tolist() == [0, 0, 1, 0, 0]
     assert layers.free[Activity.IDLE].tolist() == [0, 0, 0, 1, 1]
-
-
-def test_a_task_of_unknown_cpu_time_computes_and_is_not_said_to_be_off_the_cpu():
+    # A task of unknown CPU time computes, and is not said to be off the CPU.
     layers = layers_of(recording_of([("a", 0.0, 2.0, np.nan)], 1, 2.0), ["a"], 3)
     assert layers.functions["a"].tolist() == [0, 1, 1]
     assert layers.off_cpu.tolist() == [0, 0, 0]
-
-
-def test_a_bin_has_the_mean_of_what_is_in_it():
+    # A bin has the mean of what is in it.
     layers = layers_of(recording_of([("a", 0.25, 0.75, 0.5)], 1, 1.0), ["a"], 2)
     assert layers.functions["a"].tolist() == [0, 0.5]
     assert layers.free[Activity.OVERHEAD].tolist() == [0, 0.25]
@@ -114,22 +85,3 @@ def test_layers_sum_to_the_workers_and_to_the_activities(rows, workers, bins):
     for activity, expected in analysis.activities.items():
         if activity in free:
             assert free[activity] == pytest.approx(expected, abs=1e-6)
-
-
-def test_a_run_that_slept_and_then_computed_is_seen_to():
-    def sleep():
-        time.sleep(0.2)
-
-    def spin():
-        end = time.thread_time() + 0.2
-        while time.thread_time() < end:
-            pass
-
-    with Profiler() as prof:
-        dask.get({"sleep": (sleep,)}, "sleep")
-        dask.get({"spin": (spin,)}, "spin")
-    layers = layers_of(prof.recording, ["sleep", "spin"], 200)
-    width = layers.edges[1] - layers.edges[0]
-    assert layers.functions["sleep"].sum() * width < 0.05
-    assert layers.functions["spin"].sum() * width == pytest.approx(0.2, rel=0.05)
-    assert layers.off_cpu.sum() * width >= 0.19

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from dask_diag._version import __version__
-from dask_diag.capture.stacks_table import joined_stacks
 from dask_diag.capture.task import RemoteWorker, pack_row
 from dask_diag.capture.workers_table import (
     TaskThreads,
@@ -23,9 +22,10 @@ from dask_diag.cluster import tasks_table
 from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.wire import OUTCOMES, RUN, Batch, RunDetails
 from dask_diag.cluster.workers_table import Lanes
-from dask_diag.model.table import Table
 from dask_diag.model.tables import Tasks
 from dask_diag.system.threads import ThreadCpu
+
+from .tables import columns_of
 
 pytestmark = pytest.mark.once
 
@@ -80,19 +80,13 @@ def test_workers_are_named_in_the_order_in_which_they_first_ran_a_task(
 
 
 def test_the_first_worker_is_the_one_whose_task_started_first():
-    assert [name for name, *_ in of_workers(info(), [7, 9, 9], [2, 3, 1])] == [
-        "thread-1",
-        "thread-0",
-        "thread-0",
-    ]
+    names = [name for name, *_ in of_workers(info(), [7, 9, 9], [2, 3, 1])]
+    assert names == ["thread-1", "thread-0", "thread-0"]
     # Of one it is not known when it started.
     assert [name for name, *_ in of_workers(info(), [7, 9], [NAN, 3])] == ["thread-1", "thread-0"]
-
-
-def test_threads_that_compute_themselves_are_numbered_from_the_second_on():
+    # Threads that compute themselves are numbered from the second on.
     callers = [(PID, CALLER, "caller"), (PID, 7, "thread"), (PID, 2, "caller")]
     assert worker_names(callers) == ["caller", "thread-0", "caller-1"]
-    assert worker_names([]) == []
 
 
 def test_each_worker_process_has_a_row():
@@ -211,48 +205,112 @@ def test_stacks_of_several_workers_refer_to_their_own_frames():
     assert joined["samples"]["node"].tolist() == [1, -1, 2, 4]
 
 
+def pulled(log, keys, details=None, **columns):
+    """The tasks of runs as they were pulled, without those columns that are not known."""
+    runs = np.zeros(len(keys), RUN.dtype)
+    for name, values in columns.items():
+        runs[name] = values
+    batch = Batch(ids=np.arange(len(keys)), rows=runs.tobytes(), keys=keys, details=details or {})
+    tasks = Tasks.of(tasks_table.tasks_of(batch, log, Lanes()))
+    return {name: tasks[name].tolist() for name in tasks.columns}
+
+
 def test_tasks_of_a_cluster_are_as_they_were_pulled():
     """The scheduler's clock is ten seconds ahead; one run failed, of one no start is known."""
     log = ClusterLog({"tasks": True})
     log.offset, log.clients, log.labels = 10.0, ["me", "other"], {5: "worker-5"}
     log.computations = {2: SimpleNamespace(name="c", span="all")}
-    runs = np.zeros(3, RUN.dtype)
-    runs["submitted"], runs["collected"], runs["queued"] = [12, 14, 15], [16, 19, 20], 0.5
-    runs["start"], runs["stop"], runs["cpu"] = [13, 15, NAN], [15, 18, NAN], [1, 0.5, NAN]
-    runs["seceded"], runs["seceded_cpu"] = [14, NAN, NAN], [0.25, NAN, NAN]
-    runs["thread"], runs["worker"], runs["computation"] = [7, 7, 0], [5, 5, 6], [2, 2, 3]
-    runs["attempt"], runs["client"], runs["stolen"] = [1, 2, 1], [0, 1, 0], [0, 1, 0]
-    runs["outcome"] = [OUTCOMES.index(name) for name in ("ok", "failed", "cancelled")]
-    runs["nbytes"], runs["measured"] = [80, 99, 99], 1
-    batch = Batch(
-        ids=np.arange(3),
-        rows=runs.tobytes(),
-        keys=["f-1", ("g-2", 0), "h-3"],
-        details={1: RunDetails("ValueError", span="loading")},
+    runs = columns_of(
+        "submitted start stop collected cpu seceded seceded_cpu thread worker computation attempt client "
+        "stolen outcome nbytes",
+        (12, 13, 15, 16, 1, 14, 0.25, 7, 5, 2, 1, 0, 0, OUTCOMES.index("ok"), 80),
+        (14, 15, 18, 19, 0.5, NAN, NAN, 7, 5, 2, 2, 1, 1, OUTCOMES.index("failed"), 99),
+        (15, NAN, NAN, 20, NAN, NAN, NAN, 0, 6, 3, 1, 0, 0, OUTCOMES.index("cancelled"), 99),
     )
-    tasks = Tasks.of(tasks_table.tasks_of(batch, log, Lanes()))
-    assert tasks["key"].tolist() == ["f-1", "('g-2', 0)", "h-3"]
-    assert tasks.function.tolist() == ["f", "g", "h"]
-    np.testing.assert_array_equal(tasks.submitted, [2, 4, 5])
-    np.testing.assert_array_equal(tasks.start, [3, 5, NAN])
-    np.testing.assert_array_equal(tasks.stop, [5, 8, NAN])
-    np.testing.assert_array_equal(tasks.collected, [6, 9, 10])
-    np.testing.assert_array_equal(tasks.thread_cpu, [1, 0.5, NAN])
-    np.testing.assert_array_equal(tasks.thread_noncpu, [1, 2.5, NAN])
-    np.testing.assert_array_equal(tasks.seceded, [4, NAN, NAN])
-    np.testing.assert_array_equal(tasks.seceded_cpu, [0.25, NAN, NAN])
-    np.testing.assert_array_equal(tasks.queued, [0.5] * 3)
-    # Only what was done has a result.
-    np.testing.assert_array_equal(tasks.nbytes, [80, NAN, NAN])
-    assert tasks.outcome.tolist() == ["ok", "failed", "cancelled"]
-    assert tasks.error.tolist() == ["", "ValueError", ""]
-    assert tasks.computation.tolist() == ["c", "c", ""]
-    assert tasks.span.tolist() == ["all", "loading", ""]
-    assert (tasks.attempt.tolist(), tasks.stolen.tolist()) == ([1, 2, 1], [0, 1, 0])
-    assert tasks.client.tolist() == ["me", "other", "me"]
-    assert tasks.thread.tolist() == [7, 7, 0]
-    assert (tasks.pid.tolist(), tasks.host.tolist()) == ([0, 0, 0], ["", "", ""])
-    assert tasks.worker.tolist() == ["worker-5/0", "worker-5/0", "unknown/unknown"]
+    details = {1: RunDetails("ValueError", span="loading")}
+    tasks = pulled(log, ["f-1", ("g-2", 0), "h-3"], details, queued=0.5, measured=1, **runs)
+    expected = columns_of(
+        "key function submitted start stop collected thread_cpu thread_noncpu seceded seceded_cpu queued "
+        "nbytes outcome error computation span attempt stolen client thread pid host worker",
+        # Only what was done has a result.
+        (
+            "f-1",
+            "f",
+            2,
+            3,
+            5,
+            6,
+            1,
+            1,
+            4,
+            0.25,
+            0.5,
+            80,
+            "ok",
+            "",
+            "c",
+            "all",
+            1,
+            0,
+            "me",
+            7,
+            0,
+            "",
+            "worker-5/0",
+        ),
+        (
+            "('g-2', 0)",
+            "g",
+            4,
+            5,
+            8,
+            9,
+            0.5,
+            2.5,
+            NAN,
+            NAN,
+            0.5,
+            NAN,
+            "failed",
+            "ValueError",
+            "c",
+            "loading",
+            2,
+            1,
+            "other",
+            7,
+            0,
+            "",
+            "worker-5/0",
+        ),
+        (
+            "h-3",
+            "h",
+            5,
+            NAN,
+            NAN,
+            10,
+            NAN,
+            NAN,
+            NAN,
+            NAN,
+            0.5,
+            NAN,
+            "cancelled",
+            "",
+            "",
+            "",
+            1,
+            0,
+            "me",
+            0,
+            0,
+            "",
+            "unknown/unknown",
+        ),
+    )
+    for name, values in expected.items():
+        np.testing.assert_array_equal(tasks[name], values, name)
 
 
 def test_no_task_of_a_cluster_starts_before_it_was_sent_or_ends_after_it_was_known_to_have():
@@ -260,16 +318,17 @@ def test_no_task_of_a_cluster_starts_before_it_was_sent_or_ends_after_it_was_kno
     log, clock = ClusterLog({"tasks": True}), [(0.0, 3.0, 0.5)]
     log.offset, log.clients, log.labels = 10.0, ["me"], {5: "worker-5"}
     log.workers = {5: SimpleNamespace(host="h", facts={"pid": 42, "clock": clock})}
-    runs = np.zeros(4, RUN.dtype)
-    runs["submitted"], runs["collected"], runs["worker"] = 12, [20, 20, 17, 20], 5
-    # In time; a second early; a second late; and by the scheduler's own clock.
-    runs["start"], runs["stop"] = [10, 8, 12, 13], [12, 10, 15, 15]
-    runs["seceded"], runs["measured"] = [11, 9, 13, 14], [1, 1, 1, 0]
-    runs["cpu"] = 0.5
-    batch = Batch(ids=np.arange(4), rows=runs.tobytes(), keys=["f-1", "f-2", "f-3", "f-4"])
-    tasks = Tasks.of(tasks_table.tasks_of(batch, log, Lanes()))
+    runs = columns_of(
+        "start stop seceded collected measured",
+        # In time; a second early; a second late; and by the scheduler's own clock.
+        (10, 12, 11, 20, 1),
+        (8, 10, 9, 20, 1),
+        (12, 15, 13, 17, 1),
+        (13, 15, 14, 20, 0),
+    )
+    tasks = pulled(log, ["f-1", "f-2", "f-3", "f-4"], submitted=12, worker=5, cpu=0.5, **runs)
     # What it took is as it was measured.
-    np.testing.assert_allclose(tasks.start, [3, 2, 4, 3])
-    np.testing.assert_allclose(tasks.stop, [5, 4, 7, 5])
-    np.testing.assert_allclose(tasks.seceded, [4, 3, 5, 4])
-    assert (tasks.pid.tolist(), tasks.host.tolist()) == ([42] * 4, ["h"] * 4)
+    np.testing.assert_allclose(tasks["start"], [3, 2, 4, 3])
+    np.testing.assert_allclose(tasks["stop"], [5, 4, 7, 5])
+    np.testing.assert_allclose(tasks["seceded"], [4, 3, 5, 4])
+    assert (tasks["pid"], tasks["host"]) == ([42] * 4, ["h"] * 4)

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 
 import pytest
 
@@ -17,7 +16,7 @@ from dask_diag.system.threads import ThreadCpu, WorkerThreads
 from dask_diag.tuning.candidates import candidates
 from dask_diag.views.lines import thread_lines
 
-from .tables import filled_table
+from .tables import columns_of, with_columns, with_tables
 from .test_finding_thresholds import by_code, two_at_once, with_waits
 from .test_threads import needs_openblas
 
@@ -117,16 +116,15 @@ def test_an_error_is_said_and_is_no_error_of_the_task(clocks, monkeypatch, which
 def in_two_processes(blas=1.0, waited=0.5, **columns):
     """Two tasks at once, that waited for CPUs; BLAS of both processes used them, and a sampler."""
     recording = two_at_once(cpu=1 - waited, scheduler="processes", process_cpu=0.2, **columns)
-    groups = {
-        "computation": ["c"] * 5,
-        "pid": [1, 50, 60, 50, 60],
-        "is_child": [0, 1, 1, 1, 1],
-        "kind": ["scheduler", "native", "native", "dask_diag", "python"],
-        "name": ["MainThread", "openblas", "openblas", "dask_diag-sampler", "zarr_io"],
-        "threads": [1, 1, 2, 1, 4],
-        "cpu_seconds": [0.2, 0.6 * blas, 0.4 * blas, 0.02, 0.01],
-    }
-    return replace(recording, threads=filled_table("threads", groups))
+    groups = columns_of(
+        "computation pid is_child kind name threads cpu_seconds",
+        ("c", 1, 0, "scheduler", "MainThread", 1, 0.2),
+        ("c", 50, 1, "native", "openblas", 1, 0.6 * blas),
+        ("c", 60, 1, "native", "openblas", 2, 0.4 * blas),
+        ("c", 50, 1, "dask_diag", "dask_diag-sampler", 1, 0.02),
+        ("c", 60, 1, "python", "zarr_io", 4, 0.01),
+    )
+    return with_tables(recording, threads=groups)
 
 
 def test_groups_of_worker_processes():
@@ -139,10 +137,7 @@ def test_groups_of_worker_processes():
 
 
 def test_a_group_of_this_process_is_none_of_a_worker():
-    recording = in_two_processes()
-    columns = {name: recording.threads[name] for name in recording.threads.columns}
-    mixed = {**columns, "is_child": [0, 0, 1, 1, 1]}
-    groups = thread_groups(replace(recording, threads=filled_table("threads", mixed)))
+    groups = thread_groups(with_columns(in_two_processes(), "threads", is_child=[0, 0, 1, 1, 1]))
     native = [group[2:] for group in groups if group.kind == "native"]
     assert native == [(1, pytest.approx(0.6), 0), (2, pytest.approx(0.4), 1)]
 
@@ -173,10 +168,8 @@ def test_the_summary_says_which_threads_worker_processes_have():
 
 
 def test_cpu_outside_tasks_is_also_that_of_worker_processes():
-    recording = in_two_processes()
-    columns = {name: recording.computations[name] for name in recording.computations.columns}
-    own = {**columns, "process_cpu": [0.5], "scheduler_cpu": [0.2]}
-    own = replace(recording, computations=filled_table("computations", own))
+    own = {"process_cpu": [0.5], "scheduler_cpu": [0.2]}
+    own = with_columns(in_two_processes(), "computations", **own)
     # 0.3 s here, and all but the sampler's there.
     assert cpu_outside_tasks(own) == pytest.approx(0.3 + 1.01)
 
