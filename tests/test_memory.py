@@ -15,6 +15,7 @@ import dask.threaded
 import numpy as np
 import pytest
 
+import dask_diag
 from dask_diag import (
     DiagnosticError,
     MemorySampler,
@@ -227,7 +228,7 @@ def test_all_tasks_at_once_are_as_one_after_the_other(seed):
         np.testing.assert_array_equal(usage[name], expected, err_msg=name)
 
 
-def test_each_block_is_a_series_that_ends_with_it():
+def test_each_block_is_a_series_that_ends_with_it(tmp_path):
     sampler, names = MemorySampler(), []
     for label in ("a", "a", "a (2)", None, None, ""):
         with sampler.sample(label) as name:
@@ -250,6 +251,15 @@ def test_each_block_is_a_series_that_ends_with_it():
     assert aligned.index[0].total_seconds() == 0
     assert aligned.iloc[0].notna().all()
     assert MemorySampler().to_pandas().empty
+    drawn = sampler.plot(align=True).renderers
+    times = [r.data_source.data["time"] for r in drawn if type(r.glyph).__name__ == "Line"]
+    assert {time[0] for time in times} == {0}
+    with (hostile := MemorySampler()).sample("</script><script>alert(1)</script>\x1b[2J"):
+        pass
+    dask_diag.visualize(hostile, tmp_path / "page.html", show=False)
+    assert "<script>alert(1)" not in (tmp_path / "page.html").read_text()
+    (tmp_path / "page.html").unlink()
+    assert "\x1b" not in summary(hostile)
     # Combined with others they stay apart, and are there once.
     with (other := MemorySampler()).sample("a"):
         pass
