@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dask_diag._version import __version__
+from dask_diag.capture.stacks_table import joined_stacks
 from dask_diag.capture.task import RemoteWorker, pack_row
 from dask_diag.capture.workers_table import (
     TaskThreads,
@@ -22,6 +23,7 @@ from dask_diag.cluster import tasks_table
 from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.wire import OUTCOMES, RUN, Batch, RunDetails
 from dask_diag.cluster.workers_table import Lanes
+from dask_diag.model.table import Table
 from dask_diag.model.tables import Tasks
 from dask_diag.system.threads import ThreadCpu
 
