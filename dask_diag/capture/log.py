@@ -6,13 +6,14 @@ import sys
 import threading
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from itertools import accumulate, chain, compress, count, islice
-from operator import attrgetter, itemgetter, sub
-from typing import TYPE_CHECKING, Any, ClassVar
+from operator import attrgetter, sub
+from typing import TYPE_CHECKING, ClassVar
 
+from dask_diag.capture.metrics import Metric, Wait
 from dask_diag.capture.task import Transfer
 from dask_diag.errors import ArgumentTypeError, ArgumentValueError
 
@@ -221,30 +222,16 @@ def spans_of_tasks(keys: Sequence[Hashable], annotated: Mapping[Hashable, object
     return spans
 
 
-Entry = Any
-"""A `Metric`, a `Wait` or a `Transfer` of a task, or something of it."""
-
-
 class TaskLog:
     """Entries about tasks, in order of rows: the task's row, a label, and `width` numbers."""
 
-    width: ClassVar[int]
-    _label: ClassVar[Entry]
-    _numbers: ClassVar[Entry]
+    width: ClassVar[int] = 2
 
     def __init__(self) -> None:
         self.rows = array("I")
         self.codes = array("I")
-        self.labels: dict[Entry, int] = {}
+        self.labels: dict[tuple[str, str], int] = {}
         self.values = array("d")
-
-    def add(self, row: int, entries: Sequence[Entry]) -> None:
-        """Log the entries of the task of a row."""
-        labels = self.labels
-        for entry in entries:
-            self.rows.append(row)
-            self.codes.append(labels.setdefault(self._label(entry), len(labels)))
-            self.values.extend(self._numbers(entry))
 
     def between(self, first: int, stop: int) -> Self:
         """A copy of the entries about the rows from `first` to `stop`; more may be added meanwhile.
@@ -262,15 +249,25 @@ class TaskLog:
 class Metrics(TaskLog):
     """Metrics of tasks, an entry for each time that a task metered."""
 
-    width = 2
-    _label, _numbers = itemgetter(0, 1), itemgetter(2, 3)
+    def add(self, row: int, metrics: Iterable[Metric]) -> None:
+        """Log the metrics of the task of a row."""
+        for label, unit, value, cpu in metrics:
+            self.rows.append(row)
+            self.codes.append(self.labels.setdefault((label, unit), len(self.labels)))
+            self.values.append(value)
+            self.values.append(cpu)
 
 
 class Waits(TaskLog):
     """Waits of tasks, an entry for each task, activity and label."""
 
-    width = 2
-    _label, _numbers = attrgetter("activity", "label"), attrgetter("seconds", "samples")
+    def add(self, row: int, waits: Iterable[Wait]) -> None:
+        """Log the waits of the task of a row."""
+        for activity, seconds, samples, label in waits:
+            self.rows.append(row)
+            self.codes.append(self.labels.setdefault((activity, label), len(self.labels)))
+            self.values.append(seconds)
+            self.values.append(samples)
 
 
 class Transfers(TaskLog):
@@ -279,7 +276,7 @@ class Transfers(TaskLog):
     width = len(Transfer.__slots__)
     _read = attrgetter(*Transfer.__slots__)
 
-    def add(self, row: int, transfer: Entry) -> None:
+    def add(self, row: int, transfer: Transfer) -> None:
         """Log the times and sizes of the task of a row."""
         self.values.extend(self._read(transfer))
         self.rows.append(row)

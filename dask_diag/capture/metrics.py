@@ -11,7 +11,7 @@ from functools import cache, wraps
 from math import isfinite, isnan
 from threading import get_ident
 from time import perf_counter, thread_time
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 _NAN = float("nan")
 _SINGLE = 1_000
@@ -107,10 +107,8 @@ def _metric(label: Hashable, unit: str, value: float) -> Metric | None:
     return None
 
 
-class MeteredTask(Protocol):
-    """A task that may meter."""
-
-    metered: Metered | None
+MeteredTask = Any
+"""A task that may meter: it has `metered`, its `Metered` or None."""
 
 
 class Block:
@@ -217,8 +215,7 @@ def _current_task() -> MeteredTask | None:
     while frame is not None:
         code = id(frame.f_code)
         if code in codes:
-            task: MeteredTask = frame.f_locals["self"]
-            return task
+            return frame.f_locals["self"]
         if code in around:
             return None
         frame = frame.f_back
@@ -226,9 +223,9 @@ def _current_task() -> MeteredTask | None:
 
 
 def _metered_of(task: MeteredTask) -> Metered:
-    if task.metered is None:
-        task.metered = Metered()
-    return task.metered
+    metered: Metered = task.metered or Metered()
+    task.metered = metered
+    return metered
 
 
 def _distributed_meter() -> Any:

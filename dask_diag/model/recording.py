@@ -8,6 +8,7 @@ and references between tables get the new positions, by the schema.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -435,12 +436,10 @@ def _select_metric(
         recordings[0],
     )
     metric = first.metric
-    left_out: dict[str, int] = {}
+    left_out: Counter[str] = Counter()
     for recording in filled:
         if recording.metric != metric:
-            left_out[recording.metric] = left_out.get(recording.metric, 0) + len(
-                recording.cached_results
-            )
+            left_out[recording.metric] += len(recording.cached_results)
     notices = [
         f"{rows:,} cached results measured as {other or 'nameless'} are left out: a combination "
         f"has one metric, here {metric or 'a nameless one'}; show the recording with "
@@ -448,9 +447,7 @@ def _select_metric(
         for other, rows in left_out.items()
     ]
     with_one = [
-        recording
-        if recording.metric == metric
-        else replace(recording, cached_results=CachedResults.empty())
+        recording if recording.metric == metric else replace(recording, cached_results=_NO_ROWS)
         for recording in recordings
     ]
     return with_one, metric, first.metric_unit, notices
