@@ -71,3 +71,62 @@ def test_the_collector_is_left_as_it_was_also_after_an_error(collects, monkeypat
         assert gc.isenabled() is collects
     finally:
         gc.enable()
+
+
+def collections_in(code, work):
+    """How often garbage was collected in a function while `work` ran."""
+    seen = []
+
+    def note(phase, info):
+        if phase == "start" and sys._getframe(1).f_code is code:
+            seen.append(info)
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(note)
+    gc.set_threshold(1)
+    try:
+        work()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(note)
+    return len(seen)
+
+
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11),
+    reason="before it all frames are objects, since then nothing is collected within a step",
+)
+@pytest.mark.parametrize("depth", [0, 30, 500])
+def test_nothing_is_collected_while_the_calls_of_other_threads_are_read(depth):
+    """Another thread could run meanwhile, and a frame of it be gone."""
+    deep_enough, go_on = threading.Event(), threading.Event()
+
+    def call(depth):
+        if depth:
+            call(depth - 1)
+        else:
+            deep_enough.set()
+            go_on.wait(30)
+
+    def depth_of(frame):
+        """It makes nothing that is ever collected, but the frames that were not made before."""
+        number = 0
+        while frame is not None:
+            number += 1
+            frame = frame.f_back
+        return number
+
+    thread = threading.Thread(target=call, args=(depth,))
+    thread.start()
+    deep_enough.wait(30)
+    depths = []
+
+    def read():
+        depths.append(depth_of(current_frames()[thread.ident]))
+
+    seen = collections_in(depth_of.__code__, read)
+    go_on.set()
+    thread.join()
+    assert depths[0] > depth
+    # Without care each caller makes one.
+    assert seen == 0

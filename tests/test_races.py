@@ -17,6 +17,8 @@ import dask.threaded
 import pytest
 from dask.callbacks import Callback, normalize_callback
 
+import dask_diag.capture.computation
+import dask_diag.capture.metrics
 from dask_diag import (
     CacheProfiler,
     Profiler,
@@ -314,3 +316,38 @@ def test_a_failed_computations_bar_stops_where_it_was_for_anyone_ends_it_first()
         Failing().compute(callbacks=[*map(normalize_callback, (prof, pbar))])
     assert "60% Completed" in out.getvalue()
     assert sys.gettrace() is None
+
+
+def test_a_computation_that_begins_as_another_ends_hears_distributeds_meter(monkeypatch):
+    """The one that ends has seen that no other runs, and stops hearing; the other has started."""
+    metrics = pytest.importorskip("distributed.metrics")
+    ending, second_begins = threading.Event(), threading.Event()
+    stop = dask_diag.capture.metrics.stop_hearing_distributed
+    hear = dask_diag.capture.metrics.hear_distributed
+
+    def stop_when_the_second_begins():
+        if not ending.is_set():
+            ending.set()
+            # It cannot have started if it waits for this one to end.
+            second_begins.wait(0.5)
+        stop()
+
+    def hear_and_say_so():
+        hear()
+        if ending.is_set():
+            second_begins.set()
+
+    monkeypatch.setattr(
+        dask_diag.capture.computation, "stop_hearing_distributed", stop_when_the_second_begins
+    )
+    monkeypatch.setattr(dask_diag.capture.computation, "hear_distributed", hear_and_say_so)
+
+    def meter():
+        first.result()
+        metrics.context_meter.digest_metric("S3", 7, "bytes")
+
+    with Profiler() as prof:
+        first = Thread(dask.local.get_sync, {("a", 0): (add, 1, 2)}, ("a", 0))
+        await_event(ending)
+        dask.local.get_sync({("b", 0): (meter,)}, ("b", 0))
+    assert prof.metrics["execute", "b", "S3", "bytes"] == 7
