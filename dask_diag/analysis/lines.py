@@ -289,7 +289,7 @@ def waiting_lines(
     # One line may wait in several ways: the one with most seconds is named.
     of_inner = (np.bincount(inner[line == one], waited[line == one]) for one in longest)
     return table_of_lines(
-        [lines.values[code] for code in longest.tolist()],
+        Categorical(longest, lines.values),
         {
             "waiting": of_line[longest],
             "inner": Categorical([sums.argmax() for sums in of_inner], names.values),

@@ -21,6 +21,7 @@ from dask_diag.analysis.findings.rule import (
     severity_of,
     where_of_intervals,
 )
+from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.memory import cached_at, memory_at_rest, returned_by
 from dask_diag.analysis.task_times import running_computations
 from dask_diag.columns import FloatArray
@@ -264,7 +265,7 @@ def _events_while_computing(analysis: Analysis, events: WorkerEvents) -> _Events
         lasted += np.where(events.computation.where(cluster), inside, 0.0)
     # Two computations may run at a time.
     lasted = np.minimum(lasted, events.stop - events.start)
-    threads = dict(zip(workers.worker.tolist(), workers.threads.tolist(), strict=True))
+    threads = lookup(workers.worker, workers.threads)
     times = np.array([threads.get(name, 1) for name in events.worker.tolist()], float)
     is_some = lasted > 0
     rows, lost = events.rows(is_some), float((lasted * times).sum())
