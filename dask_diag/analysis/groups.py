@@ -47,7 +47,7 @@ def sums_by(labels: Categorical, amounts: npt.NDArray[np.number]) -> FloatArray:
     return np.bincount(labels.codes, amounts, minlength=len(labels.values)).astype(np.float64)
 
 
-def totals_by(labels: Categorical, amounts: npt.NDArray[np.number]) -> dict[str, float]:
+def totals_by(labels: Categorical, amounts: npt.NDArray[np.number]) -> dict[Any, float]:
     """The sum of the amounts of each value, by value; values without rows are left out."""
     sums = sums_by(labels, amounts).tolist()
     present = np.flatnonzero(counts_by(labels)).tolist()

@@ -274,8 +274,7 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
     )
     if gain.seconds < WORTH_REPORTING * analysis.computing:
         return None
-    where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
-    lines = _lines(analysis, where)
+    where, lines = _where_locked(analysis)
     if _are_nested_computations(lines):
         return None
     # A lock that lets one task pass hides the waits for the GIL. Where tasks computed at once
@@ -323,8 +322,8 @@ def _seconds_waited_for_threads(analysis: Analysis) -> float:
         return waited
     if held >= HELD * analysis.busy_wall / analysis.overlap:
         return seen
-    where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
-    return seen if _are_nested_computations(_lines(analysis, where)) else waited
+    _, lines = _where_locked(analysis)
+    return seen if _are_nested_computations(lines) else waited
 
 
 def _wait_for_native_threads(analysis: Analysis) -> bool:
@@ -336,11 +335,15 @@ def _wait_for_native_threads(analysis: Analysis) -> bool:
     return pools > OF_POOLS * (pools + analysis.cpu_in_tasks)
 
 
-def _lines(analysis: Analysis, where: Where) -> list[ProgramLine]:
-    """Innermost lines outside the standard library with most waiting of the functions."""
+def _where_locked(analysis: Analysis) -> tuple[Where, list[ProgramLine]]:
+    """Place of ``lock-wait``, and innermost lines with most waiting of the functions there.
+
+    Those lines are outside the standard library.
+    """
+    where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
     samples = analysis.recording.samples
     of_functions = samples.root.where(Root.TASKS) & samples.function.is_in(where.functions)
-    return program_lines(analysis.recording, _seconds_off_cpu(analysis, of_functions))
+    return where, program_lines(analysis.recording, _seconds_off_cpu(analysis, of_functions))
 
 
 def _seconds_off_cpu(analysis: Analysis, chosen: BoolArray) -> FloatArray:
