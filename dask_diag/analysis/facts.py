@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from dask_diag.analysis import cpu, memory, occupancy
+from dask_diag.analysis import cpu, memory
 from dask_diag.analysis.activities import cells, seconds_by_activity
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.groups import counts_by, rows_by
+from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.simulation.change import Changes
 from dask_diag.analysis.simulation.simulate import Simulator
@@ -61,8 +62,10 @@ class Analysis:
         self.tasks = recording.tasks
         self.computations = recording.computations
 
-    occupancies = _fact(occupancy.occupancies)
-    """Numbers of busy, blocked and idle workers over time, of each computation."""
+    @cached_property
+    def occupancies(self) -> list[Occupancy]:
+        """Numbers of busy, blocked and idle workers over time, of each computation."""
+        return occupancies(self.recording)
 
     @cached_property
     def activities(self) -> dict[str, float]:

@@ -179,19 +179,27 @@ def waits(recording: Recording, by: str = "function") -> Table:
     expect_recording(recording)
     if by not in ("function", "activity"):
         raise DiagnosticError(f"by: expected 'function' or 'activity', found {by!r}")
-    totals: dict[tuple[str, ...], tuple[float, int, float]] = {}
-    ok = recording.tasks.outcome.where(Outcome.OK)
-    noncpu = np.nan_to_num(seconds_of_workers(recording)[1])
-    for pool in _explained(recording, noncpu, ok)[1]:
-        function = (recording.tasks.function[int(pool.tasks[0])],) if by == "function" else ()
-        for activity, seconds, samples, error in pool.waits:
-            before = totals.get((*function, activity), (0.0, 0, 0.0))
-            sums = before[0] + seconds, before[1] + samples, before[2] + error**2
-            totals[(*function, activity)] = sums
+    totals = _totals(recording, by == "function")
     rows = sorted(totals.items(), key=lambda item: -item[1][0])
     waited = ((*group, seconds, samples, error**0.5) for group, (seconds, samples, error) in rows)
     labels: dict[str, type] = {"function": str} if by == "function" else {}
     return table_of(waited, **labels, activity=str, seconds=float, samples=np.int64, error=float)
+
+
+def _totals(
+    recording: Recording, by_function: bool
+) -> dict[tuple[str, ...], tuple[float, int, float]]:
+    """Seconds, samples and variance of each wait, by activity, or by function and activity."""
+    totals: dict[tuple[str, ...], tuple[float, int, float]] = {}
+    ok = recording.tasks.outcome.where(Outcome.OK)
+    noncpu = np.nan_to_num(seconds_of_workers(recording)[1])
+    for pool in _explained(recording, noncpu, ok)[1]:
+        function = (recording.tasks.function[int(pool.tasks[0])],) if by_function else ()
+        for activity, seconds, samples, error in pool.waits:
+            before = totals.get((*function, activity), (0.0, 0, 0.0))
+            sums = before[0] + seconds, before[1] + samples, before[2] + error**2
+            totals[(*function, activity)] = sums
+    return totals
 
 
 def divided(
