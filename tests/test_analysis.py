@@ -12,7 +12,6 @@ from dask_diag.analysis.findings import rules
 from dask_diag.analysis.findings.rule import evidence
 from dask_diag.analysis.simulation import simulate
 from dask_diag.cli.main import main
-from dask_diag.errors import DiagnosticError
 from dask_diag.model import codes
 from dask_diag.model.codes import Activity
 
@@ -102,10 +101,6 @@ def test_tasks_of_computations_that_were_not_recorded_have_a_summary():
 
 def test_findings_have_the_codes_of_the_schema():
     assert {rule.code for rule in rules.RULES} == set(codes.FINDINGS)
-    with pytest.raises(DiagnosticError, match=r"code: expected one of gil-bound, .*, found 'new'"):
-        rules.Finding("new", "low", 0.0, "evidence", "advice", kind="about")
-    with pytest.raises(DiagnosticError, match=r"kind: expected one of at most, .*, found 'new'"):
-        rules.Finding("gil-bound", "low", 0.0, "evidence", "advice", kind="new")
 
 
 def test_the_facts_of_an_empty_recording_are_nothing():

@@ -19,9 +19,10 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import OUTCOMES, Activity, Outcome
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Metrics, Transfers
 
 Group = tuple[Hashable, ...]
-"""A value for each column that is divided by."""
+"""A value for each column that is divided by, and an activity."""
 SECONDS = "seconds"
 UNITS_OF_TRANSFERS = ("bytes", "count")
 """Units of transfers besides seconds: their size and number."""
@@ -51,53 +52,60 @@ class Amounts(NamedTuple):
     intervals: Intervals
 
 
-def seconds_of_tasks(
-    recording: Recording, functions: Collection[str] | None = None, with_labels: bool = True
+def amounts_of_tasks(
+    recording: Recording,
+    unit: str = SECONDS,
+    functions: Collection[str] | None = None,
+    with_labels: bool = True,
 ) -> Iterator[Amounts]:
-    """The seconds of tasks: CPU, waits, metered code, transfers, and failures.
+    """Amounts of tasks of these functions that are known to have started.
 
-    Seconds of metered code go by its label, or `with_labels` is false: then they are divided as all
-    other seconds are.
+    Seconds are CPU, waits, metered code, transfers, and failures; other units are metered, or the
+    sizes and numbers of transfers. Seconds of metered code go by its label, or `with_labels` is
+    false: then they are divided as all other seconds are.
     """
-    tasks, counted = recording.tasks, _counted(recording, functions)
-    ran = Intervals(tasks.start, worker_stop_times(recording))
-    wall = ran.stop - ran.start
+    metrics, counted = recording.metrics, _counted(recording, functions)
+    if unit == SECONDS:
+        yield from _seconds_of_tasks(recording, counted, with_labels)
+        return
+    metered = metrics.rows(metrics.unit.where(unit) & counted[metrics.task])
+    yield from _by_activity(metered, metered.value, _times_of_tasks(recording, metered.task))
+    if unit in UNITS_OF_TRANSFERS:
+        moved = _transfers(recording, counted)
+        amounts = np.nan_to_num(moved.bytes) if unit == "bytes" else np.ones(len(moved))
+        yield from _by_activity(moved, amounts, Intervals(moved.start, moved.stop))
 
-    def amounts(activity: str, mask: BoolArray, seconds: FloatArray) -> Amounts:
+
+def _seconds_of_tasks(
+    recording: Recording, counted: BoolArray, with_labels: bool
+) -> Iterator[Amounts]:
+    """The seconds of tasks on workers: CPU, waits, metered code, and failures."""
+    tasks = recording.tasks
+    ran = _times_of_tasks(recording, slice(None))
+
+    def of_mask(activity: str, mask: BoolArray, seconds: FloatArray) -> Amounts:
         rows = np.flatnonzero(mask)
         return Amounts(activity, rows, seconds[rows], ran.rows(rows))
 
-    ok = counted & tasks.outcome.where(Outcome.OK)
-    unmeasured = ok & np.isnan(tasks.thread_cpu)
-    yield amounts(Activity.OTHER, unmeasured, wall)
+    ok, unmeasured = counted & tasks.outcome.where(Outcome.OK), np.isnan(tasks.thread_cpu)
+    yield of_mask(Activity.OTHER, ok & unmeasured, ran.stop - ran.start)
     ok &= ~unmeasured
     cpu, noncpu = seconds_of_workers(recording)
     unmetered = None
     if with_labels:
         cpu, unmetered, metered = without_metered(recording, ok)
-        yield from _divide_by_activity(
-            metered.task, metered.activity, metered.value, ran.rows(metered.task)
-        )
-    yield amounts(Activity.CPU, ok, cpu)
+        yield from _by_activity(metered, metered.value, ran.rows(metered.task))
+    yield of_mask(Activity.CPU, ok, cpu)
     for activity, seconds, has_any in divided(recording, noncpu, ok, unmetered):
-        yield amounts(activity, has_any, seconds)
-    yield from _transfers(recording, counted, SECONDS)
+        yield of_mask(activity, has_any, seconds)
+    moved = _transfers(recording, counted)
+    moved = moved.rows(moved.side.where("worker"))
+    yield from _by_activity(moved, moved.stop - moved.start, Intervals(moved.start, moved.stop))
     # What tasks did before they failed is not divided: it was lost, whatever it was.
     for outcome in OUTCOMES:
         if outcome != Outcome.OK:
-            yield amounts(outcome, counted & tasks.outcome.where(outcome), wall)
-
-
-def _amounts_of_tasks(
-    recording: Recording, functions: Collection[str] | None, unit: str
-) -> Iterator[Amounts]:
-    """Metered amounts in another unit than seconds, and the sizes and numbers of transfers."""
-    counted, metrics = _counted(recording, functions), recording.metrics
-    rows = metrics.rows(metrics.unit.where(unit) & counted[metrics.task])
-    ran = Intervals(recording.tasks.start, worker_stop_times(recording)).rows(rows.task)
-    yield from _divide_by_activity(rows.task, rows.activity, rows.value, ran)
-    if unit in UNITS_OF_TRANSFERS:
-        yield from _transfers(recording, counted, unit)
+            is_outcome = counted & tasks.outcome.where(outcome)
+            yield of_mask(outcome, is_outcome, ran.stop - ran.start)
 
 
 def _counted(recording: Recording, functions: Collection[str] | None) -> BoolArray:
@@ -106,29 +114,21 @@ def _counted(recording: Recording, functions: Collection[str] | None) -> BoolArr
     return started if functions is None else started & recording.tasks.function.is_in(functions)
 
 
-def _transfers(recording: Recording, counted: BoolArray, unit: str) -> Iterator[Amounts]:
-    """Transfers of tasks and results: seconds of workers, or bytes or times on both sides."""
+def _transfers(recording: Recording, counted: BoolArray) -> Transfers:
     transfers = transfers_of_tasks(recording)
-    chosen = counted[transfers.task]
-    if unit == SECONDS:
-        chosen &= transfers.side.where("worker")
-    rows = transfers.rows(chosen)
-    amounts = {
-        "seconds": rows.stop - rows.start,
-        "bytes": np.nan_to_num(rows.bytes),
-        "count": np.ones(len(rows)),
-    }[unit]
-    yield from _divide_by_activity(
-        rows.task, rows.activity, amounts, Intervals(rows.start, rows.stop)
-    )
+    return transfers.rows(counted[transfers.task])
 
 
-def _divide_by_activity(
-    task: IntArray, activity: Categorical, amounts: FloatArray, intervals: Intervals
+def _times_of_tasks(recording: Recording, rows: IntArray | slice) -> Intervals:
+    return Intervals(recording.tasks.start[rows], worker_stop_times(recording)[rows])
+
+
+def _by_activity(
+    table: Metrics | Transfers, amounts: FloatArray, intervals: Intervals
 ) -> Iterator[Amounts]:
-    for name in dict.fromkeys(activity.values):
-        rows = activity.where(name)
-        yield Amounts(name, task[rows], amounts[rows], intervals.rows(rows))
+    for name in dict.fromkeys(table.activity.values):
+        rows = table.activity.where(name)
+        yield Amounts(name, table.task[rows], amounts[rows], intervals.rows(rows))
 
 
 def _sums(
@@ -139,26 +139,28 @@ def _sums(
     functions: Collection[str] | None = None,
     with_labels: bool = True,
     occupied: Sequence[Occupancy] | None = None,
-) -> Mapping[tuple[Group, str], float]:
+) -> Mapping[Group, float]:
     """The amount of each group and activity; in seconds, with free workers.
 
     `by` are columns of `Recording.tasks`. If `functions` are given, free workers are left out.
     """
-    groups = _groups(recording, by)
-    totals: dict[tuple[Group, str], float] = defaultdict(float)
+    groups = Categorical(np.zeros(len(recording.tasks), np.int64), [()])
+    for name in by:
+        labels: Categorical = recording.tasks[name]
+        # Only the pairs that occur: most of many functions and workers may not.
+        first, second, codes = distinct_pairs(groups.codes, labels.codes)
+        pairs = zip(first.tolist(), second.tolist(), strict=True)
+        groups = Categorical(codes, [(*groups.values[a], labels.values[b]) for a, b in pairs])
+    totals: dict[Group, float] = defaultdict(float)
 
     def add(task: IntArray, amounts: FloatArray, activity: str) -> None:
-        codes = groups.codes[task]
-        sums = np.bincount(codes, amounts)
-        for code in np.flatnonzero(np.bincount(codes)).tolist():
-            totals[groups.values[code], activity] += float(sums[code])
+        for group, amount in totals_by(groups[task], amounts).items():
+            totals[(*group, activity)] += amount
 
-    if unit != SECONDS:
-        for part in _amounts_of_tasks(recording, functions, unit):
-            add(part.task, part.amounts, part.activity)
-        return totals
-    for part in seconds_of_tasks(recording, functions, with_labels):
+    for part in amounts_of_tasks(recording, unit, functions, with_labels):
         add(part.task, part.amounts, part.activity)
+    if unit != SECONDS:
+        return totals
     occupied = occupancies(recording) if occupied is None else occupied
     if "worker" not in by:
         for task, activity, seconds in _blocked_by_transfers(recording, functions, occupied):
@@ -171,37 +173,8 @@ def _sums(
                 "span": occupancy.span,
                 "worker": worker,
             }
-            totals[tuple(values[name] for name in by), activity] += share
+            totals[(*(values[name] for name in by), activity)] += share
     return totals
-
-
-def _free_workers(
-    recording: Recording, occupancy: Occupancy, by_worker: bool
-) -> Iterator[tuple[str, str, float]]:
-    """Seconds of free workers, by worker, or else all under the worker ``""``, and activity."""
-    # The tasks for which the scheduler blocked a worker say nothing about which one it was.
-    blocked = occupancy.blocked if by_worker else {}
-    for activity, workers in {**occupancy.free, **blocked}.items():
-        not_shared = seconds = occupancy.seconds(workers)
-        if by_worker:
-            for worker, share in _shares_of_workers(recording, occupancy, workers).items():
-                not_shared -= share
-                yield worker, activity, share
-        if abs(not_shared) > (_ROUNDING * seconds if by_worker else 0):
-            yield UNUSED if by_worker else "", activity, not_shared
-
-
-def _groups(recording: Recording, by: Sequence[str]) -> Categorical:
-    """The group of each task."""
-    groups = Categorical(np.zeros(len(recording.tasks), np.int64), [()])
-    for name in by:
-        labels: Categorical = recording.tasks[name]
-        # Only the pairs that occur: most of many functions and workers may not.
-        first, second, codes = distinct_pairs(groups.codes, labels.codes)
-        pairs = zip(first.tolist(), second.tolist(), strict=True)
-        values = [(*groups.values[group], labels.values[code]) for group, code in pairs]
-        groups = Categorical(codes, values)
-    return groups
 
 
 def _blocked_by_transfers(
@@ -211,30 +184,51 @@ def _blocked_by_transfers(
 
     They belong to the tasks whose inputs or results it moved.
     """
-    transfers = transfers_of_tasks(recording)
-    is_counted = _counted(recording, functions)[transfers.task]
-    transfers = transfers.rows(transfers.side.where("scheduler") & is_counted)
+    transfers = _transfers(recording, _counted(recording, functions))
+    transfers = transfers.rows(transfers.side.where("scheduler"))
     rows_of = rows_by(recording.tasks.computation[transfers.task])
     for occupancy in occupied:
         rows = transfers.rows(rows_of.get(occupancy.computation, slice(0)))
         for activity, workers in occupancy.blocked.items():
             moved = rows.rows(rows.activity.where(activity))
-            until_start = occupancy.seconds_until(workers, moved.start)
-            yield moved.task, activity, occupancy.seconds_until(workers, moved.stop) - until_start
+            seconds = occupancy.seconds_during(workers, moved.start, moved.stop)
+            yield moved.task, activity, seconds
 
 
-def _shares_of_workers(
-    recording: Recording, occupancy: Occupancy, workers: IntArray
-) -> dict[str, float]:
-    """Seconds of a state for each worker, in the gaps between the tasks of the worker."""
+def _free_workers(
+    recording: Recording, occupancy: Occupancy, by_worker: bool
+) -> Iterator[tuple[str, str, float]]:
+    """Seconds of free workers, by worker, or else all under the worker ``""``, and activity.
+
+    Workers that are free at the same time have equal shares, each in the gaps between its tasks.
+    """
+    if not by_worker:
+        for activity, workers in occupancy.free.items():
+            if seconds := occupancy.seconds(workers):
+                yield "", activity, seconds
+        return
     tasks = occupancy.tasks
     started = ~np.isnan(tasks.worker_start)
     labels = recording.tasks.worker[tasks.rows[started]]
-    bounds = tasks.worker_start[started], tasks.worker_stop[started], occupancy.times[-1:]
-    until = occupancy.share_until(workers, np.concatenate(bounds))
-    at_start, at_stop, total = np.split(until, [len(labels), 2 * len(labels)])
-    in_tasks = totals_by(labels, at_stop - at_start)
-    return {worker: float(total[0]) - seconds for worker, seconds in in_tasks.items()}
+    free = occupancy.capacity - occupancy.busy
+    # The tasks for which the scheduler blocked a worker say nothing about which one it was.
+    for activity, workers in {**occupancy.free, **occupancy.blocked}.items():
+        not_shared = seconds = occupancy.seconds(workers)
+        share = np.divide(workers, free, out=np.zeros(len(free)), where=free > 0)
+        start, stop, last = (
+            occupancy.seconds_until(share, times)
+            for times in (
+                tasks.worker_start[started],
+                tasks.worker_stop[started],
+                occupancy.times[-1:],
+            )
+        )
+        for worker, in_tasks in totals_by(labels, stop - start).items():
+            of_worker = float(last[0]) - in_tasks
+            not_shared -= of_worker
+            yield worker, activity, of_worker
+        if abs(not_shared) > _ROUNDING * seconds:
+            yield UNUSED, activity, not_shared
 
 
 GROUPS = ("activity", "function", "worker", "span", "computation")
@@ -299,14 +293,12 @@ def activities(
         functions = expect_functions(names, recording.tasks.function, "functions")
     columns = () if by == "activity" else (by,)
     # The seconds of free workers have no function, and some tasks no worker: both show as empty.
-    totals: dict[tuple[Group, str], float] = defaultdict(float)
-    for (group, activity), amount in _sums(recording, columns, unit, functions=functions).items():
-        totals[tuple(value or "" for value in group), activity] += amount
+    totals: dict[Group, float] = defaultdict(float)
+    for group, amount in _sums(recording, columns, unit, functions=functions).items():
+        totals[tuple(value or "" for value in group)] += amount
     rows = sorted(totals.items(), key=lambda item: -item[1])
     types = {**dict.fromkeys((*columns, "activity", "unit"), str), "value": float}
-    return table_of(
-        ((*group, activity, unit, amount) for (group, activity), amount in rows), **types
-    )
+    return table_of(((*group, unit, amount) for group, amount in rows), **types)
 
 
 def _units_of(recording: Recording) -> list[str]:
@@ -329,7 +321,7 @@ def seconds_by_activity(
         The recording's occupancies, if they have been computed.
     """
     totals = _sums(recording, with_labels=False, occupied=occupied)
-    seconds = {activity: amount for (_, activity), amount in totals.items()}
+    seconds = {str(activity): amount for (activity,), amount in totals.items()}
     return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
@@ -348,11 +340,12 @@ def cells(recording: Recording, occupied: Sequence[Occupancy] | None = None) -> 
         Columns ``function`` (None for the seconds of free workers), ``worker``, ``activity``,
         ``unit`` and ``value``.
     """
-    by = ("function", "worker")
     rows = (
-        (*group, activity, unit, amount)
+        (*group, unit, amount)
         for unit in _units_of(recording)
-        for (group, activity), amount in _sums(recording, by, unit, occupied=occupied).items()
+        for group, amount in _sums(
+            recording, ("function", "worker"), unit, occupied=occupied
+        ).items()
     )
     return table_of(rows, function=str, worker=str, activity=str, unit=str, value=float)
 
@@ -366,8 +359,8 @@ def execute_metrics(recording: Recording) -> dict[tuple[str, str, str, str], flo
         ``("execute", prefix, activity, unit)`` to a value.
     """
     return {
-        ("execute", str(function), activity, unit): amount
+        ("execute", str(function), str(activity), unit): amount
         for unit in _units_of(recording)
-        for ((function,), activity), amount in _sums(recording, ("function",), unit).items()
+        for (function, activity), amount in _sums(recording, ("function",), unit).items()
         if function is not NO_TASK
     }

@@ -7,13 +7,13 @@ import re
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_diag.analysis.functions import expect_functions
-from dask_diag.analysis.groups import distinct_pairs, table_of
+from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray, Values
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import ROOTS, Root
@@ -24,6 +24,8 @@ from dask_diag.model.tables import Samples
 Key = TypeVar("Key", bound=Hashable)
 Function = tuple[int, int, int]
 """Codes of name and file, and the first line."""
+_Nodes = dict[tuple[int, Function], int]
+"""The nodes of a growing tree by parent and key, each after its parent."""
 
 _LIBRARY = re.compile(
     r"(?<=/)(?:site-packages|dist-packages|lib(?:64)?/python3[.\w]*)/", re.IGNORECASE
@@ -159,21 +161,9 @@ def sorted_tree(
     return Table(columns), position
 
 
-class _Nodes(Generic[Key]):
-    """The parents and keys of the nodes of a growing tree."""
-
-    def __init__(self) -> None:
-        self.parents: list[int] = []
-        self.keys: list[Key] = []
-        self._children: dict[tuple[int, Key], int] = {}
-
-    def child(self, parent: int, key: Key) -> int:
-        """Find or add the child with a key; -1 is above the root."""
-        node = self._children.setdefault((parent, key), len(self.parents))
-        if node == len(self.parents):
-            self.parents.append(parent)
-            self.keys.append(key)
-        return node
+def _child(nodes: dict[tuple[int, Key], int], parent: int, key: Key) -> int:
+    """Find or add the child of a node with a key; -1 is above the root."""
+    return nodes.setdefault((parent, key), len(nodes))
 
 
 @dataclass(frozen=True)
@@ -247,10 +237,8 @@ class Selection:
         stop = samples.stop if self.stop is None else np.minimum(samples.stop, self.stop)
         length = samples.stop - samples.start
         # A cycle without length is in the range or not.
-        inside = np.where(
-            length > 0, (stop - start) / np.where(length > 0, length, 1.0), stop >= start
-        )
-        return np.clip(inside, 0.0, 1.0)
+        inside = np.divide(stop - start, length, out=1.0 * (stop >= start), where=length > 0)
+        return np.asarray(np.clip(inside, 0.0, 1.0))
 
     def _has_key(self, samples: Samples) -> BoolArray:
         has_key: BoolArray = samples.key.where(self.key)
@@ -308,7 +296,6 @@ def seconds_over_time(recording: Recording) -> Table:
     samples = recording.samples
     samples = samples.rows(samples.stop > samples.start)
     edges = np.unique(np.append(samples.start, samples.stop))
-    roots, functions = samples.root, samples.function
     wall, cpu = samples.seconds, samples.cpu_seconds
     kinds = {
         "cpu": np.nan_to_num(cpu),
@@ -316,23 +303,21 @@ def seconds_over_time(recording: Recording) -> Table:
         "unknown": np.where(np.isnan(cpu), wall, 0.0),
     }
     rate = np.stack(list(kinds.values()), axis=1) / (samples.stop - samples.start)[:, np.newaxis]
-    # A number for each root and function.
-    count = max(len(functions.values), 1)
-    codes = roots.codes.astype(np.int64) * count + functions.codes
+    roots, functions, code = distinct_pairs(samples.root.codes, samples.function.codes)
     # Each sample raises the rate where its cycle starts and lowers it where that stops.
-    changes = np.zeros((max(len(edges), 1), max(len(roots.values), 1) * count, len(kinds)))
-    np.add.at(changes, (np.searchsorted(edges, samples.start), codes), rate)
-    np.add.at(changes, (np.searchsorted(edges, samples.stop), codes), -rate)
+    changes = np.zeros((len(edges), len(roots), len(kinds)))
+    np.add.at(changes, (np.searchsorted(edges, samples.start), code), rate)
+    np.add.at(changes, (np.searchsorted(edges, samples.stop), code), -rate)
     # What rounding leaves after the last cycle is not a thread.
     level = np.round(np.cumsum(changes, axis=0)[:-1], 9)
-    stretch, code = np.nonzero(level.any(axis=2))
+    stretch, pair = np.nonzero(level.any(axis=2))
     return Table(
         {
             "start": edges[stretch],
             "stop": edges[stretch + 1],
-            "root": Categorical(code // count, roots.values),
-            "function": Categorical(code % count, functions.values),
-            **{name: level[stretch, code, n] for n, name in enumerate(kinds)},
+            "root": Categorical(roots[pair], samples.root.values),
+            "function": Categorical(functions[pair], samples.function.values),
+            **{name: level[stretch, pair, n] for n, name in enumerate(kinds)},
         }
     )
 
@@ -384,10 +369,11 @@ def tree_and_nodes(
     share = selection.shares(samples)
     selected = np.flatnonzero(share > 0)
     nodes, node_of_selected = _grown(recording, samples.rows(selected))
-    own = np.zeros((len(nodes.parents), len(MEASURES)))
+    own = np.zeros((len(nodes), len(MEASURES)))
     np.add.at(own, node_of_selected, measures(samples, share)[selected])
     frames = recording.frames
-    names, files, first = np.array(nodes.keys).T
+    parents, functions = zip(*nodes, strict=True)
+    names, files, first = np.array(functions).T
     texts = (
         *frames.name.values,
         EVERYTHING,
@@ -403,7 +389,7 @@ def tree_and_nodes(
     # Among the callees of a function of tasks, time that was not sampled comes last.
     last = names == len(frames.name.values) + 1
     table, position = sorted_tree(
-        np.array(nodes.parents),
+        np.array(parents),
         labels,
         dict(zip(MEASURES, own.T, strict=True)),
         by=("wall",),
@@ -415,7 +401,7 @@ def tree_and_nodes(
     return table, node
 
 
-def _grown(recording: Recording, samples: Samples) -> tuple[_Nodes[Function], IntArray]:
+def _grown(recording: Recording, samples: Samples) -> tuple[_Nodes, IntArray]:
     """The nodes of sampled calls, with functions as keys, and the node of each sample.
 
     A name without a frame is all, what is not sampled, a function of tasks, or a root.
@@ -425,10 +411,11 @@ def _grown(recording: Recording, samples: Samples) -> tuple[_Nodes[Function], In
     functions = list(zip(*columns, strict=True))
     caller, frame = stacks.parent.tolist(), stacks.frame.tolist()
     roots, tasks = samples.root.values, len(samples.function.values)
-    nodes: _Nodes[Function] = _Nodes()
+    nodes: _Nodes = {}
 
     def child(parent: int, name: int) -> int:
-        return nodes.child(parent, (len(frames.name.values) + name, len(frames.file.values), 0))
+        key = len(frames.name.values) + name, len(frames.file.values), 0
+        return _child(nodes, parent, key)
 
     everything = child(-1, 0)
     # The node of each stack that was reached, so that stacks with common callers share the way up.
@@ -446,7 +433,7 @@ def _grown(recording: Recording, samples: Samples) -> tuple[_Nodes[Function], In
             stack = caller[stack]
         node = reached[top, stack] if stack >= 0 else top
         for callee in reversed(path):
-            node = reached[top, callee] = nodes.child(node, functions[frame[callee]])
+            node = reached[top, callee] = _child(nodes, node, functions[frame[callee]])
         return node
 
     # The same stack may be in many samples.
@@ -509,7 +496,7 @@ def hottest_lines(
         for prefix, values in (("", own), (_TOTAL, totals))
         for n, name in enumerate(MEASURES)
     }
-    return table_of_lines([lines.values[code] for code in hottest.tolist()], numbers)
+    return table_of_lines(Categorical(hottest, lines.values), numbers)
 
 
 def lines_of_frames(recording: Recording) -> Categorical:
@@ -522,10 +509,11 @@ def lines_of_frames(recording: Recording) -> Categorical:
     return Categorical(code.reshape(-1), values)
 
 
-def table_of_lines(lines: Sequence[tuple[str, str, int]], columns: Mapping[str, Values]) -> Table:
+def table_of_lines(lines: Categorical, columns: Mapping[str, Values]) -> Table:
     """A table of lines of code, with more columns."""
-    located = table_of(lines, name=str, file=str, line=np.int64)
-    return Table({**{name: located[name] for name in located.columns}, **columns})
+    names, files, numbers = zip(*lines.tolist(), strict=True)
+    located = {"name": Categorical.of(names), "file": Categorical.of(files)}
+    return Table({**located, "line": np.array(numbers, np.int64), **columns})
 
 
 def _outermost(line: IntArray, position: IntArray, end: IntArray) -> BoolArray:
@@ -581,36 +569,39 @@ def folded_tree(nodes: Table) -> tuple[Table, IntArray]:
         *(names.codes.tolist(), files.codes.tolist(), nodes["first_line"].tolist()),
         strict=True,
     )
-    tree: _Nodes[object] = _Nodes()
+    tree: dict[tuple[int, str | Function], int] = {}
     folded: list[int] = []
     first: list[int] = []
+    libraries: list[str] = []
     functions: list[set[Function]] = []
     for node, (above, call, *function) in enumerate(calls):
         parent = folded[above] if above >= 0 else -1
         library = library_of_file[function[1]] if call else ""
         # A call into the same library stays in its caller's node; a way out of it and back starts
         # another node. Siblings of one library become one node, whatever functions were called.
-        if library and tree.keys[parent] == library:
+        called = function[0], function[1], function[2]
+        if library and libraries[parent] == library:
             number = parent
         else:
-            number = tree.child(parent, library or tuple(function))
+            number = _child(tree, parent, library or called)
         if number == len(first):
             first.append(node)
+            libraries.append(library)
             functions.append(set())
-        functions[number].add(tuple(function))
+        functions[number].add(called)
         folded.append(number)
     # Nodes of one function keep the codes of their names.
     codes = names.codes[first].astype(np.int64)
     boxes: dict[str, int] = {}
-    for number, called in enumerate(functions):
-        if len(called) > 1:
-            box = f"{tree.keys[number]} ({len(called)} frames)"
+    for number, of_node in enumerate(functions):
+        if len(of_node) > 1:
+            box = f"{libraries[number]} ({len(of_node)} frames)"
             codes[number] = boxes.setdefault(box, len(names.values) + len(boxes))
     labels: dict[str, Values] = {
         "name": Categorical(codes, [*names.values, *boxes]),
         "file": files[first],
         "first_line": nodes["first_line"][first],
-        "frames": np.array([len(called) for called in functions], dtype=np.int64),
+        "frames": np.array([len(of_node) for of_node in functions], dtype=np.int64),
     }
     amounts = [name for name in nodes.columns if f"{_TOTAL}{name}" in nodes.columns]
     own = {
@@ -618,7 +609,7 @@ def folded_tree(nodes: Table) -> tuple[Table, IntArray]:
         for name in dict.fromkeys([*amounts, "count"])
     }
     table, position = sorted_tree(
-        np.array(tree.parents, dtype=np.int64),
+        np.array([parent for parent, _ in tree], dtype=np.int64),
         labels,
         own,
         by=[name for name in amounts if name in _SORTED_BY],
@@ -639,29 +630,27 @@ def merged_tree(before: Recording, after: Recording) -> Table:
         ``total_after`` with what it called; ``count`` (samples of both). Callees are in order of
         the sum of both.
     """
-    nodes: _Nodes[tuple[str, str]] = _Nodes()
-    lines: list[int] = []
-    trees = [tree(recording) for recording in (before, after)]
-    node_of_row: list[list[int]] = [[], []]
-    for table, chosen in zip(trees, node_of_row, strict=True):
+    nodes: dict[tuple[int, tuple[str, str]], int] = {}
+    first_lines: list[int] = []
+    tables = [tree(recording) for recording in (before, after)]
+    chosen: list[list[int]] = [[], []]
+    for table, of_rows in zip(tables, chosen, strict=True):
         for row in table.to_dicts():
-            above = chosen[row["parent"]] if row["parent"] >= 0 else -1
+            above = of_rows[row["parent"]] if row["parent"] >= 0 else -1
             # Code may move in its file: a call is known by its name and file.
-            chosen.append(nodes.child(above, (row["name"], row["file"])))
-            if chosen[-1] == len(lines):
-                lines.append(row["first_line"])
-    walls, counts = (
-        [
-            np.bincount(chosen, table[name], len(lines)).astype(float)
-            for table, chosen in zip(trees, node_of_row, strict=True)
-        ]
+            of_rows.append(_child(nodes, above, (row["name"], row["file"])))
+            if of_rows[-1] == len(first_lines):
+                first_lines.append(row["first_line"])
+    sums = [
+        np.bincount(of_rows, table[name], len(first_lines)).astype(float)
         for name in ("wall", "count")
-    )
+        for table, of_rows in zip(tables, chosen, strict=True)
+    ]
     labels: dict[str, Values] = {
-        "name": Categorical.of(name for name, _ in nodes.keys),
-        "file": Categorical.of(file for _, file in nodes.keys),
-        "first_line": np.array(lines, dtype=np.int64),
+        "name": Categorical.of(name for _, (name, _) in nodes),
+        "file": Categorical.of(file for _, (_, file) in nodes),
+        "first_line": np.array(first_lines, dtype=np.int64),
     }
-    sides = ("before", "after")
-    own = {"count": counts[0] + counts[1], "before": walls[0], "after": walls[1]}
-    return sorted_tree(np.array(nodes.parents), labels, own, by=sides, totals=sides)[0]
+    sides, parents = ("before", "after"), np.array([parent for parent, _ in nodes])
+    own = {"count": sums[2] + sums[3], "before": sums[0], "after": sums[1]}
+    return sorted_tree(parents, labels, own, by=sides, totals=sides)[0]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import exp, isnan, lgamma, log, log1p, nan, pi, sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import rows_by, table_of
+from dask_diag.analysis.groups import lookup, rows_by, table_of
 from dask_diag.analysis.memory import cached_levels, memory_usage
 from dask_diag.analysis.task_times import seconds_computing
-from dask_diag.columns import FloatArray, IntArray
+from dask_diag.columns import FloatArray
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Tasks
@@ -148,39 +147,27 @@ def _quadrature() -> tuple[FloatArray, FloatArray]:
     return (nodes + 1) / 2, weights / 2
 
 
-class TimedTasks(NamedTuple):
-    """Durations, starts and keys of tasks.
+def timed_tasks(tasks: Tasks) -> Table:
+    """Durations, starts and keys of tasks, a row for each row of `Recording.tasks`.
 
-    `key` and `position` are hashes: of the whole key, and of what follows the first element of a
-    key such as ``('x-token', 0, 1)``, which is the same in each run of a program whose tokens are
-    not. Where two hashes collide, a task is paired with another of its function: `paired_seconds`
-    says why that does no harm.
+    ``seconds`` are NaN if a duration is not known. ``key`` and ``position`` are hashes: of the
+    whole key, and of what follows the first element of a key such as ``('x-token', 0, 1)``, which
+    is the same in each run of a program whose tokens are not. Where two hashes collide, a task is
+    paired with another of its function: `paired_seconds` says why that does no harm.
     """
-
-    seconds: FloatArray
-    start: FloatArray
-    key: IntArray
-    position: IntArray
-
-    def rows(self, selection: IntArray) -> TimedTasks:
-        """Select tasks by row."""
-        seconds, start = self.seconds[selection], self.start[selection]
-        return TimedTasks(seconds, start, self.key[selection], self.position[selection])
-
-
-def timed_tasks(tasks: Tasks) -> TimedTasks:
-    """A row for each row of `Recording.tasks`; ``seconds`` are NaN if a duration is not known."""
     keys = tasks.key.tolist()
     positions = (key.partition(", ")[2] if key.startswith("(") else "" for key in keys)
-    return TimedTasks(
-        seconds=tasks.stop - tasks.start,
-        start=tasks.start,
-        key=np.fromiter(map(hash, keys), np.int64, len(keys)),
-        position=np.fromiter(map(hash, positions), np.int64, len(keys)),
+    return Table(
+        {
+            "seconds": tasks.stop - tasks.start,
+            "start": tasks.start,
+            "key": np.fromiter(map(hash, keys), np.int64, len(keys)),
+            "position": np.fromiter(map(hash, positions), np.int64, len(keys)),
+        }
     )
 
 
-def paired_seconds(before: TimedTasks, after: TimedTasks) -> tuple[FloatArray, FloatArray] | None:
+def paired_seconds(before: Table, after: Table) -> tuple[FloatArray, FloatArray] | None:
     """The durations of each task of a function and of the counterpart.
 
     Tasks of one function may be meant to differ in size, so they are no sample of one distribution.
@@ -199,19 +186,16 @@ def paired_seconds(before: TimedTasks, after: TimedTasks) -> tuple[FloatArray, F
     pair of arrays or None
         None if one recording has more tasks than the other.
     """
-    if len(before.seconds) != len(after.seconds):
+    if len(before) != len(after):
         return None
+    sides = before, after
     for name in ("key", "position"):
-        identities = getattr(before, name), getattr(after, name)
-        orders = [
-            np.lexsort((tasks.start, identity))
-            for tasks, identity in zip((before, after), identities, strict=True)
-        ]
-        if np.array_equal(identities[0][orders[0]], identities[1][orders[1]]):
+        orders = [np.lexsort((side["start"], side[name])) for side in sides]
+        if np.array_equal(before[name][orders[0]], after[name][orders[1]]):
             break
     else:
-        orders = [np.argsort(tasks.start, kind="stable") for tasks in (before, after)]
-    return before.seconds[orders[0]], after.seconds[orders[1]]
+        orders = [np.argsort(side["start"], kind="stable") for side in sides]
+    return before["seconds"][orders[0]], after["seconds"][orders[1]]
 
 
 Totals = dict[str, Any]
@@ -281,42 +265,45 @@ class _Side(NamedTuple):
     cpu: float = nan
     memory: float = nan
     cached: float = nan
-    timed: TimedTasks = TimedTasks(*np.zeros((2, 0)), *np.zeros((2, 0), np.int64))
+    timed: Table = timed_tasks(Tasks.empty())
 
 
 _MEASURES = ("tasks", "seconds", "cpu", "memory", "cached")
 
 
-@dataclass(frozen=True)
-class _FunctionChange:
-    """A function in both recordings."""
+class _FunctionChange(NamedTuple):
+    """A function in both recordings.
+
+    Attributes
+    ----------
+    function : str
+    before, after : _Side
+    change : float
+        Seconds.
+    pairs : pair of arrays or None
+        The seconds of each task before and after; None if tasks cannot be paired.
+    variations : list of Variation
+        Variations of the tasks before and after.
+    """
 
     function: str
     before: _Side
     after: _Side
+    change: float
+    pairs: tuple[FloatArray, FloatArray] | None
+    variations: list[Variation]
 
-    @property
-    def change(self) -> float:
-        return self.after.seconds - self.before.seconds
-
-    @cached_property
-    def pairs(self) -> tuple[FloatArray, FloatArray] | None:
-        """The seconds of each task before and after; None if tasks cannot be paired."""
-        return paired_seconds(self.before.timed, self.after.timed)
-
-    @cached_property
-    def variations(self) -> list[Variation]:
-        """Variations of the tasks before and after."""
-        sides = (self.before, self.after)
-        return [Variation.of(side.timed.seconds) for side in sides if side.tasks]
+    @classmethod
+    def of(cls, name: str, before: _Side, after: _Side) -> _FunctionChange:
+        """Pair the tasks of a function."""
+        pairs = paired_seconds(before.timed, after.timed)
+        sides = [side for side in (before, after) if side.tasks]
+        variations = [Variation.of(side.timed["seconds"]) for side in sides]
+        return cls(name, before, after, after.seconds - before.seconds, pairs, variations)
 
     @property
     def has_known_variation(self) -> bool:
         return all(variation.size >= MIN_TASKS for variation in self.variations)
-
-    @property
-    def is_judged(self) -> bool:
-        return bool(self.before.tasks and self.after.tasks) and self.has_known_variation
 
     def spread(self, risk: float) -> float:
         if not self.has_known_variation:
@@ -347,12 +334,13 @@ def compare(before: Recording, after: Recording) -> Comparison:
     sides = _sides_of_functions(before), _sides_of_functions(after)
     names = dict.fromkeys((*sides[0], *sides[1]))
     changes = [
-        _FunctionChange(name, *(side.get(name, _Side()) for side in sides)) for name in names
+        _FunctionChange.of(name, *(side.get(name, _Side()) for side in sides)) for name in names
     ]
     changes.sort(key=lambda change: -abs(change.change))
     # A build fails if any of them is slower: each may err by chance only so rarely that all of
     # them together keep the confidence (Bonferroni). The total of one function is no other test.
-    tests = sum(row.is_judged for row in changes) + (len(changes) > 1)
+    is_judged = (len(row.variations) > 1 and row.has_known_variation for row in changes)
+    tests = sum(is_judged) + (len(changes) > 1)
     risk = (1 - CONFIDENCE) / max(1, tests)
     total = _total(changes, before, after, risk)
     metrics = before.metric, after.metric
@@ -367,19 +355,19 @@ def _sides_of_functions(recording: Recording) -> dict[str, _Side]:
     memory = {}
     if len(recording.resources) or len(recording.processes):
         usage = memory_usage(recording)
-        memory = dict(zip(usage["function"].tolist(), usage["max_memory"].tolist(), strict=True))
+        memory = lookup(usage["function"], usage["max_memory"])
     timed = timed_tasks(tasks)
     sides = {}
     for name, rows in rows_by(tasks.function).items():
-        rows_timed = rows[~np.isnan(timed.seconds[rows])]
-        seconds = float(timed.seconds[rows_timed].sum())
+        timed_rows = rows[~np.isnan(timed["seconds"][rows])]
+        of_function = timed.rows(timed_rows)
         sides[name] = _Side(
             tasks=len(rows),
-            seconds=seconds,
-            cpu=_share(tasks.thread_cpu[rows_timed], timed.seconds[rows_timed]),
+            seconds=float(of_function["seconds"].sum()),
+            cpu=_share(tasks.thread_cpu[timed_rows], of_function["seconds"]),
             memory=memory.get(name, nan),
             cached=levels[name].peak if name in levels else nan,
-            timed=timed.rows(rows_timed),
+            timed=of_function,
         )
     return sides
 

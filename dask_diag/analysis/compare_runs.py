@@ -9,7 +9,6 @@ is in the spread. Tasks are never taken for a sample here.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +16,10 @@ from toolz import concat, unique
 
 from dask_diag.analysis.activities import activities
 from dask_diag.analysis.compare import Variation, half_width_of_means, verdict_of
-from dask_diag.analysis.groups import table_of, totals_by
+from dask_diag.analysis.groups import lookup, table_of, totals_by
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.task_times import seconds_computing
-from dask_diag.columns import Categorical, FloatArray
+from dask_diag.columns import FloatArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
@@ -82,13 +81,14 @@ class RunComparison(NamedTuple):
         ]
 
 
-@dataclass(frozen=True)
-class _Change:
-    """A quantity of each run, before and after."""
+class _Change(NamedTuple):
+    """A quantity of each run, before and after, and the mean wall time before."""
 
+    kind: str
     name: str
     before: FloatArray
     after: FloatArray
+    wall: float
 
     @property
     def change(self) -> float:
@@ -97,23 +97,25 @@ class _Change:
     def spread(self, risk: float) -> float:
         return half_width_of_means([Variation.of(self.before), Variation.of(self.after)], risk)
 
-    def is_judged(self, least: float) -> bool:
-        """Whether the quantity can be slower: on both sides, and long enough."""
-        return bool(
-            self.before.any()
-            and self.after.any()
-            and max(self.before.mean(), self.after.mean()) > least
-        )
+    @property
+    def least(self) -> float:
+        """Seconds by which the quantity must differ to be slower."""
+        return _WORTH_JUDGING * self.wall if self.kind == "phase" else 0.0
 
-    def verdict(
-        self, risk: float, more: str = "slower", less: str = "faster", least: float = 0.0
-    ) -> str:
+    @property
+    def is_judged(self) -> bool:
+        """Whether the quantity can be slower: on both sides, and long enough."""
+        is_long = max(self.before.mean(), self.after.mean()) > self.least
+        return bool(self.before.any() and self.after.any() and is_long)
+
+    def verdict(self, risk: float) -> str:
         was, is_now = self.before.any(), self.after.any()
         if not (was and is_now):
             return "removed" if was else "added" if is_now else "unchanged"
+        words = ("more", "less") if self.kind == "activity" else ("slower", "faster")
         # NaN is the larger of the two.
-        spread = np.maximum(self.spread(risk), least)
-        return verdict_of(self.change, spread, more, less, "too few runs")
+        spread = np.maximum(self.spread(risk), self.least)
+        return verdict_of(self.change, spread, *words, "too few runs")
 
 
 def compare_runs(before: Iterable[Recording], after: Iterable[Recording]) -> RunComparison:
@@ -179,52 +181,43 @@ def measures_of(recording: Recording) -> Measures:
     """The compared seconds of a run."""
     in_phases, in_activities, tasks = phases(recording), activities(recording), recording.tasks
 
-    def by_name(names: Categorical, values: FloatArray) -> dict[str, float]:
-        return dict(zip(names.tolist(), values.tolist(), strict=True))
-
     return {
         "run": {
             WALL: recording.stop - recording.start,
             COMPUTING: seconds_computing(recording.computations),
         },
-        "phase": by_name(in_phases["phase"], in_phases["seconds"]),
+        "phase": lookup(in_phases["phase"], in_phases["seconds"]),
         "function": totals_by(tasks.function, np.nan_to_num(tasks.stop - tasks.start)),
-        "activity": by_name(in_activities["activity"], in_activities["value"]),
+        "activity": lookup(in_activities["activity"], in_activities["value"]),
     }
 
 
 def compare_measures(before: Sequence[Measures], after: Sequence[Measures]) -> RunComparison:
     """Compare runs by seconds, as `compare_runs` does."""
-    changes_of = {
-        kind: _changes([run[kind] for run in before], [run[kind] for run in after])
-        for kind in ("run", "phase", "function", "activity")
-    }
-    runs = changes_of["run"]
-    least = _WORTH_JUDGING * float(np.mean([run["run"][WALL] for run in before]))
+    wall = float(np.mean([run["run"][WALL] for run in before]))
     rows = []
-    for kind, changes in changes_of.items():
-        words = ("more", "less") if kind == "activity" else ("slower", "faster")
-        smallest = least if kind == "phase" else 0.0
+    for kind in ("run", "phase", "function", "activity"):
+        names = unique(concat(run[kind] for run in (*before, *after)))
+        changes = [
+            _Change(kind, name, _values(before, kind, name), _values(after, kind, name), wall)
+            for name in names
+        ]
         if kind == "run":
-            risk = _risk_of_runs(runs)
+            risk = _risk_of_runs(changes)
         else:
-            risk = _RISK_OF_PARTS / max(1, sum(change.is_judged(smallest) for change in changes))
+            risk = _RISK_OF_PARTS / max(1, sum(change.is_judged for change in changes))
             changes.sort(key=lambda change: -abs(change.change))
-        for change in changes:
-            means = change.before.mean(), change.after.mean(), change.change
-            verdict = change.verdict(risk, *words, least=smallest)
-            rows.append((kind, change.name, *means, change.spread(risk), verdict))
+        for each in changes:
+            means = each.before.mean(), each.after.mean(), each.change
+            rows.append((kind, each.name, *means, each.spread(risk), each.verdict(risk)))
     numbers = dict.fromkeys(("before", "after", "change", "spread"), float)
     table = table_of(rows, kind=str, name=str, **numbers, verdict=str)
     return RunComparison(table, (len(before), len(after)))
 
 
-def _changes(before: list[dict[str, float]], after: list[dict[str, float]]) -> list[_Change]:
-    """Changes of all names; a quantity missing in a run took no time."""
-    return [
-        _Change(name, *(np.array([run.get(name, 0.0) for run in side]) for side in (before, after)))
-        for name in unique(concat([*before, *after]))
-    ]
+def _values(runs: Sequence[Measures], kind: str, name: str) -> FloatArray:
+    """Seconds in each run; a quantity missing in a run took no time."""
+    return np.array([run[kind].get(name, 0.0) for run in runs])
 
 
 def _risk_of_runs(changes: list[_Change]) -> float:

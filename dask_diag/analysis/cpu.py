@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.groups import rows_by, totals_by
-from dask_diag.analysis.intervals import Intervals, StepFunction
+from dask_diag.analysis.intervals import StepFunction
 from dask_diag.analysis.task_times import call_times, overlap, running_computations, stop_times
 from dask_diag.columns import BoolArray, Categorical, FloatArray
 from dask_diag.model.recording import Recording
@@ -134,12 +134,11 @@ def _ran_alone(computations: Computations) -> BoolArray:
     # The digits before the count are those of the process.
     names = computations.computation.tolist()
     processes = Categorical.of(name.rpartition("-")[0] for name in names)
-    alone = np.ones(len(computations), bool)
-    for of_process in rows_by(processes).values():
-        rows = of_process[np.argsort(computations.start[of_process], kind="stable")]
+    alone = np.zeros(len(computations), bool)
+    for rows in rows_by(processes).values():
         start, stop = computations.start[rows], computations.stop[rows]
-        alone[rows[1:]] &= start[1:] >= np.maximum.accumulate(stop)[:-1]
-        alone[rows[:-1]] &= start[1:] >= stop[:-1]
+        started = np.searchsorted(np.sort(start), stop)
+        alone[rows] = started - np.searchsorted(np.sort(stop), start, "right") == 1
     return alone
 
 
@@ -240,8 +239,15 @@ def _cpu_of_tasks(recording: Recording, edges: FloatArray) -> FloatArray:
     start, stop = tasks.start[mask], stop_times(recording)[mask]
     # All CPU of a task without length is at its start.
     stop = np.maximum(stop, np.nextafter(start, np.inf))
-    rate = StepFunction.of(Intervals(start, stop), tasks.thread_cpu[mask] / (stop - start))
-    return np.diff(rate.integral(edges))
+    rate = tasks.thread_cpu[mask] / (stop - start)
+    until = np.zeros(len(edges))
+    for times, sign in ((start, 1.0), (stop, -1.0)):
+        order = np.argsort(times, kind="stable")
+        before = np.searchsorted(times[order], edges)
+        rates = np.append(0.0, np.cumsum(rate[order]))[before]
+        offsets = np.append(0.0, np.cumsum((rate * (times - edges[0]))[order]))[before]
+        until += sign * (rates * (edges - edges[0]) - offsets)
+    return np.diff(until)
 
 
 def _cpu_besides_tasks(

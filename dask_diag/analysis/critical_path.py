@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from dask_diag.analysis.groups import counts_by, present_by_size, rows_by, sums_by, table_of
+from dask_diag.analysis.groups import counts_by, rows_by, sums_by, table_by, table_of
 from dask_diag.analysis.task_times import stop_times
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
@@ -96,19 +96,26 @@ def critical_path(recording: Recording) -> CriticalPath:
     before, after, previous = _slowest_chains(recording.dependencies, seconds)
     until = before + seconds
     slack = np.full(len(tasks), np.nan)
-    made, on_path = [], []
+    made = []
+    on_path: list[int] = []
     rows_of = rows_by(tasks.computation)
-    for index, row in enumerate(recording.computations.to_dicts()):
+    for row in recording.computations.to_dicts():
         rows = rows_of.get(row["computation"])
         if rows is None:
             continue
         last = int(rows[np.argmax(until[rows])])
         length = float(until[last])
         slack[rows] = length - (until + after)[rows]
-        on_path += _chain_to(last, previous)
-        wall = row["stop"] - row["start"]
-        scheduler_cpu = _cpu_of_scheduler(recording, index, rows)
-        serial = max(length, scheduler_cpu)
+        chain = [last]
+        while previous[chain[-1]] >= 0:
+            chain.append(previous[chain[-1]])
+        on_path += reversed(chain)
+        # Of a synchronous scheduler, the thread runs the tasks, too.
+        scheduler_cpu = float(np.nan_to_num(row["scheduler_cpu"]))
+        if row["scheduler"] == "synchronous":
+            scheduler_cpu -= float(np.nansum(tasks.thread_cpu[rows]))
+        scheduler_cpu = max(scheduler_cpu, 0.0)
+        wall, serial = row["stop"] - row["start"], max(length, scheduler_cpu)
         max_speedup = wall / serial if serial else float("nan")
         bound = "scheduler" if scheduler_cpu > length else "critical path"
         work = float(seconds[rows].sum())
@@ -118,10 +125,7 @@ def critical_path(recording: Recording) -> CriticalPath:
     computations = table_of(
         made,
         computation=str,
-        wall=float,
-        length=float,
-        scheduler_cpu=float,
-        max_speedup=float,
+        **dict.fromkeys(("wall", "length", "scheduler_cpu", "max_speedup"), float),
         bound=str,
         work=float,
         workers=np.int64,
@@ -130,16 +134,13 @@ def critical_path(recording: Recording) -> CriticalPath:
     of_path = tasks.rows(path)
     names = {name: of_path[name] for name in ("key", "function", "computation")}
     table = Table({"task": path, **names, "seconds": seconds[path]})
-    return CriticalPath(computations, table, _table_of_functions(table), slack)
-
-
-def _cpu_of_scheduler(recording: Recording, index: int, rows: IntArray) -> float:
-    """CPU seconds of a scheduler's thread, without tasks; 0 if not known."""
-    computations = recording.computations
-    cpu = float(np.nan_to_num(computations.scheduler_cpu[index]))
-    if computations.scheduler[index] == "synchronous":
-        cpu -= float(np.nansum(recording.tasks.thread_cpu[rows]))
-    return max(cpu, 0.0)
+    labels: Categorical = table["function"]
+    sums = sums_by(labels, seconds[path])
+    share = sums / (sums.sum() or 1.0)
+    functions = table_by(
+        labels, "function", sums, tasks=counts_by(labels), seconds=sums, share=share
+    )
+    return CriticalPath(computations, table, functions, slack)
 
 
 def _slowest_chains(
@@ -199,29 +200,6 @@ def _ranks(tasks: int, dependencies: Dependencies) -> IntArray:
     ranks = np.empty(tasks, dtype=np.int64)
     ranks[ranked] = np.arange(tasks)
     return ranks
-
-
-def _chain_to(last: int, previous: Sequence[int]) -> list[int]:
-    """The tasks of the slowest chain to a task, in order."""
-    chain = []
-    while last >= 0:
-        chain.append(last)
-        last = previous[last]
-    return chain[::-1]
-
-
-def _table_of_functions(path: Table) -> Table:
-    labels: Categorical = path["function"]
-    counts, sums = counts_by(labels), sums_by(labels, path["seconds"])
-    order = present_by_size(counts, sums)
-    return Table(
-        {
-            "function": Categorical(order, labels.values),
-            "tasks": counts[order],
-            "seconds": sums[order],
-            "share": sums[order] / (sums.sum() or 1.0),
-        }
-    )
 
 
 def last_dependencies(recording: Recording) -> IntArray:

@@ -7,24 +7,17 @@ critical path and the division of waits take most of the time of a report; each 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from dask_diag.analysis import cpu, memory
 from dask_diag.analysis.activities import cells, seconds_by_activity
-from dask_diag.analysis.cpu import (
-    ThreadGroup,
-    cpu_of_children,
-    cpu_of_scheduler,
-    cpu_outside_tasks,
-    thread_groups,
-)
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.groups import counts_by, rows_by
-from dask_diag.analysis.intervals import StepFunction
-from dask_diag.analysis.memory import MemoryHeadroom, cached_levels, memory_headroom, memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.simulation.change import Changes
@@ -42,6 +35,7 @@ from dask_diag.model.table import Table
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+Fact = TypeVar("Fact")
 
 REPLAYED_WITHIN = 0.1
 """Share of the time of computations by which the replay of a cluster may differ from it."""
@@ -54,6 +48,10 @@ _WITH_EFFECTS = 1.5
 after them, and collects the garbage. With both factors the bound holds in tests."""
 MOST_SIMULATED = 4_000_000
 """Tasks of all simulations for findings together: ten seconds. Beyond them are upper bounds."""
+
+
+def _fact(function: Callable[[Recording], Fact]) -> cached_property[Fact]:
+    return cached_property(lambda analysis: function(analysis.recording))
 
 
 class Analysis:
@@ -93,10 +91,8 @@ class Analysis:
         """Activities by function and worker, in every unit."""
         return cells(self.recording, self.occupancies)
 
-    @cached_property
-    def functions(self) -> Table:
-        """Seconds of the tasks of each function, the longest first."""
-        return by_function(self.recording)
+    functions = _fact(by_function)
+    """Seconds of the tasks of each function, the longest first."""
 
     @cached_property
     def waits(self) -> Table:
@@ -117,10 +113,8 @@ class Analysis:
         """The critical path of each computation."""
         return critical_path(self.recording)
 
-    @cached_property
-    def simulator(self) -> Simulator:
-        """Predicts the wall time with changes."""
-        return Simulator(self.recording)
+    simulator = _fact(Simulator)
+    """Predicts the wall time with changes."""
 
     def seconds_saved(self, **changes: Unpack[Changes]) -> float:
         """Seconds by which the program is shorter with a change, by the simulator.
@@ -165,20 +159,14 @@ class Analysis:
             return self.simulator.by_task(activity)
         return np.nan_to_num(self.tasks.thread_noncpu)
 
-    @cached_property
-    def memory_usage(self) -> Table:
-        """Memory that was sampled while the tasks of each function ran."""
-        return memory_usage(self.recording)
+    memory_usage = _fact(memory.memory_usage)
+    """Memory that was sampled while the tasks of each function ran."""
 
-    @cached_property
-    def memory_headroom(self) -> MemoryHeadroom:
-        """Factor by which more tasks at once would fit into memory."""
-        return memory_headroom(self.recording)
+    memory_headroom = _fact(memory.memory_headroom)
+    """Factor by which more tasks at once would fit into memory."""
 
-    @cached_property
-    def cached_levels(self) -> tuple[dict[str, StepFunction], StepFunction]:
-        """Cached results of each function over time, and of all functions."""
-        return cached_levels(self.recording)
+    cached_levels = _fact(memory.cached_levels)
+    """Cached results of each function over time, and of all functions."""
 
     @cached_property
     def task_seconds(self) -> FloatArray:
@@ -201,10 +189,8 @@ class Analysis:
         """Seconds off the CPU of all tasks with known times."""
         return float(np.nansum(self.tasks.thread_noncpu))
 
-    @cached_property
-    def thread_groups(self) -> list[ThreadGroup]:
-        """CPU of groups of threads, the largest first; empty if not known."""
-        return thread_groups(self.recording)
+    thread_groups = _fact(cpu.thread_groups)
+    """CPU of groups of threads, the largest first; empty if not known."""
 
     @cached_property
     def cpu_of_own_threads(self) -> float:
@@ -253,17 +239,15 @@ class Analysis:
     @property
     def known_cpu_outside_tasks(self) -> float:
         """CPU seconds of threads that are neither a task's nor the scheduler's; 0 if unknown."""
-        return max(float(np.nan_to_num(cpu_outside_tasks(self.recording))), 0.0)
+        return max(float(np.nan_to_num(cpu.cpu_outside_tasks(self.recording))), 0.0)
 
-    @cached_property
-    def cpu_of_scheduler(self) -> float:
-        """CPU seconds of the threads that called the scheduler."""
-        return cpu_of_scheduler(self.recording)
+    cpu_of_scheduler = _fact(cpu.cpu_of_scheduler)
+    """CPU seconds of the threads that called the scheduler."""
 
     @cached_property
     def cpu_of_children(self) -> float:
         """CPU seconds of programs that tasks started; 0 if not known."""
-        return cpu_of_children(self.recording) / self.overlap
+        return cpu.cpu_of_children(self.recording) / self.overlap
 
     @cached_property
     def computing(self) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dask_diag.analysis.groups import counts_by, extremes_by, present_by_size, sums_by
+from dask_diag.analysis.groups import counts_by, extremes_by, lookup, sums_by, table_by
 from dask_diag.analysis.waits import cpu_and_noncpu
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
@@ -32,21 +32,20 @@ def by_function(recording: Recording) -> Table:
     tasks = recording.tasks
     labels = tasks.function
     wall = tasks.stop - tasks.start
-    tasks_of = counts_by(labels)
     seconds = _known_sums(labels, wall)
     cpu, noncpu = cpu_and_noncpu(recording)
-    columns = {
-        "tasks": tasks_of,
-        "failed": counts_by(labels, tasks.outcome.where(Outcome.FAILED)),
-        "unfinished": counts_by(labels, tasks.outcome.where(Outcome.UNFINISHED)),
-        "wall": seconds,
-        "thread_cpu": _known_sums(labels, cpu),
-        "thread_noncpu": _known_sums(labels, noncpu),
-        "longest": extremes_by(np.fmax, labels, wall),
-    }
-    order = present_by_size(tasks_of, np.nan_to_num(seconds))
-    rows = {name: column[order] for name, column in columns.items()}
-    return Table({"function": Categorical(order, labels.values), **rows})
+    return table_by(
+        labels,
+        "function",
+        np.nan_to_num(seconds),
+        tasks=counts_by(labels),
+        failed=counts_by(labels, tasks.outcome.where(Outcome.FAILED)),
+        unfinished=counts_by(labels, tasks.outcome.where(Outcome.UNFINISHED)),
+        wall=seconds,
+        thread_cpu=_known_sums(labels, cpu),
+        thread_noncpu=_known_sums(labels, noncpu),
+        longest=extremes_by(np.fmax, labels, wall),
+    )
 
 
 def functions_by_time(recordings: Iterable[Recording]) -> list[str]:
@@ -55,8 +54,7 @@ def functions_by_time(recordings: Iterable[Recording]) -> list[str]:
     for recording in recordings:
         if len(recording.tasks):
             table = by_function(recording)
-            walls = np.nan_to_num(table["wall"]).tolist()
-            seconds.update(dict(zip(table["function"].tolist(), walls, strict=True)))
+            seconds.update(lookup(table["function"], np.nan_to_num(table["wall"])))
         # Those of profilers that record no tasks.
         for table in (recording.cached_results, recording.samples):
             if len(table):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray, Values
 from dask_diag.model.table import Table
 
 Number = TypeVar("Number", bound=np.generic)
@@ -47,7 +47,7 @@ def sums_by(labels: Categorical, amounts: npt.NDArray[np.number]) -> FloatArray:
     return np.bincount(labels.codes, amounts, minlength=len(labels.values)).astype(np.float64)
 
 
-def totals_by(labels: Categorical, amounts: npt.NDArray[np.number]) -> dict[str, float]:
+def totals_by(labels: Categorical, amounts: npt.NDArray[np.number]) -> dict[Any, float]:
     """The sum of the amounts of each value, by value; values without rows are left out."""
     sums = sums_by(labels, amounts).tolist()
     present = np.flatnonzero(counts_by(labels)).tolist()
@@ -61,10 +61,17 @@ def extremes_by(extreme: np.ufunc, labels: Categorical, amounts: FloatArray) -> 
     return extremes
 
 
-def present_by_size(counts: IntArray, sizes: FloatArray) -> IntArray:
-    """The codes with rows, the largest size first."""
-    present = np.flatnonzero(counts)
-    return present[np.argsort(-sizes[present], kind="stable")]
+def table_by(labels: Categorical, name: str, sizes: FloatArray, **columns: Values) -> Table:
+    """A row for each label with rows, the largest size first; columns have a value per label."""
+    present = np.flatnonzero(counts_by(labels))
+    order = present[np.argsort(-sizes[present], kind="stable")]
+    rows = {column: values[order] for column, values in columns.items()}
+    return Table({name: Categorical(order, labels.values), **rows})
+
+
+def lookup(keys: Values, values: Values) -> dict[Any, Any]:
+    """The value of each key, of two columns of a table."""
+    return dict(zip(keys.tolist(), values.tolist(), strict=True))
 
 
 def distinct_pairs(

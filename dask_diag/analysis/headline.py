@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.groups import rows_by
+from dask_diag.analysis.groups import lookup, rows_by
 from dask_diag.analysis.phases import is_known_what_was_imported
 from dask_diag.analysis.task_times import start_times, stop_times
 from dask_diag.formatting import count, counted, percent, seconds
@@ -102,7 +102,7 @@ def headline(analysis: Analysis) -> str:
         the time of all workers is.
     """
     recording, table = analysis.recording, analysis.wall_time
-    parts = dict(zip(table["part"].tolist(), table["seconds"].tolist(), strict=True))
+    parts = lookup(table["part"], table["seconds"])
     wall = recording.stop - recording.start
     if not len(recording.computations):
         return f"{seconds(wall)}{_without_a_computation(recording)}"

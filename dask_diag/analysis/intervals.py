@@ -162,18 +162,36 @@ def bins_of(times: FloatArray, edges: FloatArray) -> IntArray:
 def sums_of_rectangles(
     intervals: Intervals, heights: FloatArray, layers: IntArray, *, count: int, edges: FloatArray
 ) -> FloatArray:
-    """The area of rectangles over intervals, in each of `count` layers and each bin.
+    """The area of rectangles over intervals, in each of `count` layers and each bin."""
+    rises = _integrals(intervals.start, heights, layers, count, edges)
+    falls = _integrals(intervals.stop, -heights, layers, count, edges)
+    return np.maximum(rises + falls, 0.0)
+
+
+def sums_of_steps(times: FloatArray, values: IntArray, edges: FloatArray) -> FloatArray:
+    """The area, in each bin, below a step function; 0 before the first and after the last time."""
+    changes = np.diff(values, prepend=0, append=0).astype(float)
+    (areas,) = _integrals(times, changes, np.zeros(len(times), np.int64), 1, edges)
+    return np.asarray(np.maximum(areas, 0.0))
+
+
+def _integrals(
+    times: FloatArray,
+    changes: FloatArray,
+    layers: IntArray,
+    count: int,
+    edges: FloatArray,
+) -> FloatArray:
+    """The integral of levels over each bin, by layer, from changes at given times.
 
     Integrating changes, instead of filling bins, costs the same for a task of a second as for one
     of an hour. A change counts in its own bin from its time on, in later bins for all their length.
     """
     bins, width = len(edges) - 1, edges[1] - edges[0]
-    area = np.zeros((count, bins))
-    for times, changes in ((intervals.start, heights), (intervals.stop, -heights)):
-        bin_of = bins_of(times, edges)
-        cell = layers * bins + bin_of
-        within = changes * (edges[bin_of + 1] - np.clip(times, edges[0], edges[-1]))
-        level = np.cumsum(np.bincount(cell, changes, area.size).reshape(area.shape), axis=1)
-        area += np.bincount(cell, within, area.size).reshape(area.shape)
-        area[:, 1:] += width * level[:, :-1]
-    return np.maximum(area, 0.0)
+    times = np.clip(times, edges[0], edges[-1])
+    bin_of = bins_of(times, edges)
+    cell, shape = layers * bins + bin_of, (count, bins)
+    within = np.bincount(cell, changes * (edges[bin_of + 1] - times), count * bins)
+    level = np.cumsum(np.bincount(cell, changes, count * bins).reshape(shape), axis=1)
+    from_before = np.concatenate([np.zeros((count, 1)), level[:, :-1]], axis=1)
+    return np.asarray(within.reshape(shape) + width * from_before)

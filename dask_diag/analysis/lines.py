@@ -157,7 +157,7 @@ def seconds_waiting_for_threads(recording: Recording) -> float:
     """
     frames, tree, samples = recording.frames, recording.call_tree, recording.samples
     is_wait = frames.name.is_in(_WAITS_FOR_THREADS)[tree.frame]
-    is_wait &= _nodes_in(recording, lambda file: bool(_THREADING.search(_posix(file))))
+    is_wait &= _nodes_in(recording, _THREADING.search)
     waits = _samples_in(recording, innermost(tree.parent, is_wait) >= 0)
     of_tasks = samples.root.where(Root.TASKS)
     sampled = samples.seconds[of_tasks & (samples.node >= 0)].sum()
@@ -172,16 +172,16 @@ def cpu_share_of_linear_algebra(recording: Recording) -> float:
     A native function is not on the stack: its caller's line is.
     """
     samples = recording.samples
-    is_call = _nodes_in(recording, lambda file: bool(_LINEAR_ALGEBRA.match(short_path(file))))
+    is_call = _nodes_in(recording, lambda file: _LINEAR_ALGEBRA.match(short_path(file)))
     sampled = samples.root.where(Root.TASKS) & (samples.node >= 0)
     cpu = np.nan_to_num(samples.cpu_seconds) * sampled
     return float(cpu[_samples_in(recording, is_call)].sum() / cpu.sum()) if cpu.sum() else nan
 
 
-def _nodes_in(recording: Recording, matches: Callable[[str], bool]) -> BoolArray:
-    """Select the nodes of the call tree by file."""
+def _nodes_in(recording: Recording, matches: Callable[[str], object]) -> BoolArray:
+    """Select the nodes of the call tree by file, a path with slashes."""
     files = recording.frames.file
-    mask = np.array([matches(file) for file in files.values], dtype=bool)
+    mask = np.array([bool(matches(file.replace("\\", "/"))) for file in files.values], bool)
     return mask[files.codes][recording.call_tree.frame]
 
 
@@ -193,15 +193,11 @@ def _samples_in(recording: Recording, nodes: BoolArray) -> BoolArray:
 def _lines_of_program(recording: Recording) -> tuple[IntArray, BoolArray]:
     """The program's frame for each node of the call tree, and whether the line imports."""
     tree = recording.call_tree
-    imports = _nodes_in(recording, lambda file: bool(_IMPORT_SYSTEM.search(_posix(file))))
+    imports = _nodes_in(recording, _IMPORT_SYSTEM.search)
     importing = innermost(tree.parent, imports) >= 0
     is_library = _nodes_in(recording, is_standard_library)
     node = innermost(tree.parent, ~importing & ~is_library)
     return np.where(node >= 0, np.append(tree.frame, _OUTSIDE)[node], _OUTSIDE), importing
-
-
-def _posix(file: str) -> str:
-    return file.replace("\\", "/")
 
 
 def lines_of_nodes(recording: Recording, nodes: Table) -> IntArray:
@@ -289,7 +285,7 @@ def waiting_lines(
     # One line may wait in several ways: the one with most seconds is named.
     of_inner = (np.bincount(inner[line == one], waited[line == one]) for one in longest)
     return table_of_lines(
-        [lines.values[code] for code in longest.tolist()],
+        Categorical(longest, lines.values),
         {
             "waiting": of_line[longest],
             "inner": Categorical([sums.argmax() for sums in of_inner], names.values),

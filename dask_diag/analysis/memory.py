@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import counts_by, extremes_by, present_by_size, rows_by, sums_by
+from dask_diag.analysis.groups import counts_by, extremes_by, rows_by, sums_by, table_by
 from dask_diag.analysis.intervals import Intervals, StepFunction
 from dask_diag.analysis.task_times import running_computations, start_times, stop_times
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
@@ -181,24 +181,25 @@ def memory_of_all(recording: Recording) -> MemoryReadings:
 
 def _table_of_functions(labels: Categorical, memory: _TaskMemory) -> Table:
     """A row for each function, the largest growth first, functions without samples last."""
-    growth = memory.growth
-    is_known = ~np.isnan(growth)
+    is_known = ~np.isnan(memory.growth)
+    growth = sums_by(labels, np.where(is_known, memory.growth, 0.0))
+    sampled, exact = counts_by(labels, memory.samples > 0), counts_by(labels, memory.exact)
+    peak = extremes_by(np.fmax, labels, memory.growth)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = sums_by(labels, np.where(is_known, growth, 0.0)) / counts_by(labels, is_known)
-    columns = {
-        "tasks": counts_by(labels),
-        "sampled": counts_by(labels, memory.samples > 0),
-        "exact": counts_by(labels, memory.exact),
-        "min_memory": extremes_by(np.fmin, labels, memory.min_memory),
-        "max_memory": extremes_by(np.fmax, labels, memory.max_memory),
-        "peak_growth": extremes_by(np.fmax, labels, memory.growth),
-        "mean_growth": mean,
-    }
-    order = present_by_size(counts_by(labels), np.nan_to_num(columns["peak_growth"], nan=-1))
-    rows = {name: column[order] for name, column in columns.items()}
-    all_exact = (rows["exact"] == rows["sampled"]) & (rows["sampled"] > 0)
-    bound = Categorical(np.where(rows["sampled"] == 0, 2, ~all_exact), ["exact", "upper", ""])
-    return Table({"function": Categorical(order, labels.values), **rows, "bound": bound})
+        mean = growth / counts_by(labels, is_known)
+    return table_by(
+        labels,
+        "function",
+        np.nan_to_num(peak, nan=-1),
+        tasks=counts_by(labels),
+        sampled=sampled,
+        exact=exact,
+        min_memory=extremes_by(np.fmin, labels, memory.min_memory),
+        max_memory=extremes_by(np.fmax, labels, memory.max_memory),
+        peak_growth=peak,
+        mean_growth=mean,
+        bound=Categorical(np.where(sampled == 0, 2, exact != sampled), ["exact", "upper", ""]),
+    )
 
 
 def memory_at_rest(recording: Recording) -> tuple[FloatArray, FloatArray]:
@@ -450,10 +451,5 @@ def peak_snapshots(recording: Recording) -> Iterator[PeakSnapshot]:
     table = recording.allocations
     for label, rows in rows_by(table.label).items():
         part = table.rows(rows)
-        yield PeakSnapshot(
-            label,
-            float(part.time[0]),
-            float(part.memory[0]),
-            float(part.peak[0]),
-            float(part.bytes.sum()),
-        )
+        time, memory, peak = (float(column[0]) for column in (part.time, part.memory, part.peak))
+        yield PeakSnapshot(label, time, memory, peak, float(part.bytes.sum()))

@@ -177,14 +177,12 @@ class Occupancy:
         sums = np.append(0.0, np.cumsum(workers * np.diff(self.times)))
         return np.asarray(np.interp(times, self.times, sums))
 
-    def share_until(self, workers: IntArray, times: FloatArray) -> FloatArray:
-        """Seconds of a free worker in a state, from the start up to each time.
-
-        Workers that are free at the same time have equal shares.
-        """
-        free = self.capacity - self.busy
-        shares = np.divide(workers, free, out=np.zeros(len(free)), where=free > 0)
-        return self.seconds_until(shares, times)
+    def seconds_during(
+        self, workers: IntArray, starts: FloatArray | float, stops: FloatArray | float
+    ) -> FloatArray:
+        """Worker-seconds of a step function in each interval."""
+        until = self.seconds_until(workers, np.stack([starts, stops]))
+        return np.asarray(until[1] - until[0])
 
 
 _BLOCKED = (Activity.SERIALIZE, Activity.DESERIALIZE)

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.activities import seconds_of_tasks
+from dask_diag.analysis.activities import amounts_of_tasks
 from dask_diag.analysis.functions import positions_among
 from dask_diag.analysis.intervals import (
     Intervals,
-    StepFunction,
     bins_of,
     edges_of_bins,
     sums_of_rectangles,
+    sums_of_steps,
 )
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.analysis.task_times import stop_times, worker_stop_times
@@ -89,12 +89,12 @@ def activities_over_time(
         cell = rows[~lasts] * bins + bins_of(intervals.start[~lasts], edges)
         return sums + np.bincount(cell, amounts[~lasts], count * bins).reshape(count, bins)
 
-    for part in seconds_of_tasks(recording):
+    for part in amounts_of_tasks(recording):
         for row, sums in enumerate(spread(part.intervals, part.amounts, row_of[part.task])):
             add(row, part.activity, sums)
     for occupancy in occupied:
         for activity, workers in {**occupancy.free, **occupancy.blocked}.items():
-            add(NO_TASK, activity, np.diff(occupancy.seconds_until(workers, edges)))
+            add(NO_TASK, activity, sums_of_steps(occupancy.times, workers, edges))
 
     started = ~np.isnan(tasks.start)
     cell = row_of[started] * bins + bins_of(tasks.start[started], edges)
@@ -169,14 +169,15 @@ def worker_layers(
     share = np.where(np.isnan(share), 1.0, share)
     layer = positions_among(functions, tasks.function)[started]
     computed = sums_of_rectangles(ran, share, layer, count=len(names), edges=edges) / width
-    in_tasks = np.diff(StepFunction.of(ran).integral(edges)) / width
+    no_layers, ones = np.zeros_like(layer), np.ones(len(layer))
+    (in_tasks,) = sums_of_rectangles(ran, ones, no_layers, count=1, edges=edges) / width
     off_cpu = np.maximum(in_tasks - computed.sum(axis=0), 0.0)
     busy = np.zeros(bins)
     free: dict[str, FloatArray] = {}
     for occupancy in occupied:
-        busy += np.diff(occupancy.seconds_until(occupancy.busy, edges)) / width
+        busy += sums_of_steps(occupancy.times, occupancy.busy, edges) / width
         for activity, workers in {**occupancy.free, **occupancy.blocked}.items():
-            means = np.diff(occupancy.seconds_until(workers, edges)) / width
+            means = sums_of_steps(occupancy.times, workers, edges) / width
             free[activity] = free.get(activity, 0.0) + means
     idle = free.pop(Activity.IDLE, np.zeros(bins))
     layers = dict(zip(names, computed, strict=True))

@@ -33,10 +33,15 @@ def phases(recording: Recording) -> Table:
         A row per phase of `dask_diag.model.codes.PHASES`, in that order: columns ``phase`` and
         ``seconds``.
     """
+    seconds = [times.seconds for times in times_of_phases(recording).values()]
+    return Table({"phase": Categorical.of(PHASES), "seconds": np.array(seconds)})
+
+
+def times_of_phases(recording: Recording) -> dict[str, Intervals]:
+    """The intervals of time of each phase, of all phases in order."""
     intervals = phase_intervals(recording)
-    seconds = intervals["stop"] - intervals["start"]
-    of_phase = [float(seconds[intervals["phase"].where(phase)].sum()) for phase in PHASES]
-    return Table({"phase": Categorical.of(PHASES), "seconds": np.array(of_phase)})
+    times, phase = Intervals(intervals["start"], intervals["stop"]), intervals["phase"]
+    return {name: times.rows(phase.where(name)) for name in PHASES}
 
 
 def phase_intervals(recording: Recording) -> Table:
@@ -66,8 +71,8 @@ def phase_intervals(recording: Recording) -> Table:
     phase = np.select(
         [in_tasks, preparing, before, after], ["tasks", "preparing", "before", "after"], "between"
     )
-    change = np.append(True, phase[1:] != phase[:-1]) if len(phase) else np.zeros(0, dtype=bool)
-    last = np.append(change[1:], True) if len(phase) else change
+    change = np.append(True, phase[1:] != phase[:-1])[: len(phase)]
+    last = np.append(change[1:], True)[: len(phase)]
     return Table(
         {
             "phase": Categorical.of(phase[change].tolist()),
@@ -118,8 +123,6 @@ def _kinds_of_samples(recording: Recording) -> tuple[BoolArray, BoolArray, BoolA
     """Whether each sample of dask's preparations is of imports, of profilers, or saw nothing."""
     samples = recording.samples
     in_calls = samples.root.where(Root.GRAPH)
-    if not in_calls.any():
-        return in_calls, in_calls, in_calls
     imports, own = imports_and_profilers(recording)
     is_seen = (samples.node >= 0) & ~late_samples(recording)
     return in_calls & imports, in_calls & own, in_calls & ~imports & ~own & ~is_seen
@@ -173,12 +176,8 @@ def seconds_not_of_graphs(recording: Recording) -> FloatArray:
 
 def not_of_graphs_while_preparing(recording: Recording) -> float:
     """Seconds of imports and profilers in the phase `preparing`."""
-    phases = phase_intervals(recording)
-    preparing = phases.rows(phases["phase"].where("preparing"))
     times = [kind for kinds in times_not_of_graphs(recording) for kind in kinds]
-    return (
-        Intervals(preparing["start"], preparing["stop"]).intersection(Intervals.join(times)).seconds
-    )
+    return times_of_phases(recording)["preparing"].intersection(Intervals.join(times)).seconds
 
 
 def _cycles(recording: Recording) -> Iterator[tuple[float, float, float, float, float]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.codes import Activity, Outcome
@@ -59,7 +59,7 @@ def computation_stops(recording: Recording) -> FloatArray:
 
 def _computation_times(recording: Recording, times: FloatArray, default: float) -> FloatArray:
     """Times of computations, for each task."""
-    time_of = dict(zip(recording.computations.computation.tolist(), times.tolist(), strict=True))
+    time_of = lookup(recording.computations.computation, times)
     labels = recording.tasks.computation
     values = np.array([time_of.get(name, default) for name in labels.values], dtype=float)
     return values[labels.codes] if len(labels) else np.zeros(0)
@@ -126,19 +126,17 @@ def transfer_times(recording: Recording) -> TransferTimes:
     """The times of the transfers of each task."""
     transfers, tasks = transfers_of_tasks(recording), len(recording.tasks)
 
-    def times(side: str, activity: str, bound: Literal["start", "stop"]) -> FloatArray:
-        of_tasks = np.full(tasks, np.nan)
-        rows = transfers.side.where(side) & transfers.activity.where(activity)
-        of_tasks[transfers.task[rows]] = getattr(transfers, bound)[rows]
-        return of_tasks
+    def times(side: str, activity: str) -> Intervals:
+        bounds = np.full((2, tasks), np.nan)
+        rows = transfers.rows(transfers.side.where(side) & transfers.activity.where(activity))
+        bounds[:, rows.task] = rows.start, rows.stop
+        return Intervals(*bounds)
 
     return TransferTimes(
-        worker_start=times("worker", Activity.DESERIALIZE, "start"),
-        worker_stop=times("worker", Activity.SERIALIZE, "stop"),
+        worker_start=times("worker", Activity.DESERIALIZE).start,
+        worker_stop=times("worker", Activity.SERIALIZE).stop,
         scheduler={
-            activity: Intervals(
-                times("scheduler", activity, "start"), times("scheduler", activity, "stop")
-            )
+            activity: times("scheduler", activity)
             for activity in (TRANSFERS if len(transfers) else ())
         },
     )

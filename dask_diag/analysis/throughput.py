@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import rows_by, table_of, worker_order
+from dask_diag.analysis.groups import lookup, rows_by, table_of, worker_order
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.task_times import call_times, worker_stop_times
 from dask_diag.analysis.waits import seconds_of_workers
@@ -29,8 +29,7 @@ def last_results(recording: Recording) -> BoolArray:
         return done
     # A result that is lost may be computed again in a later computation, of another client, too.
     computations = recording.computations
-    names = zip(computations.computation.tolist(), computations.cluster.tolist(), strict=True)
-    cluster_of = dict(names)
+    cluster_of = lookup(computations.computation, computations.cluster)
     rows = np.flatnonzero(np.isin(tasks.function.codes, np.unique(tasks.function.codes[again])))
     rows = rows[np.argsort(tasks.submitted[rows], kind="stable")]
     runs = tasks.rows(rows)

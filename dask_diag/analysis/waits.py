@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from math import hypot, sqrt
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.groups import distinct_pairs, rows_by_code, sums_by, table_of, totals_by
-from dask_diag.columns import BoolArray, FloatArray, IntArray
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import Activity, Outcome
 from dask_diag.model.recording import Recording, expect_recording
@@ -103,13 +102,8 @@ def seconds_of_workers(recording: Recording) -> tuple[FloatArray, FloatArray]:
 def metered_amounts(recording: Recording) -> dict[tuple[str, str], float]:
     """Metered amounts of all tasks together, by activity and unit."""
     metrics = recording.metrics
-    amounts: dict[tuple[str, str], float] = defaultdict(float)
-    names, units = metrics.activity, metrics.unit
-    name, unit, pair = distinct_pairs(names.codes, units.codes)
-    sums = np.bincount(pair, metrics.value, len(unit)).tolist()
-    for activity, of_unit, amount in zip(name.tolist(), unit.tolist(), sums, strict=True):
-        amounts[names.values[activity], units.values[of_unit]] += amount
-    return amounts
+    names = zip(metrics.activity.tolist(), metrics.unit.tolist(), strict=True)
+    return totals_by(Categorical.of(names), metrics.value)
 
 
 def metered_cpu(recording: Recording) -> dict[str, float]:
@@ -185,19 +179,27 @@ def waits(recording: Recording, by: str = "function") -> Table:
     expect_recording(recording)
     if by not in ("function", "activity"):
         raise DiagnosticError(f"by: expected 'function' or 'activity', found {by!r}")
-    totals: dict[tuple[str, ...], tuple[float, int, float]] = {}
-    ok = recording.tasks.outcome.where(Outcome.OK)
-    noncpu = np.nan_to_num(seconds_of_workers(recording)[1])
-    for pool in _explained(recording, noncpu, ok)[1]:
-        function = (recording.tasks.function[int(pool.tasks[0])],) if by == "function" else ()
-        for activity, seconds, samples, error in pool.waits:
-            before = totals.get((*function, activity), (0.0, 0, 0.0))
-            sums = before[0] + seconds, before[1] + samples, before[2] + error**2
-            totals[(*function, activity)] = sums
+    totals = _totals(recording, by == "function")
     rows = sorted(totals.items(), key=lambda item: -item[1][0])
     waited = ((*group, seconds, samples, error**0.5) for group, (seconds, samples, error) in rows)
     labels: dict[str, type] = {"function": str} if by == "function" else {}
     return table_of(waited, **labels, activity=str, seconds=float, samples=np.int64, error=float)
+
+
+def _totals(
+    recording: Recording, by_function: bool
+) -> dict[tuple[str, ...], tuple[float, int, float]]:
+    """Seconds, samples and variance of each wait, by activity, or by function and activity."""
+    totals: dict[tuple[str, ...], tuple[float, int, float]] = {}
+    ok = recording.tasks.outcome.where(Outcome.OK)
+    noncpu = np.nan_to_num(seconds_of_workers(recording)[1])
+    for pool in _explained(recording, noncpu, ok)[1]:
+        function = (recording.tasks.function[int(pool.tasks[0])],) if by_function else ()
+        for activity, seconds, samples, error in pool.waits:
+            before = totals.get((*function, activity), (0.0, 0, 0.0))
+            sums = before[0] + seconds, before[1] + samples, before[2] + error**2
+            totals[(*function, activity)] = sums
+    return totals
 
 
 def divided(

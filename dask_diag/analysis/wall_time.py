@@ -13,7 +13,7 @@ import numpy as np
 from dask_diag.analysis.activities import seconds_by_activity
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.occupancy import Occupancy, occupancies
-from dask_diag.analysis.phases import phase_intervals
+from dask_diag.analysis.phases import times_of_phases
 from dask_diag.columns import Categorical
 from dask_diag.model.codes import PHASES, Activity
 from dask_diag.model.recording import Recording
@@ -72,12 +72,7 @@ def _seconds_of_phases(
 
     Of computations that start at the same time, profilers come first.
     """
-    intervals = phase_intervals(recording)
-    times = {
-        phase: Intervals(rows["start"], rows["stop"])
-        for phase in PHASES
-        for rows in [intervals.rows(intervals["phase"].where(phase))]
-    }
+    times = times_of_phases(recording)
     seconds = {phase: of_phase.seconds for phase, of_phase in times.items()}
     of_starts: dict[str, float] = {}
     starting: list[Intervals] = []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 
+from dask_diag.analysis.groups import totals_by
 from dask_diag.analysis.simulation.change import Changes, is_number_of_workers
 from dask_diag.analysis.simulation.simulate import Simulator
 from dask_diag.columns import Categorical
@@ -28,14 +28,6 @@ REMOVED = (
 )
 WORTH_TRYING = 0.01
 """Least share of the wall time that removing an activity, or half a function, takes off workers."""
-
-
-class _Change(NamedTuple):
-    """Change that a row of the table predicts."""
-
-    kind: str
-    name: str
-    changes: Changes
 
 
 def what_if(recording: Recording, workers: float | Iterable[float] = ()) -> Table:
@@ -79,14 +71,14 @@ def what_if(recording: Recording, workers: float | Iterable[float] = ()) -> Tabl
 
 def predictions(simulator: Simulator, workers: Iterable[float] = ()) -> Table:
     """Table of `what_if`; changes that this simulator knows are not simulated again."""
-    changes = list(_changes(simulator, workers))
-    predicted = np.array([simulator.simulate(**change.changes).seconds for change in changes])
+    kinds, names, changes = zip(*_changes(simulator, workers), strict=True)
+    predicted = np.array([simulator.simulate(**change).seconds for change in changes])
     with np.errstate(divide="ignore", invalid="ignore"):
         speedup = predicted[0] / predicted
     return Table(
         {
-            "kind": Categorical.of(change.kind for change in changes),
-            "name": Categorical.of(change.name for change in changes),
+            "kind": Categorical.of(kinds),
+            "name": Categorical.of(names),
             "seconds": predicted,
             "gain": predicted[0] - predicted,
             "speedup": speedup,
@@ -94,24 +86,28 @@ def predictions(simulator: Simulator, workers: Iterable[float] = ()) -> Table:
     )
 
 
-def _changes(simulator: Simulator, workers: Iterable[float]) -> Iterator[_Change]:
+def _changes(simulator: Simulator, workers: Iterable[float]) -> Iterator[tuple[str, str, Changes]]:
+    """The kind and the name of each row, and the change that the row predicts."""
     recording = simulator.recording
-    yield _Change("recorded", "", {})
+    yield "recorded", "", {}
     if not len(recording.tasks):
         return
     recorded = max(int(recording.computations.workers.max(initial=1)), 1)
     numbers = {*workers, *(times * recorded for times in TIMES_AS_MANY)}
     for number in sorted(numbers):
         name = "unlimited" if number == inf else str(int(number))
-        yield _Change("workers", name, {"workers": number})
+        yield "workers", name, {"workers": number}
     for times in _larger_chunks(simulator):
-        yield _Change("chunks", str(times), {"merge_tasks": times})
+        yield "chunks", str(times), {"merge_tasks": times}
     least = WORTH_TRYING * (recording.stop - recording.start)
-    for function in _longest_functions(recording, 2 * least):
-        yield _Change("function", function, {"speedup": {function: 2.0}})
+    tasks = recording.tasks
+    seconds = totals_by(tasks.function, np.nan_to_num(tasks.stop - tasks.start))
+    for function in sorted(seconds, key=lambda name: -seconds[name])[:FUNCTIONS]:
+        if seconds[function] > 2 * least:
+            yield "function", function, {"speedup": {function: 2.0}}
     for activity in REMOVED:
         if simulator.seconds_of(activity) > least:
-            yield _Change("activity", activity, {"remove": {activity}})
+            yield "activity", activity, {"remove": {activity}}
 
 
 def _larger_chunks(simulator: Simulator) -> Iterator[int]:
@@ -125,11 +121,3 @@ def _larger_chunks(simulator: Simulator) -> Iterator[int]:
                 # Dependencies are damaged.
                 return
             yield times
-
-
-def _longest_functions(recording: Recording, least: float) -> list[str]:
-    tasks = recording.tasks
-    seconds = np.nan_to_num(tasks.stop - tasks.start)
-    sums = np.bincount(tasks.function.codes, seconds, minlength=len(tasks.function.values))
-    order = np.argsort(-sums, kind="stable")[:FUNCTIONS]
-    return [tasks.function.values[code] for code in order.tolist() if sums[code] > least]

@@ -19,6 +19,7 @@ from dask_diag.analysis.findings.rule import (
     simulated,
     where_of_intervals,
 )
+from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import (
     ProgramLine,
@@ -26,7 +27,7 @@ from dask_diag.analysis.lines import (
     late_samples,
     seconds_of_profilers,
 )
-from dask_diag.analysis.phases import not_of_graphs, phase_intervals
+from dask_diag.analysis.phases import not_of_graphs, times_of_phases
 from dask_diag.analysis.task_times import call_times, prepared_times
 from dask_diag.model.codes import Activity, Root
 from dask_diag.model.recording import Recording
@@ -49,9 +50,8 @@ _DISTRIBUTED = "/distributed/"
 def slow_start(analysis: Analysis) -> Diagnosis | None:
     """Much time passed before the first computation: imports, reading."""
     recording = analysis.recording
-    table = phase_intervals(recording)
-    before = table.rows(table["phase"].where("before"))
-    passed = float((before["stop"] - before["start"]).sum())
+    before = times_of_phases(recording)["before"]
+    passed = before.seconds
     is_before = recording.samples.root.where(Root.BEFORE)
     builds = graphs_made_before(recording)
     # Profilers that start are no part of the program, and graphs are another finding's.
@@ -67,7 +67,7 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
         return None
     workers = recording.workers
     joined = workers.joined[~workers.address.where("")] - recording.start
-    joined = joined[(joined > 0) & (joined <= before["stop"].max() - recording.start)]
+    joined = joined[(joined > 0) & (joined <= before.stop.max() - recording.start)]
     joined_after = float(joined.max(initial=0.0))
     is_waiting = joined_after > 0 and joined_after >= MOSTLY_CLUSTER * took
     # In tasks, all but imports is divided among the workers. What was not sampled may be imports.
@@ -91,7 +91,7 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
             lines=line_clause(lines),
         ),
         _advice_on_start(lines, sampled, importing, is_waiting),
-        where_of_intervals(before["start"], before["stop"]),
+        where_of_intervals(*before),
     )
 
 
@@ -146,7 +146,7 @@ def pool_startup(analysis: Analysis) -> Diagnosis | None:
     if gain.seconds < WORTH_REPORTING * analysis.computing:
         return None
     computations, workers = analysis.computations, analysis.recording.workers
-    called = dict(zip(computations.computation.tolist(), call_times(computations), strict=True))
+    called = lookup(computations.computation, call_times(computations))
     called_before = np.array([called[name] for name in workers.computation.tolist()])
     has_started = workers.joined > called_before
     return Diagnosis(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +24,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_tasks,
 )
 from dask_diag.analysis.groups import rows_of_workers
+from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.task_times import worker_stop_times
 from dask_diag.columns import IntArray
 from dask_diag.model.codes import Activity, Outcome
@@ -86,12 +85,11 @@ def transfer_bound(analysis: Analysis) -> Diagnosis | None:
 def unbalanced_workers(analysis: Analysis) -> Diagnosis | None:
     """Threads were idle while tasks waited at other workers."""
     lost = 0.0
-    starts, stops = [], []
+    times = []
     for occupancy in analysis.occupancies:
         unused = np.minimum(occupancy.idle, occupancy.backlog)
         lost += occupancy.seconds(unused)
-        starts.append(occupancy.times[:-1][unused > 0])
-        stops.append(occupancy.times[1:][unused > 0])
+        times.append(occupancy.when(unused))
     share = analysis.share_of_workers(lost)
     if share < WORTH_REPORTING:
         return None
@@ -114,7 +112,7 @@ def unbalanced_workers(analysis: Analysis) -> Diagnosis | None:
         "let tasks run on any worker (no workers= or resources=, work stealing on), and give the "
         "others what they need: scatter common data with client.scatter(data, broadcast=True), "
         "spread data that few workers have with client.rebalance()",
-        Where(merged_intervals(np.concatenate(starts), np.concatenate(stops)), (most,)),
+        Where(merged_intervals(*Intervals.join(times)), (most,)),
     )
 
 
@@ -133,35 +131,41 @@ RETIRED = "retire-workers"
 """The reason of workers that someone, or an adaptive cluster, asked to leave."""
 
 
-class _Lost(NamedTuple):
-    """A worker that left, and the cost.
-
-    `cut_short` are runs of the worker without a result, `again` further runs of tasks whose results
-    the worker had.
-    """
-
-    name: str
-    reason: str
-    cut_short: IntArray
-    seconds_cut_short: float
-    again: list[int]
-
-
 @rule("worker-lost", needs=("workers",))
 def worker_lost(analysis: Analysis) -> Diagnosis | None:
     """Workers left with unfinished tasks, or with results that were needed."""
-    lost = [each for each in _workers_that_left(analysis) if len(each.cut_short) or each.again]
-    if not lost:
+    tasks, workers = analysis.tasks, analysis.recording.workers
+    left = workers.rows(~np.isnan(workers.left) & ~workers.reason.where(RETIRED))
+    if not len(left):
         return None
-    tasks = analysis.tasks
-    again = sorted({row for each in lost for row in each.again})
-    cut_short = np.concatenate([each.cut_short for each in lost])
-    is_affected = np.zeros(len(tasks), bool)
-    is_affected[cut_short] = is_affected[again] = True
-    seconds_cut = sum(each.seconds_cut_short for each in lost)
-    seconds_again = float(analysis.task_seconds[again].sum())
+    lanes = rows_of_workers(tasks.worker)
+    has_no_result = tasks.outcome.where(Outcome.UNFINISHED) & ~np.isnan(tasks.collected)
+    is_ok = tasks.outcome.where(Outcome.OK)
+    further_attempts = np.flatnonzero(is_ok & (tasks.attempt > 1)).tolist()
+    names, labels = [], []
+    is_cut_short, is_again = np.zeros((2, len(tasks)), bool)
+    seconds_cut = 0.0
+    for worker in left.to_dicts():
+        name, reason = worker["worker"], worker["reason"]
+        rows = lanes.get(name, _NONE)
+        cut_short = rows[has_no_result[rows]]
+        had = set(tasks.key[rows[is_ok[rows]]].tolist()) if further_attempts else set()
+        # The scheduler sends tasks again as it removes a worker, just before that has left.
+        again = [
+            row
+            for row in further_attempts
+            if tasks.stop[row] > worker["left"] and tasks.key[row] in had
+        ]
+        if len(cut_short) or again:
+            names.append(name)
+            labels.append(f"{name} ({reason})" if reason else name)
+            is_cut_short[cut_short] = is_again[again] = True
+            seconds_cut += _most_seconds(analysis, worker, rows, cut_short)
+    if not names:
+        return None
+    seconds_again = float(analysis.task_seconds[is_again].sum())
     share = analysis.share_of_workers(seconds_cut + seconds_again)
-    names = [f"{each.name} ({each.reason})" if each.reason else each.name for each in lost]
+    is_affected = is_cut_short | is_again
     where = where_of_tasks(analysis.recording, is_affected)
     return Diagnosis(
         severity_of(share),
@@ -171,11 +175,11 @@ def worker_lost(analysis: Analysis) -> Diagnosis | None:
             "{seconds_cut:seconds}), {again:task} ran again as the result was lost "
             "({seconds_again:seconds}); {retried:further attempt}; together {share:share} of the "
             "cluster's time",
-            workers=len(lost),
-            names=names[:MOST_NAMED],
-            cut_short=len(cut_short),
+            workers=len(names),
+            names=labels[:MOST_NAMED],
+            cut_short=is_cut_short.sum(),
             seconds_cut=seconds_cut,
-            again=len(again),
+            again=is_again.sum(),
             seconds_again=seconds_again,
             retried=(tasks.attempt[is_affected] > 1).sum(),
             share=share,
@@ -183,33 +187,8 @@ def worker_lost(analysis: Analysis) -> Diagnosis | None:
         "look into the logs of these workers and their nannies for the reason, and into the "
         "system's log for the out-of-memory killer; if it was memory, use smaller chunks or fewer "
         "threads a worker",
-        replace(where, workers=tuple(each.name for each in lost)),
+        replace(where, workers=tuple(names)),
     )
-
-
-def _workers_that_left(analysis: Analysis) -> Iterator[_Lost]:
-    """Workers of a cluster that left without being asked to, with the cost."""
-    recording = analysis.recording
-    tasks, workers = recording.tasks, recording.workers
-    left = workers.rows(~np.isnan(workers.left) & ~workers.reason.where(RETIRED))
-    if not len(left):
-        return
-    lanes = rows_of_workers(tasks.worker)
-    has_no_result = tasks.outcome.where(Outcome.UNFINISHED) & ~np.isnan(tasks.collected)
-    is_ok = tasks.outcome.where(Outcome.OK)
-    further_attempts = np.flatnonzero(is_ok & (tasks.attempt > 1)).tolist()
-    for worker in left.to_dicts():
-        rows = lanes.get(worker["worker"], _NONE)
-        cut_short = rows[has_no_result[rows]]
-        had = set(tasks.key[rows[is_ok[rows]]].tolist()) if further_attempts else set()
-        # The scheduler sends tasks again as it removes a worker, just before that has left.
-        again = [
-            row
-            for row in further_attempts
-            if tasks.stop[row] > worker["left"] and tasks.key[row] in had
-        ]
-        most = _most_seconds(analysis, worker, rows, cut_short)
-        yield _Lost(worker["worker"], worker["reason"], cut_short, most, again)
 
 
 def _most_seconds(

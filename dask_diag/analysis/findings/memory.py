@@ -21,6 +21,7 @@ from dask_diag.analysis.findings.rule import (
     severity_of,
     where_of_intervals,
 )
+from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.memory import cached_at, memory_at_rest, returned_by
 from dask_diag.analysis.task_times import running_computations
 from dask_diag.columns import FloatArray
@@ -187,11 +188,15 @@ LESS_MEMORY = (
 
 
 class _Events(NamedTuple):
-    """Events while computations ran, their seconds, and the seconds lost by threads."""
+    """Events while computations ran, their seconds, and the share of the time of all threads.
+
+    `gain` is the time that the threads of the workers lost.
+    """
 
     rows: WorkerEvents
     lasted: float
-    lost: float
+    share: float
+    gain: Gain
     where: Where
 
     @property
@@ -205,16 +210,15 @@ def spilling(analysis: Analysis) -> Diagnosis | None:
     """Event loops of workers wrote results to disk and read them back."""
     table = analysis.recording.worker_events
     events = _events_while_computing(analysis, table.rows(~table.event.where(WorkerEvent.PAUSED)))
-    share = analysis.share_of_workers(events.lost)
-    if share < WORTH_REPORTING:
+    if events.share < WORTH_REPORTING:
         return None
     written, read = (
         events.rows.bytes[events.rows.event.where(event)].sum()
         for event in (WorkerEvent.DISK_WRITE, WorkerEvent.DISK_READ)
     )
     return Diagnosis(
-        severity_of(share),
-        Gain(events.lost / analysis.workers),
+        severity_of(events.share),
+        events.gain,
         evidence(
             "{workers:worker} wrote {written:bytes} of results to disk and read {read:bytes} back, "
             "in {lasted:seconds}; a worker starts no task and sends no result meanwhile. Free "
@@ -235,18 +239,17 @@ def memory_pressure(analysis: Analysis) -> Diagnosis | None:
     """Workers started no tasks, as memory was nearly used up."""
     table = analysis.recording.worker_events
     events = _events_while_computing(analysis, table.rows(table.event.where(WorkerEvent.PAUSED)))
-    share = analysis.share_of_workers(events.lost)
-    if share < WORTH_REPORTING:
+    if events.share < WORTH_REPORTING:
         return None
     return Diagnosis(
-        severity_of(share),
-        Gain(events.lost / analysis.workers),
+        severity_of(events.share),
+        events.gain,
         evidence(
             "{workers:worker} paused for {lasted:seconds} in all ({share:share} of the cluster's "
             "time): memory was above distributed.worker.memory.pause, and no task started there",
             workers=events.workers,
             lasted=events.lasted,
-            share=share,
+            share=events.share,
         ),
         LESS_MEMORY,
         events.where,
@@ -264,10 +267,11 @@ def _events_while_computing(analysis: Analysis, events: WorkerEvents) -> _Events
         lasted += np.where(events.computation.where(cluster), inside, 0.0)
     # Two computations may run at a time.
     lasted = np.minimum(lasted, events.stop - events.start)
-    threads = dict(zip(workers.worker.tolist(), workers.threads.tolist(), strict=True))
+    threads = lookup(workers.worker, workers.threads)
     times = np.array([threads.get(name, 1) for name in events.worker.tolist()], float)
     is_some = lasted > 0
     rows, lost = events.rows(is_some), float((lasted * times).sum())
     lasted = lasted[is_some]
     where = Where(merged_intervals(rows.start, rows.stop), largest(rows.worker, lasted, None))
-    return _Events(rows, float(lasted.sum()), lost, where)
+    share, gain = analysis.share_of_workers(lost), Gain(lost / analysis.workers)
+    return _Events(rows, float(lasted.sum()), share, gain, where)

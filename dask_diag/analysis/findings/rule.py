@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from math import isnan, nan
 from string import Formatter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,11 +15,8 @@ from dask_diag.analysis.groups import sums_by
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import ProgramLine, program_lines
 from dask_diag.analysis.memory import MemoryHeadroom
-from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
-from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import amount, count, counted, percent, seconds, size
-from dask_diag.model import codes
 from dask_diag.model.recording import Recording
 
 if TYPE_CHECKING:
@@ -119,17 +116,6 @@ class Finding:
     kind: str
     where: Where = NOWHERE
     numbers: Mapping[str, Quantity] = field(default_factory=dict, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        for name, value, expected in (
-            ("code", self.code, tuple(codes.FINDINGS)),
-            ("severity", self.severity, SEVERITIES),
-            ("kind", self.kind, KINDS),
-        ):
-            if value not in expected:
-                raise DiagnosticError(
-                    f"{name}: expected one of {', '.join(expected)}, found {value!r}"
-                )
 
     def to_dict(self) -> dict[str, object]:
         """Plain data for JSON, without `numbers`: an unknown `seconds_lost` is None."""
@@ -268,15 +254,9 @@ class Rule:
         )
 
 
-def rule(
-    code: str,
-    *,
-    needs: tuple[str, ...] = (),
-    unless: tuple[str, ...] = (),
-    needs_tasks: bool = True,
-) -> Callable[[Examine], Rule]:
-    """Make a `Rule` of the function below."""
-    return lambda examine: Rule(code, examine, needs, unless, needs_tasks)
+def rule(code: str, **conditions: Any) -> Callable[[Examine], Rule]:
+    """Make a `Rule` of the function below; conditions are further attributes."""
+    return lambda examine: Rule(code, examine, **conditions)
 
 
 def largest(
@@ -314,7 +294,7 @@ def where_of_tasks(recording: Recording, weights: FloatArray | BoolArray) -> Whe
 
 def where_of_intervals(starts: FloatArray, stops: FloatArray) -> Where:
     """Place in time, on any worker and in any function."""
-    return Where(merged_intervals(np.asarray(starts, float), np.asarray(stops, float)))
+    return Where(merged_intervals(starts, stops))
 
 
 def merged_intervals(starts: FloatArray, stops: FloatArray) -> Times:
@@ -325,14 +305,6 @@ def merged_intervals(starts: FloatArray, stops: FloatArray) -> Times:
     starts = united.start[np.append(0, widest + 1)[: len(united.start)]]
     stops = united.stop[np.append(widest, len(gaps))[: len(united.stop)]]
     return tuple(zip(starts.tolist(), stops.tolist(), strict=True))
-
-
-def seconds_between(
-    occupancy: Occupancy, workers: IntArray, start: FloatArray | float, stop: FloatArray | float
-) -> FloatArray:
-    """Worker-seconds of a step function in intervals."""
-    until_start = occupancy.seconds_until(workers, np.asarray(start))
-    return occupancy.seconds_until(workers, np.asarray(stop)) - until_start
 
 
 def in_words(names: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_intervals,
     where_of_tasks,
 )
+from dask_diag.analysis.intervals import Intervals, StepFunction
 from dask_diag.analysis.lines import graphs_made_before
 from dask_diag.analysis.phases import first_starts
 from dask_diag.columns import BoolArray, FloatArray
@@ -107,17 +108,10 @@ def overlapping_computations(analysis: Analysis) -> Diagnosis | None:
     computations = computations.rows(~computations.scheduler.where("distributed"))
     if len(computations) < 2:
         return None
-    times = np.concatenate([computations.start, computations.stop])
-    order = np.argsort(times, kind="stable")
-    edges = times[order]
-
-    def at_once(amounts: FloatArray) -> FloatArray:
-        """Sum of the amounts of running computations, between two edges."""
-        return np.cumsum(np.concatenate([amounts, -amounts])[order])[:-1]
-
-    running = at_once(np.ones(len(computations)))
-    workers = at_once(np.maximum(computations.workers, 1))
-    is_competing = (running > 1) & (workers > analysis.cpus)
+    ran = Intervals(computations.start, computations.stop)
+    edges, running = StepFunction.of(ran)
+    workers = StepFunction.of(ran, np.maximum(computations.workers, 1)).amounts
+    is_competing = (running[:-1] > 1) & (workers[:-1] > analysis.cpus)
     lasted, span = float(np.diff(edges)[is_competing].sum()), float(edges[-1] - edges[0])
     if lasted < COMPETING * span:
         return None
@@ -145,9 +139,8 @@ def overlapping_computations(analysis: Analysis) -> Diagnosis | None:
 
 def _cpu_during(tasks: Tasks, edges: FloatArray, chosen: BoolArray) -> float:
     """CPU seconds of tasks in the chosen intervals between edges, if CPU was used evenly."""
-    # Seconds of these intervals up to each time: those within a task are a difference of two.
-    until = np.concatenate([[0.0], np.cumsum(np.diff(edges) * chosen)])
-    within = np.interp(tasks.stop, edges, until) - np.interp(tasks.start, edges, until)
+    meanwhile = StepFunction(edges, np.append(chosen, False))
+    within = meanwhile.integral(tasks.stop) - meanwhile.integral(tasks.start)
     took = tasks.stop - tasks.start
     share = np.divide(within, took, out=np.zeros(len(tasks)), where=took > 0)
     return float(np.nansum(share * tasks.thread_cpu))

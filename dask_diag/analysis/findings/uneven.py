@@ -19,7 +19,6 @@ from dask_diag.analysis.findings.rule import (
     compute_together,
     evidence,
     rule,
-    seconds_between,
     severity_of,
     simulated,
     where_of_intervals,
@@ -152,8 +151,9 @@ class _Stragglers(NamedTuple):
 def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
     """Outlier of each computation with most idle time of workers, and outliers at the same time.
 
-    The outlier need not be the last task: steps that depend on it, as the last step of a sum, run
-    afterwards. Computations with one worker have no outliers.
+    Those are of the same function and ran for half of the time or more. The outlier need not be the
+    last task: steps that depend on it, as the last step of a sum, run afterwards. Computations with
+    one worker have no outliers.
     """
     for occupancy in analysis.occupancies:
         tasks = occupancy.tasks
@@ -164,32 +164,25 @@ def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
         slow = np.flatnonzero(is_known & (took > 0) & (took >= OUTLIER * medians))
         if occupancy.workers < 2 or not len(slow):
             continue
-        idle = seconds_between(
-            occupancy, occupancy.idle, tasks.worker_start[slow], tasks.worker_stop[slow]
-        )
-        for index in slow[np.argsort(-idle, kind="stable")[:LOOKED_AT]].tolist():
-            if not _follows_its_own(analysis, int(tasks.rows[index])):
-                yield _simultaneous_outliers(
-                    analysis, occupancy, index, slow, float(medians[index])
-                )
-                break
-
-
-def _simultaneous_outliers(
-    analysis: Analysis, occupancy: Occupancy, longest: int, slow: IntArray, median: float
-) -> _Stragglers:
-    """The outlier, with outliers of its function that ran for half of the time or more."""
-    tasks = occupancy.tasks
-    start, stop = tasks.worker_start[slow], tasks.worker_stop[slow]
-    first, last = tasks.worker_start[longest], tasks.worker_stop[longest]
-    at_once = np.minimum(stop, last) - np.maximum(start, first)
-    functions = analysis.tasks.function.codes[tasks.rows]
-    is_beside = (at_once >= BESIDE * (last - first)) & (functions[slow] == functions[longest])
-    is_beside &= slow != longest
-    first, last = min([first, *start[is_beside]]), max([last, *stop[is_beside]])
-    saved = float(seconds_between(occupancy, occupancy.idle, first, last)) / occupancy.workers
-    rows = tasks.rows[[longest, *slow[is_beside]]].tolist()
-    return _Stragglers(rows, float(last - first), saved, median)
+        start, stop = tasks.worker_start[slow], tasks.worker_stop[slow]
+        rows, functions = tasks.rows[slow], analysis.tasks.function.codes[tasks.rows[slow]]
+        idle = occupancy.seconds_during(occupancy.idle, start, stop)
+        for one in np.argsort(-idle, kind="stable")[:LOOKED_AT].tolist():
+            if _follows_its_own(analysis, int(rows[one])):
+                continue
+            at_once = np.minimum(stop, stop[one]) - np.maximum(start, start[one])
+            is_beside = at_once >= BESIDE * (stop[one] - start[one])
+            is_beside &= functions == functions[one]
+            first, last = float(start[is_beside].min()), float(stop[is_beside].max())
+            saved = float(occupancy.seconds_during(occupancy.idle, first, last)) / occupancy.workers
+            is_beside[one] = False
+            yield _Stragglers(
+                [int(rows[one]), *rows[is_beside].tolist()],
+                last - first,
+                saved,
+                float(medians[slow[one]]),
+            )
+            break
 
 
 def _follows_its_own(analysis: Analysis, row: int) -> bool:
@@ -310,15 +303,14 @@ NOT_READY = 0.5
 def imbalance(analysis: Analysis) -> Diagnosis | None:
     """Workers stopped early, since the remaining tasks could not be divided evenly."""
     lost, most, busy = 0.0, 0.0, (0.0, 0.0)
-    starts, stops = [], []
+    ends = []
     computations = analysis.computations
     in_batches = set(computations.computation[computations.scheduler.where("processes")])
     for occupancy in analysis.occupancies:
-        idle, start, stop = _uneven_end(occupancy, occupancy.computation in in_batches)
+        idle, *end = _uneven_end(occupancy, occupancy.computation in in_batches)
         idle /= occupancy.workers
         if idle:
-            starts.append(start)
-            stops.append(stop)
+            ends.append(end)
         if idle > most:
             most, busy = idle, _least_and_most_busy(analysis, occupancy)
         lost += idle
@@ -343,7 +335,7 @@ def imbalance(analysis: Analysis) -> Diagnosis | None:
             shortest=busy[0],
         ),
         advice,
-        where_of_intervals(np.array(starts), np.array(stops)),
+        where_of_intervals(*np.reshape(ends, (-1, 2)).T),
     )
 
 
@@ -368,7 +360,7 @@ def _uneven_end(occupancy: Occupancy, in_batches: bool) -> tuple[float, float, f
     # Where no task runs at all the scheduler is slow, and not the division of the work.
     beside_busy = np.where(occupancy.busy > 0, free, 0)
     stop = np.nanmax(tasks.worker_stop)
-    return float(seconds_between(occupancy, beside_busy, start, stop)), float(start), float(stop)
+    return float(occupancy.seconds_during(beside_busy, start, stop)), float(start), float(stop)
 
 
 def _least_and_most_busy(analysis: Analysis, occupancy: Occupancy) -> tuple[float, float]:

@@ -24,7 +24,6 @@ from dask_diag.analysis.findings.rule import (
     evidence,
     memory_not_recorded,
     rule,
-    seconds_between,
     severity_of,
     simulated,
     sums_of_tasks,
@@ -236,8 +235,7 @@ def _overhead_in_transit(analysis: Analysis) -> float:
         stops = np.concatenate([times.worker_start[rows], arrived[rows]])
         # What is in transit for two tasks blocks a worker once.
         in_transit = Intervals(starts, stops).union()
-        lost = seconds_between(occupancy, occupancy.overhead, in_transit.start, in_transit.stop)
-        overhead += float(lost.sum())
+        overhead += float(occupancy.seconds_during(occupancy.overhead, *in_transit).sum())
     return overhead
 
 
@@ -276,8 +274,7 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
     )
     if gain.seconds < WORTH_REPORTING * analysis.computing:
         return None
-    where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
-    lines = _lines(analysis, where)
+    where, lines = _where_locked(analysis)
     if _are_nested_computations(lines):
         return None
     # A lock that lets one task pass hides the waits for the GIL. Where tasks computed at once
@@ -325,8 +322,8 @@ def _seconds_waited_for_threads(analysis: Analysis) -> float:
         return waited
     if held >= HELD * analysis.busy_wall / analysis.overlap:
         return seen
-    where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
-    return seen if _are_nested_computations(_lines(analysis, where)) else waited
+    _, lines = _where_locked(analysis)
+    return seen if _are_nested_computations(lines) else waited
 
 
 def _wait_for_native_threads(analysis: Analysis) -> bool:
@@ -338,11 +335,15 @@ def _wait_for_native_threads(analysis: Analysis) -> bool:
     return pools > OF_POOLS * (pools + analysis.cpu_in_tasks)
 
 
-def _lines(analysis: Analysis, where: Where) -> list[ProgramLine]:
-    """Innermost lines outside the standard library with most waiting of the functions."""
+def _where_locked(analysis: Analysis) -> tuple[Where, list[ProgramLine]]:
+    """Place of ``lock-wait``, and innermost lines with most waiting of the functions there.
+
+    Those lines are outside the standard library.
+    """
+    where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
     samples = analysis.recording.samples
     of_functions = samples.root.where(Root.TASKS) & samples.function.is_in(where.functions)
-    return program_lines(analysis.recording, _seconds_off_cpu(analysis, of_functions))
+    return where, program_lines(analysis.recording, _seconds_off_cpu(analysis, of_functions))
 
 
 def _seconds_off_cpu(analysis: Analysis, chosen: BoolArray) -> FloatArray:
@@ -434,28 +435,23 @@ def _slept_in_turns(
     cpu = np.nan_to_num(samples.cpu_seconds[is_at_line]).sum()
     if cpu > MOST_CPU * samples.seconds[is_at_line].sum():
         return None
-    at_line, sampled = (
-        _seconds_by_task(recording, is_at_line),
-        _seconds_by_task(recording, seconds_of_tasks),
-    )
+    row_of_key = {key: row for row, key in enumerate(tasks.key.tolist())}
+    row_of_code = np.array([row_of_key.get(key, -1) for key in samples.key.values], np.int64)
+
+    def seconds_by_task(chosen: BoolArray) -> FloatArray:
+        """Seconds of the chosen samples, by the task with the same key."""
+        rows = row_of_code[samples.key.codes[chosen]]
+        return sums_of_tasks(recording, rows, samples.seconds[chosen])
+
+    at_line, sampled = seconds_by_task(is_at_line), seconds_by_task(seconds_of_tasks)
     took = np.nan_to_num(tasks.stop - tasks.start)
     # What was not sampled is divided as the rest of the task is.
-    slept: FloatArray = took * np.divide(
-        at_line, sampled, out=np.zeros(len(tasks)), where=sampled > 0
-    )
+    share = np.divide(at_line, sampled, out=np.zeros(len(tasks)), where=sampled > 0)
+    slept: FloatArray = took * share
     is_known = (sampled > 0) & (took > 0)
     if _go_on_one_at_a_time(tasks.start[is_known], tasks.stop[is_known], slept[is_known]):
         return slept
     return None
-
-
-def _seconds_by_task(recording: Recording, chosen: BoolArray) -> FloatArray:
-    """Seconds of the chosen samples, by the task with the same key."""
-    samples, tasks = recording.samples, recording.tasks
-    row_of_key = {key: row for row, key in enumerate(tasks.key.tolist())}
-    row_of_code = [row_of_key.get(key, -1) for key in samples.key.values]
-    row = np.array(row_of_code, dtype=np.int64)[samples.key.codes[chosen]]
-    return sums_of_tasks(recording, row, samples.seconds[chosen])
 
 
 def _go_on_one_at_a_time(start: FloatArray, stop: FloatArray, slept: FloatArray) -> bool:
