@@ -1,10 +1,7 @@
 """The server of a live page: who is refused, what is bound, where the token is, and its end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
-import gzip
 import http.client
 import json
 import logging
@@ -39,7 +36,7 @@ from dask_diag.live.security import (
     question_of,
     refusal,
 )
-from dask_diag.live.server import LiveServer, QuickCompression
+from dask_diag.live.server import LiveServer
 from dask_diag.live.stream import (
     MOST_RECTANGLES,
     ROWS,
@@ -51,7 +48,6 @@ from dask_diag.storage.write import Writer
 from .javascript import needs_node, run_javascript
 from .live_chunks import Model, update
 from .recordings import NOTHING, chunks_of_example, example
-from .test_live_model import busy_model
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
@@ -295,17 +291,6 @@ def test_the_last_state_has_the_numbers_of_the_summary():
         assert f" {cpu} " in line
 
 
-def test_where_much_is_in_each_pixel_pixels_are_wider_and_the_answer_is_small():
-    tasks = many_tasks(60_000, workers=16).tasks
-    model = Model()
-    model.apply(update(replace(NOTHING, tasks=tasks)))
-    stop = float(np.nanmax(tasks.stop))
-    stream = stream_in_view(model, 0.0, stop, 1200)
-    assert 100 < stream["columns"] < 1200
-    text = json.dumps(stream).encode()
-    assert 25_000 < len(gzip.compress(text, QuickCompression.GZIP_LEVEL)) < 45_000
-
-
 def test_an_empty_recording_is_an_answer():
     with Writer("run.diag") as writer, Running() as running:
         writer.append(replace(example(0), stop=0.5))
@@ -329,18 +314,6 @@ def test_a_question_waits_for_news():
         timer.join()
         assert 0.25 < time.monotonic() - began < 8
         assert after["revision"] != before["revision"]
-
-
-def test_ten_pages_that_wait_get_what_is_new():
-    with Writer("run.diag") as writer, Running() as running:
-        first, second, *_ = chunks_of_example()
-        writer.append(first)
-        when(lambda: running.answer()["functions"])
-        query = f"w=800&r={running.server.revision}"
-        threading.Timer(0.5, writer.append, [second]).start()
-        answers = answers_of(lambda: running.answer(query), 10)
-        assert len({answer["revision"] for answer in answers}) == 1
-        assert f"r={answers[0]['revision']}" not in query
 
 
 def answers_of(question, count):
@@ -694,12 +667,3 @@ def test_few_tasks_are_rectangles_and_many_are_pixels():
     stream = stream_in_view(many, 1000.0, 1002.0, 800)
     assert stream["left"] == []
     assert stream["columns"] == 800
-
-
-def test_running_tasks_are_in_the_stream_until_now():
-    model = busy_model(stop=20.0)
-    stream = stream_in_view(model, 0.0, 20.0, 200)
-    running = [row for row, share in enumerate(stream["share"]) if share < 0]
-    assert len(running) == 9
-    for row in running:
-        assert (stream["left"][row] + stream["length"][row]) * stream["unit"] == pytest.approx(20.0)
