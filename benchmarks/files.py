@@ -22,7 +22,7 @@ from dask.local import get_sync
 from benchmarks.measured import NAME, graph, recording_of
 from dask_diag import Profiler, Recording
 from dask_diag.capture import computation
-from dask_diag.capture.log import Dependencies
+from dask_diag.capture.log import DependencyLog
 from dask_diag.profilers.record import ProfilerGroup, record
 from dask_diag.storage.read import load
 from dask_diag.storage.write import save
@@ -67,7 +67,7 @@ class TimedRecord(record):
         self.cpu += time.thread_time() - start - (TimedDependencies.cpu - before)
 
 
-class TimedDependencies(Dependencies):
+class TimedDependencies(DependencyLog):
     """Sums the CPU seconds in which dependencies were collected, in any thread."""
 
     cpu = 0.0

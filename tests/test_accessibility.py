@@ -1,7 +1,5 @@
 """Pages by the rules of WCAG that a machine can check, with axe-core, light and dark."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The pictures of activities show what `activities` says, of whatever was recorded."""
 
-from __future__ import annotations
-
 import time
 
 import bokeh.models as bm

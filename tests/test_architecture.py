@@ -1,7 +1,5 @@
 """The rules of ARCHITECTURE.rst that a machine can check."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -13,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import dask_diag
+from dask_diag import save
 from dask_diag.cluster.shipping import SHIPPED
-from dask_diag.storage.write import save
 
 from .recordings import NOTHING
 
@@ -26,7 +24,7 @@ TEXT = (PACKAGE.parent / "ARCHITECTURE.rst").read_text(encoding="utf-8")
 
 BASICS = {"_version", "columns", "errors", "files", "formatting"}
 RECORDING = {"hooks", "capture", "sampling", "system", "cluster", "model", *BASICS}
-READING = {"views", "analysis", "storage", "model", *BASICS}
+READERS_OF_RECORDINGS = {"views", "analysis", "storage", "model", *BASICS}
 
 # Leaves first.
 LAYERS = {
@@ -44,12 +42,12 @@ LAYERS = {
     "cluster": RECORDING,
     "storage": {"storage", "model", *BASICS},
     "analysis": {"analysis", "model", *BASICS},
-    "views": READING - {"storage"},
-    "profilers": {"profilers", "config", *RECORDING, *READING},
-    "tuning": {"tuning", *READING},
-    "live": {"live", *READING},
-    "cli": {"cli", "live", "tuning", "profilers", *READING},
-    "__init__": {"config", "cli", "tuning", "profilers", "capture", *READING},
+    "views": READERS_OF_RECORDINGS - {"storage"},
+    "profilers": {"profilers", "config", *RECORDING, *READERS_OF_RECORDINGS},
+    "tuning": {"tuning", *READERS_OF_RECORDINGS},
+    "live": {"live", *READERS_OF_RECORDINGS},
+    "cli": {"cli", "live", "tuning", "profilers", *READERS_OF_RECORDINGS},
+    "__init__": {"config", "cli", "tuning", "profilers", "capture", *READERS_OF_RECORDINGS},
     "__main__": {"cli"},
     "pytest_limits": {"profilers", "views", "analysis", "model", *BASICS},
 }
@@ -136,86 +134,63 @@ def _is_of_the_interpreter(node):
     )
 
 
-def run(code):
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
-    )
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-HEAVY = [
-    "bokeh",
-    "pandas",
-    "pyarrow",
-    "distributed",
-    "numpy",
-    "rich",
-    "psutil",
-    "cachey",
-    "asyncio",
-    "ctypes",
-    "decimal",
-]
-
-MOST_MODULES = {"import dask_diag": 3, "from dask_diag import Profiler": 33}
-"""How many modules of the package each loads, besides the package itself."""
-
-
-@pytest.mark.parametrize("statement", MOST_MODULES)
-def test_importing_loads_little_and_nothing_heavy(statement):
-    code = f"import sys, json, dask; before = set(sys.modules); {statement}; "
-    new = run(code + "print(json.dumps(sorted(set(sys.modules) - before)))")
-    assert [module for module in new if module.split(".")[0] in HEAVY] == []
-    own = [module for module in new if module.startswith("dask_diag.")]
-    assert len(own) <= MOST_MODULES[statement]
-
-
-def test_a_name_that_is_loaded_when_first_used_is_what_its_module_has():
-    code = """
-import json, dask_diag
-names = dask_diag.__all__
-values = {name: getattr(dask_diag, name) for name in names}
-print(json.dumps([n for n, value in values.items() if getattr(value, "__name__", n) != n]))
-"""
-    assert run(code) == []
-
-
-@pytest.mark.leaves_files
-def test_reading_a_recording_loads_no_dask(tmp_path):
-    save(NOTHING, tmp_path / "run.diag")
-    code = f"""
-import json, sys
-from dask_diag.cli.main import main
-for command in (["summary"], ["throughput"], ["what-if"], ["export", "-o", "run.csv"]):
-    main([*command, {str(tmp_path / "run.diag")!r}], standalone_mode=False)
-main(["compare", *[{str(tmp_path / "run.diag")!r}] * 2], standalone_mode=False)
-print(json.dumps([m for m in sys.modules if m.split(".")[0] in ("dask", "distributed", "bokeh")]))
-"""
-    assert run(code) == []
-
-
-def test_the_pytest_plugin_loads_the_package_for_recorded_tests_only():
-    tree = ast.parse((PACKAGE.parent / "dask_diag_pytest.py").read_text())
-    # Of the package it knows one module, and imports nothing but pytest before that is needed.
-    everywhere = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
-    assert {m for m in everywhere if m.startswith("dask")} == {"dask_diag.pytest_limits"}
-    loaded = run(
-        "import sys, json, pytest; before = set(sys.modules); import dask_diag_pytest; "
-        "print(json.dumps(sorted(set(sys.modules) - before)))"
-    )
-    assert loaded == ["dask_diag_pytest"]
-
-
-def test_profiling_loads_no_views():
-    code = """
-import sys, json
+HEAVY = "bokeh pandas pyarrow distributed numpy rich psutil cachey asyncio ctypes decimal"
+PROFILING = """
 from dask_diag import Profiler, ProgressBar, CacheProfiler, ResourceProfiler
 from dask.threaded import get
 with Profiler(), CacheProfiler(), ResourceProfiler(), ProgressBar(minimum=10):
     get({"a-0": (int,)}, "a-0")
-print(json.dumps([m for m in ("bokeh", "rich", "pandas", "distributed", "dask_diag.views", "dask_diag.analysis") if m in sys.modules]))
 """
-    assert run(code) == []
+READING = """
+from dask_diag.cli.main import main
+for command in ("summary", "throughput", "what-if", "export -o run.csv", "compare run.diag"):
+    main([*command.split(), "run.diag"], standalone_mode=False)
+"""
+PROGRAMS = [
+    ("import dask", "import dask_diag", HEAVY, 4),
+    ("import dask", "from dask_diag import Profiler", HEAVY, 34),
+    ("", PROFILING, "bokeh rich pandas distributed dask_diag.views dask_diag.analysis", 999),
+    ("", READING, "dask distributed bokeh", 999),
+    (
+        "",
+        "from dask_diag import export, load\nexport(load('run.diag'), 'x.json')",
+        "bokeh rich",
+        999,
+    ),
+    ("", "import dask_diag.cli.main", "numpy bokeh rich pandas distributed", 999),
+    ("", "import dask_diag.cluster.preload", "distributed", 999),
+    ("import pytest", "import dask_diag_pytest", "dask dask_diag", 0),
+]
+"""What ran before, a program, what it must not load, and how many of our modules it may."""
+
+
+def loaded_by(code, before=""):
+    """The modules that code loads."""
+    looks = "import json, sys; before = set(sys.modules)"
+    prints = "print(json.dumps(sorted(set(sys.modules) - before)))"
+    words = [sys.executable, "-c", "\n".join([before, looks, code, prints])]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.leaves_files
+@pytest.mark.parametrize(("before", "code", "heavy", "most"), PROGRAMS)
+def test_a_program_loads_nothing_that_it_does_not_need(before, code, heavy, most, tmp_path):
+    save(NOTHING, "run.diag")
+    loaded = loaded_by(code, before)
+    assert not {*heavy.split()} & {*loaded, *(name.split(".")[0] for name in loaded)}
+    assert len([name for name in loaded if name.split(".")[0] == "dask_diag"]) <= most
+
+
+def test_a_name_that_is_loaded_when_first_used_is_what_its_module_has():
+    values = {name: getattr(dask_diag, name) for name in dask_diag.__all__}
+    assert [name for name, v in values.items() if getattr(v, "__name__", name) != name] == []
+
+
+def test_the_pytest_plugin_imports_one_module_of_the_package():
+    tree = ast.parse((PACKAGE.parent / "dask_diag_pytest.py").read_text())
+    everywhere = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert {m for m in everywhere if m.startswith("dask")} == {"dask_diag.pytest_limits"}
 
 
 def test_only_one_folder_touches_dasks_internals():
@@ -245,12 +220,6 @@ def test_distributed_is_imported_on_clusters_only():
         if "distributed" in [name.split(".")[0] for name in _names_of(node)]
     }
     assert importing <= {f"cluster/{name}.py" for name in SHIPPED}
-    loaded = run(
-        "import sys, json, dask_diag.cluster.preload; "
-        "from dask_diag import Profiler\nwith Profiler(): pass\n"
-        "print(json.dumps([m for m in sys.modules if m.startswith('distributed')]))"
-    )
-    assert loaded == []
 
 
 def test_what_is_shipped_to_a_scheduler_imports_what_was_shipped_before_it():

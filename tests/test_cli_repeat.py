@@ -1,7 +1,5 @@
 """dask-diag run --repeat: several runs of a program, each as a single one."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """dask-diag run: a program runs as python runs it, and leaves a recording however it ends."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -153,13 +151,7 @@ def test_an_interrupted_script_leaves_a_recording(number):
     if __name__ == "__main__":
         dask.delayed(wait)(1).compute(scheduler="sync")
     """)
-    child = Command(
-        [*COMMAND, "run", name],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
+    child = started([*COMMAND, "run", name])
     assert child.stdout.readline() == "waits\n"
     # What runs has to have been written, since there is no time at the end.
     while number == signal.SIGTERM and len(load("script.diag").tasks) < 12:
@@ -350,13 +342,7 @@ def test_threads_that_outlive_the_program_are_waited_for(ends, status):
 def test_ctrl_c_ends_the_wait_for_threads_as_it_does_without_us(ends, status):
     name = script("compute()" + OUTLIVES.format(seconds=100) + ends)
     for python_runs in ([sys.executable], [*COMMAND, "run"]):
-        child = Command(
-            [*python_runs, name],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(),
-        )
+        child = started([*python_runs, name])
         while child.stdout.readline() != "waits\n":
             assert child.poll() is None
         time.sleep(0.3)
@@ -390,13 +376,7 @@ dask.compute(naps, scheduler="threads", num_workers=4)
 def test_ctrl_c_again_and_again_loses_no_recording(pauses):
     """The one that comes while the file or the page is written is noted, and they are."""
     Path("script.py").write_text(SLEEPS)
-    child = Command(
-        [*COMMAND, "run", "--report", "page.html", "script.py"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
+    child = started([*COMMAND, "run", "--report", "page.html", "script.py"])
     assert child.stdout.readline() == "naps\n"
     for pause in [0, *pauses]:
         time.sleep(pause)
@@ -429,13 +409,8 @@ def test_who_presses_ctrl_c_three_times_gets_no_page():
         main(prog_name="dask-diag")
         """)
     )
-    child = subprocess.Popen(
-        [sys.executable, "slow.py", "run", "--report", "page.html", "script.py"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
+    command = [sys.executable, "slow.py", "run", "--report", "page.html", "script.py"]
+    child = started(command, subprocess.Popen)
     assert child.stdout.readline() == "naps\n"
     child.send_signal(signal.SIGINT)
     assert child.stdout.readline() == "writes\n"
@@ -453,28 +428,21 @@ def test_who_presses_ctrl_c_three_times_gets_no_page():
 @pytest.mark.once
 @pytest.mark.parametrize("pause", [0.0, 0.02, 0.05, 0.1])
 def test_ctrl_c_while_it_starts_ends_by_the_signal(pause):
-    Path("start.py").write_text(
-        textwrap.dedent("""
-        from dask_diag.cli.main import main
-
-        print("starts", flush=True)
-        main(prog_name="dask-diag")
-        """)
-    )
+    starts = "from dask_diag.cli.main import main\nprint('starts', flush=True)\n"
+    Path("start.py").write_text(f"{starts}main(prog_name='dask-diag')\n")
     script("import time; time.sleep(100)")
-    child = subprocess.Popen(
-        [sys.executable, "start.py", "run", "script.py"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
+    child = started([sys.executable, "start.py", "run", "script.py"], subprocess.Popen)
     assert child.stdout.readline() == "starts\n"
     time.sleep(pause)
     child.send_signal(signal.SIGINT)
     child.communicate(timeout=60)
     assert child.returncode == -signal.SIGINT
     assert not Path("script.diag").exists() or load("script.diag").is_complete
+
+
+def started(command, start=Command):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return start(command, **pipes, text=True, env=environment())
 
 
 SLOW = """

@@ -1,7 +1,5 @@
 """The code of the documentation runs as it stands; what is copied first also runs again."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import textwrap
@@ -88,11 +86,3 @@ def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch):
             for large, small in QUICKER.items():
                 block = block.replace(large, small)
             exec(compile(block, name, "exec"), names)
-
-
-def test_code_that_is_left_out_is_in_the_documentation():
-    blocks = {f"{name}: {block}" for name in (*PAGES, *ELSEWHERE) for block in code_blocks(name)}
-    for start in NOT_RUN:
-        assert any(block.startswith(start) for block in blocks), start
-    for name in ELSEWHERE:
-        assert code_blocks(name), name

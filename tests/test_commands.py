@@ -1,7 +1,5 @@
 """A command that is forked is what it is in a process of its own: a program sees no difference."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What the documentation has a reader type runs as it stands, in order, in an empty folder."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shlex
@@ -168,10 +166,3 @@ def test_what_compare_prints_is_as_it_is_shown():
     (shown,) = re.findall(r"code-block:: text\n\n((?: .*\n|\n)+)", text)
     printed = CliRunner().invoke(main, ["compare", *both]).stdout
     assert textwrap.dedent(shown).strip() == printed.strip()
-
-
-def test_what_is_left_out_is_in_the_documentation():
-    for entry in NOT_RUN:
-        name, _, start = entry.partition(": ")
-        text = (ROOT / name).read_text(encoding="utf-8")
-        assert re.search(rf"^ +{re.escape(start)}", text, re.MULTILINE), entry

@@ -1,7 +1,5 @@
 """The defaults in dask's configuration: there without a file, and no file is written."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -33,22 +31,15 @@ def after_import(home, code, first="import dask, dask_diag", **variables):
     return json.loads(done.stdout)
 
 
-def test_importing_writes_nothing_into_the_home(tmp_path_factory):
-    home = tmp_path_factory.mktemp("home")
-    assert after_import(home, "dask.config.get('diag.profile')") == {
-        "interval": "10ms",
-        "cycle": "100ms",
-    }
-    assert list(home.rglob("*")) == []
-
-
-def test_importing_writes_nothing_where_dask_is_configured(tmp_path_factory):
+@pytest.mark.parametrize("configured", [None, "", "absent"])
+def test_importing_writes_nothing_into_the_home_or_where_dask_is_configured(
+    tmp_path_factory, configured
+):
     home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("config")
-    absent = folder / "absent"
-    for path in (folder, absent):
-        assert after_import(home, "dask.config.get('diag.profile.cycle')", DASK_CONFIG=str(path))
-    assert list(home.rglob("*")) == []
-    assert list(folder.rglob("*")) == []
+    variables = {} if configured is None else {"DASK_CONFIG": str(folder / configured)}
+    settings = after_import(home, "dask.config.get('diag.profile')", **variables)
+    assert settings == {"interval": "10ms", "cycle": "100ms"}
+    assert not [*home.iterdir(), *folder.iterdir()]
 
 
 @pytest.mark.parametrize("source", ["home", "DASK_CONFIG", "variable"])

@@ -1,7 +1,5 @@
 """CONTRIBUTING.rst names targets, files and functions that exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -11,7 +11,7 @@ from dask.local import get_sync
 from dask_diag import CacheProfiler, Profiler
 from dask_diag.capture.increments import TaskTables
 from dask_diag.capture.results import ResultSizes
-from dask_diag.capture.results_table import CachedResults
+from dask_diag.capture.results_table import ResultCache
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
 
@@ -51,7 +51,7 @@ def test_a_result_of_a_reduction_is_measured_in_few_calls():
 
 def test_what_is_found_of_many_results_takes_no_more_calls_than_of_few():
     def calls(count):
-        results, rows = CachedResults(), Table({"row": np.arange(count)})
+        results, rows = ResultCache(), Table({"row": np.arange(count)})
         results.add(*came(rows, [1] * count))
         new = came(rows, [0] * count, [1] * count, range(count))
         calls = calls_of(lambda: results.add(*new))
@@ -78,7 +78,7 @@ def test_a_result_takes_few_calls_while_tasks_run():
 
 
 def test_names_of_results_that_are_cached_no_more_do_not_gather():
-    results = CachedResults()
+    results = ResultCache()
     texts = [["('held', 0)"], *([f"('{step}-{n}', 0)" for n in range(10)] for step in range(200))]
     for step, keys in enumerate(texts):
         # Each of another name, as those of `dask.delayed` are; those before are taken.

@@ -1,7 +1,5 @@
 """The menu of exports of a report, in a real browser: what is saved is what was recorded."""
 
-from __future__ import annotations
-
 import csv
 import io
 

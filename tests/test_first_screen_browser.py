@@ -1,7 +1,5 @@
 """What a report draws first, and that it does not make models without need."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -15,7 +13,7 @@ from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.time_axis import overview, shade_phases
 
 from .stacks import known_stacks
-from .test_phase_names_browser import recording_of
+from .test_screen_heights_browser import recording_of
 
 TASKS_WHEN_BELOW_IS_DECODED = """
 window.tasks_then = []

@@ -1,7 +1,5 @@
 """Stacks: what is added up, reported and exported of recordings whose content is known."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -14,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_diag import DiagnosticError, SamplingProfiler, visualize
+from dask_diag import DiagnosticError, Recording, SamplingProfiler, visualize
 from dask_diag.analysis.call_tree import (
     Selection,
     hottest_lines,
@@ -25,7 +23,6 @@ from dask_diag.analysis.call_tree import (
 )
 from dask_diag.columns import Categorical
 from dask_diag.model.codes import Root
-from dask_diag.model.recording import Recording
 from dask_diag.views.exports.stacks import export_stacks
 from dask_diag.views.hottest import flame_summary
 
@@ -200,15 +197,6 @@ def test_the_hottest_lines_have_their_own_time_and_that_of_what_they_called():
     only = hottest_lines(known_stacks(), selection=Selection(function="load", start=1.0))
     assert only["name"].tolist() == ["Array.sum", "main", "main"]
     assert only["total_wall"].tolist() == [1.5, 0.5, 1.5]
-
-
-def test_a_line_that_two_branches_share_is_counted_in_both():
-    path, other = [MAIN, CORE, MAIN, LEAF], [BUILT_IN, CORE]
-    recording = recording_of_stacks(
-        [((0.0, 1.0), "t", path, 1.0, 1.0), ((0.0, 1.0), "t", other, 2.0, 2.0)]
-    )
-    totals = {row["name"]: row["total_wall"] for row in hottest_lines(recording).to_dicts()}
-    assert totals == {"Array.sum": 3.0, "encode": 1.0, "main": 1.0, "sorted": 2.0}
 
 
 paths = st.lists(

@@ -1,7 +1,5 @@
 """Views of a flame graph: by function, in time order, as a sandwich, and with libraries folded."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

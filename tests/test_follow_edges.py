@@ -1,7 +1,5 @@
 """Following a file where something happens between two reads, or where there is little of it."""
 
-from __future__ import annotations
-
 import os
 from itertools import islice
 from pathlib import Path

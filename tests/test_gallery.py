@@ -1,7 +1,5 @@
 """The command behind the stories: what it measures and what it writes, with short programs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

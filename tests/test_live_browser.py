@@ -1,7 +1,5 @@
 """The live page in a real browser: it grows with the file, shares one axis, and lets nothing out."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -334,18 +332,13 @@ def many_running(count):
     return replace(provisional(10), tasks=filled_table("tasks", rows))
 
 
-def test_the_keyboard_alone_reaches_the_tasks_that_run_longest_and_zooms(opened):
+def test_the_keyboard_alone_reaches_the_tasks_that_run_longest(opened):
     with Writer("run.diag") as writer, Running() as server:
         writer.append(chunk(10, 12.0), many_running(14))
         page = opened(server, height=500)
         page.wait_for("running-more", "and 2 more")
-        rows = page.page.locator("#running tr")
-        assert rows.count() == 12
-        assert [rows.nth(n).locator("th").text_content() for n in range(3)] == [
-            "slow-0",
-            "slow-1",
-            "slow-2",
-        ]
+        keys = page.page.locator("#running tr th").all_text_contents()
+        assert (len(keys), keys[:3]) == (12, ["slow-0", "slow-1", "slow-2"])
         focused = """() => {
             const {id} = document.activeElement
             return document.activeElement.getAttribute("aria-labelledby") || id
@@ -356,23 +349,12 @@ def test_the_keyboard_alone_reaches_the_tasks_that_run_longest_and_zooms(opened)
             passed.append(page.page.evaluate(focused))
         buttons = ["follow", "everything", "zoom-in", "zoom-out", "earlier", "later"]
         assert [name for name in passed if name in buttons] == buttons
-        assert passed[-1] == "running-title"
         # The list scrolls by itself where it is longer than its place.
         box = page.page.locator(".scroll[aria-labelledby='running-title']")
-        before = box.evaluate("box => box.scrollTop")
-        assert box.evaluate("box => box.scrollHeight > box.clientHeight")
         for _ in range(5):
             page.page.keyboard.press("ArrowDown")
         settled(page.page, 300)
-        assert box.evaluate("box => box.scrollTop") > before
-        page.page.keyboard.press("+")
-        page.page.wait_for_function(
-            "() => document.getElementById('follow').getAttribute('aria-pressed') === 'false'"
-        )
-        page.page.keyboard.press("Escape")
-        page.page.wait_for_function(
-            "() => document.getElementById('follow').getAttribute('aria-pressed') === 'true'"
-        )
+        assert box.evaluate("box => box.scrollTop") > 0
 
 
 FOCUSED = """(name) => {

@@ -1,7 +1,5 @@
 """What a viewer writes to disk: nothing; one file, of this user alone, if it opens a browser."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The state of a live view: its sums are those of the file, and its progress never falls."""
 
-from __future__ import annotations
-
 import io
 import re
 import threading
@@ -109,18 +107,6 @@ def test_a_real_recording_gives_the_numbers_of_its_summary():
     )
 
 
-def test_functions_have_colours_of_their_own_and_retain_them():
-    model = Model()
-    early = [f"early-{n}" for n in range(5)]
-    model.functions = {name: FunctionSums(seconds=1.0) for name in early}
-    first = model.colors()
-    assert len({first[name] for name in early}) == len(early)
-    model.functions |= {f"late-{n}": FunctionSums(seconds=9.0) for n in range(9)}
-    later = model.colors()
-    assert model.functions_by_time()[:9] == [f"late-{n}" for n in range(9)]
-    assert {name: later[name] for name in early} == {name: first[name] for name in early}
-
-
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 40)), max_size=20))
 def test_progress_is_never_above_all_and_never_falls(seen):
     model, shares = Model(), [0.0]
@@ -213,20 +199,19 @@ def computation(name, called, start, prepared, stop):
 
 def test_the_seconds_before_the_first_task_are_named_as_long_as_the_recording_is_shown():
     model = Model()
-    ordering = replace(
-        running(phase="ordering", since=20.0, total=9),
-        computations=computation("c", 2.5, 20.0, 27.0, 27.0),
-    )
-    model.apply(update(NOTHING, provisional=ordering))
-    # What the computation does now, and since when, is in the line above.
-    assert preparation_line(model) == "before the first task: making the graph 17.5 s"
-    tasks_run = replace(running(total=9), computations=computation("c", 2.5, 20.0, 28.0, 29.0))
-    model.apply(update(provisional=tasks_run))
-    first = "before the first task: making the graph 17.5 s, ordering 8.00 s"
-    assert preparation_line(model) == first
-    ended = replace(NOTHING, computations=computation("c", 2.5, 20.0, 28.0, 40.0))
-    model.apply(update(ended))
-    assert preparation_line(model) == first
+    for rows, provisional, line in [
+        # What the computation does now, and since when, is in the line above.
+        (None, ("c", 2.5, 20.0, 27.0, 27.0), "making the graph 17.5 s"),
+        (None, ("c", 2.5, 20.0, 28.0, 29.0), "making the graph 17.5 s, ordering 8.00 s"),
+        (("c", 2.5, 20.0, 28.0, 40.0), None, "making the graph 17.5 s, ordering 8.00 s"),
+    ]:
+        phase = "ordering" if line.endswith("17.5 s") else "tasks"
+        now = running(total=9, since=20.0, phase=phase)
+        if provisional:
+            now = replace(now, computations=computation(*provisional))
+        ended = [replace(NOTHING, computations=computation(*rows))] if rows else []
+        model.apply(update(*ended, provisional=None if rows else now))
+        assert preparation_line(model) == f"before the first task: {line}"
     second = replace(NOTHING, computations=computation("d", 50.0, 51.0, 53.0, 60.0))
     model.apply(update(second, state=FollowState.COMPLETE))
     text = "before the first tasks of 2 computations: making graphs 18.5 s, ordering 10.0 s"

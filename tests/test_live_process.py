@@ -1,7 +1,5 @@
 """A viewer that a program starts: a process of its own, without which all is as with it."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

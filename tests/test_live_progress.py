@@ -1,7 +1,5 @@
 """How far computations are, and what they are to run: in the file before the first task is done."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 

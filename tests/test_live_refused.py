@@ -1,7 +1,5 @@
 """A file that can never be a recording is refused in one line, in place of being waited for."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

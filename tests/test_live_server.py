@@ -1,10 +1,7 @@
 """The server of a live page: who is refused, what is bound, where the token is, and its end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
-import gzip
 import http.client
 import json
 import logging
@@ -40,7 +37,7 @@ from dask_diag.live.security import (
     question_of,
     refusal,
 )
-from dask_diag.live.server import LiveServer, QuickCompression
+from dask_diag.live.server import LiveServer
 from dask_diag.model.table import Table
 from dask_diag.storage.follow import Follower
 from dask_diag.storage.write import Writer
@@ -49,7 +46,6 @@ from .javascript import needs_node, run_javascript
 from .live_chunks import Model, update
 from .pages import tasks_of
 from .recordings import NOTHING, chunks_of_example, example
-from .test_live_model import busy_model
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
@@ -110,7 +106,8 @@ class Running:
 def running(tmp_path_factory):
     path = tmp_path_factory.mktemp("live") / "run.diag"
     save(example(300), path)
-    with Running(str(path)) as running:
+    # Its clock is slow: however slow the machine is, no minute passes without a question.
+    with Running(str(path), clock=lambda: time.monotonic() / 100) as running:
         yield running
 
 
@@ -293,17 +290,6 @@ def test_the_last_state_has_the_numbers_of_the_summary():
         assert f" {cpu} " in line
 
 
-def test_where_much_is_in_each_pixel_pixels_are_wider_and_the_answer_is_small():
-    tasks = many_tasks(60_000, workers=16).tasks
-    model = Model()
-    model.apply(update(replace(NOTHING, tasks=tasks)))
-    stop = float(np.nanmax(tasks.stop))
-    stream = stream_in_view(model, 0.0, stop, 1200)
-    assert 100 < stream["columns"] < 1200
-    text = json.dumps(stream).encode()
-    assert 25_000 < len(gzip.compress(text, QuickCompression.GZIP_LEVEL)) < 45_000
-
-
 def test_an_empty_recording_is_an_answer():
     with Writer("run.diag") as writer, Running() as running:
         writer.append(replace(example(0), stop=0.5))
@@ -327,18 +313,6 @@ def test_a_question_waits_for_news():
         timer.join()
         assert 0.25 < time.monotonic() - began < 8
         assert after["revision"] != before["revision"]
-
-
-def test_ten_pages_that_wait_get_what_is_new():
-    with Writer("run.diag") as writer, Running() as running:
-        first, second, *_ = chunks_of_example()
-        writer.append(first)
-        when(lambda: running.answer()["functions"])
-        query = f"w=800&r={running.server.revision}"
-        threading.Timer(0.5, writer.append, [second]).start()
-        answers = answers_of(lambda: running.answer(query), 10)
-        assert len({answer["revision"] for answer in answers}) == 1
-        assert f"r={answers[0]['revision']}" not in query
 
 
 def answers_of(question, count):

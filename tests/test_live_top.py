@@ -1,7 +1,5 @@
 """``dask-diag top``: a frame at the end, or a terminal that is left as it was."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """What a live view costs at a million tasks, in CPU time of this thread."""
 
-from __future__ import annotations
-
 import json
 from time import thread_time
 

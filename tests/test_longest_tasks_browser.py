@@ -1,9 +1,5 @@
 """A part of the time that is chosen: the table of the longest tasks has those that ran then."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,18 +9,13 @@ from dask_diag.formatting import count, percent
 from dask_diag.views.escaping import short_key
 
 from .opened_pages import settled
+from .test_range_browser import CHOOSE, STORIES, value_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
-STORIES = Path(__file__).parent.parent / "docs" / "stories"
-CHOOSE = """([start, end]) =>
-    Bokeh.documents[0].get_model_by_name("workers").x_range.setv({start, end})"""
-SHOWN = """() => {
-    const {start, end} = Bokeh.documents[0].get_model_by_name("workers").x_range
-    return [start, end]
-}"""
 ROWS = """() => [...document.querySelectorAll("#longest-tasks tbody tr")].map((row) =>
     [...row.cells].map((cell) => cell.textContent.replaceAll("\\u00a0", " ")))"""
+SHOWN = "(({start, end}) => [start, end])(Bokeh.documents[0].get_model_by_name('workers').x_range)"
 CAPTION = "() => document.querySelector('#longest-tasks caption').textContent"
 BUTTON = "#longest-tasks tbody tr:nth-child({}) button"
 
@@ -50,11 +41,6 @@ def ran(recording, start, stop):
     took = (ended - began)[rows]
     order = np.argsort(-took, kind="stable")
     return rows[order], took[order]
-
-
-def value_of(text):
-    number, unit = text.split()
-    return float(number.replace(",", "")) * {"s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
 
 
 def has_rows_of(page, recording, start, stop):
@@ -131,14 +117,3 @@ def test_a_range_without_a_task_says_so(open_file, tmp_path):
     assert page.evaluate(ROWS) == []
     assert page.evaluate(CAPTION) == "No task ran from 0.0100 s to 0.1000 s"
     assert not page.is_visible("#longest-tasks [data-show-all]")
-
-
-def test_of_a_few_the_page_offers_no_more(open_file, tmp_path):
-    recording = load(STORIES / "qr.diag")
-    page = opened(open_file, recording, tmp_path)
-    start = float(recording.tasks.start.min() - recording.start)
-    chosen(page, start, start + 1e-4)
-    rows = len(page.evaluate(ROWS))
-    assert 0 < rows <= 10
-    assert not page.is_visible("#longest-tasks [data-show-all]")
-    assert page.locator("#longest-tasks tbody tr:visible").count() == rows

@@ -1,9 +1,5 @@
 """Many tasks in a real browser: drawn soon, and each of them can be reached."""
 
-from __future__ import annotations
-
-import re
-import time
 from collections import Counter
 from dataclasses import replace
 
@@ -11,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.made_up import FUNCTIONS, many_tasks, recording_of
-from dask_diag import ResourceProfiler, visualize
+from dask_diag import visualize
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.codes import Activity
 from dask_diag.model.table import Table
@@ -19,7 +15,7 @@ from dask_diag.views.colors import FunctionColors, color_of_activity
 from dask_diag.views.plots.tasks import FULL, LANE, tasks_in_lanes
 
 from .javascript import changed_by_javascript, needs_node
-from .opened_pages import frames, settled, tooltip
+from .opened_pages import settled
 from .paints import observe_paints, paints_of_half
 from .tables import filled_table
 from .test_many_tasks import with_columns
@@ -162,24 +158,6 @@ def test_no_task_is_painted_before_its_colour_is_there(opened):
     assert paints_of_half(page) == []
 
 
-def test_hovering_a_task_that_was_zoomed_to_shows_of_it(opened):
-    recording = many_tasks(50_000, workers=2, mean=0.1)
-    tasks = recording.tasks
-    page = opened(recording, plots=["tasks"])
-    state(page)
-    row = int(np.flatnonzero(tasks["outcome"].where("failed"))[0])
-    start, stop = float(tasks["start"][row]), float(tasks["stop"][row])
-    look_at(page, start, stop)
-    (box,) = frames(page)
-    lane = int(tasks["worker"][row].split("-")[1])
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * (0.25 + 0.5 * lane))
-    text = tooltip(page)
-    key = re.sub("([0-9a-f]{6})[0-9a-f]{26}", r"\1…", tasks["key"][row])
-    assert len(key) < len(tasks["key"][row])
-    for part in (key, tasks["worker"][row], "failed: ValueError", f"{start:.6f} s"):
-        assert part in text
-
-
 def layers(count=6000):
     """One worker: first only `a`, all CPU, no gaps; then only `b`, no CPU, free half of the time."""
     half = count // 2
@@ -213,22 +191,6 @@ def pixels_of(image):
         return f"#{red:02x}{green:02x}{blue:02x}", round(alpha / 255, 2)
 
     return rows, width, pixel
-
-
-def test_a_column_of_pixels_is_as_high_as_the_worker_was_busy_with_off_cpu_in_its_colour(opened):
-    reported = state(opened(layers(), plots=["tasks"]))
-    (image,) = reported["images"]
-    rows, width, pixel = pixels_of(image)
-    assert reported["at"] == [0, 2]
-    colors = FunctionColors(["a", "b"])
-    off_cpu = color_of_activity(Activity.NONCPU)
-    first, last = width // 4, 3 * width // 4
-    for row in range(rows):
-        assert pixel(row, first) == (colors["a"], 1.0)
-    assert pixel(rows - 1, last) == (off_cpu, 1.0)
-    assert pixel(rows // 2 + 2, last) == (off_cpu, 1.0)
-    # All tasks could run from the start on: a free worker waits for the scheduler.
-    assert pixel(rows // 2 - 2, last)[0] == color_of_activity(Activity.OVERHEAD)
 
 
 def chain(count=40_000):
@@ -286,44 +248,6 @@ def test_cpu_off_cpu_overhead_and_idle_have_their_shares_of_each_lane(opened, vi
         assert strong == {0.25, 1.0}
 
 
-def test_a_hatch_of_lanes_is_that_of_the_plot_of_workers(opened):
-    """Lines that rise by a pixel from one to the next, as long as the lane is high."""
-    page = opened(chain(), plots=["tasks"])
-    state(page)
-    rows, width, pixel = pixels_of(look_at(page, 0.0, 1.0)["images"][0])
-    height = page.evaluate(
-        f"""() => {{
-            {MODELS}
-            return models.find((m) => m.type == "Figure").inner_height
-        }}"""
-    )
-    # A row for each pixel of the screen, before the text below took its lines.
-    assert rows == pytest.approx(height * 255 / 320 / 2, rel=0.1)
-    overhead = color_of_activity(Activity.OVERHEAD)
-    at = width // 2
-    hatched = [row for row in range(rows) if pixel(row, at)[0] == overhead]
-    assert len(hatched) > 16
-    lines = [row for row in hatched if pixel(row, at)[1] == 1.0]
-    assert len(lines) == pytest.approx(len(hatched) / 4, abs=2)
-    # Rows are from above: one up and one to the right is the same line.
-    inside = [row for row in lines if row - 1 in hatched]
-    assert inside
-    assert all(pixel(row - 1, at + 1) == (overhead, 1.0) for row in inside)
-
-
-def test_what_lanes_show_besides_functions_is_in_the_legend(opened):
-    page = opened(chain(), plots=["tasks"])
-    assert "hatched" in state(page)["status"]
-    legend = page.evaluate(
-        f"""() => {{
-            {MODELS}
-            const legend = models.find((m) => m.type == "Legend" && m.visible)
-            return legend.items.map((item) => item.label.value ?? item.label)
-        }}"""
-    )
-    assert legend == ["a", "tasks off the CPU", "no task: scheduler at work"]
-
-
 @pytest.mark.parametrize("share", [0.03, 0.25, 1.0])
 def test_the_height_is_the_share_of_time_and_one_task_is_seen(opened, share):
     """Up to 1 s 20,000 tasks are, all CPU, for `share` of the time; at 1.5 s one is alone."""
@@ -347,37 +271,6 @@ def test_the_height_is_the_share_of_time_and_one_task_is_seen(opened, share):
     assert late[:, column].sum() == 1
 
 
-def test_hovering_pixels_shows_of_the_tasks_in_them(opened):
-    page = opened(layers(), plots=["tasks"])
-    state(page)
-    (box,) = frames(page)
-    for across, parts in (
-        (0.25, ("a 100%",)),
-        (0.75, [f"b {n}% ({n}% off the CPU), no task: scheduler" for n in range(48, 53)]),
-    ):
-        page.mouse.move(box["x"] + 5, box["y"] + 1)
-        page.mouse.move(box["x"] + across * box["width"], box["y"] + box["height"] / 2)
-        text = tooltip(page)
-        assert "thread-0" in text
-        assert "tasks: " in text
-        assert any(part in text for part in parts), text
-
-
-def test_failed_tasks_are_marked_however_many_there_are(opened):
-    some = many_tasks(30_000)
-    page = opened(some, plots=["tasks"])
-    failed = some.tasks["outcome"].where("failed").sum()
-    assert 0 < len(state(page)["marked"][0]["left"]) <= failed
-    codes = np.ones(30_000, int)
-    every = with_columns(
-        some,
-        outcome=Categorical(codes, ["ok", "failed"]),
-        error=Categorical(codes, ["", "OSError"]),
-    )
-    marked = state(opened(every, plots=["tasks"]))["marked"][0]
-    assert 1000 < len(marked["left"]) < 16 * 1200
-
-
 def test_a_browser_that_cannot_unpack_is_reported(open_file, tmp_path):
     visualize(many_tasks(5000), filename=tmp_path / "page.html", plots=["tasks"], show=False)
     reported = f"""() => {{
@@ -396,12 +289,3 @@ def test_keys_that_are_left_out_are_reported(opened, monkeypatch):
     reported = look_at(page, 0, 0.01)
     assert reported["tasks"]["key"]
     assert set(reported["tasks"]["key"]) == {"(2.86 MB of keys are left out of this page)"}
-
-
-def test_tasks_follow_the_time_axis_that_they_share(opened):
-    recording = many_tasks(20_000)
-    page = opened([ResourceProfiler().recording, recording])
-    assert "20,000 tasks in view" in state(page)["status"]
-    started = time.monotonic()
-    while "each drawn" not in look_at(page, 0, 0.05)["status"]:
-        assert time.monotonic() - started < 10

@@ -1,7 +1,5 @@
 """The bar above a report in a real browser: its entries, and which one is marked."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

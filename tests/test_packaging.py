@@ -1,7 +1,5 @@
 """What describes the package says the same everywhere."""
 
-from __future__ import annotations
-
 import configparser
 import re
 from pathlib import Path

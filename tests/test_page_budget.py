@@ -1,7 +1,5 @@
 """A report of 1,000,000 tasks and 100,000 calls is small enough to be sent and opened."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

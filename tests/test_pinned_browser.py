@@ -1,7 +1,5 @@
 """The row of a pinned task in a real browser: its numbers are those of the recording."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

@@ -1,7 +1,5 @@
 """The page of ``visualize``: styled as a report is, while what is returned is dask's."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """dask-diag run on a terminal: its bar is below the program's output, which is as without it."""
 
-from __future__ import annotations
-
 import re
 import sys
 import textwrap

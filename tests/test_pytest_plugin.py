@@ -1,7 +1,5 @@
 """The pytest plugin: --dask-diag and the mark, in sessions of their own."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

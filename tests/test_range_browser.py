@@ -1,7 +1,5 @@
 """A part of the time that is chosen: the table of functions has what tasks did then."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The report: findings first, everything in one page, and never at the cost of the user's block."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -20,7 +18,6 @@ import pytest
 from bokeh.models import ColumnDataSource
 from bokeh.plotting import figure
 
-from benchmarks.made_up import many_tasks
 from dask_diag import (
     CacheProfiler,
     DiagnosticError,
@@ -30,7 +27,6 @@ from dask_diag import (
     performance_report,
     record,
     report,
-    summary,
     visualize,
 )
 from dask_diag.model.table import Table
@@ -161,14 +157,6 @@ def test_a_finding_names_its_page_of_the_documentation_and_links_to_it(tmp_path,
     assert shown in re.sub(r"</?code>", "", text)
     assert ("failed-tasks.html" in text) == ("https" in (docs or ""))
     assert "javascript:alert" not in text
-
-
-@pytest.mark.usefixtures("without_plots")
-def test_a_notice_about_profilers_is_shown_without_its_mark(tmp_path):
-    recording = replace(recording_of(FAILED), notices=("profiling: samples came late",))
-    assert "samples came late" in page_of(recording, tmp_path).sections["summary"]
-    assert "profiling: " not in page_of(recording, tmp_path).sections["summary"]
-    assert "- samples came late" in str(summary(recording, verbose=True))
 
 
 @pytest.mark.usefixtures("without_plots")
@@ -464,9 +452,3 @@ def test_an_environment_that_cannot_be_read_loses_nothing(tmp_path, monkeypatch)
     with performance_report(tmp_path / "page.html", interval=0.01):
         dask.threaded.get(GRAPH, ("c", 0))
     assert "no platform" in Page(tmp_path / "page.html").sections["summary"]
-
-
-def test_a_report_of_many_tasks_is_small(tmp_path):
-    many = report(many_tasks(20_000), tmp_path / "page.html", mode="cdn")
-    few = report(many_tasks(100), tmp_path / "small.html", mode="cdn")
-    assert many.stat().st_size - few.stat().st_size < 300_000

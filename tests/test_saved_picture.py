@@ -1,7 +1,5 @@
 """What a saved notebook shows where scripts do not run: a sentence, and a picture of when tasks ran."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections import defaultdict
@@ -12,14 +10,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-import dask_diag
-from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.saved_picture import saved_picture
 
 from .kernels import run_notebook
-from .recordings import NOTHING, example
-from .tables import filled_table
+from .recordings import NOTHING
+from .tables import with_tables
 
 SVG = "{http://www.w3.org/2000/svg}"
 MOST = 60_000
@@ -28,17 +24,10 @@ HOSTILE = "</svg><script>alert(1)</script>&\"'\x00\x1b[2J\ud800"
 
 def recorded(rows, stop=10.0):
     """A recording of rows (function, worker, start, stop), from 0 on."""
-    functions, workers, starts, stops = zip(*rows, strict=True)
-    columns = {
-        "key": PrefixStrings.of(f"task-{n}" for n in range(len(rows))),
-        "function": Categorical.of(functions),
-        "worker": Categorical.of(workers),
-        "start": np.array(starts),
-        "stop": np.array(stops),
-        "submitted": np.zeros(len(rows)),
-        "outcome": Categorical.of(["ok"] * len(rows)),
-    }
-    return replace(NOTHING, start=0.0, stop=stop, tasks=filled_table("tasks", columns))
+    columns = dict(zip(("function", "worker", "start", "stop"), zip(*rows, strict=True)))
+    columns |= {"key": [f"task-{n}" for n in range(len(rows))], "outcome": ["ok"] * len(rows)}
+    columns |= {"submitted": np.zeros(len(rows))}
+    return with_tables(replace(NOTHING, start=0.0, stop=stop), tasks=columns)
 
 
 def picture_of(recording):
@@ -56,38 +45,29 @@ class Drawn:
         assert tags <= {"svg", "style", "rect", "text", "path", "g"}
         self.lanes = [e for e in self.root.iter(f"{SVG}rect") if e.get("class") == "lane"]
         (group,) = self.root.iter(f"{SVG}g")
-        left, top, x_unit, y_unit = map(float, re.findall(r"[\d.]+", group.get("transform")))
-        first = self.lanes[0]
-        assert left == float(first.get("x"))
-        assert top == float(first.get("y"))
-        self.seconds = x_unit * duration / float(first.get("width"))
-        full = float(first.get("height"))
+        top, x_unit, y_unit = map(float, re.findall(r"[\d.]+", group.get("transform"))[1:])
+        seconds = x_unit * duration / float(self.lanes[0].get("width"))
+        full = float(self.lanes[0].get("height"))
+        tops = [float(lane.get("y")) for lane in self.lanes]
         self.rectangles = defaultdict(list)
         for path in group:
             x = y = 0
-            steps = re.findall(r"m(-?\d+) (-?\d+)h(\d+)v(\d+)h-(\d+)", path.get("d"))
-            assert "".join(f"m{a} {b}h{c}v{d}h-{e}" for a, b, c, d, e in steps) == path.get("d")
-            for right, down, width, height, back in (map(int, step) for step in steps):
+            for step in re.findall(r"m(-?\d+) (-?\d+)h(\d+)v(\d+)h-(\d+)", path.get("d")):
+                right, down, width, height, back = map(int, step)
                 assert width == back
                 x, y = x + right, y + down
                 above = top + y * y_unit
-                lane = next(
-                    n for n, e in enumerate(self.lanes) if above <= float(e.get("y")) + full
-                )
-                within = float(self.lanes[lane].get("y"))
-                assert within - 1e-6 <= above <= above + height * y_unit <= within + full + 1e-6
-                self.rectangles[self.name_of(path.get("fill"))].append(
-                    (lane, x * self.seconds, (x + width) * self.seconds, height * y_unit / full)
-                )
+                lane = next(n for n, start in enumerate(tops) if above <= start + full)
+                assert tops[lane] - 1e-6 <= above
+                assert above + height * y_unit <= tops[lane] + full + 1e-6
+                drawn = lane, x * seconds, (x + width) * seconds, height * y_unit / full
+                self.rectangles[self.name_of(path.get("fill"))].append(drawn)
                 y += height
 
     def name_of(self, color):
         """The text of the legend behind a square of this colour."""
-        elements = list(self.root)
-        at = next(
-            n for n, e in enumerate(elements) if e.tag == f"{SVG}rect" and e.get("fill") == color
-        )
-        return elements[at + 1].text
+        colors = [e.get("fill") if e.tag == f"{SVG}rect" else None for e in self.root]
+        return self.root[colors.index(color) + 1].text
 
     def worker_seconds(self):
         """Of each function, the seconds that its coloured area amounts to."""
@@ -136,94 +116,48 @@ def test_of_many_workers_several_share_a_lane_and_the_sentence_says_so():
     assert seconds == pytest.approx(sum(stop for *_, stop in rows), rel=0.02)
 
 
-def test_tasks_that_a_worker_ran_at_once_stay_in_its_lane():
-    rows = [(name, "thread-0", 0.0, 5.0) for name in ("f", "g")] + [("h", "thread-0", 5.0, 10.0)]
-    picture = picture_of(recorded(rows))
-    drawn = Drawn(picture.svg, 10.0)
-    assert sum(drawn.worker_seconds().values()) == pytest.approx(7.5, rel=0.02)
-    assert "at once" in picture.caption
-    assert "at once" not in picture_of(recorded(rows[1:])).caption
-
-
 @pytest.mark.parametrize("workers", [4, 200])
-def test_a_hundred_thousand_tasks_are_as_small(workers):
-    rng = np.random.default_rng(0)
-    starts = np.sort(rng.random(100_000) * 10)
+def test_a_hundred_thousand_tasks_are_as_small_and_text_of_the_user_is_text(workers):
+    starts = np.sort(np.random.default_rng(0).random(100_000) * 10)
     rows = [
         (f"{HOSTILE}{n % 40}", f"{HOSTILE}-{n % workers}", start, start + 0.0002)
         for n, start in enumerate(starts.tolist())
     ]
     picture = picture_of(recorded(rows))
     drawn = Drawn(picture.svg, 10.1)
-    # Ten have a colour of their own; all tasks took 0.2 ms.
-    assert any("30 other functions 15.0 s" in text for text in drawn.texts)
-    assert picture.text.startswith(f"Timeline of 10.0 s: 100,000 tasks on {workers} workers; ")
-
-
-def test_text_of_the_user_is_text():
-    rows = [(HOSTILE, HOSTILE, 0.0, 1.0), ("f" * 5000, "w" * 5000, 0.0, 1.0)]
-    picture = picture_of(recorded(rows))
-    drawn = Drawn(picture.svg, 10.0)
     assert "<script" not in picture.svg
     assert any(text.startswith("</svg><script>") for text in drawn.texts)
     assert max(map(len, drawn.texts)) < 60
     assert picture.text.isprintable()
-
-
-def test_where_no_task_is_known_to_have_run_there_is_no_picture():
-    assert picture_of(NOTHING) is None
-    assert picture_of(recorded([("f", "thread-0", np.nan, np.nan)])) is None
+    # Ten have a colour of their own; all tasks took 0.2 ms.
+    assert any("30 other functions 15.0 s" in text for text in drawn.texts)
+    assert picture.text.startswith(f"Timeline of 10.0 s: 100,000 tasks on {workers} workers; ")
+    assert picture_of(NOTHING) is picture_of(recorded([("f", "w", np.nan, np.nan)])) is None
 
 
 SAVED = """%load_ext dask_diag
 import dask
-from dask_diag import load, visualize
 ###
 %%diag run -o a&b.diag
 dask.compute(*[dask.delayed(abs, pure=False)(n) for n in range(4)], scheduler="sync")
 ###
-visualize(load("many.diag"), save=False);
-###
-visualize(load("none.diag"), save=False);
+%%diag
+1
 """
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """The cells of a notebook that was run and saved."""
+    """What the cells of a notebook show that was run and saved."""
     nbformat = pytest.importorskip("nbformat", reason="nbclient is not installed")
     folder = tmp_path_factory.mktemp("saved")
-    many = example(100_000)
-    function = Categorical(many.tasks.function.codes, [HOSTILE, "lone"])
-    columns = {**{name: many.tasks[name] for name in many.tasks.columns}, "function": function}
-    tasks = filled_table("tasks", columns)
-    dask_diag.save(replace(many, tasks=tasks), folder / "many.diag")
-    dask_diag.save(replace(example(0), start=0.0, stop=2.0), folder / "none.diag")
     cells = [nbformat.v4.new_code_cell(text) for text in SAVED.split("###\n")]
     notebook = nbformat.v4.new_notebook(cells=cells)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
         run_notebook(notebook, folder)
-    nbformat.write(notebook, folder / "saved.ipynb")
-    yield nbformat.read(folder / "saved.ipynb", as_version=4).cells
-    for path in folder.iterdir():
-        path.unlink()
-
-
-def outputs_of(cell):
-    return [output.get("data", {}) for output in cell.outputs]
-
-
-def shown_without_scripts(cell):
-    (html,) = (
-        data["text/html"]
-        for data in outputs_of(cell)
-        if "dask-diag-cell" in data.get("text/html", "")
-    )
-    assert len(html) < MOST
-    assert "<script" not in html
-    assert "<svg" not in html
-    return html
+    (folder / "a&b.diag").unlink()
+    return [[output.get("data", {}) for output in cell.outputs] for cell in notebook.cells]
 
 
 def image_in(html):
@@ -232,43 +166,21 @@ def image_in(html):
 
 
 @pytest.mark.once
-def test_a_saved_notebook_has_a_sentence_and_a_picture(saved):
-    html = shown_without_scripts(saved[1])
+def test_a_saved_notebook_has_a_sentence_and_a_picture_and_bokeh_once(saved):
+    shown = [data.get("text/html", "") for data in saved[1]]
+    (html,) = [text for text in shown if "dask-diag-cell" in text]
+    assert len(html) < MOST
+    assert "<script" not in html
+    assert "<svg" not in html
     assert "The interactive plots are drawn by scripts, and none ran here." in html
     assert "dask-diag report &#x27;a&amp;b.diag&#x27;" in html
     root = ElementTree.fromstring(image_in(html))
     assert any(str(element.text).startswith("abs ") for element in root.iter(f"{SVG}text"))
     # Where HTML is not shown either, there are the same words.
-    (text,) = (d["text/plain"] for d in outputs_of(saved[1]) if "lane" in d.get("text/plain", ""))
+    (text,) = (d["text/plain"] for d in saved[1] if "lane" in d.get("text/plain", ""))
     assert "dask-diag report 'a&b.diag'" in text
     assert "4 tasks on 1 worker" in text
-
-
-@pytest.mark.once
-def test_a_saved_notebook_of_many_tasks_with_hostile_names_is_as_small(saved):
-    html = shown_without_scripts(saved[2])
-    root = ElementTree.fromstring(image_in(html))
-    assert any(str(e.text).startswith("</svg><script>") for e in root.iter(f"{SVG}text"))
-    assert "100,000 tasks on 4 workers" in html
-    assert "dask-diag report" not in html
-
-
-@pytest.mark.once
-def test_a_saved_notebook_without_tasks_has_the_sentence(saved):
-    html = shown_without_scripts(saved[3])
-    assert "none ran here" in html
-    assert "a lane for" not in html
-
-
-@pytest.mark.once
-def test_a_notebook_stores_bokeh_once(saved):
-    scripts = [
-        script
-        for cell in saved
-        for data in outputs_of(cell)
-        for kind, script in data.items()
-        if kind.startswith("application/") and "bokeh.__bokeh__" in script
-    ]
-    assert len(scripts) == 1
+    scripts = [str(text) for data in sum(saved, []) for text in data.values()]
+    (script,) = [text for text in scripts if "bokeh.__bokeh__" in text]
     # It has no MathJax, which is as large as the rest.
-    assert len(scripts[0]) < 2_500_000
+    assert len(script) < 2_500_000

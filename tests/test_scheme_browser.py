@@ -1,7 +1,5 @@
 """The switch between a light and a dark page, in a real browser."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

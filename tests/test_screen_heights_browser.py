@@ -1,16 +1,16 @@
 """What fits the first screen of a report, and what its strip of all time says."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dask_diag import load, report
+from dask_diag.analysis.critical_path import critical_path
 
+from .opened_pages import settled
+from .recordings import NOTHING
 from .tables import filled_table
-from .test_phase_names_browser import recording_of
 from .test_range_browser import value_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
@@ -98,3 +98,130 @@ def test_a_table_is_sorted_by_its_columns(open_file, tmp_path):
     assert names[-1] == "total"
     assert names[:-1] == sorted(names[:-1])
     assert len(page.query_selector_all("#functions [aria-sort]")) == 1
+
+
+PHASES = """() => {
+    const plots = Bokeh.documents[0].roots().flatMap((root) => [...root.references()])
+        .filter((model) => model.type === "Figure" && model.left[0]?.axis_label === "Workers")
+    return [...new Set(plots)].map((plot) => plot.center.filter((model) => model.type === "Label")
+        .map(({text, x, visible}) => [text, x, visible]))
+}"""
+
+
+def recording_of(called, start, stop, wall):
+    """One task from `start` to `stop` in a computation that was called at `called`."""
+    computation = {
+        "computation": ["c"],
+        "called": [called],
+        "start": [start],
+        "stop": [stop],
+        "workers": [1],
+        "cpus": [1],
+        "scheduler": ["threads"],
+    }
+    task = {
+        "key": ["x"],
+        "function": ["x"],
+        "start": [start],
+        "stop": [stop],
+        "thread_cpu": [stop - start],
+        "submitted": [start],
+        "collected": [stop],
+        "worker": ["thread-0"],
+        "computation": ["c"],
+        "outcome": ["ok"],
+    }
+    return replace(
+        NOTHING,
+        start=0.0,
+        stop=wall,
+        notices=(),
+        computations=filled_table("computations", computation),
+        tasks=filled_table("tasks", task),
+    )
+
+
+def names_in(open_file, path, width):
+    page = open_file(path, width)
+    settled(page, 300)
+    return page
+
+
+def shown_in(page):
+    return [[name for name, _, visible in names if visible] for names in page.evaluate(PHASES)]
+
+
+@pytest.mark.parametrize(("width", "named"), [(1280, ["before", "preparing"]), (390, ["before"])])
+def test_a_name_is_shown_where_its_phase_has_the_pixels(open_file, tmp_path, width, named):
+    path = tmp_path / "page.html"
+    report(recording_of(2.5, 3.6, 10.0, 10.0), path)
+    page = names_in(open_file, path, width)
+    assert shown_in(page) == [named]
+
+
+def test_a_name_is_in_the_middle_of_what_is_in_view(open_file, tmp_path):
+    path = tmp_path / "page.html"
+    report(recording_of(2.0, 2.1, 10.0, 10.0), path)
+    page = names_in(open_file, path, 1280)
+    assert shown_in(page) == [["before"]]
+    page.evaluate("""() => {
+        const plot = Bokeh.documents[0].roots().flatMap((root) => [...root.references()])
+            .find((model) => model.type === "Figure" && model.left[0]?.axis_label === "Workers")
+        plot.x_range.setv({start: 1.5, end: 2.5})
+    }""")
+    settled(page, 300)
+    (names,) = page.evaluate(PHASES)
+    assert {name: round(x, 3) for name, x, visible in names if visible} == {
+        "before": 1.75,
+        "preparing": 2.05,
+    }
+
+
+OUTLINED = """() => {
+    const {data} = Bokeh.documents[0].get_model_by_name("tasks on the critical path")
+    return [[...data.left], [...data.right], [...data.top]]
+}"""
+LINES = """() => {
+    const {data} = Bokeh.documents[0].get_model_by_name("critical path")
+    return [[...data.x0], [...data.x1]]
+}"""
+SWITCH = "#show-critical-path"
+
+
+def opened(open_file, tmp_path, story, **settings):
+    recording = load(STORIES / f"{story}.diag")
+    page = open_file(report(recording, tmp_path / "page.html"), **settings)
+    settled(page, 300)
+    return recording, page
+
+
+def test_tasks_on_the_path_are_outlined_in_their_lanes(open_file, tmp_path):
+    recording, page = opened(open_file, tmp_path, "qr")
+    rows = critical_path(recording).tasks["task"]
+    start, stop = (recording.tasks[name][rows] - recording.start for name in ("start", "stop"))
+    left, right, top = page.evaluate(OUTLINED)
+    assert left == pytest.approx(start.tolist())
+    assert right == pytest.approx(stop.tolist())
+    lanes = [int(name.split("-")[1]) for name in recording.tasks.worker[rows].tolist()]
+    assert top == [320 * lane for lane in lanes]
+    # A line from the stop of each to the start of the next.
+    assert page.evaluate(LINES) == [right[:-1], left[1:]]
+    assert page.locator(SWITCH).get_attribute("aria-pressed") == "true"
+    page.locator(SWITCH).focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate(OUTLINED) == [[], [], []]
+    assert page.evaluate(LINES) == [[], []]
+    assert page.locator(SWITCH).get_attribute("aria-pressed") == "false"
+
+
+def test_among_many_tasks_it_is_outlined_when_asked_for(open_file, tmp_path):
+    recording, page = opened(open_file, tmp_path, "climatology")
+    assert page.evaluate(OUTLINED) == [[], [], []]
+    page.click(SWITCH)
+    settled(page, 200)
+    rows = critical_path(recording).tasks["task"]
+    left, right, _ = page.evaluate(OUTLINED)
+    # Times of many tasks are in ticks.
+    start, stop = (recording.tasks[name][rows] - recording.start for name in ("start", "stop"))
+    assert left == pytest.approx(start.tolist(), abs=1e-6)
+    assert right == pytest.approx(stop.tolist(), abs=1e-6)

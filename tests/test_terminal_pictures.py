@@ -1,7 +1,5 @@
 """The moving pictures of the documentation show what they say, and are as tall all the time."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

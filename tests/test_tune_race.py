@@ -8,7 +8,7 @@ import pytest
 
 from dask_diag import DiagnosticError, Finding
 from dask_diag.tuning.candidates import candidates
-from dask_diag.tuning.race import LOOKS, Gain, gains
+from dask_diag.tuning.race import LOOKS, SpeedUp, gains
 from dask_diag.tuning.result import Row
 from dask_diag.tuning.settings import Setting
 from dask_diag.tuning.trials import Trial
@@ -434,7 +434,7 @@ def test_fewer_workers_are_not_the_answer_to_a_finding_that_asks_for_more():
 
 
 def row(name, gain, reason="", is_right=True, median=4.0):
-    measured = gain and Gain(gain, gain - 0.1, gain + 0.1, True)
+    measured = gain and SpeedUp(gain, gain - 0.1, gain + 0.1, True)
     setting = Setting(name, reason=reason)
     return Row(setting, [median] * 3, median, measured, math.nan, "", True, is_right)
 

@@ -1,7 +1,5 @@
 """Pictures and tables, made from recordings whose content is known."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import threading
@@ -144,16 +142,6 @@ def test_a_task_is_drawn_where_and_when_it_ran():
     assert (figure.x_range.start, figure.x_range.end) == (0, 10)
 
 
-def test_lanes_are_in_order_and_make_the_figure_taller():
-    workers = [f"thread-{n}" for n in range(30)]
-    rows = [("f", 0.0, 1.0, 1.0, worker) for worker in reversed(workers)]
-    figure = visualize(recording_of(rows), show=False, save=False)
-    axis = figure.yaxis[0]
-    assert [axis.major_label_overrides[tick] for tick in axis.ticker.ticks] == workers
-    assert figure.height > 500
-    assert visualize(recording_of(rows), height=200, show=False, save=False).height == 200
-
-
 @needs_node
 def test_tasks_not_ok_are_marked_and_those_not_started_are_not_drawn():
     nan = float("nan")
@@ -184,18 +172,6 @@ def test_a_palette_of_bokeh_can_be_chosen():
 
     figure = visualize(run(Profiler()), palette="Viridis", show=False, save=False)
     assert set(quads(figure)[0].glyph.fill_color["transform"].palette) <= set(Viridis256)
-
-
-@needs_node
-def test_stacked_plots_share_one_time_axis_and_one_origin():
-    diagnostics = run(Profiler(), ResourceProfiler(0.01), CacheProfiler())
-    grid = visualize(diagnostics, show=False, save=False)
-    figures = [row[0] for row in grid.children]
-    assert len({id(figure.x_range) for figure in figures}) == 1
-    first = min(d.start_time for d in diagnostics)
-    starts = drawn_by_the_page(figures[0])[0]["left"]
-    start = np.sort(diagnostics[0].recording.tasks["start"])
-    assert np.sort(starts) == pytest.approx(start - first, abs=1e-6)
 
 
 def test_a_plot_of_resources_is_as_long_as_what_it_shows():

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dask_diag.capture.failures import NO_FAILURE
 from dask_diag.capture.keys import Keys, PlannedTasks, function_of
 from dask_diag.capture.log import (
-    Dependencies,
+    DependencyLog,
     Labels,
-    Metrics,
+    MetricLog,
     RowDependencies,
-    Transfers,
-    Waits,
+    TransferLog,
+    WaitLog,
     current_span,
 )
 from dask_diag.capture.metrics import (
@@ -290,7 +290,7 @@ class TaskRows(NamedTuple):
         By position.
     dependencies : tuple of (array of int, array of int)
         See `RowDependencies`; the rows are those of the computation.
-    metrics, transfers, waits : Metrics, Transfers, Waits
+    metrics, transfers, waits : MetricLog, TransferLog, WaitLog
         Entries refer to rows of the computation.
     sizes : array of float
         The bytes of the results of the first of these rows; none if they were not measured.
@@ -307,9 +307,9 @@ class TaskRows(NamedTuple):
     exceptional: Mapping[int, Exceptional]
     spans: Labels
     dependencies: RowDependencies
-    metrics: Metrics
-    transfers: Transfers
-    waits: Waits
+    metrics: MetricLog
+    transfers: TransferLog
+    waits: WaitLog
     sizes: array[float]
     dependents: array[int]
 
@@ -546,8 +546,8 @@ class Computation:
         self.keys: list[Hashable] = []
         self.between_tasks: tuple[Callable[[], None], ...] = ()
         self.exceptional: dict[int, Exceptional] = {}
-        self.dependencies = Dependencies()
-        self.metrics, self.transfers, self.waits = Metrics(), Transfers(), Waits()
+        self.dependencies = DependencyLog()
+        self.metrics, self.transfers, self.waits = MetricLog(), TransferLog(), WaitLog()
         self.wrapper_type: type[TimedTask] = TimedTask
         self.wrappers: list[TimedTask] = []
         self.free: deque[TimedTask] = deque()  # An empty list would be allocated time and again.

@@ -19,7 +19,7 @@ from dask_diag.capture.build import (
     resources_table,
 )
 from dask_diag.capture.computation import Computation, ComputationInfo, TaskRows
-from dask_diag.capture.results_table import CachedResults
+from dask_diag.capture.results_table import ResultCache
 from dask_diag.capture.session import ProgressInfo, Session, open_calls, progress_of, snapshot_of
 from dask_diag.capture.stacks_table import SeenBefore, joined_stacks, stacks_as_seen, stacks_tables
 from dask_diag.capture.task import ROW
@@ -85,7 +85,7 @@ class _TakenComputation:
         self._positions: IntArray = np.zeros(0, np.int64)
         self._functions = [Categorical([], [])]
         self._final_threads = NO_THREADS
-        self._cached_results = CachedResults()
+        self._cached_results = ResultCache()
 
     def look(self) -> None:
         """Read how far the computation is."""

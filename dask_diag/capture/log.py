@@ -103,7 +103,7 @@ def dependents_of(
     return counts
 
 
-class Dependencies:
+class DependencyLog:
     """On which tasks each task depends, in the order of rows.
 
     It grows with the rows of a computation: the thread that writes a recording while the
@@ -246,7 +246,7 @@ class TaskLog:
         return part
 
 
-class Metrics(TaskLog):
+class MetricLog(TaskLog):
     """Metrics of tasks, an entry for each time that a task metered."""
 
     def add(self, row: int, metrics: Iterable[Metric]) -> None:
@@ -258,7 +258,7 @@ class Metrics(TaskLog):
             self.values.append(cpu)
 
 
-class Waits(TaskLog):
+class WaitLog(TaskLog):
     """Waits of tasks, an entry for each task, activity and label."""
 
     def add(self, row: int, waits: Iterable[Wait]) -> None:
@@ -270,7 +270,7 @@ class Waits(TaskLog):
             self.values.append(samples)
 
 
-class Transfers(TaskLog):
+class TransferLog(TaskLog):
     """Transfers of tasks and results between processes, an entry for each task."""
 
     width = len(Transfer.__slots__)

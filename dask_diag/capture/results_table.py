@@ -16,7 +16,7 @@ from dask_diag.columns import Categorical, FloatArray, IntArray, PrefixStrings
 from dask_diag.formatting import counted
 from dask_diag.model import tables
 from dask_diag.model.table import NO_ROWS, Table, stack
-from dask_diag.system.allocations import Allocations
+from dask_diag.system.allocations import AllocationSnapshot
 from dask_diag.system.code import parsed
 from dask_diag.system.secrets import redacted_source
 
@@ -25,7 +25,7 @@ _FEW_NAMES = 200
 _NONE: IntArray = np.zeros(0, np.int64)
 
 
-class CachedResults:
+class ResultCache:
     """The cached results of a running computation.
 
     Attributes
@@ -114,7 +114,7 @@ def results_of(computation: ComputationSnapshot, sizes: Sequence[float]) -> Tabl
     # Tasks in flight come last.
     count = min(len(sizes), int((~np.isnan(collected)).sum()))
     rows = Table({"row": np.arange(count)})
-    results, stop = CachedResults(), computation.info.stop
+    results, stop = ResultCache(), computation.info.stop
     released = results.add(rows, sizes[:count], collected, tasks.dependents, tasks.dependencies)
     return stack([released, results.until(perf_counter() if stop is None else stop)])
 
@@ -126,7 +126,7 @@ _LONGEST_LINE = 200
 
 
 def allocations_table(
-    snapshots: Mapping[str, Allocations | None], with_code: bool
+    snapshots: Mapping[str, AllocationSnapshot | None], with_code: bool
 ) -> tables.Allocations:
     """The table, from the last snapshot of each block by its label."""
     source = _Source(with_code)
@@ -144,7 +144,7 @@ def allocations_table(
     )
 
 
-def _rows(snapshot: Allocations, source: _Source) -> Iterator[dict[str, object]]:
+def _rows(snapshot: AllocationSnapshot, source: _Source) -> Iterator[dict[str, object]]:
     """The lines with most bytes, and a row for the rest."""
     lines = sorted(snapshot.lines.items(), key=lambda item: -item[1][0])
     large = sum(size >= _SMALLEST for _, (size, _) in lines[:_MOST_LINES])
@@ -170,10 +170,10 @@ class AllocationTables:
     with_code : bool
     """
 
-    def __init__(self, last: Callable[[], Allocations | None], with_code: bool) -> None:
+    def __init__(self, last: Callable[[], AllocationSnapshot | None], with_code: bool) -> None:
         self._last = last
         self._with_code = with_code
-        self._shown: Allocations | None = None
+        self._shown: AllocationSnapshot | None = None
         self._table = tables.Allocations.empty()
 
     def take(self) -> Increment:

@@ -16,7 +16,7 @@ from dask_diag.capture.computation import (
     TaskRows,
 )
 from dask_diag.capture.keys import function_of_key, text_of_key
-from dask_diag.capture.log import TaskLog, Transfers
+from dask_diag.capture.log import TaskLog, TransferLog
 from dask_diag.capture.task import Transfer
 from dask_diag.capture.workers_table import (
     Workers,
@@ -299,7 +299,7 @@ _STEPS_OF_A_TRANSFER = (
 """Activity, side, and which of `Transfer`'s numbers are its start, its stop and its bytes."""
 
 
-def _transfers_table(transfers: Transfers) -> Table:
+def _transfers_table(transfers: TransferLog) -> Table:
     """Up to four rows for each task: a step is left out of which a time is not known."""
     task = np.array(transfers.rows, dtype=np.int64)
     numbers = np.array(transfers.values).reshape(-1, transfers.width).T

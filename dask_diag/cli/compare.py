@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dask_diag.cli.output import (
-    Failure,
+    CommandFailure,
     FilePath,
     ManyValues,
     check_page,
@@ -164,7 +164,9 @@ def _of_runs(
     copies = same_run(recordings)
     if copies:
         one, other = (one_line([*sides[0], *sides[1]][index]) for index in copies)
-        raise Failure(f"{one} and {other} are recordings of the same run; leave out one of them")
+        raise CommandFailure(
+            f"{one} and {other} are recordings of the same run; leave out one of them"
+        )
     count = len(sides[0])
     comparison = compare_runs(recordings[:count], recordings[count:])
     summary = run_comparison_summary(comparison)
@@ -188,4 +190,4 @@ def _check_complete(names: Sequence[str], recordings: Sequence[Recording], is_ga
             what = (
                 "there are no tasks in it" if recording.is_complete else f"it is {recording.state}"
             )
-            raise Failure(f"cannot judge {one_line(name)}: {what}; record it again")
+            raise CommandFailure(f"cannot judge {one_line(name)}: {what}; record it again")

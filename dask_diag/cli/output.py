@@ -51,7 +51,7 @@ _WIDEST = 120
 """Columns of the widest summary: long lines are hard to read."""
 
 
-class Failure(click.ClickException):
+class CommandFailure(click.ClickException):
     """Error of a command, shown in one line without a traceback."""
 
     exit_code = 2
@@ -111,7 +111,7 @@ def _errors_in_one_line() -> Iterator[None]:
         try:
             yield
         except DiagnosticError as error:
-            raise Failure(one_line(error)) from None
+            raise CommandFailure(one_line(error)) from None
         except BrokenPipeError:
             # The reader of a command's --help has had enough, as head does.
             _discard(sys.stdout)
@@ -120,7 +120,7 @@ def _errors_in_one_line() -> Iterator[None]:
             if error.filename is None:
                 # Click itself prints the help; an error about a file has a name.
                 raise _cannot_print(error) from None
-            raise Failure(one_line(error)) from None
+            raise CommandFailure(one_line(error)) from None
         except KeyboardInterrupt:
             print_message("Aborted!")
             end_as(signal.SIGINT)
@@ -128,7 +128,7 @@ def _errors_in_one_line() -> Iterator[None]:
             raise
         except Exception:
             print_message(traceback.format_exc())
-            raise Failure(
+            raise CommandFailure(
                 "this is a defect of dask-diag; please report it with the lines above"
             ) from None
     except click.ClickException as error:
@@ -211,11 +211,11 @@ def print_result(text: str) -> None:
 
     Raises
     ------
-    Failure
+    CommandFailure
         If stdout cannot be written.
     """
     if sys.stdout is None:
-        raise Failure("cannot write output: stdout is closed")
+        raise CommandFailure("cannot write output: stdout is closed")
     try:
         _print(text, sys.stdout)
     except BrokenPipeError:
@@ -224,9 +224,9 @@ def print_result(text: str) -> None:
         raise _cannot_print(error) from None
 
 
-def _cannot_print(error: Exception) -> Failure:
+def _cannot_print(error: Exception) -> CommandFailure:
     _discard(sys.stdout)
-    return Failure(f"cannot write output: {reason(error)}")
+    return CommandFailure(f"cannot write output: {reason(error)}")
 
 
 def print_message(text: str, ends_line: bool = True) -> None:
@@ -298,13 +298,13 @@ def with_ending(file: str, ending: str) -> str:
 
     Raises
     ------
-    Failure
+    CommandFailure
         If no file can have that name.
     """
     try:
         return str(Path(file).with_suffix(ending))
     except ValueError:
-        raise Failure(f"cannot read {one_line(repr(file))}: name a file") from None
+        raise CommandFailure(f"cannot read {one_line(repr(file))}: name a file") from None
 
 
 def check_free(
@@ -316,7 +316,7 @@ def check_free(
 
     Raises
     ------
-    Failure, DiagnosticError
+    CommandFailure, DiagnosticError
         If it is refused.
     """
     from dask_diag.files import check_target
@@ -326,12 +326,12 @@ def check_free(
     if not folder_too or not (os.path.isdir(path) or path.endswith(("/", os.sep))):
         check_target(path, overwrite=True)
     if any(other is not None and _are_the_same(path, other) for other in others):
-        raise Failure(
+        raise CommandFailure(
             f"will not write over {one_line(path)}, which is also read or written; choose another "
             "name"
         )
     if not force and os.path.lexists(path):
-        raise Failure(
+        raise CommandFailure(
             f"will not overwrite {one_line(path)}; pass --force to replace it, or choose another "
             "name"
         )
@@ -342,7 +342,7 @@ def check_page(path: str | None, force: bool, *others: str | None) -> None:
 
     Raises
     ------
-    Failure, DiagnosticError
+    CommandFailure, DiagnosticError
         If it is refused.
     """
     from dask_diag.files import check_writable
@@ -404,12 +404,12 @@ def function_named(text: str) -> Callable[[object], float]:
 
     Raises
     ------
-    Failure
+    CommandFailure
         If there is none.
     """
     module, _, path = text.partition(":")
     if not module or not path:
-        raise Failure(
+        raise CommandFailure(
             f"--metric: expected MODULE:FUNCTION, such as dask.sizeof:sizeof, found "
             f"{one_line(repr(text))}"
         )
@@ -418,9 +418,9 @@ def function_named(text: str) -> Callable[[object], float]:
     except Exception as error:
         # A module that is imported may raise anything.
         why = f"{type(error).__name__}: {error}"
-        raise Failure(f"--metric: cannot import {one_line(text)}: {one_line(why)}") from None
+        raise CommandFailure(f"--metric: cannot import {one_line(text)}: {one_line(why)}") from None
     if not callable(value):
-        raise Failure(
+        raise CommandFailure(
             f"--metric: {one_line(text)} is not callable; name a function that takes a result and "
             "returns a number"
         )

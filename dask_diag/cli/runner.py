@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from dask_diag.cli.output import Failure, one_line, reason
+from dask_diag.cli.output import CommandFailure, one_line, reason
 
 if TYPE_CHECKING:
     from importlib.abc import InspectLoader
@@ -62,7 +62,7 @@ class ProgramRunner:
 
     Raises
     ------
-    Failure
+    CommandFailure
         If the program does not exist.
     """
 
@@ -91,7 +91,7 @@ class ProgramRunner:
 
         Raises
         ------
-        Failure
+        CommandFailure
             If the module does not exist.
         """
         sys.argv = [self._what if self._kind == "script" else f"-{self._kind[0]}", *self._arguments]
@@ -141,7 +141,7 @@ def _check_readable(path: str) -> None:
         why = "there is no such file"
     except (OSError, ValueError) as error:
         why = reason(error)
-    raise Failure(
+    raise CommandFailure(
         f"cannot run {one_line(path) or repr(path)}: {why}; name a script, or use -m for a module"
     )
 
@@ -156,9 +156,9 @@ def _spec_of(name: str) -> ModuleSpec:
     except Exception as error:
         # Packages are imported to look into them, and may raise anything.
         why = f"{type(error).__name__}: {error}"
-        raise Failure(f"cannot run the module {shown}: {one_line(why)}") from None
+        raise CommandFailure(f"cannot run the module {shown}: {one_line(why)}") from None
     if spec is None or not hasattr(spec.loader, "get_code"):
-        raise Failure(
+        raise CommandFailure(
             f"cannot run the module {shown}: there is none that can be run; install it, or name a "
             "script"
         )

@@ -107,7 +107,7 @@ class GrowingTable:
             self._columns[name][before : self._length] = rows[name]
 
 
-class Labels(dict[str, int]):
+class LabelCodes(dict[str, int]):
     """Codes of the labels in all chunks, numbered by first appearance."""
 
     def codes(self, column: Categorical) -> IntArray:
@@ -184,7 +184,7 @@ class ComputationProgress:
         return left * elapsed / worked
 
 
-class RunningTask(NamedTuple):
+class TaskNow(NamedTuple):
     """A task that ran at the time of the last write."""
 
     key: str
@@ -263,14 +263,14 @@ class LiveModel:
         self.start = self.stop = 0.0
         self.notices: tuple[str, ...] = ()
         self.tasks = GrowingTable(start="f8", stop="f8", share="f8", function="i4", worker="i4")
-        self.function_codes, self.worker_codes = Labels(), Labels()
+        self.function_codes, self.worker_codes = LabelCodes(), LabelCodes()
         self.functions: dict[str, FunctionSums] = {}
         self.recorded = self.failed = self.ended = 0
         self.computations: dict[str, ComputationProgress] = {}
         # Tasks of a computation may be recorded before, and between, the rows on its progress.
         self._unended: defaultdict[str, ComputationProgress] = defaultdict(ComputationProgress)
         self._planned_ended: Counter[str] = Counter()
-        self.running: list[RunningTask] = []
+        self.running: list[TaskNow] = []
         self.cached_bytes = 0.0
         self.machine = Machine(0, 0.0)
         self.resources = GrowingTable(**dict.fromkeys(_RESOURCES, "f8"))
@@ -402,7 +402,7 @@ class LiveModel:
         """Replace the tasks that run: without a stop, the longest first."""
         rows = np.flatnonzero(~np.isnan(tasks["start"]) & np.isnan(tasks["stop"]))
         rows = rows[np.argsort(tasks["start"][rows], kind="stable")]
-        self.running = [RunningTask(*row) for row in tasks.rows(rows).tuples(*RunningTask._fields)]
+        self.running = [TaskNow(*row) for row in tasks.rows(rows).tuples(*TaskNow._fields)]
         until_now, unknown = np.full(len(rows), self.stop), np.full(len(rows), np.nan)
         columns = self._columns_of(tasks, rows)
         self.tasks.extend({**columns, "stop": until_now, "share": unknown}, provisional=True)

@@ -128,7 +128,7 @@ def running_title(model: LiveModel) -> str:
     return "running at the end" if model.is_over else "running longest"
 
 
-class FunctionRow(NamedTuple):
+class FunctionTexts(NamedTuple):
     """Texts about a function, and its seconds as a number."""
 
     name: str
@@ -140,12 +140,12 @@ class FunctionRow(NamedTuple):
     seconds: float
 
 
-def function_rows(model: LiveModel) -> Iterator[FunctionRow]:
+def function_rows(model: LiveModel) -> Iterator[FunctionTexts]:
     """A row for each function, the longest first."""
     planned, colors = model.planned(), model.colors()
     for name in model.functions_by_time():
         sums = model.functions.get(name)
-        yield FunctionRow(
+        yield FunctionTexts(
             shown(name),
             colors[name],
             count(sums.tasks if sums else 0),

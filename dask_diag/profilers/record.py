@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dask_diag.capture.build import ChunkBuilder
     from dask_diag.model.recording import Recording
     from dask_diag.storage.write import Writer
-    from dask_diag.system.allocations import Allocations, AllocationTracer
+    from dask_diag.system.allocations import AllocationSnapshot, AllocationTracer
     from dask_diag.views.text import Summary
 
 
@@ -126,7 +126,7 @@ class ProfilerGroup:
     def _tracing_failed(self, error: Exception) -> None:
         self._faults.append(f"{type(self).__name__} failed to trace allocations: {error}")
 
-    def _allocated(self) -> Allocations | None:
+    def _allocated(self) -> AllocationSnapshot | None:
         """Last snapshot of allocations; None if they are not traced."""
         return None if self._tracer is None else self._tracer.last
 

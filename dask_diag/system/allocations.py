@@ -124,7 +124,7 @@ _MUCH_MORE = 1.25
 """Times what was in use at the last snapshot, from which on the next one does not wait."""
 
 
-class Allocations(NamedTuple):
+class AllocationSnapshot(NamedTuple):
     """Allocations in use at a time.
 
     Attributes
@@ -162,7 +162,7 @@ class AllocationTracer:
         self._failed = failed
         self._sums = LineSums()
         self._work = ShareOfTime(_SHARE_OF_TIME)
-        self._last: Allocations | None = None
+        self._last: AllocationSnapshot | None = None
         _tracing.start()
         try:
             self._first, self._peak = tracemalloc.get_traced_memory()
@@ -191,7 +191,7 @@ class AllocationTracer:
         _tracing.stop()
 
     @property
-    def last(self) -> Allocations | None:
+    def last(self) -> AllocationSnapshot | None:
         """Last snapshot, if any."""
         last = self._last
         return None if last is None else last._replace(peak=self._peak)
@@ -212,7 +212,7 @@ class AllocationTracer:
         start = perf_counter()
         with self._work:
             lines = self._sums.read(tracemalloc.take_snapshot())
-        self._last = Allocations(start, memory, self._peak, lines)
+        self._last = AllocationSnapshot(start, memory, self._peak, lines)
         grown = memory - self._first
         self._next = memory + max(_SMALLEST_STEP, _STEP * grown)
         self._next_if_rising = memory + max(_LARGE_STEP, _LARGE_SHARE * grown)

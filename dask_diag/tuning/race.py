@@ -27,7 +27,7 @@ SMALLEST_GAIN = 1.02
 
 
 @dataclass(frozen=True)
-class Gain:
+class SpeedUp:
     """The gain of a setting: 2 is twice as fast, half the time.
 
     Attributes
@@ -54,7 +54,7 @@ class Gain:
 
 def gains(
     baseline: Mapping[int, float], settings: Mapping[Changes, Mapping[int, float]]
-) -> dict[Changes, Gain]:
+) -> dict[Changes, SpeedUp]:
     """The gain of each setting with at least `MIN_RUNS` rounds beside the baseline.
 
     Parameters
@@ -87,11 +87,11 @@ def gains(
     }
 
 
-def _gain(logs: FloatArray, variance: float, freedom: float, risk: float) -> Gain:
+def _gain(logs: FloatArray, variance: float, freedom: float, risk: float) -> SpeedUp:
     error, mean = sqrt(variance / len(logs)), float(logs.mean())
     width = t_quantile(SHOWN_RISK, freedom) * error
     is_proven = exp(mean) >= SMALLEST_GAIN and mean > t_quantile(risk, freedom) * error
-    return Gain(exp(mean), exp(mean - width), exp(mean + width), is_proven)
+    return SpeedUp(exp(mean), exp(mean - width), exp(mean + width), is_proven)
 
 
 _HOPELESS = 2.0
@@ -200,7 +200,7 @@ class Race:
             if len(self.baseline.walls) >= MIN_RUNS:
                 self._decide(added)
 
-    def gains(self) -> dict[Changes, Gain]:
+    def gains(self) -> dict[Changes, SpeedUp]:
         """The gains of the settings with enough runs, by identity."""
         walls = {contestant.setting.identity: contestant.walls for contestant in self.contestants}
         return gains(self.baseline.walls, walls)

@@ -15,7 +15,7 @@ from dask_diag.columns import Categorical
 from dask_diag.formatting import counted, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.tuning.race import LOOKS, MIN_RUNS, Contestant, Gain, Race
+from dask_diag.tuning.race import LOOKS, MIN_RUNS, Contestant, Race, SpeedUp
 from dask_diag.tuning.settings import Changes, Setting
 from dask_diag.tuning.trials import Trial
 from dask_diag.views.escaping import shown
@@ -65,7 +65,7 @@ class Agreement:
 
 
 _NAN = float("nan")
-_NO_GAIN = Gain(_NAN, _NAN, _NAN, False)
+_NO_GAIN = SpeedUp(_NAN, _NAN, _NAN, False)
 _AS_FAST = 1.05
 """More workers are worth their memory if they are that many times as fast."""
 
@@ -80,7 +80,7 @@ class Row(NamedTuple):
         Seconds of each run.
     median : float
         The median of the walls; NaN without any.
-    gain : Gain or None
+    gain : SpeedUp or None
         None for the baseline, and for too few runs.
     predicted : float
         The gain expected by the recording of the baseline; NaN if not known.
@@ -96,7 +96,7 @@ class Row(NamedTuple):
     setting: Setting
     walls: list[float]
     median: float
-    gain: Gain | None
+    gain: SpeedUp | None
     predicted: float
     verdict: str
     is_faster: bool
@@ -133,7 +133,7 @@ def rows_of(race: Race, predicted: Mapping[Changes, float], agreement: Agreement
     return [Row(baseline.setting, walls, baseline.median, None, _NAN, "baseline", False), *rows]
 
 
-def _verdict(gain: Gain | None, rounds: int) -> str:
+def _verdict(gain: SpeedUp | None, rounds: int) -> str:
     if gain is None:
         return f"too few runs ({rounds} of {MIN_RUNS})"
     if gain.is_proven:
@@ -143,7 +143,7 @@ def _verdict(gain: Gain | None, rounds: int) -> str:
     return "slower" if gain.high < 1 else "no difference"
 
 
-def _ended_early(gain: Gain | None, contestant: Contestant) -> str:
+def _ended_early(gain: SpeedUp | None, contestant: Contestant) -> str:
     """The reason to end the runs of a setting neither faster nor slower beyond chance."""
     if gain is None or gain.is_proven or gain.high < 1 or len(contestant.walls) >= LOOKS[-1]:
         return ""

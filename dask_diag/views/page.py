@@ -21,7 +21,7 @@ from jinja2 import Environment, FunctionLoader
 
 from dask_diag.views.assets import call, link, text_of
 from dask_diag.views.escaping import shown
-from dask_diag.views.report.components import CriticalPath, Figure, FunctionTable, Part, WallBar
+from dask_diag.views.report.components import Figure, FunctionTable, Part, PathSwitch, WallBar
 from dask_diag.views.text import Summary
 
 
@@ -183,7 +183,7 @@ class Page:
     def _script(self, has_figures: bool) -> str:
         """Script of the page beside its figures."""
         parts = [part for section in self.sections for part in section.all_parts()]
-        paths = [part.paths for part in parts if isinstance(part, CriticalPath)]
+        paths = [part.paths for part in parts if isinstance(part, PathSwitch)]
         functions = [part.over_time for part in parts if isinstance(part, FunctionTable)]
         settings = {
             "has_figures": has_figures,

@@ -68,7 +68,7 @@ class Inputs:
         return self.seconds(sum(self._nbytes[input_task] for input_task in missing))
 
 
-class Workers:
+class WorkerPool:
     """Threads and slots of workers, and when threads become free."""
 
     def __init__(self, work: Work, cluster: Cluster, threads: int) -> None:
@@ -178,7 +178,7 @@ class _Scheduler:
 
     def __init__(self, work: Work, cluster: Cluster, threads: int, graph: Graph) -> None:
         self.tasks = Waiting(graph)
-        self.workers, self._inputs = Workers(work, cluster, threads), Inputs(work, cluster)
+        self.workers, self._inputs = WorkerPool(work, cluster, threads), Inputs(work, cluster)
         self._collect, self._deliver = floats(work.collect), floats(work.deliver)
         self._delay, self._submit = floats(cluster.delay), work.submit
         self._has_inputs = (np.bincount(work.task, minlength=len(work)) > 0).tolist()

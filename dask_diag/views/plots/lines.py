@@ -44,7 +44,7 @@ _PRECISION = f"fractions to {_DIGITS} digits of the largest"
 Columns = Mapping[str, npt.NDArray[np.generic]]
 
 
-class Lines:
+class LineFigure:
     """Lines of one figure, of which the page draws the points in view.
 
     Parameters
@@ -162,7 +162,7 @@ def plot_resources(
     plot.yaxis.axis_label = "% CPU"
     plot.extra_y_ranges = {"memory": Range1d(0, top_of_memory)}
     plot.add_layout(LinearAxis(y_range_name="memory", axis_label="Memory (MB)"), "right")
-    lines = Lines(plot, "samples", _UNITS, "CPU to 0.1%, how late a sample was to 10 µs")
+    lines = LineFigure(plot, "samples", _UNITS, "CPU to 0.1%, how late a sample was to 10 µs")
     source = lines.source(columns, "cpu", "memory", "memory_children")
     right = {"y_range_name": "memory", "source": source}
     steps = plot.step("time", "cpu", mode="before", source=source, color=CPU, line_width=2)
@@ -267,7 +267,7 @@ def plot_process_memory(
     plot.yaxis.formatter = number_ticks("B")
     if memory.is_limit_drawn:
         add_limit(plot, memory.limit)
-    lines = Lines(plot, "samples", {"bytes": 1.0, "children": 1.0}, "memory to a byte")
+    lines = LineFigure(plot, "samples", {"bytes": 1.0, "children": 1.0}, "memory to a byte")
     dots, drawn = [], {}
     samples = memory.samples
     if len(samples):
@@ -437,7 +437,7 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
     if not levels:
         draw_nothing(plot)
         return plot
-    lines = Lines(plot, "changes")
+    lines = LineFigure(plot, "changes")
 
     def step(level: StepFunction, name: str, color: str, dash: str) -> list[GlyphRenderer]:
         """Draw steps, and points where the level changes: bokeh's steps have no tooltips."""

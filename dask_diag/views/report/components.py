@@ -205,7 +205,7 @@ class FunctionTable(Part):
 
 
 @dataclass(frozen=True)
-class CriticalPath(Part):
+class PathSwitch(Part):
     """The switch that outlines the critical path among the tasks.
 
     `paths` has the numbers of each computation's tasks, in order; with `is_on` they are outlined
@@ -303,7 +303,7 @@ class Findings(Part):
 
 
 @dataclass(frozen=True)
-class Group(Part):
+class PartGroup(Part):
     """Parts in an element of the page."""
 
     parts: Sequence[Part]
@@ -316,17 +316,17 @@ class Group(Part):
 
 
 @dataclass(frozen=True)
-class Fold(Group):
+class Fold(PartGroup):
     """Parts that are shown when asked for."""
 
     title: str = ""
 
 
-class Wide(Group):
+class Wide(PartGroup):
     """Parts that are not shown on a phone."""
 
 
-class Lanes(Group):
+class ScrolledFigures(PartGroup):
     """Figures that are scrolled where they are high, so that the others stay in view."""
 
 

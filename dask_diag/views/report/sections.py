@@ -36,14 +36,14 @@ from dask_diag.views.plots.lines import LIMIT, measured
 from dask_diag.views.plots.tasks import MOST_RECTANGLES, marks_in_lanes
 from dask_diag.views.report.components import (
     Code,
-    CriticalPath,
     Findings,
     Fold,
     Grid,
     Key,
-    Lanes,
     Part,
+    PathSwitch,
     Pinned,
+    ScrolledFigures,
     ShownFinding,
     Text,
     Wide,
@@ -118,7 +118,7 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     if above or below:
         with_one_axis([*above[1:], *below])
     yield from above
-    yield Wide([Lanes([figure]) if figure is tasks else figure for figure in below])
+    yield Wide([ScrolledFigures([figure]) if figure is tasks else figure for figure in below])
     if tasks is not None:
         yield _key_of_layers("Workers", figures.layers)
     marks = marks_in_lanes(recording)
@@ -152,7 +152,7 @@ def _critical_path_switch(analysis: Analysis, figures: Figures) -> Iterator[Part
     tasks = sum(map(len, paths))
     if 0 < tasks <= MOST_RECTANGLES:
         text = f"{seconds(analysis.critical_path.length)} in {counted(tasks, 'task')}"
-        yield CriticalPath(text, paths, len(analysis.recording.tasks) <= MOST_RECTANGLES)
+        yield PathSwitch(text, paths, len(analysis.recording.tasks) <= MOST_RECTANGLES)
 
 
 def summary(analysis: Analysis, figures: Figures) -> Iterator[Part]:
