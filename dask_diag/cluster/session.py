@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from dask_diag._version import __version__
 from dask_diag.capture.computation import run_id
@@ -48,8 +48,6 @@ async def unless_lost(
         await asyncio.wait([asked], timeout=_SECONDS_WITHOUT_SCHEDULER)
     await asked
 
-
-T = TypeVar("T")
 
 _PINGS = 20
 _ATTEMPTS = 3
@@ -255,19 +253,20 @@ class ClusterSession:
                 comparing = compare_clocks(scheduler.dask_diag_clock, perf_counter, _PINGS)
                 reading = await asyncio.wait_for(comparing, _SECONDS_TO_COMPARE)
                 log.error += abs(reading.offset - log.offset)
-        reply: PullReply = {}
+        reply: Any = {}
         try:
-            reply = await self._twice(scheduler.dask_diag_detach, received=log.received) or {}
+            reply = await self._twice("detach", received=log.received) or {}
             if self._puller is not None:
                 self._receive(reply)
         finally:
             if not reply.get("closing"):
-                await self._twice(scheduler.dask_diag_left)
+                await self._twice("left")
 
-    async def _twice(self, ask: Callable[..., Awaitable[T]], **arguments: object) -> T:
+    async def _twice(self, operation: str, **arguments: object) -> Any:
         """Ask the scheduler, again after an error: it still has what a lost reply had."""
+        name, arguments = f"{NAME}_{operation}", {"session": self._id, **arguments}
         try:
-            return await ask(session=self._id, **arguments)
+            return await getattr(self._scheduler, name)(**arguments)
         except Exception as error:
             self._fault("to leave a cluster", error)
-            return await ask(session=self._id, **arguments)
+            return await getattr(self._scheduler, name)(**arguments)

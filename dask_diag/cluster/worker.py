@@ -166,22 +166,19 @@ class WorkerProcesses:
 
     async def _send_regularly(self) -> None:
         while True:
-            # Another worker of this process may have left.
-            self._start_if_first()
-            await asyncio.sleep(max(self._dt, _SECONDS_TO_SEND_SAMPLES))
             try:
+                # Another worker of this process may have left.
+                self._start_if_first()
                 self._send_new()
             except Exception as error:
                 self._failed(error)
+            await asyncio.sleep(max(self._dt, _SECONDS_TO_SEND_SAMPLES))
 
     def _start_if_first(self) -> None:
         with _lock:
             is_first = _of_this_process[:1] == [self]
         if is_first and self._sampler is None:
-            try:
-                self._sampler = ResourceSampler(self._dt, self._rows, self._failed)
-            except Exception as error:
-                self._failed(error)
+            self._sampler = ResourceSampler(self._dt, self._rows, self._failed)
 
     def _send_new(self) -> None:
         rows = self._rows.processes
