@@ -335,9 +335,10 @@ def advised(recording, code, *before):
 
 
 def assert_found(finding, *expected):
-    """A finding is as expected: a severity, a kind, a text of it, or a text that it has "not: ";
-    seconds that are lost, a place, or numbers of the evidence by name, with a unit or without,
-    where None is not said. No finding is expected as None, any as True.
+    """A finding is as expected; None is no finding, and True is any.
+
+    A severity, a kind, a text that is said, or one that is not, after "not: "; seconds that are
+    lost; a place; or numbers of the evidence by name, with a unit or without: None is not said.
     """
     assert (finding is None) == (expected == (None,)), finding
     for one in expected:
@@ -358,8 +359,9 @@ def assert_found(finding, *expected):
             text = one.removeprefix("not: ")
             is_code = text in ("low", "medium", "high", "about", "at most")
             assert (text in (said.split("; ")[:2] if is_code else said)) == (text == one), said
-        elif one not in (None, True):
-            assert finding.seconds_lost == pytest.approx(one, nan_ok=True)
+        elif one is not None and one is not True:
+            seconds = pytest.approx(one, nan_ok=True) if isinstance(one, (int, float)) else one
+            assert finding.seconds_lost == seconds
 
 
 def check(code, made, cases):
