@@ -61,10 +61,8 @@ class Busy(AssertionError):
 
 def on_an_idle_machine(recording):
     """The same, without what other programs used: tests run on machines that are busy or not."""
-    table = recording.computations
-    columns = {name: table[name] for name in table.columns}
-    idle = filled_table("computations", {**columns, "others_cpu": np.zeros(len(table))})
-    return replace(recording, computations=idle)
+    others = [0.0] * len(recording.computations)
+    return with_columns(recording, "computations", others_cpu=others)
 
 
 def example(tasks=200, seed=0):
@@ -183,49 +181,31 @@ def recording_of_stacks(rows, notices=(), keys=None):
             position = frames.setdefault(tuple(frame), len(frames))
             stack = stacks.setdefault((stack, position), len(stacks))
         placed.append(stack)
-    starts = np.array([row[0][0] for row in rows], float)
-    stops = np.array([row[0][1] for row in rows], float)
-    return Recording(
-        start=min(starts, default=0.0),
-        stop=max(stops, default=1.0),
-        epoch=0.0,
-        computations=EMPTY,
-        tasks=EMPTY,
-        dependencies=EMPTY,
-        metrics=EMPTY,
-        resources=EMPTY,
-        cached_results=EMPTY,
-        frames=filled_table(
-            "frames",
-            {
-                "name": Categorical.of(frame[0] for frame in frames),
-                "file": Categorical.of(frame[1] for frame in frames),
-                "line": np.array([frame[2] for frame in frames], np.int64),
-                "first_line": np.array([frame[3] for frame in frames], np.int64),
-            },
+    starts, stops = zip(*(row[0] for row in rows)) if rows else ((), ())
+    names = list(zip(*frames, strict=True)) or [()] * 4
+    return with_tables(
+        Recording(
+            start=min(starts, default=0.0),
+            stop=max(stops, default=1.0),
+            epoch=0.0,
+            notices=tuple(notices),
         ),
-        call_tree=filled_table(
-            "call_tree",
-            {
-                "parent": np.array([parent for parent, _ in stacks], np.int64),
-                "frame": np.array([frame for _, frame in stacks], np.int64),
-            },
-        ),
-        samples=filled_table(
-            "samples",
-            {
-                "start": starts,
-                "stop": stops,
-                "root": Categorical.of(row[1] if row[1] in ROOTS else Root.TASKS for row in rows),
-                "function": Categorical.of("" if row[1] in ROOTS else row[1] for row in rows),
-                "key": Categorical.of(keys or [""] * len(rows)),
-                "node": np.array(placed, np.int64),
-                "seconds": np.array([row[3] for row in rows], float),
-                "cpu_seconds": np.array([row[4] for row in rows], float),
-                "count": np.array([0 if row[2] is None else 10 for row in rows]),
-            },
-        ),
-        notices=tuple(notices),
+        frames=dict(zip(("name", "file", "line", "first_line"), names, strict=True)),
+        call_tree={
+            "parent": [parent for parent, _ in stacks],
+            "frame": [frame for _, frame in stacks],
+        },
+        samples={
+            "start": starts,
+            "stop": stops,
+            "root": [row[1] if row[1] in ROOTS else Root.TASKS for row in rows],
+            "function": ["" if row[1] in ROOTS else row[1] for row in rows],
+            "key": keys or [""] * len(rows),
+            "node": placed,
+            "seconds": [row[3] for row in rows],
+            "cpu_seconds": [row[4] for row in rows],
+            "count": [0 if row[2] is None else 10 for row in rows],
+        },
     )
 
 
@@ -361,9 +341,10 @@ def advised(recording, code, *before):
 
 
 def assert_found(finding, *expected):
-    """A finding is as expected: a severity, a kind, a text of it, or a text that it has "not: ";
-    seconds that are lost, a place, or numbers of the evidence by name, with a unit or without,
-    where None is not said. No finding is expected as None, any as True.
+    """A finding is as expected; None is no finding, and True is any.
+
+    A severity, a kind, a text that is said, or one that is not, after "not: "; seconds that are
+    lost; a place; or numbers of the evidence by name, with a unit or without: None is not said.
     """
     assert (finding is None) == (expected == (None,)), finding
     for one in expected:
@@ -384,8 +365,9 @@ def assert_found(finding, *expected):
             text = one.removeprefix("not: ")
             is_code = text in ("low", "medium", "high", "about", "at most")
             assert (text in (said.split("; ")[:2] if is_code else said)) == (text == one), said
-        elif one not in (None, True):
-            assert finding.seconds_lost == pytest.approx(one, nan_ok=True)
+        elif one is not None and one is not True:
+            seconds = pytest.approx(one, nan_ok=True) if isinstance(one, (int, float)) else one
+            assert finding.seconds_lost == seconds
 
 
 def check(code, made, cases):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_diag import DiagnosticError, Profiler, Recording, activities, context_meter
-from dask_diag.analysis.activities import cells, execute_metrics
+from dask_diag.analysis.activities import execute_metrics
 from dask_diag.analysis.occupancy import occupancies
 from dask_diag.model.table import NO_ROWS
 
@@ -283,36 +283,6 @@ def test_of_several_computations_the_seconds_are_summed_and_the_largest_come_fir
     for by in ("function", "worker", "computation"):
         values = activities(recording, by=by)["value"].tolist()
         assert values == sorted(values, reverse=True)
-
-
-def test_all_activities_by_function_and_worker_at_once():
-    cell_of = {
-        (row["function"], row["worker"], row["activity"], row["unit"]): row["value"]
-        for row in cells(moved_and_metered()).to_dicts()
-        if row["value"]
-    }
-    of_tasks = {key: value for key, value in cell_of.items() if key[0]}
-    first, second = ("f0", "thread-0"), ("f1", "thread-1")
-    assert of_tasks == {
-        (*first, "thread-cpu", "seconds"): 0.75,
-        (*first, "thread-noncpu", "seconds"): 2.25,
-        (*first, "serialize", "seconds"): 0.5,
-        (*first, "deserialize", "seconds"): 0.5,
-        (*second, "failed", "seconds"): 2.0,
-        (*first, "serialize", "bytes"): 150,
-        (*first, "deserialize", "bytes"): 100,
-        (*first, "disk", "bytes"): 7,
-        (*first, "serialize", "count"): 2,
-        (*first, "deserialize", "count"): 2,
-        (*first, "disk", "images"): 2,
-        (*second, "disk", "images"): 3,
-    }
-    seconds = sum(value for key, value in cell_of.items() if key[3] == "seconds")
-    assert seconds == pytest.approx(20)
-    assert {key[0] for key in cell_of} == {"f0", "f1", None}
-    nothing = cells(Recording(start=0.0, stop=1.0, epoch=0.0))
-    assert nothing.columns == ("function", "worker", "activity", "unit", "value")
-    assert len(nothing) == 0
 
 
 def test_a_process_without_a_task_to_run_does_not_start_up():

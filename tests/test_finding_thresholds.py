@@ -744,12 +744,9 @@ FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_
                     f"{OPENBLAS}were off-CPU for 1.00 s (Profiler(waits=True) shows why), 500 ms "
                     "of it while other programs had the CPUs; "
                 ),
-                **{
-                    (0.5, 0.5, "openblas", "lock-wait", others): (
-                        f"{OPENBLAS}waited 1.00 s for these threads or for locks; "
-                    )
-                    for others in (0.0, 0.5)
-                },
+                (0.5, 0.5, "openblas", "lock-wait", 0.5): (
+                    f"{OPENBLAS}waited 1.00 s for these threads or for locks; "
+                ),
                 (0.5, 0.5, ""): f"{UNKNOWN}waited 1.00 s for a CPU; ",
             },
         ),

@@ -600,23 +600,3 @@ def test_nothing_recorded_has_no_findings():
     assert findings(prof.recording) == []
     empty = replace(prof.recording, computations=NO_ROWS, tasks=NO_ROWS)
     assert findings(empty) == []
-
-
-def test_the_worst_is_first_and_the_summary_begins_with_it(retried):
-    def measure():
-        with Profiler() as prof, pytest.raises(ValueError, match="known"):
-            dask.threaded.get(
-                {**independent((spin, 0.1), 12), ("zbroken", 0): (fail_after, [("work", 11)])},
-                [("zbroken", 0)],
-            )
-        ranks = [finding.rank for finding in findings(prof.recording)]
-        assert ranks == sorted(ranks)
-        text = prof.summary()
-        assert text.index("failed-tasks") < text.index("non-CPU")
-        assert all(len(line) <= 80 for line in text.splitlines())
-
-    retried(measure)
-
-
-def fail_after(_):
-    raise ValueError("known")

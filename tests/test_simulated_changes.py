@@ -107,14 +107,6 @@ def test_where_all_data_is_large_steps_are_as_quick_as_between_processes_elsewhe
     assert_steps(made, notice=usual.notice, submit=usual.submit)
 
 
-@pytest.mark.parametrize("activity", TRANSFERS)
-def test_without_one_of_the_two_only_what_the_scheduler_measured_is_taken_out(activity):
-    work, recording = work_of(), with_moves(MOVES)
-    made = without(work, recording, {activity})
-    changed = {name for name in STEPS if (getattr(made, name) != getattr(work, name)).any()}
-    assert changed == {{"serialize": "prepare", "deserialize": "collect"}[activity]}
-
-
 def test_without_overhead_nothing_is_between_tasks():
     made = without(work_of(), with_moves(MOVES), {"overhead"})
     nothing = (*STEPS, "before", "submit", "switching", "scheduler_cpu", "after")
@@ -144,19 +136,6 @@ def test_under_processes_each_result_passes_the_scheduler():
     of_a_task = costs.prepare + costs.collect + costs.submit / costs.batch
     assert made.scheduler_cpu == pytest.approx(3.0 + 3 * of_a_task)
     assert not made.gil.any()
-
-
-def test_under_threads_nothing_is_moved_and_the_gil_is_needed():
-    sizes = np.full(TASKS, BYTES_A_SECOND)
-    made, costs = under(work_of(gil=[0.5] * TASKS), "threads", 2, sizes), COSTS["threads"]
-    assert_steps(made, gil=0.5, batch=1, **{name: getattr(costs, name) for name in STEPS})
-    assert made.startup == ()
-
-
-def test_of_merged_tasks_what_is_done_for_each_task_is_done_less_often():
-    made = merged(work_of(prepare=[1.0, 3.0, 5.0, 7.0]), np.zeros(TASKS, np.int64), 2)
-    assert len(made) == 2
-    assert_steps(made, seconds=2.0, prepare=[2.0, 6.0], scheduler_cpu=0.1, graph=0.15, before=0.2)
 
 
 def test_only_tasks_of_a_function_side_by_side_are_merged():

@@ -110,21 +110,6 @@ def test_what_could_be_removed_is_what_there_was(in_processes):
     assert simulator.seconds_of("gil-wait") == 0.0
 
 
-def test_the_timeline_as_it_was_recorded(in_processes):
-    facts = Simulator(in_processes)
-    work, tasks = facts.works["c"], in_processes.tasks
-    timeline = facts.recorded_timeline(work)
-    np.testing.assert_allclose(timeline.start, tasks.start[work.rows])
-    np.testing.assert_allclose(timeline.stop, tasks.stop[work.rows])
-    # From when the first batch was sent until the last one was noticed.
-    begin = tasks.start.min() - COSTS.wake
-    noticed = tasks.stop.max() + COSTS.deliver + COSTS.notice
-    assert timeline.end == pytest.approx(noticed - begin, abs=1e-6)
-    # The scheduler prepared all tasks but the first, and sent them in batches of six.
-    busy = 99 * COSTS.prepare + 100 * COSTS.collect + 100 / 6 * COSTS.submit
-    assert timeline.waiting == pytest.approx(timeline.end - busy)
-
-
 def test_when_tasks_occupied_their_workers_follows_from_what_is_known():
     """A task that was moved; one of a thread; one that did not start, and one that did not stop."""
     nan = np.nan

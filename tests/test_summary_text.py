@@ -1,4 +1,4 @@
-"""The text of a summary at several widths, in colour and plain."""
+"""The text of a summary at several widths, in colour and plain, and its page."""
 
 import os
 import re
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dask_diag.views.page import summary_page
 from dask_diag.views.text import FindingText, SummaryParts, make_summary, table_summary, text_of
 
 from .terminal import in_terminal
@@ -119,3 +120,23 @@ def test_no_line_ends_between_a_number_and_its_unit():
         lines = text_of(SummaryParts(text, ("f",), [], findings=[finding]), width).splitlines()
         assert max(map(len, lines)) <= width
         assert not [line for line in lines if re.match(r"\s*(s|ms|µs|[kMG]?B)\b", line)]
+
+
+HOSTILE = "<script>alert('x')</script>"
+ROWS = [(HOSTILE, "1 s → 3 s", "slower"), ("g", "3 s", "faster"), ("total", "4 s", "unchanged")]
+SUMMARY = table_summary(f"2 runs {HOSTILE}", ("function", "before", ""), ROWS, [HOSTILE])
+
+
+def test_rows_are_marked_by_their_verdict_and_names_are_text():
+    page = summary_page(SUMMARY, f"title {HOSTILE}", f"heading {HOSTILE}")
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") == 5
+    assert re.findall(r'<tr class="(\w+)">', page) == ["slower", "faster"]
+
+
+def test_it_has_the_frame_of_all_pages_and_needs_no_network():
+    page = summary_page(SUMMARY, "title")
+    assert '<meta name="referrer" content="no-referrer">' in page
+    assert "var(--high)" in page
+    assert "--high: " in page
+    assert "://" not in page

@@ -9,7 +9,7 @@ import pytest
 
 from dask_diag import Finding, Where, export, findings, report, summary
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.findings.rule import MOST_INTERVALS, merged_intervals, where_of_tasks
+from dask_diag.analysis.findings.rule import MOST_INTERVALS, merged_intervals
 from dask_diag.errors import DiagnosticError
 from dask_diag.views.findings import location
 
@@ -34,13 +34,6 @@ def test_intervals_are_joined_where_they_meet_and_of_many_the_closest():
     assert len(joined) == MOST_INTERVALS
     assert joined[0] == (starts[0], starts[10] + 0.5)
     assert joined[-1] == (starts[-1], starts[-1] + 0.5)
-
-
-def test_where_tasks_are():
-    tasks = [Task(0, 1, function="f"), Task(1, 2, function="g", worker=1), Task(3, 4, worker=1)]
-    where = where_of_tasks(run(tasks), np.array([1.0, 2.0, math.nan]))
-    assert where == Where(((0.0, 2.0),), ("thread-1", "thread-0"), ("g", "f"))
-    assert where_of_tasks(run(tasks), np.zeros(3)) == Where()
 
 
 @pytest.mark.usefixtures("without_plots")
