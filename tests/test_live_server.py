@@ -46,6 +46,7 @@ from .javascript import needs_node, run_javascript
 from .live_chunks import Model, update
 from .pages import tasks_of
 from .recordings import NOTHING, chunks_of_example, example
+from .test_live_model import busy_model
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
