@@ -328,8 +328,8 @@ def test_transfers_of_data_that_no_recorded_task_made_are_where_it_is_needed(cli
     assert_adds_up(recording)
     assert seconds_by_activity(recording)["transfer"] > 0
     # Of the other client's block none was needed.
-    received = [sum(len(batch.transfers) for batch in log.batches) for log in prof.clusters.logs]
-    assert sorted(received) == [0, 2]
+    received = [any(batch.transfers for batch in log.batches) for log in prof.clusters.logs]
+    assert sorted(received) == [False, True]
     assert len(combine([recording, recording]).transfers) == 2
     save(recording, tmp_path / "run.diag")
     assert load(tmp_path / "run.diag").transfers.task.tolist() == [-1, -1]

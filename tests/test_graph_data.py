@@ -14,6 +14,7 @@ import pytest
 
 from dask_diag import Profiler
 from dask_diag.capture import results
+from dask_diag.profilers import engine
 
 MB = 1_000_000
 SMALL = 20_000
@@ -136,7 +137,7 @@ def test_a_fault_leaves_tasks_measured(monkeypatch):
     def fail(*_):
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(results, "bytes_in_graph", fail)
+    monkeypatch.setattr(engine, "bytes_in_graph", fail)
     with Profiler() as prof:
         dask.threaded.get({"x": (use, 1)}, ["x"])
     assert np.isnan(prof.recording.computations.graph_bytes).all()

@@ -10,7 +10,6 @@ from dask_diag import report
 from dask_diag.model.table import Table
 
 from .test_flame import many_stacks
-from .test_many_tasks import with_columns
 
 pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
 
@@ -25,7 +24,8 @@ def with_results(recording):
     tasks = np.arange(1, len(recording.tasks))
     dependencies = {"task": tasks, "depends_on": random.integers(0, tasks)}
     nbytes = random.integers(0, 10**8, len(recording.tasks)).astype(float)
-    return replace(with_columns(recording, nbytes=nbytes), dependencies=Table(dependencies))
+    tasks = recording.tasks.replacing({"nbytes": nbytes})
+    return replace(recording, tasks=tasks, dependencies=Table(dependencies))
 
 
 def test_a_million_tasks_with_all_that_is_known_of_them_take_less_than_8_mb(tmp_path, monkeypatch):

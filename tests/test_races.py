@@ -74,7 +74,7 @@ def test_what_is_cleared_at_any_line_of_a_computation_goes_on(inside, order):
                 assert inside or diagnostic.results == []
 
     callbacks = [*map(normalize_callback, diagnostics)][::order]
-    outside = LOCKED if inside else (*LOCKED, "base.py:_finish")
+    outside = LOCKED if inside else (*LOCKED, "engine.py:_finish")
     with at_every_line(clear, inside=inside, outside=outside, files=CHANGING):
         if inside:
             Failing().compute(callbacks=callbacks)

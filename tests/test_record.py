@@ -175,8 +175,7 @@ def test_what_fails_is_saved_where_the_block_was_entered(often, monkeypatch, tmp
     (tmp_path / "elsewhere").mkdir()
     other = tmp_path / "elsewhere" / "run.diag"
     other.write_text("the user's")
-    for step in ("take", "take_last"):
-        monkeypatch.setattr(ChunkBuilder, step, own_fault)
+    monkeypatch.setattr(ChunkBuilder, "take", own_fault)
     monkeypatch.chdir(tmp_path)
     with record("run.diag") as run:
         os.chdir("elsewhere")

@@ -302,7 +302,7 @@ def test_settings_come_from_arguments_or_dasks_configuration(configured, argumen
     with dask.config.set({f"diag.profile.{name}": value for name, value in configured.items()}):
         sprof = SamplingProfiler(*arguments)
     with sprof:
-        dask.local.get_sync({("nap", 0): (time.sleep, 0.35)}, ("nap", 0))
+        dask.local.get_sync({("nap", 0): (time.sleep, 0.45)}, ("nap", 0))
     samples = sprof.recording.samples
     assert max(samples["stop"] - samples["start"]) == pytest.approx(cycle)
     assert sprof.tree(root=Root.TASKS)["total_count"][0] <= most
@@ -684,7 +684,7 @@ def breaks(owner, name):
     "where",
     [
         ("dask_diag.sampling.stacks.StackProbe", "stop"),
-        ("dask_diag.sampling.probes", "_sample_for_a_while"),
+        ("dask_diag.sampling.probes.WorkerSampling", "go_on"),
         ("dask_diag.sampling.probes", "RunningTask"),
     ],
 )

@@ -131,12 +131,15 @@ class Watch:
             computation.own.begin(began)
             computation.state = state
             computation.planned = PlannedTasks(tasks_not_submitted(state))
-            if self.measures_tasks:
-                if not computation.kind.says_who:
-                    computation.wrapper_type = ThreadNotingTask
-                computation.graph_bytes = bytes_in_graph(computation.dsk, state)
+            if self.measures_tasks and not computation.kind.says_who:
+                computation.wrapper_type = ThreadNotingTask
             for profiler in self.profilers:
-                profiler.tasks_start(self)
+                try:
+                    profiler.tasks_start(self)
+                except Exception as error:
+                    profiler.fault("at the start of a computation", error)
+            if self.measures_tasks:
+                self._measure_graph()
             computation.own.end(is_before_tasks=True)
             # Tasks can be submitted from here on: no time of profilers looks like the scheduler's.
             computation.prepared = perf_counter()
@@ -236,6 +239,13 @@ class Watch:
         if not state.get("running", True):
             for note in self.computation.between_tasks:
                 note()
+
+    def _measure_graph(self) -> None:
+        computation = self.computation
+        try:
+            computation.graph_bytes = bytes_in_graph(computation.dsk, computation.state)
+        except Exception as error:
+            self.fault("to measure the data of a graph", error)
 
     def measure_results(self, sizes: array[float], size_of: SizeOf) -> None:
         """Append the size of each result to `sizes`, in the order of the rows of tasks."""
