@@ -292,10 +292,10 @@ def test_clearing_keeps_what_runs(retried):
 @pytest.mark.parametrize(
     ("configured", "arguments", "cycle", "most"),
     [
-        ({}, (), 0.1, 40),
-        ({"interval": "50ms", "cycle": 0.2}, (), 0.2, 8),
-        ({"interval": "50ms"}, ("100ms", "150ms"), 0.15, 4),
-        ({}, ("200ms",), 0.2, 2),
+        ({}, (), 0.1, 46),
+        ({"interval": "50ms", "cycle": 0.2}, (), 0.2, 10),
+        ({"interval": "50ms"}, ("100ms", "150ms"), 0.15, 6),
+        ({}, ("200ms",), 0.2, 4),
     ],
 )
 def test_settings_come_from_arguments_or_dasks_configuration(configured, arguments, cycle, most):
