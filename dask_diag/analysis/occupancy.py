@@ -1,4 +1,4 @@
-"""States of workers over time: how many were busy, blocked or idle.
+"""How many workers were busy, blocked or idle at each moment.
 
 One sweep over the sorted times of a computation, or of a worker of a cluster. At each moment some
 workers run tasks. Of the free workers, as many are in overhead as there are tasks that could run,

@@ -1,4 +1,4 @@
-"""Seconds of tasks on and off the CPU, and waits: seconds off the CPU by cause."""
+"""The table of waits: seconds of tasks off the CPU by cause, computed from samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A computation under measurement: the scheduler's side, shared by all profilers."""
+"""The state of one computation while it is measured, in the process that called dask."""
 
 from __future__ import annotations
 

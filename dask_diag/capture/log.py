@@ -1,4 +1,4 @@
-"""Records of finished tasks besides their times, without the user's objects."""
+"""Rows on finished tasks beside their times: dependencies, metrics, transfers, waits and spans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of computations, the end of computations, and the session of a profiler."""
+"""What one profiler has captured; snapshots of computations, and how a computation ends."""
 
 from __future__ import annotations
 

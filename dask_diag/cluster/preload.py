@@ -1,4 +1,4 @@
-"""Preload module of clients of distributed, while a diagnostic is active.
+"""Loaded by distributed in each new client while a profiler is active: joins it to the cluster.
 
 A nanny passes the client's configuration to its workers. In a worker, or after the last diagnostic,
 this module does nothing.

@@ -1,4 +1,4 @@
-"""Objects pickled as source text, for processes without dask_diag or with another Python."""
+"""The plugins sent as source text, to a scheduler without dask_diag or with another Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that are sampled while they run."""
+"""Probes attached to a computation: each samples its running tasks, here or in a worker process."""
 
 from __future__ import annotations
 

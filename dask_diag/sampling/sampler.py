@@ -1,4 +1,4 @@
-"""The thread of a process that samples running tasks."""
+"""The one thread that samples stacks and waits of running tasks, at each tick."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads of dask_diag, the times of samples, and the share of time for measuring."""
+"""Threads that run a function at set times, and may take a set share of the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU, memory and I/O of the process and of descendants."""
+"""Readings of CPU, memory and I/O of processes, now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that sample the CPU, memory and I/O of the process and of descendants."""
+"""Threads that sample CPU, memory and I/O of processes, for profilers of resources and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU of the process, of descendants and of other programs during a computation."""
+"""CPU used during a computation: by this process, its descendants, and other programs."""
 
 from __future__ import annotations
 

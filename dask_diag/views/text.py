@@ -1,4 +1,4 @@
-"""Summaries as text for a terminal and as a table for a notebook."""
+"""A printed result: text for a terminal, HTML for a notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings, the rules that make findings, and words, numbers and places for rules."""
+"""What a finding and a rule are: seconds lost, evidence in numbers, advice, and place."""
 
 from __future__ import annotations
 

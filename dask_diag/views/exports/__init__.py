@@ -1,1 +1,1 @@
-"""Recordings in the formats of other programs."""
+"""Writers of files for other programs, a module for each kind of format."""
