@@ -51,7 +51,8 @@ NUMBERS = {"LEAST_OF_ONE_CPU", "UNEVEN"}
 def thresholds_of(code: str) -> dict[str, float]:
     """The constants, by name, that the rule of a finding and the functions that it calls use."""
     (examine,) = (one.examine for one in rules.RULES if one.code == code)
-    functions, constants = [examine], {}
+    functions = [examine]
+    constants: dict[str, float] = {}
     for function in functions:
         for name in _names_in(function.__code__):
             value = function.__globals__.get(name)
