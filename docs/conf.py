@@ -7,6 +7,8 @@ from dask_diag import __version__, load, report
 
 # columns.rst is generated from the schema.
 runpy.run_path(str(Path(__file__).with_name("columns.py")), run_name="__main__")
+# Pages of findings state the thresholds of the code.
+setup = runpy.run_path(str(Path(__file__).with_name("thresholds.py")))["setup"]
 
 # The reports of the stories, from their recordings.
 REPORTS = Path(__file__).parent / "_build" / "static" / "stories"
