@@ -152,8 +152,9 @@ STORIES = (
         "is five times as large as all others together. One worker processes that file while the "
         "other worker is idle.",
         "Large files are split: no task processes more than a million events.",
-        recognized="The plot of workers shows one task that runs on alone at the end. Its longest "
-        "task in the table of functions takes many times as long as the average.",
+        recognized="The plot of workers shows one task that runs alone at the end. In the table "
+        "of functions, the column *longest* shows a time far above the average of "
+        "that function.",
     ),
     Story(
         "download",
@@ -179,7 +180,7 @@ STORIES = (
         "without a limit, so memory grows with every batch.",
         "The cache holds at most sixteen results.",
         gains="memory",
-        recognized="Memory rises from computation to computation, also while no task runs. Common "
-        "causes are caches, global lists and results that the program keeps.",
+        recognized="Memory rises from computation to computation, even while no task runs. "
+        "Common causes are caches, global lists and results that the program keeps.",
     ),
 )
