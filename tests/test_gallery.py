@@ -1,6 +1,8 @@
 """The command behind the stories: what it measures and what it writes, with short programs."""
 
+import re
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,16 @@ def test_the_summary_of_a_story_is_that_of_its_recording(story, monkeypatch):
     pages.renew_summary(story)
     # Else: python -m docs.gallery --summaries.
     assert written == [(pages_in_docs / f"{story.name}.rst").read_text(encoding="utf-8")]
+
+
+def test_the_readme_shows_the_beginning_of_a_summary():
+    readme = (pages.PAGES.parents[1] / "README.rst").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"\$ dask-diag run climatology.py\n(.*?)\n *\.\.\.\n", readme, re.DOTALL)
+    page = (pages.PAGES / "climatology.rst").read_text(encoding="utf-8")
+    (_, printed) = page.split(".. code-block:: text\n\n", 1)
+    assert textwrap.dedent(printed[: printed.index("\n\nThe report")]).startswith(
+        textwrap.dedent(shown)
+    )
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)

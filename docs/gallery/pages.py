@@ -56,7 +56,7 @@ def write_page(
     {story.before}
 
 {_heading("What the summary says", "-")}
-``dask-diag run`` in place of ``python``, in a terminal:
+``dask-diag run`` instead of ``python`` prints:
 
 .. code-block:: text
 
@@ -77,7 +77,10 @@ def write_page(
 {_of_advice(story, before, advised)}
 {_frame(f"{story.name}_after", "The report after the change")}
 
-More on this finding: :doc:`/findings/{story.code}`.
+The finding in detail: :doc:`/findings/{story.code}`.
+
+{_heading("In your own program", "-")}
+{story.recognized}
 
 {_heading("The program", "-")}
 .. literalinclude:: /../examples/{story.script}
@@ -101,11 +104,11 @@ def write_index(stories: Sequence[Story]) -> None:
     rows = "\n".join(f"   {story.name}" for story in stories)
     (PAGES / "index.rst").write_text(
         f"""{MADE}
-{_heading("Stories", "=")}
-Eight programs that are slow, or take too much memory, each for one reason. Each page has the
-summary and the report of the program, a change of the kind that the finding advises, and what it
-gained. Two go further than the advice: their pages have what the advice alone gains, too. The
-programs are in ``examples``; ``make gallery`` runs them and writes these pages.
+{_heading("Worked examples", "=")}
+Eight slow or memory-hungry programs, each with one cause. Each page shows the summary and the
+report of the program, a change of the kind that the finding suggests, and the measured gain. Two
+changes go further than the finding suggests; their pages also show the gain of the suggested change
+alone. The programs are in ``examples``. ``make gallery`` runs them and writes these pages.
 
 .. toctree::
    :maxdepth: 1
@@ -138,14 +141,14 @@ def _frame(name: str, title: str) -> str:
 
    <iframe src="{source}" title="{title}" loading="lazy"
      style="width: 100%; height: 800px; border: 1px solid #8888"></iframe>
-   <p><a href="{source}">{title}, in a page of its own</a></p>"""
+   <p><a href="{source}">Open {title[0].lower()}{title[1:]} as a page</a></p>"""
 
 
 def _gain(story: Story, before: Measured, after: Measured) -> str:
     ratio = before.median / after.median
-    what = "The peak of memory is" if story.gains == "memory" else "The program is"
+    what = "Peak memory is" if story.gains == "memory" else "The program is"
     how = f"{ratio:.1f} times lower" if story.gains == "memory" else f"{ratio:.1f} times as fast"
-    return f"{what} {how}, measured without a profiler, imports of libraries included:"
+    return f"{what} {how}, measured without a profiler, library imports included:"
 
 
 def _of_advice(story: Story, before: Measured, advised: Advised | None) -> str:
@@ -154,7 +157,7 @@ def _of_advice(story: Story, before: Measured, advised: Advised | None) -> str:
         return ""
     ratio = before.median / advised.measured.median
     return f"""
-*As advised* is the change that the finding names, chunks {advised.factor} times as large and no
+*As advised* is the change that the finding suggests, chunks {advised.factor} times as large and no
 more: {ratio:.1f} times as fast. {story.further} ::
 
     {advised.command}

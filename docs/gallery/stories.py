@@ -37,6 +37,8 @@ class Story:
         further: a function of how many times as large chunks are to be.
     further : str
         Why it gains more to go further.
+    recognized : str
+        How a reader recognizes the same problem in another program.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Story:
     gains: str = "seconds"
     advised: Callable[[int], str] | None = None
     further: str = ""
+    recognized: str = ""
 
     def advised_by(self, finding: Finding) -> tuple[int, str] | None:
         """How much larger the finding advises chunks to be, and the command that does so."""
@@ -68,9 +71,12 @@ STORIES = (
         "thread-oversubscription",
         "python qr.py",
         "OPENBLAS_NUM_THREADS=1 python qr.py",
-        "A QR decomposition of ten blocks. Every CPU is busy, and yet it is slow: each task calls "
-        "OpenBLAS, which starts threads of its own, as many as there are CPUs.",
-        "One thread for OpenBLAS. dask's workers already use every CPU.",
+        "A QR decomposition of ten blocks. All CPUs are busy, but the program is slow: each task "
+        "calls OpenBLAS, which starts as many threads as the machine has CPUs.",
+        "OpenBLAS uses one thread, because Dask's workers already use every CPU.",
+        recognized="Tasks call linear algebra of NumPy or SciPy, all CPUs are busy, and the "
+        "finding names a library such as OpenBLAS or MKL that uses more than one "
+        "thread.",
     ),
     Story(
         "climatology",
@@ -79,9 +85,12 @@ STORIES = (
         "tasks-too-small",
         "python climatology.py",
         "python climatology.py --days 90",
-        "Monthly means of forty years of daily fields. Each chunk has six days, as the files had. "
-        "The scheduler needs about as long for a task as the task itself.",
-        "Chunks of ninety days: the same sums in a fifteenth of the tasks.",
+        "Monthly means of forty years of daily fields. Each chunk contains six days, like the "
+        "files. The tasks are so short that their scheduling takes a large part of the time.",
+        "Each chunk contains ninety days: 15 times fewer chunks for the same sums.",
+        recognized="The program runs thousands of tasks of less than a few milliseconds, and "
+        "``overhead`` is one of the longest parts of the bar below *Worker time*. "
+        "Chunks often have the size of the files or of one time step.",
     ),
     Story(
         "groupby",
@@ -90,13 +99,15 @@ STORIES = (
         "tasks-too-small",
         "python groupby.py",
         "python groupby.py --partitions 16",
-        "A mean by name over four million rows, read from a thousand small files. Each partition "
-        "of 4,000 rows is handled by several tasks.",
-        "Sixteen partitions. With real files: ``blocksize=`` or ``aggregate_files=`` when reading, "
-        "or ``repartition`` right after it.",
+        "A mean by name over four million rows, read from a thousand small files. Several tasks "
+        "process each partition of 4,000 rows.",
+        "Sixteen partitions instead of a thousand. With real files, pass ``blocksize=`` or "
+        "``aggregate_files=`` when you read them, or call ``repartition`` right after reading.",
         advised=lambda times: f"python groupby.py --partitions {round(1_000 / times)}",
-        further="Besides overhead, each partition has Python code of pandas, which holds the GIL: "
-        "with fewer partitions there is less of that, too.",
+        further="Each partition also runs Python code of pandas that holds the GIL. Fewer "
+        "partitions run less of that code.",
+        recognized="A dataframe has hundreds of partitions of a few thousand rows, often one per "
+        "file, and the findings contain both ``tasks-too-small`` and ``gil-bound``.",
     ),
     Story(
         "images",
@@ -106,12 +117,14 @@ STORIES = (
         "python images.py",
         "python images.py --tile 1024",
         "A smoothing filter over an image in tiles of 128 by 128 pixels. Each tile needs the "
-        "borders of eight others: most tasks cut and join borders.",
-        "Tiles of 1,024 by 1,024 pixels: 16 tiles with few borders, in place of 1,024.",
+        "borders of eight neighbors, so most tasks cut and join borders.",
+        "Tiles of 1,024 by 1,024 pixels: 16 tiles instead of 1,024, with fewer borders.",
         # Pixels on a side: a chunk is a tile.
         advised=lambda times: f"python images.py --tile {round(128 * times**0.5)}",
-        further="Borders are cut and joined for each tile: with fewer tiles there is less of that, "
-        "too.",
+        further="Dask cuts and joins borders for each tile, so larger tiles need fewer of these "
+        "tasks.",
+        recognized="The program calls ``map_overlap`` or slices an array often, and most rows of "
+        "the table of functions are ``getitem`` and ``concatenate``.",
     ),
     Story(
         "word_count",
@@ -121,8 +134,12 @@ STORIES = (
         "python word_count.py",
         "python word_count.py --send counts",
         "The most frequent words of 160 texts. Worker processes read the texts and send all words "
-        "back, to be counted here: most of the time is pickling.",
-        "Each process counts its own words. Only the counts travel.",
+        "back to the main process, which counts them. Pickling the words takes longer than "
+        "reading the texts.",
+        "Each process counts its own words and sends back only the counts.",
+        recognized='The program uses ``scheduler="processes"``, as bags do by default, and '
+        "``serialize`` or ``deserialize`` is one of the longest parts of the bar below "
+        "*Worker time*.",
     ),
     Story(
         "collisions",
@@ -131,9 +148,13 @@ STORIES = (
         "straggler",
         "python collisions.py",
         "python collisions.py --events 1000000",
-        "A histogram over six files of collisions, as in an analysis of NanoAOD files. One file is "
-        "as large as all others together. At the end one worker is idle.",
-        "Large files are divided: no task has more than a million events.",
+        "A histogram over six files of collisions, as in an analysis of NanoAOD files. One file "
+        "is five times as large as all others together. One worker processes that file while the "
+        "other worker is idle.",
+        "Large files are split: no task processes more than a million events.",
+        recognized="The plot of workers shows one task that runs alone at the end. In the table "
+        "of functions, the column *longest* shows a time far above the average of "
+        "that function.",
     ),
     Story(
         "download",
@@ -142,9 +163,11 @@ STORIES = (
         "too-few-threads",
         "python download.py",
         "python download.py --workers 16",
-        "Sixty files from a server that takes a tenth of a second to answer. CPUs are idle all the "
-        "time: dask starts as many threads as there are CPUs, and each waits.",
-        "Sixteen threads. A thread that waits needs no CPU.",
+        "Sixty files from a server that takes a tenth of a second to answer. The CPUs are idle "
+        "nearly all the time: two threads run tasks, and each task waits for the server.",
+        "Sixteen threads instead of two, because a waiting thread needs no CPU.",
+        recognized="The column *CPU %* is close to zero, and ``io-wait`` is the longest part of "
+        "the bar below *Worker time*.",
     ),
     Story(
         "memory",
@@ -153,9 +176,11 @@ STORIES = (
         "memory-growth",
         "python memory.py",
         "python memory.py --cached 16",
-        "Moments of a hundred batches of data. The function that reads them has a cache without a "
-        "limit: memory grows with every batch.",
-        "A cache of sixteen results.",
+        "Moments of a hundred batches of data. The function that reads the batches has a cache "
+        "without a limit, so memory grows with every batch.",
+        "The cache holds at most sixteen results.",
         gains="memory",
+        recognized="Memory rises from computation to computation, even while no task runs. "
+        "Common causes are caches, global lists and results that the program keeps.",
     ),
 )

@@ -145,3 +145,14 @@ def test_the_page_says_how_busy_the_machine_was():
     one = outcome([finding("gil-bound", 2.0)], advice=())
     text = page([replace(one, busy=[0.1, 0.4, 0.5])])
     assert "other programs used 40% of\nthe machine" in text
+
+
+def test_the_page_says_what_its_numbers_do_not_show():
+    right = outcome([finding("gil-bound", 2.0)])
+    wrong = outcome([finding("gil-bound", 9.0)])
+    text = " ".join(page([right] * 50 + [wrong]).split())
+    assert f"1 of the {len(CODES)} findings occur as a cause." in text
+    # 0.05 ** (1 / 51) = 0.943.
+    assert "51 of 51 causes found means a recall of at least 94%" in text
+    assert ":doc:`findings/gil-bound` 51 51 50 of 51" in text
+    assert "Outside a factor of two: *a program*, 9.00 s for a gain of 2.00 s." in text
