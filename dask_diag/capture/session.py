@@ -1,4 +1,4 @@
-"""What one profiler has captured; snapshots of computations, and how a computation ends."""
+"""Captures of one profiler; snapshots of computations, and how a computation ends."""
 
 from __future__ import annotations
 

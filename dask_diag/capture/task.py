@@ -1,4 +1,4 @@
-"""Wrappers around tasks that read the clocks and the CPU of the thread, here or in a worker process."""
+"""Wrappers around tasks that read the clocks and the thread's CPU, here or in a worker process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples the call stacks of running tasks.
+"""Samples the call stacks of running tasks, and notices samples that are late.
 
 A sample says where each task is, and how much CPU time its thread had since the sample before. The
 times of samples are set beforehand, in ticks; so each tick that falls into a task represents one

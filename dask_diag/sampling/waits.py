@@ -1,4 +1,4 @@
-"""What running tasks wait for, read from the kernel at each tick.
+"""Waits of running tasks, read from the kernel at each tick.
 
 How long a task's thread could have run and had no processor is read from the kernel, exactly: of
 about one task of each thread between two ticks, so of nearly each that is longer. To read it for

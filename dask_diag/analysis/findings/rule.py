@@ -1,4 +1,4 @@
-"""What a finding and a rule are: seconds lost, evidence in numbers, advice, and place."""
+"""Findings and rules: seconds lost, evidence in numbers, advice, and place."""
 
 from __future__ import annotations
 
