@@ -13,7 +13,7 @@ from dask_diag.analysis.findings.rule import MOST_INTERVALS, merged_intervals
 from dask_diag.errors import DiagnosticError
 from dask_diag.views.findings import location
 
-from .recordings import Task, run, two_at_once, with_waits
+from .recordings import Task, run, two_at_once, with_columns, with_waits
 from .test_finding_thresholds import chain
 
 pytestmark = pytest.mark.once
@@ -74,6 +74,16 @@ def test_a_location_names_times_and_workers_if_they_are_few():
     }.items():
         finding = Finding("straggler", "low", 1.0, "of named", "", kind="about", where=where)
         assert location(finding, recording) == expected
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"), [(("worker-0",), "on worker-0"), (("worker-0", "worker-1"), "")]
+)
+def test_all_workers_of_a_cluster_are_no_location(workers, expected):
+    lanes = ["worker-0/0", "worker-0/1", "worker-1/0"]
+    recording = with_columns(run([Task(0, 1, worker=n) for n in range(3)]), "tasks", worker=lanes)
+    finding = Finding("straggler", "low", 1.0, "", "", kind="about", where=Where((), workers))
+    assert location(finding, recording) == expected
 
 
 def test_seconds_saved_are_the_difference_of_two_simulations():

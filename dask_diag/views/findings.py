@@ -41,7 +41,9 @@ def location(finding: Finding, recording: Recording) -> str:
     times = [f"{first} to {last}" for first, last in bounds if first != last]
     parts = [", ".join(times)] if 0 < len(times) <= _INTERVALS_SHOWN else []
     workers = [name for name in where.workers if name not in ("", UNKNOWN_WORKER)]
-    others_worked = set(recording.tasks.worker.tolist()) - {*where.workers, ""}
+    # On clusters a task has the lane of a worker's thread, such as worker-0/1.
+    lanes = set(recording.tasks.worker.tolist()) - {*where.workers, ""}
+    others_worked = any(lane.rpartition("/")[0] not in where.workers for lane in lanes)
     if 0 < len(workers) <= _WORKERS_SHOWN and others_worked:
         parts.append(f"on {', '.join(map(shown, workers))}")
     others = [shown(name) for name in where.functions if name not in finding.evidence]
