@@ -450,3 +450,12 @@ def test_the_flame_graph_is_below_the_plots_over_time_and_counts_from_the_same_o
     assert panel.children[-1].x_range.start == 0
     starts = [s for s in panel.references() if getattr(s, "data", {}).keys() == {"start", "stop"}]
     assert starts[0].data["start"].tolist() == [2.0, 3.0, 4.0]
+
+
+def test_a_line_without_a_known_number_is_its_file():
+    # CPython knows none while it enters a function.
+    entering = ("main", "/home/ada/run.py", 0, 0)
+    recording = recording_of_stacks([((0.0, 1.0), "load", [entering], 1.0, 1.0)])
+    text = str(flame_summary(recording))
+    assert "run.py" in text
+    assert "run.py:0" not in text

@@ -43,6 +43,11 @@ def is_standard_library(file: str) -> bool:
     return not file or bool(_STANDARD_LIBRARY.search(file.replace("\\", "/")))
 
 
+def numbered(path: str, line: int) -> str:
+    """Path and line, as ``path:12``; the path alone where the line is not known (0)."""
+    return f"{path}:{line}" if line else path
+
+
 def short_path(file: str) -> str:
     """The path of a source file as in imports, or from the home directory on."""
     path = file.replace("\\", "/")

@@ -17,6 +17,7 @@ from dask_diag.analysis.call_tree import (
     is_standard_library,
     lines_of_frames,
     measures,
+    numbered,
     package_of,
     short_path,
     table_of_lines,
@@ -57,7 +58,7 @@ class ProgramLine(NamedTuple):
     importing: float
 
     def __str__(self) -> str:
-        location = f" ({short_path(self.file)}:{self.line})" if self.file else ""
+        location = f" ({numbered(short_path(self.file), self.line)})" if self.file else ""
         return f"{self.name}{location}"
 
 

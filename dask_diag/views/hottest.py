@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from dask_diag.analysis.call_tree import ALL_SAMPLES, Selection, not_sampled, short_path, totals
+from dask_diag.analysis.call_tree import (
+    ALL_SAMPLES,
+    Selection,
+    not_sampled,
+    numbered,
+    short_path,
+    totals,
+)
 from dask_diag.analysis.lines import computing_lines, waiting_lines
 from dask_diag.formatting import counted, percent, seconds
 from dask_diag.model.codes import Root
@@ -86,7 +93,7 @@ def _rows(lines: Table, total: Mapping[str, float]) -> Iterator[tuple[str, ...]]
 
 def _name_of(line: Record) -> str:
     path = short_path(line["file"])
-    location = f"{shown(path, _PATH)}:{line['line']} " if path else ""
+    location = f"{numbered(shown(path, _PATH), line['line'])} " if path else ""
     return f"{location}{shown(line['name'])}"
 
 

@@ -7,7 +7,7 @@ from math import isnan
 
 import numpy as np
 
-from dask_diag.analysis.call_tree import SAMPLES_OF_TASKS, short_path
+from dask_diag.analysis.call_tree import SAMPLES_OF_TASKS, numbered, short_path
 from dask_diag.analysis.cpu import ThreadGroup
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.lines import computing_lines, waiting_lines
@@ -59,7 +59,7 @@ def allocation_place(row: Record) -> str:
     """The function and line of a row of `peak_allocations`."""
     name = shown(row["function"] or "unknown function", 40)
     path = shown(short_path(row["file"]), 40)
-    return f"{name} ({path}:{row['line']})" if path else name
+    return f"{name} ({numbered(path, row['line'])})" if path else name
 
 
 def nearness(snapshot: PeakSnapshot) -> str:
@@ -398,7 +398,7 @@ def _hottest_line(recording: Recording) -> Iterator[Line]:
 
 def _location(line: Record) -> str:
     path = short_path(line["file"])
-    location = f"{shown(path, 40)}:{line['line']} in " if path else ""
+    location = f"{numbered(shown(path, 40), line['line'])} in " if path else ""
     return f"{location}{shown(line['name'], 40)}"
 
 

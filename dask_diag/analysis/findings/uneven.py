@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.call_tree import hottest_lines, short_path
+from dask_diag.analysis.call_tree import hottest_lines, numbered, short_path
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
     ABOUT,
@@ -54,7 +54,7 @@ def _hottest_line(recording: Recording, row: int) -> Evidence:
         + ", other tasks of {function} {others_in_line:share}" * (number >= FEWEST_SAMPLES),
         in_line=share,
         name=name,
-        location=f" ({short_path(file)}:{number_of_line})" if file else "",
+        location=f" ({numbered(short_path(file), number_of_line)})" if file else "",
         function=tasks.function[row],
         others_in_line=shares.get(line, 0.0),
     )
