@@ -10,8 +10,7 @@ from dask_diag.live.model import LiveModel
 from dask_diag.storage.chunks import Chunk
 from dask_diag.storage.follow import FollowState, Update
 
-from .recordings import NOTHING
-from .tables import filled_table
+from .recordings import NOTHING, filled_table
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[2J-1"
 

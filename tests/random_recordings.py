@@ -9,8 +9,7 @@ from dask_diag import Recording
 from dask_diag.analysis.lines import OWN_CALLS
 from dask_diag.model.codes import Activity, Root
 
-from .stacks import CORE, MAIN, recording_of_stacks
-from .tables import filled_table
+from .recordings import CORE, MAIN, filled_table, recording_of_stacks
 
 NAN = float("nan")
 _SLEW = 1e-6

@@ -15,7 +15,7 @@ from dask_diag.views.page import summary_page
 
 from .live_chunks import chunk, provisional
 from .opened_pages import new_page, settled
-from .stacks import known_stacks
+from .recordings import known_stacks
 from .test_compare import recording
 from .test_live_server import Running
 from .test_report import GRAPH

@@ -23,7 +23,7 @@ from dask_diag.model.codes import WORKER_ACTIVITIES, Activity
 from dask_diag.views.plots.activities import numbers_of
 
 from .javascript import needs_node, run_javascript
-from .tables import with_columns, with_tables
+from .recordings import with_columns, with_tables
 from .test_views import HOSTILE, hostile_diagnostics, recording_of, run
 
 pytestmark = [pytest.mark.once, pytest.mark.leaves_files]

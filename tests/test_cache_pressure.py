@@ -13,8 +13,7 @@ import pytest
 from dask_diag import Profiler
 from dask_diag.system.processes import limits_of_groups, memory_limit
 
-from .tables import with_tables
-from .test_finding_thresholds import MB, Task, by_code, numbers, run
+from .recordings import MB, Task, by_code, numbers, run, with_tables
 
 
 def caching(sizes, limit=1000 * MB, unit="bytes", stops=(5.0, 5.0)):

@@ -18,8 +18,7 @@ from dask_diag.views.names import computing_lines, first_line
 from dask_diag.views.report.components import Code
 from dask_diag.views.report.header import head
 
-from .recordings import example
-from .tables import filled_table
+from .recordings import example, filled_table
 
 SCHEDULERS = ("synchronous", "threads", "processes")
 

@@ -10,10 +10,17 @@ import pytest
 from dask_diag.analysis.activities import seconds_by_activity
 from dask_diag.analysis.facts import Analysis
 
-from .stacks import LEAF, MAIN, with_stacks
-from .tables import columns_of, with_columns
+from .recordings import (
+    LEAF,
+    MAIN,
+    by_code,
+    columns_of,
+    numbers,
+    with_columns,
+    with_stacks,
+    with_waits,
+)
 from .test_cluster_occupancy import EVENTS, NAN, ONE, moved, recording
-from .test_finding_thresholds import by_code, numbers, with_waits
 
 pytestmark = pytest.mark.once
 

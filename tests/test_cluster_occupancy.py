@@ -9,7 +9,7 @@ from dask_diag import Recording
 from dask_diag.analysis.activities import seconds_by_activity
 from dask_diag.analysis.occupancy import occupancies
 
-from .tables import columns_of, filled_table, with_columns
+from .recordings import columns_of, filled_table, with_columns
 
 pytestmark = pytest.mark.once
 

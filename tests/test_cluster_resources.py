@@ -17,7 +17,7 @@ from dask_diag.cluster.workers_table import with_remote_processes
 from dask_diag.system.usage import processors
 
 from .clusters import cluster, cluster_of_others, spin
-from .tables import filled_table
+from .recordings import filled_table
 
 
 def cpu_seconds(processes, pid):

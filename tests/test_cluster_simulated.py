@@ -17,8 +17,7 @@ from dask_diag import DiagnosticError, Profiler, simulate, what_if
 from dask_diag.views.what_if import what_if_summary
 
 from .clusters import cluster
-from .recordings import Busy
-from .tables import with_columns
+from .recordings import Busy, with_columns
 from .test_cluster_occupancy import ONE, TWO, moved, recording
 
 MB = 1_000_000

@@ -16,7 +16,7 @@ from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.tasks import FULL, LANE, marks_in_lanes, plot_tasks
 from dask_diag.views.report.sections import workers
 
-from .tables import columns_of, filled_table, with_columns
+from .recordings import columns_of, filled_table, with_columns
 from .test_cluster_occupancy import EVENTS, MOVES, NAN, recording
 
 pytestmark = pytest.mark.once

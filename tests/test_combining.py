@@ -32,8 +32,7 @@ from dask_diag import (
 )
 from dask_diag.model.table import Table
 
-from .recordings import NOTHING
-from .tables import with_tables
+from .recordings import NOTHING, with_tables
 
 GOLDEN = Path(__file__).with_name("golden")
 NAN = math.nan

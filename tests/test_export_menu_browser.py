@@ -15,7 +15,7 @@ from dask_diag.cli.main import main
 from dask_diag.columns import Categorical
 from dask_diag.views.report.page import write_report
 
-from .stacks import known_stacks
+from .recordings import known_stacks
 from .test_many_tasks import with_columns
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]

@@ -38,8 +38,7 @@ from dask_diag.files import MANIFEST
 from dask_diag.model.table import NO_ROWS
 from dask_diag.views.exports.stacks import export_stacks
 
-from .stacks import recording_of_stacks
-from .tables import with_columns, with_tables
+from .recordings import recording_of_stacks, with_columns, with_tables
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 NAN = float("nan")

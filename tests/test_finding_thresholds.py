@@ -30,7 +30,6 @@ from .recordings import (
 )
 
 # Files import it from here.
-from .recordings import numbers as numbers
 
 pytestmark = pytest.mark.once
 

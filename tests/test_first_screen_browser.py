@@ -12,7 +12,7 @@ from dask_diag.views.colors import color_of_phase
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.time_axis import overview, shade_phases
 
-from .stacks import known_stacks
+from .recordings import known_stacks
 from .test_screen_heights_browser import recording_of
 
 TASKS_WHEN_BELOW_IS_DECODED = """

@@ -26,8 +26,16 @@ from dask_diag.model.codes import Root
 from dask_diag.views.exports.stacks import export_stacks
 from dask_diag.views.hottest import flame_summary
 
-from .stacks import BUILT_IN, CORE, LEAF, MAIN, NAN, known_stacks, recording_of_stacks
-from .tables import with_tables
+from .recordings import (
+    BUILT_IN,
+    CORE,
+    LEAF,
+    MAIN,
+    NAN,
+    known_stacks,
+    recording_of_stacks,
+    with_tables,
+)
 from .test_views import HOSTILE, recording_of
 
 pytestmark = [pytest.mark.once, pytest.mark.leaves_files]

@@ -8,7 +8,7 @@ import pytest
 from dask_diag import report, visualize
 
 from .opened_pages import DRAWN, colours, frames, settled, tooltip
-from .stacks import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
+from .recordings import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
 from .test_flame import many_stacks
 from .test_flame_orders import SHARED, SLOW, called_from_two, libraries
 from .test_views import recording_of

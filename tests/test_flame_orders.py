@@ -23,8 +23,7 @@ from dask_diag.views.plots.flame import (
 )
 
 from .javascript import needs_node, run_javascript
-from .stacks import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
-from .tables import with_tables
+from .recordings import CORE, LEAF, MAIN, known_stacks, recording_of_stacks, with_tables
 
 pytestmark = pytest.mark.once
 

@@ -13,8 +13,7 @@ from dask_diag.analysis.lines import OWN_CALLS
 from dask_diag.analysis.phases import phases, seconds_not_of_graphs
 from dask_diag.analysis.wall_time import wall_time
 
-from .stacks import CORE, MAIN, with_stacks
-from .tables import columns_of, with_columns, with_tables
+from .recordings import CORE, MAIN, columns_of, with_columns, with_stacks, with_tables
 from .test_headline import recording
 
 pytestmark = pytest.mark.once

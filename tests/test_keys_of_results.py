@@ -18,8 +18,7 @@ from dask_diag.storage.codec import EarlierChunks, RecentTasks
 from dask_diag.storage.follow import Follower
 from dask_diag.storage.write import Writer
 
-from .recordings import NOTHING, assert_same
-from .tables import filled_table
+from .recordings import NOTHING, assert_same, filled_table
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 

@@ -26,8 +26,7 @@ from dask_diag.sampling import call_tree
 from dask_diag.sampling.call_tree import LONG, NO_NODE, Group, Run, Stacks
 from dask_diag.storage.write import save
 
-from .recordings import assert_same_table
-from .stacks import CORE, LEAF, MAIN, recording_of_stacks
+from .recordings import CORE, LEAF, MAIN, assert_same_table, recording_of_stacks
 from .test_sampling import SCHEDULERS, a_stack, sampled, seconds_by_name, size_of, spin
 
 FIRST, SECOND = ("work", 0), ("work", 1)

@@ -16,7 +16,7 @@ from dask_diag.views.plots.figures import letters
 from .javascript import needs_node, run_javascript
 from .opened_pages import settled
 from .pages import arguments_of, unpacked
-from .tables import filled_table
+from .recordings import filled_table
 from .test_many_tasks_browser import MODELS
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]

@@ -16,8 +16,7 @@ from dask_diag.storage.write import Writer
 
 from .live_chunks import HOSTILE, chunk, provisional
 from .opened_pages import is_a_problem, new_page, settled
-from .recordings import NOTHING
-from .tables import filled_table
+from .recordings import NOTHING, filled_table
 from .test_live_server import Running as Server
 from .viewers import report_at
 

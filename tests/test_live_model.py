@@ -37,8 +37,7 @@ from dask_diag.storage.follow import FollowState
 from dask_diag.storage.write import Writer
 
 from .live_chunks import Model, progress_of, running, tasks, update
-from .recordings import NOTHING, example
-from .tables import filled_table
+from .recordings import NOTHING, example, filled_table
 
 pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
 

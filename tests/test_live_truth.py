@@ -13,7 +13,7 @@ from dask_diag.storage.chunks import Chunk
 from dask_diag.storage.follow import FollowState, Update
 
 from .live_chunks import Model
-from .tables import filled_table
+from .recordings import filled_table
 
 pytestmark = pytest.mark.truth
 

@@ -20,8 +20,7 @@ from dask_diag.formatting import percent
 from dask_diag.system import periodic, usage
 from dask_diag.system.usage import MachineCpu, UsageSoFar, used_since
 
-from .tables import filled_table, with_columns
-from .test_finding_thresholds import Task, by_code, run, two_at_once, with_waits
+from .recordings import Task, by_code, filled_table, run, two_at_once, with_columns, with_waits
 
 SPIN = "import time\nwhile time.process_time() < {seconds}: pass"
 # It ends itself: what has no parent any more is waited for by no one.

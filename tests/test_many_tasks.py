@@ -12,7 +12,7 @@ from dask_diag.views.plots.figures import pack
 
 from .javascript import needs_node, run_javascript
 from .pages import arguments_of, keys_of, tasks_of, unpacked
-from .tables import with_columns
+from .recordings import with_columns
 from .test_views import HOSTILE
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]

@@ -17,7 +17,7 @@ from dask_diag.views.plots.tasks import FULL, LANE, tasks_in_lanes
 from .javascript import changed_by_javascript, needs_node
 from .opened_pages import settled
 from .paints import observe_paints, paints_of_half
-from .tables import filled_table
+from .recordings import filled_table
 from .test_many_tasks import with_columns
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]

@@ -28,8 +28,7 @@ from dask_diag import (
 from dask_diag.errors import MissingDependencyError
 from dask_diag.system.processes import LinuxReader, MemoryTree, ProcessReader
 
-from .recordings import NOTHING
-from .tables import with_tables
+from .recordings import NOTHING, with_tables
 
 pytestmark = pytest.mark.once
 

@@ -18,8 +18,7 @@ from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.headline import headline
 from dask_diag.model.codes import ACTIVITIES, WAITS
 
-from .tables import filled_table, with_tables
-from .test_finding_thresholds import Task, run, with_waits
+from .recordings import Task, filled_table, run, with_tables, with_waits
 
 LABELS = ["jet_selection", "I/O", *ACTIVITIES]
 """Also names of activities: a user knows none of them."""

@@ -6,7 +6,7 @@ import pytest
 
 from dask_diag import report
 
-from .stacks import known_stacks
+from .recordings import known_stacks
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 

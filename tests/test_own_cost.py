@@ -38,8 +38,7 @@ from dask_diag.model.codes import PROFILING
 from dask_diag.profilers import base, engine
 from dask_diag.system.periodic import OwnThread
 
-from .recordings import NOTHING
-from .tables import with_tables
+from .recordings import NOTHING, with_tables
 
 
 def trivial(tasks):

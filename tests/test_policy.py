@@ -13,7 +13,7 @@ from dask_diag.views.compare import run_comparison_summary
 from dask_diag.views.page import summary_page
 
 from .opened_pages import new_page
-from .stacks import known_stacks
+from .recordings import known_stacks
 from .test_compare import recording
 from .test_tune_race import Simulated, settings
 

@@ -7,8 +7,7 @@ import pytest
 
 from dask_diag import findings
 
-from .stacks import with_stacks
-from .test_finding_thresholds import Task, run, with_waits
+from .recordings import Task, run, with_stacks, with_waits
 
 pytestmark = pytest.mark.once
 

@@ -15,7 +15,7 @@ from dask_diag.views.plots.figures import Options
 from dask_diag.views.report.header import head_of_memory
 from dask_diag.views.visualize import ProfilePage
 
-from .tables import filled_table
+from .recordings import filled_table
 from .test_gallery import pages as gallery_pages
 from .test_views import run
 

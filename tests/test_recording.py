@@ -22,8 +22,7 @@ from dask_diag.columns import Categorical, PrefixStrings, concatenate
 from dask_diag.model.table import Table
 from dask_diag.model.tables import TABLES
 
-from .recordings import NOTHING
-from .tables import with_tables
+from .recordings import NOTHING, with_tables
 
 
 @given(st.lists(st.text(), min_size=1), st.data())

@@ -35,8 +35,7 @@ from dask_diag.system.environment import environment
 from dask_diag.views.comparison import comparison_page
 from dask_diag.views.report import sections as sections_module
 
-from .stacks import known_stacks
-from .tables import with_tables
+from .recordings import known_stacks, with_tables
 from .test_views import HOSTILE, recording_of
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]

@@ -6,7 +6,7 @@ from benchmarks.made_up import many_tasks
 from dask_diag import performance_report, report
 
 from .opened_pages import DRAWN, settled
-from .stacks import known_stacks
+from .recordings import known_stacks
 from .test_report import GRAPH, hostile_recording
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]

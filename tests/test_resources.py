@@ -22,8 +22,7 @@ from dask_diag import ResourceProfiler, summary
 from dask_diag.system.processes import ProcessTree
 
 from .conftest import own_threads
-from .recordings import NOTHING
-from .tables import with_tables
+from .recordings import NOTHING, with_tables
 
 pytestmark = pytest.mark.once
 

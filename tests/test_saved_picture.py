@@ -14,8 +14,7 @@ from dask_diag.views.plots.figures import Options
 from dask_diag.views.saved_picture import saved_picture
 
 from .kernels import run_notebook
-from .recordings import NOTHING
-from .tables import with_tables
+from .recordings import NOTHING, with_tables
 
 SVG = "{http://www.w3.org/2000/svg}"
 MOST = 60_000

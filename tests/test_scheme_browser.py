@@ -7,7 +7,7 @@ import pytest
 from benchmarks.made_up import many_tasks
 from dask_diag import report, visualize
 
-from .stacks import known_stacks
+from .recordings import known_stacks
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 

@@ -9,8 +9,7 @@ from dask_diag import load, report
 from dask_diag.analysis.critical_path import critical_path
 
 from .opened_pages import settled
-from .recordings import NOTHING
-from .tables import filled_table
+from .recordings import NOTHING, filled_table
 from .test_range_browser import value_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]

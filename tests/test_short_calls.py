@@ -11,7 +11,7 @@ from dask_diag.analysis.call_tree import MEASURES, depths, sums_below, tree_and_
 from dask_diag.views.plots import flame
 from dask_diag.views.plots.flame import SHORT_CALLS, is_missing, merge_short_calls
 
-from .stacks import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
+from .recordings import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
 from .test_flame import many_stacks
 
 pytestmark = [pytest.mark.once, pytest.mark.leaves_files]

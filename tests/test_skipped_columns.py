@@ -20,8 +20,7 @@ from dask_diag.storage.container import CHUNK_HEADER_SIZE, read_entries
 from dask_diag.storage.follow import Follower
 from dask_diag.storage.write import Writer
 
-from .recordings import chunks_of_example
-from .tables import filled_table
+from .recordings import chunks_of_example, filled_table
 from .test_keys_of_results import encoded, results_of, tasks_of, tokens
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]

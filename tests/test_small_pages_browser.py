@@ -9,8 +9,7 @@ from dask_diag import load, report, visualize
 from dask_diag.views.comparison import comparison_page
 
 from .opened_pages import settled
-from .recordings import example
-from .stacks import known_stacks
+from .recordings import example, known_stacks
 from .test_tune_race import Simulated, settings
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]

@@ -15,7 +15,7 @@ from dask_diag.sampling import call_tree
 from dask_diag.sampling.call_tree import NO_NODE, Run, Stacks
 from dask_diag.sampling.walker import Stack
 
-from .tables import filled_table
+from .recordings import filled_table
 
 pytestmark = pytest.mark.once
 

@@ -29,8 +29,7 @@ from dask_diag.storage.codec import EarlierChunks
 from dask_diag.storage.read import load
 from dask_diag.storage.write import Writer, save
 
-from .recordings import NOTHING, assert_same, chunks_of_example, example
-from .tables import filled_table
+from .recordings import NOTHING, assert_same, chunks_of_example, example, filled_table
 from .test_encoding import DTYPES, any_label, any_text, float_columns
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]

@@ -14,7 +14,7 @@ from benchmarks.made_up import many_tasks
 from dask_diag import ResourceProfiler, report, visualize
 
 from .opened_pages import settled
-from .stacks import known_stacks
+from .recordings import known_stacks
 from .test_browser import sum_of_blocks
 from .test_views import recording_of
 

@@ -12,8 +12,7 @@ import pytest
 from dask_diag import DiagnosticError, Profiler, context_meter, save, throughput
 from dask_diag.analysis.intervals import Intervals
 
-from .recordings import NOTHING
-from .tables import columns_of, with_columns, with_tables
+from .recordings import NOTHING, columns_of, with_columns, with_tables
 from .test_cli import diag as run_command
 
 NAN = math.nan

@@ -34,9 +34,8 @@ from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.lines import ProcessMemory, plot_process_memory
 
 from .javascript import changed_by_javascript, needs_node
-from .tables import filled_table, with_tables
-from .test_finding_thresholds import Task
-from .test_finding_thresholds import run as made_up
+from .recordings import Task, filled_table, with_tables
+from .recordings import run as made_up
 
 pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
 

@@ -7,7 +7,7 @@ from dask_diag.analysis.call_tree import is_standard_library
 from dask_diag.analysis.lines import computing_lines, waiting_lines
 from dask_diag.views.hottest import flame_summary
 
-from .stacks import recording_of_stacks
+from .recordings import recording_of_stacks
 
 pytestmark = pytest.mark.once
 

@@ -22,8 +22,7 @@ from dask_diag.sampling import waits as waits_module
 from dask_diag.sampling.waits import ProbedThread, first_position
 from dask_diag.system.periodic import time_of_tick
 
-from .recordings import NOTHING
-from .tables import with_tables
+from .recordings import NOTHING, with_tables
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="waits are reported on Linux")

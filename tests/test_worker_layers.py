@@ -12,7 +12,7 @@ from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.over_time import OTHER_FUNCTIONS, worker_layers
 from dask_diag.model.codes import Activity
 
-from .tables import columns_of, with_tables
+from .recordings import columns_of, with_tables
 
 pytestmark = pytest.mark.once
 

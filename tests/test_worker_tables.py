@@ -27,7 +27,7 @@ from dask_diag.model.table import Table
 from dask_diag.model.tables import Tasks
 from dask_diag.system.threads import ThreadCpu
 
-from .tables import columns_of
+from .recordings import columns_of
 
 pytestmark = pytest.mark.once
 

@@ -16,8 +16,7 @@ from dask_diag.system.threads import ThreadCpu, WorkerThreads
 from dask_diag.tuning.candidates import candidates
 from dask_diag.views.lines import thread_lines
 
-from .tables import columns_of, with_columns, with_tables
-from .test_finding_thresholds import by_code, two_at_once, with_waits
+from .recordings import by_code, columns_of, two_at_once, with_columns, with_tables, with_waits
 from .test_threads import needs_openblas
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's clocks")
