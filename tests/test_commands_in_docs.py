@@ -166,6 +166,24 @@ def test_the_code_of_a_page_runs_in_its_order(name, folder, capsys, without_plot
         assert (folder / written).stat().st_size > 100
 
 
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_the_page_of_commands_has_each_option(name):
+    text = (ROOT / "docs/command_line.rst").read_text(encoding="utf-8")
+    parts = re.split(r"^([\w, -]+)\n-+\n", text, flags=re.MULTILINE)
+    (section,) = [
+        text
+        for title, text in zip(parts[1::2], parts[2::2], strict=True)
+        if name in title.split(", ")
+    ]
+    options = [
+        option
+        for parameter in main.commands[name].params
+        for option in [*parameter.opts, *parameter.secondary_opts]
+        if option.startswith("-") and not getattr(parameter, "hidden", False)
+    ]
+    assert [option for option in options if option not in re.findall(r"-[\w-]+", section)] == []
+
+
 def test_what_compare_prints_is_as_it_is_shown():
     stories = ROOT / "docs" / "stories"
     both = [str(stories / f"download{name}.diag") for name in ("", "_after")]

@@ -1,4 +1,4 @@
-"""The page of notices and errors quotes messages that the package has."""
+"""The pages of notices, errors and settings have what the package has."""
 
 import ast
 import re
@@ -6,6 +6,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
+
+from dask_diag import errors
+from dask_diag.errors import DiagnosticError
 
 pytestmark = pytest.mark.once
 
@@ -51,3 +55,17 @@ def test_the_page_quotes_many_messages():
 def test_a_message_that_is_not_printed_is_noticed():
     missing = [phrase for phrase in phrases("the cat sat on a mat") if phrase not in texts()]
     assert len(missing) == 4
+
+
+def test_the_page_has_each_error():
+    classes = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    classes -= {"Any"}
+    assert {name for name in classes if f"``{name}``" not in PAGE} <= {DiagnosticError.__name__}
+
+
+def test_the_page_of_settings_has_each_key():
+    page = (ROOT / "docs" / "configuration.rst").read_text(encoding="utf-8")
+    settings = yaml.safe_load((ROOT / "dask_diag" / "diag.yaml").read_text(encoding="utf-8"))
+    keys = ["diag.docs", *(f"diag.profile.{name}" for name in settings["diag"]["profile"])]
+    assert set(settings["diag"]) == {"docs", "profile"}
+    assert [key for key in keys if f"``{key}``" not in page] == []
