@@ -17,11 +17,18 @@ pytestmark = pytest.mark.once
 ROOT = Path(__file__).parents[1]
 
 
+HOW_TO = [
+    "docs/record.rst",
+    "docs/profilers.rst",
+    "docs/worker_time.rst",
+    "docs/hot_lines.rst",
+    "docs/memory.rst",
+]
 ELSEWHERE = {
     "README.rst": "below: it runs twice",
-    "docs/get_started.rst": "below: it runs twice",
-    "docs/guide.rst": "tests/test_commands_in_docs.py",
+    "docs/quickstart.rst": "below: it runs twice",
     "docs/cluster.rst": "tests/test_cluster_docs.py",
+    **dict.fromkeys(HOW_TO, "tests/test_commands_in_docs.py"),
 }
 NOT_RUN = {"docs/throughput.rst: from coffea": "coffea and its files are the reader's"}
 """Where a block starts like this, and why it is left out."""
@@ -50,7 +57,7 @@ def code_blocks(name):
 
 
 @pytest.mark.leaves_files
-@pytest.mark.parametrize("name", ["README.rst", "docs/get_started.rst"])
+@pytest.mark.parametrize("name", ["README.rst", "docs/quickstart.rst"])
 def test_the_first_code_runs_and_runs_again(name, monkeypatch, capsys):
     signature, pages = inspect.signature(dask_diag.report), []
     # Pages are written by other tests: they take longer than all else here.

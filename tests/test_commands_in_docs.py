@@ -13,6 +13,7 @@ import dask_diag
 from dask_diag.cli.main import main
 
 from .test_cli_run import diag
+from .test_code_in_docs import HOW_TO
 
 pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
 
@@ -42,8 +43,8 @@ NOT_RUN = {
     "docs/command_line.rst: dask-diag run -m package.module": "the reader's module",
     'docs/command_line.rst: dask-diag run -c "code"': "the reader's code",
     "docs/cluster.rst: dask-diag": "tests/test_cluster_docs.py runs them",
-    "docs/guide.rst: sprof.summary(key=": "a key that only the reader has",
-    "docs/guide.rst: from tqdm.auto": "tests/test_users_bar.py has both bars",
+    "docs/hot_lines.rst: sprof.summary(key=": "a key that only the reader has",
+    "docs/profilers.rst: from tqdm.auto": "tests/test_users_bar.py has both bars",
 }
 """Where a command or a block of code starts like this, and why it is left out."""
 
@@ -52,7 +53,9 @@ QUICKER = {
     "--format perfetto|speedscope|collapsed|csv|parquet|json": "--format csv",
     "(10_000, 1_000)": "(1_000, 100)",
     "chunks=(1_000, 1_000)": "chunks=(100, 100)",
-    "(500, 1_000)": "(50, 100)",
+    "(1_000, 1_000)": "(100, 100)",
+    "(4_000, 4_000)": "(400, 400)",
+    "chunks=(500, 500)": "chunks=(50, 50)",
 }
 """What is smaller here than in the documentation, and one of the choices that it names."""
 
@@ -111,10 +114,10 @@ def call(*words):
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("script.py").write_text(PROGRAM)
-    # A year of forty.
+    # A quicker server.
     Path("examples/stories").mkdir(parents=True)
-    example = (ROOT / "examples/stories/climatology.py").read_text(encoding="utf-8")
-    Path("examples/stories/climatology.py").write_text(example.replace("= 40 * 360", "= 360"))
+    example = (ROOT / "examples/stories/download.py").read_text(encoding="utf-8")
+    Path("examples/stories/download.py").write_text(example.replace("sleep(0.1)", "sleep(0.01)"))
     monkeypatch.setattr("dask_diag.views.visualize.view", lambda address: None)
     return tmp_path
 
@@ -122,8 +125,11 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "name",
     [
-        "docs/get_started.rst",
+        "docs/index.rst",
+        "docs/quickstart.rst",
         "docs/why_slow.rst",
+        "docs/record.rst",
+        "docs/compare.rst",
         "docs/command_line.rst",
         "docs/what_if.rst",
         "docs/live.rst",
@@ -149,20 +155,39 @@ def test_its_commands_run_in_their_order(name, folder):
         assert status in ((0, 1) if "--fail-above" in words else (0,)), (line, reported)
 
 
-def test_the_code_of_the_guide_runs_in_its_order(folder, capsys, without_plots):
+@pytest.mark.parametrize("name", HOW_TO)
+def test_the_code_of_a_page_runs_in_its_order(name, folder, capsys, without_plots):
     pytest.importorskip("pandas")
     names = {"__name__": "__main__"}
-    for block in blocks("docs/guide.rst"):
-        exec(compile(block, "docs/guide.rst", "exec"), names)
-    assert "computation" in capsys.readouterr().out
-    for written in ("profile.html", "run.diag", "run.html", "dask-report.html", "flame.html"):
-        assert (folder / written).stat().st_size > 1000
+    for block in blocks(name):
+        exec(compile(block, name, "exec"), names)
+    assert capsys.readouterr().out
+    for written in re.findall(r'"([\w.-]+\.(?:html|diag|json))"', "\n".join(blocks(name))):
+        assert (folder / written).stat().st_size > 100
+
+
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_the_page_of_commands_has_each_option(name):
+    text = (ROOT / "docs/command_line.rst").read_text(encoding="utf-8")
+    parts = re.split(r"^([\w, -]+)\n-+\n", text, flags=re.MULTILINE)
+    (section,) = [
+        text
+        for title, text in zip(parts[1::2], parts[2::2], strict=True)
+        if name in title.split(", ")
+    ]
+    options = [
+        option
+        for parameter in main.commands[name].params
+        for option in [*parameter.opts, *parameter.secondary_opts]
+        if option.startswith("-") and not getattr(parameter, "hidden", False)
+    ]
+    assert [option for option in options if option not in re.findall(r"-[\w-]+", section)] == []
 
 
 def test_what_compare_prints_is_as_it_is_shown():
     stories = ROOT / "docs" / "stories"
-    both = [str(stories / f"climatology{name}.diag") for name in ("", "_after")]
-    text = (ROOT / "docs/get_started.rst").read_text(encoding="utf-8")
+    both = [str(stories / f"download{name}.diag") for name in ("", "_after")]
+    text = (ROOT / "docs/quickstart.rst").read_text(encoding="utf-8")
     (shown,) = re.findall(r"code-block:: text\n\n((?: .*\n|\n)+)", text)
     printed = CliRunner().invoke(main, ["compare", *both]).stdout
     assert textwrap.dedent(shown).strip() == printed.strip()
