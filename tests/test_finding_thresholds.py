@@ -357,7 +357,7 @@ def one_independent():
             {
                 (): (
                     *("at most", 75 / 256),
-                    "no remedy is known: no more than 1 task of a function at a time",
+                    "no fix found: no more than 1 task of a function at a time",
                 )
             },
         ),

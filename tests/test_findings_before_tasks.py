@@ -410,8 +410,8 @@ def small_tasks_in_processes(startup, work, overhead, tasks):
                 ),
                 (0.31, 0.69): ("high", pytest.approx(0.31, rel=0.02)),
                 # Two tasks in turn save 1 - took of 1 + took seconds: a tenth of it, or less.
-                (1.0, 0.81): ("scheduler='threads'", "not: no remedy is known"),
-                (1.0, 0.83): ("not: scheduler='threads'", "no remedy is known"),
+                (1.0, 0.81): ("scheduler='threads'", "not: no fix found"),
+                (1.0, 0.83): ("not: scheduler='threads'", "no fix found"),
                 # Tasks that sleep do not take turns in threads.
                 (1.0, 1.5, 2, "processes", 0.1): "scheduler='threads'",
                 (0.5, 0.5, 2, "threads"): None,

@@ -168,7 +168,7 @@ def test_a_straggler_is_simulated_in_parts(monkeypatch):
 def test_a_straggler_is_as_severe_as_what_its_remedy_is_predicted_to_gain(monkeypatch):
     gain = 0.05 * Analysis(straggling(1.25)).wall
     monkeypatch.setattr(Analysis, "seconds_saved", lambda analysis, **changes: gain)
-    check("straggler", straggling, {1.25: ("low", gain, "; no remedy is known")})
+    check("straggler", straggling, {1.25: ("low", gain, "; no fix found")})
 
 
 def sampled(rows, keys=(), counts=None):
@@ -294,7 +294,7 @@ def beside_one_that_did_not_stop():
                 ),
                 # Another task takes about as long.
                 (((0.4, 0.4, 1.2), 1.25),): (
-                    "; no remedy is known: splitting that task is not predicted to help; ",
+                    "; no fix found: splitting that task is not predicted to help; ",
                     *(pytest.approx(0.05), "about"),
                 ),
             },

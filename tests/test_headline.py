@@ -5,17 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_diag import Recording
+from dask_diag import Finding, Recording
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.headline import headline
 from dask_diag.analysis.wall_time import wall_time
 from dask_diag.columns import Categorical
-from dask_diag.model.codes import ACTIVITIES, PHASES, Activity
+from dask_diag.model.codes import ACTIVITIES, CAUSES, FINDINGS, PHASES, Activity
 from dask_diag.model.table import Table
 
 from .recordings import Task, run, with_columns
 
 pytestmark = pytest.mark.once
+SAID, TASKS = "10.0 s of wall time,", "of it computing in tasks. Largest other part"
 
 
 def recording(tasks, stop, *, called=1.0, workers=2, start=0.0, end=None, scheduler="threads"):
@@ -43,36 +44,32 @@ def parts_of(measured):
         # Of no length, as one that is written by hand.
         (
             recording([(4, 4, 4, 0, 0)], 0, called=4, workers=1),
-            "0 s, of which tasks computed for 0 s",
+            "0 s of wall time",
         ),
         # One worker computes from 4 to 10.
         (
             recording([(4, 4, 10, 6, 0)], 10, called=4, workers=1),
-            "10.0 s, of which tasks computed for 6.00 s: 60% of the time",
+            "10.0 s of wall time, 60% of it computing in tasks",
         ),
         (
             recording([(7, 7, 10, 3, 0)], 10, called=7, workers=1),
-            "10.0 s, of which tasks computed for 3.00 s: 7.00 s (70%) passed before the first "
-            "computation",
+            f"{SAID} 30% {TASKS}: time before the first computation, 7.00 s (70%)",
         ),
         (
             recording([(7, 7, 10, 3, 0)], 10, called=1, workers=1),
-            "10.0 s, of which tasks computed for 3.00 s: for 6.00 s (60%) dask prepared the graph "
-            "of 1 task, imports included",
+            f"{SAID} 30% {TASKS}: preparing the graph of 1 task, imports included, 6.00 s (60%)",
         ),
         (
             recording([(1, 1, 3, 2, 0)], 3, called=1, workers=1, end=10),
-            "10.0 s, of which tasks computed for 2.00 s: 7.00 s (70%) passed after the last "
-            "computation",
+            f"{SAID} 20% {TASKS}: time after the last computation, 7.00 s (70%)",
         ),
         (
             recording([(0, 0, 10, 3, 0)], 10, called=0, workers=1),
-            "10.0 s, of which tasks computed for 3.00 s: for 7.00 s (70%) tasks were off the CPU",
+            f"{SAID} 30% {TASKS}: tasks off the CPU, 7.00 s (70%)",
         ),
         (
             recording([(0, 0, 10, 10, 0)], 10, called=0, workers=4),
-            "10.0 s, of which tasks computed for 2.50 s: for 7.50 s (75%) workers had no task to "
-            "run",
+            f"{SAID} 25% {TASKS}: workers without a task, 7.50 s (75%)",
         ),
     ],
 )
@@ -80,11 +77,29 @@ def test_the_headline_says_where_most_time_went(measured, sentence):
     assert headline(Analysis(measured)) == sentence
 
 
+def test_the_headline_names_the_largest_loss():
+    analysis = Analysis(recording([(0, 0, 10, 10, 0)], 10, called=0, workers=4))
+    found = [
+        Finding(code, "high", lost, "", "", kind=kind)
+        for code, lost, kind in (
+            ("memory-growth", np.nan, "measured"),
+            ("imbalance", 1.0, "about"),
+            ("gil-bound", 2.5, "at most"),
+        )
+    ]
+    said = "10.0 s of wall time, 25% of it computing in tasks"
+    loss = "Largest loss: tasks waiting for the GIL, at most 2.50 s"
+    assert headline(analysis, found) == f"{said}. {loss}"
+    # Without seconds there is no largest loss.
+    assert headline(analysis, found[:1]) == headline(analysis)
+    assert CAUSES.keys() < FINDINGS.keys()
+
+
 REASONS = {
-    "before": "7.00 s (70%) passed before the first computation",
-    "preparing": "for 7.00 s (70%) dask prepared the graph of 2 tasks, imports included",
-    "overhead": "for 7.00 s (70%) the scheduler handed out 2 tasks of 250 ms",
-    "idle": "for 7.00 s (70%) workers had no task to run",
+    "before": "time before the first computation",
+    "preparing": "preparing the graph of 2 tasks, imports included",
+    "overhead": "scheduling overhead of 2 tasks that took 250 ms on average",
+    "idle": "workers without a task",
 }
 
 
@@ -97,9 +112,10 @@ def test_each_part_of_the_wall_time_has_a_sentence():
         analysis.__dict__["wall_time"] = Table(
             {"part": Categorical.of(seconds), "seconds": np.array([*seconds.values()])}
         )
-        said[part] = headline(analysis).removeprefix("10.0 s, of which tasks computed for 2.00 s: ")
-    assert {part: said[part] for part in REASONS} == REASONS
-    assert all("7.00 s (70%) " in sentence for sentence in said.values())
+        said[part] = headline(analysis).removeprefix(f"{SAID} 20% {TASKS}: ")
+    assert all(sentence.endswith(", 7.00 s (70%)") for sentence in said.values())
+    named = {part: said[part].removesuffix(", 7.00 s (70%)") for part in REASONS}
+    assert named == REASONS
     assert len(set(said.values())) == len(said)
 
 

@@ -1,15 +1,18 @@
-"""Sentence on a recording: its wall time, and the part in which most of it passed."""
+"""The first sentence on a recording: its wall time, and the largest loss."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings.rule import ABOUT, AT_MOST, Finding
 from dask_diag.analysis.groups import lookup, rows_by
 from dask_diag.analysis.phases import is_known_what_was_imported
 from dask_diag.analysis.task_times import start_times, stop_times
 from dask_diag.formatting import count, counted, percent, seconds
-from dask_diag.model.codes import Activity
+from dask_diag.model.codes import CAUSES, Activity
 from dask_diag.model.recording import Recording
 
 
@@ -55,51 +58,54 @@ def why_no_tasks(recording: Recording) -> str:
     return "no computations were recorded"
 
 
-_REASONS = {
-    "before": "{time} passed before the first computation",
-    "preparing": "for {time} dask prepared the {graph}",
-    "tasks": "for {time} workers may have run tasks",
-    "between": "{time} passed between computations",
-    "after": "{time} passed after the last computation",
-    Activity.CPU_WAIT: "for {time} tasks could run and had no CPU",
-    Activity.GIL_WAIT: "for {time} tasks waited for the GIL",
-    Activity.LOCK_WAIT: "for {time} tasks waited for locks",
-    Activity.IO_WAIT: "for {time} tasks waited for files or sockets",
-    Activity.CHILD_WAIT: "for {time} tasks waited for programs that they started",
-    Activity.SLEEP: "for {time} tasks slept",
-    Activity.DEVICE_WAIT: "for {time} tasks waited for a device",
-    Activity.PAGE_FAULT: "for {time} tasks waited for memory",
-    Activity.UNEXPLAINED: "for {time} tasks were off the CPU, and no sample says why",
-    Activity.NONCPU: "for {time} tasks were off the CPU",
-    Activity.SERIALIZE: "for {time} tasks and results were pickled",
-    Activity.DESERIALIZE: "for {time} tasks and results were unpickled",
-    Activity.FAILED: "for {time} workers ran tasks that failed",
-    Activity.UNFINISHED: "for {time} workers ran tasks that did not finish",
-    Activity.CANCELLED: "for {time} workers ran tasks whose results no one asked for any more",
-    Activity.RESCHEDULED: "for {time} workers ran tasks that asked to be run again",
-    Activity.GRAPH: "for {time} workers had no task while dask prepared a graph",
-    Activity.STARTUP: "for {time} {started}",
-    Activity.PROFILERS: "for {time} profilers had work to do as computations started",
-    Activity.TRANSFER: "for {time} workers waited for results of other workers",
-    Activity.SPILL: "for {time} workers moved results to disk or back",
-    Activity.OVERHEAD: "for {time} the scheduler handed out {tasks}",
-    Activity.IDLE: "for {time} workers had no task to run",
-    Activity.OTHER: "for {time} workers ran tasks of which the times are not known",
+_PARTS = {
+    "before": "time before the first computation",
+    "preparing": "preparing the {graph}",
+    "tasks": "tasks whose times are unknown",
+    "between": "time between computations",
+    "after": "time after the last computation",
+    Activity.CPU_WAIT: "tasks waiting for a CPU",
+    Activity.GIL_WAIT: "tasks waiting for the GIL",
+    Activity.LOCK_WAIT: "tasks waiting for locks",
+    Activity.IO_WAIT: "tasks waiting for files or sockets",
+    Activity.CHILD_WAIT: "tasks waiting for programs that they started",
+    Activity.SLEEP: "tasks sleeping",
+    Activity.DEVICE_WAIT: "tasks waiting for a device",
+    Activity.PAGE_FAULT: "tasks waiting for memory",
+    Activity.UNEXPLAINED: "tasks off the CPU for unknown reasons",
+    Activity.NONCPU: "tasks off the CPU",
+    Activity.SERIALIZE: "serializing tasks and results",
+    Activity.DESERIALIZE: "deserializing tasks and results",
+    Activity.FAILED: "tasks that failed",
+    Activity.UNFINISHED: "tasks that did not finish",
+    Activity.CANCELLED: "tasks whose results nobody needed any more",
+    Activity.RESCHEDULED: "tasks that asked to run again",
+    Activity.GRAPH: "workers without a task while dask prepared a graph",
+    Activity.STARTUP: "{started}",
+    Activity.PROFILERS: "profilers at work as computations started",
+    Activity.TRANSFER: "workers waiting for results of other workers",
+    Activity.SPILL: "workers moving results to disk or back",
+    Activity.OVERHEAD: "scheduling overhead of {tasks}",
+    Activity.IDLE: "workers without a task",
+    Activity.OTHER: "tasks whose start and stop are unknown",
 }
 
 
-def headline(analysis: Analysis) -> str:
-    """Write how long a recording took, how long tasks computed, and where other time went.
+def headline(analysis: Analysis, findings: Sequence[Finding] = ()) -> str:
+    """Write how long a recording took, how long tasks computed, and the largest loss.
 
     Parameters
     ----------
     analysis : Analysis
+    findings : sequence of Finding
+        The findings of the recording. Without one that states seconds, the largest part of the
+        wall time stands in its place, if tasks did not compute longer.
 
     Returns
     -------
     str
-        One sentence without a full stop. Seconds are wall time: while tasks run, it is divided as
-        the time of all workers is.
+        One or two sentences, the last without a full stop. Seconds are wall time: while tasks run,
+        it is divided as the time of all workers is.
     """
     recording, table = analysis.recording, analysis.wall_time
     parts = lookup(table["part"], table["seconds"])
@@ -108,20 +114,26 @@ def headline(analysis: Analysis) -> str:
         return f"{seconds(wall)}{_without_a_computation(recording)}"
     if not len(recording.tasks):
         return f"{seconds(wall)}; {why_no_tasks(recording)}"
-    computed = parts.pop(Activity.CPU, 0.0)
-    said = f"{seconds(wall)}, of which tasks computed for {seconds(computed)}"
-    part, largest = max(parts.items(), key=lambda item: item[1])
     if not wall:
-        return said
-    if largest <= computed:
-        return f"{said}: {percent(computed / wall)} of the time"
-    reason = _REASONS[part].format(
-        time=f"{seconds(largest)} ({percent(largest / wall)})",
-        tasks=_tasks(recording),
-        graph=_graph(recording),
-        started=_started(analysis),
+        return f"{seconds(wall)} of wall time"
+    computed = parts.pop(Activity.CPU, 0.0)
+    said = f"{seconds(wall)} of wall time, {percent(computed / wall)} of it computing in tasks"
+    worst = max(
+        (finding for finding in findings if finding.seconds_lost > 0),
+        key=lambda finding: finding.seconds_lost,
+        default=None,
     )
-    return f"{said}: {reason}"
+    if worst is not None:
+        kind = f"{worst.kind} " if worst.kind in (ABOUT, AT_MOST) else ""
+        loss = f"{kind}{seconds(worst.seconds_lost)}"
+        return f"{said}. Largest loss: {CAUSES.get(worst.code, worst.code)}, {loss}"
+    part, largest = max(parts.items(), key=lambda item: item[1])
+    if largest <= computed:
+        return said
+    other = _PARTS[part].format(
+        tasks=_tasks(recording), graph=_graph(recording), started=_started(analysis)
+    )
+    return f"{said}. Largest other part: {other}, {seconds(largest)} ({percent(largest / wall)})"
 
 
 def _without_a_computation(recording: Recording) -> str:
@@ -139,7 +151,7 @@ def _without_a_computation(recording: Recording) -> str:
 def _tasks(recording: Recording) -> str:
     lasted = stop_times(recording) - start_times(recording)
     mean = float(np.nanmean(lasted)) if (~np.isnan(lasted)).any() else float("nan")
-    return f"{counted(len(recording.tasks), 'task')} of {seconds(mean)}"
+    return f"{counted(len(recording.tasks), 'task')} that took {seconds(mean)} on average"
 
 
 def _graph(recording: Recording) -> str:
@@ -149,8 +161,8 @@ def _graph(recording: Recording) -> str:
 
 
 def _started(analysis: Analysis) -> str:
-    """Clause on imports and worker processes that started, if these took time before tasks."""
+    """Name of imports and of the start of worker processes, if these took time before tasks."""
     imported = any(occupied.imports.any() for occupied in analysis.occupancies)
     started = any(occupied.startup.any() for occupied in analysis.occupancies)
-    what = ["modules were imported"] * imported
-    return " and ".join([*what, *["worker processes started"] * (started or not imported)])
+    what = ["importing modules"] * imported
+    return " and ".join([*what, *["starting worker processes"] * (started or not imported)])

@@ -58,10 +58,10 @@ def report(file: str, output: str | None, force: bool) -> None:
 
 def in_short(finding: Finding) -> str:
     """Code, loss and advice of a finding, in a line."""
-    from dask_diag.views.findings import lost
+    from dask_diag.views.findings import lost, what_to_do
 
-    parts = (lost(finding), f"To do: {finding.advice}")
-    return one_line(f"{finding.code}: {'. '.join(filter(None, parts))}.")
+    parts = (lost(finding), what_to_do(finding.advice))
+    return one_line(f"{finding.code}: {'. '.join(filter(None, parts))}")
 
 
 _ENDINGS = {

@@ -221,3 +221,29 @@ FINDINGS = {
     "late-samples": "Samples were taken too late to be relied on.",
 }
 """The codes of findings; each has a page in the documentation."""
+CAUSES = {
+    "gil-bound": "tasks waiting for the GIL",
+    "thread-oversubscription": "native threads competing for the CPUs",
+    "tasks-too-small": "scheduling overhead of small tasks",
+    "serial-chain": "a chain of dependent tasks",
+    "straggler": "tasks much longer than the others",
+    "imbalance": "workers that ran out of tasks early",
+    "io-bound": "tasks waiting for files or sockets",
+    "serialization-bound": "moving tasks and results between processes",
+    "overlapping-computations": "computations competing for the CPUs",
+    "failed-tasks": "tasks that failed",
+    "busy-machine": "other programs on the CPUs",
+    "slow-start": "time before the first computation",
+    "graph-preparation": "graph preparation",
+    "pool-startup": "starting worker processes",
+    "scheduler-bound": "the scheduler's thread",
+    "lock-bound": "tasks waiting for a lock",
+    "too-few-threads": "CPUs idle while tasks waited",
+    "chunks-too-large": "fewer tasks than workers",
+    "transfer-bound": "workers waiting for results of other workers",
+    "unbalanced-workers": "threads idle while tasks waited at other workers",
+    "spilling": "workers moving results to disk or back",
+    "memory-pressure": "workers paused for want of memory",
+    "worker-lost": "workers that left the cluster",
+}
+"""Name of the cause of each finding that states seconds."""

@@ -32,7 +32,7 @@ def _walls(comparison: Comparison) -> str:
         before, after = (comparison.total[f"{name}_{when}"] for when in ("before", "after"))
         change = change_text(before, after, after - before, nan)
         texts.append(f"{seconds(before)} → {seconds(after)}{f' ({change})' if change else ''}")
-    return f"wall {texts[0]}, of which computing {texts[1]}"
+    return f"wall time {texts[0]}, in computations {texts[1]}"
 
 
 def comparison_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
@@ -167,15 +167,15 @@ def run_comparison_summary(comparison: RunComparison) -> Summary:
     _, wall_before, wall_after, change, verdict = _runs_row(wall)
     headline = (
         f"{counted(before, 'run')} before, {counted(after, 'run')} after: "
-        f"wall {wall_before} → {wall_after}, {verdict}{f' ({change})' if change else ''}"
+        f"wall time {wall_before} → {wall_after}, {verdict}{f' ({change})' if change else ''}"
     )
     functions = rows.get("function", [])
     others = [*rows.get("phase", []), *rows.get("activity", [])]
     lines = [
         *(_runs_row(row) for row in functions[:_SHOWN]),
         *(_runs_row({**row, "name": f"{row['kind']} {row['name']}"}) for row in others),
-        _runs_row({**runs[COMPUTING], "name": "computing (seconds with a computation)"}),
-        _runs_row({**wall, "name": "wall (of the recorded block)"}),
+        _runs_row({**runs[COMPUTING], "name": "time in computations"}),
+        _runs_row({**wall, "name": "wall time of the recorded block"}),
     ]
     notes = [*note_on_unrelated(functions), *_notes(len(functions), wall)]
     return table_summary(headline, _HEADINGS, lines, notes)

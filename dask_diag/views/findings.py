@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isnan
 
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.findings.rule import ABOUT, AT_MOST, FIND_OUT, Finding
+from dask_diag.analysis.findings.rule import ABOUT, AT_MOST, FIND_OUT, NO_FIX, Finding
 from dask_diag.analysis.headline import why_no_tasks
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.codes import STATES, UNKNOWN_WORKER
@@ -28,6 +28,13 @@ def lost(finding: Finding) -> str:
         return ""
     time = f"{seconds(finding.seconds_lost)} lost"
     return f"{finding.kind} {time}" if finding.kind in (ABOUT, AT_MOST) else f"{time}, measured"
+
+
+def what_to_do(advice: str) -> str:
+    """Advice as a sentence; without a fix, the sentence says so."""
+    if advice.startswith(NO_FIX):
+        return f"{advice[:1].upper()}{advice[1:]}."
+    return f"To do: {advice}."
 
 
 def location(finding: Finding, recording: Recording) -> str:

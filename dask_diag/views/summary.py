@@ -21,7 +21,7 @@ from dask_diag.model.codes import OUTCOMES, PROFILING, UNKNOWN_WORKER, Outcome
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Tasks
 from dask_diag.views.escaping import shown
-from dask_diag.views.findings import incomplete, location, lost
+from dask_diag.views.findings import incomplete, location, lost, what_to_do
 from dask_diag.views.lines import labelled_lines, shares_of_worker_time
 from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.text import FindingText, Record, Summary, SummaryParts, make_summary
@@ -118,7 +118,7 @@ def _delays(analysis: Analysis) -> Iterator[tuple[str, str]]:
 
 
 _FUNCTIONS_SHOWN = 20
-HEADINGS = ("function", "tasks", "wall", "CPU", "non-CPU", "CPU %", "longest")
+HEADINGS = ("function", "tasks", "task time", "CPU", "off-CPU", "CPU %", "longest")
 
 
 def summary(profilers: Sources, *, verbose: bool = False) -> Summary:
@@ -148,7 +148,7 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
     hidden = len(findings) + len(notices) - len(shown_findings) - len(shown_notices)
     total, shares = shares_of_worker_time(analysis)
     return SummaryParts(
-        headline=f"{headline(analysis)}\n{outcome(analysis)}",
+        headline=f"{headline(analysis, findings)}\n{outcome(analysis)}",
         warning=incomplete(analysis.recording),
         findings=[_in_words(finding, analysis.recording) for finding in shown_findings],
         bar_title=f"Worker time {seconds(total)}",
@@ -164,7 +164,7 @@ def _in_words(finding: Finding, recording: Recording) -> FindingText:
     """Code, severity and loss of a finding; evidence, advice and place."""
     evidence, advice = shown(finding.evidence, 600), shown(finding.advice, 400)
     where = location(finding, recording)
-    text = f"{evidence}. To do: {advice}."
+    text = f"{evidence}. {what_to_do(advice)}"
     text = f"{text} Where: {where}." if where else text
     return FindingText(finding.code, finding.severity, lost(finding), text)
 

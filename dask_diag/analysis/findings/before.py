@@ -178,7 +178,7 @@ def _advice_on_pool(analysis: Analysis) -> str:
             "dask.config.set(pool=concurrent.futures.ProcessPoolExecutor())"
         )
     return (
-        "no remedy is known for one computation: its tasks would take longer in threads if they "
+        "no fix found for one computation: its tasks would take longer in threads if they "
         "hold the GIL. More work in one computation makes up for the start"
     )
 

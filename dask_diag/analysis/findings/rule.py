@@ -41,6 +41,8 @@ MEDIUM = 0.1
 SEVERITIES = ("high", "medium", "low")
 KINDS = AT_MOST, ABOUT, MEASURED = "at most", "about", "measured"
 """Kinds of `Finding.seconds_lost`."""
+NO_FIX = "no fix found"
+"""Begin of the advice of a finding without a fix."""
 FIND_OUT = "record what tasks wait for with Profiler(waits=True) (dask-diag run --waits)"
 
 Times = tuple[tuple[float, float], ...]

@@ -57,7 +57,13 @@ def findings(recording: Recording) -> list[Finding]:
 
 
 def find(analysis: Analysis) -> list[Finding]:
-    """Findings of a recording whose facts may be known already, the worst first."""
+    """Findings of a recording whose facts may be known already, the worst first; made once."""
+    if analysis.found is None:
+        analysis.found = _find(analysis)
+    return list(analysis.found)
+
+
+def _find(analysis: Analysis) -> list[Finding]:
     is_long = len(analysis.tasks) > 0 and analysis.wall >= LONG_ENOUGH
     found: dict[str, Finding] = {}
     for rule in RULES:

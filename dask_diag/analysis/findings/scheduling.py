@@ -213,14 +213,14 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
     most = _rounded(parallel / (CHUNKS_A_WORKER * workers), floor)
     if most < 2:
         return nan, (
-            f"no remedy is known: no more than {counted(parallel, 'task')} of a function at a "
+            f"no fix found: no more than {counted(parallel, 'task')} of a function at a "
             f"time, so larger chunks would leave too few for {counted(workers, 'worker')}"
         )
     factor = min(wanted, most)
     saved = analysis.seconds_saved(merge_tasks=factor)
     if saved < WORTH_GAINING * analysis.computing:
         return nan, (
-            f"no remedy is known: chunks {count(factor)} times as large are not predicted to help"
+            f"no fix found: chunks {count(factor)} times as large are not predicted to help"
         )
     # Graphs that are made before the first computation, task by task, are not simulated.
     recording = analysis.recording

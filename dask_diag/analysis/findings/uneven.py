@@ -106,7 +106,7 @@ def straggler(analysis: Analysis) -> Diagnosis | None:
         advice = "check the input of these tasks; split them, or start them first"
     if gain.kind == ABOUT and gain.seconds < WORTH_GAINING * analysis.computing:
         which = "these tasks" if more else "that task"
-        advice = f"no remedy is known: splitting {which} is not predicted to help"
+        advice = f"no fix found: splitting {which} is not predicted to help"
     return Diagnosis(
         severity_of(gain.seconds / analysis.computing),
         gain,

@@ -93,7 +93,7 @@ function show_findings({findings, findings_note, over}) {
         const article = element("article", "")
         article.className = "finding"
         article.append(element("h3", cost ? `${code}: ${cost}` : code), element("p", evidence),
-                       element("p", `To do: ${advice}`))
+                       element("p", advice))
         return article
     })
     fill("findings", articles.length ? articles : [element("p", over ? "None here." : "None yet.")])

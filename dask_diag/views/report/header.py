@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 import numpy as np
 
 from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings.rules import find
 from dask_diag.analysis.headline import headline
 from dask_diag.analysis.memory import peak_allocations, peak_snapshots, series_of
 from dask_diag.formatting import count, counted, percent, seconds, size
@@ -30,7 +31,7 @@ _IN_ORDER = list(PHASES)
 def head(analysis: Analysis) -> Head:
     """Head of the page of a recording; if that fails, with the error."""
     try:
-        return Head(f"{headline(analysis)}.", _facts(analysis), wall_bar(analysis))
+        return Head(f"{headline(analysis, find(analysis))}.", _facts(analysis), wall_bar(analysis))
     except Exception as error:
         message = shown(f"{type(error).__name__}: {error}", 600)
         return Head("Dask report", f"The head could not be made. {message}")
