@@ -30,7 +30,7 @@ DRAWN = """() => {
 }"""
 TITLES = {
     "by_function": "Tasks by function",
-    "of_cpu": "CPU and non-CPU",
+    "of_cpu": "CPU and off-CPU",
     "by_activity": "By activity",
     "by_worker": "By worker",
 }

@@ -73,7 +73,7 @@ def test_hovering_a_task_shows_it(opened):
     (task,) = prof.recording.tasks.to_dicts()
     took = task["stop"] - task["start"]
     share = percent(task["thread_cpu"] / took)
-    for part in ("slow", "start", "duration", seconds(took), "non-CPU", f"({share})", "thread-0"):
+    for part in ("slow", "start", "duration", seconds(took), "off-CPU", f"({share})", "thread-0"):
         assert part in text
 
 

@@ -20,7 +20,7 @@ from dask_diag.model.tables import Metrics, Waits
 def without_metered(
     recording: Recording, mask: BoolArray
 ) -> tuple[FloatArray, FloatArray, Metrics]:
-    """CPU and non-CPU seconds of tasks without metered code, and metered rows of the masked.
+    """CPU and off-CPU seconds of tasks without metered code, and metered rows of the masked.
 
     None of the masked tasks' is negative, and with what a task metered they sum to what it took.
     What it metered by a clock of its own, or only reported, is limited to that.
@@ -79,7 +79,7 @@ def _not_negative(amounts: FloatArray, pool: IntArray) -> FloatArray:
 def cpu_and_noncpu(
     recording: Recording, until_seceded: bool = False
 ) -> tuple[FloatArray, FloatArray]:
-    """CPU and non-CPU seconds of tasks, neither negative; NaN if unknown.
+    """CPU and off-CPU seconds of tasks, neither negative; NaN if unknown.
 
     They are those of the table but for what clocks differ: see `_settle`.
     """
@@ -95,7 +95,7 @@ def cpu_and_noncpu(
 
 
 def seconds_of_workers(recording: Recording) -> tuple[FloatArray, FloatArray]:
-    """CPU and non-CPU seconds of tasks until secession, neither negative."""
+    """CPU and off-CPU seconds of tasks until secession, neither negative."""
     return cpu_and_noncpu(recording, until_seceded=True)
 
 
@@ -208,11 +208,11 @@ def divided(
     mask: BoolArray,
     unmetered: FloatArray | None = None,
 ) -> Iterator[tuple[str, FloatArray, BoolArray]]:
-    """The non-CPU seconds of the tasks in the mask, divided among activities.
+    """The off-CPU seconds of the tasks in the mask, divided among activities.
 
     With each activity come the seconds of all tasks, and which of the tasks have any of it. Those
     of tasks that were not sampled stay ``thread-noncpu``. If `unmetered` is given, only these of
-    the non-CPU seconds are divided: those outside of metered code.
+    the off-CPU seconds are divided: those outside of metered code.
     """
     undivided = mask.copy()
     dividend = noncpu if unmetered is None else unmetered

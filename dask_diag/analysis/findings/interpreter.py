@@ -48,7 +48,7 @@ class CpuWaits(NamedTuple):
     Attributes
     ----------
     waited : float
-        Seconds of ``cpu-wait``; all non-CPU seconds if waits were not recorded.
+        Seconds of ``cpu-wait``; all off-CPU seconds if waits were not recorded.
     pools, others : float
         Seconds in which native pools, or other programs, had the CPUs: no more than their CPU time,
         for each of the tasks that share a CPU. Waits are divided in proportion to the CPU time of

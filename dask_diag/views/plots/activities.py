@@ -289,9 +289,9 @@ def _stacked(
 
 
 def _cpu(most_rows: int, width: int) -> Picture:
-    """Shares of CPU and non-CPU time for each row of the functions."""
+    """Shares of CPU and off-CPU time for each row of the functions."""
     pieces = empty_source("y left right kind name text")
-    look = {"title": "CPU and non-CPU", "width": width, "min_border_left": 12}
+    look = {"title": "CPU and off-CPU", "width": width, "min_border_left": 12}
     picture, plot = _picture(most_rows, pieces, 1, 0.3, x_range=Range1d(0, 1.3), **look)
     plot.yaxis.visible = False
     plot.xaxis.axis_label = "% of the tasks' seconds"

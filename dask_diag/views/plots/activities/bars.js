@@ -6,7 +6,7 @@ import {count, percent, quantity, seconds, short_quantity} from "../../formattin
 import {append, columns_of} from "../columns.js"
 
 const LONGEST_LABEL = 34
-const KINDS = ["CPU", "non-CPU"]
+const KINDS = ["CPU", "off-CPU"]
 
 // Of each picture the pieces that bars are made of, and the row of each bar.
 export function lay_out(numbers, chosen, unit) {

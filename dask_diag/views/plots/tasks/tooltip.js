@@ -10,5 +10,5 @@ export function cpu_time({left, right, cpu}, i) {
     if (isNaN(cpu[i])) return "unknown"
     const length = right[i] - left[i]
     const share = length > 0 ? ` (${percent(cpu[i] / length)})` : ""
-    return `${seconds(cpu[i])}${share}, ${seconds(Math.max(0, length - cpu[i]))} non-CPU`
+    return `${seconds(cpu[i])}${share}, ${seconds(Math.max(0, length - cpu[i]))} off-CPU`
 }
