@@ -16,7 +16,7 @@ from dask_diag.columns import Categorical
 from dask_diag.views.report.page import write_report
 
 from .recordings import known_stacks
-from .test_many_tasks import with_columns
+from .test_many_tasks import with_task_columns
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
@@ -75,7 +75,7 @@ def test_a_file_says_what_the_page_does_not_have(open_file, tmp_path, monkeypatc
     start = np.array(recording.tasks.start)
     start[:2] = np.nan
     outcome = Categorical(np.arange(len(start)) == 5, ["ok", "unfinished"])
-    recording = with_columns(
+    recording = with_task_columns(
         recording,
         start=start,
         outcome=outcome,
@@ -113,7 +113,7 @@ def test_what_a_spreadsheet_would_run_is_text(open_file, tmp_path):
     codes = np.arange(FEW) % 3
     names = ["=1+1", 'a "quoted", name', "x" * 100]
     recording = many_tasks(FEW, workers=5)
-    report(with_columns(recording, function=Categorical(codes, names)), tmp_path / "page.html")
+    report(with_task_columns(recording, function=Categorical(codes, names)), tmp_path / "page.html")
     name, content, said = saved(open_file(tmp_path / "page.html"), "csv")
     assert name == "dask-report-tasks-short-names.csv"
     assert "long names are cut" in said

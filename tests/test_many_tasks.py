@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,11 @@ def test_every_task_is_in_the_page_as_exactly_as_it_says(tmp_path, mean):
         assert in_page[name].tolist() == tasks[name].codes[order].tolist()
     keys = tasks["key"].tolist()
     assert keys_of(args, in_page["function"]) == [keys[row] for row in order.tolist()]
+
+
+def with_task_columns(recording, **columns):
+    """The same recording, of any number of tasks, with other values in some columns of tasks."""
+    return replace(recording, tasks=recording.tasks.replacing(columns))
 
 
 def test_tasks_that_overlap_or_whose_times_are_not_known_are_in_the_page(tmp_path):

@@ -18,7 +18,7 @@ from .javascript import changed_by_javascript, needs_node
 from .opened_pages import settled
 from .paints import observe_paints, paints_of_half
 from .recordings import filled_table
-from .test_many_tasks import with_columns
+from .test_many_tasks import with_task_columns
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
@@ -202,7 +202,7 @@ def chain(count=40_000):
     cycle = 1 / count
     number = np.arange(count)
     start = number * cycle
-    recording = with_columns(
+    recording = with_task_columns(
         layers(count),
         function=Categorical(np.zeros(count, int), ["a"]),
         worker=Categorical(number % 2, ["thread-0", "thread-1"]),
@@ -254,7 +254,9 @@ def test_the_height_is_the_share_of_time_and_one_task_is_seen(opened, share):
     count = 20_000
     start = np.append(np.arange(count) / count, 1.5)
     length = np.append(np.full(count, share / count), 1e-5)
-    recording = with_columns(layers(count + 1), start=start, stop=start + length, thread_cpu=length)
+    recording = with_task_columns(
+        layers(count + 1), start=start, stop=start + length, thread_cpu=length
+    )
     (image,) = state(opened(recording, plots=["tasks"]))["images"]
     rows, width = image["shape"]
     values = np.array(image["pixels"]).reshape(rows, width)

@@ -12,7 +12,7 @@ from dask_diag.formatting import count, percent, seconds, size
 from dask_diag.model.table import Table
 
 from .opened_pages import settled
-from .test_many_tasks import with_columns
+from .test_many_tasks import with_task_columns
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
@@ -45,7 +45,7 @@ def known_tasks(number):
         stop[rows] = np.cumsum(length[rows] + 20) + worker
         start[rows] = stop[rows] - length[rows]
     nbytes = np.where(np.arange(number) % 5, 1000.0 * np.arange(number), np.nan)
-    recording = with_columns(
+    recording = with_task_columns(
         recording,
         start=start * TICK,
         stop=stop * TICK,
