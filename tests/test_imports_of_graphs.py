@@ -57,21 +57,21 @@ def test_imports_are_startup_and_profilers_have_a_name_and_all_adds_up():
 
 def test_the_headline_names_imports_and_a_summary_says_how_much_they_took():
     measured = sampled(ROWS)
-    expected = "for 1.75 s (29%) modules were imported"
+    expected = "importing modules, 1.75 s (29%)"
     assert headline(Analysis(measured)).endswith(expected)
     assert "preparing 3.00 s (2.00 s of it imports and profilers)" in summary(measured)
 
 
 def test_without_imports_the_graph_is_named_alone():
     measured = sampled([(start, GRAPH, 1.0) for start in (1, 2, 3)])
-    assert headline(Analysis(measured)).endswith("dask prepared the graph of 2 tasks")
+    assert headline(Analysis(measured)).endswith("preparing the graph of 2 tasks, 3.00 s (50%)")
     assert "startup" not in activities(measured)["activity"].tolist()
 
 
 @pytest.mark.parametrize("rows", [[], [(1, None, 1.0), (2, None, 1.0)]], ids=["none", "not seen"])
 def test_what_is_not_known_is_said(rows):
     measured = sampled(rows)
-    expected = "for 3.00 s (50%) dask prepared the graph of 2 tasks, imports included"
+    expected = "preparing the graph of 2 tasks, imports included, 3.00 s (50%)"
     assert headline(Analysis(measured)).endswith(expected)
     assert "preparing 3.00 s (with imports)" in summary(measured)
     by_activity = seconds_of(activities(measured), "activity", "value")
@@ -122,4 +122,4 @@ def test_processes_that_start_are_no_preparation_of_a_graph():
     by_part = seconds_of(wall_time(measured), "part", "seconds")
     assert (by_part["preparing"], by_part["startup"]) == pytest.approx((1.0, 2.0))
     assert sum(by_part.values()) == pytest.approx(6.0, rel=1e-9)
-    assert headline(Analysis(measured)).endswith("for 2.00 s (33%) worker processes started")
+    assert headline(Analysis(measured)).endswith("starting worker processes, 2.00 s (33%)")

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 RUN = [*COMMAND, "run", "-f"]
 BAR = re.compile(r"\[[# ]{0,30}\] \d+% \| \d+/\d+ \| ")
 """Ours while a computation runs."""
-SUMMARY = re.compile(r"[\d.]+ m?s, of which |dask-diag: making ")
+SUMMARY = re.compile(r"[\d.]+ m?s of wall time|dask-diag: making ")
 
 BEGINS = """
 import itertools, logging, os, subprocess, sys, threading, time

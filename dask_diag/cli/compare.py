@@ -56,14 +56,14 @@ def share_of(context: click.Context, option: click.Parameter, value: str | None)
 @click.option(
     "--after", multiple=True, type=FilePath(), metavar="FILE...", help="Runs after the change."
 )
-@click.option("--html", "page", type=FilePath(), help="Write a page there, too.")
-@click.option("-f", "--force", is_flag=True, help="Replace the page if it is there.")
+@click.option("--html", "page", type=FilePath(), help="Also write an HTML page.")
+@click.option("-f", "--force", is_flag=True, help="Overwrite an existing page.")
 @click.option(
     "--fail-above",
     callback=share_of,
     metavar="PERCENT",
-    help="End with status 1 if a function, or all together, takes longer by more than that; of "
-    "several runs: if it is slower and may take longer by that much.",
+    help="End with status 1 if a function, or all functions together, take longer by more than "
+    "this share; with several runs per side, if they are slower and may take longer by this much.",
 )
 def compare(
     *,
@@ -74,19 +74,19 @@ def compare(
     force: bool,
     fail_above: float | None,
 ) -> None:
-    """Show what takes more or less time in AFTER than in BEFORE.
+    """Compare recordings before and after a change, function by function.
 
     \b
     dask-diag compare before.diag after.diag
     dask-diag compare --before a*.diag --after b*.diag
 
-    Of two recordings, functions are paired by name and their tasks by key. --fail-above counts
-    only changes that are larger than the variation between tasks explains; functions of fewer than
-    5 tasks never fail, nor does a program that computes in less time by that percentage.
+    With one recording per side, functions are paired by name and tasks by key. --fail-above counts
+    only changes that exceed the variation between tasks. Functions with fewer than 5 tasks never
+    fail, and neither does a program whose time in computations fell by that percentage.
 
-    Of several runs on a side, as `dask-diag run --repeat` records them, the spread between runs
-    decides. --fail-above then counts what is slower beyond that spread, if the confidence interval
-    of the slowdown reaches that percentage.
+    With several runs per side, as `dask-diag run --repeat` records them, --fail-above counts
+    quantities that are slower by more than the spread between runs, if the confidence interval of
+    the slowdown reaches that percentage.
     """  # noqa: D301 - click looks for the character itself
     from dask_diag.files import write_text
     from dask_diag.storage.read import load

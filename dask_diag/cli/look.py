@@ -24,10 +24,15 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-v", "--verbose", is_flag=True, help="Show more of the profilers themselves.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Include the overhead and notices of the profilers themselves.",
+)
 @click.argument("file", type=FilePath())
 def summary(*, verbose: bool, file: str) -> None:
-    """Show what is in a recording, by function."""
+    """Print the findings, times by function and totals of a recording."""
     from dask_diag.storage.read import load
     from dask_diag.views.summary import summary as summary_of
 
@@ -36,10 +41,10 @@ def summary(*, verbose: bool, file: str) -> None:
 
 @click.command()
 @click.argument("file", type=FilePath())
-@click.option("-o", "--output", type=FilePath(), help="The page; by default FILE with .html.")
-@click.option("-f", "--force", is_flag=True, help="Replace the page if it is there.")
+@click.option("-o", "--output", type=FilePath(), help="The report.  [default: FILE with .html]")
+@click.option("-f", "--force", is_flag=True, help="Overwrite an existing report.")
 def report(file: str, output: str | None, force: bool) -> None:
-    """Write a page about a recording, which needs no network, and print the largest finding."""
+    """Write an HTML report that works offline, and print the first finding."""
     from dask_diag.analysis.facts import Analysis
     from dask_diag.analysis.findings.rules import find
     from dask_diag.storage.read import load
@@ -80,20 +85,20 @@ _ENDINGS = {
     "--format",
     "format_",
     type=click.Choice(list(_ENDINGS)),
-    help="By default what the ending of --output says.",
+    help="The format.  [default: by the ending of --output]",
 )
 @click.option(
     "-o",
     "--output",
     type=FilePath(),
-    help="The file, or for csv and parquet a folder; by default FILE with the format's ending.",
+    help="The file, or a directory for csv and parquet.  [default: FILE with the format's ending]",
 )
-@click.option("-f", "--force", is_flag=True, help="Replace what is there.")
+@click.option("-f", "--force", is_flag=True, help="Overwrite existing files.")
 def export(file: str, format_: str | None, output: str | None, force: bool) -> None:
-    """Write a recording for another program to read.
+    """Convert a recording for another program.
 
-    perfetto opens at https://ui.perfetto.dev, speedscope at https://www.speedscope.app. csv and
-    parquet are the tasks alone, or all tables if --output is a folder's name.
+    Open perfetto files at https://ui.perfetto.dev, speedscope files at https://www.speedscope.app.
+    csv and parquet contain the tasks, or all tables if --output is a directory.
     """
     from dask_diag.storage.read import load
     from dask_diag.views.exports.export import export as write_export
@@ -108,14 +113,16 @@ def export(file: str, format_: str | None, output: str | None, force: bool) -> N
     print_result(f"export: {one_line(written)}{empty}")
 
 
-_AMOUNT = "How many in all, or the label under which tasks metered them."
+_AMOUNT = "The total, or the label under which tasks metered the amount."
 
 
 @click.command("throughput")
 @click.argument("file", type=FilePath())
 @click.option("--events", metavar="N|LABEL", help=_AMOUNT)
 @click.option("--bytes", "read", metavar="N|LABEL", help=_AMOUNT)
-@click.option("--by", type=click.Choice(["function", "worker"]), default="function", help="Rows.")
+@click.option(
+    "--by", type=click.Choice(["function", "worker"]), default="function", help="What a row is."
+)
 def throughput(file: str, events: str | None, read: str | None, by: str) -> None:
     """Show events and bytes per second, per core and per second of CPU."""
     from dask_diag.analysis.throughput import throughput as throughput_of
@@ -143,10 +150,10 @@ def _number_or_label(text: str | None) -> float | str | None:
     "--workers",
     type=click.IntRange(min=1),
     multiple=True,
-    help="A number of workers to try, beside twice and four times as many; may be repeated.",
+    help="A number of workers to predict, besides twice and four times as many; may be repeated.",
 )
 def what_if(file: str, workers: tuple[int, ...]) -> None:
-    """Predict the wall time with more workers, quicker functions, or without waits."""
+    """Predict the wall time with more workers, faster functions, or without waits."""
     from dask_diag.analysis.what_if import what_if as predict
     from dask_diag.storage.read import load
     from dask_diag.views.what_if import what_if_summary
@@ -158,16 +165,19 @@ def what_if(file: str, workers: tuple[int, ...]) -> None:
 @click.command()
 @click.argument("file", type=FilePath())
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Where to listen; by default any."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the live view.  [default: any free port]",
 )
-@click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
+@click.option("--no-browser", is_flag=True, help="Print the URL instead of opening a browser.")
 @click.option("--child", is_flag=True, hidden=True)
 def live(file: str, port: int, no_browser: bool, child: bool) -> None:
-    """Show a recording while it is made, in a browser on this machine.
+    """Follow a run in a browser on this machine.
 
-    The file need not be there yet, and the run need not know. Only this machine can open the page,
-    by the address that is printed; Ctrl-C ends it, and the run goes on. It ends by itself when the
-    recording is complete and no page has been open for a minute.
+    The file need not exist yet, and the recorded program needs no changes. Only this machine can
+    open the page, at the URL that is printed. Ctrl-C ends the live view, not the run. The live view
+    ends by itself a minute after the recording is complete and the last page is closed.
     """
     if child:
         _leave_parent()
@@ -202,10 +212,10 @@ def _report_to_parent(text: str) -> None:
 @click.command()
 @click.argument("file", type=FilePath())
 def top(file: str) -> None:
-    """Show a recording while it is made: how far it is, and what runs longest.
+    """Follow a run in the terminal: progress, and the tasks that run longest.
 
-    The file need not be there yet. `q` or Ctrl-C leaves, and the run goes on. Without a terminal,
-    one frame is printed when the recording is over.
+    The file need not exist yet. Press `q` or Ctrl-C to leave; the run goes on. Without a terminal,
+    one frame is printed when the recording is complete.
     """
     import io
 

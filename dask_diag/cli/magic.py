@@ -184,17 +184,26 @@ class DiagMagics(Magics):
     @magic_arguments()
     @argument("name", nargs="?", default=_NAME, help="the variable that gets the recording")
     @argument("-o", "--output", help="write the recording to this file while the cell runs")
-    @argument("--report", help="write a page about it to this file")
-    @argument("-f", "--force", action="store_true", help="replace files that are there")
+    @argument("--report", help="also write an HTML report to this file")
+    @argument("-f", "--force", action="store_true", help="overwrite existing files")
     @argument("--no-waits", action="store_true", help="do not record what tasks wait for")
-    @argument("--interval", type=float, default=0.5, help="seconds between samples, 0.5")
+    @argument(
+        "--interval",
+        type=float,
+        default=0.5,
+        help="seconds between samples of CPU and memory (default 0.5)",
+    )
     @argument("--no-code", action="store_true", help="leave the cell's code out of the recording")
-    @argument("--trace-memory", action="store_true", help="record who allocates at the peak; slow")
+    @argument(
+        "--trace-memory",
+        action="store_true",
+        help="record what allocated the memory in use at the peak (slow)",
+    )
     @argument("--no-plots", action="store_true", help="show the summary alone")
-    @argument("--live", action="store_true", help="show it while the cell runs, with a link")
-    @argument("-v", "--verbose", action="store_true", help="summarize the profilers, too")
+    @argument("--live", action="store_true", help="show the progress and a link to the live view")
+    @argument("-v", "--verbose", action="store_true", help="include the overhead of the profilers")
     @argument("-q", "--quiet", action="store_true", help="show nothing")
-    @argument("-h", "--help", action="store_true", help="show this, and run nothing")
+    @argument("-h", "--help", action="store_true", help="show this help; the cell does not run")
     @needs_local_scope
     def diag(self, line: str, cell: str, local_ns: Names | None = None) -> object:
         """Record all that a cell computes with Dask, and show it.

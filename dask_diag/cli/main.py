@@ -13,16 +13,16 @@ from dask_diag.cli.tune import tune
 
 _STATUS = """\b
 Exit status:
-  0  all is well
+  0  success
   1  compare --fail-above: something takes longer
-  2  dask-diag could not do what was asked; one line says why
-`dask-diag run` ends as the script does, once the script has started."""
+  2  dask-diag could not do its work; a line on stderr gives the reason
+`dask-diag run` ends with the program's status, once the program has started."""
 
 
 @click.group(cls=OneLineErrors, epilog=_STATUS)
 @click.version_option(__version__, prog_name="dask-diag")
 def main() -> None:
-    """Diagnose what programs compute with Dask."""
+    """Find out why a Dask program is slow."""
 
 
 for _command in (run, summary, report, throughput, what_if, compare, export, tune, live, top):

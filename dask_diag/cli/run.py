@@ -62,9 +62,9 @@ def seconds_between(context: click.Context, option: click.Parameter, value: str)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("-o", "--output", type=FilePath(), help="Where to write; by default NAME.diag.")
-@click.option("--report", type=FilePath(), help="Write a page about it there, too.")
-@click.option("-f", "--force", is_flag=True, help="Replace files that are there.")
+@click.option("-o", "--output", type=FilePath(), help="The recording.  [default: NAME.diag]")
+@click.option("--report", type=FilePath(), help="Also write an HTML report to this path.")
+@click.option("-f", "--force", is_flag=True, help="Overwrite existing files.")
 @click.option(
     "--waits/--no-waits",
     default=True,
@@ -82,26 +82,34 @@ def seconds_between(context: click.Context, option: click.Parameter, value: str)
 @click.option(
     "--metric",
     metavar="MODULE:FUNCTION",
-    help="Measures each result, as cachey:nbytes does; by default its bytes, where known.",
+    help="Function that measures each result, such as cachey:nbytes.  [default: size in bytes, "
+    "where known]",
 )
-@click.option("--metric-name", help="What it measures, for labels.")
-@click.option("--unit", help="Its unit, such as bytes.")
+@click.option("--metric-name", help="Name of the metric, for labels.")
+@click.option("--unit", help="Unit of the metric, such as bytes.")
 @click.option("--no-code", is_flag=True, help="Leave the program's code out of the recording.")
 @click.option(
     "--trace-memory",
     is_flag=True,
-    help="Record who allocates the memory at its peak; slows down Python.",
+    help="Record which lines allocated the memory in use at the peak (slow).",
 )
-@click.option("--live", is_flag=True, help="Show the recording in a browser while it is made.")
-@click.option("--no-browser", is_flag=True, help="With --live: print the address alone.")
-@click.option("--no-progress", is_flag=True, help="Show no progress bar on a terminal.")
-@click.option("-q", "--quiet", is_flag=True, help="Print no summary, and no progress bar.")
-@click.option("-v", "--verbose", is_flag=True, help="Summarize the profilers themselves, too.")
+@click.option("--live", is_flag=True, help="Follow the run in a browser.")
+@click.option(
+    "--no-browser", is_flag=True, help="With --live, print the URL instead of opening a browser."
+)
+@click.option("--no-progress", is_flag=True, help="Do not show the progress bar.")
+@click.option("-q", "--quiet", is_flag=True, help="Print neither summary nor progress bar.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Include the overhead and notices of the profilers themselves.",
+)
 @click.option(
     "--repeat",
     type=click.IntRange(min=1),
     metavar="RUNS",
-    help="Run it that many times, each in a process and with a recording of its own: NAME-1.diag, "
+    help="Run the program RUNS times, each in a fresh process with its own recording: NAME-1.diag, "
     "NAME-2.diag, ...",
 )
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
@@ -135,10 +143,10 @@ def run(
 ) -> None:
     """Run a program and record all that it computes with Dask.
 
-    The program finds its arguments, stdout, __main__ and everything else as if run by python, and
-    the exit status is its own. The recording is written while it runs, and the summary is printed
-    to stderr when it ends: by itself, by an error, by sys.exit or by Ctrl-C. After os._exit,
-    SIGTERM or SIGKILL there is no summary, and the recording is marked as truncated.
+    The program runs as under `python`: same sys.argv, standard streams, __main__ and exit status.
+    The recording is written while the program runs. When the program ends (by itself, by an error,
+    by sys.exit or by Ctrl-C), the summary is printed to stderr. After os._exit, SIGTERM or SIGKILL
+    no summary is printed, and the recording is marked as truncated.
     """
     kind = kind_of_program(module, code)
     if live and repeat is not None:

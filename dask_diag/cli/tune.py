@@ -63,7 +63,7 @@ def names(context: click.Context, option: click.Parameter, text: str | None) -> 
     multiple=True,
     callback=pairs,
     metavar="KEY=VALUE",
-    help="Try a value of dask's configuration; several times for several.",
+    help="Value of dask's configuration to try; may be repeated.",
 )
 @click.option(
     "--set",
@@ -71,14 +71,20 @@ def names(context: click.Context, option: click.Parameter, text: str | None) -> 
     multiple=True,
     callback=pairs,
     metavar="NAME=A,B,...",
-    help="Try values of {NAME} in ARGUMENTS, the first as baseline; else of the environment "
-    "variable NAME.",
+    help="Values to try for {NAME} in ARGUMENTS, the first as baseline; without {NAME} there, for "
+    "the environment variable NAME.",
 )
 @click.option("--only", is_flag=True, help="Try only what these options name.")
-@click.option("--budget", default="10m", show_default=True, help="Time for it all: 90s, 10m, 1h.")
-@click.option("--check", metavar="COMMAND", help="Judges stdout, on its stdin, by its exit status.")
-@click.option("--html", "page", type=FilePath(), help="Write a page there, too.")
-@click.option("-f", "--force", is_flag=True, help="Replace the page if it is there.")
+@click.option(
+    "--budget", default="10m", show_default=True, help="Time limit for all runs: 90s, 10m, 1h."
+)
+@click.option(
+    "--check",
+    metavar="COMMAND",
+    help="Command that reads the program's stdout; status 0 means that the result is correct.",
+)
+@click.option("--html", "page", type=FilePath(), help="Also write an HTML page.")
+@click.option("-f", "--force", is_flag=True, help="Overwrite an existing page.")
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
 @click.option("-c", "code", is_flag=True, help="PROGRAM is code, as for python -c.")
 @click.argument("program")
@@ -99,12 +105,12 @@ def tune(
     program: str,
     arguments: tuple[str, ...],
 ) -> None:
-    """Try settings on an unchanged program, and say which make it faster.
+    """Try settings on an unchanged program, and report which make the program faster.
 
-    It is run again and again in child processes, without and with each setting in turn: what the
-    findings of its recording advise, a few settings that often help, and what the options name.
-    Its stdin is empty, and what it prints is not shown; output that differs from the baseline's is
-    reported. Ctrl-C ends the trials and shows what is known.
+    The program runs repeatedly in child processes, without and with each setting in turn: settings
+    that the findings of its recording advise, a few settings that often help, and those that the
+    options name. Its stdin is empty, and its output is not shown; output that differs from the
+    baseline's is reported. Ctrl-C ends the trials and shows the results so far.
     """
     from dask_diag.files import write_text
     from dask_diag.tuning.trials import Program
