@@ -73,8 +73,9 @@ def in_the_file(phase):
             own = [
                 r for r in recording.planned.to_dicts() if r["computation"] == row["computation"]
             ]
-            # Functions are counted a moment later than tasks.
-            if row["phase"] == phase and (own or phase != ProgressPhase.TASKS):
+            # Functions are counted, and the first task runs, a moment after the phase begins.
+            has_begun = (own and row["running"]) or phase != ProgressPhase.TASKS
+            if row["phase"] == phase and has_begun:
                 return row, {r["function"]: r["tasks"] for r in own}
         time.sleep(0.005)
     raise AssertionError(f"the file never had the phase {phase}")
