@@ -41,10 +41,11 @@ def test_the_pause_is_that_of_the_last_time(clock):
 
 
 @pytest.mark.usefixtures("no_garbage_is_collected")
-def test_a_full_collection_in_it_says_nothing_of_the_next_time(clock):
+@pytest.mark.parametrize("before", [1, 2], ids=["after a younger one", "after another full one"])
+def test_a_full_collection_in_it_says_nothing_of_the_next_time(before, clock):
     work = ShareOfTime(0.02)
     takes(work, clock, 0.001)
-    gc.collect(1)
+    gc.collect(before)
     takes(work, clock, 0.5, collects=True)
     assert work.pause == pytest.approx(0.05)
     takes(work, clock, 0.002)

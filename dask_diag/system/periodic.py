@@ -126,13 +126,13 @@ class ShareOfTime:
         CPU seconds that it took when it was last known.
     """
 
-    __slots__ = ("_cpu", "_share", "_younger", "seconds")
+    __slots__ = ("_collections", "_cpu", "_share", "seconds")
 
     def __init__(self, share: float, seconds: float = 0.0) -> None:
         self._share = share
         self.seconds = seconds
         self._cpu = 0.0
-        self._younger = 0
+        self._collections = 0
 
     @property
     def pause(self) -> float:
@@ -140,13 +140,17 @@ class ShareOfTime:
         return self.seconds / self._share
 
     def __enter__(self) -> None:
-        # A full collection sets the count of those of younger objects back to 0.
-        self._younger, self._cpu = gc.get_count()[2], thread_time()
+        self._collections, self._cpu = _full_collections(), thread_time()
 
     def __exit__(self, *_: object) -> None:
         took = thread_time() - self._cpu
-        if gc.get_count()[2] >= self._younger:
+        if _full_collections() == self._collections:
             self.seconds = took
+
+
+def _full_collections() -> int:
+    """Number of collections of all garbage so far."""
+    return int(gc.get_stats()[2]["collections"])
 
 
 _SHORTEST_INTERVAL = 0.005
