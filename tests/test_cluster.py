@@ -87,6 +87,8 @@ def sleeps_then_spins():
 def secedes():
     spin(0.1)
     secede()
+    # The worker's event loop hears of it: a thread that spins would keep the GIL from it.
+    time.sleep(0.05)
     spin(0.2)
 
 
