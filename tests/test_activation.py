@@ -195,6 +195,16 @@ def test_a_subclass_may_extend_the_hooks_and_a_callback_may_be_given():
     assert "add" in repr(task)
     with pytest.raises(TaskNotRetainedError, match="do not keep arguments"):
         task({})
+
+    # Hooks of one that leave the package's out take nothing from the others.
+    class Silent(Profiler):
+        def _posttask(self, *args):
+            self.count = getattr(self, "count", 0) + 1
+
+    with Silent() as silent, Profiler() as prof:
+        dask.threaded.get(DSK, "c")
+    assert silent.count == 2
+    assert keys(prof) == ["b", "c"]
     prof = Profiler()
     dask.local.get_sync(DSK, "c", callbacks=[normalize_callback(prof)])
     assert keys(prof) == ["b", "c"]

@@ -197,7 +197,7 @@ def test_threads_have_their_own_calls():
             return [f"slow-{id(self)}"]
 
     def run():
-        Slow(0.0).compute()
+        Met(0.0).compute()
 
     with Profiler() as prof:
         threads = [threading.Thread(target=run) for _ in range(2)]

@@ -279,22 +279,15 @@ class Steps:
         self._thread = Thread(lambda: dask.local.get_sync(graph, [9], callbacks=callbacks))
         self._await()
         self.step()
-        self._stepped = False
 
     def _await(self):
         assert self._arrived.acquire(timeout=PATIENCE)
 
     def step(self):
         """Two tasks are collected; the next one runs on return."""
-        self._stepped = True
         for _ in range(2):
             self._go.release()
             self._await()
-
-    def step_once(self):
-        """A step, if there was none since the first one."""
-        if not self._stepped:
-            self.step()
 
     def end(self):
         for _ in range(10):

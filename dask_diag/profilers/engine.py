@@ -76,6 +76,12 @@ class Watch:
         self.measured: list[tuple[Callable[[float], None], SizeOf, array[float]]] = []
 
     @property
+    def driver(self) -> Observer:
+        """The profiler that works for all, where dask calls each: the first without own hooks."""
+        plain = (profiler for profiler in self.profilers if not profiler.has_own_hooks)
+        return next(plain, self.profilers[0])
+
+    @property
     def callback(self) -> CallbackTuple:
         """The hooks as dask calls them; None for those that no profiler needs."""
         collect: Callable[..., None] | None = None
@@ -324,9 +330,14 @@ class Observer(Callback):
         A profiler of a user's class, with hooks of its own, gets calls of each.
         """
         profilers: list[Observer] = [callback[0].__self__ for callback in callbacks]  # type: ignore[union-attr]
-        hooks = {getattr(type(profiler), hook) for profiler in profilers for hook in _HOOKS}
-        has_own_hooks = hooks != {getattr(Observer, hook) for hook in _HOOKS}
-        return callbacks if has_own_hooks else [Watch(profilers).callback]
+        if any(profiler.has_own_hooks for profiler in profilers):
+            return callbacks
+        return [Watch(profilers).callback]
+
+    @property
+    def has_own_hooks(self) -> bool:
+        """Whether the class of a user has replaced hooks that dask calls."""
+        return any(getattr(type(self), hook) is not getattr(Observer, hook) for hook in _HOOKS)
 
     def scheduler_returns(self) -> None:
         """End, as failed, the open computation of dask's scheduler that returns on this thread.
@@ -336,8 +347,8 @@ class Observer(Callback):
         """
         end_left(_is_of_caller)
 
-    # Dask calls these where a computation is given callbacks of its own. The first profiler of a
-    # computation works for all.
+    # Dask calls these where a computation is given callbacks of its own, or a profiler has hooks
+    # of its own. One profiler works for all: the watch's driver.
 
     def _start(self, dsk: Graph) -> None:
         watch = watch_of(dsk)
@@ -348,7 +359,7 @@ class Observer(Callback):
 
     def _start_state(self, dsk: Graph, state: SchedulerState) -> None:
         watch = watch_of(dsk)
-        if watch is not None and watch.profilers[0] is self:
+        if watch is not None and watch.driver is self:
             state["dask_diag"] = watch
             watch.start_state(dsk, state)
 
@@ -367,9 +378,9 @@ class Observer(Callback):
             watch.finish(dsk, state, failed)
 
     def _call(self, hook: int, state: SchedulerState, *args: object) -> None:
-        """Call a hook for all profilers of a computation, if this one is the first."""
+        """Call a hook for all profilers of a computation, if this one is the driver."""
         watch = state.get("dask_diag")
-        work = watch.callback[hook] if watch is not None and watch.profilers[0] is self else None
+        work = watch.callback[hook] if watch is not None and watch.driver is self else None
         if work is not None:
             work(*args)
 
