@@ -45,7 +45,7 @@ from dask_diag.storage.write import Writer
 from .javascript import needs_node, run_javascript
 from .live_chunks import Model, update
 from .pages import tasks_of
-from .recordings import NOTHING, chunks_of_example, example
+from .recordings import NOTHING, chunks_of_example, example, with_columns
 from .test_live_model import busy_model
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
@@ -289,6 +289,16 @@ def test_the_last_state_has_the_numbers_of_the_summary():
         assert line.split()[1] == tasks == planned
         assert f" {seconds} " in line
         assert f" {cpu} " in line
+
+
+def test_of_many_functions_forty_are_shown_and_the_others_counted():
+    recording = with_columns(example(60), "tasks", function=[f"f{n}" for n in range(60)])
+    with Writer("run.diag") as writer, Running() as running:
+        writer.append(recording)
+        when(lambda: running.answer()["functions"])
+        answer = running.answer()
+        assert len(answer["functions"]) == 40
+        assert answer["functions_left_out"] == 20
 
 
 def test_an_empty_recording_is_an_answer():

@@ -184,7 +184,7 @@ MOST_LANES = 40
 _MOST_PIXELS = 24_000
 _MOST_PARTS = 22_000
 """Functions of all pixels, for an answer of 50 kB at most."""
-_MOST_FUNCTIONS = 250
+_MOST_DRAWN = 250
 _TICK = 1e-6
 PARTS_OF_A_PIXEL = 32
 _NAME, _LANE_NAME = 60, 14
@@ -207,10 +207,10 @@ def tasks_in_view(
     # Counting is faster than `unique`, which sorts all tasks.
     present = np.flatnonzero(np.bincount(tasks["function"], minlength=1))
     code = np.zeros(len(model.function_codes) + 1, np.int64)
-    code[present] = np.minimum(np.arange(len(present)), _MOST_FUNCTIONS)
+    code[present] = np.minimum(np.arange(len(present)), _MOST_DRAWN)
     every, colors = list(model.function_codes), model.colors()
-    drawn = [every[position] for position in present[:_MOST_FUNCTIONS].tolist()]
-    if len(present) > _MOST_FUNCTIONS:
+    drawn = [every[position] for position in present[:_MOST_DRAWN].tolist()]
+    if len(present) > _MOST_DRAWN:
         drawn.append("other functions")
     left, right = tasks["start"] - start, np.minimum(tasks["stop"], stop) - start
     table = Table(
