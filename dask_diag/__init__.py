@@ -12,9 +12,9 @@ from dask_diag.errors import DiagnosticError
 if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
     from dask_diag.analysis.critical_path import critical_path
-    from dask_diag.analysis.findings.rule import Finding, Where
+    from dask_diag.analysis.findings.rule import Finding, FindingLocation
     from dask_diag.analysis.findings.rules import findings
-    from dask_diag.analysis.memory import memory_usage, peak_allocations
+    from dask_diag.analysis.memory import peak_allocations, task_memory
     from dask_diag.analysis.simulation.simulate import simulate
     from dask_diag.analysis.throughput import throughput
     from dask_diag.analysis.waits import waits
@@ -41,13 +41,13 @@ __all__ = [
     "CacheProfiler",
     "DiagnosticError",
     "Finding",
+    "FindingLocation",
     "MemorySampler",
     "Profiler",
     "ProgressBar",
     "Recording",
     "ResourceProfiler",
     "SamplingProfiler",
-    "Where",
     "__version__",
     "activities",
     "combine",
@@ -56,7 +56,6 @@ __all__ = [
     "export",
     "findings",
     "load",
-    "memory_usage",
     "peak_allocations",
     "performance_report",
     "record",
@@ -65,6 +64,7 @@ __all__ = [
     "simulate",
     "span",
     "summary",
+    "task_memory",
     "throughput",
     "tune",
     "visualize",
@@ -81,7 +81,7 @@ _MODULES = {
     "Recording": "dask_diag.model.recording",
     "ResourceProfiler": "dask_diag.profilers.resources",
     "SamplingProfiler": "dask_diag.profilers.sampling",
-    "Where": "dask_diag.analysis.findings.rule",
+    "FindingLocation": "dask_diag.analysis.findings.rule",
     "activities": "dask_diag.analysis.activities",
     "combine": "dask_diag.model.recording",
     "context_meter": "dask_diag.capture.metrics",
@@ -89,7 +89,7 @@ _MODULES = {
     "export": "dask_diag.views.exports.export",
     "findings": "dask_diag.analysis.findings.rules",
     "load": "dask_diag.storage.read",
-    "memory_usage": "dask_diag.analysis.memory",
+    "task_memory": "dask_diag.analysis.memory",
     "peak_allocations": "dask_diag.analysis.memory",
     "performance_report": "dask_diag.profilers.record",
     "record": "dask_diag.profilers.record",

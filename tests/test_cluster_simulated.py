@@ -86,7 +86,7 @@ def test_a_task_runs_where_its_inputs_are():
     ],
 )
 def test_the_scheduler_takes_its_time_for_each_task(cpu, changes, seconds):
-    made = with_columns(one_second_each(), "computations", scheduler_cpu=[cpu])
+    made = with_columns(one_second_each(), "computations", cpu_scheduler=[cpu])
     assert simulate(made, workers=inf, **changes).seconds == pytest.approx(seconds)
 
 

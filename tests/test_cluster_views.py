@@ -110,7 +110,7 @@ def test_what_would_touch_is_one_rectangle_with_the_sum(made):
 
 def test_local_recordings_have_no_marks(made):
     names = "workers", "transfers", "worker_events"
-    local = replace(made, **{name: getattr(made, name).rows(slice(0)) for name in names})
+    local = replace(made, **{name: getattr(made, name).filter(slice(0)) for name in names})
     assert drawn(local)[1:] == (None, None)
     assert marks_in_lanes(local) == []
     assert list(workers(Analysis(local), None)) == []

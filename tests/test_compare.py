@@ -441,7 +441,7 @@ def test_calls_of_both_are_one_tree_that_has_the_seconds_of_each():
     np.testing.assert_allclose(nodes["total_after"], 3 * nodes["total_before"])
     ends, parents = nodes["end"], nodes["parent"]
     assert all(parents[node] < node < ends[parents[node]] for node in range(1, len(nodes)))
-    nodes = merged_tree(before, replace(before, samples=before.samples.rows(slice(0))))
+    nodes = merged_tree(before, replace(before, samples=before.samples.filter(slice(0))))
     assert (nodes["total_after"].any(), len(nodes)) == (False, len(one))
 
 

@@ -77,7 +77,7 @@ class Program:
         """Run it: its tasks start one after the other on two workers."""
         seconds = self.planned * noise(rng, count=len(self.planned))
         if slower is not None:
-            seconds[self.tasks["function"].where(slower)] *= 1.2
+            seconds[self.tasks["function"].eq(slower)] *= 1.2
         token = int(rng.integers(2**60))
         keys = [
             key

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_diag import Where, findings
+from dask_diag import FindingLocation, findings
 from dask_diag.analysis.cpu import cpu_outside_tasks
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings import rules
@@ -122,7 +122,11 @@ def for_gil(*args, **kwargs):
         ("io-bound", lambda activity: with_waits(two_at_once(cpu=0.0), activity), {"sleep": None}),
         # A guess is of tasks that hardly compute, and not of what other programs took.
         ("io-bound", lambda cpu: two_at_once(cpu=cpu), {0.14: "medium", 0.16: None}),
-        ("io-bound", lambda busy: two_at_once(cpu=0.1, others_cpu=busy), {0: True, 1.7: None}),
+        (
+            "io-bound",
+            lambda busy: two_at_once(cpu=0.1, cpu_other_processes=busy),
+            {0: True, 1.7: None},
+        ),
         # Eight workers have space for six tasks at once; sixteen run twenty in two rounds.
         (
             "io-bound",
@@ -141,7 +145,7 @@ def for_gil(*args, **kwargs):
         (
             "io-bound",
             lambda cpus: with_waits(in_rounds(8, 2, 0.5, cpus=cpus), "io-wait"),
-            {2: (2.0, "about"), 1: (NAN, "more workers cannot help")},
+            {2: (2.0, "estimate"), 1: (NAN, "more workers cannot help")},
         ),
         # More workers must save a tenth.
         (
@@ -209,7 +213,7 @@ NO_PROCESSES = ("not: scheduler='processes'", "worker processes do not help", "l
     "made, cases",
     [
         # Each of two processes has half of the work, less a batch, and both must start.
-        (tasks_that_hold_the_gil, {1000: (10, "about", PROCESSES + " 7")}),
+        (tasks_that_hold_the_gil, {1000: (10, "estimate", PROCESSES + " 7")}),
         # Nothing is passed from task to task: these are the results that the caller gets.
         (
             tasks_that_hold_the_gil,
@@ -308,7 +312,9 @@ def shared_with(others):
     took = recording.tasks.stop - recording.tasks.start
     cpu = {"thread_cpu": took * (1 - others), "thread_noncpu": took * others}
     shared = with_columns(recording, "tasks", **cpu)
-    return with_waits(with_columns(shared, "computations", others_cpu=[others]), "cpu-wait")
+    return with_waits(
+        with_columns(shared, "computations", cpu_other_processes=[others]), "cpu-wait"
+    )
 
 
 def one_independent():
@@ -329,7 +335,7 @@ def one_independent():
             tasks_with_overhead,
             {
                 (100, 0.01, 0.0018): (
-                    *("medium", "about"),
+                    *("medium", "estimate"),
                     {"tasks": 100, "work": 0.01, "overhead": 0.0018},
                 ),
                 (99, 0.01, 0.0018): None,
@@ -356,7 +362,7 @@ def one_independent():
             one_independent,
             {
                 (): (
-                    *("at most", 75 / 256),
+                    *("upper_bound", 75 / 256),
                     "no fix found: no more than 1 task of a function at a time",
                 )
             },
@@ -374,7 +380,7 @@ def test_so_many_small_tasks_together_have_the_overhead_of_one(overhead):
     recording = tasks_with_overhead(100, 0.01, overhead)
     (factor,) = advised(recording, "tasks-too-small", "make chunks about ")
     fewer = 100 - math.ceil(100 / factor)
-    lost = by_code(recording)["tasks-too-small"].seconds_lost
+    lost = by_code(recording)["tasks-too-small"].potential_saving
     assert lost == pytest.approx(fewer * overhead, rel=0.02)
 
 
@@ -481,7 +487,7 @@ def moved_by_two(pickling, cpu, cpus=2, tasks=8):
             {
                 # Without the pickling two threads take half of the time, and even one is quicker.
                 (0.8, 0.2): (
-                    *(3.2, "about"),
+                    *(3.2, "estimate"),
                     "scheduler='threads', predicted to save 3.20 s, or 2.40 s if these",
                 ),
                 # Two threads that hold the GIL take twice as long as two processes.
@@ -499,7 +505,7 @@ def test_overhead_while_the_scheduler_pickles_is_the_time_of_that():
     recording = moved(0.2, sent=0.19)
     transfers = recording.transfers
     # A hundredth of a second for each task, after the worker became free.
-    later = np.where(transfers.side.where("scheduler"), 0.1, 0.0)
+    later = np.where(transfers.side.eq("scheduler"), 0.1, 0.0)
     times = {"start": transfers.start + later, "stop": transfers.stop + later}
     activities = Analysis(with_columns(recording, "transfers", **times)).activities
     assert activities["serialize"] == pytest.approx(0.03)
@@ -555,8 +561,8 @@ def with_threads(
     """
     cpu = 1 - waited
     if others is not None:
-        kwargs["others_cpu"] = others
-    recording = two_at_once(cpu=cpu, process_cpu=2 * cpu + outside, **kwargs)
+        kwargs["cpu_other_processes"] = others
+    recording = two_at_once(cpu=cpu, cpu_process=2 * cpu + outside, **kwargs)
     groups = {
         "computation": ["c", "c"],
         "kind": ["tasks", kind],
@@ -585,7 +591,7 @@ def with_mixed_waits(outside, waited, *seconds):
 
 def with_pools(*pools):
     """Two tasks that waited half of their time, and pools of these names and sizes."""
-    recording = with_waits(two_at_once(cpu=0.5, process_cpu=2.0), "cpu-wait")
+    recording = with_waits(two_at_once(cpu=0.5, cpu_process=2.0), "cpu-wait")
     columns = {
         "computation": ["c"] * len(pools),
         "kind": ["native"] * len(pools),
@@ -600,7 +606,7 @@ def eight_while_others_spin():
     """Of a second on two CPUs, eight tasks had a sixth each, and their pool as much as two."""
     tasks = [Task(0, 1, 0.2, worker=worker) for worker in range(8)]
     groups = {"computation": ["c"], "kind": ["native"], "name": ["openblas"], "threads": [1]}
-    recording = with_waits(run(tasks, workers=8, process_cpu=2.0), "cpu-wait")
+    recording = with_waits(run(tasks, workers=8, cpu_process=2.0), "cpu-wait")
     recording = with_tables(recording, threads={**groups, "cpu_seconds": [0.4]})
     return with_stacks(recording, [((0.0, 1.0), "work", [MAIN, LAPACK], 8.0, 1.6)])
 
@@ -623,7 +629,7 @@ CALLED = (
     "time, the tasks' own threads 1.00 s; tasks "
 )
 OPENBLAS, UNKNOWN = map(CALLED.format, ("openblas", "a native library whose name is not known"))
-WHERE = Where(((0.0, 1.0),), ("thread-0", "thread-1"), ("work",))
+WHERE = FindingLocation(((0.0, 1.0),), ("thread-0", "thread-1"), ("work",))
 FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_THREADS=1 or "
 
 
@@ -635,22 +641,22 @@ FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_
         (
             with_threads,
             [
-                ({"outside": 0.2}, ("medium", 0.1, "about", "set OPENBLAS_NUM_THREADS=1")),
+                ({"outside": 0.2}, ("medium", 0.1, "estimate", "set OPENBLAS_NUM_THREADS=1")),
                 ({"outside": 0.19}, None),
                 ({"outside": 1.0, "cpus": 3}, ("medium", 0.12)),
                 ({"outside": 1.0, "cpus": 4}, None),
                 ({"outside": 1.0, "cpus": 4, "threads": 2}, "medium"),
                 ({"outside": 1.0, "waited": 0.07}, None),
                 ({"outside": 1.0, "waited": 0.08}, ("low", 0.08)),
-                ({"outside": 1.0, "waited": 0.31}, ("high", 0.31, "about")),
+                ({"outside": 1.0, "waited": 0.31}, ("high", 0.31, "estimate")),
                 ({"outside": 1.0, "waited": 0.31, "activity": "sleep"}, None),
-                ({"outside": 1.0, "waited": 0.31, "activity": None}, ("high", 0.31, "at most")),
+                ({"outside": 1.0, "waited": 0.31, "activity": None}, ("high", 0.31, "upper_bound")),
                 # The library is not known.
                 (
                     {"outside": 1.0, "waited": 0.31, "name": ""},
-                    ("medium", 0.31, "at most", FIND_OUT),
+                    ("medium", 0.31, "upper_bound", FIND_OUT),
                 ),
-                ({"outside": 0.33, "name": "", "activity": None}, ("medium", 0.12, "at most")),
+                ({"outside": 0.33, "name": "", "activity": None}, ("medium", 0.12, "upper_bound")),
                 # Threads that no such variable limits.
                 ({"outside": 1.0, "waited": 0.31, "name": "jemalloc"}, None),
                 *(
@@ -679,7 +685,7 @@ FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_
             ),
             {
                 (0.5, 1.0): (
-                    *("about", 0.5),
+                    *("estimate", 0.5),
                     {"own": (1.0, "seconds"), "spinning": (0.5, "seconds")},
                 ),
                 # Two libraries of a name may have a pool each: not all are in one call.
@@ -689,8 +695,8 @@ FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_
                 (0.41, 0.5): {"spinning": None},
                 (0.39, 0.5): {"spinning": 0.11},
                 # Without stacks all tasks may have spun; no more than the pool's thread.
-                (0.5, None): ("at most", 0.5, {"spinning": None}),
-                (1.0, None): "about",
+                (0.5, None): ("upper_bound", 0.5, {"spinning": None}),
+                (1.0, None): "estimate",
             },
         ),
         # Eight share 0.4 s of CPU time on two CPUs while others spin.
@@ -722,7 +728,7 @@ FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_
             with_mixed_waits,
             {
                 (0.24, 0.4, (0.3, 0.1), (0.3, 0.1)): (
-                    *(0.22, "medium", "about"),
+                    *(0.22, "medium", "estimate"),
                     "tasks waited 600 ms for a CPU; 200 ms for these threads or for locks; ",
                 ),
                 # Without the pool both are shorter; without either wait one is as long.
@@ -786,7 +792,7 @@ def test_thread_oversubscription(made, cases):
 def test_without_a_simulation_the_pools_part_of_the_waits_is_at_most_lost(monkeypatch):
     monkeypatch.setattr("dask_diag.analysis.facts.MOST_SIMULATED", 1)
     # The pool used 0.3 s; two tasks waited for it at once.
-    cases = {(0.3, 0.5, (0.4, 0.1), (0.4, 0.1)): ("at most", 0.15)}
+    cases = {(0.3, 0.5, (0.4, 0.1), (0.4, 0.1)): ("upper_bound", 0.15)}
     check("thread-oversubscription", with_mixed_waits, cases)
 
 
@@ -795,7 +801,7 @@ def test_a_task_that_spins_alone_takes_no_cpu_from_others(share):
     spun, only_waited = (
         by_code(with_threads(0.2, 0.5, lapack=lapack, later=later_for(share)))[
             "thread-oversubscription"
-        ].seconds_lost
+        ].potential_saving
         for lapack in (1.0, 0.0)
     )
     # Of both tasks' seconds, those in which both ran; 0.8 s of CPU time on two CPUs.
@@ -807,8 +813,8 @@ def test_a_task_that_spins_alone_takes_no_cpu_from_others(share):
 def test_no_second_of_waiting_is_that_of_pools_and_of_other_programs(others):
     """Both used CPUs that two tasks waited for, half of their time."""
     both = by_code(with_threads(0.5, waited=0.5, others=others))
-    pools = both["thread-oversubscription"].seconds_lost
-    programs = both["busy-machine"].seconds_lost if others else 0.0
+    pools = both["thread-oversubscription"].potential_saving
+    programs = both["busy-machine"].potential_saving if others else 0.0
     # The waits are of one second, each competitor's share that of the CPU that it used.
     assert pools == pytest.approx(min(0.5, 0.5 / (0.5 + others)) / 2, abs=0.03)
     # Tasks and pools need three quarters of a second on two CPUs.
@@ -1021,7 +1027,8 @@ def test_failed_tasks_come_first_and_others_in_the_order_of_what_they_cost():
     tasks = [Task(n, n + 1, 0.5, depends_on=(n - 1,) if n else ()) for n in range(4)]
     ordered = findings(with_waits(run(tasks), "io-wait"))
     costs = [
-        -1 if math.isnan(finding.seconds_lost) else finding.seconds_lost for finding in ordered
+        -1 if math.isnan(finding.potential_saving) else finding.potential_saving
+        for finding in ordered
     ]
     assert len(ordered) == 2
     assert costs == sorted(costs, reverse=True)

@@ -80,11 +80,11 @@ def test_the_headline_says_where_most_time_went(measured, sentence):
 def test_the_headline_names_the_largest_loss():
     analysis = Analysis(recording([(0, 0, 10, 10, 0)], 10, called=0, workers=4))
     found = [
-        Finding(code, "high", lost, "", "", kind=kind)
+        Finding(code, "high", lost, "", "", certainty=kind)
         for code, lost, kind in (
-            ("memory-growth", np.nan, "measured"),
-            ("imbalance", 1.0, "about"),
-            ("gil-bound", 2.5, "at most"),
+            ("memory-growth", np.nan, "unknown"),
+            ("imbalance", 1.0, "estimate"),
+            ("gil-bound", 2.5, "upper_bound"),
         )
     ]
     said = "10.0 s of wall time, 25% of it computing in tasks"

@@ -251,7 +251,7 @@ EXACT = growth("x", 1, 58e6, "exact")
     ],
 )
 def test_growth_is_shown_if_it_can_tell_functions_apart(rows, shown):
-    usage = SimpleNamespace(memory_usage=SimpleNamespace(to_dicts=lambda: rows))
+    usage = SimpleNamespace(task_memory=SimpleNamespace(to_dicts=lambda: rows))
     assert memory_growth(usage) == shown
 
 

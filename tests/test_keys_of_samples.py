@@ -77,7 +77,7 @@ def by_key(recording):
     """Seconds of the samples of each function and key."""
     by_pair = {}
     samples = recording.samples
-    for row in samples.rows(samples.root.where(Root.TASKS)).to_dicts():
+    for row in samples.filter(samples.root.eq(Root.TASKS)).to_dicts():
         pair = row["function"], row["key"]
         by_pair[pair] = by_pair.get(pair, 0.0) + row["seconds"]
     return by_pair

@@ -128,7 +128,7 @@ def test_what_the_page_draws_of_packed_tasks_is_what_is_drawn_of_few(opened):
     stop = float(np.median(recording.tasks["stop"])) * 0.8
     reported = look_at(page, 0, stop)
     lanes = tasks_in_lanes(recording, 0.0)
-    few = lanes._replace(table=lanes.table.rows(lanes.table["start"] <= stop))
+    few = lanes._replace(table=lanes.table.filter(lanes.table["start"] <= stop))
     models = {"rectangles": {}, "marks": [], "marked": [], "lane_height": LANE, "full": FULL}
     arguments = {**models, "columns": few.columns, "keys": few.table["key"].tolist()}
     (changed,) = changed_by_javascript("plots/tasks/tasks.js", "draw_all", arguments)

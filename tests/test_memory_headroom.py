@@ -79,7 +79,7 @@ def with_children(limit, scheduler, workers):
 def read_while_tasks_ran():
     """Read first then, all of the memory may be of tasks."""
     made = waiting(1375, 850, 900)
-    return replace(made, resources=made.resources.rows(made.resources.time > 0))
+    return replace(made, resources=made.resources.filter(made.resources.time > 0))
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def labels(grid):
 
 
 def test_each_measure_has_an_axis_of_its_own(groupby):
-    without_samples = replace(groupby, samples=groupby.samples.rows(slice(0, 0)))
+    without_samples = replace(groupby, samples=groupby.samples.filter(slice(0, 0)))
     page, picture = profile_page_of(without_samples)
     assert labels(picture) == ["Worker", "% CPU", "Cache Size (nbytes)"]
     with page.in_a_report():

@@ -31,7 +31,7 @@ def test_rows_are_chosen_alike_in_every_kind_of_column(texts, data):
     table = Table(
         {"a": PrefixStrings.of(texts), "b": Categorical.of(texts), "c": np.arange(len(texts))}
     )
-    chosen = table.rows(mask)
+    chosen = table.filter(mask)
     expected = [text for text, selected in zip(texts, mask) if selected]
     assert chosen["a"].tolist() == chosen["b"].tolist() == expected
     assert chosen["c"].tolist() == np.flatnonzero(mask).tolist()
@@ -44,7 +44,7 @@ def test_a_column_prints_its_length_and_first_values():
     assert repr(PrefixStrings.of([])) == "<PrefixStrings of 0 rows: >"
     assert repr(Categorical.of(["a", "a", 2])) == "<Categorical of 3 rows: 'a', 'a', 2>"
     assert len(repr(PrefixStrings.of(["k" * 10_000] * 9))) < 200
-    assert repr(Table({"key": texts}).rows(slice(2))["key"]).startswith(
+    assert repr(Table({"key": texts}).filter(slice(2))["key"]).startswith(
         "<PrefixStrings of 2 rows: 'x-1'"
     )
 
@@ -154,9 +154,9 @@ def test_samples_are_combined_with_their_stacks_and_frames():
 
 
 def test_analysis_says_what_it_expects():
-    from dask_diag import activities, critical_path, findings, memory_usage, waits
+    from dask_diag import activities, critical_path, findings, task_memory, waits
 
-    for analysis in (activities, critical_path, findings, memory_usage, waits):
+    for analysis in (activities, critical_path, findings, task_memory, waits):
         with pytest.raises(DiagnosticError, match=r"expected a Recording, .*its \.recording"):
             analysis(Profiler())
 
@@ -176,7 +176,7 @@ def test_a_recording_says_what_it_is_and_is_frozen():
     assert recording.tasks.columns == tuple(TABLES["tasks"].schema)
     row = recording.tasks.to_dicts()[0]
     assert [type(row[name]) for name in ("key", "start", "pid", "error")] == [str, float, int, str]
-    frame = recording.tasks.to_dataframe()
+    frame = recording.tasks.to_pandas()
     assert repr(frame.to_dict("records")) == repr(recording.tasks.to_dicts())
     with pytest.raises(AttributeError):
         recording.tasks = None

@@ -62,7 +62,7 @@ def recording_of(rows, computations=(("c-1", 0.0, 10.0),), notices=()):
     start, stop, cpu = (np.array(column, float) for column in (starts, stops, cpus))
     worker = Categorical.of(workers)
     names, began, ended = zip(*computations, strict=True) if computations else [()] * 3
-    zeros = ("process_cpu", "scheduler_cpu", "voluntary_switches", "involuntary_switches")
+    zeros = ("cpu_process", "cpu_scheduler", "voluntary_switches", "involuntary_switches")
     count = len(computations)
     empty = Recording(start=0.0, stop=10.0, epoch=1.7e9, notices=tuple(notices))
     return with_tables(

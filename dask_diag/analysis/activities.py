@@ -68,7 +68,7 @@ def amounts_of_tasks(
     if unit == SECONDS:
         yield from _seconds_of_tasks(recording, counted, with_labels)
         return
-    metered = metrics.rows(metrics.unit.where(unit) & counted[metrics.task])
+    metered = metrics.filter(metrics.unit.eq(unit) & counted[metrics.task])
     yield from _by_activity(metered, metered.value, _times_of_tasks(recording, metered.task))
     if unit in UNITS_OF_TRANSFERS:
         moved = _transfers(recording, counted)
@@ -85,26 +85,26 @@ def _seconds_of_tasks(
 
     def of_mask(activity: str, mask: BoolArray, seconds: FloatArray) -> Amounts:
         rows = np.flatnonzero(mask)
-        return Amounts(activity, rows, seconds[rows], ran.rows(rows))
+        return Amounts(activity, rows, seconds[rows], ran.filter(rows))
 
-    ok, unmeasured = counted & tasks.outcome.where(Outcome.OK), np.isnan(tasks.thread_cpu)
+    ok, unmeasured = counted & tasks.outcome.eq(Outcome.OK), np.isnan(tasks.thread_cpu)
     yield of_mask(Activity.OTHER, ok & unmeasured, ran.stop - ran.start)
     ok &= ~unmeasured
     cpu, noncpu = seconds_of_workers(recording)
     unmetered = None
     if with_labels:
         cpu, unmetered, metered = without_metered(recording, ok)
-        yield from _by_activity(metered, metered.value, ran.rows(metered.task))
+        yield from _by_activity(metered, metered.value, ran.filter(metered.task))
     yield of_mask(Activity.CPU, ok, cpu)
     for activity, seconds, has_any in divided(recording, noncpu, ok, unmetered):
         yield of_mask(activity, has_any, seconds)
     moved = _transfers(recording, counted)
-    moved = moved.rows(moved.side.where("worker"))
+    moved = moved.filter(moved.side.eq("worker"))
     yield from _by_activity(moved, moved.stop - moved.start, Intervals(moved.start, moved.stop))
     # What tasks did before they failed is not divided: it was lost, whatever it was.
     for outcome in OUTCOMES:
         if outcome != Outcome.OK:
-            is_outcome = counted & tasks.outcome.where(outcome)
+            is_outcome = counted & tasks.outcome.eq(outcome)
             yield of_mask(outcome, is_outcome, ran.stop - ran.start)
 
 
@@ -116,7 +116,7 @@ def _counted(recording: Recording, functions: Collection[str] | None) -> BoolArr
 
 def _transfers(recording: Recording, counted: BoolArray) -> Transfers:
     transfers = transfers_of_tasks(recording)
-    return transfers.rows(counted[transfers.task])
+    return transfers.filter(counted[transfers.task])
 
 
 def _times_of_tasks(recording: Recording, rows: IntArray | slice) -> Intervals:
@@ -127,8 +127,8 @@ def _by_activity(
     table: Metrics | Transfers, amounts: FloatArray, intervals: Intervals
 ) -> Iterator[Amounts]:
     for name in dict.fromkeys(table.activity.values):
-        rows = table.activity.where(name)
-        yield Amounts(name, table.task[rows], amounts[rows], intervals.rows(rows))
+        rows = table.activity.eq(name)
+        yield Amounts(name, table.task[rows], amounts[rows], intervals.filter(rows))
 
 
 def _sums(
@@ -185,12 +185,12 @@ def _blocked_by_transfers(
     They belong to the tasks whose inputs or results it moved.
     """
     transfers = _transfers(recording, _counted(recording, functions))
-    transfers = transfers.rows(transfers.side.where("scheduler"))
+    transfers = transfers.filter(transfers.side.eq("scheduler"))
     rows_of = rows_by(recording.tasks.computation[transfers.task])
     for occupancy in occupied:
-        rows = transfers.rows(rows_of.get(occupancy.computation, slice(0)))
+        rows = transfers.filter(rows_of.get(occupancy.computation, slice(0)))
         for activity, workers in occupancy.blocked.items():
-            moved = rows.rows(rows.activity.where(activity))
+            moved = rows.filter(rows.activity.eq(activity))
             seconds = occupancy.seconds_during(workers, moved.start, moved.stop)
             yield moved.task, activity, seconds
 

@@ -230,11 +230,11 @@ class Selection:
         """
         share = self._shares_of_time(samples)
         if self.root is not None:
-            share = share * samples.root.where(self.root)
+            share = share * samples.root.eq(self.root)
         if self.function is not None:
-            of_tasks = samples.function[samples.root.where(Root.TASKS)]
+            of_tasks = samples.function[samples.root.eq(Root.TASKS)]
             expect_functions([self.function], of_tasks, "function")
-            share = share * samples.function.where(self.function)
+            share = share * samples.function.eq(self.function)
         return share if self.key is None else share * self._has_key(samples)
 
     def _shares_of_time(self, samples: Samples) -> FloatArray:
@@ -246,7 +246,7 @@ class Selection:
         return np.asarray(np.clip(inside, 0.0, 1.0))
 
     def _has_key(self, samples: Samples) -> BoolArray:
-        has_key: BoolArray = samples.key.where(self.key)
+        has_key: BoolArray = samples.key.eq(self.key)
         if not has_key.any():
             raise DiagnosticError(
                 f"key: no sample has {self.key!r}. Only tasks longer than a quarter of the cycle "
@@ -299,7 +299,7 @@ def seconds_over_time(recording: Recording) -> Table:
         ``cpu``, ``waiting`` and ``unknown``: seconds per second, that is, how many threads at once.
     """
     samples = recording.samples
-    samples = samples.rows(samples.stop > samples.start)
+    samples = samples.filter(samples.stop > samples.start)
     edges = np.unique(np.append(samples.start, samples.stop))
     wall, cpu = samples.seconds, samples.cpu_seconds
     kinds = {
@@ -373,7 +373,7 @@ def tree_and_nodes(
     samples = recording.samples
     share = selection.shares(samples)
     selected = np.flatnonzero(share > 0)
-    nodes, node_of_selected = _grown(recording, samples.rows(selected))
+    nodes, node_of_selected = _grown(recording, samples.filter(selected))
     own = np.zeros((len(nodes), len(MEASURES)))
     np.add.at(own, node_of_selected, measures(samples, share)[selected])
     frames = recording.frames
@@ -450,7 +450,7 @@ def _grown(recording: Recording, samples: Samples) -> tuple[_Nodes, IntArray]:
 
 def are_functions(nodes: Table) -> BoolArray:
     """Whether each node of a tree is a function of tasks, and no call."""
-    of_tasks = np.flatnonzero((nodes["depth"] == 1) & nodes["name"].where(Root.TASKS))
+    of_tasks = np.flatnonzero((nodes["depth"] == 1) & nodes["name"].eq(Root.TASKS))
     return np.isin(nodes["parent"], of_tasks)
 
 
@@ -619,7 +619,7 @@ def folded_tree(nodes: Table) -> tuple[Table, IntArray]:
         own,
         by=[name for name in amounts if name in _SORTED_BY],
         totals=amounts,
-        last=names[first].where(NOT_SAMPLED) & files[first].where(""),
+        last=names[first].eq(NOT_SAMPLED) & files[first].eq(""),
     )
     return table, position[folded]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_diag.analysis.groups import lookup, rows_by, table_of
-from dask_diag.analysis.memory import cached_levels, memory_usage
+from dask_diag.analysis.memory import cached_levels, task_memory
 from dask_diag.analysis.task_times import seconds_computing
 from dask_diag.columns import FloatArray
 from dask_diag.model.recording import Recording, expect_recording
@@ -211,7 +211,7 @@ class Comparison(NamedTuple):
         A row per function, the largest change of seconds first. ``function``; then twice, as
         ``_before`` and ``_after``: ``tasks`` (count), ``seconds`` (sum of its tasks' durations),
         ``cpu`` (the share of them that was CPU time, 0 to 1), ``memory`` (the most bytes sampled
-        while one ran, see `memory_usage`) and ``cached`` (the peak of its results that the
+        while one ran, see `task_memory`) and ``cached`` (the peak of its results that the
         scheduler cached, in the recording's metric); ``change`` of the seconds, ``spread``
         (seconds that variation between tasks explains), and ``verdict``: ``slower`` or ``faster``
         if the change is more than the spread, ``unchanged`` if not, ``too few tasks`` if the
@@ -354,13 +354,13 @@ def _sides_of_functions(recording: Recording) -> dict[str, _Side]:
     levels, _ = cached_levels(recording)
     memory = {}
     if len(recording.resources) or len(recording.processes):
-        usage = memory_usage(recording)
+        usage = task_memory(recording)
         memory = lookup(usage["function"], usage["max_memory"])
     timed = timed_tasks(tasks)
     sides = {}
     for name, rows in rows_by(tasks.function).items():
         timed_rows = rows[~np.isnan(timed["seconds"][rows])]
-        of_function = timed.rows(timed_rows)
+        of_function = timed.filter(timed_rows)
         sides[name] = _Side(
             tasks=len(rows),
             seconds=float(of_function["seconds"].sum()),

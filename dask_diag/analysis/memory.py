@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas
 
 
-def memory_usage(recording: Recording, by: str = "function") -> Table:
+def task_memory(recording: Recording, by: str = "function") -> Table:
     """Sampled memory of tasks, and growth.
 
     Parameters
@@ -149,17 +149,17 @@ def _scopes(recording: Recording) -> Iterator[tuple[IntArray, MemoryReadings, In
     tasks, processes = recording.tasks, recording.processes
     has_start = ~np.isnan(tasks.start)
     in_children = np.zeros(len(tasks), bool)
-    children = processes.rows(processes.is_child > 0)
+    children = processes.filter(processes.is_child > 0)
     for host, on_host in rows_by(children.host).items():
-        of_host = children.rows(on_host)
-        tasks_on_host = tasks.host.where(host)
+        of_host = children.filter(on_host)
+        tasks_on_host = tasks.host.eq(host)
         sampled = set(np.unique(of_host.pid).tolist())
         for pid, rows in rows_by(tasks.pid).items():
             rows_there = rows[tasks_on_host[rows]]
             if pid not in sampled or not len(rows_there):
                 continue
             in_children[rows_there] = True
-            of_process = of_host.rows(of_host.pid == pid)
+            of_process = of_host.filter(of_host.pid == pid)
             samples = MemoryReadings.of(recording, of_process.time, of_process.memory)
             yield rows_there[has_start[rows_there]], samples, rows_there
     yield np.flatnonzero(~in_children & has_start), memory_of_all(recording), np.arange(len(tasks))
@@ -228,9 +228,9 @@ def cached_levels(
     Times are relative to `origin`. Results of unknown size (NaN) are ignored.
     """
     cached = recording.cached_results
-    sized = cached.rows(~np.isnan(cached.metric))
+    sized = cached.filter(~np.isnan(cached.metric))
     levels = {
-        name: _cached_level(sized.rows(rows), origin)
+        name: _cached_level(sized.filter(rows), origin)
         for name, rows in rows_by(sized.function).items()
     }
     highest_first = dict(sorted(levels.items(), key=lambda item: -item[1].peak))
@@ -312,13 +312,13 @@ def _room_of_processes(recording: Recording) -> Iterator[float]:
     workers, processes = recording.workers, recording.processes
     # Workers of one process are one sample.
     names = [set(text.split(", ")) for text in processes.worker.values]
-    for worker in workers.rows(~workers.address.where("")).to_dicts():
+    for worker in workers.filter(~workers.address.eq("")).to_dicts():
         is_of_it = np.array([worker["worker"] in some for some in names], bool)
-        rows = processes.rows(is_of_it[processes.worker.codes])
+        rows = processes.filter(is_of_it[processes.worker.codes])
         readings = MemoryReadings.of(recording, rows.time, rows.memory)
         yield _times_as_much(recording, readings, worker["memory_limit"])
     computations = recording.computations
-    local = computations.memory_limit[~computations.scheduler.where("distributed")]
+    local = computations.memory_limit[~computations.scheduler.eq("distributed")]
     if len(local):
         yield _times_as_much(recording, memory_of_all(recording), float(np.fmin.reduce(local)))
 
@@ -353,7 +353,7 @@ def series_of(
     """
     table = recording.memory
     for label, rows in rows_by(table.label).items():
-        series = table.rows(rows)
+        series = table.filter(rows)
         sizes: FloatArray = series[_column((measures or {}).get(label, "process"), series)]
         is_read = ~np.isnan(sizes)
         yield label, series.time[is_read], sizes[is_read]
@@ -425,7 +425,7 @@ def peak_allocations(recording: Recording, by: str = "function") -> Table:
     first = np.unique(groups.codes, return_index=True)[1]
     size, blocks = sums_by(groups, table.bytes), sums_by(groups, table.blocks).astype(np.int64)
     order = np.lexsort((-size, table.label.codes[first]))
-    chosen = table.rows(first[order])
+    chosen = table.filter(first[order])
     columns = {name: chosen[name] for name in names}
     near = chosen.memory / chosen.peak
     return Table({**columns, "bytes": size[order], "blocks": blocks[order], "near": near})
@@ -450,6 +450,6 @@ def peak_snapshots(recording: Recording) -> Iterator[PeakSnapshot]:
     """The snapshot of each block."""
     table = recording.allocations
     for label, rows in rows_by(table.label).items():
-        part = table.rows(rows)
+        part = table.filter(rows)
         time, memory, peak = (float(column[0]) for column in (part.time, part.memory, part.peak))
         yield PeakSnapshot(label, time, memory, peak, float(part.bytes.sum()))

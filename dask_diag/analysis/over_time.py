@@ -84,7 +84,7 @@ def activities_over_time(
         """Spread amounts over bins, by row; an amount without a length is in a single bin."""
         length = intervals.stop - intervals.start
         lasts = length > 0
-        rate, heights = intervals.rows(lasts), amounts[lasts] / length[lasts]
+        rate, heights = intervals.filter(lasts), amounts[lasts] / length[lasts]
         sums = sums_of_rectangles(rate, heights, rows[lasts], count=count, edges=edges)
         cell = rows[~lasts] * bins + bins_of(intervals.start[~lasts], edges)
         return sums + np.bincount(cell, amounts[~lasts], count * bins).reshape(count, bins)
@@ -101,7 +101,7 @@ def activities_over_time(
     longest = np.zeros(count * bins)
     np.fmax.at(longest, cell, (tasks.stop - tasks.start)[started])
     measured = started & ~np.isnan(tasks.thread_cpu)
-    ran = Intervals(tasks.start, worker_stop_times(recording)).rows(measured)
+    ran = Intervals(tasks.start, worker_stop_times(recording)).filter(measured)
     rows = row_of[measured]
     cpu = spread(ran, tasks.thread_cpu[measured], rows)
     cpu[np.bincount(rows, minlength=count) == 0] = np.nan
@@ -162,7 +162,7 @@ def worker_layers(
     names = [*functions, OTHER_FUNCTIONS]
     tasks = recording.tasks
     started = np.flatnonzero(~np.isnan(tasks.start))
-    ran = Intervals(tasks.start, stop_times(recording)).rows(started)
+    ran = Intervals(tasks.start, stop_times(recording)).filter(started)
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.clip(tasks.thread_cpu[started] / (ran.stop - ran.start), 0.0, 1.0)
     # If the CPU time of a task is not known, no part of it is known to be off the CPU.

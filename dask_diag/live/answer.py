@@ -129,7 +129,7 @@ def _resources(
     time = model.resources["time"] - model.start
     first, last = np.searchsorted(time, [start, stop]).tolist()
     rows = slice(max(0, first - 1), last + 1)
-    cpu, others = model.resources["cpu"], model.resources["cpu_others"]
+    cpu, others = model.resources["cpu"], model.resources["cpu_other_processes"]
     # Digits below these are not seen in a pixel.
     columns = (
         ("time", time, 3),
@@ -223,7 +223,7 @@ def tasks_in_view(
         }
     )
     order = np.argsort(lane, kind="stable")[np.count_nonzero(lane < 0) :]
-    return table.rows(order), workers, [(shown(n, _NAME), colors[n]) for n in drawn]
+    return table.filter(order), workers, [(shown(n, _NAME), colors[n]) for n in drawn]
 
 
 def shares(
@@ -276,7 +276,7 @@ def stream_in_view(
     tasks, workers, functions = tasks_in_view(model, start, stop)
     lanes = [shown(name, _LANE_NAME) for name in workers[:MOST_LANES]]
     is_running = np.isnan(tasks["cpu"])
-    ended, pixels, tick = tasks.rows(~is_running), 0, _TICK
+    ended, pixels, tick = tasks.filter(~is_running), 0, _TICK
     if len(tasks) > min(most_rectangles, columns * len(lanes) // _PIXELS_OF_A_TASK):
         ended, pixels = _by_pixel(ended, len(lanes), len(functions), columns, stop - start)
         tick = (stop - start) / pixels / PARTS_OF_A_PIXEL
@@ -288,7 +288,7 @@ def stream_in_view(
         "columns": pixels,
         "tick": tick,
         "ended": _packed(ended, len(lanes), tick),
-        "running": _packed(tasks.rows(is_running), len(lanes), tick),
+        "running": _packed(tasks.filter(is_running), len(lanes), tick),
     }
 
 
@@ -301,7 +301,7 @@ def _by_pixel(
     """
     columns = max(1, min(columns, _MOST_PIXELS // max(1, lanes)))
     bounds = np.searchsorted(tasks["lane"], np.arange(lanes + 1)).tolist()
-    of_lanes = [tasks.rows(slice(first, last)) for first, last in pairwise(bounds)]
+    of_lanes = [tasks.filter(slice(first, last)) for first, last in pairwise(bounds)]
     while True:
         parts = [_parts_of_lane(own, functions, columns, length) for own in of_lanes]
         total = sum(len(rows[0]) for rows in parts)

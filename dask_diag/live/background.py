@@ -196,7 +196,7 @@ def _findings_by_loss(path: Path) -> list[Finding]:
 
     def order(finding: Finding) -> tuple[bool, float]:
         # Without a result no other finding matters; unknown losses come last.
-        lost = finding.seconds_lost
+        lost = finding.potential_saving
         return finding.code != "failed-tasks", inf if isnan(lost) else -lost
 
     return sorted(findings(load(path)), key=order)

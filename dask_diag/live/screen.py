@@ -98,7 +98,7 @@ def _resources(model: LiveModel, width: int) -> Iterator[Text]:
     cpu, memory, machine = model.resources["cpu"], model.memory, model.machine
     if not len(cpu):
         return
-    others = float(np.nan_to_num(model.resources["cpu_others"][-1]))
+    others = float(np.nan_to_num(model.resources["cpu_other_processes"][-1]))
     limit = f" of {percent(machine.cpus)}" if machine.cpus else ""
     cpu_text = f"CPU {percent(float(cpu[-1]) / 100)}{limit}, others {percent(others / 100)}"
     limit = f" of {size(machine.memory)}" if machine.memory else ""

@@ -307,7 +307,7 @@ def _joined(
             counts[name] += int(mask.sum())
         for name, table in recording.tables().items():
             mask = masks[name][index]
-            rows = table if mask.all() else table.rows(mask)
+            rows = table if mask.all() else table.filter(mask)
             kept[name].append(_reindexed(rows, positions))
     tables = {name: stack(rows) for name, rows in kept.items()}
     tables["transfers"] = _drop_repeated_transfers(tables["transfers"])
@@ -324,13 +324,13 @@ def _reindexed(table: T, positions: Mapping[str, IntArray]) -> T:
     if not columns:
         return table
     kept = np.logical_and.reduce([values != _DROPPED for values in columns.values()])
-    return table.rows(kept).replacing({name: values[kept] for name, values in columns.items()})
+    return table.filter(kept).replacing({name: values[kept] for name, values in columns.items()})
 
 
 def _sorted_by_time(table: RecordingTable) -> RecordingTable:
     if (np.diff(table["time"]) >= 0).all():
         return table
-    return table.rows(np.argsort(table["time"], kind="stable"))
+    return table.filter(np.argsort(table["time"], kind="stable"))
 
 
 def worst_state(states: Iterable[str]) -> str:
@@ -765,7 +765,7 @@ def _drop_repeated_transfers(transfers: RecordingTable) -> RecordingTable:
         once.setdefault(moves[row], row)
     kept = made.copy()
     kept[list(once.values())] = True
-    return transfers.rows(kept)
+    return transfers.filter(kept)
 
 
 def expect_recording(value: object) -> None:

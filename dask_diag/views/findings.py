@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from math import isnan
-
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.findings.rule import ABOUT, AT_MOST, FIND_OUT, NO_FIX, Finding
+from dask_diag.analysis.findings.rule import FIND_OUT, MEASURED, NO_FIX, Finding
 from dask_diag.analysis.headline import why_no_tasks
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.codes import STATES, UNKNOWN_WORKER
@@ -24,10 +22,9 @@ _MUCH_OFF_CPU, _OF_THE_WALL = 0.5, 0.1
 
 def lost(finding: Finding) -> str:
     """Seconds lost by a finding, and how they are known; empty if unknown."""
-    if isnan(finding.seconds_lost):
-        return ""
-    time = f"{seconds(finding.seconds_lost)} lost"
-    return f"{finding.kind} {time}" if finding.kind in (ABOUT, AT_MOST) else f"{time}, measured"
+    said = finding.saving_in_words
+    tried = ", measured" if finding.certainty == MEASURED else ""
+    return said and f"{said} lost{tried}"
 
 
 def what_to_do(advice: str) -> str:

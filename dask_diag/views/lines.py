@@ -317,8 +317,8 @@ def _critical_path(analysis: Analysis) -> Iterator[Line]:
     if path.length:
         names = [shown(name, 24) for name in path.functions["function"].tolist()[:3]]
         more = ", …" if len(path.functions) > len(names) else ""
-        is_serial = path.scheduler_cpu > path.length
-        cause = f" (bound by {seconds(path.scheduler_cpu)} of scheduler CPU)" if is_serial else ""
+        is_serial = path.cpu_scheduler > path.length
+        cause = f" (bound by {seconds(path.cpu_scheduler)} of scheduler CPU)" if is_serial else ""
         yield (
             "Critical path",
             f"{seconds(path.length)} of {seconds(wall)}{analysis.added_up} "
@@ -330,16 +330,16 @@ def _critical_path(analysis: Analysis) -> Iterator[Line]:
 def _outcomes(tasks: Table) -> Iterator[Line]:
     if not len(tasks):
         return
-    failed = tasks.rows(tasks["outcome"].where(Outcome.FAILED))
+    failed = tasks.filter(tasks["outcome"].eq(Outcome.FAILED))
     if len(failed):
-        first = failed.rows(slice(1)).to_dicts()[0]
+        first = failed.filter(slice(1)).to_dicts()[0]
         message = first["error_message"]
         yield (
             "Failed",
             f"{counted(len(failed), 'task')}, first {shown(first['key'])} with "
             f"{shown(first['error'])}" + (f": {shown(message, 200)}" if message else ""),
         )
-    unfinished = tasks.rows(tasks["outcome"].where(Outcome.UNFINISHED))
+    unfinished = tasks.filter(tasks["outcome"].eq(Outcome.UNFINISHED))
     if len(unfinished):
         started = int((~np.isnan(unfinished["start"])).sum())
         yield (
@@ -353,7 +353,7 @@ def _computations(recording: Recording) -> Iterator[Line]:
     computations, tasks = recording.computations, recording.tasks
     if not len(computations):
         return
-    failed = set(tasks.computation[tasks.outcome.where(Outcome.FAILED)].tolist())
+    failed = set(tasks.computation[tasks.outcome.eq(Outcome.FAILED)].tolist())
     # Of a computation without tasks it is not known whether one failed.
     without_failure = set(tasks.computation.tolist()) - failed
     errors = [
@@ -373,7 +373,7 @@ def _computations(recording: Recording) -> Iterator[Line]:
 def _hottest_line(recording: Recording) -> Iterator[Line]:
     """The lines that computed and waited longest."""
     samples = recording.samples
-    sampled = float(samples.seconds[samples.root.where(Root.TASKS)].sum())
+    sampled = float(samples.seconds[samples.root.eq(Root.TASKS)].sum())
 
     def share(part: float, of: str) -> str:
         return f"{seconds(part)} {of} ({percent(part / sampled)} of {seconds(sampled)} sampled)"
@@ -457,7 +457,7 @@ def memory_growth(analysis: Analysis) -> list[Record]:
     An upper bound of few samples, or bounds that are alike, show little but the memory of the
     process, which is the same for all functions.
     """
-    rows: list[Record] = [row for row in analysis.memory_usage.to_dicts() if row["sampled"]]
+    rows: list[Record] = [row for row in analysis.task_memory.to_dicts() if row["sampled"]]
     rows = [row for row in rows if row["bound"] == "exact" or row["sampled"] >= _ENOUGH_SAMPLED]
     bounds = [row["peak_growth"] for row in rows if row["bound"] != "exact"]
     if len(bounds) > 1 and min(bounds) > (1 - _ALIKE) * max(bounds):

@@ -102,7 +102,7 @@ def first_line(location: str) -> int:
 def _pieces(recording: Recording) -> Iterator[tuple[str, int, str]]:
     """Name of each file, number of its first recorded line, and the text from there on."""
     table = recording.environment
-    rows = table.rows(table.section.where("calling code"))
+    rows = table.filter(table.section.eq("calling code"))
     for location, text in rows.tuples("name", "value"):
         match = _LOCATION.match(location)
         if match:

@@ -70,10 +70,10 @@ def profiling_lines(
 def _cost(analysis: Analysis) -> str:
     hooks, threads = analysis.cpu_of_hooks, analysis.cpu_of_own_threads
     computations, unknown = analysis.recording.computations, []
-    if np.isnan(computations.hooks_cpu).any():
+    if np.isnan(computations.cpu_hooks).any():
         in_workers = " in worker processes" if "processes" in analysis.schedulers else ""
         unknown.append(f"hooks{in_workers}")
-    elif np.isnan(computations.ends_cpu).any():
+    elif np.isnan(computations.cpu_ends).any():
         unknown.append("hooks at the start and the end of computations")
     if isnan(threads):
         unknown.append("threads")
@@ -202,7 +202,7 @@ def _not_ended(recording: Recording, number: int) -> str:
 
 def _outcome(recording: Recording) -> str:
     outcomes = recording.tasks.outcome
-    counts = {name: int(outcomes.where(name).sum()) for name in OUTCOMES}
+    counts = {name: int(outcomes.eq(name).sum()) for name in OUTCOMES}
     done = counts.pop(Outcome.OK)
     others = [f"{count(n)} {name}" for name, n in counts.items() if n]
     # Of a computation that had not ended more tasks may be done than were written.
@@ -212,7 +212,7 @@ def _outcome(recording: Recording) -> str:
 
 def _workers_used(tasks: Tasks) -> int:
     """Number of known workers that started a task."""
-    is_known = ~np.isnan(tasks.start) & ~tasks.worker.where(UNKNOWN_WORKER)
+    is_known = ~np.isnan(tasks.start) & ~tasks.worker.eq(UNKNOWN_WORKER)
     return len(np.unique(tasks.worker.codes[is_known]))
 
 

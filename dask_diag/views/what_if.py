@@ -31,8 +31,8 @@ _NOTE_WITHOUT_CHUNKS = (
 
 def notes(recording: Recording, table: Table) -> list[str]:
     """Sentences needed to read the table."""
-    on_cluster = recording.computations.scheduler.where("distributed").any()
-    has_chunks = table["kind"].where("chunks").any()
+    on_cluster = recording.computations.scheduler.eq("distributed").any()
+    has_chunks = table["kind"].eq("chunks").any()
     return [
         _NOTE,
         *_note_on_memory(recording, table),
@@ -43,7 +43,7 @@ def notes(recording: Recording, table: Table) -> list[str]:
 
 def _note_on_memory(recording: Recording, table: Table) -> list[str]:
     """Number of workers that fit into memory, if known and exceeded by the table."""
-    numbers = table.rows(table["kind"].where("workers"))["name"].tolist()
+    numbers = table.filter(table["kind"].eq("workers"))["name"].tolist()
     asked = [int(number) for number in numbers if number.isdecimal()]
     most = workers_that_fit(recording)
     if most >= max(asked, default=0):

@@ -52,7 +52,7 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
     recording = analysis.recording
     before = times_of_phases(recording)["before"]
     passed = before.seconds
-    is_before = recording.samples.root.where(Root.BEFORE)
+    is_before = recording.samples.root.eq(Root.BEFORE)
     builds = graphs_made_before(recording)
     # Profilers that start are no part of the program, and graphs are another finding's.
     own = seconds_of_profilers(recording, is_before) + _unsampled_start(recording, passed)
@@ -66,7 +66,7 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
     if took < LONG_START and sampled - importing < LONG_READING:
         return None
     workers = recording.workers
-    joined = workers.joined[~workers.address.where("")] - recording.start
+    joined = workers.joined[~workers.address.eq("")] - recording.start
     joined = joined[(joined > 0) & (joined <= before.stop.max() - recording.start)]
     joined_after = float(joined.max(initial=0.0))
     is_waiting = joined_after > 0 and joined_after >= MOSTLY_CLUSTER * took
@@ -101,7 +101,7 @@ def _unsampled_start(recording: Recording, passed: float) -> float:
     A call that keeps the GIL right afterwards delays the first sample, and the sample represents
     the time of the call.
     """
-    samples = recording.samples.rows(recording.samples.root.where(Root.BEFORE))
+    samples = recording.samples.filter(recording.samples.root.eq(Root.BEFORE))
     if not len(samples):
         return 0.0
     until = float(samples.start.min() - recording.start)
@@ -203,7 +203,7 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
     recording, computations = analysis.recording, analysis.computations
     samples = recording.samples
     called, prepared = call_times(computations), prepared_times(computations)
-    in_calls, before = samples.root.where(Root.GRAPH), graphs_made_before(recording)
+    in_calls, before = samples.root.eq(Root.GRAPH), graphs_made_before(recording)
     took = _seconds_preparing(recording, is_sampled=bool(in_calls.any()))
     in_calls &= ~late_samples(recording)
     is_sampled = bool(lines_sampled(recording, in_calls))
@@ -315,6 +315,6 @@ def _import_seconds(recording: Recording) -> float:
     computations = recording.computations
     called = call_times(computations)
     first = int(called.argmin())
-    tasks = int(recording.tasks.computation.where(computations.computation[first]).sum())
+    tasks = int(recording.tasks.computation.eq(computations.computation[first]).sum())
     took = float(prepared_times(computations)[first] - called[first])
     return max(0.0, took - PREPARED_PER_TASK * tasks)

@@ -11,8 +11,8 @@ from dask_diag.analysis.findings.rule import (
     MOST_NAMED,
     WORTH_GAINING,
     Diagnosis,
+    FindingLocation,
     Gain,
-    Where,
     evidence,
     largest,
     merged_intervals,
@@ -41,7 +41,7 @@ def transfer_bound(analysis: Analysis) -> Diagnosis | None:
     if share < WORTH_REPORTING:
         return None
     transfers = analysis.recording.transfers
-    transfers = transfers.rows(transfers.activity.where(Activity.TRANSFER))
+    transfers = transfers.filter(transfers.activity.eq(Activity.TRANSFER))
     took = transfers.stop - transfers.start
     seconds_of_tasks = sums_of_tasks(analysis.recording, transfers.task, took)
     functions = top_functions(analysis.recording, seconds_of_tasks)
@@ -52,7 +52,7 @@ def transfer_bound(analysis: Analysis) -> Diagnosis | None:
         gain = Gain(waited / analysis.workers)
     advice = "reduce results in the tasks that make them, before other workers need them"
     workers = analysis.recording.workers
-    hosts = workers.host[~workers.address.where("")].tolist()
+    hosts = workers.host[~workers.address.eq("")].tolist()
     if len(hosts) > len(set(hosts)):
         advice += (
             "; or, if tasks release the GIL, run one worker a host with more threads, which "
@@ -73,7 +73,7 @@ def transfer_bound(analysis: Analysis) -> Diagnosis | None:
             functions=functions,
         ),
         advice,
-        Where(
+        FindingLocation(
             merged_intervals(transfers.start, transfers.stop),
             largest(transfers.destination, took),
             functions,
@@ -112,7 +112,7 @@ def unbalanced_workers(analysis: Analysis) -> Diagnosis | None:
         "let tasks run on any worker (no workers= or resources=, work stealing on), and give the "
         "others what they need: scatter common data with client.scatter(data, broadcast=True), "
         "spread data that few workers have with client.rebalance()",
-        Where(merged_intervals(*Intervals.join(times)), (most,)),
+        FindingLocation(merged_intervals(*Intervals.join(times)), (most,)),
     )
 
 
@@ -120,7 +120,7 @@ def _busy_seconds(analysis: Analysis) -> dict[str, float]:
     """Seconds of the tasks of each worker of a cluster, or of any worker without a cluster."""
     workers, lanes = analysis.recording.workers, analysis.tasks.worker
     rows = rows_of_workers(lanes)
-    names = workers.worker[~workers.address.where("")].tolist()
+    names = workers.worker[~workers.address.eq("")].tolist()
     return {
         name: float(analysis.task_seconds[rows.get(name, _NONE)].sum()) for name in names or rows
     }
@@ -135,12 +135,12 @@ RETIRED = "retire-workers"
 def worker_lost(analysis: Analysis) -> Diagnosis | None:
     """Workers left with unfinished tasks, or with results that were needed."""
     tasks, workers = analysis.tasks, analysis.recording.workers
-    left = workers.rows(~np.isnan(workers.left) & ~workers.reason.where(RETIRED))
+    left = workers.filter(~np.isnan(workers.left) & ~workers.reason.eq(RETIRED))
     if not len(left):
         return None
     lanes = rows_of_workers(tasks.worker)
-    has_no_result = tasks.outcome.where(Outcome.UNFINISHED) & ~np.isnan(tasks.collected)
-    is_ok = tasks.outcome.where(Outcome.OK)
+    has_no_result = tasks.outcome.eq(Outcome.UNFINISHED) & ~np.isnan(tasks.collected)
+    is_ok = tasks.outcome.eq(Outcome.OK)
     further_attempts = np.flatnonzero(is_ok & (tasks.attempt > 1)).tolist()
     names, labels = [], []
     is_cut_short, is_again = np.zeros((2, len(tasks)), bool)

@@ -10,9 +10,9 @@ import numpy as np
 from dask_diag.analysis.cpu import ThreadGroup
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
-    AT_MOST,
     FIND_OUT,
     MOST_NAMED,
+    UPPER_BOUND,
     Diagnosis,
     Evidence,
     Gain,
@@ -75,7 +75,7 @@ def cpu_waits(analysis: Analysis, spinning: float = 0.0) -> CpuWaits:
     groups = [group for group in analysis.thread_groups if group.kind != "tasks"]
     pools = spinning + sum(group.cpu for group in groups if _is_pool(group))
     rest = sum(group.cpu for group in groups if not _is_pool(group)) + analysis.cpu_of_children
-    others = float(np.nansum(analysis.computations.others_cpu))
+    others = float(np.nansum(analysis.computations.cpu_other_processes))
     # Tasks compete with each other where more run than there are CPUs.
     sharing = max(1.0, analysis.at_once / analysis.cpus)
     used = pools + rest + others + (1 - 1 / sharing) * (analysis.cpu_in_tasks - spinning)
@@ -206,7 +206,7 @@ def _gil_evidence(analysis: Analysis, waits: _GilWaits) -> Evidence:
             ),
         )
     table = waits_of_functions(analysis.recording)
-    names = table["function"][table["activity"].where(Activity.GIL_WAIT)].tolist()
+    names = table["function"][table["activity"].eq(Activity.GIL_WAIT)].tolist()
     for_scheduler = ", {scheduler:seconds} of it for the scheduler's thread"
     for_cpus = ", {cpus:seconds} of it perhaps because threads that had it waited for a CPU"
     return evidence(
@@ -361,7 +361,7 @@ def thread_oversubscription(analysis: Analysis) -> Diagnosis | None:
     return Diagnosis(
         severity_of((waits.pools + locked) / analysis.in_tasks, is_certain=bool(libraries)),
         # Threads of a library that is not known may do something else, and so may tasks.
-        Gain(saved, kind if libraries and is_spinning_known else AT_MOST),
+        Gain(saved, kind if libraries and is_spinning_known else UPPER_BOUND),
         evidence(
             "{tasks:mean} concurrent tasks called {libraries} (up to {threads:count} threads) on "
             "{cpus:count} CPUs. Its threads used {used:seconds} of CPU time, the tasks' own "
@@ -461,12 +461,12 @@ NO_CPU_LEFT = 0.85
 def busy_machine(analysis: Analysis) -> Diagnosis | None:
     """Other programs used CPUs while tasks waited for CPUs."""
     computations = analysis.computations
-    others = float(np.nansum(computations.others_cpu))
+    others = float(np.nansum(computations.cpu_other_processes))
     available = analysis.cpus * analysis.wall
     if others < OTHERS * available:
         return None
     is_recorded = analysis.has_waits
-    used = np.nansum([others, *computations.process_cpu, *computations.children_cpu])
+    used = np.nansum([others, *computations.cpu_process, *computations.cpu_children])
     if not is_recorded and used < NO_CPU_LEFT * available:
         return None
     waits = cpu_waits(analysis)

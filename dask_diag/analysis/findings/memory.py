@@ -10,10 +10,10 @@ import numpy as np
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
     MOST_NAMED,
-    UNKNOWN,
+    NO_GAIN,
     Diagnosis,
+    FindingLocation,
     Gain,
-    Where,
     evidence,
     largest,
     merged_intervals,
@@ -52,7 +52,7 @@ def cache_pressure(analysis: Analysis) -> Diagnosis | None:
     is_high = total.amounts[:-1] >= NEAR * allowed
     return Diagnosis(
         "high" if peak >= VERY_NEAR * allowed else "medium",
-        UNKNOWN,
+        NO_GAIN,
         evidence(
             "The scheduler cached results of {peak:bytes} at once, {share:share} of the "
             "{allowed:bytes} that this process may use. Mostly: {functions}",
@@ -63,7 +63,7 @@ def cache_pressure(analysis: Analysis) -> Diagnosis | None:
         ),
         "reduce results in the task that makes them, compute in parts, or use smaller chunks and "
         "fewer workers",
-        Where(
+        FindingLocation(
             merged_intervals(total.times[:-1][is_high], total.times[1:][is_high]),
             functions=tuple(names),
         ),
@@ -129,7 +129,7 @@ def memory_growth(analysis: Analysis) -> Diagnosis | None:
         severity, which = "low", "{earlier:bytes} may be results returned earlier"
     return Diagnosis(
         severity,
-        UNKNOWN,
+        NO_GAIN,
         evidence(
             "Memory grew by {grown:bytes} and was not released: while no task ran it was "
             f"{{before:bytes}} at first and {{after:bytes}} after {{lasted:seconds}} ({which}); it "
@@ -156,7 +156,7 @@ def _readings(
     as well.
     """
     samples = recording.resources
-    samples = samples.rows(running_computations(recording.computations, samples.time) > 0)
+    samples = samples.filter(running_computations(recording.computations, samples.time) > 0)
     if len(samples) < FEWEST_READINGS:
         return times, sizes
     return samples.time, samples.memory + samples.memory_children
@@ -197,7 +197,7 @@ class _Events(NamedTuple):
     lasted: float
     share: float
     gain: Gain
-    where: Where
+    where: FindingLocation
 
     @property
     def workers(self) -> int:
@@ -209,11 +209,11 @@ class _Events(NamedTuple):
 def spilling(analysis: Analysis) -> Diagnosis | None:
     """Event loops of workers wrote results to disk and read them back."""
     table = analysis.recording.worker_events
-    events = _events_while_computing(analysis, table.rows(~table.event.where(WorkerEvent.PAUSED)))
+    events = _events_while_computing(analysis, table.filter(~table.event.eq(WorkerEvent.PAUSED)))
     if events.share < WORTH_REPORTING:
         return None
     written, read = (
-        events.rows.bytes[events.rows.event.where(event)].sum()
+        events.rows.bytes[events.rows.event.eq(event)].sum()
         for event in (WorkerEvent.DISK_WRITE, WorkerEvent.DISK_READ)
     )
     return Diagnosis(
@@ -238,7 +238,7 @@ def spilling(analysis: Analysis) -> Diagnosis | None:
 def memory_pressure(analysis: Analysis) -> Diagnosis | None:
     """Workers started no tasks, as memory was nearly used up."""
     table = analysis.recording.worker_events
-    events = _events_while_computing(analysis, table.rows(table.event.where(WorkerEvent.PAUSED)))
+    events = _events_while_computing(analysis, table.filter(table.event.eq(WorkerEvent.PAUSED)))
     if events.share < WORTH_REPORTING:
         return None
     return Diagnosis(
@@ -264,14 +264,16 @@ def _events_while_computing(analysis: Analysis, events: WorkerEvents) -> _Events
         computations.cluster.tolist(), computations.start, computations.stop, strict=True
     ):
         inside = np.clip(events.stop, start, stop) - np.clip(events.start, start, stop)
-        lasted += np.where(events.computation.where(cluster), inside, 0.0)
+        lasted += np.where(events.computation.eq(cluster), inside, 0.0)
     # Two computations may run at a time.
     lasted = np.minimum(lasted, events.stop - events.start)
     threads = lookup(workers.worker, workers.threads)
     times = np.array([threads.get(name, 1) for name in events.worker.tolist()], float)
     is_some = lasted > 0
-    rows, lost = events.rows(is_some), float((lasted * times).sum())
+    rows, lost = events.filter(is_some), float((lasted * times).sum())
     lasted = lasted[is_some]
-    where = Where(merged_intervals(rows.start, rows.stop), largest(rows.worker, lasted, None))
+    where = FindingLocation(
+        merged_intervals(rows.start, rows.stop), largest(rows.worker, lasted, None)
+    )
     share, gain = analysis.share_of_workers(lost), Gain(lost / analysis.workers)
     return _Events(rows, float(lasted.sum()), share, gain, where)

@@ -75,6 +75,6 @@ def _find(analysis: Analysis) -> list[Finding]:
     noticed = (
         finding
         for finding in found.values()
-        if finding.code in WITHOUT_TIME or not finding.seconds_lost < least
+        if finding.code in WITHOUT_TIME or not finding.potential_saving < least
     )
     return sorted(noticed, key=lambda finding: finding.rank)

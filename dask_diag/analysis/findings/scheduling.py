@@ -11,9 +11,9 @@ from dask_diag.analysis.critical_path import CriticalPath
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.interpreter import cpu_waits
 from dask_diag.analysis.findings.rule import (
-    ABOUT,
+    ESTIMATE,
     MOST_NAMED,
-    UNKNOWN,
+    NO_GAIN,
     WORTH_GAINING,
     Diagnosis,
     Gain,
@@ -105,7 +105,7 @@ def overlapping_computations(analysis: Analysis) -> Diagnosis | None:
     """Computations ran at the same time and competed for the CPUs."""
     recording, computations = analysis.recording, analysis.computations
     # Those of a cluster share its threads: what another took of them is in `other`.
-    computations = computations.rows(~computations.scheduler.where("distributed"))
+    computations = computations.filter(~computations.scheduler.eq("distributed"))
     if len(computations) < 2:
         return None
     ran = Intervals(computations.start, computations.stop)
@@ -116,12 +116,12 @@ def overlapping_computations(analysis: Analysis) -> Diagnosis | None:
     if lasted < COMPETING * span:
         return None
     tasks = recording.tasks
-    tasks = tasks.rows(tasks.computation.is_in(computations.computation.tolist()))
+    tasks = tasks.filter(tasks.computation.is_in(computations.computation.tolist()))
     if _cpu_during(tasks, edges, is_competing) < BUSY_CPUS * analysis.cpus * lasted:
         return None
     return Diagnosis(
         severity_of(lasted / span / 2),
-        UNKNOWN,
+        NO_GAIN,
         evidence(
             "Up to {computations:count} computations ran at once for {lasted:seconds}, with "
             "{workers:count} workers on {cpus:count} CPUs. Their tasks had to share these, so "
@@ -172,7 +172,7 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
         return None
     mean, cost = analysis.in_tasks / started, overhead / started
     saved, advice = _larger_chunks(analysis, mean, cost)
-    gain = Gain(saved * own, ABOUT)
+    gain = Gain(saved * own, ESTIMATE)
     if isnan(saved):
         saved = analysis.seconds_saved(remove={Activity.OVERHEAD}) * own
         gain = Gain(analysis.wall_of_workers(overhead) if isnan(saved) else saved)
@@ -294,12 +294,12 @@ def scheduler_bound(analysis: Analysis) -> Diagnosis | None:
 def _scheduler_of_a_cluster(analysis: Analysis) -> Diagnosis | None:
     """Examine a scheduler in a thread or process of its own, whose CPU time was measured."""
     computations = analysis.computations
-    computations = computations.rows(computations.scheduler.where("distributed"))
+    computations = computations.filter(computations.scheduler.eq("distributed"))
     names = set(computations.computation.tolist())
     occupancies = [each for each in analysis.occupancies if each.computation in names]
     tasks = sum(len(each.tasks.rows) for each in occupancies)
     wall = sum(each.wall for each in occupancies)
-    cpu = float(np.nansum(computations.scheduler_cpu))
+    cpu = float(np.nansum(computations.cpu_scheduler))
     capacity = sum(each.worker_seconds for each in occupancies)
     overhead = sum(each.seconds(each.overhead) for each in occupancies)
     if tasks < FEWEST_TASKS or cpu < BUSY * wall or overhead < WAITED_ON_CLUSTER * capacity:

@@ -7,8 +7,8 @@ import numpy as np
 from dask_diag.analysis.call_tree import short_path
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
+    NO_GAIN,
     NOWHERE,
-    UNKNOWN,
     Diagnosis,
     evidence,
     rule,
@@ -30,18 +30,18 @@ LATE = 0.25
 def failed_tasks(analysis: Analysis) -> Diagnosis | None:
     """Tasks raised, or workers died."""
     recording, tasks = analysis.recording, analysis.tasks
-    is_failed = tasks.outcome.where(Outcome.FAILED)
+    is_failed = tasks.outcome.eq(Outcome.FAILED)
     if not is_failed.any():
         return _broken_pool(analysis)
     first = int(is_failed.argmax())
     lasted = float((tasks.stop - tasks.start)[is_failed].sum())
-    computations = recording.computations.rows(
-        recording.computations.computation.where(tasks.computation[first])
+    computations = recording.computations.filter(
+        recording.computations.computation.eq(tasks.computation[first])
     )
     return Diagnosis(
         "high",
         # What is lost is the result, with all that was done for it: no seconds of this task say it.
-        UNKNOWN,
+        NO_GAIN,
         evidence(
             "{failed:task} failed "
             + ("after an unknown time" if np.isnan(lasted) else "after {lasted:seconds}")
@@ -53,7 +53,7 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
             exception=_exception(tasks, first),
         ),
         "run that task again in this process with client.recreate_error_locally(future)"
-        if computations.scheduler.where("distributed").any()
+        if computations.scheduler.eq("distributed").any()
         else "debug that task alone with scheduler='synchronous'",
         where_of_tasks(recording, is_failed),
     )
@@ -73,18 +73,18 @@ def _exception(tasks: Tasks, row: int) -> str:
 def _broken_pool(analysis: Analysis) -> Diagnosis | None:
     """A worker process ended, or its result could not be unpickled: no task has failed."""
     computations, tasks = analysis.computations, analysis.tasks
-    broken = computations.rows(computations.error.where("BrokenProcessPool"))
+    broken = computations.filter(computations.error.eq("BrokenProcessPool"))
     if not len(broken):
         return None
     in_broken = tasks.computation.is_in(broken.computation.tolist())
-    unfinished = tasks.outcome.where(Outcome.UNFINISHED) & in_broken
+    unfinished = tasks.outcome.eq(Outcome.UNFINISHED) & in_broken
     where = where_of_tasks(analysis.recording, unfinished) if unfinished.any() else NOWHERE
     # A task has a start once its result is here; of those that a dead process ran there is none.
     has_started = bool((in_broken & ~np.isnan(tasks.start)).any())
     end, advice = _end_of_worker(broken.pool_end.tolist()[0], has_started)
     return Diagnosis(
         "high",
-        UNKNOWN,
+        NO_GAIN,
         evidence(
             "{end} (BrokenProcessPool), with "
             + ("{in_flight:task} of {functions}" if unfinished.any() else "no task")
@@ -153,7 +153,7 @@ def late_samples(analysis: Analysis) -> Diagnosis | None:
         return None
     return Diagnosis(
         severity_of(float(is_late.mean()) / 2),
-        UNKNOWN,
+        NO_GAIN,
         evidence(
             "{late:count} of {samples:count} resource samples were late, by up to "
             "{longest:seconds}. A task held the GIL, or the machine was overloaded; peaks between "

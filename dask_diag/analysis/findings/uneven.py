@@ -11,7 +11,7 @@ import numpy as np
 from dask_diag.analysis.call_tree import hottest_lines, numbered, short_path
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
-    ABOUT,
+    ESTIMATE,
     WORTH_GAINING,
     Diagnosis,
     Evidence,
@@ -39,8 +39,8 @@ Line = tuple[str, str, int]
 def _hottest_line(recording: Recording, row: int) -> Evidence:
     """Clause on the line in which a task spent most time; empty with too few samples."""
     tasks, samples = recording.tasks, recording.samples
-    is_of_function = samples.function.where(tasks.function[row])
-    is_of_key = is_of_function & samples.key.where(tasks.key[row])
+    is_of_function = samples.function.eq(tasks.function[row])
+    is_of_key = is_of_function & samples.key.eq(tasks.key[row])
     # Another computation may have a task of the same key.
     is_of_task = is_of_key & (samples.stop > tasks.start[row]) & (samples.start < tasks.stop[row])
     shares, number = _shares_of_lines(recording, is_of_task)
@@ -62,7 +62,7 @@ def _hottest_line(recording: Recording, row: int) -> Evidence:
 
 def _shares_of_lines(recording: Recording, chosen: BoolArray) -> tuple[Mapping[Line, float], float]:
     """Share of each line in the chosen samples, the hottest first, and the number of samples."""
-    samples = recording.samples.rows(chosen)
+    samples = recording.samples.filter(chosen)
     table = hottest_lines(replace(recording, samples=samples), len(recording.frames))
     total = float(samples.seconds.sum())
     shares = {
@@ -104,7 +104,7 @@ def straggler(analysis: Analysis) -> Diagnosis | None:
     advice = "check that task's input; split it, or start it first"
     if more:
         advice = "check the input of these tasks; split them, or start them first"
-    if gain.kind == ABOUT and gain.seconds < WORTH_GAINING * analysis.computing:
+    if gain.certainty == ESTIMATE and gain.seconds < WORTH_GAINING * analysis.computing:
         which = "these tasks" if more else "that task"
         advice = f"no fix found: splitting {which} is not predicted to help"
     return Diagnosis(
@@ -305,7 +305,7 @@ def imbalance(analysis: Analysis) -> Diagnosis | None:
     lost, most, busy = 0.0, 0.0, (0.0, 0.0)
     ends = []
     computations = analysis.computations
-    in_batches = set(computations.computation[computations.scheduler.where("processes")])
+    in_batches = set(computations.computation[computations.scheduler.eq("processes")])
     for occupancy in analysis.occupancies:
         idle, *end = _uneven_end(occupancy, occupancy.computation in in_batches)
         idle /= occupancy.workers
@@ -321,7 +321,7 @@ def imbalance(analysis: Analysis) -> Diagnosis | None:
     if analysis.schedulers == {"processes"}:
         saved = analysis.seconds_saved(chunksize=1)
         if saved >= WORTH_GAINING * analysis.computing:
-            gain = Gain(saved, ABOUT)
+            gain = Gain(saved, ESTIMATE)
             advice = f"set chunksize=1, predicted to save {seconds(saved)}; else {advice}"
         else:
             advice += "; chunksize=1 alone is not predicted to help"

@@ -12,15 +12,15 @@ from dask_diag.analysis.cpu import cpus_of_others, cpus_sampled, seconds_beside
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.interpreter import cpu_waits
 from dask_diag.analysis.findings.rule import (
-    ABOUT,
+    ESTIMATE,
     FIND_OUT,
     MOST_NAMED,
     WORTH_GAINING,
     WORTH_NAMING,
     Diagnosis,
     Evidence,
+    FindingLocation,
     Gain,
-    Where,
     evidence,
     memory_not_recorded,
     rule,
@@ -77,7 +77,7 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
     saved, advice = _more_workers(analysis)
     return Diagnosis(
         severity_of(share, is_certain=is_known),
-        Gain(saved, ABOUT) if is_known else Gain(saved),
+        Gain(saved, ESTIMATE) if is_known else Gain(saved),
         evidence(
             f"Tasks {how}: {{share:share}} of their time. Mostly: {{functions}}",
             lost=lost,
@@ -154,7 +154,7 @@ def _non_cpu_of_tasks_without_any_cpu(analysis: Analysis) -> float:
 def serialization_bound(analysis: Analysis) -> Diagnosis | None:
     """Moving data between processes took long."""
     transfers = analysis.recording.transfers
-    transfers = transfers.rows(~transfers.activity.where(Activity.TRANSFER))
+    transfers = transfers.filter(~transfers.activity.eq(Activity.TRANSFER))
     if not len(transfers):
         return None
     # A new worker process imports modules as it unpickles its first task: once, not for each task.
@@ -172,7 +172,7 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
         analysis.wall_of_workers(moving),
         remove={Activity.SERIALIZE, Activity.DESERIALIZE},
     )
-    if kind == ABOUT:
+    if kind == ESTIMATE:
         saved = max(saved - analysis.wall_of_workers(imports), 0.0)
     where = where_of_tasks(analysis.recording, seconds_of_tasks)
     return Diagnosis(
@@ -213,9 +213,9 @@ def _advice_on_moving(analysis: Analysis) -> str:
 def _seconds_of_imports(analysis: Analysis) -> float:
     """Seconds in which workers rebuilt their first task, if small: the time of imports."""
     transfers = analysis.recording.transfers
-    rebuilt = transfers.side.where("worker") & transfers.activity.where(Activity.DESERIALIZE)
-    rows = transfers.rows(rebuilt & (transfers.bytes < LARGE))
-    rows = rows.rows(np.argsort(rows.start, kind="stable"))
+    rebuilt = transfers.side.eq("worker") & transfers.activity.eq(Activity.DESERIALIZE)
+    rows = transfers.filter(rebuilt & (transfers.bytes < LARGE))
+    rows = rows.filter(np.argsort(rows.start, kind="stable"))
     workers = analysis.tasks.worker.codes[rows.task]
     _, first = np.unique(workers, return_index=True)
     return float((rows.stop - rows.start)[first].sum())
@@ -335,14 +335,14 @@ def _wait_for_native_threads(analysis: Analysis) -> bool:
     return pools > OF_POOLS * (pools + analysis.cpu_in_tasks)
 
 
-def _where_locked(analysis: Analysis) -> tuple[Where, list[ProgramLine]]:
+def _where_locked(analysis: Analysis) -> tuple[FindingLocation, list[ProgramLine]]:
     """Place of ``lock-wait``, and innermost lines with most waiting of the functions there.
 
     Those lines are outside the standard library.
     """
     where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
     samples = analysis.recording.samples
-    of_functions = samples.root.where(Root.TASKS) & samples.function.is_in(where.functions)
+    of_functions = samples.root.eq(Root.TASKS) & samples.function.is_in(where.functions)
     return where, program_lines(analysis.recording, _seconds_off_cpu(analysis, of_functions))
 
 
@@ -414,7 +414,7 @@ def _sleep_in_turns(analysis: Analysis) -> tuple[Sequence[ProgramLine], FloatArr
     if not asleep or asleep < MOST_SLEEP * analysis.in_tasks:
         return None
     samples = analysis.recording.samples
-    seconds_of_tasks = samples.root.where(Root.TASKS) & (samples.node >= 0)
+    seconds_of_tasks = samples.root.eq(Root.TASKS) & (samples.node >= 0)
     lines = program_lines(analysis.recording, _seconds_off_cpu(analysis, seconds_of_tasks))
     for rows in ([0], *([0, other] for other in range(1, BESIDE_THE_FIRST + 1))):
         if rows[-1] < len(lines):
@@ -514,7 +514,7 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
     where = where_of_tasks(analysis.recording, analysis.tasks.thread_noncpu)
     return Diagnosis(
         severity_of(lost / analysis.computing),
-        Gain(lost, ABOUT),
+        Gain(lost, ESTIMATE),
         evidence(
             f"Tasks {how} for {{share:share}} of their time, while {{idle}}. Mostly: {{functions}}",
             share=share,
@@ -565,7 +565,7 @@ def _thread_settings(analysis: Analysis, workers: int) -> str:
 def _processes(analysis: Analysis) -> int:
     """Number of worker processes that a cluster had, if all have the threads of the largest."""
     workers = analysis.recording.workers
-    threads = int(workers.threads[~workers.address.where("")].max(initial=1))
+    threads = int(workers.threads[~workers.address.eq("")].max(initial=1))
     return max(1, round(analysis.workers / threads))
 
 

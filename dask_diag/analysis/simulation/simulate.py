@@ -116,7 +116,7 @@ class Simulator:
         If it is not known which part of their time they waited for one, they may have in all of it.
         """
         took = float(work.seconds.sum())
-        cpu = float(work.cpu.sum()) + seconds_beside(work.others, work.children_cpu, cpus)
+        cpu = float(work.cpu.sum()) + seconds_beside(work.others, work.cpu_children, cpus)
         waited = self.activities.get(Activity.CPU_WAIT)
         if waited is None:
             return cpu < CPU_OF_SLEEPERS * took
@@ -165,7 +165,7 @@ class Simulator:
     @cached_property
     def uses_processes(self) -> bool:
         """Whether any computation ran in worker processes."""
-        return bool(self.recording.computations.scheduler.where("processes").any())
+        return bool(self.recording.computations.scheduler.eq("processes").any())
 
     @cached_property
     def outside(self) -> float:
@@ -193,7 +193,7 @@ class Simulator:
             return float(sum(steps)) + sum(work.before for work in works)
         if activity == Activity.TRANSFER:
             moved = self.recording.transfers
-            moved = moved.rows(moved.activity.where(activity))
+            moved = moved.filter(moved.activity.eq(activity))
             return float((moved.stop - moved.start).sum())
         return float(self.metered.get(activity, self.by_task(activity)).sum())
 

@@ -468,7 +468,7 @@ def is_missing(nodes: Table) -> BoolArray:
     """Flags of nodes that represent time that could not be sampled."""
     below_root = nodes["depth"] == 2
     below_function = are_functions(nodes)[nodes["parent"]] & (nodes["depth"] == 3)
-    unnamed: BoolArray = nodes["name"].where(NOT_SAMPLED) & nodes["file"].where("")
+    unnamed: BoolArray = nodes["name"].eq(NOT_SAMPLED) & nodes["file"].eq("")
     missing: BoolArray = unnamed & (below_root & ~are_functions(nodes) | below_function)
     return missing
 
@@ -517,7 +517,7 @@ def cells_of(
     samples = recording.samples
     seen = node_of_sample >= 0
     starts, stops, cycle = distinct_pairs(samples["start"][seen], samples["stop"][seen])
-    of_key, keys = _longest_keys(samples.rows(seen))
+    of_key, keys = _longest_keys(samples.filter(seen))
     while True:
         in_cycle, nodes, cell = distinct_pairs(cycle, node_of_sample[seen])
         of_cell, key, part = distinct_pairs(cell, of_key)
@@ -629,7 +629,7 @@ def merge_short_calls(
         "depth": depth[order],
         "end": end[order],
     }
-    rows = nodes.rows(np.concatenate([old, callers])[order])
+    rows = nodes.filter(np.concatenate([old, callers])[order])
     is_merged = order >= len(old)
     for name in ("name", "file"):
         columns[name] = _renamed(rows[name], is_merged, SHORT_CALLS if name == "name" else "")

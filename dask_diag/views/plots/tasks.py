@@ -266,7 +266,7 @@ _HOPELESS = 2
 def _keys_that_fit(table: Table, most_bytes: int) -> tuple[Packed | None, int]:
     """Packed keys, if small enough; and the bytes that they take or would take."""
     every = max(1, len(table) // _SAMPLE)
-    likely = every * size_in_page(_packed_keys(table.rows(slice(None, None, every))))
+    likely = every * size_in_page(_packed_keys(table.filter(slice(None, None, every))))
     if likely > _HOPELESS * most_bytes:
         return None, likely
     keys = _packed_keys(table)
@@ -668,7 +668,7 @@ def marks_in_lanes(recording: Recording) -> list[tuple[str, str]]:
 
 
 def _workers_of_clusters(recording: Recording) -> Workers:
-    return recording.workers.rows(~recording.workers.address.where(""))
+    return recording.workers.filter(~recording.workers.address.eq(""))
 
 
 def _events(
@@ -676,9 +676,9 @@ def _events(
 ) -> tuple[Transfers, Categorical] | tuple[WorkerEvents, Categorical]:
     """Events of a kind, and the worker of each."""
     if kind == Activity.TRANSFER:
-        transfers = recording.transfers.rows(recording.transfers.activity.where(kind))
+        transfers = recording.transfers.filter(recording.transfers.activity.eq(kind))
         return transfers, transfers.destination
-    events = recording.worker_events.rows(recording.worker_events.event.where(kind))
+    events = recording.worker_events.filter(recording.worker_events.event.eq(kind))
     return events, events.worker
 
 

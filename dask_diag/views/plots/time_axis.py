@@ -181,7 +181,7 @@ def _spans(recording: Recording, origin: float) -> list[Phase]:
     stop = stop_times(recording) if named else tasks.stop
     bars = []
     for name in named:
-        rows = tasks.span.where(name) & ~np.isnan(tasks.start)
+        rows = tasks.span.eq(name) & ~np.isnan(tasks.start)
         if rows.any():
             left, right = float(tasks.start[rows].min()), float(stop[rows].max())
             bars.append((shown_text(name, _LABEL), left - origin, right - origin))

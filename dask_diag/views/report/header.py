@@ -75,14 +75,14 @@ def _script(recording: Recording) -> Iterator[str]:
     """The first location that computed, if recorded."""
     table = recording.environment
     if len(table):
-        locations = table.rows(table.section.where("calling code")).name.tolist()
+        locations = table.filter(table.section.eq("calling code")).name.tolist()
         yield from (safe(location, 80) for location in locations[:1])
 
 
 def _call_sites(recording: Recording) -> Iterator[str]:
     """The line that called dask first, and the number of other lines."""
     computations = recording.computations
-    by_time = computations.rows(np.argsort(computations.called, kind="stable"))
+    by_time = computations.filter(np.argsort(computations.called, kind="stable"))
     sites = [site for site in dict.fromkeys(by_time.call_site.tolist()) if site]
     if sites:
         others = f" and {count(len(sites) - 1)} more" if sites[1:] else ""

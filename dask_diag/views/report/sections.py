@@ -180,7 +180,7 @@ _COLUMNS_OF_WORKERS = (
 def workers(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """Each worker of a cluster: its place, its times, and its tasks."""
     recording = analysis.recording
-    rows = recording.workers.rows(~recording.workers.address.where("")).to_dicts()
+    rows = recording.workers.filter(~recording.workers.address.eq("")).to_dicts()
     if not rows:
         return
     rows.sort(key=lambda row: (row["host"], worker_order(row["worker"])))
@@ -350,7 +350,7 @@ def tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """Tasks that failed and the longest tasks; a button of each shows it in the timeline."""
     recording = analysis.recording
     tasks, stop = recording.tasks, stop_times(recording)
-    failed = np.flatnonzero(tasks.outcome.where(Outcome.FAILED))
+    failed = np.flatnonzero(tasks.outcome.eq(Outcome.FAILED))
     if len(failed):
         rows = failed[:_TASKS]
         known = np.where(np.isnan(tasks.start), tasks.submitted, tasks.start)[rows]
@@ -367,7 +367,7 @@ def tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
                     safe(row["error_message"], 300),
                     safe(row["error_location"], 400),
                 )
-                for row in tasks.rows(rows).to_dicts()
+                for row in tasks.filter(rows).to_dicts()
             ],
             texts=5,
             few=_SHOWN,
@@ -399,7 +399,7 @@ def tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
                     seconds(length),
                     percent(row["thread_cpu"] / length) if length else "",
                 )
-                for row, (began, length) in zip(tasks.rows(rows).to_dicts(), times, strict=True)
+                for row, (began, length) in zip(tasks.filter(rows).to_dicts(), times, strict=True)
             ],
             texts=4,
             few=_SHOWN,
@@ -431,7 +431,7 @@ def critical_path(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         [
             (
                 safe(names.get(row["computation"], "computation"), 40),
-                *(seconds(row[name]) for name in ("wall", "length", "scheduler_cpu", "work")),
+                *(seconds(row[name]) for name in ("wall", "length", "cpu_scheduler", "work")),
                 str(row["workers"]),
                 f"{amount(row['max_speedup'])}×",
             )
@@ -453,7 +453,7 @@ def critical_path(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     )
     rows = [
         (safe(row["key"]), safe(row["function"], 60), seconds(row["seconds"]))
-        for row in path.tasks.rows(slice(_CHAIN)).to_dicts()
+        for row in path.tasks.filter(slice(_CHAIN)).to_dicts()
     ]
     caption = "In order" + of_first(len(path.tasks), _CHAIN)
     yield Fold(
@@ -516,7 +516,7 @@ def environment(analysis: Analysis, figures: Figures) -> Iterator[Part]:
 
 def _environment(recording: Recording, section: str) -> list[tuple[str, str]]:
     table = recording.environment
-    rows = table.rows(table.section.where(section))
+    rows = table.filter(table.section.eq(section))
     return list(rows.tuples("name", "value"))
 
 
