@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from bokeh.models import Plot
 
-from dask_diag import Recording, load
-from dask_diag.analysis.call_tree import merged_tree, tree
+from dask_diag import Recording, compare, load
+from dask_diag.analysis.call_tree import call_tree, merged_tree
 from dask_diag.analysis.compare import (
     CONFIDENCE,
     Variation,
-    compare,
     half_width,
     paired_seconds,
     t_quantile,
@@ -435,7 +434,7 @@ def test_the_key_is_hatched_as_the_plots_are_and_calls_are_as_wide_as_the_page()
 def test_calls_of_both_are_one_tree_that_has_the_seconds_of_each():
     before = known_stacks()
     after = with_columns(before, "samples", seconds=3 * before.samples.seconds)
-    one, nodes = tree(before), merged_tree(before, after)
+    one, nodes = call_tree(before), merged_tree(before, after)
     assert len(nodes) == len(one)
     np.testing.assert_allclose(nodes["total_before"][0], one["total_wall"][0])
     np.testing.assert_allclose(nodes["total_after"], 3 * nodes["total_before"])

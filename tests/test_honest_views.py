@@ -14,12 +14,12 @@ from dask_diag import (
     MemorySampler,
     Profiler,
     Recording,
+    compare,
     load,
     report,
     summary,
     visualize,
 )
-from dask_diag.analysis.compare import compare
 from dask_diag.analysis.facts import Analysis
 from dask_diag.model.codes import STATES
 from dask_diag.storage.write import save

@@ -282,13 +282,13 @@ def test_what_is_shown_and_not_saved_is_in_no_folder_of_the_users(monkeypatch, t
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (3, "expected a profiler"),
-        ("profile", "expected a profiler"),
-        ([3], "expected a profiler"),
-        ([Profiler(), None], "expected a profiler"),
-        (Profiler, "expected a profiler"),
+        (3, "expected a Recording, a profiler"),
+        ("profile", "expected a Recording, a profiler"),
+        ([3], "expected a Recording, a profiler"),
+        ([Profiler(), None], "expected a Recording, a profiler"),
+        (Profiler, "expected a Recording, a profiler"),
         ([], "empty list"),
-        (DasksProfiler(), "of dask_diag, found dask"),
+        (DasksProfiler(), "found dask.diagnostics"),
     ],
 )
 def test_what_cannot_be_drawn_is_an_error(bad, message):

@@ -17,7 +17,7 @@ from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray, Values
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import ROOTS, Root
-from dask_diag.model.recording import Recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Samples
 
@@ -333,14 +333,15 @@ EVERYTHING = "all"
 _TOTAL = "total_"
 
 
-def tree(recording: Recording, selection: Selection = ALL_SAMPLES) -> Table:
+def call_tree(source: Sources, selection: Selection = ALL_SAMPLES) -> Table:
     """The tree of sampled calls: a node per function and chain of callers.
 
     Lines of one function are one node. A cycle that is partly in the range counts by that part.
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
     selection : Selection, optional
 
     Returns
@@ -363,7 +364,7 @@ def tree(recording: Recording, selection: Selection = ALL_SAMPLES) -> Table:
     --------
     dask_diag.model.codes.ROOTS : what each root means.
     """
-    return tree_and_nodes(recording, selection)[0]
+    return tree_and_nodes(recording_of(source), selection)[0]
 
 
 def tree_and_nodes(
@@ -454,15 +455,14 @@ def are_functions(nodes: Table) -> BoolArray:
     return np.isin(nodes["parent"], of_tasks)
 
 
-def hottest_lines(
-    recording: Recording, count: int = 10, selection: Selection = ALL_SAMPLES
-) -> Table:
+def hottest_lines(source: Sources, count: int = 10, selection: Selection = ALL_SAMPLES) -> Table:
     """The lines of code with most self time, the hottest first.
 
     Parameters
     ----------
-    recording : Recording
-    count : int
+    source : Recording, profiler, or list of these
+        Several are combined.
+    count : int, default 10
         Largest number of lines.
     selection : Selection, optional
 
@@ -479,6 +479,7 @@ def hottest_lines(
     DiagnosticError
         If no sample has the key or is of the function that is selected.
     """
+    recording = recording_of(source)
     samples, stacks = recording.samples, recording.call_tree
     lines = lines_of_frames(recording)
     own, totals = np.zeros((2, len(lines.values), len(MEASURES)))
@@ -556,7 +557,7 @@ def folded_tree(nodes: Table) -> tuple[Table, IntArray]:
     Parameters
     ----------
     nodes : Table
-        Nodes returned by `dask_diag.analysis.call_tree.tree`.
+        Nodes returned by `dask_diag.call_tree`.
 
     Returns
     -------
@@ -637,7 +638,7 @@ def merged_tree(before: Recording, after: Recording) -> Table:
     """
     nodes: dict[tuple[int, tuple[str, str]], int] = {}
     first_lines: list[int] = []
-    tables = [tree(recording) for recording in (before, after)]
+    tables = [call_tree(recording) for recording in (before, after)]
     chosen: list[list[int]] = [[], []]
     for table, of_rows in zip(tables, chosen, strict=True):
         for row in table.to_dicts():

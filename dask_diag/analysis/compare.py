@@ -14,7 +14,7 @@ from dask_diag.analysis.groups import lookup, rows_by, table_of
 from dask_diag.analysis.memory import cached_levels, task_memory
 from dask_diag.analysis.task_times import seconds_computing
 from dask_diag.columns import FloatArray
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Tasks
 
@@ -318,19 +318,8 @@ class _FunctionChange(NamedTuple):
         return verdict_of(self.change, self.spread(risk)) if self.after.tasks else "removed"
 
 
-def compare(before: Recording, after: Recording) -> Comparison:
-    """Compare two recordings, function by function.
-
-    Parameters
-    ----------
-    before, after : Recording
-
-    Returns
-    -------
-    Comparison
-    """
-    expect_recording(before)
-    expect_recording(after)
+def compare_recordings(before: Recording, after: Recording) -> Comparison:
+    """Compare two recordings, function by function."""
     sides = _sides_of_functions(before), _sides_of_functions(after)
     names = dict.fromkeys((*sides[0], *sides[1]))
     changes = [

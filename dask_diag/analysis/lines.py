@@ -208,7 +208,7 @@ def lines_of_nodes(recording: Recording, nodes: Table) -> IntArray:
     ----------
     recording : Recording
     nodes : Table
-        Nodes returned by `dask_diag.analysis.call_tree.tree`.
+        Nodes returned by `dask_diag.call_tree`.
 
     Returns
     -------
@@ -238,7 +238,7 @@ def computing_lines(
 ) -> Table:
     """The lines with most self time without waiting, the hottest first.
 
-    The columns are those of `dask_diag.analysis.call_tree.hottest_lines`. Where it is not known
+    The columns are those of `dask_diag.hottest_lines`. Where it is not known
     whether a line waited, it counts as computing.
     """
     lines = hottest_lines(recording, len(recording.frames), selection)

@@ -150,16 +150,22 @@ def _number_or_label(text: str | None) -> float | str | None:
     "--workers",
     type=click.IntRange(min=1),
     multiple=True,
-    help="A number of workers to predict, besides twice and four times as many; may be repeated.",
+    help="Number of workers to predict, besides twice and four times as many; may be repeated.",
 )
-def what_if(file: str, workers: tuple[int, ...]) -> None:
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="The same for a cluster: number of threads of all workers together.",
+)
+def what_if(file: str, workers: tuple[int, ...], threads: tuple[int, ...]) -> None:
     """Predict the wall time with more workers, faster functions, or without waits."""
     from dask_diag.analysis.what_if import what_if as predict
     from dask_diag.storage.read import load
     from dask_diag.views.what_if import what_if_summary
 
     recording = load(file)
-    print_result(what_if_summary(predict(recording, workers), recording))
+    print_result(what_if_summary(predict(recording, workers, threads=threads), recording))
 
 
 @click.command()

@@ -134,7 +134,9 @@ def _started(arguments: Namespace, cell: str) -> ProfilerGroup:
         if arguments.output is not None:
             make = partial(record, arguments.output, overwrite=arguments.force)
         trace = arguments.trace_memory
-        return make(interval=interval, waits=waits, code=code, trace_memory=trace).__enter__()
+        return make(
+            resource_interval=interval, waits=waits, code=code, trace_memory=trace
+        ).__enter__()
     except (click.ClickException, DiagnosticError, ValueError, TypeError) as error:
         why = error.message if isinstance(error, click.ClickException) else str(error)
         raise UsageError(why) from None

@@ -169,7 +169,7 @@ def run(
     recorder = record(
         path,
         overwrite=force,
-        interval=interval,
+        resource_interval=interval,
         waits=waits,
         metric=None if metric is None else function_named(metric),
         metric_name=metric_name,

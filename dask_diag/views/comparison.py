@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from toolz import curry, groupby, reduceby, valmap
 
-from dask_diag.analysis.compare import Comparison, compare
+from dask_diag.analysis.compare import Comparison, compare_recordings
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.functions import functions_by_time
 from dask_diag.formatting import seconds
@@ -234,7 +234,7 @@ def comparison_page(before: Recording, after: Recording, names: tuple[str, str])
         Names of the recordings in the page.
     """
     labels = shown(names[0], _NAME), shown(names[1], _NAME)
-    sides = Sides(compare(before, after), (Analysis(before), Analysis(after)), labels)
+    sides = Sides(compare_recordings(before, after), (Analysis(before), Analysis(after)), labels)
     sections = [section.made(sides) for section in _SECTIONS]
     title = f"{labels[0]} → {labels[1]}"
     head = _head(sides, title)

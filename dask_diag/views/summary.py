@@ -18,12 +18,11 @@ from dask_diag.analysis.headline import (
 )
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import OUTCOMES, PROFILING, UNKNOWN_WORKER, Outcome
-from dask_diag.model.recording import Recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.tables import Tasks
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete, location, lost, what_to_do
 from dask_diag.views.lines import labelled_lines, shares_of_worker_time
-from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.text import FindingText, Record, Summary, SummaryParts, make_summary
 
 _DIAGNOSTIC = "late-samples"
@@ -121,13 +120,13 @@ _FUNCTIONS_SHOWN = 20
 HEADINGS = ("function", "tasks", "task time", "CPU", "off-CPU", "CPU %", "longest")
 
 
-def summary(profilers: Sources, *, verbose: bool = False) -> Summary:
+def summary(source: Sources, *, verbose: bool = False) -> Summary:
     """What was measured, by function, with totals, failures and notices.
 
     Parameters
     ----------
-    profilers : diagnostic, Recording, or a list of them
-        Several are combined, as recordings of the same block.
+    source : Recording, profiler, or list of these
+        Several are combined.
     verbose : bool, default False
         Whether to show what is about the profilers themselves, beside what they cost.
 
@@ -137,7 +136,7 @@ def summary(profilers: Sources, *, verbose: bool = False) -> Summary:
         A string of at most 80 columns; in a notebook it shows as an HTML table. Its method
         ``for_terminal(width, color)`` has other widths, and colours.
     """
-    return make_summary(summary_parts(Analysis(recording_of(profilers)), verbose))
+    return make_summary(summary_parts(Analysis(recording_of(source)), verbose))
 
 
 def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
