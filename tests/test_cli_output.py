@@ -191,7 +191,7 @@ def test_a_program_ends_as_without_us_where_its_stdout_is_full(ends, variables, 
 
 def test_what_is_reported_of_a_program_is_not_on_its_stdout(full):
     name = script("compute()\nprint('result')")
-    done = diag("run", "--report", "page.html", name, closed=[2])
+    done = diag("run", "--html", "page.html", name, closed=[2])
     assert (done.returncode, done.stdout) == (0, b"result\n")
     assert Path("page.html").exists()
     done = diag("run", "-f", name, stderr=full)
