@@ -210,9 +210,9 @@ def test_a_unit_is_never_a_question_mark(monkeypatch):
     "variables",
     [
         {},
-        {**NOWHERE, "TERM": "dumb", "COLUMNS": "10"},
+        {**NOWHERE, "TERM": "dumb"},
         {"COLUMNS": "x", "LANG": "xx_XX.nonsense", "TERM": "", "HOME": "", "TZ": "nowhere"},
-        {"LC_ALL": "C.UTF-8", "FORCE_COLOR": "1", "COLUMNS": "300", "TERM": "xterm-256color"},
+        {"LC_ALL": "C.UTF-8", "FORCE_COLOR": "1", "TERM": "xterm-256color"},
         {"PYTHONIOENCODING": "ascii"},
         {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", **NOWHERE},
     ],

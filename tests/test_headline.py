@@ -17,6 +17,8 @@ from .recordings import Task, run, with_columns
 
 pytestmark = pytest.mark.once
 SAID, TASKS = "10.0 s of wall time,", "of it computing in tasks. Largest other part"
+OF_FOUR = TASKS.replace(".", " (average over 4 workers).")
+OF_TWO = TASKS.replace(".", " (average over 2 workers).")
 
 
 def recording(tasks, stop, *, called=1.0, workers=2, start=0.0, end=None, scheduler="threads"):
@@ -69,7 +71,7 @@ def parts_of(measured):
         ),
         (
             recording([(0, 0, 10, 10, 0)], 10, called=0, workers=4),
-            f"{SAID} 25% {TASKS}: workers without a task, 7.50 s (75%)",
+            f"{SAID} 25% {OF_FOUR}: workers without a task, 7.50 s (75%)",
         ),
     ],
 )
@@ -87,7 +89,7 @@ def test_the_headline_names_the_largest_loss():
             ("gil-bound", 2.5, "at most"),
         )
     ]
-    said = "10.0 s of wall time, 25% of it computing in tasks"
+    said = "10.0 s of wall time, 25% of it computing in tasks (average over 4 workers)"
     loss = "Largest loss: tasks waiting for the GIL, at most 2.50 s"
     assert headline(analysis, found) == f"{said}. {loss}"
     # Without seconds there is no largest loss.
@@ -112,7 +114,7 @@ def test_each_part_of_the_wall_time_has_a_sentence():
         analysis.__dict__["wall_time"] = Table(
             {"part": Categorical.of(seconds), "seconds": np.array([*seconds.values()])}
         )
-        said[part] = headline(analysis).removeprefix(f"{SAID} 20% {TASKS}: ")
+        said[part] = headline(analysis).removeprefix(f"{SAID} 20% {OF_TWO}: ")
     assert all(sentence.endswith(", 7.00 s (70%)") for sentence in said.values())
     named = {part: said[part].removesuffix(", 7.00 s (70%)") for part in REASONS}
     assert named == REASONS

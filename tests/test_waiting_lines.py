@@ -50,7 +50,7 @@ def test_the_summary_lists_both():
 
 
 def test_the_summary_of_a_recording_names_the_line_that_waited_longest():
-    text = " ".join(summary(waits_and_computes()).split())
+    text = " ".join(summary(waits_and_computes(), verbose=True).split())
     assert "Hottest line /prog/user.py:40 in solve, 2.00 s self time" in text
     assert "Longest wait /prog/user.py:12 in load, 8.00 s waiting (73%" in text
 
@@ -59,7 +59,7 @@ def test_a_line_that_computes_and_waits_longest_is_named_once():
     both = recording_of_stacks(
         [((0, 5), "f", [SOLVE], 2.0, 2.0), ((0, 5), "f", [SOLVE, WAIT], 3, 0)]
     )
-    text = " ".join(summary(both).split())
+    text = " ".join(summary(both, verbose=True).split())
     assert (
         "Hottest line /prog/user.py:40 in solve, 2.00 s self time (40% of 5.00 s sampled); longest "
         "wait, too: 3.00 s waiting (60% of 5.00 s sampled)"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "-v",
     "--verbose",
     is_flag=True,
-    help="Include the overhead and notices of the profilers themselves.",
+    help="Print all numbers: phases, waits, cached results, overhead of the profilers, ...",
 )
 @click.argument("file", type=FilePath())
 def summary(*, verbose: bool, file: str) -> None:

@@ -219,7 +219,7 @@ class DiagMagics(Magics):
     )
     @argument("--no-plots", action="store_true", help="show the summary alone")
     @argument("--live", action="store_true", help="show the progress and a link to the live view")
-    @argument("-v", "--verbose", action="store_true", help="include the overhead of the profilers")
+    @argument("-v", "--verbose", action="store_true", help="show all numbers in the summary")
     @argument("-q", "--quiet", action="store_true", help="show nothing")
     @argument("-h", "--help", action="store_true", help="show this help; the cell does not run")
     @needs_local_scope

@@ -48,7 +48,9 @@ _IN_ASCII = {sign: text for text, signs in _SIGNS.items() for sign in signs}
 whose parts all look the same."""
 
 _WIDEST = 120
-"""Columns of the widest summary: long lines are hard to read."""
+"""Columns of the widest summary on a terminal: long lines are hard to read."""
+_OF_FILES = 80
+"""Columns of text in files and pipes, if COLUMNS has no other number."""
 
 
 class CommandFailure(click.ClickException):
@@ -265,6 +267,10 @@ def _print(text: str, stream: TextIO, ends_line: bool = True) -> None:
     if fitted is not None and stream.isatty():
         has_colors = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         text = fitted(min(shutil.get_terminal_size().columns, _WIDEST), has_colors)
+    elif fitted is not None:
+        columns = os.environ.get("COLUMNS", "")
+        width = int(columns) if columns.isdecimal() else 0
+        text = fitted(width or _OF_FILES, cuts_names=False)
     encoding = getattr(stream, "encoding", None) or "utf-8"
     # Click flushes: an error comes here, and not when the interpreter ends.
     click.echo(text.encode(encoding, "dask_diag").decode(encoding), file=stream, nl=ends_line)

@@ -105,7 +105,7 @@ def seconds_between(context: click.Context, option: click.Parameter, value: str)
     "-v",
     "--verbose",
     is_flag=True,
-    help="Include the overhead and notices of the profilers themselves.",
+    help="Print all numbers: phases, waits, cached results, overhead of the profilers, ...",
 )
 @click.option(
     "--repeat",

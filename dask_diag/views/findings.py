@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isnan
 
 from dask_diag.analysis.facts import Analysis
@@ -28,6 +29,18 @@ def lost(finding: Finding) -> str:
         return ""
     time = f"{seconds(finding.seconds_lost)} lost"
     return f"{finding.kind} {time}" if finding.kind in (ABOUT, AT_MOST) else f"{time}, measured"
+
+
+def savings_overlap(findings: Sequence[Finding], recording: Recording) -> str:
+    """A sentence if findings together claim more than the wall time; else nothing."""
+    claimed = sum(f.seconds_lost for f in findings if not isnan(f.seconds_lost))
+    wall = recording.stop - recording.start
+    if claimed <= wall:
+        return ""
+    return (
+        f"These savings overlap: {seconds(claimed)} in sum, but the whole run took "
+        f"{seconds(wall)}. Fix one, and record again."
+    )
 
 
 def what_to_do(advice: str) -> str:
