@@ -1,6 +1,7 @@
 """The sentence that a recording begins with, and the division of the wall time behind it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from dask_diag.analysis.wall_time import wall_time
 from dask_diag.columns import Categorical
 from dask_diag.model.codes import ACTIVITIES, CAUSES, FINDINGS, PHASES, Activity
 from dask_diag.model.table import Table
+from dask_diag.views.findings import savings_overlap
 
 from .recordings import Task, run, with_columns
 
@@ -152,3 +154,31 @@ def test_of_tasks_none_of_which_started_all_time_is_preparing():
     parts = parts_of(recording([(0, nan, nan, nan, 0)], 4, called=0))
     assert parts == pytest.approx(dict.fromkeys(parts, 0.0) | {"preparing": 4.0})
     assert "idle" not in parts
+
+
+@pytest.mark.parametrize(
+    "workers, average",
+    [
+        ([1], ""),
+        ([4], " (average over 4 workers)"),
+        ([4, 4], " (average over 4 workers)"),
+        ([1, 4], " (average over the workers)"),
+    ],
+)
+def test_the_headline_says_over_how_many_workers_it_averages(workers, average):
+    analysis = Analysis(recording([(0, 0, 10, 10, 0)], 10, called=0, workers=1))
+    analysis.occupancies = [SimpleNamespace(workers=number) for number in workers]
+    analysis.wall_time = Table(
+        {"part": Categorical.of(["thread-cpu", "idle"]), "seconds": np.array([9.0, 1.0])}
+    )
+    assert headline(analysis) == f"10.0 s of wall time, 90% of it computing in tasks{average}"
+
+
+def test_findings_that_claim_more_than_the_run_took_are_said_to_overlap():
+    measured = recording([(0, 0, 10, 10, 0)], 10, called=0, workers=1)
+    claimed = [Finding("a", "high", lost, "", "", kind="about") for lost in (6.0, np.nan, 4.5)]
+    assert savings_overlap(claimed, measured) == (
+        "These savings overlap: 10.5 s in sum, but the whole run took 10.0 s. Fix one, and record "
+        "again."
+    )
+    assert savings_overlap(claimed[:2], measured) == ""

@@ -128,13 +128,13 @@ _NO_AWAIT = (
 def _started(arguments: Namespace, cell: str, written: Container[str]) -> ProfilerGroup:
     """Start recording; files `written` by earlier cells, or by this cell, may be replaced."""
     from dask_diag.profilers.record import ProfilerGroup, record
-    from dask_diag.system.environment import given_code
 
     try:
         is_own = os.path.realpath(arguments.output or "") in written
-        ((_, _, text),) = given_code(cell)
         check_recording(
-            arguments.output, arguments.force or is_own, lambda _, recorded: recorded == text
+            arguments.output,
+            arguments.force or is_own,
+            lambda _, recorded: recorded == cell.rstrip(),
         )
         check_page(arguments.html, arguments.force, arguments.output)
         if arguments.html is not None:
