@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 
 import numpy as np
@@ -122,22 +122,30 @@ def _name(group: ThreadGroup) -> str:
     return f"{counted(group.threads, f'{kind} thread')} {name}{where}"
 
 
-_HEADINGS = ("", "tasks", "threads", "CPU", "efficiency", "events/s", "bytes/s")
+_HEADINGS = ("tasks", "threads", "CPU", "efficiency")
 _ROWS_SHOWN = 20
+_HOW_TO_METER = (
+    "no events or bytes are known: pass totals (--events N, --bytes N), or let tasks meter them, "
+    'as with context_meter.digest_metric("events", len(part), "events")'
+)
 
 
 def throughput_summary(recording: Recording, total: Table, parts: Table, by: str) -> Summary:
     """Result of `dask_diag.throughput` for all tasks of a recording, and by function or worker."""
     (all_tasks,) = total.to_dicts()
-    rows = [_row(shown(row[by]), row) for row in parts.to_dicts()[:_ROWS_SHOWN]]
+    known = [unit for unit in ("events", "bytes") if not isnan(all_tasks[unit])]
+    # A total that was passed is that of no function.
+    metered = [unit for unit in known if not np.isnan(parts[unit]).all()]
+    rows = [_row(shown(row[by]), row, metered) for row in parts.to_dicts()[:_ROWS_SHOWN]]
     more = len(parts) - len(rows)
+    notices = [f"{counted(more, f'more {by}')} not shown"] if more else []
     return make_summary(
         SummaryParts(
             headline=f"{counted(all_tasks['tasks'], 'task')} done in {seconds(all_tasks['wall'])}",
-            columns=(by, *_HEADINGS[1:]),
-            rows=[*rows, _row("total", all_tasks)],
+            columns=(by, *_HEADINGS, *(f"{unit}/s" for unit in metered)),
+            rows=[*rows, _row("total", all_tasks, metered)],
             lines=[("Wall", _wall(recording, all_tasks)), *_lines(all_tasks)],
-            notices=[f"{counted(more, f'more {by}')} not shown"] if more else [],
+            notices=notices if known else [*notices, _HOW_TO_METER],
         )
     )
 
@@ -188,15 +196,16 @@ def _rates(row: Record, unit: str) -> Iterator[str]:
     yield ", ".join(f"{quantity(row[name], unit)}{text}" for text, name in rates.items())
 
 
-def _row(name: str, row: Record) -> tuple[str, ...]:
+def _row(name: str, row: Record, metered: Sequence[str]) -> tuple[str, ...]:
+    texts = {"events": amount, "bytes": size}
+    rates = ((texts[unit], row[f"{unit}_per_second"]) for unit in metered)
     return (
         name,
         count(row["tasks"]),
         amount(row["threads"]),
         seconds(row["cpu"]),
         percent(row["core_efficiency"]),
-        "" if isnan(row["events_per_second"]) else amount(row["events_per_second"]),
-        "" if isnan(row["bytes_per_second"]) else size(row["bytes_per_second"]),
+        *("" if isnan(rate) else text(rate) for text, rate in rates),
     )
 
 
