@@ -27,6 +27,8 @@ WIDTH = 80
 """Columns of a terminal of unknown size."""
 _NARROWEST = 60
 _UNLIMITED = 10_000
+_LONGEST_WORD = 20
+"""Letters of the longest word of a first column that is not broken."""
 _GLYPHS = "█▓▒░▚▞"
 """Glyphs of the largest shares of a bar, in order; smaller shares are drawn as dots."""
 _OTHERS = "·"
@@ -199,18 +201,34 @@ def _table(
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
     first, *others = columns
     overflow: OverflowMethod = "fold" if is_wrapped else "ellipsis"
-    table.add_column(first, no_wrap=not is_wrapped, overflow=overflow, ratio=1)
+    names = [_at_equals(row[0]) if is_wrapped else row[0] for row in rows]
+    longest = max(len(word) for name in names for word in ["", *name.split()])
+    least = min(longest, _LONGEST_WORD) if is_wrapped else None
+    table.add_column(first, no_wrap=not is_wrapped, overflow=overflow, ratio=1, min_width=least)
     for name in others:
         table.add_column(name, no_wrap=True, overflow="ellipsis", justify="right")
-    for row in rows[:-1]:
-        table.add_row(*map(Text, row))
+    for name, (_, *cells) in zip(names[:-1], rows[:-1], strict=True):
+        table.add_row(*map(Text, (name, *cells)))
     table.add_section()
-    table.add_row(*map(Text, rows[-1]))
-    if not (cuts_names or is_wrapped):
-        unlimited = console.options.update(max_width=_UNLIMITED)
-        console.width = max(width, Measurement.get(console, unlimited, table).maximum)
+    table.add_row(*map(Text, (names[-1], *rows[-1][1:])))
+    needed = Measurement.get(console, console.options.update(max_width=_UNLIMITED), table)
+    if is_wrapped:
+        # A column that does not fit would be left out.
+        console.width = max(width, needed.minimum)
+    elif not cuts_names:
+        console.width = max(width, needed.maximum)
     console.print(table)
     return [line.rstrip() for line in stream.getvalue().splitlines() if line.strip()]
+
+
+def _at_equals(name: str) -> str:
+    """A name in which long words such as ``array.chunk-size=64MiB`` break behind the sign."""
+    words = []
+    for word in name.split(" "):
+        parts = word.replace("=", "=\n").split("\n") if len(word) > _LONGEST_WORD else [word]
+        pieces = (textwrap.wrap(part, _LONGEST_WORD, break_on_hyphens=False) for part in parts)
+        words.append("\n".join(chain.from_iterable(pieces)))
+    return " ".join(words)
 
 
 def unbroken(text: str) -> str:
