@@ -65,7 +65,7 @@ def what_if(recording: Recording, workers: float | Iterable[float] = ()) -> Tabl
     # Before they are sorted, which not all values can be.
     wrong = [number for number in numbers if not is_number_of_workers(number)]
     if wrong:
-        raise DiagnosticError(f"workers: expected numbers from 1 on, or inf, found {wrong[0]!r}")
+        raise DiagnosticError(f"workers: expected positive integers or inf, found {wrong[0]!r}")
     return predictions(Simulator(recording), numbers)
 
 

@@ -778,6 +778,6 @@ def expect_recording(value: object) -> None:
     """
     if not isinstance(value, Recording):
         raise DiagnosticError(
-            f"expected a Recording, found {type(value).__name__}; a profiler's is its .recording, "
-            "and Recording.combine makes one of several"
+            f"expected a Recording, found {type(value).__name__}; pass profiler.recording, or "
+            "Recording.combine([...]) for several"
         )

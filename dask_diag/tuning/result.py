@@ -49,8 +49,8 @@ class Agreement:
             self.note = "the --check command refuses the result of the program as it is"
         elif not self._is_checked and len(self._outputs) > 1:
             self.note = (
-                f"{subject} differs from run to run without any setting: whether a setting changes "
-                "the result is not known; --check COMMAND can judge it"
+                f"{subject} already differs between runs of the baseline, so results are not "
+                "compared; --check COMMAND can judge them"
             )
 
     def objection(self, trials: Iterable[Trial]) -> str:
