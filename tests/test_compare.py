@@ -19,7 +19,7 @@ from dask_diag.analysis.compare import (
 )
 from dask_diag.analysis.facts import Analysis
 from dask_diag.errors import DiagnosticError
-from dask_diag.views.compare import comparison_summary
+from dask_diag.views.compare import comparison_summary, run_comparison_summary
 from dask_diag.views.comparison import Sides, comparison_page, flame, functions, timelines, wall
 from dask_diag.views.report.components import Figure, Key
 
@@ -459,3 +459,37 @@ def test_the_first_sentence_says_what_changed(walls, heading, below):
     first = page.split("<h1>")[1].split("</p>")[0]
     assert heading in first.split("</h1>")[0]
     assert below in first
+
+
+@pytest.mark.parametrize(
+    "others, lasted, warning",
+    [
+        (
+            (1.66, 0.0),
+            1.0,
+            "Other processes used 83% of the CPUs before and 0% after: do not trust",
+        ),
+        ((0.1, 0.5), 1.0, "Other processes used 5% of the CPUs before and 25% after: do not trust"),
+        ((0.1, 0.15), 1.0, ""),
+        ((np.nan, np.nan), 1.0, ""),
+        # The kernel counts in steps: of so short a time little is known.
+        ((0.2, 0.0), 0.1, ""),
+    ],
+)
+def test_what_other_processes_used_comes_first(others, lasted, warning):
+    sides = [
+        with_columns(
+            replace(recording(f=[lasted]), run_id=name),
+            "computations",
+            cpu_other_processes=[cpu],
+            cpus=[2],
+            computation=[name],
+        )
+        for name, cpu in zip("ab", others, strict=True)
+    ]
+    of_tasks = comparison_summary(compare(*sides), "a.diag", "b.diag")
+    of_runs = run_comparison_summary(compare(*([side] for side in sides)))
+    for text in (of_tasks, of_runs):
+        assert text.startswith(warning or ("a.diag" if text is of_tasks else "1 run"))
+    page = comparison_page(*sides, ("a.diag", "b.diag"))
+    assert bool(warning) == ("Other processes used" in page)

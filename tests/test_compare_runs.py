@@ -460,7 +460,7 @@ def test_the_command_takes_several_files_on_each_side(files):
     status, text, error = compared_by_command(
         "--before", *a, "--fail-above", "10%", "--after", *c, "--html", "page.html"
     )
-    said = "slower, perhaps by 10% or more: wall, computing, phase tasks, load, sum"
+    said = "page: page.html slower, perhaps by 10% or more: wall, computing, phase tasks, load, sum"
     assert (status, error) == (1, said)
     assert text.startswith("5 runs before, 5 runs after: wall ")
     assert max(map(len, text.splitlines())) <= 80
@@ -480,8 +480,11 @@ def test_the_command_takes_several_files_on_each_side(files):
     "arguments, message",
     [
         (["a-1.diag"], "expected two recordings, BEFORE and AFTER"),
-        (["--before", "a-1.diag", "b-1.diag"], "name the recordings of the other side: --after"),
-        (["c-1.diag", "--before", "a-1.diag", "--after", "b-1.diag"], "c-1.diag: say on which"),
+        (["--before", "a-1.diag", "b-1.diag"], "missing --after FILE"),
+        (
+            ["c-1.diag", "--before", "a-1.diag", "--after", "b-1.diag"],
+            "c-1.diag: is it a --before or",
+        ),
         (["--before", "a-1.diag", "a-2.diag", "--after", "a-1.diag"], "a-1.diag is named twice"),
         (["--before", "none*.diag", "--after", "a-1.diag", "a-2.diag"], "No such file"),
         (

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_diag.analysis.cpu import share_of_others
 from dask_diag.analysis.groups import lookup, rows_by, table_of
 from dask_diag.analysis.memory import cached_levels, task_memory
 from dask_diag.analysis.task_times import seconds_computing
@@ -218,7 +219,8 @@ class Comparison(NamedTuple):
         spread is not known, ``added`` or ``removed``.
     total : dict
         The same numbers of all functions together, before and after; ``wall`` (seconds of the
-        recorded block) and ``elapsed`` (seconds of these in which a computation ran).
+        recorded block), ``elapsed`` (seconds of these in which a computation ran) and ``others``
+        (the share of the CPUs that other processes used meanwhile, 0 to 1; 0 if not known).
     metrics, units : tuple of str
         The metric of cached results and its unit, before and after.
     """
@@ -397,6 +399,7 @@ def _total(
         )
         total[f"wall_{when}"] = recording.stop - recording.start
         total[f"elapsed_{when}"] = seconds_computing(recording.computations)
+        total[f"others_{when}"] = share_of_others(recording)
         resources = recording.resources
         memory = resources.memory + resources.memory_children
         total[f"memory_{when}"] = float(memory.max()) if len(memory) else nan

@@ -22,6 +22,7 @@ from dask_diag.analysis.compare import (
     half_width_of_means,
     verdict_of,
 )
+from dask_diag.analysis.cpu import share_of_others
 from dask_diag.analysis.groups import lookup, table_of, totals_by
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.task_times import seconds_computing
@@ -63,10 +64,14 @@ class RunComparison(NamedTuple):
         first.
     runs : tuple of int
         Numbers of runs, before and after.
+    others : tuple of float
+        The share of the CPUs that other processes used while computations ran, before and after, on
+        average over the runs; 0 if not known.
     """
 
     changes: Table
     runs: tuple[int, int]
+    others: tuple[float, float] = (0.0, 0.0)
 
     def regressions(self, above: float) -> list[str]:
         """Slower quantities, by an amount with a confidence interval that reaches a share.
@@ -167,7 +172,9 @@ def compare(before: Sources, after: Sources) -> Comparison | RunComparison:
         raise DiagnosticError(
             "expected one recording for each run, found two of the same run; leave out the copy"
         )
-    return compare_measures(*([measures_of(recording) for recording in side] for side in sides))
+    compared = compare_measures(*([measures_of(run) for run in side] for side in sides))
+    of_before, of_after = (float(np.mean([share_of_others(run) for run in side])) for side in sides)
+    return compared._replace(others=(of_before, of_after))
 
 
 def _recordings(name: str, source: Sources) -> list[Recording]:

@@ -57,7 +57,7 @@ def share_of(context: click.Context, option: click.Parameter, value: str | None)
     "--after", multiple=True, type=FilePath(), metavar="FILE...", help="Runs after the change."
 )
 @click.option("--html", "page", type=FilePath(), help="Also write an HTML page.")
-@click.option("-f", "--force", is_flag=True, help="Overwrite an existing page.")
+@click.option("-f", "--force", is_flag=True, help="Overwrite a file that is no such page.")
 @click.option(
     "--fail-above",
     callback=share_of,
@@ -100,6 +100,7 @@ def compare(
     print_result(summary)
     if page is not None:
         write_text(page, make_page())
+        print_message(f"page: {one_line(page)}")
     _check_complete(names, recordings, fail_above is not None)
     slower = [] if fail_above is None else comparison.regressions(fail_above)
     if slower:
@@ -122,12 +123,13 @@ def _sides(files: tuple[str, ...], before: tuple[str, ...], after: tuple[str, ..
         return [files[0]], [files[1]]
     if files:
         raise click.UsageError(
-            f"{one_line(files[0])}: say on which side it is, behind --before or --after"
+            f"{one_line(files[0])}: is it a --before or an --after recording? name the option in "
+            "front of it"
         )
     sides = expanded(before), expanded(after)
     for name, side in zip(("--before", "--after"), sides, strict=True):
         if not side:
-            raise click.UsageError(f"name the recordings of the other side: {name} FILE...")
+            raise click.UsageError(f"missing {name} FILE...")
     twice = [path for path in sides[0] if path in sides[1]]
     if twice or any(len(set(side)) < len(side) for side in sides):
         again = twice or [path for side in sides for path in side if side.count(path) > 1]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "-v",
     "--verbose",
     is_flag=True,
-    help="Include the overhead and notices of the profilers themselves.",
+    help="Print all numbers: phases, waits, cached results, overhead of the profilers, ...",
 )
 @click.argument("file", type=FilePath())
 def summary(*, verbose: bool, file: str) -> None:
@@ -41,9 +41,9 @@ def summary(*, verbose: bool, file: str) -> None:
 
 @click.command()
 @click.argument("file", type=FilePath())
-@click.option("-o", "--output", type=FilePath(), help="The report.  [default: FILE with .html]")
-@click.option("-f", "--force", is_flag=True, help="Overwrite an existing report.")
-def report(file: str, output: str | None, force: bool) -> None:
+@click.option("--html", type=FilePath(), help="The report.  [default: FILE with .html]")
+@click.option("-f", "--force", is_flag=True, help="Overwrite a file that is no report.")
+def report(file: str, html: str | None, force: bool) -> None:
     """Write an HTML report that works offline, and print the first finding."""
     from dask_diag.analysis.facts import Analysis
     from dask_diag.analysis.findings.rules import find
@@ -52,7 +52,7 @@ def report(file: str, output: str | None, force: bool) -> None:
     from dask_diag.views.report.page import write_report
     from dask_diag.views.text import table_summary
 
-    page = output if output is not None else with_ending(file, ".html")
+    page = html if html is not None else with_ending(file, ".html")
     check_page(page, force, file)
     analysis = Analysis(load(file))
     print_result(f"report: {one_line(write_report(analysis, Path(page), file=file))}")

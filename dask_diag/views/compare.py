@@ -18,11 +18,32 @@ _FUNCTIONS_SHOWN = 30
 HEADINGS = ("function", "tasks", "before", "after", "change", "CPU %", "")
 
 
+_MUCH = 0.1
+"""Least share of the CPUs used by other processes that a reader must know of first."""
+
+
 def comparison_summary(comparison: Comparison, before: str, after: str) -> Summary:
     """Summary of the changes between two named recordings."""
     heading = f"{shown(before, 30)} → {shown(after, 30)}\n{_walls(comparison)}"
+    warning = note_on_others(*others_of(comparison))
+    heading = f"{warning}\n{heading}" if warning else heading
     rows, notes = list(comparison_rows(comparison)), list(comparison_notes(comparison))
     return table_summary(heading, HEADINGS, rows, notes)
+
+
+def others_of(comparison: Comparison) -> tuple[float, float]:
+    """Shares of the CPUs that other processes used, before and after."""
+    return comparison.total["others_before"], comparison.total["others_after"]
+
+
+def note_on_others(before: float, after: float) -> str:
+    """Warning if other processes used much of the CPUs on one side, by their shares; else empty."""
+    if max(before, after) < _MUCH:
+        return ""
+    return (
+        f"Other processes used {percent(before)} of the CPUs before and {percent(after)} after: do "
+        "not trust the changes of times, record again on an idle machine"
+    )
 
 
 def _walls(comparison: Comparison) -> str:
@@ -165,8 +186,10 @@ def run_comparison_summary(comparison: RunComparison) -> Summary:
     before, after = comparison.runs
     wall = runs[WALL]
     _, wall_before, wall_after, change, verdict = _runs_row(wall)
+    warning = note_on_others(*comparison.others)
     headline = (
-        f"{counted(before, 'run')} before, {counted(after, 'run')} after: "
+        (f"{warning}\n" if warning else "")
+        + f"{counted(before, 'run')} before, {counted(after, 'run')} after: "
         f"wall time {wall_before} → {wall_after}, {verdict}{f' ({change})' if change else ''}"
     )
     functions = rows.get("function", [])

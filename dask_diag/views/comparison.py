@@ -17,7 +17,13 @@ from dask_diag.formatting import seconds
 from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording
 from dask_diag.views.colors import FunctionColors, color_of_activity, stacking_order
-from dask_diag.views.compare import HEADINGS, comparison_notes, comparison_rows
+from dask_diag.views.compare import (
+    HEADINGS,
+    comparison_notes,
+    comparison_rows,
+    note_on_others,
+    others_of,
+)
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
 from dask_diag.views.names import name_of_part
@@ -55,6 +61,9 @@ class Sides(NamedTuple):
 
 def wall(sides: Sides) -> Iterator[Part]:
     """The wall time of both recordings, on one scale, and the change of each part."""
+    warning = note_on_others(*others_of(sides.comparison))
+    if warning:
+        yield Text([f"{warning}."])
     bars = [wall_bar(analysis) for analysis in sides.analyses]
     walls = [duration(analysis) for analysis in sides.analyses]
     longest = max(walls) or 1.0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import isnan
+
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import FIND_OUT, MEASURED, NO_FIX, Finding
 from dask_diag.analysis.headline import why_no_tasks
@@ -25,6 +28,18 @@ def lost(finding: Finding) -> str:
     said = finding.saving_in_words
     tried = ", measured" if finding.certainty == MEASURED else ""
     return said and f"{said} lost{tried}"
+
+
+def savings_overlap(findings: Sequence[Finding], recording: Recording) -> str:
+    """A sentence if findings together claim more than the wall time; else nothing."""
+    claimed = sum(f.potential_saving for f in findings if not isnan(f.potential_saving))
+    wall = recording.stop - recording.start
+    if claimed <= wall:
+        return ""
+    return (
+        f"These savings overlap: {seconds(claimed)} in sum, but the whole run took "
+        f"{seconds(wall)}. Fix one, and record again."
+    )
 
 
 def what_to_do(advice: str) -> str:
