@@ -20,6 +20,7 @@ from dask_diag.formatting import amount, count, counted, percent, quantity, seco
 from dask_diag.model.codes import Outcome, Root
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.views.colors import Look, look_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Record, Summary, SummaryParts, make_summary
 
@@ -237,7 +238,7 @@ def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     yield from _computations(recording)
 
 
-def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, float]]]:
+def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[Look, float]]]:
     """Worker-seconds, and the share of each activity above a hundredth.
 
     Metered code is divided by activity; the line "Metered" has the labels.
@@ -246,7 +247,7 @@ def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, fl
         return 0.0, []
     total = sum(analysis.activities.values())
     return total, [
-        (shown(activity, 24), amount / total)
+        (look_of(activity), amount / total)
         for activity, amount in analysis.activities.items()
         if amount >= _SMALLEST_SHARE * total > 0
     ]

@@ -18,7 +18,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dask_diag.formatting import percent
-from dask_diag.model.codes import Activity
+from dask_diag.views.colors import Look
 
 WIDTH = 80
 """Columns of a terminal of unknown size."""
@@ -27,15 +27,6 @@ _GLYPHS = "█▓▒░▚▞"
 """Glyphs of the largest shares of a bar, in order; smaller shares are drawn as dots."""
 _OTHERS = "·"
 _STYLES = {"high": "bold red", "medium": "bold yellow", "low": "bold"}
-_BAR_STYLES = {
-    Activity.CPU: "blue",
-    Activity.OVERHEAD: "bright_black",
-    Activity.IDLE: "dim",
-    Activity.GRAPH: "magenta",
-    Activity.STARTUP: "magenta",
-    Activity.PROFILERS: "magenta",
-}
-_WAITING = "yellow"
 _UNIT_FOLLOWS = re.compile(r"(?<=\d) (?=(?:[nµm]?s|[kMGT]?B)\b)")
 _NO_BREAK = "\u00a0"
 
@@ -71,8 +62,8 @@ class SummaryParts:
         A sentence to read before any number.
     findings : sequence of FindingText
     bar_title : str
-    bar : sequence of (str, float)
-        Names and shares of the whole, the largest first.
+    bar : sequence of (Look, float)
+        Looks and shares of the whole, the largest first.
     columns : sequence of str
     rows : sequence of tuple of str
         The first column is text, the last row a total.
@@ -90,7 +81,7 @@ class SummaryParts:
     warning: str = ""
     findings: Sequence[FindingText] = ()
     bar_title: str = ""
-    bar: Sequence[tuple[str, float]] = ()
+    bar: Sequence[tuple[Look, float]] = ()
     lines: Sequence[tuple[str, str]] = ()
     notices: Sequence[str] = ()
     is_wrapped: bool = False
@@ -133,7 +124,7 @@ def text_of(parts: SummaryParts, width: int = WIDTH, color: bool = False) -> str
 
 
 def _bar(
-    title: str, shares: Sequence[tuple[str, float]], width: int, paint: Paint
+    title: str, shares: Sequence[tuple[Look, float]], width: int, paint: Paint
 ) -> Iterator[str]:
     """A title, the bar, and the share of each glyph."""
     if not shares:
@@ -141,14 +132,14 @@ def _bar(
     width -= 2
     drawn = list(zip(_GLYPHS, shares, strict=False))
     free, bar = width, ""
-    for glyph, (name, share) in drawn:
+    for glyph, (look, share) in drawn:
         piece = glyph * min(round(share * width), free)
         free -= len(piece)
-        bar += paint(piece, _BAR_STYLES.get(name, _WAITING))
+        bar += paint(piece, look.terminal)
     yield title
     yield f"  {bar}{_OTHERS * free}"
-    legend = [f"{glyph} {name} {percent(share)}" for glyph, (name, share) in drawn]
-    legend += [f"{_OTHERS} {name} {percent(share)}" for name, share in shares[len(drawn) :]]
+    legend = [f"{glyph} {look.name} {percent(share)}" for glyph, (look, share) in drawn]
+    legend += [f"{_OTHERS} {look.name} {percent(share)}" for look, share in shares[len(drawn) :]]
     # A share stays with its name where a line breaks.
     text = "  ".join(item.replace(" ", _NO_BREAK) for item in legend)
     yield from _lines(text, width + 2, "  ", "  ")
@@ -240,7 +231,7 @@ def table_summary(
 
 def _as_html(parts: SummaryParts) -> str:
     findings = [f"{finding.title}. {finding.text}" for finding in parts.findings]
-    shares = ", ".join(f"{name} {percent(share)}" for name, share in parts.bar)
+    shares = ", ".join(f"{look.name} {percent(share)}" for look, share in parts.bar)
     lines = [(parts.bar_title, shares)] if parts.bar else []
     lines += parts.lines
     return "".join(

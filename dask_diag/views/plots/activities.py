@@ -34,7 +34,7 @@ from dask_diag.formatting import count
 from dask_diag.model.codes import Activity
 from dask_diag.model.table import Table
 from dask_diag.views.assets import call, callback
-from dask_diag.views.colors import color_of_activity, stacking_order
+from dask_diag.views.colors import look_of, stacking_order
 from dask_diag.views.plots.figures import Options, empty_source, label, number_ticks, set_hover
 
 MOST_BARS = 30
@@ -157,7 +157,7 @@ def plot_activities(analysis: Analysis, options: Options) -> LayoutDOM:
     """Draw where worker time went, with a choice of functions and of the unit."""
     measured = numbers_of(analysis)
     numbers = _as_shown(measured, options)
-    colors = [color_of_activity(name, options.palette) for name, _ in measured.activities]
+    colors = [look_of(name, options.palette).color for name, _ in measured.activities]
     width = max(int(options.figure.get("width") or _WIDTH), _NARROWEST)
     function_list, unit_select, controls = _choice(numbers, width)
     pictures = _pictures(numbers, colors, width)
@@ -297,7 +297,7 @@ def _cpu(most_rows: int, width: int) -> Picture:
     plot.xaxis.axis_label = "% of the tasks' seconds"
     plot.xaxis.ticker = FixedTicker(ticks=[0, 0.5, 1])
     plot.xaxis.major_label_overrides = {0: "0", 0.5: "50", 1: "100"}
-    colors = [color_of_activity(Activity.CPU), color_of_activity(Activity.NONCPU)]
+    colors = [look_of(Activity.CPU).color, look_of(Activity.NONCPU).color]
     _draw_pieces(plot, pieces, "kind", colors, [("", "@name"), ("", "@text")])
     return picture
 

@@ -14,18 +14,16 @@ from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.over_time import NO_TASK, activities_over_time
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import count, counted, percent, seconds
-from dask_diag.model.codes import Activity
-from dask_diag.views.colors import OTHER, color_of_activity, stacking_order
-from dask_diag.views.names import name_of_part
+from dask_diag.model.codes import WORKER_ACTIVITIES, Activity
+from dask_diag.views.colors import OTHER, Look, look_of, stacking_order
 from dask_diag.views.plots.figures import pack
-from dask_diag.views.plots.layers import BINS, hatch_of
+from dask_diag.views.plots.layers import BINS
 from dask_diag.views.report.components import (
     FunctionRow,
     FunctionTable,
     NamedActivity,
     Part,
     Piece,
-    class_of_hatch,
     not_there,
     safe,
 )
@@ -88,10 +86,9 @@ def functions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     def bar(values: Mapping[Kind, float], length: float) -> list[Piece]:
         return [
             Piece(
-                color_of_activity(kind[0]),
+                look_of_kind(kind),
                 100 * values[kind] / length,
-                f"{_name_of(kind)}: {seconds(values[kind])}",
-                _hatch_of(kind),
+                f"{look_of_kind(kind).name}: {seconds(values[kind])}",
             )
             for kind in kinds
             if values.get(kind) and length
@@ -105,10 +102,8 @@ def functions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     key = [
         NamedActivity(
             number,
-            _name_of(kind),
+            look_of_kind(kind),
             f"{seconds(total_of[kind])}, {percent(total_of[kind] / total)}",
-            color_of_activity(kind[0]),
-            _hatch_of(kind),
         )
         for number, kind in enumerate(kinds)
         if is_named(kind)
@@ -132,12 +127,8 @@ def functions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
             "bins": BINS,
             "tick": tick,
             "activities": [
-                {
-                    "name": _name_of(kind),
-                    "color": color_of_activity(kind[0]),
-                    "hatch": _hatch_of(kind),
-                }
-                for kind in kinds
+                {"name": look.name, "color": look.color, "style": look.style}
+                for look in map(look_of_kind, kinds)
             ],
             "pieces": [
                 (row, kinds.index((activity, row == NO_TASK))) for row, activity in bins.seconds
@@ -162,12 +153,10 @@ def _steps(sums: FloatArray, tick: float) -> FloatArray:
     return np.diff(until, axis=1, prepend=0.0).reshape(-1)
 
 
-def _name_of(kind: Kind) -> str:
+def look_of_kind(kind: Kind) -> Look:
+    """Look of an activity; a label that tasks metered may be called like one of free workers."""
     activity, is_free = kind
-    name = safe(name_of_part(activity), 40)
-    return name if not is_free or name.startswith("no task") else f"no task: {name}"
-
-
-def _hatch_of(kind: Kind) -> str:
-    activity, is_free = kind
-    return class_of_hatch(hatch_of(activity)) if is_free and activity != Activity.IDLE else ""
+    if not is_free and activity in WORKER_ACTIVITIES and activity != Activity.OTHER:
+        return Look(safe(f"tasks in {activity!r}", 40), look_of(activity).color)
+    look = look_of(activity, is_free=is_free)
+    return look._replace(name=safe(look.name, 40))
