@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from dask_diag.analysis import cpu
 from dask_diag.errors import DiagnosticError
-from dask_diag.model.codes import Activity
+from dask_diag.model.codes import WORKER_ACTIVITIES, Activity
+from dask_diag.views.escaping import shown
 
 OTHER = "#868686"
 """Colour of functions without a colour of their own."""
@@ -133,7 +134,7 @@ CPU_LAYERS = {
 }
 
 
-def look_of(part: str, palette: str | None = None, *, is_free: bool = False) -> Look:
+def look_of(part: str, palette: str | None = None, *, is_free: bool | None = None) -> Look:
     """Look of an activity, of a phase, or of what tasks metered under any other label.
 
     Parameters
@@ -142,11 +143,13 @@ def look_of(part: str, palette: str | None = None, *, is_free: bool = False) -> 
     palette : str, optional
         The name of a bokeh palette to take the colours of metered labels from.
     is_free : bool, optional
-        Whether it is an activity of workers without a task.
+        Whether it is an activity of workers without a task, if known: a label may be called so.
     """
-    known = (_OF_FREE_WORKERS if is_free else {}, _BEFORE_METERED, _AFTER_METERED, _PHASES)
-    found = next((looks[part] for looks in known if part in looks), None)
-    return found or Look(f"tasks in {part!r}", color_of(part, palette))
+    if is_free and part in _OF_FREE_WORKERS:
+        return _OF_FREE_WORKERS[part]
+    is_label = is_free is False and part in WORKER_ACTIVITIES and part != Activity.OTHER
+    known = {} if is_label else {**_BEFORE_METERED, **_AFTER_METERED, **_PHASES}
+    return known.get(part) or Look(f"tasks in {shown(part, 28)!r}", color_of(part, palette))
 
 
 class FunctionColors:

@@ -63,10 +63,7 @@ def wall(sides: Sides) -> Iterator[Part]:
     for bar, wall, name in zip(bars, walls, sides.names, strict=True):
         if bar is not None:
             yield replace(bar, caption=f"{name}: {seconds(wall)}", scale=wall / longest)
-    rows = [
-        (safe(look_of(name).name, 40), *_before_after(*both))
-        for name, *both in changes_of_parts(sides)
-    ]
+    rows = [(look_of(name).name, *_before_after(*both)) for name, *both in changes_of_parts(sides)]
     if rows:
         yield Grid("Parts of the wall time", ("part", "before", "after", "change"), rows)
 
@@ -110,7 +107,7 @@ def functions(sides: Sides) -> Iterator[Part]:
     yield Bars("Task time by function", bars)
     drawn = {piece.look for _, _, _, pieces in bars for piece in pieces}
     present = {kind for of in both for name in names for kind in of.get(name, {})}
-    looks = map(_look, sorted(present, key=stacking_order))
+    looks = map(look_of, sorted(present, key=stacking_order))
     yield Key("Activities", [look for look in looks if look in drawn])
     # On a phone a line of a cell may end after an arrow.
     cells = [
@@ -166,17 +163,12 @@ def _pairs(
 
 
 def _pieces(parts: dict[str, float], longest: float) -> list[Piece]:
-    looks = ((_look(name), parts[name]) for name in sorted(parts, key=stacking_order))
+    looks = ((look_of(name), parts[name]) for name in sorted(parts, key=stacking_order))
     return [
         Piece(look, 100 * value / longest, f"{look.name}: {seconds(value)}")
         for look, value in looks
         if value >= _SEEN * longest
     ]
-
-
-def _look(activity: str) -> Look:
-    look = look_of(activity)
-    return look._replace(name=safe(look.name, 40))
 
 
 def timelines(sides: Sides) -> Iterator[Part]:

@@ -151,13 +151,16 @@ _WIDTH = 1000
 _NARROWEST = 800
 _NOTHING = "<i>nothing was measured</i>"
 _HEADING = "Where worker time went"
+_PALE = look_of(Activity.IDLE).hatch
 
 
 def plot_activities(analysis: Analysis, options: Options) -> LayoutDOM:
     """Draw where worker time went, with a choice of functions and of the unit."""
     measured = numbers_of(analysis)
     numbers = _as_shown(measured, options)
-    colors = [look_of(name, options.palette).color for name, _ in measured.activities]
+    looks = [look_of(name, options.palette, is_free=free) for name, free in measured.activities]
+    # Pieces have no hatches; what is pale elsewhere is so here.
+    colors = [f"{look.color}{'40' * (look.hatch == _PALE)}" for look in looks]
     width = max(int(options.figure.get("width") or _WIDTH), _NARROWEST)
     function_list, unit_select, controls = _choice(numbers, width)
     pictures = _pictures(numbers, colors, width)
@@ -386,11 +389,9 @@ def _as_shown(numbers: Numbers, options: Options) -> Numbers:
             for name in names
         ]
 
-    of_free_workers = {name for name, free in numbers.activities if free}
-    activities = [
-        (safe([name])[0] + (" (metered)" if name in of_free_workers and not free else ""), free)
-        for name, free in numbers.activities
-    ]
+    looks = [look_of(name, is_free=free) for name, free in numbers.activities]
+    frees = [free for _, free in numbers.activities]
+    activities = list(zip(safe([look.name for look in looks]), frees, strict=True))
     return replace(
         numbers,
         functions=safe(numbers.functions),

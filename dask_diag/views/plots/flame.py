@@ -389,6 +389,7 @@ def _timeline(
     plot.yaxis.axis_label = "Threads"
     plot.xgrid.visible = False
     plot.yaxis.ticker.desired_num_ticks = 3
+    plot.axis.minor_tick_line_color = None
     below: str | float = 0
     items = []
     for kind, top, look in _KINDS:

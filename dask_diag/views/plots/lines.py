@@ -173,7 +173,7 @@ def plot_resources(
     if samples.memory_children.any():
         look = {"color": CHILDREN.color, "line_dash": "dashed", "line_width": 2}
         children = plot.line("time", "memory_children", **look, **right)
-        items.append(LegendItem(label="of it in children", renderers=[children]))
+        items.append(LegendItem(label=CHILDREN.name, renderers=[children]))
     if options.has_legend:
         add_legend(plot, items, click_policy="hide")
     set_hover(
@@ -273,12 +273,12 @@ def plot_process_memory(
         }
         source = lines.source(columns, "bytes", "children")
         line = plot.line("time", "bytes", source=source, color=MEMORY.color, line_width=2)
-        drawn["resident"] = line
+        drawn[MEMORY.name] = line
         if samples.memory_children.any():
             line = plot.line(
                 "time", "children", source=source, color=CHILDREN.color, line_dash="dashed"
             )
-            drawn["in children"] = line
+            drawn[CHILDREN.name] = line
         # A single sample has no line.
         look = {
             "color": MEMORY.color,
@@ -294,7 +294,7 @@ def plot_process_memory(
         step = plot.step(
             "time", "bytes", mode="after", source=source, color=CACHED.color, line_width=2
         )
-        drawn["cached results"] = step
+        drawn[CACHED.name] = step
         look = {"color": CACHED.color, "size": 8, "hover_alpha": 0.6, "name": CACHED.name}
         dots.append(plot.scatter("time", "bytes", source=source, alpha=0, **look))
     lines.finish()

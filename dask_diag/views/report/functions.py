@@ -14,8 +14,7 @@ from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.over_time import NO_TASK, activities_over_time
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import count, counted, percent, seconds
-from dask_diag.model.codes import WORKER_ACTIVITIES, Activity
-from dask_diag.views.colors import OTHER, Look, look_of, stacking_order
+from dask_diag.views.colors import OTHER, look_of, stacking_order
 from dask_diag.views.plots.figures import pack
 from dask_diag.views.plots.layers import BINS
 from dask_diag.views.report.components import (
@@ -86,9 +85,9 @@ def functions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     def bar(values: Mapping[Kind, float], length: float) -> list[Piece]:
         return [
             Piece(
-                look_of_kind(kind),
+                look_of(kind[0], is_free=kind[1]),
                 100 * values[kind] / length,
-                f"{look_of_kind(kind).name}: {seconds(values[kind])}",
+                f"{look_of(kind[0], is_free=kind[1]).name}: {seconds(values[kind])}",
             )
             for kind in kinds
             if values.get(kind) and length
@@ -102,7 +101,7 @@ def functions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     key = [
         NamedActivity(
             number,
-            look_of_kind(kind),
+            look_of(kind[0], is_free=kind[1]),
             f"{seconds(total_of[kind])}, {percent(total_of[kind] / total)}",
         )
         for number, kind in enumerate(kinds)
@@ -128,7 +127,7 @@ def functions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
             "tick": tick,
             "activities": [
                 {"name": look.name, "color": look.color, "style": look.style}
-                for look in map(look_of_kind, kinds)
+                for look in (look_of(name, is_free=free) for name, free in kinds)
             ],
             "pieces": [
                 (row, kinds.index((activity, row == NO_TASK))) for row, activity in bins.seconds
@@ -151,12 +150,3 @@ def _steps(sums: FloatArray, tick: float) -> FloatArray:
     """Ticks in each bin, rounded so that the sum up to any bin is exact to a tick."""
     until = np.rint(np.cumsum(sums, axis=1) / tick)
     return np.diff(until, axis=1, prepend=0.0).reshape(-1)
-
-
-def look_of_kind(kind: Kind) -> Look:
-    """Look of an activity; a label that tasks metered may be called like one of free workers."""
-    activity, is_free = kind
-    if not is_free and activity in WORKER_ACTIVITIES and activity != Activity.OTHER:
-        return Look(safe(f"tasks in {activity!r}", 40), look_of(activity).color)
-    look = look_of(activity, is_free=is_free)
-    return look._replace(name=safe(look.name, 40))

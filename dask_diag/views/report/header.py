@@ -109,6 +109,4 @@ def _position(part: str) -> tuple[int, tuple[int, str]]:
 
 def _part(name: str, duration: float, wall: float) -> WallPart:
     share = duration / wall
-    look = look_of(name)
-    look = look._replace(name=safe(look.name, 40))
-    return WallPart(look, seconds(duration), percent(share), share)
+    return WallPart(look_of(name), seconds(duration), percent(share), share)
