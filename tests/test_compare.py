@@ -408,8 +408,13 @@ def test_both_walls_are_bars_on_one_scale_and_each_function_has_two():
     assert (first.scale, second.scale) == (pytest.approx(1 / 3), 1.0)
     assert any(row[3].startswith("+") for row in table.rows)
     bars = next(iter(functions(sides_of(*SIDES))))
-    assert [name for name, _, _ in bars.rows] == ["f", "", "g", ""]
-    lengths = [sum(piece.percent for piece in pieces) for _, _, pieces in bars.rows]
+    assert [(name, when) for name, when, _, _ in bars.rows] == [
+        ("f", "before"),
+        ("", "after"),
+        ("g", "before"),
+        ("", "after"),
+    ]
+    lengths = [sum(piece.percent for piece in pieces) for *_, pieces in bars.rows]
     assert lengths == pytest.approx([50, 100, 75, 75])
 
 
@@ -424,8 +429,9 @@ def test_both_timelines_have_one_axis():
 def test_the_key_is_hatched_as_the_plots_are_and_calls_are_as_wide_as_the_page():
     sides = sides_of(*(load(STORIES / f"climatology{name}.diag") for name in ("", "_after")))
     (key,) = (part for part in timelines(sides) if isinstance(part, Key))
-    assert key.swatch("no task: scheduler at work") == "hatch-up"
-    assert key.swatch("tasks off the CPU") == ""
+    styles = {look.name: look.style for look in key.looks}
+    assert styles["scheduling overhead"] == "hatch-up"
+    assert styles["tasks waiting for the GIL"] == ""
     (calls,) = (part.model for part in flame(sides) if isinstance(part, Figure))
     graphs = [graph for graph in calls.select({"type": Plot}) if graph.visible]
     assert {graph.sizing_mode for graph in graphs} == {"stretch_width"}

@@ -638,6 +638,31 @@ def folded_tree(nodes: Table) -> tuple[Table, IntArray]:
     return table, position[folded]
 
 
+def _counterparts(before: Recording, after: Recording) -> dict[str, str]:
+    """For scripts of one side the other side's: of the same name, or the only other one."""
+    sides = [_scripts(recording) for recording in (before, after)]
+    old, new = (
+        {os.path.basename(file): file for file in side - other}
+        for side, other in zip(sides, reversed(sides), strict=True)
+    )
+    pairs = {new[name]: old[name] for name in new.keys() & old.keys()}
+    rest = [
+        [side[name] for name in side.keys() - other.keys()]
+        for side, other in ((old, new), (new, old))
+    ]
+    if len(rest[0]) == len(rest[1]) == 1:
+        pairs[rest[1][0]] = rest[0][0]
+    return pairs
+
+
+def _scripts(recording: Recording) -> set[str]:
+    """Files of frames that called dask."""
+    table = recording.environment
+    code = table.filter(table.section.eq("calling code")).name.tolist()
+    names = {os.path.basename(location.partition(":")[0]) for location in code}
+    return {file for file in recording.frames.file.values if os.path.basename(file) in names - {""}}
+
+
 def merged_tree(before: Recording, after: Recording) -> Table:
     """A node for each chain of calls of either recording.
 
@@ -653,11 +678,13 @@ def merged_tree(before: Recording, after: Recording) -> Table:
     first_lines: list[int] = []
     tables = [call_tree(recording) for recording in (before, after)]
     chosen: list[list[int]] = [[], []]
-    for table, of_rows in zip(tables, chosen, strict=True):
+    files: tuple[dict[str, str], ...] = ({}, _counterparts(before, after))
+    for table, of_rows, renamed in zip(tables, chosen, files, strict=True):
         for row in table.to_dicts():
             above = of_rows[row["parent"]] if row["parent"] >= 0 else -1
             # Code may move in its file: a call is known by its name and file.
-            of_rows.append(_child(nodes, above, (row["name"], row["file"])))
+            file = renamed.get(row["file"], row["file"])
+            of_rows.append(_child(nodes, above, (row["name"], file)))
             if of_rows[-1] == len(first_lines):
                 first_lines.append(row["first_line"])
     sums = [

@@ -21,6 +21,7 @@ from dask_diag.formatting import amount, count, counted, percent, quantity, seco
 from dask_diag.model.codes import Outcome, Root
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.views.colors import Look, look_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Record, Summary, SummaryParts, make_summary
 
@@ -256,7 +257,7 @@ def labelled_lines(analysis: Analysis, verbose: bool = True) -> Iterator[Line]:
     yield from _computations(recording)
 
 
-def shares_of_wall_time(analysis: Analysis) -> tuple[float, list[tuple[str, float]]]:
+def shares_of_wall_time(analysis: Analysis) -> tuple[float, list[tuple[Look, float]]]:
     """Wall seconds, and the share of each part above a hundredth, the largest first."""
     if not len(analysis.recording.tasks):
         return 0.0, []
@@ -270,14 +271,14 @@ def worker_time_line(analysis: Analysis) -> Iterator[Line]:
     """
     total, shares = _shares(analysis.activities)
     if shares:
-        parts = ", ".join(f"{shown(activity, 24)} {percent(share)}" for activity, share in shares)
+        parts = ", ".join(f"{look.name} {percent(share)}" for look, share in shares)
         yield "Worker time", f"{seconds(total)}: {parts}"
 
 
-def _shares(amounts: Mapping[str, float]) -> tuple[float, list[tuple[str, float]]]:
+def _shares(amounts: Mapping[str, float]) -> tuple[float, list[tuple[Look, float]]]:
     total = sum(amounts.values())
     shares = [
-        (name, amount / total)
+        (look_of(name), amount / total)
         for name, amount in amounts.items()
         if amount >= _SMALLEST_SHARE * total > 0
     ]
