@@ -46,17 +46,17 @@ Paint = Callable[[str, str], str]
 
 
 class FindingText(NamedTuple):
-    """A finding in words: code, severity, loss, and the other sentences."""
+    """A finding in words: code, severity, possible saving, and the other sentences."""
 
     code: str
     severity: str
-    lost: str
+    saving: str
     text: str
 
     @property
     def title(self) -> str:
         """The first line."""
-        return f"{self.code} ({', '.join(filter(None, (self.severity, self.lost)))})"
+        return ": ".join(filter(None, (f"{self.code} ({self.severity})", self.saving)))
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,8 @@ class SummaryParts:
     warning : str
         A sentence to read before any number.
     findings : sequence of FindingText
+    more : str
+        Where the findings are explained.
     bar_title : str
     bar : sequence of (str, float)
         Names and shares of the whole, the largest first.
@@ -89,6 +91,7 @@ class SummaryParts:
     rows: Sequence[tuple[str, ...]]
     warning: str = ""
     findings: Sequence[FindingText] = ()
+    more: str = ""
     bar_title: str = ""
     bar: Sequence[tuple[str, float]] = ()
     lines: Sequence[tuple[str, str]] = ()
@@ -123,7 +126,7 @@ def text_of(parts: SummaryParts, width: int = WIDTH, color: bool = False) -> str
             *(line for text in others for line in _lines(text, width)),
         ],
         (paint(line, "bold red") for line in _lines(parts.warning, width, "! ", "  ")),
-        findings,
+        (*findings, *_lines(parts.more, width)),
         _bar(parts.bar_title, parts.bar, width, paint),
         _table(parts.columns, parts.rows, width, parts.is_wrapped),
         _labelled(parts.lines, width, paint),
@@ -248,6 +251,7 @@ def _as_html(parts: SummaryParts) -> str:
             f"<p>{html.escape(parts.headline).replace(chr(10), '<br>')}</p>",
             f"<p><strong>{html.escape(parts.warning)}</strong></p>" if parts.warning else "",
             _html_list(findings),
+            f"<p>{html.escape(parts.more)}</p>" if parts.more else "",
             _html_table(parts.columns, parts.rows),
             _html_list([f"{label}: {text}" for label, text in lines]),
             _html_list(parts.notices),
