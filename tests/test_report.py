@@ -145,7 +145,7 @@ FAILED = [("f", 0.0, 4.0, 3.0, "thread-0", "failed", "OSError")]
 @pytest.mark.parametrize(
     ("docs", "shown"),
     [
-        (None, "Documentation: findings/failed-tasks."),
+        (None, "Documentation: dask-diag explain failed-tasks<"),
         ("https://example.org/docs", '"https://example.org/docs/findings/failed-tasks.html">'),
         ("https://example.org/docs/", '"https://example.org/docs/findings/failed-tasks.html">'),
         # A script is no address.

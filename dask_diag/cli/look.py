@@ -62,11 +62,11 @@ def report(file: str, html: str | None, force: bool) -> None:
 
 
 def in_short(finding: Finding) -> str:
-    """Code, loss and advice of a finding, in a line."""
-    from dask_diag.views.findings import lost, what_to_do
+    """Code, possible saving and advice of a finding, in a line."""
+    from dask_diag.views.findings import explained_by, fix, saving
 
-    parts = (lost(finding), what_to_do(finding.advice))
-    return one_line(f"{finding.code}: {'. '.join(filter(None, parts))}")
+    code = ": ".join(filter(None, (finding.code, saving(finding))))
+    return one_line(f"{code}. {fix(finding.advice)} {explained_by([finding])}")
 
 
 _ENDINGS = {

@@ -34,7 +34,7 @@ from dask_diag.model.codes import Activity
 from dask_diag.storage.follow import FollowState
 from dask_diag.views.colors import NO_TASK, RUNNING, look_of
 from dask_diag.views.escaping import shown
-from dask_diag.views.findings import lost
+from dask_diag.views.findings import fix, saving
 
 WIDTH, HEIGHT = 80, 24
 _BARS = "▁▂▃▄▅▆▇█"
@@ -207,7 +207,7 @@ def _notice(findings: FindingsSoFar) -> str:
     if not findings.findings:
         return ""
     first = findings.findings[0]
-    return ": ".join(filter(None, (first.code, lost(first), first.advice)))
+    return ": ".join(filter(None, (first.code, saving(first), fix(first.advice))))
 
 
 @contextlib.contextmanager

@@ -21,7 +21,14 @@ from dask_diag.model.codes import OUTCOMES, PROFILING, UNKNOWN_WORKER, Outcome
 from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.tables import Tasks
 from dask_diag.views.escaping import shown
-from dask_diag.views.findings import incomplete, location, lost, savings_overlap, what_to_do
+from dask_diag.views.findings import (
+    explained_by,
+    fix,
+    incomplete,
+    location,
+    saving,
+    savings_overlap,
+)
 from dask_diag.views.lines import labelled_lines, shares_of_wall_time, worker_time_line
 from dask_diag.views.text import FindingText, Record, Summary, SummaryParts, make_summary
 
@@ -146,6 +153,7 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
         warning=incomplete(analysis.recording),
         findings=[_in_words(finding, analysis.recording) for finding in shown_findings],
         note_on_findings=savings_overlap(shown_findings, analysis.recording),
+        more=explained_by(shown_findings),
         bar_title=f"Wall time {seconds(wall)}",
         bar=shares,
         columns=HEADINGS,
@@ -160,12 +168,12 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
 
 
 def _in_words(finding: Finding, recording: Recording) -> FindingText:
-    """Code, severity and loss of a finding; evidence, advice and place."""
+    """Code, severity and saving of a finding; evidence, advice and place."""
     evidence, advice = shown(finding.evidence, 600), shown(finding.advice, 400)
     where = location(finding, recording)
-    text = f"{evidence}. {what_to_do(advice)}"
+    text = f"{evidence}. {fix(advice)}"
     text = f"{text} Where: {where}." if where else text
-    return FindingText(finding.code, finding.severity, lost(finding), text)
+    return FindingText(finding.code, finding.severity, saving(finding), text)
 
 
 def outcome(analysis: Analysis) -> str:

@@ -20,14 +20,7 @@ from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording
 from dask_diag.views.colors import LIMIT, FunctionColors, Look
 from dask_diag.views.escaping import short_key
-from dask_diag.views.findings import (
-    address_of_page,
-    location,
-    lost,
-    no_findings,
-    page_of,
-    what_to_do,
-)
+from dask_diag.views.findings import EXPLAIN, address_of_page, fix, location, no_findings, saving
 from dask_diag.views.hottest import flame_summary_parts
 from dask_diag.views.lines import (
     TRACING_COST,
@@ -91,12 +84,12 @@ def _shown(finding: Finding, recording: Recording) -> ShownFinding:
     return ShownFinding(
         code=finding.code,
         severity=finding.severity,
-        lost=lost(finding),
+        saving=saving(finding),
         evidence=safe(finding.evidence, 600),
-        advice=safe(what_to_do(finding.advice), 400),
+        advice=safe(fix(finding.advice), 400),
         where=location(finding, recording),
         intervals=[(left - start, right - start) for left, right in finding.where.intervals],
-        page=page_of(finding),
+        command=f"{EXPLAIN} {finding.code}",
         address=address_of_page(finding),
     )
 
