@@ -15,7 +15,7 @@ import numpy as np
 from toolz import concat, unique
 
 from dask_diag.analysis.activities import activities
-from dask_diag.analysis.compare import Variation, half_width_of_means, verdict_of
+from dask_diag.analysis.compare import CPU, TIME, Variation, half_width_of_means, verdict_of
 from dask_diag.analysis.cpu import share_of_others
 from dask_diag.analysis.groups import lookup, table_of, totals_by
 from dask_diag.analysis.phases import phases
@@ -47,7 +47,7 @@ class RunComparison(NamedTuple):
     Attributes
     ----------
     changes : Table
-        A row per quantity. ``kind`` and ``name``: ``run`` (``wall`` and ``computing``),
+        A row per quantity. ``kind`` and ``name``: ``run`` (``wall`` and ``computing``, or ``cpu``),
         ``phase`` (of the wall time), ``function`` (the seconds of its tasks) or ``activity``
         (seconds of workers); ``before`` and
         ``after``, the means of all runs in seconds; ``change``; ``spread``, the change that the
@@ -123,13 +123,17 @@ class _Change(NamedTuple):
         return verdict_of(self.change, spread, *words, "too few runs")
 
 
-def compare_runs(before: Iterable[Recording], after: Iterable[Recording]) -> RunComparison:
+def compare_runs(
+    before: Iterable[Recording], after: Iterable[Recording], of: str = TIME
+) -> RunComparison:
     """Compare runs of a program before a change with runs after the change.
 
     Parameters
     ----------
     before, after : iterable of Recording
         One recording for each run; at least two on one of the sides, or nothing is judged.
+    of : {"time", "cpu"}, optional
+        What to compare: times, or the CPU time of tasks alone, which a busy machine changes less.
 
     Returns
     -------
@@ -146,7 +150,7 @@ def compare_runs(before: Iterable[Recording], after: Iterable[Recording]) -> Run
             "expected one recording for each run, found two of the same run; leave out the copy"
         )
     sides = (before, after)
-    compared = compare_measures(*([measures_of(run) for run in side] for side in sides))
+    compared = compare_measures(*([measures_of(run, of) for run in side] for side in sides))
     of_before, of_after = (float(np.mean([share_of_others(run) for run in side])) for side in sides)
     return compared._replace(others=(of_before, of_after))
 
@@ -183,8 +187,11 @@ def _marks(recording: Recording) -> list[Hashable]:
     return [(recording.run_id, recording.start), *recording.computations.computation.tolist()]
 
 
-def measures_of(recording: Recording) -> Measures:
+def measures_of(recording: Recording, of: str = TIME) -> Measures:
     """The compared seconds of a run."""
+    if of == CPU:
+        cpu = totals_by(recording.tasks.function, np.nan_to_num(recording.tasks.thread_cpu))
+        return {"run": {CPU: sum(cpu.values())}, "phase": {}, "function": cpu, "activity": {}}
     in_phases, in_activities, tasks = phases(recording), activities(recording), recording.tasks
 
     return {
@@ -200,7 +207,7 @@ def measures_of(recording: Recording) -> Measures:
 
 def compare_measures(before: Sequence[Measures], after: Sequence[Measures]) -> RunComparison:
     """Compare runs by seconds, as `compare_runs` does."""
-    wall = float(np.mean([run["run"][WALL] for run in before]))
+    wall = float(np.mean([run["run"].get(WALL, 0.0) for run in before]))
     rows = []
     for kind in ("run", "phase", "function", "activity"):
         names = unique(concat(run[kind] for run in (*before, *after)))

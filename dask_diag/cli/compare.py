@@ -56,6 +56,13 @@ def share_of(context: click.Context, option: click.Parameter, value: str | None)
 @click.option(
     "--after", multiple=True, type=FilePath(), metavar="FILE...", help="Runs after the change."
 )
+@click.option(
+    "--of",
+    type=click.Choice(["time", "cpu"]),
+    default="time",
+    show_default=True,
+    help="Compare times, or only the CPU time of tasks, which other processes change less.",
+)
 @click.option("--html", "page", type=FilePath(), help="Also write an HTML page.")
 @click.option("-f", "--force", is_flag=True, help="Overwrite a file that is no such page.")
 @click.option(
@@ -70,6 +77,7 @@ def compare(
     files: tuple[str, ...],
     before: tuple[str, ...],
     after: tuple[str, ...],
+    of: str,
     page: str | None,
     force: bool,
     fail_above: float | None,
@@ -96,7 +104,7 @@ def compare(
     check_page(page, force, *names)
     recordings = [load(path) for path in names]
     is_of_runs = len(names) > 2
-    comparison, summary, make_page = (_of_runs if is_of_runs else _of_tasks)(sides, recordings)
+    comparison, summary, make_page = (_of_runs if is_of_runs else _of_tasks)(sides, recordings, of)
     print_result(summary)
     if page is not None:
         write_text(page, make_page())
@@ -138,14 +146,14 @@ def _sides(files: tuple[str, ...], before: tuple[str, ...], after: tuple[str, ..
 
 
 def _of_tasks(
-    sides: Sides, recordings: list[Recording]
+    sides: Sides, recordings: list[Recording], of: str
 ) -> tuple[Comparison, Summary, Callable[[], str]]:
     """Comparison of two recordings, its summary, and a function that makes its page."""
     from dask_diag.analysis.compare import compare as compare_recordings
     from dask_diag.views.compare import comparison_summary
 
     before, after = recordings
-    comparison = compare_recordings(before, after)
+    comparison = compare_recordings(before, after, of)
     names = distinct_names(sides[0][0], sides[1][0])
 
     def page() -> str:
@@ -157,7 +165,7 @@ def _of_tasks(
 
 
 def _of_runs(
-    sides: Sides, recordings: list[Recording]
+    sides: Sides, recordings: list[Recording], of: str
 ) -> tuple[RunComparison, Summary, Callable[[], str]]:
     """Comparison of several runs on a side, its summary, and a function that makes its page."""
     from dask_diag.analysis.compare_runs import compare_runs, same_run
@@ -170,7 +178,7 @@ def _of_runs(
             f"{one} and {other} are recordings of the same run; leave out one of them"
         )
     count = len(sides[0])
-    comparison = compare_runs(recordings[:count], recordings[count:])
+    comparison = compare_runs(recordings[:count], recordings[count:], of)
     summary = run_comparison_summary(comparison)
 
     def page() -> str:
