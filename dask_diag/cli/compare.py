@@ -64,13 +64,14 @@ def share_of(context: click.Context, option: click.Parameter, value: str | None)
     help="Compare times, or only the CPU time of tasks, which other processes change less.",
 )
 @click.option("--html", "page", type=FilePath(), help="Also write an HTML page.")
-@click.option("-f", "--force", is_flag=True, help="Overwrite a file that is no such page.")
+@click.option(
+    "-f", "--force", is_flag=True, help="Overwrite any file, not only pages of dask-diag."
+)
 @click.option(
     "--fail-above",
     callback=share_of,
     metavar="PERCENT",
-    help="End with status 1 if a function, or all functions together, take longer by more than "
-    "this share; with several runs per side, if they are slower and may take longer by this much.",
+    help="End with status 1 if something is slower by more than this percentage, see above.",
 )
 def compare(
     *,
