@@ -499,3 +499,23 @@ def test_what_other_processes_used_comes_first(others, lasted, warning):
         assert text.startswith(warning or ("a.diag" if text is of_tasks else "1 run"))
     page = comparison_page(*sides, ("a.diag", "b.diag"))
     assert bool(warning) == ("Other processes used" in page)
+
+
+def test_cpu_time_is_compared_alone():
+    # As much CPU time; tasks took twice as long, as on a busy machine. Then the same time, of which
+    # a CPU was needed all the time.
+    before = recording(f=around(1.0, 0.02, 50), cpu=0.5)
+    busy = recording(f=2 * around(1.0, 0.02, 50), cpu=0.25)
+    costly = recording(f=around(1.0, 0.02, 50), cpu=1.0)
+    assert compare(before, busy).regressions(0.1) == ["total", "f"]
+    assert compare(before, busy, "cpu").regressions(0.1) == []
+    assert compare(before, costly).regressions(0.1) == []
+    of_cpu = compare(before, costly, "cpu")
+    assert of_cpu.regressions(0.1) == ["total", "f"]
+    row = rows_of(of_cpu)["f"]
+    assert (row["cpu_before"], row["cpu_after"]) == (pytest.approx(0.5), pytest.approx(1.0))
+    assert of_cpu.total["cpu_after"] == pytest.approx(1.0)
+    assert "before and after are the CPU time of tasks" in text_of(of_cpu)
+    # A program that takes less time by more workers needs as much CPU.
+    quicker = with_columns(costly, "computations", stop=[1.0])
+    assert compare(before, quicker, "cpu").regressions(0.1) == ["total", "f"]

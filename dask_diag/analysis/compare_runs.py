@@ -16,6 +16,8 @@ from toolz import concat, unique
 
 from dask_diag.analysis.activities import activities
 from dask_diag.analysis.compare import (
+    CPU,
+    TIME,
     Comparison,
     Variation,
     compare_recordings,
@@ -53,7 +55,7 @@ class RunComparison(NamedTuple):
     Attributes
     ----------
     changes : Table
-        A row per quantity. ``kind`` and ``name``: ``run`` (``wall`` and ``computing``),
+        A row per quantity. ``kind`` and ``name``: ``run`` (``wall`` and ``computing``, or ``cpu``),
         ``phase`` (of the wall time), ``function`` (the seconds of its tasks) or ``activity``
         (seconds of workers); ``before`` and
         ``after``, the means of all runs in seconds; ``change``; ``spread``, the change that the
@@ -130,12 +132,12 @@ class _Change(NamedTuple):
 
 
 @overload
-def compare(before: Source, after: Source) -> Comparison: ...
+def compare(before: Source, after: Source, of: str = ...) -> Comparison: ...
 @overload
-def compare(before: Iterable[Source], after: Sources) -> RunComparison: ...
+def compare(before: Iterable[Source], after: Sources, of: str = ...) -> RunComparison: ...
 @overload
-def compare(before: Source, after: Iterable[Source]) -> RunComparison: ...
-def compare(before: Sources, after: Sources) -> Comparison | RunComparison:
+def compare(before: Source, after: Iterable[Source], of: str = ...) -> RunComparison: ...
+def compare(before: Sources, after: Sources, of: str = TIME) -> Comparison | RunComparison:
     """Compare a program before and after a change: one recording per side, or one list per side.
 
     Parameters
@@ -143,6 +145,8 @@ def compare(before: Sources, after: Sources) -> Comparison | RunComparison:
     before, after : Recording, profiler, or list of these
         A list has one recording for each run of the program. With a list on either side, runs are
         compared with runs; nothing is judged unless a side has at least two.
+    of : {"time", "cpu"}, default "time"
+        What to compare: times, or the CPU time of tasks alone, which a busy machine changes less.
 
     Returns
     -------
@@ -154,7 +158,7 @@ def compare(before: Sources, after: Sources) -> Comparison | RunComparison:
     Raises
     ------
     DiagnosticError
-        A side has no recording, or two recordings are of the same run: see `same_run`.
+        A side has no recording, two recordings in lists are of the same run, or `of` is unknown.
 
     Examples
     --------
@@ -165,14 +169,16 @@ def compare(before: Sources, after: Sources) -> Comparison | RunComparison:
     >>> later = [load(f"after-{n}.diag") for n in range(1, 6)]                   # doctest: +SKIP
     >>> compare(runs, later).changes                                             # doctest: +SKIP
     """
+    if of not in (TIME, CPU):
+        raise DiagnosticError(f"of: expected {TIME!r} or {CPU!r}, found {of!r}")
     sides = _recordings("before", before), _recordings("after", after)
     if is_source(before) and is_source(after):
-        return compare_recordings(sides[0][0], sides[1][0])
+        return compare_recordings(sides[0][0], sides[1][0], of)
     if same_run([*sides[0], *sides[1]]):
         raise DiagnosticError(
             "expected one recording for each run, found two of the same run; leave out the copy"
         )
-    compared = compare_measures(*([measures_of(run) for run in side] for side in sides))
+    compared = compare_measures(*([measures_of(run, of) for run in side] for side in sides))
     of_before, of_after = (float(np.mean([share_of_others(run) for run in side])) for side in sides)
     return compared._replace(others=(of_before, of_after))
 
@@ -204,8 +210,11 @@ def _marks(recording: Recording) -> list[Hashable]:
     return [(recording.run_id, recording.start), *recording.computations.computation.tolist()]
 
 
-def measures_of(recording: Recording) -> Measures:
+def measures_of(recording: Recording, of: str = TIME) -> Measures:
     """The compared seconds of a run."""
+    if of == CPU:
+        cpu = totals_by(recording.tasks.function, np.nan_to_num(recording.tasks.thread_cpu))
+        return {"run": {CPU: sum(cpu.values())}, "phase": {}, "function": cpu, "activity": {}}
     in_phases, in_activities, tasks = phases(recording), activities(recording), recording.tasks
 
     return {
@@ -221,7 +230,7 @@ def measures_of(recording: Recording) -> Measures:
 
 def compare_measures(before: Sequence[Measures], after: Sequence[Measures]) -> RunComparison:
     """Compare runs by seconds, as `compare` does."""
-    wall = float(np.mean([run["run"][WALL] for run in before]))
+    wall = float(np.mean([run["run"].get(WALL, 0.0) for run in before]))
     rows = []
     for kind in ("run", "phase", "function", "activity"):
         names = unique(concat(run[kind] for run in (*before, *after)))

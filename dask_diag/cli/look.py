@@ -41,8 +41,12 @@ def summary(*, verbose: bool, file: str) -> None:
 
 @click.command()
 @click.argument("file", type=FilePath())
-@click.option("--html", type=FilePath(), help="The report.  [default: FILE with .html]")
-@click.option("-f", "--force", is_flag=True, help="Overwrite a file that is no report.")
+@click.option(
+    "--html", type=FilePath(), help="Write the report to this path.  [default: FILE with .html]"
+)
+@click.option(
+    "-f", "--force", is_flag=True, help="Overwrite any file, not only pages of dask-diag."
+)
 def report(file: str, html: str | None, force: bool) -> None:
     """Write an HTML report that works offline, and print the first finding."""
     from dask_diag.analysis.facts import Analysis
@@ -113,7 +117,7 @@ def export(file: str, format_: str | None, output: str | None, force: bool) -> N
     print_result(f"export: {one_line(written)}{empty}")
 
 
-_AMOUNT = "The total, or the label under which tasks metered the amount."
+_AMOUNT = "The total, or the label under which tasks metered it."
 
 
 @click.command("throughput")
@@ -121,10 +125,14 @@ _AMOUNT = "The total, or the label under which tasks metered the amount."
 @click.option("--events", metavar="N|LABEL", help=_AMOUNT)
 @click.option("--bytes", "read", metavar="N|LABEL", help=_AMOUNT)
 @click.option(
-    "--by", type=click.Choice(["function", "worker"]), default="function", help="What a row is."
+    "--by",
+    type=click.Choice(["function", "worker"]),
+    default="function",
+    show_default=True,
+    help="Print a row for each of these.",
 )
 def throughput(file: str, events: str | None, read: str | None, by: str) -> None:
-    """Show events and bytes per second, per core and per second of CPU."""
+    """Show events and bytes per second, per core and per CPU second."""
     from dask_diag.analysis.throughput import throughput as throughput_of
     from dask_diag.storage.read import load
     from dask_diag.views.lines import throughput_summary
@@ -150,7 +158,8 @@ def _number_or_label(text: str | None) -> float | str | None:
     "--workers",
     type=click.IntRange(min=1),
     multiple=True,
-    help="Number of workers to predict, besides twice and four times as many; may be repeated.",
+    help="Also predict with this number of workers, besides twice and four times as many; may be "
+    "repeated.",
 )
 @click.option(
     "--threads",
