@@ -249,10 +249,10 @@ def bytes_by_column(recording: Recording) -> Iterator[Row]:
         sizes: dict[str, int] = {}
         for first in range(0, len(table), ROWS_OF_A_CHUNK):
             chunk = slice(first, first + ROWS_OF_A_CHUNK)
-            rows, before = table.rows(chunk), 0
+            rows, before = table.filter(chunk), 0
             # Results are released in another order than they came, when all of a map are there.
             near = slice(max(0, first - AT_ONCE), first + 2 * AT_ONCE)
-            of_results = RecentTasks().plus(recording.tasks.rows(near))
+            of_results = RecentTasks().plus(recording.tasks.filter(near))
             tasks = of_results if name == "cached_results" else None
             for index, column in enumerate(rows.columns, 1):
                 out, columns = ByteWriter(), rows.columns[:index]

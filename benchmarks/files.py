@@ -106,7 +106,7 @@ def rows() -> Iterator[Row]:
             ("", recording),
             (
                 ", without dependencies",
-                replace(recording, dependencies=recording.dependencies.rows(slice(0))),
+                replace(recording, dependencies=recording.dependencies.filter(slice(0))),
             ),
         ):
             size, saving, loading = files(variant, path)

@@ -45,7 +45,7 @@ class Cost(NamedTuple):
 
     wall: float
     cpu: float
-    scheduler_cpu: float
+    cpu_scheduler: float
     own_cpu: float
     switches: int
 
@@ -141,13 +141,13 @@ def cost(graph: Graph, keys: Any, side: Side) -> Cost:
     """What one computation takes, the start and the end of the profilers included."""
     gc.collect()
     own_cpu, switches = own_cpu_so_far(), switches_so_far()
-    wall, cpu, scheduler_cpu = time.perf_counter(), time.process_time(), time.thread_time()
+    wall, cpu, cpu_scheduler = time.perf_counter(), time.process_time(), time.thread_time()
     with side():
         get(graph, keys, num_workers=THREADS)
     return Cost(
         time.perf_counter() - wall,
         time.process_time() - cpu,
-        time.thread_time() - scheduler_cpu,
+        time.thread_time() - cpu_scheduler,
         own_cpu_so_far() - own_cpu,
         switches_so_far() - switches,
     )
@@ -195,7 +195,7 @@ def line(name: str, bar: float | None, tasks: int, plain: list[Cost], within: li
     pairs = list(zip(within, plain, strict=True))
     cpu = median(run.cpu / other.cpu for run, other in pairs) - 1
     added = 1e6 * median(run.cpu - other.cpu for run, other in pairs) / tasks
-    scheduler = median(run.scheduler_cpu - other.scheduler_cpu for run, other in pairs)
+    scheduler = median(run.cpu_scheduler - other.cpu_scheduler for run, other in pairs)
     own = 1e6 * median(run.own_cpu for run in within) / tasks
     switches = median(run.switches - other.switches for run, other in pairs) / tasks
     shown = "" if bar is None else f"≤ {bar:.0%}"

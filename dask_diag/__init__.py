@@ -11,10 +11,12 @@ from dask_diag.errors import DiagnosticError
 
 if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
+    from dask_diag.analysis.call_tree import Selection, call_tree, hottest_lines
+    from dask_diag.analysis.compare_runs import compare
     from dask_diag.analysis.critical_path import critical_path
-    from dask_diag.analysis.findings.rule import Finding, Where
+    from dask_diag.analysis.findings.rule import Finding, FindingLocation
     from dask_diag.analysis.findings.rules import findings
-    from dask_diag.analysis.memory import memory_usage, peak_allocations
+    from dask_diag.analysis.memory import peak_allocations, task_memory
     from dask_diag.analysis.simulation.simulate import simulate
     from dask_diag.analysis.throughput import throughput
     from dask_diag.analysis.waits import waits
@@ -41,22 +43,25 @@ __all__ = [
     "CacheProfiler",
     "DiagnosticError",
     "Finding",
+    "FindingLocation",
     "MemorySampler",
     "Profiler",
     "ProgressBar",
     "Recording",
     "ResourceProfiler",
     "SamplingProfiler",
-    "Where",
+    "Selection",
     "__version__",
     "activities",
+    "call_tree",
     "combine",
+    "compare",
     "context_meter",
     "critical_path",
     "export",
     "findings",
+    "hottest_lines",
     "load",
-    "memory_usage",
     "peak_allocations",
     "performance_report",
     "record",
@@ -65,6 +70,7 @@ __all__ = [
     "simulate",
     "span",
     "summary",
+    "task_memory",
     "throughput",
     "tune",
     "visualize",
@@ -81,15 +87,19 @@ _MODULES = {
     "Recording": "dask_diag.model.recording",
     "ResourceProfiler": "dask_diag.profilers.resources",
     "SamplingProfiler": "dask_diag.profilers.sampling",
-    "Where": "dask_diag.analysis.findings.rule",
+    "Selection": "dask_diag.analysis.call_tree",
+    "FindingLocation": "dask_diag.analysis.findings.rule",
     "activities": "dask_diag.analysis.activities",
+    "call_tree": "dask_diag.analysis.call_tree",
     "combine": "dask_diag.model.recording",
+    "compare": "dask_diag.analysis.compare_runs",
     "context_meter": "dask_diag.capture.metrics",
     "critical_path": "dask_diag.analysis.critical_path",
     "export": "dask_diag.views.exports.export",
     "findings": "dask_diag.analysis.findings.rules",
+    "hottest_lines": "dask_diag.analysis.call_tree",
     "load": "dask_diag.storage.read",
-    "memory_usage": "dask_diag.analysis.memory",
+    "task_memory": "dask_diag.analysis.memory",
     "peak_allocations": "dask_diag.analysis.memory",
     "performance_report": "dask_diag.profilers.record",
     "record": "dask_diag.profilers.record",

@@ -76,7 +76,7 @@ class Categorical:
         values = self.values
         return [values[code] for code in self.codes.tolist()]
 
-    def where(self, value: object) -> BoolArray:
+    def eq(self, value: object) -> BoolArray:
         """A mask of the rows that have `value`."""
         return self.is_in([value])
 

@@ -134,7 +134,7 @@ def measure() -> Measured:
     return Measured(
         distributed,
         prof.metrics,
-        float(failed.thread_cpu[failed.outcome.where("failed")].sum()),
+        float(failed.thread_cpu[failed.outcome.eq("failed")].sum()),
         # As the Runner of coffea makes it: the processing time is wall time.
         {
             "entries": CHUNKS * EVENTS,

@@ -177,7 +177,7 @@ async def spin_in_steps(seconds, step=0.01):
 def rows(recording, function):
     """The rows of the tasks of a function, in the order in which they were known to be done."""
     tasks = recording.tasks
-    return tasks.rows(tasks.function.where(function)).to_dicts()
+    return tasks.filter(tasks.function.eq(function)).to_dicts()
 
 
 def thread_seconds(recording):
@@ -187,7 +187,7 @@ def thread_seconds(recording):
     for cluster_id, start, stop in zip(
         computations.cluster.tolist(), computations.start, computations.stop, strict=True
     ):
-        of_cluster = workers.rows(workers.computation.where(cluster_id))
+        of_cluster = workers.filter(workers.computation.eq(cluster_id))
         joined = np.clip(of_cluster.joined, start, stop)
         left = np.clip(np.nan_to_num(of_cluster.left, nan=stop), start, stop)
         total += float((of_cluster.threads * np.maximum(left - joined, 0)).sum())

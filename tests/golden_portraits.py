@@ -74,7 +74,7 @@ def tables(recording, analysis):
     made["phases"], made["wall time"] = analysis.phases, analysis.wall_time
     made["waits"] = dask_diag.waits(recording)
     made["functions"] = analysis.functions
-    made["memory"] = dask_diag.memory_usage(recording)
+    made["memory"] = dask_diag.task_memory(recording)
     made["allocations"] = dask_diag.peak_allocations(recording)
     # Damaged ones may not be simulated, and a rate needs events.
     for name in ("what_if", "throughput"):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from dask_diag import Recording, Where, findings
+from dask_diag import FindingLocation, Recording, findings
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.codes import ROOTS, Root
 from dask_diag.model.table import Table
@@ -62,7 +62,7 @@ class Busy(AssertionError):
 def on_an_idle_machine(recording):
     """The same, without what other programs used: tests run on machines that are busy or not."""
     others = [0.0] * len(recording.computations)
-    return with_columns(recording, "computations", others_cpu=others)
+    return with_columns(recording, "computations", cpu_other_processes=others)
 
 
 def example(tasks=200, seed=0):
@@ -109,9 +109,9 @@ def chunks_of_example(tasks=300):
         yield replace(
             complete,
             stop=2.0 + n,
-            tasks=complete.tasks.rows(slice(n * rows, n * rows + rows)),
-            dependencies=complete.dependencies.rows(slice(n * rows, n * rows + rows)),
-            resources=complete.resources.rows(slice(n, n + 1)),
+            tasks=complete.tasks.filter(slice(n * rows, n * rows + rows)),
+            dependencies=complete.dependencies.filter(slice(n * rows, n * rows + rows)),
+            resources=complete.resources.filter(slice(n, n + 1)),
         )
 
 
@@ -260,8 +260,8 @@ def run(tasks, stop=None, workers=2, cpus=2, scheduler="threads", **columns):
         "workers": [workers],
         "cpus": [cpus],
         "scheduler": [scheduler],
-        "process_cpu": [float(np.nansum(cpu))],
-        "scheduler_cpu": [0.0],
+        "cpu_process": [float(np.nansum(cpu))],
+        "cpu_scheduler": [0.0],
         "voluntary_switches": [0.0],
         "involuntary_switches": [0.0],
         **{name: [value] for name, value in columns.items()},
@@ -322,7 +322,7 @@ def with_waits(recording, activity):
         "samples": [0] * len(every) + [100] * len(every),
     }
     rows = slice(0, len(every) if on_cpu_wait else None)
-    return replace(recording, waits=filled_table("waits", waits).rows(rows))
+    return replace(recording, waits=filled_table("waits", waits).filter(rows))
 
 
 def by_code(recording):
@@ -355,19 +355,21 @@ def assert_found(finding, *expected):
                 assert number == (
                     value if value is None else (pytest.approx(value, rel=0.02), unit)
                 )
-        elif isinstance(one, Where):
+        elif isinstance(one, FindingLocation):
             for name in ("workers", "functions"):
                 assert getattr(one, name) in ((), getattr(finding.where, name))
             if one.intervals:
                 np.testing.assert_allclose(finding.where.intervals, one.intervals)
         elif isinstance(one, str):
-            said = f"{finding.severity}; {finding.kind}; {finding.evidence}; {finding.advice}; "
+            said = (
+                f"{finding.severity}; {finding.certainty}; {finding.evidence}; {finding.advice}; "
+            )
             text = one.removeprefix("not: ")
-            is_code = text in ("low", "medium", "high", "about", "at most")
+            is_code = text in ("low", "medium", "high", "estimate", "upper_bound")
             assert (text in (said.split("; ")[:2] if is_code else said)) == (text == one), said
         elif one is not None and one is not True:
             seconds = pytest.approx(one, nan_ok=True) if isinstance(one, (int, float)) else one
-            assert finding.seconds_lost == seconds
+            assert finding.potential_saving == seconds
 
 
 def check(code, made, cases):

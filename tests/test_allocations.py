@@ -91,7 +91,7 @@ def test_functions_and_lines_have_the_bytes_that_they_keep_at_the_peak(sampler, 
     assert 1 <= second["blocks"] <= 4
     # Those of numpy and dask are left out.
     table = sampler.recording.allocations
-    assert set(table.rows(table.bytes > MB).file.tolist()) == {THIS_FILE}
+    assert set(table.filter(table.bytes > MB).file.tolist()) == {THIS_FILE}
     with pytest.raises(DiagnosticError, match="by: expected 'function' or 'line'"):
         peak_allocations(sampler.recording, by="file")
     # The summary, the plot and the report.

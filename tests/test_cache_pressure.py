@@ -84,4 +84,4 @@ def test_results_near_the_limit_are_a_finding(sizes, severity, changes):
         assert numbers(finding, "peak", "allowed") == (sum(sizes), 1e9)
         assert finding.where.intervals == ((1.0, 5.0),)
         assert finding.where.functions == ("make", "first")
-        assert np.isnan(finding.seconds_lost)
+        assert np.isnan(finding.potential_saving)

@@ -62,7 +62,7 @@ class Collection(DaskMethodsMixin):
 
 def seconds_of_roots(sprof):
     samples = sprof.recording.samples
-    return {root: float(samples.seconds[samples.root.where(root)].sum()) for root in ROOTS}
+    return {root: float(samples.seconds[samples.root.eq(root)].sum()) for root in ROOTS}
 
 
 def lines_of(sprof, root):

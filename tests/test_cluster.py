@@ -144,7 +144,7 @@ def test_results_needed_elsewhere_are_one_transfer_each(four_threads):
         five = four_threads.submit(bytes, 5_000_000, workers=[first])
         four_threads.submit(lambda *parts: 0, ten, five, workers=[second]).result()
     recording = prof.recording
-    transfers = recording.transfers.rows(recording.transfers.activity.where("transfer")).to_dicts()
+    transfers = recording.transfers.filter(recording.transfers.activity.eq("transfer")).to_dicts()
     assert sorted(round(row["bytes"] / 1e6) for row in transfers) == [5, 10]
     address = {row["worker"]: row["address"] for row in recording.workers.to_dicts()}
     ways = {(address[row["source"]], address[row["destination"]]) for row in transfers}

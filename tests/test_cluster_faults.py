@@ -148,7 +148,7 @@ def test_a_worker_that_is_killed_takes_no_row_with_it(tmp_path_factory):
     seconds = sum(row["stop"] - row["start"] for row in slept_again)
     assert finding.numbers["cut_short"].value == 1
     assert finding.numbers["again"].value == len(slept_again)
-    assert 0.5 + seconds <= finding.seconds_lost * 2 <= 1.5 + seconds
+    assert 0.5 + seconds <= finding.potential_saving * 2 <= 1.5 + seconds
     assert_adds_up(recording)
 
 

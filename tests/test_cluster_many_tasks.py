@@ -251,7 +251,7 @@ def test_times_of_workers_are_whole_microseconds_in_the_time_that_the_scheduler_
     assert np.isnan(tasks.start[:100]).all()
     assert np.isnan(tasks.stop[:100]).all()
     assert np.isnan(tasks.thread_noncpu[:100]).all()
-    ran = tasks.rows(slice(100, None))
+    ran = tasks.filter(slice(100, None))
     assert (ran.submitted <= ran.start).all()
     assert (ran.start <= ran.stop).all()
     assert (ran.stop <= ran.collected).all()

@@ -43,7 +43,7 @@ def size_of_files(folder):
 
 def disk_events(recording, event):
     table = recording.worker_events
-    return table.rows(table.event.where(event)).to_dicts()
+    return table.filter(table.event.eq(event)).to_dicts()
 
 
 def test_what_is_spilled_is_what_the_spill_directory_holds():

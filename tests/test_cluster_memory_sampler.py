@@ -120,7 +120,7 @@ def test_a_process_counts_from_one_interval_before_its_first_sample_until_it_has
     numbers = array("d", [number for row in rows for number in row])
     memory = memory_table({"a": numbers, "b": numbers})
     added = with_remote_memory(memory, {"a": [log_of([(2.0, 100.0), (3.0, 200.0)])]})
-    of_a, of_b = (added.rows(added.label.where(label)) for label in "ab")
+    of_a, of_b = (added.filter(added.label.eq(label)) for label in "ab")
     assert of_a.rss.tolist() == [10.0, 110.0, 110.0, 210.0, 10.0]
     assert of_a.processes.tolist() == [1, 2, 2, 2, 1]
     assert np.isnan(of_a.pss).all()

@@ -12,7 +12,7 @@ pytest.importorskip("distributed")
 
 
 from dask_diag import Profiler, ResourceProfiler, load, record
-from dask_diag.analysis.memory import memory_usage
+from dask_diag.analysis.memory import task_memory
 from dask_diag.cluster.workers_table import with_remote_processes
 from dask_diag.system.usage import processors
 
@@ -22,7 +22,7 @@ from .recordings import filled_table
 
 def cpu_seconds(processes, pid):
     """What the samples of one process say in all: their shares, each times its interval."""
-    rows = processes.rows(processes.pid == pid)
+    rows = processes.filter(processes.pid == pid)
     return float((np.nan_to_num(rows.cpu)[1:] / 100 * np.diff(rows.time)).sum())
 
 
@@ -52,7 +52,7 @@ def test_workers_in_processes_of_their_own_count_once():
     labels = dict(zip(processes.pid.tolist(), processes.worker.tolist(), strict=True))
     assert labels[os.getpid()] == "client, scheduler"
     assert [labels[pid] for pid in pids.values()] == ["worker-0", "worker-1"]
-    at_last = processes.rows(processes.time == processes.time.max())
+    at_last = processes.filter(processes.time == processes.time.max())
     assert len(set(at_last.pid.tolist())) == len(at_last)
     resources = rprof.recording.resources
     assert resources.memory_children[-1] == pytest.approx(
@@ -79,18 +79,18 @@ def test_workers_that_others_started_are_sampled_where_they_run():
     assert labels[os.getpid()] == "client"
     assert labels[scheduler] == "scheduler"
     assert {labels[pid] for pid in pids.values()} == {"worker-0", "worker-1"}
-    assert set(processes.host[processes.worker.where("worker-0")].tolist()) == {"127.0.0.1"}
+    assert set(processes.host[processes.worker.eq("worker-0")].tolist()) == {"127.0.0.1"}
     resources = recording.resources
     lasted = np.diff(resources.time, prepend=processes.time.min())
     of_all = sum(cpu_seconds(processes, pid) for pid in labels)
     assert float((resources.cpu / 100 * lasted).sum()) == pytest.approx(of_all, abs=0.1)
     others = sum(processes.memory[processes.pid == pid][-1] for pid in (scheduler, *pids.values()))
     # This process may have children of its own, as other tests leave a server that forks.
-    is_own = (processes.is_child > 0) & processes.worker.where("")
+    is_own = (processes.is_child > 0) & processes.worker.eq("")
     at_last = is_own & (processes.time == processes.time[is_own].max(initial=0))
     own = processes.memory[at_last].sum()
     assert resources.memory_children[-1] == pytest.approx(others + own, rel=0.2)
-    (usage,) = memory_usage(_together(prof, rprof)).to_dicts()
+    (usage,) = task_memory(_together(prof, rprof)).to_dicts()
     assert usage["sampled"] == 1
     assert usage["max_memory"] < 1.05 * processes.memory[processes.pid == pids[addresses[0]]].max()
 
@@ -108,7 +108,7 @@ def test_workers_of_one_process_count_once():
             client.gather(client.map(spin, [0.2, 0.2], pure=False))
         used = time.process_time() - before
     processes = rprof.recording.processes
-    own = processes.rows(processes.pid == os.getpid())
+    own = processes.filter(processes.pid == os.getpid())
     assert set(own.worker.tolist()) == {"client, scheduler, 2 workers"}
     assert len(np.unique(own.time)) == len(own)
     assert cpu_seconds(processes, os.getpid()) == pytest.approx(used, abs=0.1)
@@ -129,7 +129,7 @@ def test_record_streams_the_samples_of_processes():
         (pid,) = client.run(os.getpid).values()
         import_package(client)
         (before,) = client.run(time.process_time).values()
-        with record("run.diag", interval=0.1) as run:
+        with record("run.diag", resource_interval=0.1) as run:
             client.submit(spin, 0.4).result()
             time.sleep(1.5)
         (after,) = client.run(time.process_time).values()

@@ -57,13 +57,13 @@ def seconds_of(recording, samples, what):
 
 def seconds_of_lines(recording, worker):
     """Of two lines of this file."""
-    samples = recording.samples.rows(recording.samples.worker.where(worker))
+    samples = recording.samples.filter(recording.samples.worker.eq(worker))
     seconds = seconds_of(recording, samples, lambda frame: (frame["name"], frame["line"]))
     return {line - FIRST: took for (name, line), took in seconds.items() if name == "two_lines"}
 
 
 def seconds_of_functions(recording, root):
-    samples = recording.samples.rows(recording.samples.root.where(root))
+    samples = recording.samples.filter(recording.samples.root.eq(root))
     return seconds_of(recording, samples, lambda frame: frame["name"])
 
 
@@ -105,7 +105,7 @@ def test_record_streams_stacks_and_waits(retried):
             workers = set(recording.samples.worker.tolist()) - {""}
             (worker,) = workers
             assert task["worker"].startswith(worker)
-            of_worker = recording.samples.rows(recording.samples.worker.where(worker))
+            of_worker = recording.samples.filter(recording.samples.worker.eq(worker))
             assert of_worker.seconds.sum() == pytest.approx(task["stop"] - task["start"])
             waited = {row["activity"]: row["seconds"] for row in recording.waits.to_dicts()}
             assert waited.get("sleep") == pytest.approx(0.3, abs=0.1)
@@ -124,7 +124,7 @@ def test_waits_of_metered_code_have_its_label(client):
     with Profiler(waits=True) as prof:
         client.submit(metered_nap, 0.2).result()
     table = prof.recording.waits
-    assert set(table.rows(table.activity.where("sleep")).label.tolist()) == {"nap"}
+    assert set(table.filter(table.activity.eq("sleep")).label.tolist()) == {"nap"}
     seconds = {row["activity"]: row["value"] for row in activities(prof.recording).to_dicts()}
     assert seconds["nap"] > 0.19
     assert seconds.get("sleep", 0.0) < 0.01
@@ -137,7 +137,7 @@ def test_coroutines_are_not_sampled_and_said_to_be_so(client):
     assert any(
         notice.startswith("1 run of a coroutine was not sampled") for notice in recording.notices
     )
-    of_tasks = recording.samples.rows(recording.samples.root.where("tasks"))
+    of_tasks = recording.samples.filter(recording.samples.root.eq("tasks"))
     assert of_tasks.node.tolist() == [-1]
     assert of_tasks.seconds.sum() == pytest.approx(0.1, abs=0.1)
 
@@ -151,7 +151,7 @@ def test_what_still_runs_is_sampled_until_the_end(client):
     GO_ON.set()
     future.result()
     recording = sprof.recording
-    of_task = recording.samples.rows(recording.samples.function.where("waits"))
+    of_task = recording.samples.filter(recording.samples.function.eq("waits"))
     assert of_task.seconds.sum() == pytest.approx(0.5, abs=0.2)
     assert of_task.node.max() >= 0
     assert set(running_tasks) <= before
@@ -174,7 +174,7 @@ def assert_before_ends_with_the_first_graph(recording):
     assert before.get("keeps_books", 0.0) <= cycle
     assert after.get("reads_inputs", 0.0) <= cycle
     began = recording.computations.start.min() - recording.start
-    assert samples.seconds[samples.root.where(Root.BEFORE)].sum() <= began + 0.02
+    assert samples.seconds[samples.root.eq(Root.BEFORE)].sum() <= began + 0.02
 
 
 @pytest.mark.leaves_files

@@ -7,18 +7,16 @@ import numpy as np
 import pytest
 from bokeh.models import Plot
 
-from dask_diag import Recording, load
-from dask_diag.analysis.call_tree import merged_tree, tree
+from dask_diag import Recording, compare, load
+from dask_diag.analysis.call_tree import call_tree, merged_tree
 from dask_diag.analysis.compare import (
     CONFIDENCE,
     Variation,
-    compare,
     half_width,
     paired_seconds,
     t_quantile,
     timed_tasks,
 )
-from dask_diag.analysis.compare_runs import compare_runs
 from dask_diag.analysis.facts import Analysis
 from dask_diag.errors import DiagnosticError
 from dask_diag.views.compare import comparison_summary, run_comparison_summary
@@ -410,8 +408,13 @@ def test_both_walls_are_bars_on_one_scale_and_each_function_has_two():
     assert (first.scale, second.scale) == (pytest.approx(1 / 3), 1.0)
     assert any(row[3].startswith("+") for row in table.rows)
     bars = next(iter(functions(sides_of(*SIDES))))
-    assert [name for name, _, _ in bars.rows] == ["f", "", "g", ""]
-    lengths = [sum(piece.percent for piece in pieces) for _, _, pieces in bars.rows]
+    assert [(name, when) for name, when, _, _ in bars.rows] == [
+        ("f", "before"),
+        ("", "after"),
+        ("g", "before"),
+        ("", "after"),
+    ]
+    lengths = [sum(piece.percent for piece in pieces) for *_, pieces in bars.rows]
     assert lengths == pytest.approx([50, 100, 75, 75])
 
 
@@ -426,8 +429,9 @@ def test_both_timelines_have_one_axis():
 def test_the_key_is_hatched_as_the_plots_are_and_calls_are_as_wide_as_the_page():
     sides = sides_of(*(load(STORIES / f"climatology{name}.diag") for name in ("", "_after")))
     (key,) = (part for part in timelines(sides) if isinstance(part, Key))
-    assert key.swatch("no task: scheduler at work") == "hatch-up"
-    assert key.swatch("tasks off the CPU") == ""
+    styles = {look.name: look.style for look in key.looks}
+    assert styles["scheduling overhead"] == "hatch-up"
+    assert styles["tasks waiting for the GIL"] == ""
     (calls,) = (part.model for part in flame(sides) if isinstance(part, Figure))
     graphs = [graph for graph in calls.select({"type": Plot}) if graph.visible]
     assert {graph.sizing_mode for graph in graphs} == {"stretch_width"}
@@ -436,13 +440,13 @@ def test_the_key_is_hatched_as_the_plots_are_and_calls_are_as_wide_as_the_page()
 def test_calls_of_both_are_one_tree_that_has_the_seconds_of_each():
     before = known_stacks()
     after = with_columns(before, "samples", seconds=3 * before.samples.seconds)
-    one, nodes = tree(before), merged_tree(before, after)
+    one, nodes = call_tree(before), merged_tree(before, after)
     assert len(nodes) == len(one)
     np.testing.assert_allclose(nodes["total_before"][0], one["total_wall"][0])
     np.testing.assert_allclose(nodes["total_after"], 3 * nodes["total_before"])
     ends, parents = nodes["end"], nodes["parent"]
     assert all(parents[node] < node < ends[parents[node]] for node in range(1, len(nodes)))
-    nodes = merged_tree(before, replace(before, samples=before.samples.rows(slice(0))))
+    nodes = merged_tree(before, replace(before, samples=before.samples.filter(slice(0))))
     assert (nodes["total_after"].any(), len(nodes)) == (False, len(one))
 
 
@@ -483,14 +487,14 @@ def test_what_other_processes_used_comes_first(others, lasted, warning):
         with_columns(
             replace(recording(f=[lasted]), run_id=name),
             "computations",
-            others_cpu=[cpu],
+            cpu_other_processes=[cpu],
             cpus=[2],
             computation=[name],
         )
         for name, cpu in zip("ab", others, strict=True)
     ]
     of_tasks = comparison_summary(compare(*sides), "a.diag", "b.diag")
-    of_runs = run_comparison_summary(compare_runs(*([side] for side in sides)))
+    of_runs = run_comparison_summary(compare(*([side] for side in sides)))
     for text in (of_tasks, of_runs):
         assert text.startswith(warning or ("a.diag" if text is of_tasks else "1 run"))
     page = comparison_page(*sides, ("a.diag", "b.diag"))
@@ -504,9 +508,9 @@ def test_cpu_time_is_compared_alone():
     busy = recording(f=2 * around(1.0, 0.02, 50), cpu=0.25)
     costly = recording(f=around(1.0, 0.02, 50), cpu=1.0)
     assert compare(before, busy).regressions(0.1) == ["total", "f"]
-    assert compare(before, busy, "cpu").regressions(0.1) == []
+    assert compare(before, busy, of="cpu").regressions(0.1) == []
     assert compare(before, costly).regressions(0.1) == []
-    of_cpu = compare(before, costly, "cpu")
+    of_cpu = compare(before, costly, of="cpu")
     assert of_cpu.regressions(0.1) == ["total", "f"]
     row = rows_of(of_cpu)["f"]
     assert (row["cpu_before"], row["cpu_after"]) == (pytest.approx(0.5), pytest.approx(1.0))
@@ -514,4 +518,4 @@ def test_cpu_time_is_compared_alone():
     assert "before and after are the CPU time of tasks" in text_of(of_cpu)
     # A program that takes less time by more workers needs as much CPU.
     quicker = with_columns(costly, "computations", stop=[1.0])
-    assert compare(before, quicker, "cpu").regressions(0.1) == ["total", "f"]
+    assert compare(before, quicker, of="cpu").regressions(0.1) == ["total", "f"]

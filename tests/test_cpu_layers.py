@@ -25,7 +25,7 @@ def sampled(tasks, samples, others=None, workers=2, stop=4.0, **tables):
     times, cpu = zip(*samples, strict=True)
     resources = {"time": np.array(times), "cpu": np.array(cpu)}
     if others is not None:
-        resources["cpu_others"] = np.array(others)
+        resources["cpu_other_processes"] = np.array(others)
     made = replace(recording_of(tasks, workers, stop), start=0.0)
     return with_tables(made, resources=resources, **tables)
 

@@ -47,7 +47,7 @@ def test_the_longer_arm_of_a_diamond():
         "computation": "c",
         "wall": 100.0,
         "length": 7.0,
-        "scheduler_cpu": 0.0,
+        "cpu_scheduler": 0.0,
         "max_speedup": pytest.approx(100 / 7),
         "bound": "critical path",
         "work": 9.0,
@@ -58,10 +58,10 @@ def test_the_longer_arm_of_a_diamond():
 
 
 def test_unlimited_workers_are_no_faster_than_the_scheduler():
-    recording = made(*DIAMOND, scheduler_cpu=25.0)
+    recording = made(*DIAMOND, cpu_scheduler=25.0)
     path = critical_path(recording)
     row = path.computations.to_dicts()[0]
-    assert (row["bound"], row["scheduler_cpu"], row["length"]) == ("scheduler", 25, 7)
+    assert (row["bound"], row["cpu_scheduler"], row["length"]) == ("scheduler", 25, 7)
     assert row["max_speedup"] == path.max_speedup == 4
     line = " ".join(summary(recording).split())
     assert "at most 4× faster with unlimited workers (bound by 25.0 s of scheduler CPU)" in line
@@ -70,7 +70,7 @@ def test_unlimited_workers_are_no_faster_than_the_scheduler():
 def test_each_computation_has_its_wall_its_path_and_its_scheduler_wherever_it_starts():
     # A scheduler that runs the tasks itself has their CPU, too, and not those of the other.
     arguments = [1, 2, 4], [(1, 0)], ["a", "a", "b"], "synchronous", [1.0, 2.0, 0.25]
-    recording = made(*arguments, scheduler_cpu=3.5)
+    recording = made(*arguments, cpu_scheduler=3.5)
     times = {"start": [10.0, 60.0], "stop": [50.0, 100.0]}
     recording = with_columns(recording, "computations", **times)
     later = np.array([10.0, 11.0, 60.0])
@@ -79,12 +79,12 @@ def test_each_computation_has_its_wall_its_path_and_its_scheduler_wherever_it_st
     rows = path.computations
     assert rows["wall"].tolist() == [40.0, 40.0]
     assert rows["length"].tolist() == [3.0, 4.0]
-    assert rows["scheduler_cpu"].tolist() == [0.5, 3.25]
+    assert rows["cpu_scheduler"].tolist() == [0.5, 3.25]
     assert rows["bound"].tolist() == ["critical path", "critical path"]
     assert path.tasks["task"].tolist() == [0, 1, 2]
-    assert (path.scheduler_cpu, path.length) == (3.75, 7)
+    assert (path.cpu_scheduler, path.length) == (3.75, 7)
     assert path.slack.tolist() == [0, 0, 0]
-    path = critical_path(made([1, 2, 30], [(1, 0)], ["a", "a", "b"], scheduler_cpu=10.0))
+    path = critical_path(made([1, 2, 30], [(1, 0)], ["a", "a", "b"], cpu_scheduler=10.0))
     assert path.computations["bound"].tolist() == ["scheduler", "critical path"]
     assert path.max_speedup == pytest.approx(200 / 40)
 
@@ -160,7 +160,7 @@ def test_a_chain_beside_short_tasks(retried):
         assert path.length == pytest.approx(0.4, abs=0.05)
         assert path.tasks["function"].tolist() == ["chain"] * 4
         assert path.computations["max_speedup"][0] == pytest.approx(1.0, abs=0.15)
-        short = prof.recording.tasks["function"].where("short")
+        short = prof.recording.tasks["function"].eq("short")
         assert path.slack[short] == pytest.approx(np.full(4, 0.35), abs=0.05)
 
     retried(measure)

@@ -128,7 +128,7 @@ def assert_as_it_was(recording, results, kind, scheduler):
     names = sorted(set(tasks.worker.tolist()))
     assert names == [f"{kind}-{n}" for n in range(len(set(results.values())))]
     for name in names:
-        own = tasks.rows(tasks.worker.where(name))
+        own = tasks.filter(tasks.worker.eq(name))
         order = np.argsort(own.start)
         assert (own.start[order][1:] >= own.stop[order][:-1]).all(), "one after the other"
 

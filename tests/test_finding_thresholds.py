@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_diag import Where, findings
+from dask_diag import FindingLocation, findings
 from dask_diag.analysis.cpu import cpu_outside_tasks
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings import rules
@@ -75,10 +75,10 @@ def for_gil(*args, **kwargs):
         (
             "io-bound",
             lambda share: with_waits(of_functions(share), "io-wait"),
-            {0.049: "Mostly: most; ", 0.051: "Mostly: most and few; "},
+            {0.049: "Mostly in most; ", 0.051: "Mostly in most and few; "},
         ),
-        ("gil-bound", four_functions, {(): "Mostly: a, b and c; "}),
-        ("serial-chain", chain_of_functions, {(): "Functions: a, b and c; "}),
+        ("gil-bound", four_functions, {(): "Mostly in a, b and c; "}),
+        ("serial-chain", chain_of_functions, {(): "Mostly in a, b and c; "}),
         # No time is worth a finding below a tenth of a second.
         ("gil-bound", lambda lasts: for_gil(lasts, 0.0), {0.099: None, 0.101: True}),
         (
@@ -122,7 +122,11 @@ def for_gil(*args, **kwargs):
         ("io-bound", lambda activity: with_waits(two_at_once(cpu=0.0), activity), {"sleep": None}),
         # A guess is of tasks that hardly compute, and not of what other programs took.
         ("io-bound", lambda cpu: two_at_once(cpu=cpu), {0.14: "medium", 0.16: None}),
-        ("io-bound", lambda busy: two_at_once(cpu=0.1, others_cpu=busy), {0: True, 1.7: None}),
+        (
+            "io-bound",
+            lambda busy: two_at_once(cpu=0.1, cpu_other_processes=busy),
+            {0: True, 1.7: None},
+        ),
         # Eight workers have space for six tasks at once; sixteen run twenty in two rounds.
         (
             "io-bound",
@@ -141,7 +145,7 @@ def for_gil(*args, **kwargs):
         (
             "io-bound",
             lambda cpus: with_waits(in_rounds(8, 2, 0.5, cpus=cpus), "io-wait"),
-            {2: (2.0, "about"), 1: (NAN, "more workers cannot help")},
+            {2: (2.0, "estimate"), 1: (NAN, "more workers cannot help")},
         ),
         # More workers must save a tenth.
         (
@@ -149,7 +153,7 @@ def for_gil(*args, **kwargs):
             lambda longest: with_waits(
                 run([Task(0, longest, 0.0), Task(longest, 1, 0.0)], workers=1), "io-wait"
             ),
-            {0.899: "could save up to", 0.901: "more workers cannot help"},
+            {0.899: "run more tasks at once", 0.901: "more workers cannot help"},
         ),
         # The CPU of the profilers' own threads is none of the program.
         (
@@ -202,21 +206,21 @@ def with_sizes(sizes):
 
 
 PROCESSES = "scheduler='processes', predicted to save"
-NO_PROCESSES = ("not: scheduler='processes'", "worker processes do not help", "longer", "release")
+NO_PROCESSES = ("not: scheduler='processes'", "processes are not worthwhile", "longer", "release")
 
 
 @pytest.mark.parametrize(
     "made, cases",
     [
         # Each of two processes has half of the work, less a batch, and both must start.
-        (tasks_that_hold_the_gil, {1000: (10, "about", PROCESSES + " 7")}),
+        (tasks_that_hold_the_gil, {1000: (10, "estimate", PROCESSES + " 7")}),
         # Nothing is passed from task to task: these are the results that the caller gets.
         (
             tasks_that_hold_the_gil,
             {
-                (100 * MB, 40): ("time to start and to move 4.00 GB of results", *NO_PROCESSES),
-                (1000, 4): ("time to start and to move 4.00 kB of results", *NO_PROCESSES),
-                (None, 4): "worker processes do not help",
+                (100 * MB, 40): ("start-up and moving 4.00 GB of results", *NO_PROCESSES),
+                (1000, 4): ("start-up and moving 4.00 kB of results", *NO_PROCESSES),
+                (None, 4): "worker processes are not worthwhile",
                 None: "CacheProfiler",
             },
         ),
@@ -232,7 +236,7 @@ NO_PROCESSES = ("not: scheduler='processes'", "worker processes do not help", "l
         (
             lambda: for_gil(cpu=0.5, scheduler="distributed"),
             {
-                (): "use code that releases the GIL in these functions, as NumPy does on whole "
+                (): "use code that releases the GIL in these functions, such as NumPy on whole "
                 "arrays; or run more worker processes with fewer threads each: "
                 "Client(n_workers=..., threads_per_worker=1); "
             },
@@ -246,7 +250,7 @@ def test_processes_are_advised_where_they_are_predicted_to_help(made, cases):
 def test_how_much_data_may_be_moved_follows_from_what_processes_save():
     # A quarter of 20 s must remain of what is saved. What the graph holds is not known.
     saved, limit = advised(
-        tasks_that_hold_the_gil(1000), "gil-bound", "to save ", "gives its tasks less than "
+        tasks_that_hold_the_gil(1000), "gil-bound", "to save ", "passes less than "
     )
     assert limit == pytest.approx((saved - 5) * 250, rel=0.01)
     # Results, of which the sizes are not known, pass twice.
@@ -255,7 +259,7 @@ def test_how_much_data_may_be_moved_follows_from_what_processes_save():
     )
     assert limit == pytest.approx((saved - 5) * 250 / 2, rel=0.02)
     # Half of 20 s of turns is saved; starting takes 1.3 s, and 40 results of 40 MB 6.4 s of it.
-    (less,) = advised(tasks_that_hold_the_gil(40 * MB), "gil-bound", "predicted to take only ")
+    (less,) = advised(tasks_that_hold_the_gil(40 * MB), "gil-bound", "predicted to save only ")
     assert less == pytest.approx(10 - 1.3 - 40 * 40 * MB / 0.25e9, abs=1.0)
 
 
@@ -265,19 +269,19 @@ def test_how_much_data_may_be_moved_follows_from_what_processes_save():
         (
             "synchronous",
             1,
-            "several tasks at once, as CPUs are free: scheduler='threads', num_workers=4",
+            "several tasks at once, because CPUs are idle: scheduler='threads', num_workers=4",
         ),
-        ("threads", 2, "more tasks at once, as CPUs are free: num_workers=8"),
+        ("threads", 2, "more tasks at once, because CPUs are idle: num_workers=8"),
         # More processes would have to start.
         (
             "processes",
             2,
-            "more tasks at once, as CPUs are free: scheduler='threads', num_workers=8",
+            "more tasks at once, because CPUs are idle: scheduler='threads', num_workers=8",
         ),
         (
             "distributed",
             2,
-            "more tasks at once, as CPUs are free: 8 threads in all, Client(n_workers=..., "
+            "more tasks at once, because CPUs are idle: 8 threads in all, Client(n_workers=..., "
             "threads_per_worker=...)",
         ),
     ],
@@ -286,9 +290,8 @@ def test_more_tasks_at_once_are_advised_in_the_words_of_the_scheduler(scheduler,
     # Four rounds of a second; with four times the workers, one.
     recording = with_waits(in_rounds(4 * workers, workers, scheduler=scheduler), "io-wait")
     assert by_code(recording)["io-bound"].advice == (
-        f"run {advice} could save up to 3.00 s; or move less "
-        "data (fewer columns, compression, faster storage); each needs its memory, which was not "
-        "recorded"
+        f"run {advice}; or move less data (fewer columns, compression, faster storage); memory was "
+        "not recorded: check that more tasks fit"
     )
 
 
@@ -308,7 +311,9 @@ def shared_with(others):
     took = recording.tasks.stop - recording.tasks.start
     cpu = {"thread_cpu": took * (1 - others), "thread_noncpu": took * others}
     shared = with_columns(recording, "tasks", **cpu)
-    return with_waits(with_columns(shared, "computations", others_cpu=[others]), "cpu-wait")
+    return with_waits(
+        with_columns(shared, "computations", cpu_other_processes=[others]), "cpu-wait"
+    )
 
 
 def one_independent():
@@ -329,7 +334,7 @@ def one_independent():
             tasks_with_overhead,
             {
                 (100, 0.01, 0.0018): (
-                    *("medium", "about"),
+                    *("medium", "estimate"),
                     {"tasks": 100, "work": 0.01, "overhead": 0.0018},
                 ),
                 (99, 0.01, 0.0018): None,
@@ -339,15 +344,15 @@ def one_independent():
                 (100, 0.019, 0.0035): "medium",
                 (100, 0.021, 0.0050): None,
                 # 3 ms are 5% of 60 ms, so 57 ms of work.
-                (200, 0.001, 0.003): ("about 57 times as large", "57.0 ms or more"),
+                (200, 0.001, 0.003): ("about 57 times as large", "tasks of at least 57.0 ms keep"),
             },
         ),
         # The advised size leaves chunks for each worker.
         (
             lambda count: tasks_with_overhead(count, 0.001, 0.003, workers=2),
             {
-                100: ("about 16 times as large", "fewer than 3 for each of 2 workers"),
-                120: ("about 20 times as large", "fewer than 3 for each of 2 workers"),
+                100: ("about 16 times as large", "fewer than 3 per worker"),
+                120: ("about 20 times as large", "fewer than 3 per worker"),
                 1000: ("about 140 times as large", "not: fewer than 3"),
                 10_000: ("about 140 times as large", "not: fewer than 3"),
             },
@@ -356,8 +361,8 @@ def one_independent():
             one_independent,
             {
                 (): (
-                    *("at most", 75 / 256),
-                    "no fix found: no more than 1 task of a function at a time",
+                    *("upper_bound", 75 / 256),
+                    "no fix found: in the longest computation, at most 1 task of a function can run",
                 )
             },
         ),
@@ -374,7 +379,7 @@ def test_so_many_small_tasks_together_have_the_overhead_of_one(overhead):
     recording = tasks_with_overhead(100, 0.01, overhead)
     (factor,) = advised(recording, "tasks-too-small", "make chunks about ")
     fewer = 100 - math.ceil(100 / factor)
-    lost = by_code(recording)["tasks-too-small"].seconds_lost
+    lost = by_code(recording)["tasks-too-small"].potential_saving
     assert lost == pytest.approx(fewer * overhead, rel=0.02)
 
 
@@ -481,7 +486,7 @@ def moved_by_two(pickling, cpu, cpus=2, tasks=8):
             {
                 # Without the pickling two threads take half of the time, and even one is quicker.
                 (0.8, 0.2): (
-                    *(3.2, "about"),
+                    *(3.2, "estimate"),
                     "scheduler='threads', predicted to save 3.20 s, or 2.40 s if these",
                 ),
                 # Two threads that hold the GIL take twice as long as two processes.
@@ -499,7 +504,7 @@ def test_overhead_while_the_scheduler_pickles_is_the_time_of_that():
     recording = moved(0.2, sent=0.19)
     transfers = recording.transfers
     # A hundredth of a second for each task, after the worker became free.
-    later = np.where(transfers.side.where("scheduler"), 0.1, 0.0)
+    later = np.where(transfers.side.eq("scheduler"), 0.1, 0.0)
     times = {"start": transfers.start + later, "stop": transfers.stop + later}
     activities = Analysis(with_columns(recording, "transfers", **times)).activities
     assert activities["serialize"] == pytest.approx(0.03)
@@ -555,8 +560,8 @@ def with_threads(
     """
     cpu = 1 - waited
     if others is not None:
-        kwargs["others_cpu"] = others
-    recording = two_at_once(cpu=cpu, process_cpu=2 * cpu + outside, **kwargs)
+        kwargs["cpu_other_processes"] = others
+    recording = two_at_once(cpu=cpu, cpu_process=2 * cpu + outside, **kwargs)
     groups = {
         "computation": ["c", "c"],
         "kind": ["tasks", kind],
@@ -585,7 +590,7 @@ def with_mixed_waits(outside, waited, *seconds):
 
 def with_pools(*pools):
     """Two tasks that waited half of their time, and pools of these names and sizes."""
-    recording = with_waits(two_at_once(cpu=0.5, process_cpu=2.0), "cpu-wait")
+    recording = with_waits(two_at_once(cpu=0.5, cpu_process=2.0), "cpu-wait")
     columns = {
         "computation": ["c"] * len(pools),
         "kind": ["native"] * len(pools),
@@ -600,7 +605,7 @@ def eight_while_others_spin():
     """Of a second on two CPUs, eight tasks had a sixth each, and their pool as much as two."""
     tasks = [Task(0, 1, 0.2, worker=worker) for worker in range(8)]
     groups = {"computation": ["c"], "kind": ["native"], "name": ["openblas"], "threads": [1]}
-    recording = with_waits(run(tasks, workers=8, process_cpu=2.0), "cpu-wait")
+    recording = with_waits(run(tasks, workers=8, cpu_process=2.0), "cpu-wait")
     recording = with_tables(recording, threads={**groups, "cpu_seconds": [0.4]})
     return with_stacks(recording, [((0.0, 1.0), "work", [MAIN, LAPACK], 8.0, 1.6)])
 
@@ -619,12 +624,13 @@ def called(outside, waited, name="openblas", activity="cpu-wait", others=0.0):
 
 
 CALLED = (
-    "2 concurrent tasks called {} (up to 2 threads) on 2 CPUs. Its threads used 500 ms of CPU "
-    "time, the tasks' own threads 1.00 s; tasks "
+    "Tasks and native threads competed for 2 CPUs: on average 2 tasks ran at once, and each called "
+    "{} with up to 2 threads. The native threads used 500 ms of CPU time, the tasks' own threads "
+    "1.00 s. Tasks "
 )
-OPENBLAS, UNKNOWN = map(CALLED.format, ("openblas", "a native library whose name is not known"))
-WHERE = Where(((0.0, 1.0),), ("thread-0", "thread-1"), ("work",))
-FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_THREADS=1 or "
+OPENBLAS, UNKNOWN = map(CALLED.format, ("openblas", "an unknown native library"))
+WHERE = FindingLocation(((0.0, 1.0),), ("thread-0", "thread-1"), ("work",))
+FIND_OUT = "find out which library starts these threads; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_THREADS=1 or "
 
 
 @pytest.mark.parametrize(
@@ -635,22 +641,22 @@ FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_
         (
             with_threads,
             [
-                ({"outside": 0.2}, ("medium", 0.1, "about", "set OPENBLAS_NUM_THREADS=1")),
+                ({"outside": 0.2}, ("medium", 0.1, "estimate", "set OPENBLAS_NUM_THREADS=1")),
                 ({"outside": 0.19}, None),
                 ({"outside": 1.0, "cpus": 3}, ("medium", 0.12)),
                 ({"outside": 1.0, "cpus": 4}, None),
                 ({"outside": 1.0, "cpus": 4, "threads": 2}, "medium"),
                 ({"outside": 1.0, "waited": 0.07}, None),
                 ({"outside": 1.0, "waited": 0.08}, ("low", 0.08)),
-                ({"outside": 1.0, "waited": 0.31}, ("high", 0.31, "about")),
+                ({"outside": 1.0, "waited": 0.31}, ("high", 0.31, "estimate")),
                 ({"outside": 1.0, "waited": 0.31, "activity": "sleep"}, None),
-                ({"outside": 1.0, "waited": 0.31, "activity": None}, ("high", 0.31, "at most")),
+                ({"outside": 1.0, "waited": 0.31, "activity": None}, ("high", 0.31, "upper_bound")),
                 # The library is not known.
                 (
                     {"outside": 1.0, "waited": 0.31, "name": ""},
-                    ("medium", 0.31, "at most", FIND_OUT),
+                    ("medium", 0.31, "upper_bound", FIND_OUT),
                 ),
-                ({"outside": 0.33, "name": "", "activity": None}, ("medium", 0.12, "at most")),
+                ({"outside": 0.33, "name": "", "activity": None}, ("medium", 0.12, "upper_bound")),
                 # Threads that no such variable limits.
                 ({"outside": 1.0, "waited": 0.31, "name": "jemalloc"}, None),
                 *(
@@ -679,7 +685,7 @@ FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_
             ),
             {
                 (0.5, 1.0): (
-                    *("about", 0.5),
+                    *("estimate", 0.5),
                     {"own": (1.0, "seconds"), "spinning": (0.5, "seconds")},
                 ),
                 # Two libraries of a name may have a pool each: not all are in one call.
@@ -689,8 +695,8 @@ FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_
                 (0.41, 0.5): {"spinning": None},
                 (0.39, 0.5): {"spinning": 0.11},
                 # Without stacks all tasks may have spun; no more than the pool's thread.
-                (0.5, None): ("at most", 0.5, {"spinning": None}),
-                (1.0, None): "about",
+                (0.5, None): ("upper_bound", 0.5, {"spinning": None}),
+                (1.0, None): "estimate",
             },
         ),
         # Eight share 0.4 s of CPU time on two CPUs while others spin.
@@ -722,8 +728,8 @@ FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_
             with_mixed_waits,
             {
                 (0.24, 0.4, (0.3, 0.1), (0.3, 0.1)): (
-                    *(0.22, "medium", "about"),
-                    "tasks waited 600 ms for a CPU; 200 ms for these threads or for locks; ",
+                    *(0.22, "medium", "estimate"),
+                    "Tasks waited 600 ms for a CPU and 200 ms for native threads or locks; ",
                 ),
                 # Without the pool both are shorter; without either wait one is as long.
                 (0.24, 0.4, (0.4, 0.0), (0.0, 0.4)): (0.24, WHERE),
@@ -736,15 +742,15 @@ FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_
                 # Each has its part of the waits by the CPU it used: 9 of 100 are not worth a word.
                 (0.5, 0.5, "openblas", "cpu-wait", 0.049): f"{OPENBLAS}waited 1.00 s for a CPU; ",
                 (0.5, 0.5, "openblas", "cpu-wait", 0.5): (
-                    f"{OPENBLAS}waited 1.00 s for a CPU, 500 ms of it while other programs had "
-                    "the CPUs; "
+                    f"{OPENBLAS}waited 1.00 s for a CPU (500 ms of it while other processes "
+                    "used the CPUs); "
                 ),
                 (0.5, 0.5, "openblas", None, 0.5): (
-                    f"{OPENBLAS}were off-CPU for 1.00 s (Profiler(waits=True) shows why), 500 ms "
-                    "of it while other programs had the CPUs; "
+                    f"{OPENBLAS}were off the CPU for 1.00 s (Profiler(waits=True) shows why) "
+                    "(500 ms of it while other processes used the CPUs); "
                 ),
                 (0.5, 0.5, "openblas", "lock-wait", 0.5): (
-                    f"{OPENBLAS}waited 1.00 s for these threads or for locks; "
+                    f"{OPENBLAS}waited 1.00 s for native threads or locks; "
                 ),
                 (0.5, 0.5, ""): f"{UNKNOWN}waited 1.00 s for a CPU; ",
             },
@@ -754,25 +760,25 @@ FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_
             with_pools,
             {
                 (("openblas", 1), ("openmp", 3)): (
-                    "called openblas and openmp (up to 4 threads) on 2 CPUs",
+                    "each called openblas and openmp with up to 4 threads",
                     "; set OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1 before Python starts, or "
                     "compute inside threadpoolctl.threadpool_limits(1)",
                 ),
                 (("openmp", 3), ("arrow", 2)): (
-                    "called arrow and openmp (up to 4 threads) on 2 CPUs",
+                    "each called arrow and openmp with up to 4 threads",
                     "; set OMP_NUM_THREADS=1 before Python starts, or call "
                     "pyarrow.set_cpu_count(1)",
                 ),
                 (("openmp", 1),): (
-                    "called openmp (up to 2 threads) on 2 CPUs",
+                    "each called openmp with up to 2 threads",
                     "; set OMP_NUM_THREADS=1 before Python",
                 ),
                 (("", 1),): (
-                    "called a native library whose name is not known (up to 2 threads) on 2 CPUs",
+                    "each called an unknown native library with up to 2 threads",
                     f"; {FIND_OUT}MKL_NUM_THREADS=1 before Python starts",
                 ),
                 (("mkl", 1), ("", 3)): (
-                    "called mkl (up to 4 threads) on 2 CPUs",
+                    "each called mkl with up to 4 threads",
                     "; set MKL_NUM_THREADS=1 before Python",
                 ),
             },
@@ -786,7 +792,7 @@ def test_thread_oversubscription(made, cases):
 def test_without_a_simulation_the_pools_part_of_the_waits_is_at_most_lost(monkeypatch):
     monkeypatch.setattr("dask_diag.analysis.facts.MOST_SIMULATED", 1)
     # The pool used 0.3 s; two tasks waited for it at once.
-    cases = {(0.3, 0.5, (0.4, 0.1), (0.4, 0.1)): ("at most", 0.15)}
+    cases = {(0.3, 0.5, (0.4, 0.1), (0.4, 0.1)): ("upper_bound", 0.15)}
     check("thread-oversubscription", with_mixed_waits, cases)
 
 
@@ -795,7 +801,7 @@ def test_a_task_that_spins_alone_takes_no_cpu_from_others(share):
     spun, only_waited = (
         by_code(with_threads(0.2, 0.5, lapack=lapack, later=later_for(share)))[
             "thread-oversubscription"
-        ].seconds_lost
+        ].potential_saving
         for lapack in (1.0, 0.0)
     )
     # Of both tasks' seconds, those in which both ran; 0.8 s of CPU time on two CPUs.
@@ -807,8 +813,8 @@ def test_a_task_that_spins_alone_takes_no_cpu_from_others(share):
 def test_no_second_of_waiting_is_that_of_pools_and_of_other_programs(others):
     """Both used CPUs that two tasks waited for, half of their time."""
     both = by_code(with_threads(0.5, waited=0.5, others=others))
-    pools = both["thread-oversubscription"].seconds_lost
-    programs = both["busy-machine"].seconds_lost if others else 0.0
+    pools = both["thread-oversubscription"].potential_saving
+    programs = both["busy-machine"].potential_saving if others else 0.0
     # The waits are of one second, each competitor's share that of the CPU that it used.
     assert pools == pytest.approx(min(0.5, 0.5 / (0.5 + others)) / 2, abs=0.03)
     # Tasks and pools need three quarters of a second on two CPUs.
@@ -978,7 +984,7 @@ def two_failed(**texts):
     return with_columns(run([Task(0, 1), *failed]), "tasks", **columns)
 
 
-FAILED = "2 tasks failed after 2.00 s. First: ('work', 1) of work with KeyError"
+FAILED = "2 tasks failed after 2.00 s. The first was ('work', 1) of work: KeyError"
 
 
 @pytest.mark.parametrize(
@@ -1021,7 +1027,8 @@ def test_failed_tasks_come_first_and_others_in_the_order_of_what_they_cost():
     tasks = [Task(n, n + 1, 0.5, depends_on=(n - 1,) if n else ()) for n in range(4)]
     ordered = findings(with_waits(run(tasks), "io-wait"))
     costs = [
-        -1 if math.isnan(finding.seconds_lost) else finding.seconds_lost for finding in ordered
+        -1 if math.isnan(finding.potential_saving) else finding.potential_saving
+        for finding in ordered
     ]
     assert len(ordered) == 2
     assert costs == sorted(costs, reverse=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_diag import Where
+from dask_diag import FindingLocation
 from dask_diag.analysis import lines as lines_module
 from dask_diag.analysis.facts import Analysis
 from dask_diag.sampling import callers
@@ -76,7 +76,7 @@ def joined(line, *times):
 
 
 def nothing_computed(recording):
-    return replace(recording, computations=recording.computations.rows(slice(0)))
+    return replace(recording, computations=recording.computations.filter(slice(0)))
 
 
 OF_CLUSTER = ("Client(address)", "not: in tasks")
@@ -91,7 +91,7 @@ OF_PROGRAM = ("not: Client(address)", "in tasks")
             {
                 (0.49, 0.5): None,
                 (0.51, 0.5): (
-                    *("high", "at most", 0.51, Where(((-0.51, 0.0),))),
+                    *("high", "upper_bound", 0.51, FindingLocation(((-0.51, 0.0),))),
                     "SamplingProfiler",
                 ),
                 (0.9, 2.11): None,
@@ -99,7 +99,7 @@ OF_PROGRAM = ("not: Client(address)", "in tasks")
                 (1.0, 0.01): True,
                 # The line outside the standard library is named.
                 (1.0, 1.0, ((MAIN, LEAF, BUILT_IN), 0.8)): (
-                    *("Mostly: main (~/code/main.py:5) 100%; ", "dask.delayed"),
+                    *("Hottest line: main (~/code/main.py:5) 100%; ", "dask.delayed"),
                     "not: SamplingProfiler",
                 ),
                 # The start of profilers is no slow start.
@@ -135,9 +135,9 @@ OF_PROGRAM = ("not: Client(address)", "in tasks")
         (
             lambda imports, workers, cpus: imported(imports, workers=workers, cpus=cpus),
             {
-                (0.0, 2, 8): (0.5, "at most", "high"),
+                (0.0, 2, 8): (0.5, "upper_bound", "high"),
                 (0.4, 2, 8): 0.75,
-                (0.8, 2, 8): (1.0, "at most", "high"),
+                (0.8, 2, 8): (1.0, "upper_bound", "high"),
                 (0.0, 4, 2): 0.75,
                 (0.0, 1, 8): 0.875,
             },
@@ -234,10 +234,10 @@ ORDERED = "order (dask/order.py:7) 100%"
             ordered,
             {
                 (0.09, 0.1): None,
-                (0.11, 0.1): ("high", 0.11, Where(((0.0, 0.11),)), ORDERED),
+                (0.11, 0.1): ("high", 0.11, FindingLocation(((0.0, 0.11),)), ORDERED),
                 (0.24, 0.76): None,
                 (0.26, 0.74): ("medium", 0.26, ORDERED),
-                (0.31, 0.69): ("high", 0.31, Where(((0.0, 0.31),))),
+                (0.31, 0.69): ("high", 0.31, FindingLocation(((0.0, 0.31),))),
                 # One that takes long is found however short the computation.
                 (0.3, 0.01): ("high", 0.3),
                 (1.5, 0.01): ("high", 1.5),
@@ -253,7 +253,7 @@ ORDERED = "order (dask/order.py:7) 100%"
             made_before_the_call,
             {
                 (): (
-                    *(0.7, {"took": 0.7, "wall": 1.7}, Where(((-9.0, 0.2),))),
+                    *(0.7, {"took": 0.7, "wall": 1.7}, FindingLocation(((-9.0, 0.2),))),
                     "Array.sum (dask/array/core.py:120) 71%",
                 )
             },
@@ -331,13 +331,14 @@ def test_fewer_tasks_take_less_time_to_be_made_too():
 
     # 57 of them are one afterwards.
     alone, with_graph = (
-        by_code(made(0.001, 0.003, graph))["tasks-too-small"].seconds_lost for graph in (0, 0.57)
+        by_code(made(0.001, 0.003, graph))["tasks-too-small"].potential_saving
+        for graph in (0, 0.57)
     )
     assert with_graph - alone == pytest.approx(0.56)
     # More of the time than the overhead of tasks, in which there are none yet, makes it severe.
     cases = {(0.01, 0.0035, 0): "medium", (0.01, 0.0035, 2.57): "high"}
     check("tasks-too-small", made, cases)
-    assert by_code(made(0.01, 0.0035, 2.57))["tasks-too-small"].seconds_lost > 0.3 * 3.3
+    assert by_code(made(0.01, 0.0035, 2.57))["tasks-too-small"].potential_saving > 0.3 * 3.3
 
 
 def test_fewer_tasks_have_as_many_imports():
@@ -405,7 +406,7 @@ def small_tasks_in_processes(startup, work, overhead, tasks):
             {
                 (0.14, 0.86): None,
                 (0.16, 0.84): (
-                    *("medium", pytest.approx(0.16, rel=0.02), Where(((0.0, 0.16),))),
+                    *("medium", pytest.approx(0.16, rel=0.02), FindingLocation(((0.0, 0.16),))),
                     {"processes": 2, "computing": 1, "tasks": 1.68},
                 ),
                 (0.31, 0.69): ("high", pytest.approx(0.31, rel=0.02)),
@@ -428,7 +429,7 @@ def test_pool_startup(made, cases):
 
 def test_what_cannot_be_simulated_is_at_most_what_workers_waited(monkeypatch):
     monkeypatch.setattr("dask_diag.analysis.facts.MOST_SIMULATED", 1)
-    check("pool-startup", in_processes, {(0.5, 0.5): ("at most", 0.5)})
+    check("pool-startup", in_processes, {(0.5, 0.5): ("upper_bound", 0.5)})
 
 
 def test_the_start_of_a_pool_and_preparing_are_no_overhead_of_small_tasks():
@@ -437,12 +438,11 @@ def test_the_start_of_a_pool_and_preparing_are_no_overhead_of_small_tasks():
         # (0.43 ms x 95 / 5) / 1.57 ms is 5.2; with the start of the pool it would be 54.
         (0.24, 0.00157, 0.00043, 120): (
             {"work": 0.00157, "overhead": 0.00043},
-            "make chunks about 6 times as large: overhead is below 5%",
+            "make chunks about 6 times as large: tasks of at least",
         ),
         # 12 of these tasks for each of two workers: 4 times as large leaves 3.
         (0.24, 0.0005, 0.002, 100): (
-            "make chunks about 16 times as large: larger ones would leave fewer than 3 for each "
-            "of 2 workers"
+            "make chunks about 16 times as large: larger ones would leave fewer than 3 per worker"
         ),
     }
     check("tasks-too-small", small_tasks_in_processes, cases)

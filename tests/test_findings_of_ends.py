@@ -2,7 +2,7 @@
 
 import pytest
 
-from dask_diag import Where
+from dask_diag import FindingLocation
 from dask_diag.analysis.facts import Analysis
 
 from .recordings import (
@@ -93,10 +93,10 @@ def ready_at(ready):
             {
                 ((1.0, 0.5), (1.0, 0.6), (1.2, 0.6), (1.0, 0.9)): (
                     *({"longest": 1.2, "shortest": 0.6}, 0.8, "medium"),
-                    Where(((0.5, 1.0), (1.6, 2.0), (2.6, 3.2), (4.1, 4.2))),
+                    FindingLocation(((0.5, 1.0), (1.6, 2.0), (2.6, 3.2), (4.1, 4.2))),
                 ),
                 # An even computation has no uneven end.
-                ((1.0, 0.2), (0.3, 0.3)): (Where(((0.2, 1.0),)), 0.4),
+                ((1.0, 0.2), (0.3, 0.3)): (FindingLocation(((0.2, 1.0),)), 0.4),
                 # Half of the idle time is 0.29 or 0.31 s of two seconds.
                 ((2.0, 1.42),): None,
                 ((2.0, 1.38),): True,
@@ -124,10 +124,10 @@ def ready_at(ready):
             in_batches,
             {
                 (6, 2): (
-                    *("about", 2, Where(((2.0, 6.0),))),
+                    *("estimate", 2, FindingLocation(((2.0, 6.0),))),
                     "; set chunksize=1, predicted to save 2.00 s",
                 ),
-                (2, 1): ("at most", "chunksize=1 alone is not predicted to help"),
+                (2, 1): ("upper_bound", "chunksize=1 alone is not predicted to help"),
             },
         ),
         # Thread 1 could have had any task: the scheduler was slow. A process may have had them all
@@ -158,11 +158,11 @@ def test_a_straggler_takes_three_times_the_median_of_three_others(seconds, other
 
 def test_a_straggler_is_simulated_in_parts(monkeypatch):
     lost = 0.85 * 3 / 4
-    where = Where(workers=("thread-1",))
-    check("straggler", straggling, {1.25: ("about", where, lost, "; check that task's input")})
+    where = FindingLocation(workers=("thread-1",))
+    check("straggler", straggling, {1.25: ("estimate", where, lost, "; check this task's input")})
     # What is not simulated was measured: the idle time of others.
     monkeypatch.setattr("dask_diag.analysis.facts.MOST_SIMULATED", 3)
-    check("straggler", straggling, {1.25: ("at most", lost)})
+    check("straggler", straggling, {1.25: ("upper_bound", lost)})
 
 
 def test_a_straggler_is_as_severe_as_what_its_remedy_is_predicted_to_gain(monkeypatch):
@@ -286,16 +286,16 @@ def beside_one_that_did_not_stop():
             lambda *others: in_sequence(*(one_for_long(*other) for other in others), workers=4),
             {
                 (((0.4,) * 3, 1.3), ((0.4, 0.5, 0.9), 2.0), ((0.4,) * 3, 1.25)): (
-                    "Task ('work', 7) took 2.00 s, other tasks of work 500 ms (median); other "
-                    "workers were idle until it stopped; ",
+                    "Task ('work', 7) took 2.00 s, the median task of work 500 ms; other "
+                    "workers were idle until it finished; ",
                     4.55 - (0.625 + 0.95 + 0.6125),
-                    *("high", "about"),
-                    Where(((1.3, 3.3),)),
+                    *("high", "estimate"),
+                    FindingLocation(((1.3, 3.3),)),
                 ),
                 # Another task takes about as long.
                 (((0.4, 0.4, 1.2), 1.25),): (
-                    "; no fix found: splitting that task is not predicted to help; ",
-                    *(pytest.approx(0.05), "about"),
+                    "; no fix found: splitting this task is not predicted to help; ",
+                    *(pytest.approx(0.05), "estimate"),
                 ),
             },
         ),
@@ -307,8 +307,8 @@ def beside_one_that_did_not_stop():
             {
                 tail: (
                     pytest.approx((2 * 1.2 + tail) / 4, rel=0.1),
-                    *("1 more beside it", "; check the input of these tasks"),
-                    Where(workers=("thread-0", "thread-1")),
+                    *("1 other task ran beside it", "; check the input of these tasks"),
+                    FindingLocation(workers=("thread-0", "thread-1")),
                 )
                 for tail in (0.0, 0.2)
             },
@@ -317,7 +317,13 @@ def beside_one_that_did_not_stop():
         # As if the last step was not there: 0.85 s, of which a quarter remains.
         (
             before_the_last_step,
-            {(): ("Task ('work', 3) took 1.25 s", 0.85 * 3 / 4, Where(workers=("thread-3",)))},
+            {
+                (): (
+                    "Task ('work', 3) took 1.25 s",
+                    0.85 * 3 / 4,
+                    FindingLocation(workers=("thread-3",)),
+                )
+            },
         ),
         # A later step of the same function is none, where it could not have run beside the others.
         (in_a_decomposition, [({"needs": (4,)}, None), ({"needs": ()}, True)]),

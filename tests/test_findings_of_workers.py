@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dask_diag import Where, findings
+from dask_diag import FindingLocation, findings
 from dask_diag.analysis.facts import Analysis
 
 from .recordings import (
@@ -40,14 +40,14 @@ def waiting(share, tasks=100, scheduler="threads"):
 def test_scheduler_bound():
     cases = {
         0.74: None,
-        0.76: ("high", "at most", {"workers": 2, "waited": 0.76, "tasks": 100}),
+        0.76: ("high", "upper_bound", {"workers": 2, "waited": 0.76, "tasks": 100}),
         (0.76, 50): {"tasks": 50},
         (0.76, 48): None,
         # One thread that runs tasks and scheduler is not bound by it.
         (0.9, 100, "synchronous"): None,
     }
     check("scheduler-bound", waiting, cases)
-    assert 0 < by_code(waiting(0.76))["scheduler-bound"].seconds_lost < 0.5
+    assert 0 < by_code(waiting(0.76))["scheduler-bound"].potential_saving < 0.5
     check("tasks-too-small", tasks_with_overhead, {(120, 0.001, 0.009): True})
 
 
@@ -58,8 +58,8 @@ def taking_turns(locked, count=4, workers=2):
 
 def test_what_cannot_be_simulated_is_at_most_what_was_waited(monkeypatch):
     monkeypatch.setattr("dask_diag.analysis.facts.MOST_SIMULATED", 1)
-    check("lock-bound", taking_turns, {0.5: ("at most", 1.0)})
-    check("scheduler-bound", waiting, {0.8: ("at most", pytest.approx(0.4, rel=0.02))})
+    check("lock-bound", taking_turns, {0.5: ("upper_bound", 1.0)})
+    check("scheduler-bound", waiting, {0.8: ("upper_bound", pytest.approx(0.4, rel=0.02))})
 
 
 WAIT = ("wait", "/usr/lib/python3.12/threading.py", 320, 300)
@@ -95,8 +95,8 @@ LOST = {waited: pytest.approx(2 * waited, rel=0.05) for waited in (0.17, 0.29, 0
             {
                 0.14: None,
                 0.17: (
-                    *("medium", "about", LOST[0.17]),
-                    Where(functions=("work",), workers=("thread-0", "thread-1")),
+                    *("medium", "estimate", LOST[0.17]),
+                    FindingLocation(functions=("work",), workers=("thread-0", "thread-1")),
                 ),
                 0.29: ("medium", LOST[0.29]),
                 0.31: ("high", LOST[0.31]),
@@ -135,11 +135,11 @@ LOST = {waited: pytest.approx(2 * waited, rel=0.05) for waited in (0.17, 0.29, 0
             of_cpu,
             {
                 # They computed in turns, all the time: without the lock they may for the GIL.
-                (0.5, 0.5): ("at most", "GIL"),
+                (0.5, 0.5): ("upper_bound", "GIL"),
                 # They computed at once, though there was a lock.
-                (0.4, 0.6): ("about", "not: GIL"),
+                (0.4, 0.6): ("estimate", "not: GIL"),
                 # Who holds the lock sleeps: that needs no GIL.
-                (0.5, 0.1): ("about", "not: GIL"),
+                (0.5, 0.1): ("estimate", "not: GIL"),
             },
         ),
     ],
@@ -228,11 +228,11 @@ def with_locks(locked):
 
 
 IDLE = "Tasks slept or waited for I/O for {}% of their time, while 2 CPUs were {}% idle"
-MORE = "; run more tasks at once: {}; each needs its memory, which was not recorded; "
+MORE = "; run more tasks at once: {}; memory was not recorded: check that more tasks fit; "
 
 
 def told(idle, advised, lost, severity="high"):
-    return IDLE.format(idle, idle), MORE.format(advised), lost, severity, "about"
+    return IDLE.format(idle, idle), MORE.format(advised), lost, severity, "estimate"
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def told(idle, advised, lost, severity="high"):
             {
                 # Sixteen tasks took eight seconds; eight at once take two.
                 **{
-                    (16, 2, 0.0, activity): ("high", "about", 6.0, "num_workers=8")
+                    (16, 2, 0.0, activity): ("high", "estimate", 6.0, "num_workers=8")
                     for activity in ("sleep", "io-wait", "device-wait")
                 },
                 16: ({"cpus": 2, "idle": 1}, *told(100, "num_workers=8", 6.0)),
@@ -309,7 +309,7 @@ def told(idle, advised, lost, severity="high"):
             },
         ),
         # Where others use the CPUs it is said who did.
-        (lambda cpu: resting(others_cpu=cpu), {15.9: {"others": 0.99, "cpus": 2}}),
+        (lambda cpu: resting(cpu_other_processes=cpu), {15.9: {"others": 0.99, "cpus": 2}}),
         # More threads would wait for the same lock.
         (with_locks, {0.09: True, 0.11: None}),
     ],
@@ -357,7 +357,10 @@ def of_loads(*seconds, stop=None):
     return run(tasks, stop, workers=4, cpus=4)
 
 
-FEW = "had 90% or more of the work of a computation with 4 workers: the others were idle. Longest: "
+FEW = (
+    "did at least 90% of the work of a computation with 4 workers; the other workers were idle. The "
+    "longest task took "
+)
 
 
 @pytest.mark.parametrize(
@@ -369,7 +372,7 @@ FEW = "had 90% or more of the work of a computation with 4 workers: the others w
             {
                 0.124: None,
                 0.099: (
-                    *(1 - 1.099 / 2, Where(((0.0, 1.0),))),
+                    *(1 - 1.099 / 2, FindingLocation(((0.0, 1.0),))),
                     {"tasks": 1, "workers": 2, "longest": 1},
                 ),
                 # What it costs must be worth reporting.
@@ -385,12 +388,12 @@ FEW = "had 90% or more of the work of a computation with 4 workers: the others w
         (
             of_loads,
             # 3.5 s of four workers.
-            {(2, 1.5): (f"2 tasks of load {FEW}2.00 s; ", 2 - 3.5 / 4, "high", "at most")},
+            {(2, 1.5): (f"2 tasks of load {FEW}2.00 s; ", 2 - 3.5 / 4, "high", "upper_bound")},
         ),
         # Of ten seconds, in most of which no task ran.
         (
             lambda stop: of_loads(2.4, stop=stop),
-            {10.0: (f"1 task of load {FEW}2.40 s; ", 1.8, "medium", "at most")},
+            {10.0: (f"1 task of load {FEW}2.40 s; ", 1.8, "medium", "upper_bound")},
         ),
         # As many tasks as workers are enough.
         (two_at_once, {1.0: None}),
@@ -440,19 +443,19 @@ def in_a_loop(steps, computations=5):
     return with_columns(recording, "tasks", computation=[name for name in names for _ in steps])
 
 
-TOGETHER = "; compute results that do not depend on each other together, dask.compute(a, b), so "
+TOGETHER = "; compute independent results together with dask.compute(a, b), so that their tasks run"
 
 
 @pytest.mark.parametrize(
     "steps, code, advice",
     [
-        ([0.1, 0.9], "chunks-too-large", "make chunks smaller, so that there are several tasks"),
-        ([0.3, 0.7], "chunks-too-large", "make chunks smaller, so that there are several tasks"),
+        ([0.1, 0.9], "chunks-too-large", "make chunks smaller, for several tasks per worker"),
+        ([0.3, 0.7], "chunks-too-large", "make chunks smaller, for several tasks per worker"),
         ([0.3, 0.4, 0.3], "serial-chain", "split the chain into independent parts"),
     ],
 )
 def test_results_that_are_computed_one_by_one_are_to_be_computed_together(steps, code, advice):
-    cases = {1: (f"; {advice}", "not: dask.compute"), 5: (2.5, TOGETHER, f"at once; {advice}")}
+    cases = {1: (f"; {advice}", "not: dask.compute"), 5: (2.5, TOGETHER, f"in parallel; {advice}")}
     check(code, lambda times: in_a_loop(steps, times), cases)
     for times in cases:
         found = by_code(in_a_loop(steps, times))

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.once
 def waiting(cpu, for_cpu, for_gil, workers=2, others=None, **columns):
     """Tasks of a second, as many at once as there are workers, and the shares of that second."""
     if others is not None:
-        columns["others_cpu"] = others
+        columns["cpu_other_processes"] = others
     recording = in_rounds(40 * workers, workers, cpu, **columns)
     every = np.arange(40 * workers)
     waits = {
@@ -62,7 +62,12 @@ def with_graph_bytes(recording, size):
 
 
 ADVISED = "scheduler='processes'{}, predicted to save"
-MEASURE_AGAIN = ("at most", "medium", "record again while CPUs are free", "not: releases the GIL")
+MEASURE_AGAIN = (
+    "upper_bound",
+    "medium",
+    "record again while CPUs are idle",
+    "not: releases the GIL",
+)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +76,7 @@ MEASURE_AGAIN = ("at most", "medium", "record again while CPUs are free", "not: 
         (
             waiting,
             {
-                (0.5, 0.0, 0.5): ("about", "high", 20, {"cpus": None}),
+                (0.5, 0.0, 0.5): ("estimate", "high", 20, {"cpus": None}),
                 # Measured of tasks that release the GIL, on two CPUs beside five busy programs:
                 # hashing on two and on six threads, and hashing and Python in equal parts.
                 **dict.fromkeys(
@@ -87,7 +92,7 @@ MEASURE_AGAIN = ("at most", "medium", "record again while CPUs are free", "not: 
                 # where the cause is not certain nothing is advised but to measure again.
                 (0.14, 0.15, 0.71, 6): (*MEASURE_AGAIN, {"cpus": 240 * 0.71 * 15 / 29}),
                 (0.16, 0.14, 0.7, 6): (
-                    *("about", "high", "not: record again", "releases the GIL"),
+                    *("estimate", "high", "not: record again", "releases the GIL"),
                     {"cpus": 240 * 0.7 * 14 / 30},
                 ),
                 (0.2, 0.3, 0.5, 6): (*MEASURE_AGAIN, {"cpus": 240 * 0.5 * 3 / 5}),
@@ -103,17 +108,19 @@ MEASURE_AGAIN = ("at most", "medium", "record again while CPUs are free", "not: 
         ),
         # Two tasks that use one CPU together and block often; other programs have the other CPU.
         (
-            lambda others: two_at_once(cpu=0.5, voluntary_switches=1000.0, others_cpu=others),
-            {0.0: "at most", 0.6: "at most", 0.75: None},
+            lambda others: two_at_once(
+                cpu=0.5, voluntary_switches=1000.0, cpu_other_processes=others
+            ),
+            {0.0: "upper_bound", 0.6: "upper_bound", 0.75: None},
         ),
         # Waits for the scheduler's thread are not those for tasks: two tasks at once use 40 s of
         # CPU, so 20 s of other tasks compete with each task.
         (
             lambda scheduler: with_threads(tasks=40.0, scheduler=scheduler),
             {
-                0.0: ("about", "high", {"scheduler": None}),
-                5.0: ("about", "high", {"scheduler": 40 * 0.2}),
-                20.0: ("about", "medium", {"scheduler": 40 * 0.5}),
+                0.0: ("estimate", "high", {"scheduler": None}),
+                5.0: ("estimate", "high", {"scheduler": 40 * 0.2}),
+                20.0: ("estimate", "medium", {"scheduler": 40 * 0.5}),
                 80.0: None,
             },
         ),
@@ -130,12 +137,12 @@ MEASURE_AGAIN = ("at most", "medium", "record again while CPUs are free", "not: 
             {
                 0.0: (f"compute with {ADVISED.format('')}", "not: of data in the graph"),
                 1.8e9: (f"compute with {ADVISED.format('')}", "of data in the graph"),
-                2.4e9: ("not: compute with", "of data in the graph", "not: which is not known"),
+                2.4e9: ("not: compute with", "of data in the graph", "not: if the program passes"),
             },
         ),
         (
             lambda cpu: sized(waiting(cpu, 0.0, 0.5)),
-            {0.5: "less than 1.92 GB of data, which is not known"},
+            {0.5: "if the program passes less than 1.92 GB of data"},
         ),
     ],
 )
@@ -145,14 +152,14 @@ def test_gil_bound(made, cases):
 
 def test_guesses_lose_no_more_than_what_other_programs_left():
     for others in (0.0, 0.6):
-        recording = two_at_once(cpu=0.5, voluntary_switches=1000.0, others_cpu=others)
-        assert by_code(recording)["gil-bound"].seconds_lost <= (1 - others) / 2 + 1e-6
+        recording = two_at_once(cpu=0.5, voluntary_switches=1000.0, cpu_other_processes=others)
+        assert by_code(recording)["gil-bound"].potential_saving <= (1 - others) / 2 + 1e-6
 
 
 def test_where_other_programs_have_all_cpus_processes_do_not_help():
     full = gil_bound(Analysis(waiting(0.5, 0.0, 0.5, others=40.0)))
-    assert full.seconds_lost == pytest.approx(0, abs=1e-3)
-    assert "worker processes do not help" in full.advice
+    assert full.potential_saving == pytest.approx(0, abs=1e-3)
+    assert "worker processes are not worthwhile" in full.advice
 
 
 def test_threads_of_a_library_that_hold_the_gil_are_part_of_the_tasks():
@@ -217,12 +224,12 @@ def test_findings_of_computations_at_once_lose_of_the_time_that_passed():
     # Processes save a third of each computation, which is a tenth of all of them added up.
     made = sized(waiting(0.5, 0.0, 0.5, cpus=8))
     check("gil-bound", at_once, {made: ADVISED.format("")})
-    assert by_code(at_once(made))["gil-bound"].seconds_lost <= 40
+    assert by_code(at_once(made))["gil-bound"].potential_saving <= 40
     # The second worker runs five tasks, the first one takes as long as four: a fifth is saved.
     tasks = [Task(0, 4, 0.0), *(Task(n, n + 1, 0.0, worker=1) for n in range(5))]
     found = by_code(at_once(with_waits(run(tasks), "io-wait")))["io-bound"]
-    assert "num_workers=8 could save up to 1.00 s" in found.advice
-    assert found.seconds_lost == pytest.approx(1.0, abs=0.01)
+    assert "num_workers=8; or move" in found.advice
+    assert found.potential_saving == pytest.approx(1.0, abs=0.01)
     steps = run([Task(n, n + 1, 0.0, depends_on=(n - 1,) * (n > 0)) for n in range(10)])
     alone = by_code(steps)["serial-chain"]
-    check("serial-chain", at_once, {steps: (alone.seconds_lost, alone.severity)})
+    check("serial-chain", at_once, {steps: (alone.potential_saving, alone.severity)})

@@ -84,11 +84,11 @@ def test_the_headline_says_where_most_time_went(measured, sentence):
 def test_the_headline_names_the_largest_loss():
     analysis = Analysis(recording([(0, 0, 10, 10, 0)], 10, called=0, workers=4))
     found = [
-        Finding(code, "high", lost, "", "", kind=kind)
+        Finding(code, "high", lost, "", "", certainty=kind)
         for code, lost, kind in (
-            ("memory-growth", np.nan, "measured"),
-            ("imbalance", 1.0, "about"),
-            ("gil-bound", 2.5, "at most"),
+            ("memory-growth", np.nan, "unknown"),
+            ("imbalance", 1.0, "estimate"),
+            ("gil-bound", 2.5, "upper_bound"),
         )
     ]
     said = "10.0 s of wall time, 25% of it computing in tasks (average over 4 workers)"
@@ -176,7 +176,9 @@ def test_the_headline_says_over_how_many_workers_it_averages(workers, average):
 
 def test_findings_that_claim_more_than_the_run_took_are_said_to_overlap():
     measured = recording([(0, 0, 10, 10, 0)], 10, called=0, workers=1)
-    claimed = [Finding("a", "high", lost, "", "", kind="about") for lost in (6.0, np.nan, 4.5)]
+    claimed = [
+        Finding("a", "high", lost, "", "", certainty="estimate") for lost in (6.0, np.nan, 4.5)
+    ]
     assert savings_overlap(claimed, measured) == (
         "These savings overlap: 10.5 s in sum, but the whole run took 10.0 s. Fix one, and record "
         "again."

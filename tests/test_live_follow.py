@@ -73,7 +73,7 @@ def assert_rows_are_those_of_load(viewer, path="run.diag"):
 
 
 def provisional_rows(complete, n):
-    return replace(complete, tasks=complete.tasks.rows(slice(0, n)))
+    return replace(complete, tasks=complete.tasks.filter(slice(0, n)))
 
 
 def test_each_poll_has_what_was_written_since():
@@ -310,7 +310,7 @@ def test_files_that_are_no_recordings(tmp_path):
     with Writer("old.diag") as writer:
         writer.append(example(3))
     content = Path("old.diag").read_bytes()
-    Path("newer").write_bytes(content.replace(b'"version": 7', b'"version": 9'))
+    Path("newer").write_bytes(content.replace(b'"version": 8', b'"version": 9'))
     shutil.make_archive("archive", "zip", "folder")
     for name in ("pipe", "text", "folder", "newer", "archive.zip"):
         update = Viewer(name).poll()

@@ -388,7 +388,7 @@ def test_findings_that_lost_most_come_first(monkeypatch):
     """A view shows the seconds, and not the severity, which is of other shares of the time."""
 
     def finding(code, severity, lost):
-        return Finding(code, severity, lost, "evidence", "advice", kind="about")
+        return Finding(code, severity, lost, "evidence", "advice", certainty="estimate")
 
     in_a_report = [
         finding("failed-tasks", "high", nan),

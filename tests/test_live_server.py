@@ -678,7 +678,7 @@ def test_lanes_are_drawn_as_the_saved_page_draws_them(view):
     parts = ended_in(stream)
     ticks = {name: np.rint(parts[name] / stream["tick"]) for name in ("start", "stop", "cpu")}
     for lane, worker in enumerate(stream["lanes"]):
-        own = tasks.rows(np.flatnonzero(tasks.worker.where(worker)))
+        own = tasks.filter(np.flatnonzero(tasks.worker.eq(worker)))
         columns = {"start": own.start, "stop": own.stop, "cpu": own.thread_cpu}
         codes = [names.index(name) if name in names else 0 for name in own.function.tolist()]
         in_lane = parts["lane"] == lane

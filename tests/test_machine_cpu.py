@@ -103,7 +103,7 @@ def test_others_used_no_more_than_there_was_in_a_short_computation(machine, monk
     machine.passes(0.09, others=0.18)
     before = UsageSoFar.now()
     machine.passes(0.11, others=0.22)
-    assert before.until_now().others_cpu == pytest.approx(0.22)
+    assert before.until_now().cpu_other_processes == pytest.approx(0.22)
 
 
 def test_what_cannot_be_read_is_not_known(machine, monkeypatch):
@@ -177,12 +177,12 @@ def test_a_busy_machine(busy_program, retried):
             dask.threaded.get(dsk, list(dsk), num_workers=cpus)
         recording = combine([prof.recording, rprof.recording])
         wall = float((recording.computations.stop - recording.computations.start).sum())
-        others = float(recording.computations.others_cpu.sum())
+        others = float(recording.computations.cpu_other_processes.sum())
         assert 0.25 * cpus * wall < others < 1.02 * cpus * wall
         finding = {f.code: f for f in findings(recording)}["busy-machine"]
-        assert finding.seconds_lost > 0.1 * wall
-        assert "Other programs used" in finding.evidence
-        sampled = recording.resources.cpu_others
+        assert finding.potential_saving > 0.1 * wall
+        assert "while other processes used" in finding.evidence
+        sampled = recording.resources.cpu_other_processes
         assert np.nanmean(sampled) == pytest.approx(100 * others / wall, rel=0.3)
 
     retried(measure)
@@ -203,15 +203,18 @@ def test_a_computation_that_is_short_has_nothing_known_of_others(monkeypatch):
     usage.machine_cpu()
     with Profiler() as prof:
         dask.threaded.get({("x", 0): (int, 1)}, [("x", 0)])
-    assert np.isnan(prof.recording.computations.others_cpu).all()
+    assert np.isnan(prof.recording.computations.cpu_other_processes).all()
 
 
 def test_other_programs_are_found_only_where_tasks_waited_for_most_of_the_cpus():
     recording = busy(1.0, 0.4)
-    unknown = replace(recording, tasks=recording.tasks.rows(slice(0)))
+    unknown = replace(recording, tasks=recording.tasks.filter(slice(0)))
     # A computation that hardly had tasks.
     computations = recording.computations
-    later = {"stop": computations.stop + 100, "others_cpu": computations.others_cpu + 100}
+    later = {
+        "stop": computations.stop + 100,
+        "cpu_other_processes": computations.cpu_other_processes + 100,
+    }
     longer = with_columns(recording, "computations", **later)
     few = busy(1.0, 0.4, cpus=11)
     found = ["busy-machine" in by_code(one) for one in (recording, unknown, longer, few)]
@@ -219,11 +222,11 @@ def test_other_programs_are_found_only_where_tasks_waited_for_most_of_the_cpus()
     assert "busy-machine" in by_code(busy(1.0, 0.4, cpus=9))
 
 
-def busy(others, waited, activity="cpu-wait", process_cpu=None, **kwargs):
+def busy(others, waited, activity="cpu-wait", cpu_process=None, **kwargs):
     """Two tasks of a second at once on two CPUs, that waited so long."""
     cpu = 1 - waited
-    process_cpu = 2 * cpu if process_cpu is None else process_cpu
-    recording = two_at_once(cpu=cpu, process_cpu=process_cpu, others_cpu=others, **kwargs)
+    cpu_process = 2 * cpu if cpu_process is None else cpu_process
+    recording = two_at_once(cpu=cpu, cpu_process=cpu_process, cpu_other_processes=others, **kwargs)
     return with_waits(recording, activity) if activity else recording
 
 
@@ -251,7 +254,7 @@ def test_busy_machine(arguments, severity, lost):
     finding = by_code(busy(*arguments)).get("busy-machine")
     assert (finding and finding.severity) == severity
     if finding:
-        assert finding.seconds_lost == pytest.approx(lost)
+        assert finding.potential_saving == pytest.approx(lost)
         assert "measure again when the machine is idle" in finding.advice
 
 
@@ -269,8 +272,8 @@ def test_cpu_of_programs_that_tasks_start(retried):
         with Profiler() as prof:
             dask.threaded.get(dsk, list(dsk), num_workers=2)
         computations = prof.recording.computations
-        assert 0.29 <= computations.children_cpu.item() <= 0.5
-        assert computations.process_cpu.item() < 0.2
+        assert 0.29 <= computations.cpu_children.item() <= 0.5
+        assert computations.cpu_process.item() < 0.2
 
     retried(measure)
 
@@ -278,7 +281,7 @@ def test_cpu_of_programs_that_tasks_start(retried):
 def of_children(cpu, others=0.0, workers=2, **kwargs):
     """Each of two workers ran four tasks of a second, which waited for programs that computed."""
     tasks = [Task(n // 2, n // 2 + 1, 0.0, worker=n % 2) for n in range(8)]
-    columns = {"children_cpu": cpu, "others_cpu": others, "workers": workers, **kwargs}
+    columns = {"cpu_children": cpu, "cpu_other_processes": others, "workers": workers, **kwargs}
     return with_waits(run(tasks, **columns), "io-wait")
 
 
@@ -319,7 +322,7 @@ def test_more_threads_gain_what_programs_leave_of_the_cpus(cpu, cpus, lost, wait
     finding = by_code(of_children(cpu, cpus=cpus)).get("too-few-threads")
     assert (finding is None) == (lost is None)
     if finding:
-        assert finding.seconds_lost == pytest.approx(lost, abs=0.01)
+        assert finding.potential_saving == pytest.approx(lost, abs=0.01)
         assert f"Tasks {waited} for 100%" in finding.evidence
         idle = percent((cpus - cpu / 4) / cpus)
         assert f"while {cpus} CPUs were {idle} idle. " in finding.evidence

@@ -22,8 +22,8 @@ from dask_diag import (
     Profiler,
     Recording,
     ResourceProfiler,
-    memory_usage,
     summary,
+    task_memory,
 )
 from dask_diag.errors import MissingDependencyError
 from dask_diag.system.processes import LinuxReader, MemoryTree, ProcessReader
@@ -56,7 +56,7 @@ SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 def test_what_a_task_took_alone_is_exact(get, retried):
     def measure():
         recording = profiled(get, {("take", 0): (take, 200)})
-        (row,) = memory_usage(recording).to_dicts()
+        (row,) = task_memory(recording).to_dicts()
         assert (row["function"], row["tasks"], row["sampled"]) == ("take", 1, 1)
         assert (row["exact"], row["bound"]) == (1, "exact")
         assert row["peak_growth"] == pytest.approx(200 * MB, rel=0.1)
@@ -88,7 +88,7 @@ def test_tasks_that_overlap_are_upper_bounds_but_in_processes(get, retried):
                 pool.join()
         tasks = recording.tasks
         assert min(tasks["stop"]) > max(tasks["start"])
-        rows = {row["function"]: row for row in memory_usage(recording).to_dicts()}
+        rows = {row["function"]: row for row in task_memory(recording).to_dicts()}
         growth = [rows[name]["peak_growth"] for name in ("one", "two")]
         if pool:
             assert {row["bound"] for row in rows.values()} == {"exact"}
@@ -162,7 +162,7 @@ def recording_of(tasks, samples, computations=((0.0, 1000.0),)):
 )
 def test_the_growth_of_tasks_by_hand(tasks, bounds, growth, exact):
     samples = list(zip((0.5, 1.5, 2.5, 3.5, 4.5), (1,) * 5, (100, 900, 900, 950, 980)))
-    usage = memory_usage(recording_of(tasks, samples, bounds), by="task")
+    usage = task_memory(recording_of(tasks, samples, bounds), by="task")
     assert growth is None or usage["growth"].tolist() == growth
     assert usage["exact"].tolist() == exact
 
@@ -170,12 +170,12 @@ def test_the_growth_of_tasks_by_hand(tasks, bounds, growth, exact):
 def test_nothing_to_show_is_reported_as_such():
     with Profiler() as prof:
         dask.local.get_sync({("f", 0): (int,)}, ("f", 0))
-    (row,) = memory_usage(prof.recording).to_dicts()
+    (row,) = task_memory(prof.recording).to_dicts()
     assert (row["sampled"], row["bound"]) == (0, "")
     assert np.isnan(row["peak_growth"])
-    assert len(memory_usage(ResourceProfiler().recording)) == 0
+    assert len(task_memory(ResourceProfiler().recording)) == 0
     with pytest.raises(DiagnosticError, match="'function' or 'task'"):
-        memory_usage(prof.recording, by="worker")
+        task_memory(prof.recording, by="worker")
 
 
 def task_by_task(tasks, samples, computations=((0.0, 1000.0),)):
@@ -221,7 +221,7 @@ def test_all_tasks_at_once_are_as_one_after_the_other(seed):
     pids = random.integers(1, 5, len(starts)).tolist()
     tasks = list(zip(pids, starts.tolist(), (starts + lasts).tolist()))
     bounds = np.sort(random.uniform(-1, 21, 2 * random.integers(1, 5))).reshape(-1, 2).tolist()
-    usage = memory_usage(recording_of(tasks, samples, bounds), by="task")
+    usage = task_memory(recording_of(tasks, samples, bounds), by="task")
     names = ("samples", "min_memory", "max_memory", "growth", "exact")
     for name, expected in zip(names, zip(*task_by_task(tasks, samples, bounds)), strict=True):
         np.testing.assert_array_equal(usage[name], expected, err_msg=name)

@@ -361,7 +361,7 @@ def test_waits_in_metered_seconds_have_their_label(unit, label):
             time.sleep(0.3)
 
     waits = profiled(work, waits=True).recording.waits
-    assert waits.rows(waits.activity.where("sleep")).label.tolist() == [label]
+    assert waits.filter(waits.activity.eq("sleep")).label.tolist() == [label]
 
 
 class Unprintable:

@@ -21,6 +21,7 @@ from dask_diag import (
     CacheProfiler,
     Profiler,
     Recording,
+    compare,
     context_meter,
     export,
     load,
@@ -29,7 +30,6 @@ from dask_diag import (
     report,
     summary,
 )
-from dask_diag.analysis.compare import compare
 from dask_diag.analysis.memory import cached_at
 from dask_diag.cli.main import main
 from dask_diag.formatting import quantity

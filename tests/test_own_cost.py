@@ -80,7 +80,7 @@ def calibrated(monkeypatch):
 )
 def test_hooks_count_per_task_and_once(make, per_task, calibrated):
     recording = profiled(*make())
-    assert recording.computations.hooks_cpu.tolist() == pytest.approx([50 * per_task])
+    assert recording.computations.cpu_hooks.tolist() == pytest.approx([50 * per_task])
     assert " in hooks and " in profiling_line(recording)
 
 
@@ -93,7 +93,7 @@ def test_a_calibration_is_done_once_and_its_failure_is_a_notice(monkeypatch):
 
     monkeypatch.setattr(base, "seconds_per_task", count)
     for _ in range(3):
-        assert profiled(Profiler()).computations.hooks_cpu[0] > 0
+        assert profiled(Profiler()).computations.cpu_hooks[0] > 0
     assert len(calls) == 1
 
     def fail(*args):
@@ -127,7 +127,7 @@ def test_what_hooks_take_as_computations_start_and_end_is_measured():
             calls.spend_on_noting(time.thread_time() - noting)
             dask.delayed(int)(1).compute(scheduler="threads")
     for profiler in (first, second):
-        spent = profiler.recording.computations.ends_cpu - [0.0, 0.0, 0.5]
+        spent = profiler.recording.computations.cpu_ends - [0.0, 0.0, 0.5]
         assert spent.min() >= 2 * 0.03
         assert spent.max() < 2 * 0.03 + 0.03
     assert Analysis(first.recording).cpu_of_hooks >= 3 * 2 * 0.03
@@ -135,11 +135,11 @@ def test_what_hooks_take_as_computations_start_and_end_is_measured():
 
 def test_hooks_in_worker_processes_are_not_known(calibrated):
     recording = profiled(Profiler(), tasks=3, get=dask.multiprocessing.get)
-    assert np.isnan(recording.computations.hooks_cpu).all()
+    assert np.isnan(recording.computations.cpu_hooks).all()
     line = profiling_line(recording)
     assert "not known: hooks in worker processes" in line
     # What is known is that of this process, as the computation started and ended.
-    ends = recording.computations.ends_cpu.item()
+    ends = recording.computations.cpu_ends.item()
     assert f"about {seconds(ends)} in hooks" in line
 
 
@@ -173,7 +173,7 @@ def test_own_threads_count_once_also_between_computations():
             dask.threaded.get(trivial(3), ("add", 0))
         stop.set()
         thread.join()
-    spent = prof.recording.computations.own_threads_cpu
+    spent = prof.recording.computations.cpu_own_threads
     assert spent.min() >= 0.02
     assert spent.sum() < 0.06 + 0.03
     assert Analysis(prof.recording).cpu_of_own_threads == pytest.approx(spent.sum())
@@ -256,10 +256,10 @@ def with_own_cost(hooks=0.05, threads=0.15, ends=0.2):
             "start": [0.0],
             "stop": [2.0],
             "scheduler": ["threads"],
-            "process_cpu": [1.0],
-            "scheduler_cpu": [0.5],
-            "hooks_cpu": [hooks],
-            "ends_cpu": [ends],
+            "cpu_process": [1.0],
+            "cpu_scheduler": [0.5],
+            "cpu_hooks": [hooks],
+            "cpu_ends": [ends],
         },
         threads=groups if threads else {},
         tasks={

@@ -79,7 +79,9 @@ def eight_at_once(graph=1.0, work=0.1, imports=0.5):
         for _ in range(round(seconds / 0.1))
     ]
     tasks = [Task(graph, stop, work / 4, "f") for _ in names]
-    recording = run(tasks, workers=1, cpus=2, called=0.0, prepared=graph, others_cpu=1.9 * stop)
+    recording = run(
+        tasks, workers=1, cpus=2, called=0.0, prepared=graph, cpu_other_processes=1.9 * stop
+    )
     recording = with_columns(recording, "computations", number, computation=names)
     recording = with_columns(recording, "tasks", computation=names)
     return with_stacks(recording, stacks)

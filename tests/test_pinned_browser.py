@@ -84,7 +84,7 @@ def expected(recording, row):
     """What the page should say of a task."""
     tasks = recording.tasks
     length = tasks.stop - tasks.start
-    alike = length[tasks.function.where(tasks.function[row])]
+    alike = length[tasks.function.eq(tasks.function[row])]
     longer = int((alike > length[row] + TICK / 2).sum())
     rank = "longest" if longer == 0 else f"longest but {count(longer)}"
     share = percent(tasks.thread_cpu[row] / length[row])
@@ -151,7 +151,7 @@ def test_a_click_pins_a_task_with_the_numbers_of_the_recording(open_file, known_
     page = open_file(path)
     tasks, number = recording.tasks, len(recording.tasks)
     longest = int(np.argmax(tasks.stop - tasks.start))
-    failed = int(np.flatnonzero(tasks.outcome.where("failed"))[0])
+    failed = int(np.flatnonzero(tasks.outcome.eq("failed"))[0])
     for row in (longest, failed, number // 2, number - 1):
         page.mouse.click(*show(page, recording, row))
         page.wait_for_function(

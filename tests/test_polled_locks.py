@@ -44,8 +44,8 @@ def test_tasks_that_poll_a_lock_are_not_advised_more_threads(elsewhere):
     assert "~/code/main.py:7" in finding.evidence
     assert ("main.py:8" in finding.evidence) == (elsewhere > 0)
     # 20 tasks hold it for 50 ms each; four at a time, they would take a quarter of a second.
-    assert finding.seconds_lost == pytest.approx(0.75, rel=0.1)
-    assert finding.kind == "at most"
+    assert finding.potential_saving == pytest.approx(0.75, rel=0.1)
+    assert finding.certainty == "upper_bound"
 
 
 # Very different sleeps, as of a server that asks each client for another pause.

@@ -29,7 +29,7 @@ BARS = """() => Object.fromEntries([...document.querySelectorAll("#functions tbo
 def in_range(recording, function, start, stop):
     """Of a function its seconds and CPU from one time to another, how many started, the longest."""
     tasks = recording.tasks
-    rows = tasks.rows(tasks.function.where(function))
+    rows = tasks.filter(tasks.function.eq(function))
     took = rows.stop - rows.start
     inside = np.clip(np.minimum(rows.stop, stop) - np.maximum(rows.start, start), 0, None)
     share = np.divide(inside, took, np.zeros(len(took)), where=took > 0)

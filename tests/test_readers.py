@@ -178,7 +178,7 @@ def test_who_reads_at_any_line_of_a_computation_sees_all_tasks_that_were_submitt
             assert now.items() <= functions.items(), name
             seen[name] |= now.keys()
         assert_in_order(recording)
-        unfinished = recording.tasks.rows(recording.tasks["outcome"].where("unfinished"))
+        unfinished = recording.tasks.filter(recording.tasks["outcome"].eq("unfinished"))
         seen["in flight"].update(unfinished["key"].tolist())
         functions_in(cprof.recording.cached_results)
         assert len(sprof.recording.computations) <= 1

@@ -17,7 +17,18 @@ from dask._task_spec import GraphNode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording
+from dask_diag import (
+    CacheProfiler,
+    DiagnosticError,
+    Profiler,
+    Recording,
+    activities,
+    critical_path,
+    findings,
+    summary,
+    task_memory,
+    waits,
+)
 from dask_diag.columns import Categorical, PrefixStrings, concatenate
 from dask_diag.model.table import Table
 from dask_diag.model.tables import TABLES
@@ -31,7 +42,7 @@ def test_rows_are_chosen_alike_in_every_kind_of_column(texts, data):
     table = Table(
         {"a": PrefixStrings.of(texts), "b": Categorical.of(texts), "c": np.arange(len(texts))}
     )
-    chosen = table.rows(mask)
+    chosen = table.filter(mask)
     expected = [text for text, selected in zip(texts, mask) if selected]
     assert chosen["a"].tolist() == chosen["b"].tolist() == expected
     assert chosen["c"].tolist() == np.flatnonzero(mask).tolist()
@@ -44,7 +55,7 @@ def test_a_column_prints_its_length_and_first_values():
     assert repr(PrefixStrings.of([])) == "<PrefixStrings of 0 rows: >"
     assert repr(Categorical.of(["a", "a", 2])) == "<Categorical of 3 rows: 'a', 'a', 2>"
     assert len(repr(PrefixStrings.of(["k" * 10_000] * 9))) < 200
-    assert repr(Table({"key": texts}).rows(slice(2))["key"]).startswith(
+    assert repr(Table({"key": texts}).filter(slice(2))["key"]).startswith(
         "<PrefixStrings of 2 rows: 'x-1'"
     )
 
@@ -154,11 +165,24 @@ def test_samples_are_combined_with_their_stacks_and_frames():
 
 
 def test_analysis_says_what_it_expects():
-    from dask_diag import activities, critical_path, findings, memory_usage, waits
+    for analysis in (activities, critical_path, findings, task_memory, waits):
+        with pytest.raises(DiagnosticError, match=r"expected a Recording, .*load a file with"):
+            analysis("run.diag")
+        with pytest.raises(DiagnosticError, match=r"of these, found int"):
+            analysis([NOTHING, 3])
+        assert str(analysis([Profiler()])) == str(analysis(Profiler().recording))
 
-    for analysis in (activities, critical_path, findings, memory_usage, waits):
-        with pytest.raises(DiagnosticError, match=r"expected a Recording, .*its \.recording"):
-            analysis(Profiler())
+
+@pytest.mark.leaves_files
+def test_a_recording_has_the_common_views_as_methods(tmp_path):
+    with Profiler() as prof:
+        dask.local.get_sync({"a": (add, 1, 2)}, "a")
+    recording = prof.recording
+    assert recording.summary(verbose=True) == summary(recording, verbose=True)
+    assert recording.findings() == findings(recording)
+    assert recording.report(tmp_path / "x.html") == tmp_path / "x.html"
+    with pytest.raises(DiagnosticError, match="overwrite"):
+        recording.report(tmp_path / "x.html")
 
 
 @given(st.lists(st.one_of(st.text(), st.integers())), st.lists(st.text(max_size=3)))
@@ -176,7 +200,7 @@ def test_a_recording_says_what_it_is_and_is_frozen():
     assert recording.tasks.columns == tuple(TABLES["tasks"].schema)
     row = recording.tasks.to_dicts()[0]
     assert [type(row[name]) for name in ("key", "start", "pid", "error")] == [str, float, int, str]
-    frame = recording.tasks.to_dataframe()
+    frame = recording.tasks.to_pandas()
     assert repr(frame.to_dict("records")) == repr(recording.tasks.to_dicts())
     with pytest.raises(AttributeError):
         recording.tasks = None

@@ -210,7 +210,9 @@ def test_a_fault_while_sampling_is_reported_and_does_not_reach_the_compute(monke
 )
 def test_the_summary_weighs_samples_by_their_time(rows, text):
     time, cpu = zip(*rows, strict=True)
-    zeros = dict.fromkeys(("memory", "memory_children", "delay", "cpu_others"), [0.0] * len(rows))
+    zeros = dict.fromkeys(
+        ("memory", "memory_children", "delay", "cpu_other_processes"), [0.0] * len(rows)
+    )
     recording = replace(NOTHING, start=0.0, stop=time[-1])
     recording = with_tables(recording, resources={"time": time, "cpu": cpu, **zeros})
     assert " ".join(str(summary(recording)).split()).partition(" CPU ")[2] == text

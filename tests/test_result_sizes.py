@@ -170,7 +170,7 @@ def test_a_task_that_could_not_be_recorded_has_no_share_in_the_sizes_of_others(m
     tasks = prof.recording.tasks
     collected = ~np.isnan(tasks.collected)
     assert (~collected).sum() == 2
-    assert_sizes_are_right(tasks.rows(collected))
+    assert_sizes_are_right(tasks.filter(collected))
 
 
 @pytest.mark.parametrize(

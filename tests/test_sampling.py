@@ -237,7 +237,7 @@ def test_overlapping_computes():
         list(callers.map(compute, names))
     table = prof.recording.tasks
     for name in names:
-        own = table.rows(table["function"].where(name))
+        own = table.filter(table["function"].eq(name))
         seconds = seconds_by_name(sprof, function=name)
         assert seconds[name] == pytest.approx((own["stop"] - own["start"]).sum(), rel=1e-6)
         assert seconds["some"] > 0.5 * seconds[name]
@@ -282,7 +282,7 @@ def test_clearing_keeps_what_runs(retried):
         # The last tick may have been due when the task was just about to end.
         assert names_of(sprof) - {NOT_SAMPLED} == {"all", "tasks", "during", "more", "spin"}
         samples = sprof.recording.samples
-        samples = samples.rows(samples.root.where(Root.TASKS))
+        samples = samples.filter(samples.root.eq(Root.TASKS))
         assert samples["start"].min() < sprof.recording.computations["start"][0] + 0.1
 
     sprof = None
@@ -557,7 +557,7 @@ def test_seconds_sum_to_those_of_tasks_and_functions_never_mix(get, interval):
         assert every["total_cpu"] == pytest.approx(total(prof, "thread_cpu"), rel=1e-6)
     table = prof.recording.tasks
     for function, called in (("nap", "sleep"), ("one", "some"), ("two", "more")):
-        own = table.rows(table["function"].where(function))
+        own = table.filter(table["function"].eq(function))
         (_, _, row, *below) = sprof.tree(function=function).to_dicts()
         assert row["total_wall"] == pytest.approx((own["stop"] - own["start"]).sum(), rel=1e-6)
         names = {row["name"] for row in below if row["depth"] == 3}

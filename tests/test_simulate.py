@@ -130,7 +130,7 @@ def chain_and_others(workers):
 def waits_of_the_long_one():
     recording = chain_and_others(3)
     # The rows are in the order of submission, which dask chooses.
-    long = int(np.flatnonzero(recording.tasks.function.where("long"))[0])
+    long = int(np.flatnonzero(recording.tasks.function.eq("long"))[0])
     waits = {"task": [long] * 2, "activity": ["cpu-wait", "io-wait"], "seconds": [2.0, 6.0]}
     return with_tables(recording, waits={**waits, "samples": [0, 60]})
 
@@ -183,19 +183,19 @@ def beside_others(others):
     took = 2 / (2 - others)
     rows = {("t", n): [n // 2 * took, (n // 2 + 1) * took, (n // 2 + 1) * took] for n in range(8)}
     alone = recording_of(rows, {key: set() for key in rows}, 4 * took, 2, cpu=1 / took)
-    return with_threads(alone, "tasks", 8.0, cpus=2, others_cpu=others * 4 * took)
+    return with_threads(alone, "tasks", 8.0, cpus=2, cpu_other_processes=others * 4 * took)
 
 
 def asleep(cpu, **for_cpu):
     """One at a time of sixteen tasks that mostly sleep, beside programs that use two CPUs."""
-    made = with_threads(in_rounds(16, 1, cpu), "tasks", 16 * cpu, cpus=2, others_cpu=32.0)
+    made = with_threads(in_rounds(16, 1, cpu), "tasks", 16 * cpu, cpus=2, cpu_other_processes=32.0)
     return waiting(made, **for_cpu) if for_cpu else made
 
 
 HALF = in_rounds(32, 2, 0.5)
 POOL = with_threads(in_rounds(32), "native", 16.0, cpus=4)
 ONE_CPU = with_threads(in_rounds(16), "tasks", 16.0, cpus=1)
-SERIAL = with_threads(in_rounds(16, 2, 0.5), "tasks", 8.0, cpus=2, scheduler_cpu=6.0)
+SERIAL = with_threads(in_rounds(16, 2, 0.5), "tasks", 8.0, cpus=2, cpu_scheduler=6.0)
 GIL = waiting(in_rounds(16, 2, 0.5), gil_wait=0.5, cpu_wait=0.0)
 SHORT_OF_CPU = waiting(in_rounds(4, 1, 0.5), cpu_wait=0.5)
 OVERLAPPING = several([1.0, 2.0, 8.0], [7.0, 4.0, 9.0], 10.0)
@@ -223,7 +223,7 @@ OVERLAPPING = several([1.0, 2.0, 8.0], [7.0, 4.0, 9.0], 10.0)
         ),
         # The scheduler's CPU bounds the gain, too.
         (SERIAL, {inf: 7}),
-        (with_threads(in_rounds(16, 2, 0.01), "tasks", 0.16, scheduler_cpu=3.0), {inf: 3}),
+        (with_threads(in_rounds(16, 2, 0.01), "tasks", 0.16, cpu_scheduler=3.0), {inf: 3}),
         # Linux shares CPUs among sessions, and not threads: hashing beside five busy programs,
         # which used 1.7 of 2 CPUs, took as long on four threads as on two.
         *(
@@ -231,7 +231,10 @@ OVERLAPPING = several([1.0, 2.0, 8.0], [7.0, 4.0, 9.0], 10.0)
             for others in (0.5, 1.0, 1.7)
         ),
         # Others that leave CPUs free hardly matter, nor if they are not known.
-        (with_threads(in_rounds(16, 2, 0.05), "tasks", 0.8, cpus=2, others_cpu=8.0), {16: 1}),
+        (
+            with_threads(in_rounds(16, 2, 0.05), "tasks", 0.8, cpus=2, cpu_other_processes=8.0),
+            {16: 1},
+        ),
         (with_threads(in_rounds(16, 2, 0.05), "tasks", 0.8), {16: 1}),
         # Tasks that slept share the CPUs with two programs that had all of them: 0.8 s of one.
         (asleep(0.05), {16: 1}),

@@ -45,7 +45,7 @@ def with_moves(moves):
     return with_tables(recording, transfers={**transfers, **times})
 
 
-NOTHING = {"pool_cpu": 0.0, "children_cpu": 0.0, "others": 0.0, "startup": (), "after": 0.0}
+NOTHING = {"pool_cpu": 0.0, "cpu_children": 0.0, "others": 0.0, "startup": (), "after": 0.0}
 NO_EDGES = {"task": np.zeros(0, np.int64), "depends_on": np.zeros(0, np.int64)}
 
 
@@ -58,7 +58,7 @@ def work_of(**columns):
         batch=1,
         switching=0.1,
         submit=0.5,
-        scheduler_cpu=0.2,
+        cpu_scheduler=0.2,
         graph=0.3,
         before=0.4,
         **NOTHING,
@@ -109,7 +109,7 @@ def test_where_all_data_is_large_steps_are_as_quick_as_between_processes_elsewhe
 
 def test_without_overhead_nothing_is_between_tasks():
     made = without(work_of(), with_moves(MOVES), {"overhead"})
-    nothing = (*STEPS, "before", "submit", "switching", "scheduler_cpu", "after")
+    nothing = (*STEPS, "before", "submit", "switching", "cpu_scheduler", "after")
     assert_steps(made, **dict.fromkeys(nothing, 0.0), graph=0.3)
     assert without(work_of(), with_moves(MOVES), {"graph"}).graph == 0.0
 
@@ -134,7 +134,7 @@ def test_under_processes_each_result_passes_the_scheduler():
     np.testing.assert_allclose(bytes_moved(needed, sizes), [[0.0, 0.0, *sizes[[0, 0]]], sizes])
     # Three are sent, in batches.
     of_a_task = costs.prepare + costs.collect + costs.submit / costs.batch
-    assert made.scheduler_cpu == pytest.approx(3.0 + 3 * of_a_task)
+    assert made.cpu_scheduler == pytest.approx(3.0 + 3 * of_a_task)
     assert not made.gil.any()
 
 
@@ -173,7 +173,7 @@ def test_no_task_is_merged_with_one_that_it_depends_on():
 def test_threads_wait_for_others_in_the_number_that_there_were():
     work = replace(work_of(wake=[0.1, 0.1, 0.1, 0.4]), cpu=np.zeros(TASKS), gil=np.zeros(TASKS))
     none = {name: np.zeros(TASKS) for name in STEPS if name != "wake"}
-    work = replace(work, submit=0.0, switching=0.0, scheduler_cpu=0.0, **none)
+    work = replace(work, submit=0.0, switching=0.0, cpu_scheduler=0.0, **none)
     simulator = Simulator(with_moves(MOVES))
     simulator.works = {"c": work}
     # After 0.7 s in which the graph was made; on one worker no thread waits for another.
@@ -207,7 +207,7 @@ def at_once(**columns):
     work = work_of(**{name: np.zeros(TASKS) for name in STEPS})
     arrays = {"rows": np.arange(2), "seconds": np.full(2, 2.0), "cpu": np.full(2, 2.0)}
     arrays |= {name: np.zeros(2) for name in (*STEPS, "gil")}
-    idle = {"switching": 0.0, "scheduler_cpu": 0.0}
+    idle = {"switching": 0.0, "cpu_scheduler": 0.0}
     work = replace(work, **{**idle, **arrays, **columns})
     return Timeline(np.zeros(2), np.full(2, 2.0), 2.0, 2.0), work
 
@@ -254,7 +254,7 @@ def test_tasks_that_need_more_than_there_is_delay_each_other(cpus, gils, columns
 
 
 def test_no_number_of_workers_takes_less_than_the_cpu_of_all():
-    _, work = at_once(pool_cpu=3.0, switching=0.5, scheduler_cpu=1.0, gil=np.full(2, 0.5))
+    _, work = at_once(pool_cpu=3.0, switching=0.5, cpu_scheduler=1.0, gil=np.full(2, 0.5))
     # Tasks 4, the library 3, handing out 1 + 2 * 0.5: 9 CPU seconds.
     assert least_seconds(work, 2, 9) == pytest.approx(9 / 2)
     assert least_seconds(work, 99, 1) == pytest.approx(1 + 1 + 1)

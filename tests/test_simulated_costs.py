@@ -147,7 +147,7 @@ def test_computations_may_be_listed_in_any_order_and_start_long_after_they_were_
     recording = several([3.0, 6.0], [5.0, 8.0], 9.0)
     times = {"called": [1.0, np.nan], "prepared": [3.0, np.nan]}
     called = with_columns(recording, "computations", **times)
-    reverse = called.computations.rows(np.array([1, 0]))
+    reverse = called.computations.filter(np.array([1, 0]))
     for listed in (called, replace(called, computations=reverse)):
         assert simulate(listed).seconds == pytest.approx(9)
         assert simulate(listed).outside == pytest.approx(1 + 1 + 1)

@@ -84,7 +84,7 @@ def test_what_is_written_in_chunks_is_loaded_as_one(tmp_path, table, stops):
     bounds = [0, *sorted(stops), len(table)]
     with Writer(path, overwrite=True) as writer:
         for start, stop in zip(bounds, bounds[1:]):
-            writer.append(replace(NOTHING, tasks=table.rows(slice(start, stop))))
+            writer.append(replace(NOTHING, tasks=table.filter(slice(start, stop))))
     loaded = load(path).tasks
     assert loaded.columns == table.columns
     for name in table.columns:
@@ -117,14 +117,14 @@ def test_a_recording_takes_at_most_15_bytes_a_task_and_comes_back(tasks, tmp_pat
     assert (tmp_path / "run.diag").stat().st_size <= 15 * tasks + 10_000
 
 
-@pytest.mark.parametrize("version", [8, 10**30, "7", None, True, [1], 7.0, 6, 1, 0, -1])
+@pytest.mark.parametrize("version", [9, 10**30, "7", None, True, [1], 7.0, 6, 1, 0, -1])
 def test_another_version_is_refused_by_what_was_found_and_expected(version, tmp_path, monkeypatch):
     about = json.dumps({"format": "dask_diag recording", "version": version}).encode()
     monkeypatch.setattr(container, "about", lambda: about)
     save(example(3), tmp_path / "other.diag")
     message = refusal(tmp_path / "other.diag")
-    assert f"found version {version}, expected a dask_diag recording of version 7" in message
-    if type(version) is int and version < 7:
+    assert f"found version {version}, expected a dask_diag recording of version 8" in message
+    if type(version) is int and version < 8:
         assert message.endswith("; record it again")
     else:
         assert f"upgrade dask_diag, which is {dask_diag.__version__} here" in message
@@ -148,7 +148,7 @@ def test_a_file_is_a_zip_archive_that_other_programs_can_check(tmp_path):
         assert archive.testzip() is None
         assert archive.namelist() == ["dask_diag.json", "chunk-00000000"]
         about = json.loads(archive.read("dask_diag.json"))
-    assert about == {"format": "dask_diag recording", "version": 7}
+    assert about == {"format": "dask_diag recording", "version": 8}
 
 
 def test_an_archive_may_have_more_chunks_than_a_plain_zip_archive_has_entries():

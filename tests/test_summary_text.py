@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dask_diag.views.colors import look_of
 from dask_diag.views.page import summary_page
 from dask_diag.views.text import FindingText, SummaryParts, make_summary, table_summary, text_of
 
@@ -20,11 +21,11 @@ PARTS = SummaryParts(
     headline="10.0 s of wall time, 20% of it computing in tasks\n10 s in 1 computation",
     warning="",
     findings=[
-        FindingText("tasks-too-small", "high", "about 6 s lost", "Many tasks. " * 12),
+        FindingText("tasks-too-small", "high", "could save about 6 s", "Many tasks. " * 12),
         FindingText("imbalance", "low", "", "Some."),
     ],
     bar_title="Wall time 20 s",
-    bar=[("overhead", 0.6), ("thread-cpu", 0.3), ("gil-wait", 0.1)],
+    bar=[(look_of("overhead"), 0.6), (look_of("thread-cpu"), 0.3), (look_of("gil-wait"), 0.1)],
     columns=("function", "tasks"),
     rows=[("inc", "10"), ("total", "10")],
     lines=[("Phases", "before 1 s, " * 12), ("CPU", "10%")],
@@ -37,7 +38,7 @@ PARTS = SummaryParts(
 def test_lines_fit_the_width_and_use_it(width, color):
     lines = ESCAPE.sub("", text_of(PARTS, width, color)).splitlines()
     assert max(map(len, lines)) == width
-    (bar,) = [line for line in lines if "███" in line]
+    (bar,) = [line for line in lines if "█" in line and "%" not in line]
     assert len(bar) == width
     assert bar.count("█") == round(0.6 * (width - 2))
 
@@ -53,7 +54,7 @@ def test_severity_stands_out():
         for line in text_of(PARTS, 80, color=True).splitlines()
         if "tasks-too-small" in line or "imbalance" in line
     )
-    assert high.startswith("\x1b[1;31m! tasks-too-small (high, about 6 s lost)")
+    assert high.startswith("\x1b[1;31m! tasks-too-small (high): could save about 6 s")
     assert low.startswith("\x1b[1m! imbalance (low)")
 
 

@@ -296,12 +296,12 @@ def test_the_cpu_of_the_process_is_divided_among_its_threads(get, pool, tmp_path
         # One that ends may be on its way out when its clock is read.
         unnamed = cpu.get(("python", ""), 0.0) + cpu.get(("ended", ""), 0.0)
         assert unnamed == near(0.2) or sys.platform != "linux"
-        (process,) = recording.computations.process_cpu.tolist()
+        (process,) = recording.computations.cpu_process.tolist()
         assert sum(cpu.values()) == pytest.approx(process, abs=0.02)
         in_tasks = float(recording.tasks.thread_cpu.sum())
         kinds = {kind: sum(cpu[k, n] for k, n in cpu if k == kind) for kind, _ in cpu}
         assert kinds["tasks"] == pytest.approx(in_tasks, abs=0.01)
-        in_scheduler = float(recording.computations.scheduler_cpu.sum())
+        in_scheduler = float(recording.computations.cpu_scheduler.sum())
         in_scheduler -= in_tasks * (get is dask.local.get_sync)
         assert kinds["scheduler"] == pytest.approx(in_scheduler, abs=0.01)
 

@@ -245,7 +245,7 @@ def test_settings_are_combined_if_they_change_different_things():
 def test_what_findings_advise_comes_first():
     from dask_diag import Finding
 
-    gil = Finding("gil-bound", "high", 1.0, "", "", kind="about")
+    gil = Finding("gil-bound", "high", 1.0, "", "", certainty="estimate")
     names = [setting.name for setting in candidates(recorded("threads", 4), [gil])]
     assert names[0] == "scheduler=processes"
     assert {"scheduler=sync", "8 workers", "16 workers", "2 workers"} <= set(names)
@@ -266,7 +266,7 @@ def test_more_threads_are_tried_where_tasks_wait_elsewhere(scheduler, now, code)
     """Both at once, as the finding advises; more processes would only have to start."""
     from dask_diag import Finding
 
-    finding = Finding(code, "high", 1.0, "", "", kind="about")
+    finding = Finding(code, "high", 1.0, "", "", certainty="estimate")
     tried = candidates(recorded(scheduler, now), [finding])
     advised = [setting.name for setting in tried if setting.reason == code]
     assert advised == [f"scheduler=threads, {4 * now} workers"]

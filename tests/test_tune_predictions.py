@@ -58,7 +58,7 @@ def test_what_a_cause_loses_is_no_prediction_of_another_scheduler():
 
 def test_what_a_setting_takes_out_is_what_its_finding_says():
     recording = tasks_that_hold_the_gil()
-    pools = Finding("thread-oversubscription", "high", 5.0, "", "", kind="about")
+    pools = Finding("thread-oversubscription", "high", 5.0, "", "", certainty="estimate")
     single = Setting("one", {"OMP_NUM_THREADS": "1"}, reason=pools.code)
     assert Predictions(recording, [pools]).gain(single, 20.0) == pytest.approx(20 / 15)
     both = replace(single, config={"num_workers": "2"})
@@ -75,7 +75,10 @@ def in_one_batch():
 
 
 def test_smaller_batches_are_tried_where_work_is_divided_unevenly():
-    recording, uneven = in_one_batch(), Finding("imbalance", "high", 2.0, "", "", kind="about")
+    recording, uneven = (
+        in_one_batch(),
+        Finding("imbalance", "high", 2.0, "", "", certainty="estimate"),
+    )
     smaller = candidates(recording, [uneven])[0]
     assert (smaller.config, smaller.reason) == ({"chunksize": "1"}, "imbalance")
     assert smaller.environment == {"DASK_CHUNKSIZE": "1"}

@@ -435,7 +435,7 @@ def test_settings_of_one_name_are_identified_by_what_they_change():
 
 
 def test_fewer_workers_are_not_the_answer_to_a_finding_that_asks_for_more():
-    advising = [Finding("io-bound", "high", 1.0, "", "", kind="about")]
+    advising = [Finding("io-bound", "high", 1.0, "", "", certainty="estimate")]
     reasons = {one.name: one.reason for one in candidates(recorded(workers=2), advising)}
     assert (reasons["4 workers"], reasons["1 worker"]) == ("io-bound", "")
 
@@ -448,7 +448,7 @@ def row(name, gain, reason="", is_right=True, median=4.0):
 
 def test_findings_carry_what_their_remedy_was_measured_to_save():
     def finding(code):
-        return Finding(code, "high", 9.0, "evidence", "advice", kind="about")
+        return Finding(code, "high", 9.0, "evidence", "advice", certainty="estimate")
 
     rows = [
         row("as it is", None),
@@ -459,10 +459,13 @@ def test_findings_carry_what_their_remedy_was_measured_to_save():
     codes = ("too-few-threads", "io-bound", "gil-bound", "thread-oversubscription", "imbalance")
     measured = findings_with_gains(map(finding, codes), rows)
     # Of two findings with one remedy both have its gain; one that changes the result is no remedy.
-    kinds = {finding.code: (finding.kind, finding.seconds_lost, gain) for finding, gain in measured}
+    kinds = {
+        finding.code: (finding.certainty, finding.potential_saving, gain)
+        for finding, gain in measured
+    }
     assert kinds["too-few-threads"] == kinds["io-bound"] == ("measured", 2.0, 2.0)
     assert kinds["thread-oversubscription"] == ("measured", 0.0, 0.5)
     for code in ("gil-bound", "imbalance"):
         kind, seconds, gain = kinds[code]
-        assert (kind, seconds) == ("about", 9.0)
+        assert (kind, seconds) == ("estimate", 9.0)
         assert gain != gain

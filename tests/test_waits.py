@@ -133,7 +133,7 @@ def test_waits_of_metered_code_are_in_waits_and_under_its_label_in_activities(ge
     assert reported["I/O"] > 0.29
     assert unmetered["lock-wait"] > 0.2 > unmetered["sleep"]
     table = recording.waits
-    assert set(table["label"][table["activity"].where("sleep")].tolist()) == {"I/O"}
+    assert set(table["label"][table["activity"].eq("sleep")].tolist()) == {"I/O"}
 
 
 @on_linux

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_diag import Finding, Where, export, findings, report, summary
+from dask_diag import Finding, FindingLocation, export, findings, report, summary
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import MOST_INTERVALS, merged_intervals
 from dask_diag.errors import DiagnosticError
@@ -41,11 +41,11 @@ def test_intervals_are_joined_where_they_meet_and_of_many_the_closest():
 def test_a_finding_says_where_it_is_in_text_and_plain_data(tmp_path):
     recording = with_waits(two_at_once(cpu=0.5), "gil-wait")
     (finding,) = findings(recording)
-    assert finding.where == Where(((0.0, 1.0),), ("thread-0", "thread-1"), ("work",))
+    assert finding.where == FindingLocation(((0.0, 1.0),), ("thread-0", "thread-1"), ("work",))
     assert repr(finding.where) in repr(finding)
-    assert f"kind={finding.kind!r}" in repr(finding)
+    assert f"certainty={finding.certainty!r}" in repr(finding)
     text = " ".join(summary(recording).split())
-    assert f"{finding.kind} " in text
+    assert finding.saving_in_words in text
     # There are no other workers.
     assert "Where: 0 s to 1.00 s." in text
     page = report(recording, tmp_path / "x.html").read_text()
@@ -53,8 +53,8 @@ def test_a_finding_says_where_it_is_in_text_and_plain_data(tmp_path):
     assert "; on thread-0" not in page
     (plain,) = json.loads(export(recording, tmp_path / "x.json").read_text())["findings"]
     assert plain == json.loads(json.dumps(finding.to_dict()))
-    assert (plain["where"]["intervals"], plain["kind"]) == ([[0.0, 1.0]], finding.kind)
-    assert replace(finding, seconds_lost=math.nan).to_dict()["seconds_lost"] is None
+    assert (plain["where"]["intervals"], plain["certainty"]) == ([[0.0, 1.0]], finding.certainty)
+    assert replace(finding, potential_saving=math.nan).to_dict()["potential_saving"] is None
 
 
 def test_a_location_names_times_and_workers_if_they_are_few():
@@ -63,16 +63,18 @@ def test_a_location_names_times_and_workers_if_they_are_few():
     functions = ("named", "other\n", "one", "two", "three", "four")
     recording = replace(run([Task(0, 1, worker=n) for n in range(6)]), start=10.0)
     for where, expected in {
-        Where(intervals, workers, functions): "in other\\n, one, two, three and 1 more",
-        Where(intervals[:2], workers[:2], ("named",)): (
+        FindingLocation(intervals, workers, functions): "in other\\n, one, two, three and 1 more",
+        FindingLocation(intervals[:2], workers[:2], ("named",)): (
             "0 s to 100 ms, 1.00 s to 1.20 s; on thread-0, thread-1"
         ),
-        Where(): "",
-        Where(intervals[:1], ("unknown",)): "0 s to 100 ms",
-        Where((), ("unknown", "thread-1")): "on thread-1",
-        Where(((11.0, 12.0), (22.0, 22.0001))): "1.00 s to 2.00 s",
+        FindingLocation(): "",
+        FindingLocation(intervals[:1], ("unknown",)): "0 s to 100 ms",
+        FindingLocation((), ("unknown", "thread-1")): "on thread-1",
+        FindingLocation(((11.0, 12.0), (22.0, 22.0001))): "1.00 s to 2.00 s",
     }.items():
-        finding = Finding("straggler", "low", 1.0, "of named", "", kind="about", where=where)
+        finding = Finding(
+            "straggler", "low", 1.0, "of named", "", certainty="estimate", where=where
+        )
         assert location(finding, recording) == expected
 
 
@@ -82,7 +84,9 @@ def test_a_location_names_times_and_workers_if_they_are_few():
 def test_all_workers_of_a_cluster_are_no_location(workers, expected):
     lanes = ["worker-0/0", "worker-0/1", "worker-1/0"]
     recording = with_columns(run([Task(0, 1, worker=n) for n in range(3)]), "tasks", worker=lanes)
-    finding = Finding("straggler", "low", 1.0, "", "", kind="about", where=Where((), workers))
+    finding = Finding(
+        "straggler", "low", 1.0, "", "", certainty="estimate", where=FindingLocation((), workers)
+    )
     assert location(finding, recording) == expected
 
 

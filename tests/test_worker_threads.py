@@ -114,7 +114,7 @@ def test_an_error_is_said_and_is_no_error_of_the_task(clocks, monkeypatch, which
 
 def in_two_processes(blas=1.0, waited=0.5, **columns):
     """Two tasks at once, that waited for CPUs; BLAS of both processes used them, and a sampler."""
-    recording = two_at_once(cpu=1 - waited, scheduler="processes", process_cpu=0.2, **columns)
+    recording = two_at_once(cpu=1 - waited, scheduler="processes", cpu_process=0.2, **columns)
     groups = columns_of(
         "computation pid is_child kind name threads cpu_seconds",
         ("c", 1, 0, "scheduler", "MainThread", 1, 0.2),
@@ -145,12 +145,13 @@ def test_pools_of_worker_processes_compete_with_the_tasks():
     finding = by_code(with_waits(in_two_processes(), "cpu-wait"))["thread-oversubscription"]
     # With one more thread each they would fill three CPUs; the largest process has two.
     assert finding.evidence.startswith(
-        "2 concurrent tasks called openblas (up to 3 threads) on 2 CPUs. Its threads used 1.00 s "
+        "Tasks and native threads competed for 2 CPUs: on average 2 tasks ran at once, and each "
+        "called openblas with up to 3 threads. The native threads used 1.00 s "
     )
     assert "OPENBLAS_NUM_THREADS=1" in finding.advice
-    assert finding.kind == "about"
+    assert finding.certainty == "estimate"
     # The pools had their part of the waits: 1.00 s of the 1.03 s of CPU besides tasks, and 0.2 s.
-    assert finding.seconds_lost == pytest.approx(0.5 * 1.0 / 1.23, rel=0.01)
+    assert finding.potential_saving == pytest.approx(0.5 * 1.0 / 1.23, rel=0.01)
 
 
 @pytest.mark.parametrize(("blas", "cpus"), [(0.04, 2), (1.0, 6)])
@@ -167,7 +168,7 @@ def test_the_summary_says_which_threads_worker_processes_have():
 
 
 def test_cpu_outside_tasks_is_also_that_of_worker_processes():
-    own = {"process_cpu": [0.5], "scheduler_cpu": [0.2]}
+    own = {"cpu_process": [0.5], "cpu_scheduler": [0.2]}
     own = with_columns(in_two_processes(), "computations", **own)
     # 0.3 s here, and all but the sampler's there.
     assert cpu_outside_tasks(own) == pytest.approx(0.3 + 1.01)

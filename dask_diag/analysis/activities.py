@@ -17,7 +17,7 @@ from dask_diag.analysis.waits import divided, seconds_of_workers, without_metere
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import OUTCOMES, Activity, Outcome
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Metrics, Transfers
 
@@ -68,7 +68,7 @@ def amounts_of_tasks(
     if unit == SECONDS:
         yield from _seconds_of_tasks(recording, counted, with_labels)
         return
-    metered = metrics.rows(metrics.unit.where(unit) & counted[metrics.task])
+    metered = metrics.filter(metrics.unit.eq(unit) & counted[metrics.task])
     yield from _by_activity(metered, metered.value, _times_of_tasks(recording, metered.task))
     if unit in UNITS_OF_TRANSFERS:
         moved = _transfers(recording, counted)
@@ -85,26 +85,26 @@ def _seconds_of_tasks(
 
     def of_mask(activity: str, mask: BoolArray, seconds: FloatArray) -> Amounts:
         rows = np.flatnonzero(mask)
-        return Amounts(activity, rows, seconds[rows], ran.rows(rows))
+        return Amounts(activity, rows, seconds[rows], ran.filter(rows))
 
-    ok, unmeasured = counted & tasks.outcome.where(Outcome.OK), np.isnan(tasks.thread_cpu)
+    ok, unmeasured = counted & tasks.outcome.eq(Outcome.OK), np.isnan(tasks.thread_cpu)
     yield of_mask(Activity.OTHER, ok & unmeasured, ran.stop - ran.start)
     ok &= ~unmeasured
     cpu, noncpu = seconds_of_workers(recording)
     unmetered = None
     if with_labels:
         cpu, unmetered, metered = without_metered(recording, ok)
-        yield from _by_activity(metered, metered.value, ran.rows(metered.task))
+        yield from _by_activity(metered, metered.value, ran.filter(metered.task))
     yield of_mask(Activity.CPU, ok, cpu)
     for activity, seconds, has_any in divided(recording, noncpu, ok, unmetered):
         yield of_mask(activity, has_any, seconds)
     moved = _transfers(recording, counted)
-    moved = moved.rows(moved.side.where("worker"))
+    moved = moved.filter(moved.side.eq("worker"))
     yield from _by_activity(moved, moved.stop - moved.start, Intervals(moved.start, moved.stop))
     # What tasks did before they failed is not divided: it was lost, whatever it was.
     for outcome in OUTCOMES:
         if outcome != Outcome.OK:
-            is_outcome = counted & tasks.outcome.where(outcome)
+            is_outcome = counted & tasks.outcome.eq(outcome)
             yield of_mask(outcome, is_outcome, ran.stop - ran.start)
 
 
@@ -116,7 +116,7 @@ def _counted(recording: Recording, functions: Collection[str] | None) -> BoolArr
 
 def _transfers(recording: Recording, counted: BoolArray) -> Transfers:
     transfers = transfers_of_tasks(recording)
-    return transfers.rows(counted[transfers.task])
+    return transfers.filter(counted[transfers.task])
 
 
 def _times_of_tasks(recording: Recording, rows: IntArray | slice) -> Intervals:
@@ -127,8 +127,8 @@ def _by_activity(
     table: Metrics | Transfers, amounts: FloatArray, intervals: Intervals
 ) -> Iterator[Amounts]:
     for name in dict.fromkeys(table.activity.values):
-        rows = table.activity.where(name)
-        yield Amounts(name, table.task[rows], amounts[rows], intervals.rows(rows))
+        rows = table.activity.eq(name)
+        yield Amounts(name, table.task[rows], amounts[rows], intervals.filter(rows))
 
 
 def _sums(
@@ -185,12 +185,12 @@ def _blocked_by_transfers(
     They belong to the tasks whose inputs or results it moved.
     """
     transfers = _transfers(recording, _counted(recording, functions))
-    transfers = transfers.rows(transfers.side.where("scheduler"))
+    transfers = transfers.filter(transfers.side.eq("scheduler"))
     rows_of = rows_by(recording.tasks.computation[transfers.task])
     for occupancy in occupied:
-        rows = transfers.rows(rows_of.get(occupancy.computation, slice(0)))
+        rows = transfers.filter(rows_of.get(occupancy.computation, slice(0)))
         for activity, workers in occupancy.blocked.items():
-            moved = rows.rows(rows.activity.where(activity))
+            moved = rows.filter(rows.activity.eq(activity))
             seconds = occupancy.seconds_during(workers, moved.start, moved.stop)
             yield moved.task, activity, seconds
 
@@ -235,7 +235,7 @@ GROUPS = ("activity", "function", "worker", "span", "computation")
 
 
 def activities(
-    recording: Recording,
+    source: Sources,
     by: str = "activity",
     unit: str = "seconds",
     functions: Collection[str] | None = None,
@@ -246,7 +246,8 @@ def activities(
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
     by : {"activity", "function", "worker", "span", "computation"}
         A further column to divide by; the table has a column of that name.
     unit : str
@@ -279,7 +280,7 @@ def activities(
         known: neither ``"seconds"``, ``"bytes"`` or ``"count"``, of which there may be none, nor
         one that a task has metered.
     """
-    expect_recording(recording)
+    recording = recording_of(source)
     if by not in GROUPS:
         raise DiagnosticError(f"by: expected one of {', '.join(GROUPS)}, found {by!r}")
     units = list(dict.fromkeys([SECONDS, *UNITS_OF_TRANSFERS, *_units_of(recording)]))

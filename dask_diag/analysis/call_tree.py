@@ -17,7 +17,7 @@ from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray, Values
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import ROOTS, Root
-from dask_diag.model.recording import Recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Samples
 
@@ -243,11 +243,11 @@ class Selection:
         """
         share = self._shares_of_time(samples)
         if self.root is not None:
-            share = share * samples.root.where(self.root)
+            share = share * samples.root.eq(self.root)
         if self.function is not None:
-            of_tasks = samples.function[samples.root.where(Root.TASKS)]
+            of_tasks = samples.function[samples.root.eq(Root.TASKS)]
             expect_functions([self.function], of_tasks, "function")
-            share = share * samples.function.where(self.function)
+            share = share * samples.function.eq(self.function)
         return share if self.key is None else share * self._has_key(samples)
 
     def _shares_of_time(self, samples: Samples) -> FloatArray:
@@ -259,7 +259,7 @@ class Selection:
         return np.asarray(np.clip(inside, 0.0, 1.0))
 
     def _has_key(self, samples: Samples) -> BoolArray:
-        has_key: BoolArray = samples.key.where(self.key)
+        has_key: BoolArray = samples.key.eq(self.key)
         if not has_key.any():
             raise DiagnosticError(
                 f"key: no sample has {self.key!r}. Only tasks longer than a quarter of the cycle "
@@ -312,7 +312,7 @@ def seconds_over_time(recording: Recording) -> Table:
         ``cpu``, ``waiting`` and ``unknown``: seconds per second, that is, how many threads at once.
     """
     samples = recording.samples
-    samples = samples.rows(samples.stop > samples.start)
+    samples = samples.filter(samples.stop > samples.start)
     edges = np.unique(np.append(samples.start, samples.stop))
     wall, cpu = samples.seconds, samples.cpu_seconds
     kinds = {
@@ -346,14 +346,15 @@ EVERYTHING = "all"
 _TOTAL = "total_"
 
 
-def tree(recording: Recording, selection: Selection = ALL_SAMPLES) -> Table:
+def call_tree(source: Sources, selection: Selection = ALL_SAMPLES) -> Table:
     """The tree of sampled calls: a node per function and chain of callers.
 
     Lines of one function are one node. A cycle that is partly in the range counts by that part.
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
     selection : Selection, optional
 
     Returns
@@ -376,7 +377,7 @@ def tree(recording: Recording, selection: Selection = ALL_SAMPLES) -> Table:
     --------
     dask_diag.model.codes.ROOTS : what each root means.
     """
-    return tree_and_nodes(recording, selection)[0]
+    return tree_and_nodes(recording_of(source), selection)[0]
 
 
 def tree_and_nodes(
@@ -386,7 +387,7 @@ def tree_and_nodes(
     samples = recording.samples
     share = selection.shares(samples)
     selected = np.flatnonzero(share > 0)
-    nodes, node_of_selected = _grown(recording, samples.rows(selected))
+    nodes, node_of_selected = _grown(recording, samples.filter(selected))
     own = np.zeros((len(nodes), len(MEASURES)))
     np.add.at(own, node_of_selected, measures(samples, share)[selected])
     frames = recording.frames
@@ -463,19 +464,18 @@ def _grown(recording: Recording, samples: Samples) -> tuple[_Nodes, IntArray]:
 
 def are_functions(nodes: Table) -> BoolArray:
     """Whether each node of a tree is a function of tasks, and no call."""
-    of_tasks = np.flatnonzero((nodes["depth"] == 1) & nodes["name"].where(Root.TASKS))
+    of_tasks = np.flatnonzero((nodes["depth"] == 1) & nodes["name"].eq(Root.TASKS))
     return np.isin(nodes["parent"], of_tasks)
 
 
-def hottest_lines(
-    recording: Recording, count: int = 10, selection: Selection = ALL_SAMPLES
-) -> Table:
+def hottest_lines(source: Sources, count: int = 10, selection: Selection = ALL_SAMPLES) -> Table:
     """The lines of code with most self time, the hottest first.
 
     Parameters
     ----------
-    recording : Recording
-    count : int
+    source : Recording, profiler, or list of these
+        Several are combined.
+    count : int, default 10
         Largest number of lines.
     selection : Selection, optional
 
@@ -492,6 +492,7 @@ def hottest_lines(
     DiagnosticError
         If no sample has the key or is of the function that is selected.
     """
+    recording = recording_of(source)
     samples, stacks = recording.samples, recording.call_tree
     lines = lines_of_frames(recording)
     own, totals = np.zeros((2, len(lines.values), len(MEASURES)))
@@ -569,7 +570,7 @@ def folded_tree(nodes: Table) -> tuple[Table, IntArray]:
     Parameters
     ----------
     nodes : Table
-        Nodes returned by `dask_diag.analysis.call_tree.tree`.
+        Nodes returned by `dask_diag.call_tree`.
 
     Returns
     -------
@@ -632,9 +633,34 @@ def folded_tree(nodes: Table) -> tuple[Table, IntArray]:
         own,
         by=[name for name in amounts if name in _SORTED_BY],
         totals=amounts,
-        last=names[first].where(NOT_SAMPLED) & files[first].where(""),
+        last=names[first].eq(NOT_SAMPLED) & files[first].eq(""),
     )
     return table, position[folded]
+
+
+def _counterparts(before: Recording, after: Recording) -> dict[str, str]:
+    """For scripts of one side the other side's: of the same name, or the only other one."""
+    sides = [_scripts(recording) for recording in (before, after)]
+    old, new = (
+        {os.path.basename(file): file for file in side - other}
+        for side, other in zip(sides, reversed(sides), strict=True)
+    )
+    pairs = {new[name]: old[name] for name in new.keys() & old.keys()}
+    rest = [
+        [side[name] for name in side.keys() - other.keys()]
+        for side, other in ((old, new), (new, old))
+    ]
+    if len(rest[0]) == len(rest[1]) == 1:
+        pairs[rest[1][0]] = rest[0][0]
+    return pairs
+
+
+def _scripts(recording: Recording) -> set[str]:
+    """Files of frames that called dask."""
+    table = recording.environment
+    code = table.filter(table.section.eq("calling code")).name.tolist()
+    names = {os.path.basename(location.partition(":")[0]) for location in code}
+    return {file for file in recording.frames.file.values if os.path.basename(file) in names - {""}}
 
 
 def merged_tree(before: Recording, after: Recording) -> Table:
@@ -650,13 +676,15 @@ def merged_tree(before: Recording, after: Recording) -> Table:
     """
     nodes: dict[tuple[int, tuple[str, str]], int] = {}
     first_lines: list[int] = []
-    tables = [tree(recording) for recording in (before, after)]
+    tables = [call_tree(recording) for recording in (before, after)]
     chosen: list[list[int]] = [[], []]
-    for table, of_rows in zip(tables, chosen, strict=True):
+    files: tuple[dict[str, str], ...] = ({}, _counterparts(before, after))
+    for table, of_rows, renamed in zip(tables, chosen, files, strict=True):
         for row in table.to_dicts():
             above = of_rows[row["parent"]] if row["parent"] >= 0 else -1
             # Code may move in its file: a call is known by its name and file.
-            of_rows.append(_child(nodes, above, (row["name"], row["file"])))
+            file = renamed.get(row["file"], row["file"])
+            of_rows.append(_child(nodes, above, (row["name"], file)))
             if of_rows[-1] == len(first_lines):
                 first_lines.append(row["first_line"])
     sums = [

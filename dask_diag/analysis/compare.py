@@ -12,10 +12,10 @@ import numpy as np
 
 from dask_diag.analysis.cpu import share_of_others
 from dask_diag.analysis.groups import lookup, rows_by, table_of
-from dask_diag.analysis.memory import cached_levels, memory_usage
+from dask_diag.analysis.memory import cached_levels, task_memory
 from dask_diag.analysis.task_times import seconds_computing
 from dask_diag.columns import FloatArray
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Tasks
 
@@ -216,7 +216,7 @@ class Comparison(NamedTuple):
         A row per function, the largest change of seconds first. ``function``; then twice, as
         ``_before`` and ``_after``: ``tasks`` (count), ``seconds`` (sum of its tasks' durations),
         ``cpu`` (the share of them that was CPU time, 0 to 1), ``memory`` (the most bytes sampled
-        while one ran, see `memory_usage`) and ``cached`` (the peak of its results that the
+        while one ran, see `task_memory`) and ``cached`` (the peak of its results that the
         scheduler cached, in the recording's metric); ``change`` of the seconds, ``spread``
         (seconds that variation between tasks explains), and ``verdict``: ``slower`` or ``faster``
         if the change is more than the spread, ``unchanged`` if not, ``too few tasks`` if the
@@ -329,21 +329,8 @@ class _FunctionChange(NamedTuple):
         return verdict_of(self.change, self.spread(risk)) if self.after.tasks else "removed"
 
 
-def compare(before: Recording, after: Recording, of: str = TIME) -> Comparison:
-    """Compare two recordings, function by function.
-
-    Parameters
-    ----------
-    before, after : Recording
-    of : {"time", "cpu"}, optional
-        What to compare of tasks: durations, or CPU time, which a busy machine changes less.
-
-    Returns
-    -------
-    Comparison
-    """
-    expect_recording(before)
-    expect_recording(after)
+def compare_recordings(before: Recording, after: Recording, of: str = TIME) -> Comparison:
+    """Compare two recordings, function by function."""
     sides = _sides_of_functions(before, of), _sides_of_functions(after, of)
     names = dict.fromkeys((*sides[0], *sides[1]))
     changes = [
@@ -367,13 +354,13 @@ def _sides_of_functions(recording: Recording, of: str) -> dict[str, _Side]:
     levels, _ = cached_levels(recording)
     memory = {}
     if len(recording.resources) or len(recording.processes):
-        usage = memory_usage(recording)
+        usage = task_memory(recording)
         memory = lookup(usage["function"], usage["max_memory"])
     timed, lasted = timed_tasks(tasks, of), tasks.stop - tasks.start
     sides = {}
     for name, rows in rows_by(tasks.function).items():
         timed_rows = rows[~np.isnan(timed["seconds"][rows])]
-        of_function = timed.rows(timed_rows)
+        of_function = timed.filter(timed_rows)
         sides[name] = _Side(
             tasks=len(rows),
             seconds=float(of_function["seconds"].sum()),

@@ -38,17 +38,17 @@ def cpu_outside_tasks(recording: Recording) -> float:
     in_process = ~_ran_under(recording, "processes")
     cpu_of_tasks = float(np.nansum(recording.tasks.thread_cpu[in_process]))
     threads = recording.threads
-    in_workers, is_own = threads.is_child == 1, threads.kind.where("dask_diag")
+    in_workers, is_own = threads.is_child == 1, threads.kind.eq("dask_diag")
     cpu_of_profilers = float(threads.cpu_seconds[is_own & ~in_workers].sum())
     cpu_of_workers = float(threads.cpu_seconds[in_workers & ~is_own].sum())
-    process_cpu = float(computations.process_cpu.sum()) + cpu_of_workers
-    return process_cpu - cpu_of_tasks - cpu_of_scheduler(recording) - cpu_of_profilers
+    cpu_process = float(computations.cpu_process.sum()) + cpu_of_workers
+    return cpu_process - cpu_of_tasks - cpu_of_scheduler(recording) - cpu_of_profilers
 
 
 def cpu_of_scheduler(recording: Recording) -> float:
     """CPU seconds of the threads that called the scheduler, without tasks."""
     in_tasks = recording.tasks.thread_cpu[_ran_under(recording, "synchronous")]
-    of_threads = float(np.nansum(recording.computations.scheduler_cpu))
+    of_threads = float(np.nansum(recording.computations.cpu_scheduler))
     return max(0.0, of_threads - float(np.nansum(in_tasks)))
 
 
@@ -58,15 +58,15 @@ def cpu_of_children(recording: Recording) -> float:
     Those of computations that overlap are added up, though each has all of them.
     """
     computations = recording.computations
-    in_process = ~computations.scheduler.where("processes")
-    return float(np.nansum(computations.children_cpu[in_process]))
+    in_process = ~computations.scheduler.eq("processes")
+    return float(np.nansum(computations.cpu_children[in_process]))
 
 
 def cpus_of_others(recording: Recording) -> float:
     """CPUs used by other programs on average while computations ran; 0 if not known."""
     computations = recording.computations
     lasted = float((computations.stop - computations.start).sum())
-    return float(np.nansum(computations.others_cpu)) / lasted if lasted > 0 else 0.0
+    return float(np.nansum(computations.cpu_other_processes)) / lasted if lasted > 0 else 0.0
 
 
 def share_of_others(recording: Recording) -> float:
@@ -133,7 +133,7 @@ def thread_groups(recording: Recording) -> list[ThreadGroup]:
     names = recording.computations.computation[_ran_alone(recording.computations)]
     threads = recording.threads
     rows_of: dict[tuple[int, str, str], list[tuple[str, int, float]]] = defaultdict(list)
-    for row in threads.rows(threads.computation.is_in(set(names.tolist()))).to_dicts():
+    for row in threads.filter(threads.computation.is_in(set(names.tolist()))).to_dicts():
         numbers = row["computation"], row["threads"], row["cpu_seconds"]
         rows_of[row["is_child"], row["kind"], row["name"]].append(numbers)
     groups = []
@@ -221,7 +221,7 @@ def cpu_layers(recording: Recording, most: int = 600) -> CpuLayers | None:
     layers = {
         TASKS: tasks,
         **_cpu_besides_tasks(recording, edges, total - tasks),
-        OTHERS: sampled(samples.cpu_others),
+        OTHERS: sampled(samples.cpu_other_processes),
     }
     length = np.diff(edges)
     return CpuLayers(
@@ -312,7 +312,7 @@ def _seconds_besides_tasks(recording: Recording) -> Iterator[dict[str, float]]:
         in_tasks = cpu_of_tasks.get(name, 0.0) if is_here else 0.0
         seconds: dict[str, float] = defaultdict(float)
         if name in rows_of:
-            for thread in recording.threads.rows(rows_of[name]).to_dicts():
+            for thread in recording.threads.filter(rows_of[name]).to_dicts():
                 used = thread["cpu_seconds"]
                 if thread["kind"] == "tasks":
                     of_thread = min(used, in_tasks)
@@ -320,7 +320,7 @@ def _seconds_besides_tasks(recording: Recording) -> Iterator[dict[str, float]]:
                 seconds[_KINDS[thread["kind"]]] += used
         else:
             # Of threads that are not known one by one: the scheduler's, and all others.
-            scheduling, of_process = np.nan_to_num([row["scheduler_cpu"], row["process_cpu"]])
+            scheduling, of_process = np.nan_to_num([row["cpu_scheduler"], row["cpu_process"]])
             scheduling -= in_tasks if scheduler == "synchronous" else 0.0
             seconds[SCHEDULER] = max(0.0, float(scheduling))
             seconds[THREADS] = max(0.0, float(of_process) - in_tasks - seconds[SCHEDULER])

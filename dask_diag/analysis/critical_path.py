@@ -11,7 +11,7 @@ from dask_diag.analysis.groups import counts_by, rows_by, sums_by, table_by, tab
 from dask_diag.analysis.task_times import stop_times
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Dependencies
 
@@ -29,7 +29,7 @@ class CriticalPath:
     ----------
     computations : Table
         A row per computation that ran tasks: ``computation``, ``wall`` (s), ``length`` of its
-        critical path (s), ``scheduler_cpu`` (CPU seconds of the scheduler's thread, which does one
+        critical path (s), ``cpu_scheduler`` (CPU seconds of the scheduler's thread, which does one
         thing after the other), ``max_speedup`` (the most that unlimited workers could give: wall
         time divided by the longer of the two), ``bound`` (which one: ``critical path`` or
         ``scheduler``), ``work`` (s, of all tasks), ``workers``.
@@ -55,15 +55,15 @@ class CriticalPath:
         return float(self.computations["length"].sum())
 
     @property
-    def scheduler_cpu(self) -> float:
+    def cpu_scheduler(self) -> float:
         """CPU seconds of the schedulers' threads, of all computations together."""
-        return float(self.computations["scheduler_cpu"].sum())
+        return float(self.computations["cpu_scheduler"].sum())
 
     @property
     def max_speedup(self) -> float:
         """The largest speedup of all computations by unlimited workers; NaN without tasks."""
         table = self.computations
-        serial = float(np.maximum(table["length"], table["scheduler_cpu"]).sum())
+        serial = float(np.maximum(table["length"], table["cpu_scheduler"]).sum())
         return float(table["wall"].sum()) / serial if serial else float("nan")
 
     def __str__(self) -> str:
@@ -73,12 +73,13 @@ class CriticalPath:
         return self.computations._repr_html_() + self.functions._repr_html_()
 
 
-def critical_path(recording: Recording) -> CriticalPath:
+def critical_path(source: Sources) -> CriticalPath:
     """Find the longest chain of dependent tasks, in each computation.
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
 
     Returns
     -------
@@ -89,7 +90,7 @@ def critical_path(recording: Recording) -> CriticalPath:
     DiagnosticError
         If the dependencies have a cycle.
     """
-    expect_recording(recording)
+    recording = recording_of(source)
     tasks = recording.tasks
     took = tasks.stop - tasks.start
     seconds = np.nan_to_num(np.maximum(took, 0.0))
@@ -111,27 +112,27 @@ def critical_path(recording: Recording) -> CriticalPath:
             chain.append(previous[chain[-1]])
         on_path += reversed(chain)
         # Of a synchronous scheduler, the thread runs the tasks, too.
-        scheduler_cpu = float(np.nan_to_num(row["scheduler_cpu"]))
+        cpu_scheduler = float(np.nan_to_num(row["cpu_scheduler"]))
         if row["scheduler"] == "synchronous":
-            scheduler_cpu -= float(np.nansum(tasks.thread_cpu[rows]))
-        scheduler_cpu = max(scheduler_cpu, 0.0)
-        wall, serial = row["stop"] - row["start"], max(length, scheduler_cpu)
+            cpu_scheduler -= float(np.nansum(tasks.thread_cpu[rows]))
+        cpu_scheduler = max(cpu_scheduler, 0.0)
+        wall, serial = row["stop"] - row["start"], max(length, cpu_scheduler)
         max_speedup = wall / serial if serial else float("nan")
-        bound = "scheduler" if scheduler_cpu > length else "critical path"
+        bound = "scheduler" if cpu_scheduler > length else "critical path"
         work = float(seconds[rows].sum())
-        numbers = wall, length, scheduler_cpu, max_speedup, bound, work, row["workers"]
+        numbers = wall, length, cpu_scheduler, max_speedup, bound, work, row["workers"]
         made.append((row["computation"], *numbers))
     slack[np.isnan(took)] = np.nan
     computations = table_of(
         made,
         computation=str,
-        **dict.fromkeys(("wall", "length", "scheduler_cpu", "max_speedup"), float),
+        **dict.fromkeys(("wall", "length", "cpu_scheduler", "max_speedup"), float),
         bound=str,
         work=float,
         workers=np.int64,
     )
     path = np.array(on_path, dtype=np.int64)
-    of_path = tasks.rows(path)
+    of_path = tasks.filter(path)
     names = {name: of_path[name] for name in ("key", "function", "computation")}
     table = Table({"task": path, **names, "seconds": seconds[path]})
     labels: Categorical = table["function"]
@@ -153,7 +154,7 @@ def _slowest_chains(
     rank = _ranks(len(seconds), dependencies)
     # A task's chain is final once all edges into it have been seen: edges in order of its rank.
     forward = np.argsort(rank[dependencies.task], kind="stable")
-    for task, dependency in _edges(dependencies.rows(forward)):
+    for task, dependency in _edges(dependencies.filter(forward)):
         reached = before[dependency] + takes[dependency]
         if reached > before[task] or previous[task] < 0:
             before[task] = reached
@@ -162,7 +163,7 @@ def _slowest_chains(
     until_start = np.array(before)
     del before
     backward = np.argsort(-rank[dependencies.depends_on], kind="stable")
-    for task, dependency in _edges(dependencies.rows(backward)):
+    for task, dependency in _edges(dependencies.filter(backward)):
         after[dependency] = max(after[dependency], after[task] + takes[task])
     return until_start, np.array(after), previous
 

@@ -161,7 +161,7 @@ class Analysis:
             return self.simulator.by_task(activity)
         return np.nan_to_num(self.tasks.thread_noncpu)
 
-    memory_usage = _fact(memory.memory_usage)
+    task_memory = _fact(memory.task_memory)
     """Memory that was sampled while the tasks of each function ran."""
 
     memory_headroom = _fact(memory.memory_headroom)
@@ -198,7 +198,7 @@ class Analysis:
     def cpu_of_own_threads(self) -> float:
         """CPU seconds of the profilers' threads; NaN if not known."""
         own = [group for group in self.thread_groups if group.kind == "dask_diag"]
-        known = _known_sum(self.computations.own_threads_cpu)
+        known = _known_sum(self.computations.cpu_own_threads)
         if not math.isnan(known):
             # Those of worker processes are known by computation only.
             return known + sum(group.cpu for group in own if group.processes)
@@ -207,12 +207,12 @@ class Analysis:
     @property
     def cpu_of_task_hooks(self) -> float:
         """CPU seconds of the profilers' hooks for tasks, about; NaN if not known of any."""
-        return _known_sum(self.computations.hooks_cpu)
+        return _known_sum(self.computations.cpu_hooks)
 
     @property
     def cpu_at_ends(self) -> float:
         """CPU seconds of the profilers' hooks as computations started and ended; NaN if unknown."""
-        return _known_sum(self.computations.ends_cpu)
+        return _known_sum(self.computations.cpu_ends)
 
     @property
     def cpu_of_hooks(self) -> float:
@@ -276,7 +276,7 @@ class Analysis:
         """Words to add to seconds of computations that overlap, which are more than passed."""
         if self.wall <= self.called * (1 + _ROUNDING):
             return ""
-        return f" of {count(len(self.computations))} computations, added up"
+        return f" (sum of {count(len(self.computations))} overlapping computations)"
 
     @cached_property
     def available(self) -> float:
@@ -341,7 +341,7 @@ class Analysis:
         if not self.on_cluster:
             return self.cpus
         workers = self.recording.workers
-        workers = workers.rows(~workers.address.where(""))
+        workers = workers.filter(~workers.address.eq(""))
         # Workers of a host share its CPUs.
         hosts = rows_by(workers.host)
         cpus = [int(workers.cpus[rows].max()) for rows in hosts.values()]

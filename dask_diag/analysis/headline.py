@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.findings.rule import ABOUT, AT_MOST, Finding
+from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.groups import lookup, rows_by
 from dask_diag.analysis.phases import is_known_what_was_imported
 from dask_diag.analysis.task_times import start_times, stop_times
@@ -120,14 +120,13 @@ def headline(analysis: Analysis, findings: Sequence[Finding] = ()) -> str:
     share = f"{percent(computed / wall)} of it computing in tasks"
     said = f"{seconds(wall)} of wall time, {share}{_average(analysis) if computed else ''}"
     worst = max(
-        (finding for finding in findings if finding.seconds_lost > 0),
-        key=lambda finding: finding.seconds_lost,
+        (finding for finding in findings if finding.potential_saving > 0),
+        key=lambda finding: finding.potential_saving,
         default=None,
     )
     if worst is not None:
-        kind = f"{worst.kind} " if worst.kind in (ABOUT, AT_MOST) else ""
-        loss = f"{kind}{seconds(worst.seconds_lost)}"
-        return f"{said}. Largest loss: {CAUSES.get(worst.code, worst.code)}, {loss}"
+        cause = CAUSES.get(worst.code, worst.code)
+        return f"{said}. Largest loss: {cause}, {worst.saving_in_words}"
     part, largest = max(parts.items(), key=lambda item: item[1])
     if largest <= computed:
         return said

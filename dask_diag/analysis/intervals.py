@@ -39,9 +39,9 @@ class Intervals(NamedTuple):
 
     def lasting(self) -> Intervals:
         """Leave out intervals without length."""
-        return self.rows(self.stop > self.start)
+        return self.filter(self.stop > self.start)
 
-    def rows(self, selection: IntArray | npt.NDArray[np.bool_]) -> Intervals:
+    def filter(self, selection: IntArray | npt.NDArray[np.bool_]) -> Intervals:
         """Select intervals."""
         return Intervals(self.start[selection], self.stop[selection])
 

@@ -105,14 +105,12 @@ def own_lines(recording: Recording) -> list[ProgramLine]:
     node = innermost(tree.parent, _nodes_in(recording, is_own_code))
     frame = np.where(node >= 0, np.append(tree.frame, _OUTSIDE)[node], _OUTSIDE)
     nothing = np.zeros(len(frame), bool)
-    return _sorted_lines(
-        recording, samples.seconds * samples.root.where(Root.TASKS), frame, nothing
-    )
+    return _sorted_lines(recording, samples.seconds * samples.root.eq(Root.TASKS), frame, nothing)
 
 
 def line_of_samples(recording: Recording, line: ProgramLine) -> BoolArray:
     """Whether a line is the innermost line of each sample outside the standard library."""
-    is_line = lines_of_frames(recording).where((line.name, line.file, line.line))
+    is_line = lines_of_frames(recording).eq((line.name, line.file, line.line))
     frame, _ = _lines_of_program(recording)
     return _samples_in(recording, np.append(is_line, False)[frame])
 
@@ -129,7 +127,7 @@ def imports_and_profilers(recording: Recording) -> tuple[BoolArray, BoolArray]:
 
 
 def _own_calls(recording: Recording) -> BoolArray:
-    is_own = recording.frames.name.where(OWN_CALLS)
+    is_own = recording.frames.name.eq(OWN_CALLS)
     return _samples_in(recording, is_own[recording.call_tree.frame])
 
 
@@ -147,7 +145,7 @@ def graphs_made_before(recording: Recording) -> BoolArray:
     _, importing = _lines_of_program(recording)
     in_dask = innermost(tree.parent, is_dask | is_client & submits[tree.frame]) >= 0
     chosen = _samples_in(recording, in_dask & ~importing)
-    is_before = recording.samples.root.where(Root.BEFORE) | _before_a_cluster(recording)
+    is_before = recording.samples.root.eq(Root.BEFORE) | _before_a_cluster(recording)
     return chosen & ~late_samples(recording) & is_before
 
 
@@ -156,8 +154,8 @@ def _before_a_cluster(recording: Recording) -> BoolArray:
     computations, samples = recording.computations, recording.samples
     start = float(computations.start.min(initial=inf))
     is_first = computations.start == start
-    on_cluster = bool((is_first & computations.scheduler.where("distributed")).any())
-    return np.asarray(samples.root.where(Root.GRAPH) & (samples.stop <= start) & on_cluster)
+    on_cluster = bool((is_first & computations.scheduler.eq("distributed")).any())
+    return np.asarray(samples.root.eq(Root.GRAPH) & (samples.stop <= start) & on_cluster)
 
 
 def late_samples(recording: Recording) -> BoolArray:
@@ -182,7 +180,7 @@ def seconds_waiting_for_threads(recording: Recording) -> float:
     is_wait = frames.name.is_in(_WAITS_FOR_THREADS)[tree.frame]
     is_wait &= _nodes_in(recording, _THREADING.search)
     waits = _samples_in(recording, innermost(tree.parent, is_wait) >= 0)
-    of_tasks = samples.root.where(Root.TASKS)
+    of_tasks = samples.root.eq(Root.TASKS)
     sampled = samples.seconds[of_tasks & (samples.node >= 0)].sum()
     without_cpu = np.maximum(np.nan_to_num(samples.seconds - samples.cpu_seconds), 0.0)
     waited = without_cpu[of_tasks & waits].sum()
@@ -196,7 +194,7 @@ def cpu_share_of_linear_algebra(recording: Recording) -> float:
     """
     samples = recording.samples
     is_call = _nodes_in(recording, lambda file: _LINEAR_ALGEBRA.match(short_path(file)))
-    sampled = samples.root.where(Root.TASKS) & (samples.node >= 0)
+    sampled = samples.root.eq(Root.TASKS) & (samples.node >= 0)
     cpu = np.nan_to_num(samples.cpu_seconds) * sampled
     return float(cpu[_samples_in(recording, is_call)].sum() / cpu.sum()) if cpu.sum() else nan
 
@@ -230,7 +228,7 @@ def lines_of_nodes(recording: Recording, nodes: Table) -> IntArray:
     ----------
     recording : Recording
     nodes : Table
-        Nodes returned by `dask_diag.analysis.call_tree.tree`.
+        Nodes returned by `dask_diag.call_tree`.
 
     Returns
     -------
@@ -260,7 +258,7 @@ def computing_lines(
 ) -> Table:
     """The lines with most self time without waiting, the hottest first.
 
-    The columns are those of `dask_diag.analysis.call_tree.hottest_lines`. Where it is not known
+    The columns are those of `dask_diag.hottest_lines`. Where it is not known
     whether a line waited, it counts as computing.
     """
     lines = hottest_lines(recording, len(recording.frames), selection)
@@ -268,7 +266,7 @@ def computing_lines(
         return lines
     hot = lines["wall"] - lines["waiting"]
     order = np.argsort(-hot, kind="stable")[:count]
-    return lines.rows(order[hot[order] > _ROUNDING * lines["wall"].sum()])
+    return lines.filter(order[hot[order] > _ROUNDING * lines["wall"].sum()])
 
 
 def waiting_lines(

@@ -14,7 +14,7 @@ from dask_diag.analysis.task_times import running_computations, start_times, sto
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError, import_optional
 from dask_diag.formatting import BYTES
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.model.tables import CachedResults, Memory
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     import pandas
 
 
-def memory_usage(recording: Recording, by: str = "function") -> Table:
+def task_memory(source: Sources, by: str = "function") -> Table:
     """Sampled memory of tasks, and growth.
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
         Of a `Profiler` and a `ResourceProfiler` over the same block, combined.
     by : {"function", "task"}, optional
 
@@ -58,7 +59,7 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
     if all in between were this task's. What happens between two samples is not known: choose a
     short ``dt``, and mind ``sampled``.
     """
-    expect_recording(recording)
+    recording = recording_of(source)
     if by not in ("function", "task"):
         raise DiagnosticError(f"by: expected 'function' or 'task', found {by!r}")
     tasks = recording.tasks
@@ -149,17 +150,17 @@ def _scopes(recording: Recording) -> Iterator[tuple[IntArray, MemoryReadings, In
     tasks, processes = recording.tasks, recording.processes
     has_start = ~np.isnan(tasks.start)
     in_children = np.zeros(len(tasks), bool)
-    children = processes.rows(processes.is_child > 0)
+    children = processes.filter(processes.is_child > 0)
     for host, on_host in rows_by(children.host).items():
-        of_host = children.rows(on_host)
-        tasks_on_host = tasks.host.where(host)
+        of_host = children.filter(on_host)
+        tasks_on_host = tasks.host.eq(host)
         sampled = set(np.unique(of_host.pid).tolist())
         for pid, rows in rows_by(tasks.pid).items():
             rows_there = rows[tasks_on_host[rows]]
             if pid not in sampled or not len(rows_there):
                 continue
             in_children[rows_there] = True
-            of_process = of_host.rows(of_host.pid == pid)
+            of_process = of_host.filter(of_host.pid == pid)
             samples = MemoryReadings.of(recording, of_process.time, of_process.memory)
             yield rows_there[has_start[rows_there]], samples, rows_there
     yield np.flatnonzero(~in_children & has_start), memory_of_all(recording), np.arange(len(tasks))
@@ -228,9 +229,9 @@ def cached_levels(
     Times are relative to `origin`. Results of unknown size (NaN) are ignored.
     """
     cached = recording.cached_results
-    sized = cached.rows(~np.isnan(cached.metric))
+    sized = cached.filter(~np.isnan(cached.metric))
     levels = {
-        name: _cached_level(sized.rows(rows), origin)
+        name: _cached_level(sized.filter(rows), origin)
         for name, rows in rows_by(sized.function).items()
     }
     highest_first = dict(sorted(levels.items(), key=lambda item: -item[1].peak))
@@ -312,13 +313,13 @@ def _room_of_processes(recording: Recording) -> Iterator[float]:
     workers, processes = recording.workers, recording.processes
     # Workers of one process are one sample.
     names = [set(text.split(", ")) for text in processes.worker.values]
-    for worker in workers.rows(~workers.address.where("")).to_dicts():
+    for worker in workers.filter(~workers.address.eq("")).to_dicts():
         is_of_it = np.array([worker["worker"] in some for some in names], bool)
-        rows = processes.rows(is_of_it[processes.worker.codes])
+        rows = processes.filter(is_of_it[processes.worker.codes])
         readings = MemoryReadings.of(recording, rows.time, rows.memory)
         yield _times_as_much(recording, readings, worker["memory_limit"])
     computations = recording.computations
-    local = computations.memory_limit[~computations.scheduler.where("distributed")]
+    local = computations.memory_limit[~computations.scheduler.eq("distributed")]
     if len(local):
         yield _times_as_much(recording, memory_of_all(recording), float(np.fmin.reduce(local)))
 
@@ -353,7 +354,7 @@ def series_of(
     """
     table = recording.memory
     for label, rows in rows_by(table.label).items():
-        series = table.rows(rows)
+        series = table.filter(rows)
         sizes: FloatArray = series[_column((measures or {}).get(label, "process"), series)]
         is_read = ~np.isnan(sizes)
         yield label, series.time[is_read], sizes[is_read]
@@ -395,12 +396,13 @@ def dataframe(
     return frame.ffill().where(frame.bfill().notna())
 
 
-def peak_allocations(recording: Recording, by: str = "function") -> Table:
+def peak_allocations(source: Sources, by: str = "function") -> Table:
     """Functions or lines with allocations in use near the peak, most bytes first.
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
         Of ``MemorySampler(trace=True)`` or ``record(trace_memory=True)``.
     by : {"function", "line"}, optional
 
@@ -416,7 +418,7 @@ def peak_allocations(recording: Recording, by: str = "function") -> Table:
     DiagnosticError
         If `by` is none of these.
     """
-    expect_recording(recording)
+    recording = recording_of(source)
     if by not in ("function", "line"):
         raise DiagnosticError(f"by: expected 'function' or 'line', found {by!r}")
     table = recording.allocations
@@ -425,7 +427,7 @@ def peak_allocations(recording: Recording, by: str = "function") -> Table:
     first = np.unique(groups.codes, return_index=True)[1]
     size, blocks = sums_by(groups, table.bytes), sums_by(groups, table.blocks).astype(np.int64)
     order = np.lexsort((-size, table.label.codes[first]))
-    chosen = table.rows(first[order])
+    chosen = table.filter(first[order])
     columns = {name: chosen[name] for name in names}
     near = chosen.memory / chosen.peak
     return Table({**columns, "bytes": size[order], "blocks": blocks[order], "near": near})
@@ -450,6 +452,6 @@ def peak_snapshots(recording: Recording) -> Iterator[PeakSnapshot]:
     """The snapshot of each block."""
     table = recording.allocations
     for label, rows in rows_by(table.label).items():
-        part = table.rows(rows)
+        part = table.filter(rows)
         time, memory, peak = (float(column[0]) for column in (part.time, part.memory, part.peak))
         yield PeakSnapshot(label, time, memory, peak, float(part.bytes.sum()))

@@ -242,7 +242,7 @@ def occupancies(recording: Recording) -> list[Occupancy]:
                 Activity.STARTUP: _startups(recording, index, of_tasks),
             }
             moving = {
-                activity: intervals.rows(rows[~np.isnan(intervals.start[rows])])
+                activity: intervals.filter(rows[~np.isnan(intervals.start[rows])])
                 for activity, intervals in moved.scheduler.items()
             }
             swept, states = _local(recording, index, of_tasks, {**preparing, **moving})
@@ -335,10 +335,10 @@ def _tasks(
     collected = np.fmax(stopped[rows], tasks.collected[rows])
     started = ~np.isnan(start)
     return {
-        _BUSY: Intervals(start, stop).rows(started),
-        _WAITING: Intervals(since, start).rows(started),
-        _DONE: Intervals(stopped[rows], collected).rows(started),
-        _PERHAPS: Intervals(since, np.fmax(since, until)).rows(~started),
+        _BUSY: Intervals(start, stop).filter(started),
+        _WAITING: Intervals(since, start).filter(started),
+        _DONE: Intervals(stopped[rows], collected).filter(started),
+        _PERHAPS: Intervals(since, np.fmax(since, until)).filter(~started),
     }
 
 
@@ -374,7 +374,7 @@ def _startups(recording: Recording, index: int, tasks: TaskTimes) -> Intervals:
     """
     computations, workers = recording.computations, recording.workers
     called = float(call_times(computations)[index])
-    joined = workers.computation.where(computations.computation[index]) & (workers.joined > called)
+    joined = workers.computation.eq(computations.computation[index]) & (workers.joined > called)
     new = set(workers.pid[joined].tolist())
     first = [
         float(np.fmin.reduce(tasks.worker_start[rows], initial=np.inf))
@@ -396,8 +396,8 @@ class _Clusters:
 
     def __init__(self, recording: Recording) -> None:
         transfers, events = recording.transfers, recording.worker_events
-        transfers = transfers.rows(transfers.activity.where(Activity.TRANSFER))
-        spills = events.rows(~events.event.where(WorkerEvent.PAUSED))
+        transfers = transfers.filter(transfers.activity.eq(Activity.TRANSFER))
+        spills = events.filter(~events.event.eq(WorkerEvent.PAUSED))
         self.moving = _intervals_of_workers(transfers.destination, transfers)
         self.spilling = _intervals_of_workers(spills.worker, spills)
         self._recording = recording
@@ -406,13 +406,13 @@ class _Clusters:
     def others(self, index: int) -> dict[str, Intervals]:
         """Intervals of tasks of other computations on the cluster, by worker."""
         recording, computations = self._recording, self._recording.computations
-        of_cluster = computations.cluster.where(computations.cluster[index])
+        of_cluster = computations.cluster.eq(computations.cluster[index])
         names = {*computations.computation[of_cluster].tolist()}
         names.discard(computations.computation[index])
         tasks = recording.tasks
         rows = np.flatnonzero(tasks.computation.is_in(names) & ~np.isnan(tasks.start))
         unrecorded = recording.other_tasks
-        unrecorded = unrecorded.rows(unrecorded.computation.where(computations.cluster[index]))
+        unrecorded = unrecorded.filter(unrecorded.computation.eq(computations.cluster[index]))
         intervals = _intervals_of_workers(unrecorded.worker, unrecorded)
         for worker, positions in rows_of_workers(tasks.worker[rows]).items():
             ran = Intervals(tasks.start[rows[positions]], self._stops[rows[positions]])
@@ -424,7 +424,7 @@ def _intervals_of_workers(
     workers: Categorical, table: Transfers | WorkerEvents | OtherTasks
 ) -> dict[str, Intervals]:
     intervals = Intervals(table.start, table.stop)
-    return {name: intervals.rows(rows) for name, rows in rows_by(workers).items()}
+    return {name: intervals.filter(rows) for name, rows in rows_by(workers).items()}
 
 
 def _cluster(
@@ -439,7 +439,7 @@ def _cluster(
     rows_of = rows_of_workers(recording.tasks.worker[tasks.rows])
     others = clusters.others(index)
     workers = recording.workers
-    workers = workers.rows(workers.computation.where(computations.cluster[index]))
+    workers = workers.filter(workers.computation.eq(computations.cluster[index]))
     columns = workers.worker.tolist(), workers.joined, workers.left, workers.threads.tolist()
     present = list(zip(*columns, strict=True))
     # A worker of which only tasks are known has the threads that these show.

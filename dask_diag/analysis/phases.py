@@ -41,7 +41,7 @@ def times_of_phases(recording: Recording) -> dict[str, Intervals]:
     """The intervals of time of each phase, of all phases in order."""
     intervals = phase_intervals(recording)
     times, phase = Intervals(intervals["start"], intervals["stop"]), intervals["phase"]
-    return {name: times.rows(phase.where(name)) for name in PHASES}
+    return {name: times.filter(phase.eq(name)) for name in PHASES}
 
 
 def phase_intervals(recording: Recording) -> Table:
@@ -122,7 +122,7 @@ def not_of_graphs(recording: Recording) -> BoolArray:
 def _kinds_of_samples(recording: Recording) -> tuple[BoolArray, BoolArray, BoolArray]:
     """Whether each sample of dask's preparations is of imports, of profilers, or saw nothing."""
     samples = recording.samples
-    in_calls = samples.root.where(Root.GRAPH)
+    in_calls = samples.root.eq(Root.GRAPH)
     imports, own = imports_and_profilers(recording)
     is_seen = (samples.node >= 0) & ~late_samples(recording)
     return in_calls & imports, in_calls & own, in_calls & ~imports & ~own & ~is_seen
@@ -134,8 +134,8 @@ def is_known_what_was_imported(recording: Recording) -> bool:
     A graph that arrives at a cluster is made: nothing is imported for it there.
     """
     samples = recording.samples
-    is_seen = samples.root.where(Root.GRAPH) & (samples.node >= 0)
-    return bool(is_seen.any() or not recording.computations.cluster.where("").any())
+    is_seen = samples.root.eq(Root.GRAPH) & (samples.node >= 0)
+    return bool(is_seen.any() or not recording.computations.cluster.eq("").any())
 
 
 def times_not_of_graphs(recording: Recording) -> list[NotOfGraphs]:

@@ -84,7 +84,7 @@ def worker_stop_times(recording: Recording) -> FloatArray:
     """
     tasks = recording.tasks
     stops = np.fmin(stop_times(recording), tasks.seceded)
-    cancelled = tasks.outcome.where(Outcome.CANCELLED)
+    cancelled = tasks.outcome.eq(Outcome.CANCELLED)
     if cancelled.any():
         # The task may have started after that, before its worker heard of it.
         latest = np.fmax(start_times(recording), computation_stops(recording))
@@ -119,7 +119,7 @@ class TransferTimes:
 def transfers_of_tasks(recording: Recording) -> Transfers:
     """The transfers of recorded tasks and of results."""
     transfers = recording.transfers
-    return transfers.rows(transfers.task >= 0)
+    return transfers.filter(transfers.task >= 0)
 
 
 def transfer_times(recording: Recording) -> TransferTimes:
@@ -128,7 +128,7 @@ def transfer_times(recording: Recording) -> TransferTimes:
 
     def times(side: str, activity: str) -> Intervals:
         bounds = np.full((2, tasks), np.nan)
-        rows = transfers.rows(transfers.side.where(side) & transfers.activity.where(activity))
+        rows = transfers.filter(transfers.side.eq(side) & transfers.activity.eq(activity))
         bounds[:, rows.task] = rows.start, rows.stop
         return Intervals(*bounds)
 

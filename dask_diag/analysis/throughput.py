@@ -16,14 +16,14 @@ from dask_diag.analysis.waits import seconds_of_workers
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import Outcome
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 
 
 def last_results(recording: Recording) -> BoolArray:
     """Select the runs of tasks with a result that no later run replaced."""
     tasks = recording.tasks
-    done = tasks.outcome.where(Outcome.OK)
+    done = tasks.outcome.eq(Outcome.OK)
     again = done & (tasks.attempt > 1)
     if not again.any():
         return done
@@ -32,7 +32,7 @@ def last_results(recording: Recording) -> BoolArray:
     cluster_of = lookup(computations.computation, computations.cluster)
     rows = np.flatnonzero(np.isin(tasks.function.codes, np.unique(tasks.function.codes[again])))
     rows = rows[np.argsort(tasks.submitted[rows], kind="stable")]
-    runs = tasks.rows(rows)
+    runs = tasks.filter(rows)
     columns = runs.key.tolist(), runs.computation.tolist(), runs.attempt.tolist()
     attempts: dict[tuple[str, str], int] = {}
     results: dict[tuple[str, str], int] = {}
@@ -64,7 +64,7 @@ _COLUMNS = (
 
 
 def throughput(
-    recording: Recording,
+    source: Sources,
     events: float | str | None = None,
     bytes: float | str | None = None,  # noqa: A002
     by: str | None = None,
@@ -73,7 +73,8 @@ def throughput(
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
     events, bytes : float or str, optional
         How many there were in all, as a framework reports them: ``metrics["entries"]`` and
         ``metrics["bytesread"]`` of coffea's ``Runner(savemetrics=True)``. Or the label under which
@@ -111,7 +112,7 @@ def throughput(
     ...     result, metrics = run(fileset, processor_instance=analysis)
     >>> throughput(prof.recording, metrics["entries"], metrics["bytesread"])  # doctest: +SKIP
     """
-    expect_recording(recording)
+    recording = recording_of(source)
     if by is not None and by not in GROUPS:
         raise DiagnosticError(f"by: expected one of {', '.join(GROUPS)}, found {by!r}")
     tasks = recording.tasks
@@ -134,7 +135,7 @@ def throughput(
             *(wall, _ratio(part.workers.seconds, wall), part.workers.peak),
             *(_ratio(thread_seconds, wall), part.threads.peak, cpu),
             # These seconds are shown with the CPU: a rate per CPU second would look too good.
-            *(runs.rows(unknown).seconds, _ratio(on_threads, thread_seconds)),
+            *(runs.filter(unknown).seconds, _ratio(on_threads, thread_seconds)),
         ]
         for of_tasks in amounts:
             if isinstance(of_tasks, float):
@@ -166,10 +167,10 @@ def _parts(recording: Recording, runs: Intervals, by: str | None) -> Iterator[_P
     workers = Categorical.of(names)[tasks.worker.codes]
     if by == "function":
         rows_of = rows_by(tasks.function)
-        for name in sorted(rows_of, key=lambda name: -runs.rows(rows_of[name]).seconds):
+        for name in sorted(rows_of, key=lambda name: -runs.filter(rows_of[name]).seconds):
             rows = rows_of[name]
-            busy = [runs.rows(rows[some]).union() for some in rows_by(workers[rows]).values()]
-            yield _Part((name,), rows, runs.rows(rows), Intervals.join(busy))
+            busy = [runs.filter(rows[some]).union() for some in rows_by(workers[rows]).values()]
+            yield _Part((name,), rows, runs.filter(rows), Intervals.join(busy))
         return
     computing = Intervals(call_times(computations), computations.stop)
     present: dict[str, list[tuple[Intervals, int]]] = defaultdict(list)
@@ -178,14 +179,14 @@ def _parts(recording: Recording, runs: Intervals, by: str | None) -> Iterator[_P
     if by is None:
         rows_of = {"": np.arange(len(tasks))}
         # Computations on local schedulers that overlap have threads each.
-        is_local = computations.cluster.where("")
-        local = computing.rows(is_local).repeat(np.maximum(computations.workers[is_local], 1))
+        is_local = computations.cluster.eq("")
+        local = computing.filter(is_local).repeat(np.maximum(computations.workers[is_local], 1))
         present[""].append((local, 1))
     else:
         rows_of = rows_by(workers)
         for name in rows_of.keys() - present.keys():
             ran = computations.computation.is_in(set(tasks.computation[rows_of[name]].tolist()))
-            present[name].append((computing.rows(ran).union(), 1))
+            present[name].append((computing.filter(ran).union(), 1))
     for name in sorted(present, key=worker_order):
         yield _Part(
             (name,) if by else (),
@@ -201,12 +202,10 @@ def _workers_of_clusters(
     """Workers' names, intervals of presence while the cluster computed, and threads."""
     for cluster, rows in rows_by(recording.computations.cluster).items():
         workers = recording.workers
-        for worker in (
-            workers.rows(workers.computation.where(cluster)).to_dicts() if cluster else ()
-        ):
+        for worker in workers.filter(workers.computation.eq(cluster)).to_dicts() if cluster else ():
             left = inf if isnan(worker["left"]) else worker["left"]
             present = Intervals(np.array([worker["joined"]]), np.array([left]))
-            live = present.intersection(computing.rows(rows))
+            live = present.intersection(computing.filter(rows))
             if live.seconds:
                 yield worker["worker"], live, worker["threads"]
 
@@ -222,8 +221,8 @@ def _amounts(
     if given is not None and not isinstance(given, str):
         return _number(unit, given)
     metrics = recording.metrics
-    of_unit = metrics.unit.where(unit) if given is None else metrics.activity.where(given)
-    labels = dict.fromkeys(metrics.rows(of_unit).activity.tolist())
+    of_unit = metrics.unit.eq(unit) if given is None else metrics.activity.eq(given)
+    labels = dict.fromkeys(metrics.filter(of_unit).activity.tolist())
     if given is not None and not labels:
         present = ", ".join(map(repr, dict.fromkeys(metrics.activity.tolist()))) or "nothing"
         raise DiagnosticError(
@@ -236,7 +235,7 @@ def _amounts(
         return nan
     # Amounts that a failed or repeated run had read are read again: each counts once, with the run
     # that gave the result.
-    rows = metrics.rows(of_unit & metrics.activity.where(chosen[0]) & done[metrics.task])
+    rows = metrics.filter(of_unit & metrics.activity.eq(chosen[0]) & done[metrics.task])
     return np.bincount(rows.task, rows.value, minlength=len(done)).astype(np.float64)
 
 

@@ -12,7 +12,7 @@ from dask_diag.analysis.groups import distinct_pairs, rows_by_code, sums_by, tab
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import Activity, Outcome
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Metrics, Waits
 
@@ -27,7 +27,7 @@ def without_metered(
     """
     metrics = recording.metrics
     cpu, noncpu = seconds_of_workers(recording)
-    metered = metrics.rows(metrics.unit.where("seconds") & mask[metrics.task])
+    metered = metrics.filter(metrics.unit.eq("seconds") & mask[metrics.task])
     measured = ~np.isnan(metered.cpu)
     task, seconds, of_cpu = metered.task, np.array(metered.value), metered.cpu
     _limit(seconds, task, measured, cpu + noncpu)
@@ -109,7 +109,7 @@ def metered_amounts(recording: Recording) -> dict[tuple[str, str], float]:
 def metered_cpu(recording: Recording) -> dict[str, float]:
     """CPU seconds of each label's metered code, if measured of all tasks."""
     metrics = recording.metrics
-    rows = metrics.rows(metrics.unit.where("seconds"))
+    rows = metrics.filter(metrics.unit.eq("seconds"))
     sums = sums_by(rows.activity, rows.cpu).tolist()
     return {
         name: cpu for name, cpu in zip(rows.activity.values, sums, strict=True) if not np.isnan(cpu)
@@ -147,12 +147,13 @@ class _WaitPool(NamedTuple):
     waits: list[tuple[str, float, int, float]]
 
 
-def waits(recording: Recording, by: str = "function") -> Table:
+def waits(source: Sources, by: str = "function") -> Table:
     """Seconds of tasks without CPU by cause, recorded with ``waits=True``.
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
     by : {"function", "activity"}
         Whether to divide by function, too.
 
@@ -176,7 +177,7 @@ def waits(recording: Recording, by: str = "function") -> Table:
     A sample represents the time since the previous one. Seconds that no sample represents count as
     ``gil-wait`` if the task was seen to wait for the GIL, else as ``unexplained``.
     """
-    expect_recording(recording)
+    recording = recording_of(source)
     if by not in ("function", "activity"):
         raise DiagnosticError(f"by: expected 'function' or 'activity', found {by!r}")
     totals = _totals(recording, by == "function")
@@ -191,7 +192,7 @@ def _totals(
 ) -> dict[tuple[str, ...], tuple[float, int, float]]:
     """Seconds, samples and variance of each wait, by activity, or by function and activity."""
     totals: dict[tuple[str, ...], tuple[float, int, float]] = {}
-    ok = recording.tasks.outcome.where(Outcome.OK)
+    ok = recording.tasks.outcome.eq(Outcome.OK)
     noncpu = np.nan_to_num(seconds_of_workers(recording)[1])
     for pool in _explained(recording, noncpu, ok)[1]:
         function = (recording.tasks.function[int(pool.tasks[0])],) if by_function else ()
@@ -236,12 +237,12 @@ def _explained(
     if not len(recording.waits):
         return np.zeros(len(noncpu)), []
     dividend = noncpu if unmetered is None else unmetered
-    table = recording.waits.rows(mask[recording.waits.task])
-    is_read = table.activity.where(READ)
-    for_cpu, is_reading = _read_of(table.rows(is_read), noncpu)
+    table = recording.waits.filter(mask[recording.waits.task])
+    is_read = table.activity.eq(READ)
+    for_cpu, is_reading = _read_of(table.filter(is_read), noncpu)
     share_of_all = _share_for_cpu(noncpu[is_reading], for_cpu[is_reading])
     probed = np.flatnonzero(mask & _probed(recording) & np.isfinite(noncpu))
-    sampled = table.rows(~is_read)
+    sampled = table.filter(~is_read)
     pool_of = _pool_codes(recording)
     rows_of = rows_by_code(pool_of[sampled.task])
     wall = recording.tasks.stop - recording.tasks.start
@@ -257,12 +258,12 @@ def _explained(
         # like those of their pool that were read.
         unread = tasks[np.isnan(for_cpu[tasks])]
         for_cpu[unread] = share * noncpu[unread]
-        rows = sampled.rows(rows_of.get(code, slice(0)))
+        rows = sampled.filter(rows_of.get(code, slice(0)))
         if unmetered is not None:
             for_cpu[tasks] = _for_cpu_unmetered(
                 for_cpu[tasks], noncpu[tasks], unmetered[tasks], rows
             )
-            rows = rows.rows(rows.label.where(""))
+            rows = rows.filter(rows.label.eq(""))
         seconds = float(for_cpu[tasks].sum())
         blocked = float(dividend[tasks].sum()) - seconds
         counts = totals_by(rows.activity, rows.samples)
@@ -285,7 +286,7 @@ def _for_cpu_unmetered(
     seconds are in which no sample saw a task blocked.
     """
     metered = noncpu - unmetered
-    is_outside = sampled.label.where("")
+    is_outside = sampled.label.eq("")
     unseen_outside = max(float(unmetered.sum() - sampled.seconds[is_outside].sum()), 0.0)
     unseen_inside = max(float(metered.sum() - sampled.seconds[~is_outside].sum()), 0.0)
     unseen = unseen_outside + unseen_inside
@@ -328,7 +329,7 @@ def _probed(recording: Recording) -> BoolArray:
     Tasks that were not sampled have no row; the first one of a computation always has.
     """
     waits, computation = recording.waits, recording.tasks.computation
-    codes = np.unique(computation.codes[waits.task[waits.activity.where(READ)]])
+    codes = np.unique(computation.codes[waits.task[waits.activity.eq(READ)]])
     return np.isin(computation.codes, codes)
 
 

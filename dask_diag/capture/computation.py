@@ -229,11 +229,11 @@ class ComputationInfo(NamedTuple):
         What each thread of this process used; empty if that is not known.
     graph_bytes : float
         Bytes of data that its tasks are given by the graph; NaN if it is not known.
-    hooks_cpu : float
+    cpu_hooks : float
         CPU seconds of the hooks of profilers for its tasks, calibrated; NaN if it is not known.
-    ends_cpu, own_seconds : float
+    cpu_ends, own_seconds : float
         CPU seconds of hooks as it started and ended, and wall time of those that were before tasks.
-    own_threads_cpu : float
+    cpu_own_threads : float
         CPU seconds of the profilers' own threads since the computation before; NaN if not known, as
         while it runs.
     pools : tuple of NativePool
@@ -261,9 +261,9 @@ class ComputationInfo(NamedTuple):
     usage: Usage
     threads: tuple[ThreadCpu, ...]
     graph_bytes: float
-    hooks_cpu: float
-    ends_cpu: float
-    own_threads_cpu: float
+    cpu_hooks: float
+    cpu_ends: float
+    cpu_own_threads: float
     own_seconds: float
     pools: tuple[NativePool, ...]
     remote_workers: Mapping[int, RemoteWorker]

@@ -163,7 +163,7 @@ class _TakenComputation:
         if sizes is None:
             return NO_ROWS, NO_ROWS
         rows, info = self._rows, self.info
-        tasks = self._tasks.rows(slice(rows.final))
+        tasks = self._tasks.filter(slice(rows.final))
         # Tasks that were in flight at the end come last, and have no result.
         collected = int((~np.isnan(tasks["collected"])).sum())
         released = self._cached_results.add(
@@ -191,7 +191,7 @@ def _split(table: Table, is_final: BoolArray) -> tuple[Table, Table]:
     """Divide a table into final and provisional rows."""
     if is_final.all():
         return table, NO_ROWS
-    return table.rows(is_final), table.rows(~is_final)
+    return table.filter(is_final), table.filter(~is_final)
 
 
 def _moved(table: Table, name: str, positions: IntArray) -> Table:
@@ -302,7 +302,7 @@ def tasks_tables(session: Session, results: ResultSource = None) -> Tables:
     order = np.argsort(tasks["submitted"], kind="stable")
     position_of = np.empty(len(order), dtype=np.int64)
     position_of[order] = np.arange(len(order))
-    made["tasks"] = tasks.rows(order)
+    made["tasks"] = tasks.filter(order)
     for name in REFERENCES:
         if len(made[name]):
             made[name] = _moved(made[name], name, position_of)
@@ -319,7 +319,7 @@ def sampled_tables(rows: ResourceRows, logs: Sequence[ClusterLog]) -> Tables:
     made = joined(*ResourceTables(rows, lambda: logs).take())
     processes = made["processes"]
     if logs:
-        processes = processes.rows(np.argsort(processes["time"], kind="stable"))
+        processes = processes.filter(np.argsort(processes["time"], kind="stable"))
     return {**made, "processes": processes}
 
 
@@ -371,12 +371,12 @@ class ResourceTables:
         waiting = stack([self._waiting, resources])
         # A row is the sum over all hosts: it is final when no sample of its time can come any more.
         is_new = waiting["time"] > now - _SECONDS_TO_ARRIVE
-        final, self._waiting = waiting.rows(~is_new), waiting.rows(is_new)
+        final, self._waiting = waiting.filter(~is_new), waiting.filter(is_new)
         new = {"resources": self._complete(final), "processes": processes}
         self._last = float(np.max(final["time"], initial=self._last))
         provisional = {"resources": self._complete(self._waiting)}
         is_recent = self._remote_rows["time"] > now - _SECONDS_OF_HISTORY
-        self._remote_rows = self._remote_rows.rows(is_recent)
+        self._remote_rows = self._remote_rows.filter(is_recent)
         return new, provisional
 
     def _complete(self, resources: Table) -> Table:

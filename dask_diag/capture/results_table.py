@@ -66,7 +66,7 @@ class ResultCache:
         if not count:
             return NO_ROWS
         first = slice(count)
-        new = columns.rows(first).replacing(
+        new = columns.filter(first).replacing(
             {"metric": np.array(sizes, float), "start": collected[first]}
         )
         columns = stack([self.columns, new])
@@ -87,8 +87,8 @@ class ResultCache:
         stays = ~is_released
         self._rows = rows[stays]
         self._to_come = np.where(to_come, to_come - came, 0)[stays]
-        self.columns = columns.rows(stays)
-        return columns.rows(released).replacing({"stop": collected[last[released]]})
+        self.columns = columns.filter(stays)
+        return columns.filter(released).replacing({"stop": collected[last[released]]})
 
     def until(self, now: float) -> Table:
         """Cached results, as if all were released now."""

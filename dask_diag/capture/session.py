@@ -101,9 +101,9 @@ def _info_with(computation: Computation, usage: Usage) -> ComputationInfo:
         usage=usage,
         threads=tuple(computation.threads.threads()),
         graph_bytes=computation.graph_bytes,
-        hooks_cpu=hooks_cpu_of(computation),
-        ends_cpu=computation.own.cpu,
-        own_threads_cpu=_NAN,
+        cpu_hooks=hooks_cpu_of(computation),
+        cpu_ends=computation.own.cpu,
+        cpu_own_threads=_NAN,
         own_seconds=computation.own.seconds,
         pools=(),
         remote_workers=dict(computation.remote_workers),
@@ -264,7 +264,7 @@ def count_end(computation: Computation) -> None:
     computation.own.end()
     finished = computation.finished
     if finished is not None:
-        finished.info = finished.info._replace(ends_cpu=computation.own.cpu)
+        finished.info = finished.info._replace(cpu_ends=computation.own.cpu)
 
 
 def _publish(computation: Computation, failed: bool) -> None:
@@ -288,7 +288,7 @@ def _publish(computation: Computation, failed: bool) -> None:
         error=error,
         pool_end=end,
         not_run=not_run,
-        own_threads_cpu=take_cpu_of_own_threads(),
+        cpu_own_threads=take_cpu_of_own_threads(),
     )
     computation.finished = ComputationSnapshot(info, tasks._replace(keys=keys))
     # Others may be reading what was here: it is replaced, and not cleared.

@@ -43,7 +43,7 @@ class Cells(NamedTuple):
     cpu: Array
     samples: Array
 
-    def where(self, selection: Array) -> Cells:
+    def filter(self, selection: Array) -> Cells:
         """Select cells by a mask or by positions."""
         return Cells(*(column[selection] for column in self))
 
@@ -243,11 +243,11 @@ def _scaled_tables(
     cells, names = SeenBefore().cells(snapshot)
     cells = _before_until(began, cells, names, snapshot.cycle)
     measured = measure(names, snapshot.cycle)
-    unseen = measured.where(~np.isin(measured.function, cells.function))
+    unseen = measured.filter(~np.isin(measured.function, cells.function))
     cells = _together([scaled(cells, measured, len(names.functions)), summed(unseen)])
     # In order of time, and in a cycle those of one task side by side: so they differ little from
     # row to row, and take few bytes in a file.
-    cells = cells.where(np.lexsort((cells.node, cells.key, cells.function, cells.cycle)))
+    cells = cells.filter(np.lexsort((cells.node, cells.key, cells.function, cells.cycle)))
     samples = _samples_table(cells, snapshot.cycle, names, worker, bounds)
     return {**_tree(snapshot), "samples": samples}
 
@@ -291,9 +291,9 @@ def _before_until(began: float, cells: Cells, names: Names, cycle: float) -> Cel
         seconds=cells.seconds * (1 - share),
         cpu=cells.cpu * (1 - share),
         samples=cells.samples - seen,
-    ).where(share < 1)
+    ).filter(share < 1)
     until = cells._replace(seconds=cells.seconds * share, cpu=cells.cpu * share, samples=seen)
-    return summed(_together([until.where(share > 0), since]))
+    return summed(_together([until.filter(share > 0), since]))
 
 
 def scaled(cells: Cells, measured: Cells, functions: int) -> Cells:

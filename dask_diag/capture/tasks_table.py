@@ -60,7 +60,7 @@ def keys_columns(keys: Sequence[Hashable], named: Mapping[int, str]) -> KeyColum
     batches = range(0, len(keys), _KEYS_AT_ONCE)
     columns = [_columns_of_few(keys[start : start + _KEYS_AT_ONCE]) for start in batches]
     texts, functions = (concatenate(column) for column in zip(*columns, strict=True))
-    nameless = np.flatnonzero(functions.where(_NO_NAME)).tolist()
+    nameless = np.flatnonzero(functions.eq(_NO_NAME)).tolist()
     names = {row: function_of_key(keys[row]) for row in nameless if row not in named}
     return texts, _renamed(functions, {**names, **named})
 
@@ -249,7 +249,7 @@ def tasks_and_keys(computation: ComputationSnapshot) -> tuple[Table, list[Hashab
     workers: Workers = {}
     tasks = with_workers_named(tasks_of(computation.info, computation.tasks, workers), workers)
     keys, order = list(computation.tasks.keys), np.argsort(tasks["submitted"], kind="stable")
-    return tasks.rows(order), [keys[row] for row in order.tolist()]
+    return tasks.filter(order), [keys[row] for row in order.tolist()]
 
 
 def log_tables(tasks: TaskRows) -> dict[str, Table]:

@@ -150,7 +150,7 @@ def _of_tasks(
     sides: Sides, recordings: list[Recording], of: str
 ) -> tuple[Comparison, Summary, Callable[[], str]]:
     """Comparison of two recordings, its summary, and a function that makes its page."""
-    from dask_diag.analysis.compare import compare as compare_recordings
+    from dask_diag.analysis.compare import compare_recordings
     from dask_diag.views.compare import comparison_summary
 
     before, after = recordings
@@ -169,7 +169,8 @@ def _of_runs(
     sides: Sides, recordings: list[Recording], of: str
 ) -> tuple[RunComparison, Summary, Callable[[], str]]:
     """Comparison of several runs on a side, its summary, and a function that makes its page."""
-    from dask_diag.analysis.compare_runs import compare_runs, same_run
+    from dask_diag.analysis.compare_runs import compare as compare_runs
+    from dask_diag.analysis.compare_runs import same_run
     from dask_diag.views.compare import run_comparison_summary, run_comparison_title
 
     copies = same_run(recordings)
@@ -179,7 +180,7 @@ def _of_runs(
             f"{one} and {other} are recordings of the same run; leave out one of them"
         )
     count = len(sides[0])
-    comparison = compare_runs(recordings[:count], recordings[count:], of)
+    comparison = compare_runs(recordings[:count], recordings[count:], of=of)
     summary = run_comparison_summary(comparison)
 
     def page() -> str:

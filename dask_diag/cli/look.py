@@ -66,11 +66,11 @@ def report(file: str, html: str | None, force: bool) -> None:
 
 
 def in_short(finding: Finding) -> str:
-    """Code, loss and advice of a finding, in a line."""
-    from dask_diag.views.findings import lost, what_to_do
+    """Code, possible saving and advice of a finding, in a line."""
+    from dask_diag.views.findings import explained_by, fix, saving
 
-    parts = (lost(finding), what_to_do(finding.advice))
-    return one_line(f"{finding.code}: {'. '.join(filter(None, parts))}")
+    code = ": ".join(filter(None, (finding.code, saving(finding))))
+    return one_line(f"{code}. {fix(finding.advice)} {explained_by([finding])}")
 
 
 _ENDINGS = {
@@ -161,14 +161,20 @@ def _number_or_label(text: str | None) -> float | str | None:
     help="Also predict with this number of workers, besides twice and four times as many; may be "
     "repeated.",
 )
-def what_if(file: str, workers: tuple[int, ...]) -> None:
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="The same for a cluster: number of threads of all workers together.",
+)
+def what_if(file: str, workers: tuple[int, ...], threads: tuple[int, ...]) -> None:
     """Predict the wall time with more workers, faster functions, or without waits."""
     from dask_diag.analysis.what_if import what_if as predict
     from dask_diag.storage.read import load
     from dask_diag.views.what_if import what_if_summary
 
     recording = load(file)
-    print_result(what_if_summary(predict(recording, workers), recording))
+    print_result(what_if_summary(predict(recording, workers, threads=threads), recording))
 
 
 @click.command()

@@ -148,7 +148,9 @@ def _started(arguments: Namespace, cell: str, written: Container[str]) -> Profil
             # Whether it may be replaced was checked.
             make = partial(record, arguments.output, overwrite=True)
         trace = arguments.trace_memory
-        return make(interval=interval, waits=waits, code=code, trace_memory=trace).__enter__()
+        return make(
+            resource_interval=interval, waits=waits, code=code, trace_memory=trace
+        ).__enter__()
     except (click.ClickException, DiagnosticError, ValueError, TypeError) as error:
         why = error.message if isinstance(error, click.ClickException) else str(error)
         raise UsageError(why) from None

@@ -183,7 +183,7 @@ def run(
         path,
         # Whether it may be replaced was checked.
         overwrite=True,
-        interval=interval,
+        resource_interval=interval,
         waits=waits,
         metric=None if metric is None else function_named(metric),
         metric_name=metric_name,

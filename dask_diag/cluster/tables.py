@@ -138,7 +138,7 @@ def _computation_row(
         **dict.fromkeys(("called", "start", "prepared"), start),
         "stop": microseconds(np.array(stop), np.ceil),
         "workers": computation.workers,
-        "scheduler_cpu": computation.scheduler_cpu,
+        "cpu_scheduler": computation.cpu_scheduler,
         "span": computation.span,
         "scheduler": "distributed",
         "cluster": log.scheduler,
@@ -181,7 +181,7 @@ def with_remote_memory(
     """
     columns = {name: np.array(memory[name]) for name in memory.columns if name != "label"}
     for label, of_series in logs.items():
-        rows = memory.label.where(label)
+        rows = memory.label.eq(label)
         remote = RemoteProcesses().take(of_series)
         for process in samples_by_process(remote) if rows.any() else ():
             resident = memory_at(columns["time"][rows], process)
@@ -205,6 +205,6 @@ def results_of(logs: Sequence[ClusterLog]) -> list[list[TaskResult]]:
         for batch in log.batches:
             tasks = tasks_of(batch, log, lanes)
             columns = (tasks[name].tolist() for name in ("function", "start", "stop", "worker"))
-            is_ok = tasks["outcome"].where(Outcome.OK).tolist()
+            is_ok = tasks["outcome"].eq(Outcome.OK).tolist()
             results[-1] += compress(zip(batch.keys, *columns, strict=True), is_ok)
     return results

@@ -257,7 +257,7 @@ class ClusterStacks:
         return [
             stacks_of_tasks(
                 self._stacks.get(label) or Stacks(self._cycle),
-                tasks.rows(workers.where(label)),
+                tasks.filter(workers.eq(label)),
                 label,
                 (start, stop),
             )

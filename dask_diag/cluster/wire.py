@@ -218,7 +218,7 @@ class ClusterComputation(NamedTuple):
     start: float
     stop: float | None
     workers: int
-    scheduler_cpu: float
+    cpu_scheduler: float
     total: int
     done: int
     failed: int

@@ -206,7 +206,7 @@ def worker_events_of(batch: Batch, log: ClusterLog) -> Table:
     events = Categorical(rows["event"], EVENTS)
     start, stop = (
         np.where(
-            events.where(WorkerEvent.PAUSED),
+            events.eq(WorkerEvent.PAUSED),
             rows[bound] - log.offset,
             client_times(rows[bound], rows["worker"], log),
         )
@@ -343,7 +343,7 @@ def samples_by_process(processes: Table) -> Iterator[Table]:
     codes = codes.reshape(-1)
     order = np.lexsort((processes["time"], codes))
     for process in range(distinct.shape[1]):
-        yield processes.rows(order[codes[order] == process])
+        yield processes.filter(order[codes[order] == process])
 
 
 def _cpu_seconds_at(times: FloatArray, sampled: Table) -> FloatArray:

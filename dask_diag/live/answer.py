@@ -28,9 +28,9 @@ from dask_diag.live.texts import (
 )
 from dask_diag.model.codes import PROFILING, Activity
 from dask_diag.model.table import Table
-from dask_diag.views.colors import color_of_activity
+from dask_diag.views.colors import NO_TASK, RUNNING, look_of
 from dask_diag.views.escaping import shown
-from dask_diag.views.findings import lost, what_to_do
+from dask_diag.views.findings import fix, saving
 from dask_diag.views.plots.figures import Packed
 from dask_diag.views.plots.tasks import packed_tasks
 
@@ -39,7 +39,6 @@ FOLLOWED = 60.0
 _MOST_FUNCTIONS, _MOST_RUNNING, _MOST_FINDINGS, _MOST_NOTICES = 40, 12, 8, 8
 _MOST_POINTS, _POINTS_OF_OVERVIEW = 400, 300
 _LONGEST = 300
-_RUNNING_COLOR = "#3fa7d6"
 
 
 def pictures(model: LiveModel, view: tuple[float, float] | None, columns: int) -> dict[str, object]:
@@ -103,9 +102,9 @@ def answer(model: LiveModel, findings: FindingsSoFar, revision: int) -> dict[str
         "findings": [
             (
                 finding.code,
-                lost(finding),
+                saving(finding),
                 shown(finding.evidence, _LONGEST),
-                shown(what_to_do(finding.advice), _LONGEST),
+                shown(fix(finding.advice), _LONGEST),
             )
             for finding in findings.findings[:_MOST_FINDINGS]
         ],
@@ -129,7 +128,7 @@ def _resources(
     time = model.resources["time"] - model.start
     first, last = np.searchsorted(time, [start, stop]).tolist()
     rows = slice(max(0, first - 1), last + 1)
-    cpu, others = model.resources["cpu"], model.resources["cpu_others"]
+    cpu, others = model.resources["cpu"], model.resources["cpu_other_processes"]
     # Digits below these are not seen in a pixel.
     columns = (
         ("time", time, 3),
@@ -157,19 +156,20 @@ def _memory(model: LiveModel) -> str:
     return f"{size(float(memory[-1]))}{limit}, peak {size(float(memory.max()))}{cached}"
 
 
-def _workers(model: LiveModel) -> list[tuple[str, str, float, str]]:
-    """Parts of the workers' time: name, seconds, share and colour."""
+def _workers(model: LiveModel) -> list[tuple[str, str, float, str, str]]:
+    """Parts of the workers' time: name, seconds, share, colour and style."""
     time = model.worker_time()
     total = sum(time)
-    parts = (
-        ("CPU in tasks", time.cpu, color_of_activity(Activity.CPU)),
-        ("waiting in tasks", time.waiting, color_of_activity(Activity.CPU_WAIT)),
-        ("tasks that run", time.running, _RUNNING_COLOR),
-        ("no task", time.no_task, color_of_activity(Activity.OVERHEAD)),
-    )
+    looks = (look_of(Activity.CPU), look_of(Activity.NONCPU), RUNNING, NO_TASK)
     return [
-        (f"{name} {percent(value / total)}", seconds(value), value / total, color)
-        for name, value, color in parts
+        (
+            f"{look.name} {percent(value / total)}",
+            seconds(value),
+            value / total,
+            look.color,
+            look.style,
+        )
+        for look, value in zip(looks, time, strict=True)
         if total and value / total >= 5e-4
     ]
 
@@ -223,7 +223,7 @@ def tasks_in_view(
         }
     )
     order = np.argsort(lane, kind="stable")[np.count_nonzero(lane < 0) :]
-    return table.rows(order), workers, [(shown(n, _NAME), colors[n]) for n in drawn]
+    return table.filter(order), workers, [(shown(n, _NAME), colors[n]) for n in drawn]
 
 
 def shares(
@@ -276,7 +276,7 @@ def stream_in_view(
     tasks, workers, functions = tasks_in_view(model, start, stop)
     lanes = [shown(name, _LANE_NAME) for name in workers[:MOST_LANES]]
     is_running = np.isnan(tasks["cpu"])
-    ended, pixels, tick = tasks.rows(~is_running), 0, _TICK
+    ended, pixels, tick = tasks.filter(~is_running), 0, _TICK
     if len(tasks) > min(most_rectangles, columns * len(lanes) // _PIXELS_OF_A_TASK):
         ended, pixels = _by_pixel(ended, len(lanes), len(functions), columns, stop - start)
         tick = (stop - start) / pixels / PARTS_OF_A_PIXEL
@@ -288,7 +288,7 @@ def stream_in_view(
         "columns": pixels,
         "tick": tick,
         "ended": _packed(ended, len(lanes), tick),
-        "running": _packed(tasks.rows(is_running), len(lanes), tick),
+        "running": _packed(tasks.filter(is_running), len(lanes), tick),
     }
 
 
@@ -301,7 +301,7 @@ def _by_pixel(
     """
     columns = max(1, min(columns, _MOST_PIXELS // max(1, lanes)))
     bounds = np.searchsorted(tasks["lane"], np.arange(lanes + 1)).tolist()
-    of_lanes = [tasks.rows(slice(first, last)) for first, last in pairwise(bounds)]
+    of_lanes = [tasks.filter(slice(first, last)) for first, last in pairwise(bounds)]
     while True:
         parts = [_parts_of_lane(own, functions, columns, length) for own in of_lanes]
         total = sum(len(rows[0]) for rows in parts)

@@ -32,7 +32,7 @@ something has to decode it."""
 _TIMES = ("called", "start", "prepared", "stop")
 _COMPUTATIONS = ("computation", *_TIMES, "workers")
 _PLANNED = ("computation", "function", "tasks")
-_RESOURCES = ("time", "cpu", "cpu_others", "memory", "memory_children")
+_RESOURCES = ("time", "cpu", "cpu_other_processes", "memory", "memory_children")
 COLUMNS: Columns = {
     "computations": _COMPUTATIONS,
     "planned": _PLANNED,
@@ -354,7 +354,7 @@ class LiveModel:
                     int(counts[pair]), seconds[pair], cpu_seconds[pair]
                 )
         self.recorded += len(tasks)
-        self.failed += int(np.count_nonzero(tasks["outcome"].where(Outcome.FAILED)))
+        self.failed += int(np.count_nonzero(tasks["outcome"].eq(Outcome.FAILED)))
         ran = np.flatnonzero(~np.isnan(lasted))
         # Unknown CPU time counts as all of the task, as in a report.
         share = np.where(np.isnan(cpu), 1.0, cpu / np.maximum(lasted, 1e-9))
@@ -402,7 +402,7 @@ class LiveModel:
         """Replace the tasks that run: without a stop, the longest first."""
         rows = np.flatnonzero(~np.isnan(tasks["start"]) & np.isnan(tasks["stop"]))
         rows = rows[np.argsort(tasks["start"][rows], kind="stable")]
-        self.running = [TaskNow(*row) for row in tasks.rows(rows).tuples(*TaskNow._fields)]
+        self.running = [TaskNow(*row) for row in tasks.filter(rows).tuples(*TaskNow._fields)]
         until_now, unknown = np.full(len(rows), self.stop), np.full(len(rows), np.nan)
         columns = self._columns_of(tasks, rows)
         self.tasks.extend({**columns, "stop": until_now, "share": unknown}, provisional=True)

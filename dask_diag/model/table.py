@@ -60,7 +60,7 @@ class Table:
             names = ", ".join(self._columns)
             raise UnknownColumnError(f"no column {name!r}; there are {names}") from None
 
-    def rows(self, selection: Several) -> Self:
+    def filter(self, selection: Several) -> Self:
         """The rows that a slice, a mask or positions select."""
         return type(self)({name: column[selection] for name, column in self._columns.items()})
 
@@ -78,7 +78,7 @@ class Table:
         """A tuple of some columns for every row."""
         return zip(*(self[name].tolist() for name in names), strict=True)
 
-    def to_dataframe(self) -> pandas.DataFrame:
+    def to_pandas(self) -> pandas.DataFrame:
         """The table as a pandas DataFrame.
 
         Raises
@@ -87,7 +87,7 @@ class Table:
             If pandas is not installed.
         """
         frame: pandas.DataFrame = import_optional(
-            "pandas", "to_dataframe()", "to_dicts() needs nothing"
+            "pandas", "to_pandas()", "to_dicts() needs nothing"
         ).DataFrame({name: self[name].tolist() for name in self.columns})
         return frame
 
@@ -106,7 +106,7 @@ class Table:
         return "\n".join(text)
 
     def _first_rows(self, count: int) -> list[Iterable[object]]:
-        return [self.columns, *(row.values() for row in self.rows(slice(count)).to_dicts())]
+        return [self.columns, *(row.values() for row in self.filter(slice(count)).to_dicts())]
 
     def _repr_html_(self) -> str:
         shown = self._first_rows(ROWS_SHOWN)

@@ -224,22 +224,22 @@ class Computations(RecordingTable):
     prepared = time("When the graph was in order and its first task could be submitted.")
     stop = time("When it returned or raised; of one that still runs, now.")
     workers = integer("How many tasks could run at once; 0 if not known.")
-    process_cpu = duration("CPU of the computing process meanwhile, all threads.")
-    scheduler_cpu = duration("CPU of the thread that called the scheduler.")
-    children_cpu = duration(
+    cpu_process = duration("CPU of the computing process meanwhile, all threads.")
+    cpu_scheduler = duration("CPU of the thread that called the scheduler.")
+    cpu_children = duration(
         "CPU of the descendants of the process meanwhile: programs that tasks start, and worker "
         "processes; NaN if not known."
     )
-    others_cpu = duration(
+    cpu_other_processes = duration(
         "CPU of other programs meanwhile, on the CPUs that the process may use; NaN if not known."
     )
-    hooks_cpu = duration(
+    cpu_hooks = duration(
         "CPU of the profilers' hooks for its tasks, about: calibrated per task; NaN if not known."
     )
-    ends_cpu = duration(
+    cpu_ends = duration(
         "CPU of the profilers' hooks as it started and ended, measured; NaN if not known."
     )
-    own_threads_cpu = duration(
+    cpu_own_threads = duration(
         "CPU of the profilers' own threads since the computation before it ended; NaN if not known."
     )
     own_seconds = duration(
@@ -362,7 +362,7 @@ class Resources(RecordingTable):
     written = number("bytes", "Bytes written to storage since the first sample.")
     threads = number("", "Threads of all processes.")
     delay = duration("How long after it was due the sample was taken.")
-    cpu_others = number(
+    cpu_other_processes = number(
         "%", "CPU of other programs since the sample before, of one core; NaN if not known."
     )
 

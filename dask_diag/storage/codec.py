@@ -274,6 +274,18 @@ def skip_integers(spec: Spec, rows: int, source: ByteReader) -> memoryview:
 DIFFERENCES = {"thread_noncpu": ("stop", "start", "thread_cpu")}
 """Columns that are nearly one column minus others, except for rounding errors."""
 
+RENAMED = {
+    "children_cpu": "cpu_children",
+    "cpu_others": "cpu_other_processes",
+    "ends_cpu": "cpu_ends",
+    "hooks_cpu": "cpu_hooks",
+    "others_cpu": "cpu_other_processes",
+    "own_threads_cpu": "cpu_own_threads",
+    "process_cpu": "cpu_process",
+    "scheduler_cpu": "cpu_scheduler",
+}
+"""Names of columns in files of version 7, and their names since."""
+
 SCALES = (1, 1_000_000, 1_000_000_000)
 """Scales of whole numbers, whole microseconds and whole nanoseconds."""
 _LARGEST_COUNT = 2.0**62
@@ -522,7 +534,8 @@ def decode_table(
     With `wanted` columns the table has no others, and bytes of columns that these do not need are
     passed over: a live view shows a few columns, and most of its time would be decoding the others.
     """
-    rows, specs = spec["rows"], spec["columns"]
+    rows = spec["rows"]
+    specs = {RENAMED.get(column, column): of_it for column, of_it in spec["columns"].items()}
     needed = _needed(specs, specs if wanted is None else wanted)
     encoded: _Encoded = {}
     columns: dict[str, Values] = {}

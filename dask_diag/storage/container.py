@@ -13,8 +13,10 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-SCHEMA_VERSION = 7
-"""The version of chunks and their encoding. A reader refuses every other version."""
+SCHEMA_VERSION = 8
+"""The version of chunks and their encoding that is written."""
+READ_VERSIONS = (7, 8)
+"""The versions that are read; others are refused. Version 7 had other names of some columns."""
 
 FORMAT = "dask_diag recording"
 ABOUT, CHUNK, PROVISIONAL = "dask_diag.json", "chunk-", "provisional-"

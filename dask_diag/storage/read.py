@@ -15,7 +15,15 @@ from dask_diag.model.recording import Recording, worst_state
 from dask_diag.storage import container
 from dask_diag.storage.chunks import Chunk, Columns, decode_chunk, joined
 from dask_diag.storage.codec import EarlierChunks
-from dask_diag.storage.container import ABOUT, CHUNK, FORMAT, PROVISIONAL, SCHEMA_VERSION, Entry
+from dask_diag.storage.container import (
+    ABOUT,
+    CHUNK,
+    FORMAT,
+    PROVISIONAL,
+    READ_VERSIONS,
+    SCHEMA_VERSION,
+    Entry,
+)
 
 _EXPECTED = f"expected a {FORMAT} of version {SCHEMA_VERSION}"
 _ADVICE = "record it again, or get another copy"
@@ -129,7 +137,7 @@ def check_first_entry(
             "dask_diag.save or dask_diag.record"
         )
     version = _version(bytes(first[1]))
-    if type(version) is not int or version != SCHEMA_VERSION:
+    if type(version) is not int or version not in READ_VERSIONS:
         is_older = type(version) is int and version < SCHEMA_VERSION
         advice = (
             "record it again" if is_older else f"upgrade dask_diag, which is {__version__} here"

@@ -20,7 +20,7 @@ SAMPLE_COLUMNS = (
     "written",
     "threads",
     "delay",
-    "cpu_others",
+    "cpu_other_processes",
 )
 
 PROCESS_COLUMNS = ("time", "pid", "is_child", "memory", "cpu")

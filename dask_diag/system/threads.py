@@ -34,7 +34,7 @@ class ThreadReading(NamedTuple):
     """CPU seconds of the process and, by native id, of live threads, up to `time`."""
 
     time: float
-    process_cpu: float
+    cpu_process: float
     threads: dict[int, float]
     own: OwnThreads
 
@@ -186,8 +186,8 @@ class ThreadUsage:
         if before is None or after is None or after is before:
             return []
         threads = [*_of_live_threads(before, after), *_of_ended_own_threads(before, after)]
-        process_cpu = after.process_cpu - before.process_cpu
-        ended = process_cpu - sum(thread.cpu for thread in threads)
+        cpu_process = after.cpu_process - before.cpu_process
+        ended = cpu_process - sum(thread.cpu for thread in threads)
         return [*threads, ThreadCpu("ended", "", 0, ended)] if ended > _CLOCKS_DIFFER else threads
 
 

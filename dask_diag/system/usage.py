@@ -124,24 +124,24 @@ except ImportError:
 class Usage(NamedTuple):
     """CPU seconds of the process, of the calling thread and of other processes; context switches.
 
-    `children_cpu` is that of all descendants, `others_cpu` that of other programs, on the CPUs that
-    the process may use. A switch is
-    voluntary if the thread had to wait for something, and involuntary if it could have gone on.
+    `cpu_children` is that of all descendants, `cpu_other_processes` that of other programs on the
+    CPUs that the process may use. A switch is voluntary if the thread had to wait for something,
+    and involuntary if it could have gone on.
     """
 
-    process_cpu: float
+    cpu_process: float
     thread_cpu: float
     voluntary: float
     involuntary: float
-    children_cpu: float
-    others_cpu: float
+    cpu_children: float
+    cpu_other_processes: float
 
 
 class UsageSoFar(NamedTuple):
     """Usage up to a moment."""
 
     time: float
-    process_cpu: float
+    cpu_process: float
     thread_cpu: float
     voluntary: float
     involuntary: float

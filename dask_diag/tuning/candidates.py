@@ -132,7 +132,7 @@ def _variables_of_pools(recording: Recording) -> list[str]:
         libraries = {row["library"] for row in pools if row["threads"] > 1}
     # Worker processes load libraries that the computing process may not have.
     threads = recording.threads
-    used = set(threads.name[threads.kind.where("native")].tolist())
+    used = set(threads.name[threads.kind.eq("native")].tolist())
     libraries = {*libraries, *used.intersection(VARIABLES)}
     return sorted({VARIABLES.get(name, "OMP_NUM_THREADS") for name in libraries})
 
@@ -199,7 +199,7 @@ class Predictions:
         changes = set(setting.changes)
         if not changes & _SIMULATED:
             finding = self._findings.get(setting.reason)
-            return finding.seconds_lost if finding is not None else _NAN
+            return finding.potential_saving if finding is not None else _NAN
         if changes - _SIMULATED or not self._is_known(setting):
             return _NAN
         chunksize = setting.config.get("chunksize")

@@ -378,7 +378,7 @@ class TuneResult:
         The recording of the baseline.
     findings : tuple of (Finding, float)
         The findings of that recording, with the gain that was measured of the setting which
-        answers them; NaN if none does. Of those that have one, `seconds_lost` is measured, too.
+        answers them; NaN if none does. Of those that have one, `potential_saving` is measured, too.
     notes : tuple of str
         Notes that a reader must know beside the numbers.
     is_interrupted : bool

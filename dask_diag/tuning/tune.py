@@ -53,7 +53,7 @@ def findings_with_gains(
             measured.append((finding, nan))
         else:
             saved = max(0.0, rows[0].median * (1 - 1 / gain))
-            measured.append((replace(finding, seconds_lost=saved, kind=MEASURED), gain))
+            measured.append((replace(finding, potential_saving=saved, certainty=MEASURED), gain))
     return tuple(measured)
 
 
@@ -187,7 +187,7 @@ def tune_with(
         error = f": {recorded.error}" if recorded.error else ""
         raise DiagnosticError(f"the program fails without any setting ({how}){error}")
     recording = recorded.recording
-    if recording is None or recording.computations.scheduler.where("distributed").all():
+    if recording is None or recording.computations.scheduler.eq("distributed").all():
         raise DiagnosticError(
             "nothing to tune: the program computed nothing on Dask's local schedulers"
         )

@@ -21,6 +21,7 @@ from dask_diag.formatting import amount, count, counted, percent, quantity, seco
 from dask_diag.model.codes import Outcome, Root
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.views.colors import Look, look_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Record, Summary, SummaryParts, make_summary
 
@@ -258,7 +259,7 @@ def labelled_lines(analysis: Analysis, verbose: bool = True) -> Iterator[Line]:
     yield from _computations(recording)
 
 
-def shares_of_wall_time(analysis: Analysis) -> tuple[float, list[tuple[str, float]]]:
+def shares_of_wall_time(analysis: Analysis) -> tuple[float, list[tuple[Look, float]]]:
     """Wall seconds, and the share of each part above a hundredth, the largest first."""
     if not len(analysis.recording.tasks):
         return 0.0, []
@@ -272,14 +273,14 @@ def worker_time_line(analysis: Analysis) -> Iterator[Line]:
     """
     total, shares = _shares(analysis.activities)
     if shares:
-        parts = ", ".join(f"{shown(activity, 24)} {percent(share)}" for activity, share in shares)
+        parts = ", ".join(f"{look.name} {percent(share)}" for look, share in shares)
         yield "Worker time", f"{seconds(total)}: {parts}"
 
 
-def _shares(amounts: Mapping[str, float]) -> tuple[float, list[tuple[str, float]]]:
+def _shares(amounts: Mapping[str, float]) -> tuple[float, list[tuple[Look, float]]]:
     total = sum(amounts.values())
     shares = [
-        (name, amount / total)
+        (look_of(name), amount / total)
         for name, amount in amounts.items()
         if amount >= _SMALLEST_SHARE * total > 0
     ]
@@ -352,8 +353,8 @@ def _critical_path(analysis: Analysis, verbose: bool) -> Iterator[Line]:
         names = [shown(name, 24) for name in path.functions["function"].tolist()[:3]]
         more = ", …" if len(path.functions) > len(names) else ""
         functions = f" ({', '.join(names)}{more})" if verbose else ""
-        is_serial = path.scheduler_cpu > path.length
-        cause = f" (bound by {seconds(path.scheduler_cpu)} of scheduler CPU)" if is_serial else ""
+        is_serial = path.cpu_scheduler > path.length
+        cause = f" (bound by {seconds(path.cpu_scheduler)} of scheduler CPU)" if is_serial else ""
         yield (
             "Critical path",
             f"{seconds(path.length)} of {seconds(wall)}{analysis.added_up}{functions}; at most "
@@ -364,16 +365,16 @@ def _critical_path(analysis: Analysis, verbose: bool) -> Iterator[Line]:
 def _outcomes(tasks: Table) -> Iterator[Line]:
     if not len(tasks):
         return
-    failed = tasks.rows(tasks["outcome"].where(Outcome.FAILED))
+    failed = tasks.filter(tasks["outcome"].eq(Outcome.FAILED))
     if len(failed):
-        first = failed.rows(slice(1)).to_dicts()[0]
+        first = failed.filter(slice(1)).to_dicts()[0]
         message = first["error_message"]
         yield (
             "Failed",
             f"{counted(len(failed), 'task')}, first {shown(first['key'])} with "
             f"{shown(first['error'])}" + (f": {shown(message, 200)}" if message else ""),
         )
-    unfinished = tasks.rows(tasks["outcome"].where(Outcome.UNFINISHED))
+    unfinished = tasks.filter(tasks["outcome"].eq(Outcome.UNFINISHED))
     if len(unfinished):
         started = int((~np.isnan(unfinished["start"])).sum())
         yield (
@@ -387,7 +388,7 @@ def _computations(recording: Recording) -> Iterator[Line]:
     computations, tasks = recording.computations, recording.tasks
     if not len(computations):
         return
-    failed = set(tasks.computation[tasks.outcome.where(Outcome.FAILED)].tolist())
+    failed = set(tasks.computation[tasks.outcome.eq(Outcome.FAILED)].tolist())
     # Of a computation without tasks it is not known whether one failed.
     without_failure = set(tasks.computation.tolist()) - failed
     errors = [
@@ -410,7 +411,7 @@ def _own_code(recording: Recording) -> Iterator[Line]:
     Time in libraries is that of the own line that called them.
     """
     samples = recording.samples
-    in_tasks = samples.root.where(Root.TASKS)
+    in_tasks = samples.root.eq(Root.TASKS)
     sampled = float(samples.seconds[in_tasks].sum())
     # Of the rest no stack is known.
     known = float(samples.seconds[in_tasks & (samples.node >= 0)].sum())
@@ -436,7 +437,7 @@ def _own_code(recording: Recording) -> Iterator[Line]:
 def _hottest_line(recording: Recording) -> Iterator[Line]:
     """The lines that computed and waited longest."""
     samples = recording.samples
-    sampled = float(samples.seconds[samples.root.where(Root.TASKS)].sum())
+    sampled = float(samples.seconds[samples.root.eq(Root.TASKS)].sum())
 
     def share(part: float, of: str) -> str:
         return f"{seconds(part)} {of} ({percent(part / sampled)} of {seconds(sampled)} sampled)"
@@ -525,7 +526,7 @@ def memory_growth(analysis: Analysis) -> list[Record]:
     An upper bound of few samples, or bounds that are alike, show little but the memory of the
     process, which is the same for all functions.
     """
-    rows: list[Record] = [row for row in analysis.memory_usage.to_dicts() if row["sampled"]]
+    rows: list[Record] = [row for row in analysis.task_memory.to_dicts() if row["sampled"]]
     rows = [row for row in rows if row["bound"] == "exact" or row["sampled"] >= _ENOUGH_SAMPLED]
     bounds = [row["peak_growth"] for row in rows if row["bound"] != "exact"]
     if len(bounds) > 1 and min(bounds) > (1 - _ALIKE) * max(bounds):

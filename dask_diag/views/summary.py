@@ -18,12 +18,18 @@ from dask_diag.analysis.headline import (
 )
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import OUTCOMES, PROFILING, UNKNOWN_WORKER, Outcome
-from dask_diag.model.recording import Recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.tables import Tasks
 from dask_diag.views.escaping import shown
-from dask_diag.views.findings import incomplete, location, lost, savings_overlap, what_to_do
+from dask_diag.views.findings import (
+    explained_by,
+    fix,
+    incomplete,
+    location,
+    saving,
+    savings_overlap,
+)
 from dask_diag.views.lines import labelled_lines, shares_of_wall_time, worker_time_line
-from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.text import FindingText, Record, Summary, SummaryParts, make_summary
 
 _DIAGNOSTIC = "late-samples"
@@ -67,10 +73,10 @@ def profiling_lines(analysis: Analysis, verbose: bool) -> Iterator[tuple[str, st
 def _cost(analysis: Analysis, verbose: bool) -> str:
     hooks, threads = analysis.cpu_of_hooks, analysis.cpu_of_own_threads
     computations, unknown = analysis.recording.computations, []
-    if np.isnan(computations.hooks_cpu).any():
+    if np.isnan(computations.cpu_hooks).any():
         in_workers = " in worker processes" if "processes" in analysis.schedulers else ""
         unknown.append(f"hooks{in_workers}")
-    elif verbose and np.isnan(computations.ends_cpu).any():
+    elif verbose and np.isnan(computations.cpu_ends).any():
         unknown.append("hooks at the start and the end of computations")
     if isnan(threads):
         unknown.append("threads")
@@ -116,13 +122,13 @@ _FUNCTIONS_SHOWN, _WITH_VERBOSE = 10, 30
 HEADINGS = ("function", "tasks", "task time", "CPU", "CPU %", "longest")
 
 
-def summary(profilers: Sources, *, verbose: bool = False) -> Summary:
+def summary(source: Sources, *, verbose: bool = False) -> Summary:
     """What was measured, by function, with totals, failures and notices.
 
     Parameters
     ----------
-    profilers : diagnostic, Recording, or a list of them
-        Several are combined, as recordings of the same block.
+    source : Recording, profiler, or list of these
+        Several are combined.
     verbose : bool, default False
         Whether to show all: worker time, phases, waits, hottest lines, cached results, other
         threads, more functions, and remarks on the profilers.
@@ -133,7 +139,7 @@ def summary(profilers: Sources, *, verbose: bool = False) -> Summary:
         A string of at most 80 columns; in a notebook it shows as an HTML table. Its method
         ``for_terminal(width, color)`` has other widths, and colours.
     """
-    return make_summary(summary_parts(Analysis(recording_of(profilers)), verbose))
+    return make_summary(summary_parts(Analysis(recording_of(source)), verbose))
 
 
 def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
@@ -147,6 +153,7 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
         warning=incomplete(analysis.recording),
         findings=[_in_words(finding, analysis.recording) for finding in shown_findings],
         note_on_findings=savings_overlap(shown_findings, analysis.recording),
+        more=explained_by(shown_findings),
         bar_title=f"Wall time {seconds(wall)}",
         bar=shares,
         columns=HEADINGS,
@@ -161,12 +168,12 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
 
 
 def _in_words(finding: Finding, recording: Recording) -> FindingText:
-    """Code, severity and loss of a finding; evidence, advice and place."""
+    """Code, severity and saving of a finding; evidence, advice and place."""
     evidence, advice = shown(finding.evidence, 600), shown(finding.advice, 400)
     where = location(finding, recording)
-    text = f"{evidence}. {what_to_do(advice)}"
+    text = f"{evidence}. {fix(advice)}"
     text = f"{text} Where: {where}." if where else text
-    return FindingText(finding.code, finding.severity, lost(finding), text)
+    return FindingText(finding.code, finding.severity, saving(finding), text)
 
 
 def outcome(analysis: Analysis) -> str:
@@ -202,7 +209,7 @@ def _not_ended(recording: Recording, number: int) -> str:
 
 def _outcome(recording: Recording) -> str:
     outcomes = recording.tasks.outcome
-    counts = {name: int(outcomes.where(name).sum()) for name in OUTCOMES}
+    counts = {name: int(outcomes.eq(name).sum()) for name in OUTCOMES}
     done = counts.pop(Outcome.OK)
     others = [f"{count(n)} {name}" for name, n in counts.items() if n]
     # Of a computation that had not ended more tasks may be done than were written.
@@ -212,7 +219,7 @@ def _outcome(recording: Recording) -> str:
 
 def _workers_used(tasks: Tasks) -> int:
     """Number of known workers that started a task."""
-    is_known = ~np.isnan(tasks.start) & ~tasks.worker.where(UNKNOWN_WORKER)
+    is_known = ~np.isnan(tasks.start) & ~tasks.worker.eq(UNKNOWN_WORKER)
     return len(np.unique(tasks.worker.codes[is_known]))
 
 

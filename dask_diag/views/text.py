@@ -20,8 +20,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dask_diag.formatting import percent
-from dask_diag.model.codes import Activity
-from dask_diag.views.names import name_of_part
+from dask_diag.views.colors import Look
 
 WIDTH = 80
 """Columns of a terminal of unknown size."""
@@ -33,20 +32,6 @@ _GLYPHS = "█▓▒░▚▞"
 """Glyphs of the largest shares of a bar, in order; smaller shares are drawn as dots."""
 _OTHERS = "·"
 _STYLES = {"high": "bold red", "medium": "bold yellow", "low": "bold"}
-_BAR_STYLES = {
-    Activity.CPU: "blue",
-    Activity.OVERHEAD: "bright_black",
-    Activity.IDLE: "dim",
-    Activity.GRAPH: "magenta",
-    Activity.STARTUP: "magenta",
-    Activity.PROFILERS: "magenta",
-    "preparing": "magenta",
-    "before": "cyan",
-    "between": "cyan",
-    "after": "cyan",
-    "tasks": "bright_black",
-}
-_WAITING = "yellow"
 _UNIT_FOLLOWS = re.compile(r"(?<=\d) (?=(?:[nµm]?s|[kMGT]?B)\b)")
 _NO_BREAK = "\u00a0"
 
@@ -57,17 +42,17 @@ Paint = Callable[[str, str], str]
 
 
 class FindingText(NamedTuple):
-    """A finding in words: code, severity, loss, and the other sentences."""
+    """A finding in words: code, severity, possible saving, and the other sentences."""
 
     code: str
     severity: str
-    lost: str
+    saving: str
     text: str
 
     @property
     def title(self) -> str:
         """The first line."""
-        return f"{self.code} ({', '.join(filter(None, (self.severity, self.lost)))})"
+        return ": ".join(filter(None, (f"{self.code} ({self.severity})", self.saving)))
 
 
 @dataclass(frozen=True)
@@ -83,9 +68,11 @@ class SummaryParts:
     note_on_findings : str
         A sentence before the findings.
     findings : sequence of FindingText
+    more : str
+        Where the findings are explained.
     bar_title : str
-    bar : sequence of (str, float)
-        Parts of the wall time and their shares, the largest first.
+    bar : sequence of (Look, float)
+        Looks and shares of the whole, the largest first.
     columns : sequence of str
     rows : sequence of tuple of str
         The first column is text, the last row a total.
@@ -103,8 +90,9 @@ class SummaryParts:
     warning: str = ""
     note_on_findings: str = ""
     findings: Sequence[FindingText] = ()
+    more: str = ""
     bar_title: str = ""
-    bar: Sequence[tuple[str, float]] = ()
+    bar: Sequence[tuple[Look, float]] = ()
     lines: Sequence[tuple[str, str]] = ()
     notices: Sequence[str] = ()
     is_wrapped: bool = False
@@ -143,7 +131,7 @@ def text_of(
         ],
         (paint(line, "bold red") for line in _lines(parts.warning, width, "! ", "  ")),
         _lines(parts.note_on_findings, width),
-        findings,
+        (*findings, *_lines(parts.more, width)),
         _bar(parts.bar_title, parts.bar, width, paint),
         _table(parts.columns, parts.rows, width, parts.is_wrapped, cuts_names),
         _labelled(parts.lines, width, paint),
@@ -153,7 +141,7 @@ def text_of(
 
 
 def _bar(
-    title: str, shares: Sequence[tuple[str, float]], width: int, paint: Paint
+    title: str, shares: Sequence[tuple[Look, float]], width: int, paint: Paint
 ) -> Iterator[str]:
     """A title, the bar, and the share of each glyph."""
     if not shares:
@@ -161,16 +149,15 @@ def _bar(
     width -= 2
     drawn = list(zip(_GLYPHS, shares, strict=False))
     free, bar = width, ""
-    for glyph, (name, share) in drawn:
+    for glyph, (look, share) in drawn:
         piece = glyph * min(round(share * width), free)
         free -= len(piece)
-        bar += paint(piece, _BAR_STYLES.get(name, _WAITING))
+        bar += paint(piece, look.terminal)
     yield title
     yield f"  {bar}{_OTHERS * free}"
-    glyphs = chain(_GLYPHS, repeat(_OTHERS))
     legend = [
-        f"{glyph} {name_of_part(name)} {percent(share)}"
-        for glyph, (name, share) in zip(glyphs, shares, strict=False)
+        f"{glyph} {look.name} {percent(share)}"
+        for glyph, (look, share) in zip(chain(_GLYPHS, repeat(_OTHERS)), shares, strict=False)
     ]
     # A share stays with its name where a line breaks.
     text = "  ".join(item.replace(" ", _NO_BREAK) for item in legend)
@@ -289,7 +276,7 @@ def table_summary(
 
 def _as_html(parts: SummaryParts) -> str:
     findings = [f"{finding.title}. {finding.text}" for finding in parts.findings]
-    shares = ", ".join(f"{name_of_part(name)} {percent(share)}" for name, share in parts.bar)
+    shares = ", ".join(f"{look.name} {percent(share)}" for look, share in parts.bar)
     lines = [(parts.bar_title, shares)] if parts.bar else []
     lines += parts.lines
     return "".join(
@@ -298,6 +285,7 @@ def _as_html(parts: SummaryParts) -> str:
             f"<p><strong>{html.escape(parts.warning)}</strong></p>" if parts.warning else "",
             f"<p>{html.escape(parts.note_on_findings)}</p>" if parts.note_on_findings else "",
             _html_list(findings),
+            f"<p>{html.escape(parts.more)}</p>" if parts.more else "",
             _html_table(parts.columns, parts.rows),
             _html_list([f"{label}: {text}" for label, text in lines]),
             _html_list(parts.notices),

@@ -27,7 +27,9 @@ def main() -> None:
     for program in chosen:
         one = examine(program, arguments.repeats, arguments.attempts)
         outcomes.append(one)
-        causes = ", ".join(f"{finding.code} {finding.seconds_lost:.2f}" for finding in one.found)
+        causes = ", ".join(
+            f"{finding.code} {finding.potential_saving:.2f}" for finding in one.found
+        )
         print(
             f"{program.name}: planted {program.code or 'nothing'}; found {causes or 'nothing'}; "
             f"gain {one.gain:.2f} s; false {one.false or 'none'}; "

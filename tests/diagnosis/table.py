@@ -71,8 +71,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
                     ("Causes found (recall)", f"{result.recall:.0%}"),
                     ("Findings that are true (precision)", f"{result.precision:.0%}"),
                     (
-                        "``seconds_lost`` within a factor of two of the gain "
-                        f"(of {len(estimated)})",
+                        f"Estimates within a factor of two of the gain (of {len(estimated)})",
                         f"{result.within_two:.0%}",
                     ),
                     (
@@ -95,7 +94,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
             "By program",
             "----------",
             "",
-            "``seconds_lost`` is the estimate of the finding on the cause; *gain* is measured. A dash",
+            "*Estimate* is the ``potential_saving`` of the finding on the cause; *gain* is measured. A dash",
             "means that the finding does not state seconds, or that the remedy does not save time.",
             "",
             *_rows(outcomes),
@@ -184,7 +183,7 @@ def _busy(outcomes: Sequence[Outcome]) -> float:
 
 
 def _rows(outcomes: Sequence[Outcome]) -> list[str]:
-    header = ("Program", "Cause", "Found", "seconds_lost", "Gain", "Other findings")
+    header = ("Program", "Cause", "Found", "Estimate", "Gain", "Other findings")
     return _table([header, *(_cells(one) for one in outcomes)])
 
 

@@ -52,7 +52,7 @@ def test_the_cause_is_found_in_quick_programs(name, retried):
 
 
 def finding(code, lost, severity="high"):
-    return Finding(code, severity, lost, "evidence", "advice", kind="about")
+    return Finding(code, severity, lost, "evidence", "advice", certainty="estimate")
 
 
 def outcome(faulty_findings, remaining=(), faulty=(3.0,), remedied=(1.0,), advice=(), **fields):
@@ -120,7 +120,7 @@ def test_settings_are_read_from_advice():
         {"scheduler": "processes"},
         {},
     )
-    assert settings_in("scheduler='threads', num_workers=8 could save") == (
+    assert settings_in("because CPUs are idle: scheduler='threads', num_workers=8; or") == (
         {"scheduler": "threads", "num_workers": 8},
         {},
     )
@@ -137,7 +137,7 @@ def test_the_page_has_a_row_for_each_program():
             Outcome(Program("healthy", print), [], []),
         ]
     )
-    assert "a program  gil-bound  yes    2.00 s        2.00 s  io-bound (false)" in text
+    assert "a program  gil-bound  yes    2.00 s    2.00 s  io-bound (false)" in text
     assert "healthy" in text
 
 

@@ -108,7 +108,7 @@ class Outcome:
     @property
     def lost(self) -> float:
         """The seconds that the finding on the cause says are lost."""
-        seconds = [one.seconds_lost for one in self.found if one.code == self.program.code]
+        seconds = [one.potential_saving for one in self.found if one.code == self.program.code]
         return seconds[0] if seconds else float("nan")
 
     @property

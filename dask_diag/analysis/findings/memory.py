@@ -10,10 +10,10 @@ import numpy as np
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
     MOST_NAMED,
-    UNKNOWN,
+    NO_GAIN,
     Diagnosis,
+    FindingLocation,
     Gain,
-    Where,
     evidence,
     largest,
     merged_intervals,
@@ -52,18 +52,18 @@ def cache_pressure(analysis: Analysis) -> Diagnosis | None:
     is_high = total.amounts[:-1] >= NEAR * allowed
     return Diagnosis(
         "high" if peak >= VERY_NEAR * allowed else "medium",
-        UNKNOWN,
+        NO_GAIN,
         evidence(
-            "The scheduler cached results of {peak:bytes} at once, {share:share} of the "
-            "{allowed:bytes} that this process may use. Mostly: {functions}",
+            "Cached results reached {peak:bytes}, {share:share} of the {allowed:bytes} that this "
+            "process may use. Mostly results of {functions}",
             peak=peak,
             share=peak / allowed,
             allowed=allowed,
             functions=names,
         ),
-        "reduce results in the task that makes them, compute in parts, or use smaller chunks and "
+        "reduce results in the task that creates them, compute in parts, or use smaller chunks and "
         "fewer workers",
-        Where(
+        FindingLocation(
             merged_intervals(total.times[:-1][is_high], total.times[1:][is_high]),
             functions=tuple(names),
         ),
@@ -122,18 +122,18 @@ def memory_growth(analysis: Analysis) -> Diagnosis | None:
     if not is_steady or grown < worth_reporting:
         return None
     severity = "high" if grown > VERY_LARGE else "medium"
-    which = "including {results:bytes} of cached or just returned results"
+    which = ", including {results:bytes} of cached or just returned results" * (results > 0)
     if isnan(results):
-        severity, which = "low", "results not measured; record with CacheProfiler"
+        severity, which = "low", "; results were not measured (record with CacheProfiler)"
     elif grown - earlier < worth_reporting:
-        severity, which = "low", "{earlier:bytes} may be results returned earlier"
+        severity, which = "low", ", up to {earlier:bytes} of it in results returned earlier"
     return Diagnosis(
         severity,
-        UNKNOWN,
+        NO_GAIN,
         evidence(
-            "Memory grew by {grown:bytes} and was not released: while no task ran it was "
-            f"{{before:bytes}} at first and {{after:bytes}} after {{lasted:seconds}} ({which}); it "
-            "rose steadily in between",
+            "Memory grew steadily by {grown:bytes} and was not released. While no task ran, the "
+            "program used {before:bytes} at first and {after:bytes} after {lasted:seconds}"
+            f"{which}",
             grown=grown,
             before=before,
             after=after,
@@ -141,8 +141,8 @@ def memory_growth(analysis: Analysis) -> Diagnosis | None:
             results=results,
             earlier=earlier,
         ),
-        "look for caches, globals or growing lists in tasks; also reduce results before returning "
-        "them; on Linux the allocator may retain memory (MALLOC_TRIM_THRESHOLD_)",
+        "look for caches, globals and growing lists in tasks; reduce results before tasks return "
+        "them; on Linux, the allocator may retain freed memory (MALLOC_TRIM_THRESHOLD_)",
         where_of_intervals(times[:1], times[-1:]),
     )
 
@@ -156,7 +156,7 @@ def _readings(
     as well.
     """
     samples = recording.resources
-    samples = samples.rows(running_computations(recording.computations, samples.time) > 0)
+    samples = samples.filter(running_computations(recording.computations, samples.time) > 0)
     if len(samples) < FEWEST_READINGS:
         return times, sizes
     return samples.time, samples.memory + samples.memory_children
@@ -182,7 +182,7 @@ def _rise(recording: Recording, times: FloatArray, sizes: FloatArray) -> tuple[f
 WORTH_REPORTING = 0.05
 """Least share of the time of the cluster's threads that is lost."""
 LESS_MEMORY = (
-    "use smaller chunks or fewer threads a worker, and release futures that are not needed; or "
+    "use smaller chunks or fewer threads per worker, and release futures that are not needed; or "
     "give each worker more memory: Client(n_workers=..., memory_limit=...)"
 )
 
@@ -197,7 +197,7 @@ class _Events(NamedTuple):
     lasted: float
     share: float
     gain: Gain
-    where: Where
+    where: FindingLocation
 
     @property
     def workers(self) -> int:
@@ -209,27 +209,27 @@ class _Events(NamedTuple):
 def spilling(analysis: Analysis) -> Diagnosis | None:
     """Event loops of workers wrote results to disk and read them back."""
     table = analysis.recording.worker_events
-    events = _events_while_computing(analysis, table.rows(~table.event.where(WorkerEvent.PAUSED)))
+    events = _events_while_computing(analysis, table.filter(~table.event.eq(WorkerEvent.PAUSED)))
     if events.share < WORTH_REPORTING:
         return None
     written, read = (
-        events.rows.bytes[events.rows.event.where(event)].sum()
+        events.rows.bytes[events.rows.event.eq(event)].sum()
         for event in (WorkerEvent.DISK_WRITE, WorkerEvent.DISK_READ)
     )
     return Diagnosis(
         severity_of(events.share),
         events.gain,
         evidence(
-            "{workers:worker} wrote {written:bytes} of results to disk and read {read:bytes} back, "
-            "in {lasted:seconds}; a worker starts no task and sends no result meanwhile. Free "
-            "threads waited {waited:seconds} for it",
+            "{workers:worker} spilled {written:bytes} of results to disk and read {read:bytes} "
+            "back, in {lasted:seconds}. A worker starts no task and sends no result while it "
+            "spills; its idle threads waited {waited:seconds}",
             workers=events.workers,
             written=written,
             read=read,
             lasted=events.lasted,
             waited=analysis.spent(Activity.SPILL),
         ),
-        f"results do not fit into the workers' memory: {LESS_MEMORY}",
+        LESS_MEMORY,
         events.where,
     )
 
@@ -238,15 +238,16 @@ def spilling(analysis: Analysis) -> Diagnosis | None:
 def memory_pressure(analysis: Analysis) -> Diagnosis | None:
     """Workers started no tasks, as memory was nearly used up."""
     table = analysis.recording.worker_events
-    events = _events_while_computing(analysis, table.rows(table.event.where(WorkerEvent.PAUSED)))
+    events = _events_while_computing(analysis, table.filter(table.event.eq(WorkerEvent.PAUSED)))
     if events.share < WORTH_REPORTING:
         return None
     return Diagnosis(
         severity_of(events.share),
         events.gain,
         evidence(
-            "{workers:worker} paused for {lasted:seconds} in all ({share:share} of the cluster's "
-            "time): memory was above distributed.worker.memory.pause, and no task started there",
+            "{workers:worker} paused for {lasted:seconds} in all ({share:share} of worker time), "
+            "because memory use was above distributed.worker.memory.pause. A paused worker starts "
+            "no tasks",
             workers=events.workers,
             lasted=events.lasted,
             share=events.share,
@@ -264,14 +265,16 @@ def _events_while_computing(analysis: Analysis, events: WorkerEvents) -> _Events
         computations.cluster.tolist(), computations.start, computations.stop, strict=True
     ):
         inside = np.clip(events.stop, start, stop) - np.clip(events.start, start, stop)
-        lasted += np.where(events.computation.where(cluster), inside, 0.0)
+        lasted += np.where(events.computation.eq(cluster), inside, 0.0)
     # Two computations may run at a time.
     lasted = np.minimum(lasted, events.stop - events.start)
     threads = lookup(workers.worker, workers.threads)
     times = np.array([threads.get(name, 1) for name in events.worker.tolist()], float)
     is_some = lasted > 0
-    rows, lost = events.rows(is_some), float((lasted * times).sum())
+    rows, lost = events.filter(is_some), float((lasted * times).sum())
     lasted = lasted[is_some]
-    where = Where(merged_intervals(rows.start, rows.stop), largest(rows.worker, lasted, None))
+    where = FindingLocation(
+        merged_intervals(rows.start, rows.stop), largest(rows.worker, lasted, None)
+    )
     share, gain = analysis.share_of_workers(lost), Gain(lost / analysis.workers)
     return _Events(rows, float(lasted.sum()), share, gain, where)

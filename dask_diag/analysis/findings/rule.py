@@ -39,8 +39,14 @@ HIGH = 0.3
 MEDIUM = 0.1
 """The share from which on it is medium; less is low."""
 SEVERITIES = ("high", "medium", "low")
-KINDS = AT_MOST, ABOUT, MEASURED = "at most", "about", "measured"
-"""Kinds of `Finding.seconds_lost`."""
+CERTAINTIES = UPPER_BOUND, ESTIMATE, MEASURED, UNKNOWN = (
+    "upper_bound",
+    "estimate",
+    "measured",
+    "unknown",
+)
+"""What `Finding.potential_saving` may be."""
+_SAID = {ESTIMATE: "about ", UPPER_BOUND: "at most "}
 NO_FIX = "no fix found"
 """Begin of the advice of a finding without a fix."""
 FIND_OUT = "record what tasks wait for with Profiler(waits=True) (dask-diag run --waits)"
@@ -49,7 +55,7 @@ Times = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
-class Where:
+class FindingLocation:
     """Place of a finding; a field is empty if it is not known, or is everywhere.
 
     Attributes
@@ -68,7 +74,7 @@ class Where:
     functions: tuple[str, ...] = ()
 
 
-NOWHERE = Where()
+NOWHERE = FindingLocation()
 
 
 class Quantity(NamedTuple):
@@ -92,18 +98,19 @@ class Finding:
         What it is; each code has a page in the documentation.
     severity : str
         ``high``, ``medium`` or ``low``.
-    seconds_lost : float
-        The wall seconds that the program would have been shorter; NaN if it costs no time or that
-        is not known.
+    potential_saving : float
+        Seconds of wall time that a fix of this cause alone would save; NaN if unknown. Savings
+        of several findings overlap: do not add them.
     evidence : str
         What was measured.
     advice : str
         What to do.
-    kind : str
-        What sort of number `seconds_lost` is. ``about``: the simulator predicts the program with
-        the cause and without it, and this is the difference. ``at most``: no more than this can be
-        gained; how much is not known. ``measured``: so many seconds of wall time were measured.
-    where : Where
+    certainty : {"estimate", "upper_bound", "measured", "unknown"}
+        What `potential_saving` is. ``estimate``: the difference between two simulations of the
+        program, with the cause and without the cause. ``upper_bound``: the fix saves at most this,
+        and possibly nothing. ``measured``: `tune` ran the program with the fix and without it.
+        ``unknown``: there is no number.
+    where : FindingLocation
         When, on which workers and in which functions.
     numbers : dict of str to Quantity
         The numbers of `evidence`, by name, each with its unit.
@@ -111,20 +118,29 @@ class Finding:
 
     code: str
     severity: str
-    seconds_lost: float
+    potential_saving: float
     evidence: str
     advice: str
     _: KW_ONLY
-    kind: str
-    where: Where = NOWHERE
+    certainty: str
+    where: FindingLocation = NOWHERE
     numbers: Mapping[str, Quantity] = field(default_factory=dict, compare=False, repr=False)
 
     def to_dict(self) -> dict[str, object]:
-        """Plain data for JSON, without `numbers`: an unknown `seconds_lost` is None."""
+        """Plain data for JSON, without `numbers`: an unknown `potential_saving` is None."""
         data = asdict(self)
         del data["numbers"]
-        data["seconds_lost"] = None if isnan(self.seconds_lost) else float(self.seconds_lost)
+        data["potential_saving"] = (
+            None if isnan(self.potential_saving) else float(self.potential_saving)
+        )
         return data
+
+    @property
+    def saving_in_words(self) -> str:
+        """Such as "about 1.04 s"; empty if there is no number."""
+        if isnan(self.potential_saving):
+            return ""
+        return f"{_SAID.get(self.certainty, '')}{seconds(self.potential_saving)}"
 
     @property
     def rank(self) -> tuple[bool, int, float]:
@@ -132,7 +148,7 @@ class Finding:
 
         Without a result no other finding matters.
         """
-        lost = 0.0 if isnan(self.seconds_lost) else self.seconds_lost
+        lost = 0.0 if isnan(self.potential_saving) else self.potential_saving
         return self.code != "failed-tasks", SEVERITIES.index(self.severity), -lost
 
 
@@ -187,16 +203,16 @@ class Gain(NamedTuple):
     """Wall seconds by which the program would be shorter, and the kind of the number."""
 
     seconds: float
-    kind: str = AT_MOST
+    certainty: str = UPPER_BOUND
 
 
-UNKNOWN = Gain(nan, MEASURED)
+NO_GAIN = Gain(nan, UNKNOWN)
 
 
 def simulated(analysis: Analysis, otherwise: float, **changes: Unpack[Changes]) -> Gain:
     """Gain of a change by the simulator; at most `otherwise` where that cannot be simulated."""
     saved = analysis.seconds_saved(**changes)
-    return Gain(otherwise) if isnan(saved) else Gain(max(saved, 0.0), ABOUT)
+    return Gain(otherwise) if isnan(saved) else Gain(max(saved, 0.0), ESTIMATE)
 
 
 def severity_of(share: float, *, is_certain: bool = True) -> str:
@@ -213,7 +229,7 @@ class Diagnosis(NamedTuple):
     gain: Gain
     evidence: Evidence
     advice: str
-    where: Where = NOWHERE
+    where: FindingLocation = NOWHERE
 
 
 Examine = Callable[[Analysis], Diagnosis | None]
@@ -250,9 +266,16 @@ class Rule:
         found = self.examine(analysis)
         if found is None:
             return None
-        severity, (lost, kind), (text, numbers), advice, where = found
+        severity, (saving, certainty), (text, numbers), advice, where = found
         return Finding(
-            self.code, severity, lost, text, advice, kind=kind, where=where, numbers=numbers
+            self.code,
+            severity,
+            saving,
+            text,
+            advice,
+            certainty=certainty,
+            where=where,
+            numbers=numbers,
         )
 
 
@@ -282,21 +305,21 @@ def sums_of_tasks(recording: Recording, rows: IntArray, amounts: FloatArray) -> 
     return sums.astype(np.float64)
 
 
-def where_of_tasks(recording: Recording, weights: FloatArray | BoolArray) -> Where:
+def where_of_tasks(recording: Recording, weights: FloatArray | BoolArray) -> FindingLocation:
     """Place of tasks with a weight above 0; NaN counts as 0."""
     tasks = recording.tasks
     filled: FloatArray = np.nan_to_num(np.asarray(weights, float))
     rows = np.flatnonzero(filled > 0)
-    return Where(
+    return FindingLocation(
         merged_intervals(tasks.start[rows], tasks.stop[rows]),
         largest(tasks.worker, filled, None, WORTH_NAMING),
         top_functions(recording, filled),
     )
 
 
-def where_of_intervals(starts: FloatArray, stops: FloatArray) -> Where:
+def where_of_intervals(starts: FloatArray, stops: FloatArray) -> FindingLocation:
     """Place in time, on any worker and in any function."""
-    return Where(merged_intervals(starts, stops))
+    return FindingLocation(merged_intervals(starts, stops))
 
 
 def merged_intervals(starts: FloatArray, stops: FloatArray) -> Times:
@@ -316,7 +339,7 @@ def in_words(names: Sequence[str]) -> str:
 
 def memory_not_recorded(headroom: MemoryHeadroom) -> str:
     """Warning to add to advice to run more tasks at once that may not fit into memory."""
-    return "" if headroom.is_known else "; each needs its memory, which was not recorded"
+    return "" if headroom.is_known else "; memory was not recorded: check that more tasks fit"
 
 
 def compute_together(computations: int) -> str:
@@ -324,8 +347,8 @@ def compute_together(computations: int) -> str:
     if computations < 2:
         return ""
     return (
-        "compute results that do not depend on each other together, dask.compute(a, b), so that "
-        "their tasks run at once; "
+        "compute independent results together with dask.compute(a, b), so that their tasks run in "
+        "parallel; "
     )
 
 
@@ -340,11 +363,16 @@ def lines_sampled(recording: Recording, chosen: BoolArray) -> list[ProgramLine]:
 
 
 def line_clause(lines: Sequence[ProgramLine]) -> str:
-    """End of a sentence: the lines with most time."""
+    """Sentence on the lines with most time, after another sentence."""
     total = sum(line.seconds for line in lines)
     most = [
         f"{line} {percent(line.seconds / total)}"
         for line in lines[:MOST_LINES]
         if line.seconds >= WORTH_NAMING * total
     ]
-    return f". Mostly: {', '.join(most)}" if most else ""
+    return f". Hottest line{'s' * (len(most) > 1)}: {', '.join(most)}" if most else ""
+
+
+def mostly_in(functions: Sequence[str]) -> str:
+    """Sentence on functions, if there are any, after another sentence."""
+    return f". Mostly in {in_words(functions)}" if functions else ""

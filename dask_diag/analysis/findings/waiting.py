@@ -12,15 +12,15 @@ from dask_diag.analysis.cpu import cpus_of_others, cpus_sampled, seconds_beside
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.interpreter import cpu_waits
 from dask_diag.analysis.findings.rule import (
-    ABOUT,
+    ESTIMATE,
     FIND_OUT,
     MOST_NAMED,
     WORTH_GAINING,
     WORTH_NAMING,
     Diagnosis,
     Evidence,
+    FindingLocation,
     Gain,
-    Where,
     evidence,
     memory_not_recorded,
     rule,
@@ -63,12 +63,12 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
         # A program that the task started may compute meanwhile: for it, tasks may wait otherwise.
         for_programs = _seconds_of_programs(analysis) - analysis.waited(Activity.CHILD_WAIT)
         lost = max(0.0, analysis.waited(Activity.IO_WAIT) - max(0.0, for_programs))
-        how = "waited {lost:seconds} for files or sockets"
+        how = "waited {lost:seconds} for files or sockets ({share:share} of their time)"
     else:
         lost = _non_cpu_of_tasks_without_any_cpu(analysis)
         how = (
-            "were blocked for {lost:seconds} by I/O, a sleep, a lock or another program (not known "
-            "which)"
+            "were off the CPU for {lost:seconds} ({share:share} of their time), waiting for I/O, a "
+            "sleep, a lock or another program (which one is unknown)"
         )
     share = lost / max(analysis.in_tasks, analysis.occupied)
     if share < MOSTLY_WAITING:
@@ -77,14 +77,14 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
     saved, advice = _more_workers(analysis)
     return Diagnosis(
         severity_of(share, is_certain=is_known),
-        Gain(saved, ABOUT) if is_known else Gain(saved),
+        Gain(saved, ESTIMATE) if is_known else Gain(saved),
         evidence(
-            f"Tasks {how}: {{share:share}} of their time. Mostly: {{functions}}",
+            f"Tasks {how}. Mostly in {{functions}}",
             lost=lost,
             share=share,
             functions=where.functions,
         ),
-        advice if is_known else f"{FIND_OUT}; if it is I/O, {advice}",
+        advice if is_known else f"{FIND_OUT}; if they wait for I/O, {advice}",
         where,
     )
 
@@ -112,16 +112,15 @@ def _more_workers(analysis: Analysis) -> tuple[float, str]:
     if analysis.on_cluster:
         how = f"{workers} threads in all, Client(n_workers=..., threads_per_worker=...)"
     if isnan(saved):
-        unsure = "not simulated, so it may not help"
-        return saved, f"{less}; or try {how}: {unsure}{memory_not_recorded(headroom)}"
+        return saved, f"{less}; or try {how} (not simulated){memory_not_recorded(headroom)}"
     if saved < WORTH_GAINING * analysis.computing:
         return nan, (
             f"{less}; more workers cannot help: no more tasks can run at once, or CPUs are busy"
         )
     several = "several" if analysis.schedulers == {"synchronous"} else "more"
     return saved, (
-        f"run {several} tasks at once, as CPUs are free: {how} could save up to {seconds(saved)}; "
-        f"or {less}{memory_not_recorded(headroom)}"
+        f"run {several} tasks at once, because CPUs are idle: {how}; or {less}"
+        f"{memory_not_recorded(headroom)}"
     )
 
 
@@ -154,7 +153,7 @@ def _non_cpu_of_tasks_without_any_cpu(analysis: Analysis) -> float:
 def serialization_bound(analysis: Analysis) -> Diagnosis | None:
     """Moving data between processes took long."""
     transfers = analysis.recording.transfers
-    transfers = transfers.rows(~transfers.activity.where(Activity.TRANSFER))
+    transfers = transfers.filter(~transfers.activity.eq(Activity.TRANSFER))
     if not len(transfers):
         return None
     # A new worker process imports modules as it unpickles its first task: once, not for each task.
@@ -172,16 +171,16 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
         analysis.wall_of_workers(moving),
         remove={Activity.SERIALIZE, Activity.DESERIALIZE},
     )
-    if kind == ABOUT:
+    if kind == ESTIMATE:
         saved = max(saved - analysis.wall_of_workers(imports), 0.0)
     where = where_of_tasks(analysis.recording, seconds_of_tasks)
     return Diagnosis(
         severity_of(share),
         Gain(saved, kind),
         evidence(
-            "{moving:seconds} of worker time ({share:share}) moved {moved:bytes} of tasks, inputs "
-            "and results between processes, {pickling:seconds} of it in pickling and unpickling. "
-            "Mostly: {functions}",
+            "Moving {moved:bytes} of tasks, inputs and results between processes took "
+            "{moving:seconds} of worker time ({share:share}), {pickling:seconds} of it to pickle "
+            "and unpickle. Mostly in {functions}",
             moving=moving,
             share=share,
             moved=np.nansum(transfers.bytes) / 2,
@@ -199,7 +198,7 @@ def _advice_on_moving(analysis: Analysis) -> str:
     # If the tasks hold the GIL, threads run one of them at a time.
     in_turns = analysis.computing - analysis.cpu_in_tasks
     least = WORTH_GAINING * analysis.computing
-    less = "load data in the tasks that use it, and return less"
+    less = "load data in the tasks that use it, and return smaller results"
     if min(saved, in_turns) >= least:
         return (
             f"compute with scheduler='threads', predicted to save {seconds(saved)}, or "
@@ -207,15 +206,15 @@ def _advice_on_moving(analysis: Analysis) -> str:
         )
     if saved < least:
         return f"{less}; scheduler='threads' is not predicted to help"
-    return f"compute with scheduler='threads' if these functions release the GIL; else {less}"
+    return f"compute with scheduler='threads' if these functions release the GIL; otherwise {less}"
 
 
 def _seconds_of_imports(analysis: Analysis) -> float:
     """Seconds in which workers rebuilt their first task, if small: the time of imports."""
     transfers = analysis.recording.transfers
-    rebuilt = transfers.side.where("worker") & transfers.activity.where(Activity.DESERIALIZE)
-    rows = transfers.rows(rebuilt & (transfers.bytes < LARGE))
-    rows = rows.rows(np.argsort(rows.start, kind="stable"))
+    rebuilt = transfers.side.eq("worker") & transfers.activity.eq(Activity.DESERIALIZE)
+    rows = transfers.filter(rebuilt & (transfers.bytes < LARGE))
+    rows = rows.filter(np.argsort(rows.start, kind="stable"))
     workers = analysis.tasks.worker.codes[rows.task]
     _, first = np.unique(workers, return_index=True)
     return float((rows.stop - rows.start)[first].sum())
@@ -292,15 +291,15 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
         evidence(
             "Tasks waited {waited:seconds} for locks ({share:share} of their time)"
             + ", in {lines}" * bool(most)
-            + ". Mostly: {functions}",
+            + ". Mostly in {functions}",
             waited=waited,
             share=waited / analysis.in_tasks,
             lines=most,
             functions=where.functions,
         ),
-        "hold the lock for less of the task, or give each task what it locks: a file, a "
-        "connection, a buffer of its own"
-        + "; Python code that holds the GIL meanwhile gains nothing from that"
+        "hold the lock for a smaller part of the task, or give each task its own file, connection "
+        "or buffer, so that no lock is needed"
+        + "; this does not help if the locked code holds the GIL"
         * may_hold_the_gil,
         where,
     )
@@ -335,14 +334,14 @@ def _wait_for_native_threads(analysis: Analysis) -> bool:
     return pools > OF_POOLS * (pools + analysis.cpu_in_tasks)
 
 
-def _where_locked(analysis: Analysis) -> tuple[Where, list[ProgramLine]]:
+def _where_locked(analysis: Analysis) -> tuple[FindingLocation, list[ProgramLine]]:
     """Place of ``lock-wait``, and innermost lines with most waiting of the functions there.
 
     Those lines are outside the standard library.
     """
     where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
     samples = analysis.recording.samples
-    of_functions = samples.root.where(Root.TASKS) & samples.function.is_in(where.functions)
+    of_functions = samples.root.eq(Root.TASKS) & samples.function.is_in(where.functions)
     return where, program_lines(analysis.recording, _seconds_off_cpu(analysis, of_functions))
 
 
@@ -391,15 +390,15 @@ def _polled_lock(
         severity_of(total / analysis.in_tasks),
         Gain(lost),
         evidence(
-            "Tasks slept {slept:seconds} in {lines} ({share:share} of their time) and went on from "
-            "there one at a time, as tasks do that poll a lock file. Mostly: {functions}",
+            "Tasks slept {slept:seconds} ({share:share} of their time) in {lines}, and continued "
+            "one at a time, like tasks that poll a lock file. Mostly in {functions}",
             slept=total,
             lines=[str(line) for line in lines],
             share=total / analysis.in_tasks,
             functions=where.functions,
         ),
-        "give each task what it locks: a file, a connection, a directory of its own; or hold the "
-        "lock for less of the task. More threads do not help",
+        "give each task its own file, connection or directory, so that no lock is needed; or hold "
+        "the lock for a smaller part of the task; more threads do not help",
         where,
     )
 
@@ -414,7 +413,7 @@ def _sleep_in_turns(analysis: Analysis) -> tuple[Sequence[ProgramLine], FloatArr
     if not asleep or asleep < MOST_SLEEP * analysis.in_tasks:
         return None
     samples = analysis.recording.samples
-    seconds_of_tasks = samples.root.where(Root.TASKS) & (samples.node >= 0)
+    seconds_of_tasks = samples.root.eq(Root.TASKS) & (samples.node >= 0)
     lines = program_lines(analysis.recording, _seconds_off_cpu(analysis, seconds_of_tasks))
     for rows in ([0], *([0, other] for other in range(1, BESIDE_THE_FIRST + 1))):
         if rows[-1] < len(lines):
@@ -514,9 +513,10 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
     where = where_of_tasks(analysis.recording, analysis.tasks.thread_noncpu)
     return Diagnosis(
         severity_of(lost / analysis.computing),
-        Gain(lost, ABOUT),
+        Gain(lost, ESTIMATE),
         evidence(
-            f"Tasks {how} for {{share:share}} of their time, while {{idle}}. Mostly: {{functions}}",
+            f"Tasks {how} for {{share:share}} of their time, while {{idle}}. Mostly in "
+            "{functions}",
             share=share,
             idle=_idle_clause(analysis),
             functions=where.functions,
@@ -538,7 +538,8 @@ def _idle_clause(analysis: Analysis) -> Evidence:
     idle = max(1 - (used + others) / cpus, 0.0)
     if idle < HARDLY_IDLE:
         share = min(others / cpus, 1.0)
-        return evidence("other programs used {others:share} of {cpus:CPU}", others=share, cpus=cpus)
+        used_by_others = "they needed no CPU (other processes used {others:share} of {cpus:CPU})"
+        return evidence(used_by_others, others=share, cpus=cpus)
     were = "was" if cpus == 1 else "were"
     return evidence(f"{{cpus:CPU}} {were} {{idle:share}} idle", cpus=cpus, idle=idle)
 
@@ -565,7 +566,7 @@ def _thread_settings(analysis: Analysis, workers: int) -> str:
 def _processes(analysis: Analysis) -> int:
     """Number of worker processes that a cluster had, if all have the threads of the largest."""
     workers = analysis.recording.workers
-    threads = int(workers.threads[~workers.address.where("")].max(initial=1))
+    threads = int(workers.threads[~workers.address.eq("")].max(initial=1))
     return max(1, round(analysis.workers / threads))
 
 

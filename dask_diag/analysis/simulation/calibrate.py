@@ -77,7 +77,7 @@ class Timestamps:
     received: FloatArray
     collected: FloatArray
 
-    def rows(self, rows: IntArray) -> Timestamps:
+    def filter(self, rows: IntArray) -> Timestamps:
         """Select tasks."""
         return Timestamps(*(getattr(self, field.name)[rows] for field in fields(self)))
 
@@ -92,7 +92,7 @@ def timestamps_of(recording: Recording) -> Timestamps:
     start = np.fmax(np.fmin(tasks.start, moves.worker_start), submitted)
     start = np.where(np.isnan(start), submitted, start)
     stop = np.fmax(np.fmax(tasks.stop, moves.worker_stop), start)
-    unfinished = np.isnan(tasks.stop) & ~tasks.outcome.where(Outcome.OK)
+    unfinished = np.isnan(tasks.stop) & ~tasks.outcome.eq(Outcome.OK)
     stop = np.where(unfinished, np.fmax(computation_stops(recording), start), stop)
     return Timestamps(
         submitted=submitted,
@@ -150,9 +150,9 @@ class _Recorded:
     depends_on: IntArray
 
     @property
-    def scheduler_cpu(self) -> float:
+    def cpu_scheduler(self) -> float:
         """CPU seconds of the scheduler's thread without tasks; 0 if unknown."""
-        cpu = _known(self.computation["scheduler_cpu"])
+        cpu = _known(self.computation["cpu_scheduler"])
         is_in_tasks = self.computation["scheduler"] == "synchronous"
         return max(cpu - float(self.cpu.sum()), 0.0) if is_in_tasks else cpu
 
@@ -214,7 +214,7 @@ def works_of(recording: Recording) -> dict[str, Work]:
             cpu=np.nan_to_num(np.maximum(tasks.thread_cpu[rows], 0.0)),
             worker_cpu=cpu_of_workers.get(name, 0.0),
             pool_cpu=cpu_of_pools.get(name, 0.0),
-            timestamps=timestamps.rows(rows),
+            timestamps=timestamps.filter(rows),
             task=number[dependencies.task[edges]],
             depends_on=number[dependencies.depends_on[edges]],
         )
@@ -224,7 +224,7 @@ def works_of(recording: Recording) -> dict[str, Work]:
 
 def _cpu_of_threads(recording: Recording, kinds: set[str]) -> dict[str, float]:
     """CPU seconds of threads of certain kinds, by computation."""
-    threads = recording.threads.rows(recording.threads.kind.is_in(kinds))
+    threads = recording.threads.filter(recording.threads.kind.is_in(kinds))
     names = threads.computation
     sums = sums_by(names, threads.cpu_seconds)
     return dict(zip(names.values, sums.tolist(), strict=True))
@@ -250,11 +250,11 @@ def _local_work(recorded: _Recorded) -> Work:
         prepare=np.maximum(timestamps.submitted - steps.before_submission, 0.0),
         wake=measured_or_typical(wake, is_first),
         gap=measured_or_typical(gap, ~is_first),
-        scheduler_cpu=recorded.scheduler_cpu,
+        cpu_scheduler=recorded.cpu_scheduler,
         pool_cpu=recorded.pool_cpu,
         # In worker processes it is not known which programs tasks start.
-        children_cpu=0.0 if in_processes else _known(computation["children_cpu"]),
-        others=_known(computation["others_cpu"]) / lasted if lasted > 0 else 0.0,
+        cpu_children=0.0 if in_processes else _known(computation["cpu_children"]),
+        others=_known(computation["cpu_other_processes"]) / lasted if lasted > 0 else 0.0,
         startup=startup,
         batch=int(ordinal.max()) + 1,
         graph_bytes=_known(computation["graph_bytes"]),
@@ -435,7 +435,7 @@ class _Network:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         transfers = recording.transfers
-        self._transfers = transfers.rows(transfers.activity.where(Activity.TRANSFER))
+        self._transfers = transfers.filter(transfers.activity.eq(Activity.TRANSFER))
 
     @cached_property
     def speed(self) -> tuple[float, float]:
@@ -467,7 +467,7 @@ class _Network:
     @cached_property
     def _arrivals(self) -> tuple[IntArray, FloatArray, FloatArray]:
         """Pairs of a result and a receiving worker, in order, with start and stop."""
-        moved = self._transfers.rows(self._transfers.task >= 0)
+        moved = self._transfers.filter(self._transfers.task >= 0)
         number_of = {name: number for number, name in enumerate(self._lanes)}
         names = moved.destination
         numbers = np.array([number_of.get(str(name), -1) for name in names.values], np.int64)
@@ -504,7 +504,7 @@ def _cluster_work(recorded: _Recorded, network: _Network) -> Work:
     arriving = network.arriving(recorded, task, depends_on)
     wake, gap = _starting(recorded, arriving + cost, recording.tasks.stolen[rows] > 0)
     workers = recording.workers
-    workers = workers.rows(workers.computation.where(computation["cluster"]))
+    workers = workers.filter(workers.computation.eq(computation["cluster"]))
     first, stop = float(timestamps.submitted[0]), float(computation["stop"])
     inputs = np.full(len(rows), -inf)
     np.maximum.at(inputs, task, timestamps.collected[depends_on])
@@ -531,9 +531,9 @@ def _cluster_work(recorded: _Recorded, network: _Network) -> Work:
         deliver=_delivering(timestamps, cost),
         notice=nothing,
         submit=0.0,
-        scheduler_cpu=cost * len(rows),
+        cpu_scheduler=cost * len(rows),
         pool_cpu=0.0,
-        children_cpu=0.0,
+        cpu_children=0.0,
         others=0.0,
         startup=_joining(workers, first, stop)[: max(int(computation["workers"]), 1)],
         batch=1,
@@ -546,8 +546,8 @@ def _cluster_work(recorded: _Recorded, network: _Network) -> Work:
 def _cost(recorded: _Recorded) -> float:
     """CPU seconds of the scheduler for a task; an idle scheduler also does other things."""
     lasted = float(recorded.computation["stop"] - recorded.computation["start"])
-    cost = recorded.scheduler_cpu / len(recorded.rows)
-    return cost if recorded.scheduler_cpu > BUSY * lasted else min(cost, USUAL_COST)
+    cost = recorded.cpu_scheduler / len(recorded.rows)
+    return cost if recorded.cpu_scheduler > BUSY * lasted else min(cost, USUAL_COST)
 
 
 def _starting(

@@ -113,7 +113,7 @@ class Change:
             fits, expected = _EXPECTED[name]
             if not fits(value):
                 raise DiagnosticError(f"{name}: expected {expected}, found {value!r}")
-        if "scheduler" in asked and recording.computations.scheduler.where("distributed").any():
+        if "scheduler" in asked and recording.computations.scheduler.eq("distributed").any():
             raise DiagnosticError(
                 "scheduler: expected a recording of local schedulers; what a computation of a "
                 "cluster would take on one of these is not known"
@@ -153,7 +153,7 @@ BETWEEN_TASKS = {
 def removable(recording: Recording) -> set[str]:
     """Removable activities, including metered labels."""
     metrics = recording.metrics
-    metered = set(metrics.activity[metrics.unit.where("seconds")].tolist())
+    metered = set(metrics.activity[metrics.unit.eq("seconds")].tolist())
     return {*ACTIVITIES, *metered} - NOT_REMOVABLE
 
 
@@ -198,7 +198,7 @@ def speedups(recording: Recording, speedup: Mapping[str, float]) -> FloatArray:
             raise DiagnosticError(
                 f"speedup: expected a factor above 0 for {name!r}, such as 2.0, found {factor!r}"
             )
-        chosen = tasks.function.where(name)
+        chosen = tasks.function.eq(name)
         if not chosen.any():
             chosen = np.array([key == name for key in tasks.key.tolist()], dtype=bool)
         if not chosen.any():
@@ -245,7 +245,7 @@ def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
         work = replace(work, startup=())
     if Activity.OVERHEAD in remove:
         steps: Columns = dict.fromkeys(STEPS, np.zeros(len(work)))
-        work = replace(work, before=0.0, submit=0.0, switching=0.0, scheduler_cpu=0.0, **steps)
+        work = replace(work, before=0.0, submit=0.0, switching=0.0, cpu_scheduler=0.0, **steps)
     if work.cluster is not None:
         if Activity.TRANSFER in remove:
             work = replace(work, cluster=replace(work.cluster, latency=0.0, bytes_a_second=inf))
@@ -255,8 +255,8 @@ def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
     transfers = recording.transfers
     for activity, part in zip(TRANSFERS, ("prepare", "collect"), strict=True):
         if activity in remove and len(transfers):
-            rows = transfers.rows(
-                transfers.side.where("scheduler") & transfers.activity.where(activity)
+            rows = transfers.filter(
+                transfers.side.eq("scheduler") & transfers.activity.eq(activity)
             )
             moved = np.bincount(rows.task, rows.stop - rows.start, minlength=len(recording.tasks))
             seconds = np.maximum(getattr(work, part) - moved[work.rows], 0.0)
@@ -273,8 +273,8 @@ def _without_data(work: Work, recording: Recording) -> Work:
     Where all tasks have large data that was not recorded: it is what processes take elsewhere.
     """
     transfers, costs = recording.transfers, COSTS["processes"]
-    transfers = transfers.rows(~transfers.activity.where(Activity.TRANSFER))
-    of_inputs = transfers.side.where("worker") == transfers.activity.where(Activity.DESERIALIZE)
+    transfers = transfers.filter(~transfers.activity.eq(Activity.TRANSFER))
+    of_inputs = transfers.side.eq("worker") == transfers.activity.eq(Activity.DESERIALIZE)
 
     def quickest(seconds: FloatArray, is_moved: BoolArray, usual: float) -> FloatArray:
         largest = np.zeros(len(recording.tasks))
@@ -338,7 +338,7 @@ def merged(work: Work, functions: IntArray, factor: int) -> Work:
     return replace(
         work,
         rows=work.rows[np.sort(first)],
-        scheduler_cpu=work.scheduler_cpu * count / len(work),
+        cpu_scheduler=work.cpu_scheduler * count / len(work),
         graph=work.graph * count / len(work),
         before=work.before * count / len(work),
         **columns,

@@ -237,7 +237,7 @@ def contention(timeline: Timeline, work: Work, cpus: float, gils: float) -> floa
     order = np.argsort(times, kind="stable")
     durations = np.diff(times[order])
     scheduler = 1.0 - timeline.waiting / timeline.end if timeline.end else 0.0
-    pools = (work.pool_cpu + work.children_cpu) / timeline.end if timeline.end else 0.0
+    pools = (work.pool_cpu + work.cpu_children) / timeline.end if timeline.end else 0.0
     slowness = np.ones(len(durations))
     least = LEAST_FREE_FOR_SLEEPERS if work.sleeps else LEAST_FREE
     free = max(cpus - work.others, least * cpus)
@@ -262,11 +262,11 @@ def least_seconds(work: Work, cpus: float, gils: float) -> float:
     So do those that need the GIL. The average over the whole computation counts, also where
     `contention` sees no moment in which too much runs at once.
     """
-    serial = work.scheduler_cpu + work.switching * len(work)
-    beside = work.pool_cpu + work.children_cpu
+    serial = work.cpu_scheduler + work.switching * len(work)
+    beside = work.pool_cpu + work.cpu_children
     of_cpus = (float(work.cpu.sum()) + beside + serial) / cpus
     of_scheduler = serial if work.cluster is None else 0.0
-    return max(of_cpus, (float(work.gil.sum()) + of_scheduler) / gils, work.scheduler_cpu)
+    return max(of_cpus, (float(work.gil.sum()) + of_scheduler) / gils, work.cpu_scheduler)
 
 
 def _shares(seconds: FloatArray, took: FloatArray) -> FloatArray:

@@ -52,7 +52,7 @@ COSTS = {
 def result_sizes(recording: Recording) -> FloatArray | None:
     """Bytes of each task's result; None if not measured."""
     tasks, cached = recording.tasks, recording.cached_results
-    has_result = tasks.outcome.where(Outcome.OK)
+    has_result = tasks.outcome.eq(Outcome.OK)
     sized = int((~np.isnan(tasks.nbytes[has_result])).sum())
     if sized >= max(1, FEWEST_SIZED * int(has_result.sum())):
         return np.asarray(np.nan_to_num(tasks.nbytes), float)
@@ -130,7 +130,7 @@ def under(
         batch=costs.batch,
         switching=0.0,
         gil=np.zeros(count) if is_apart else work.gil,
-        scheduler_cpu=float((steps["prepare"] + steps["collect"]).sum()) + costs.submit * sent,
+        cpu_scheduler=float((steps["prepare"] + steps["collect"]).sum()) + costs.submit * sent,
         **steps,
     )
 

@@ -13,8 +13,8 @@ from dask_diag.model.recording import Recording
 
 def seconds_metered(recording: Recording) -> dict[str, FloatArray]:
     """Seconds of each metered label, task by task, except labels named like activities."""
-    metered = without_metered(recording, recording.tasks.outcome.where(Outcome.OK))[2]
-    metered = metered.rows(~metered.activity.is_in(ACTIVITIES))
+    metered = without_metered(recording, recording.tasks.outcome.eq(Outcome.OK))[2]
+    metered = metered.filter(~metered.activity.is_in(ACTIVITIES))
     sums: dict[str, FloatArray] = {}
     _add(sums, metered.activity, metered.task, metered.value, len(recording.tasks))
     return sums
@@ -26,13 +26,13 @@ def seconds_by_activity(recording: Recording) -> dict[str, FloatArray]:
     Metered code is divided by what tasks did in it: see `seconds_metered` for its labels.
     """
     rows = len(recording.tasks)
-    ok = recording.tasks.outcome.where(Outcome.OK)
+    ok = recording.tasks.outcome.eq(Outcome.OK)
     cpu, noncpu = seconds_of_workers(recording)
     sums: dict[str, FloatArray] = {Activity.CPU: np.where(ok, np.nan_to_num(cpu), 0.0)}
     for activity, seconds, chosen in divided(recording, np.nan_to_num(noncpu), ok):
         sums[activity] = sums.get(activity, np.zeros(rows)) + np.where(chosen, seconds, 0.0)
     transfers = recording.transfers
-    moved = transfers.rows(transfers.side.where("worker"))
+    moved = transfers.filter(transfers.side.eq("worker"))
     _add(sums, moved.activity, moved.task, moved.stop - moved.start, rows)
     return sums
 
@@ -41,7 +41,7 @@ def _add(
     sums: dict[str, FloatArray], names: Categorical, tasks: IntArray, seconds: FloatArray, rows: int
 ) -> None:
     for name in dict.fromkeys(names.values):
-        chosen = names.where(name)
+        chosen = names.eq(name)
         added = np.bincount(tasks[chosen], np.nan_to_num(seconds[chosen]), minlength=rows)
         sums[name] = sums.get(name, np.zeros(rows)) + added
 
@@ -66,6 +66,6 @@ def gil_shares(recording: Recording, waited: FloatArray) -> FloatArray:
 def _threads_of_a_process(recording: Recording) -> int:
     """Number of workers sharing a GIL: of a local scheduler, or threads of a cluster's worker."""
     computations, workers = recording.computations, recording.workers
-    local = computations.workers[~computations.scheduler.where("distributed")]
-    threads = workers.threads[~workers.address.where("")]
+    local = computations.workers[~computations.scheduler.eq("distributed")]
+    threads = workers.threads[~workers.address.eq("")]
     return max(int(local.max(initial=1)), int(threads.max(initial=1)))

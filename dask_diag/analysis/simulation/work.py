@@ -136,11 +136,11 @@ class Work:
         From there to its collection, if the scheduler was waiting for it.
     submit : float
         Scheduler: what sending tasks to a worker takes.
-    scheduler_cpu : float
+    cpu_scheduler : float
         CPU seconds of the scheduler's thread, which need the GIL, too.
     pool_cpu : float
         CPU seconds of other threads that tasks use: native pools, and Python's.
-    children_cpu : float
+    cpu_children : float
         CPU seconds of programs that tasks start.
     others : float
         How many CPUs other programs had, on average.
@@ -181,9 +181,9 @@ class Work:
     deliver: FloatArray
     notice: FloatArray
     submit: float
-    scheduler_cpu: float
+    cpu_scheduler: float
     pool_cpu: float
-    children_cpu: float
+    cpu_children: float
     others: float
     startup: tuple[float, ...]
     graph: float

@@ -198,7 +198,7 @@ def counters(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
         yield from lines("memory", samples["time"], **both)
     for label, series in _series(recording.memory):
         for measure in ("rss", "pss", "uss"):
-            measured = series.rows(~np.isnan(series[measure]))
+            measured = series.filter(~np.isnan(series[measure]))
             yield from lines(
                 f"memory in {label}",
                 measured["time"],
@@ -208,7 +208,9 @@ def counters(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
 
 def _series(memory: Memory) -> Iterable[tuple[str, Memory]]:
     labels = memory.label
-    return [(label, memory.rows(labels.codes == code)) for code, label in enumerate(labels.values)]
+    return [
+        (label, memory.filter(labels.codes == code)) for code, label in enumerate(labels.values)
+    ]
 
 
 def texts_of_trace(recording: Recording) -> Iterator[str]:
