@@ -132,12 +132,12 @@ class _Change(NamedTuple):
 
 
 @overload
-def compare(before: Source, after: Source, of: str = ...) -> Comparison: ...
+def compare(before: Source, after: Source, *, of: str = TIME) -> Comparison: ...
 @overload
-def compare(before: Iterable[Source], after: Sources, of: str = ...) -> RunComparison: ...
+def compare(before: Iterable[Source], after: Sources, *, of: str = TIME) -> RunComparison: ...
 @overload
-def compare(before: Source, after: Iterable[Source], of: str = ...) -> RunComparison: ...
-def compare(before: Sources, after: Sources, of: str = TIME) -> Comparison | RunComparison:
+def compare(before: Source, after: Iterable[Source], *, of: str = TIME) -> RunComparison: ...
+def compare(before: Sources, after: Sources, *, of: str = TIME) -> Comparison | RunComparison:
     """Compare a program before and after a change: one recording per side, or one list per side.
 
     Parameters
@@ -146,7 +146,7 @@ def compare(before: Sources, after: Sources, of: str = TIME) -> Comparison | Run
         A list has one recording for each run of the program. With a list on either side, runs are
         compared with runs; nothing is judged unless a side has at least two.
     of : {"time", "cpu"}, default "time"
-        What to compare: times, or the CPU time of tasks alone, which a busy machine changes less.
+        What to compare: times, or only the CPU time of tasks, which other processes change less.
 
     Returns
     -------
