@@ -207,8 +207,8 @@ def _gil_evidence(analysis: Analysis, waits: _GilWaits) -> Evidence:
         )
     table = waits_of_functions(analysis.recording)
     names = table["function"][table["activity"].eq(Activity.GIL_WAIT)].tolist()
-    for_scheduler = ". For {scheduler:seconds}, the scheduler's thread held it"
-    for_cpus = ". For up to {cpus:seconds}, the thread that held it waited for a CPU itself"
+    for_scheduler = ". For {scheduler:seconds} of it, the scheduler's thread held the GIL"
+    for_cpus = ". For up to {cpus:seconds} of it, the thread with the GIL waited for a CPU itself"
     return evidence(
         "Tasks waited {waited:seconds} for the GIL ({share:share} of their time)"
         + for_scheduler * (waits.scheduler >= WORTH_REPORTING * waits.waited)
