@@ -365,7 +365,7 @@ def one_independent():
             {
                 (): (
                     *("upper_bound", 75 / 256),
-                    "no fix found: in the longest computation, at most 1 task of a function can run",
+                    "no fix found: at most 1 task of a function can run at once in the computation with",
                 )
             },
         ),
