@@ -11,6 +11,8 @@ from dask_diag.errors import DiagnosticError
 
 if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
+    from dask_diag.analysis.call_tree import Selection, call_tree, hottest_lines
+    from dask_diag.analysis.compare_runs import compare
     from dask_diag.analysis.critical_path import critical_path
     from dask_diag.analysis.findings.rule import Finding, FindingLocation
     from dask_diag.analysis.findings.rules import findings
@@ -48,13 +50,17 @@ __all__ = [
     "Recording",
     "ResourceProfiler",
     "SamplingProfiler",
+    "Selection",
     "__version__",
     "activities",
+    "call_tree",
     "combine",
+    "compare",
     "context_meter",
     "critical_path",
     "export",
     "findings",
+    "hottest_lines",
     "load",
     "peak_allocations",
     "performance_report",
@@ -81,13 +87,17 @@ _MODULES = {
     "Recording": "dask_diag.model.recording",
     "ResourceProfiler": "dask_diag.profilers.resources",
     "SamplingProfiler": "dask_diag.profilers.sampling",
+    "Selection": "dask_diag.analysis.call_tree",
     "FindingLocation": "dask_diag.analysis.findings.rule",
     "activities": "dask_diag.analysis.activities",
+    "call_tree": "dask_diag.analysis.call_tree",
     "combine": "dask_diag.model.recording",
+    "compare": "dask_diag.analysis.compare_runs",
     "context_meter": "dask_diag.capture.metrics",
     "critical_path": "dask_diag.analysis.critical_path",
     "export": "dask_diag.views.exports.export",
     "findings": "dask_diag.analysis.findings.rules",
+    "hottest_lines": "dask_diag.analysis.call_tree",
     "load": "dask_diag.storage.read",
     "task_memory": "dask_diag.analysis.memory",
     "peak_allocations": "dask_diag.analysis.memory",

@@ -10,29 +10,33 @@ from typing import Any
 class DiagnosticError(Exception):
     """Base class of every error that dask_diag raises on purpose."""
 
+    def __str__(self) -> str:
+        # `KeyError` would print its message in quotation marks.
+        return Exception.__str__(self)
+
 
 class ArgumentTypeError(DiagnosticError, TypeError):
-    """An argument is not of the type that was expected; the message says which."""
+    """An argument has the wrong type; the message names the expected type."""
 
 
 class ArgumentValueError(DiagnosticError, ValueError):
-    """An argument has a value that makes no sense; the message says what was expected."""
+    """An argument has an impossible value; the message says what was expected."""
 
 
 class MissingDependencyError(DiagnosticError, ImportError):
-    """An optional library is needed and missing; the message has the line that installs it."""
+    """An optional library is not installed; the message has the command that installs it."""
 
 
 class NotRegisteredError(DiagnosticError, KeyError):
-    """`unregister` was called of a profiler that is not registered, as dask raises KeyError."""
+    """``unregister()`` was called on a profiler that is not registered."""
 
 
 class RecordingFileError(DiagnosticError):
-    """A file cannot be written, or holds no recording that can be read; the message says more."""
+    """A file cannot be written, or is not a readable recording; the message gives the reason."""
 
 
 class SchemaError(DiagnosticError, ValueError):
-    """A table has not the columns that the schema names; the message says which."""
+    """A table does not have the columns that the schema requires; the message names the columns."""
 
 
 class TaskNotRetainedError(DiagnosticError, TypeError):
@@ -40,11 +44,11 @@ class TaskNotRetainedError(DiagnosticError, TypeError):
 
 
 class UnknownColumnError(DiagnosticError, KeyError):
-    """A table has no such column; the message lists those that it has."""
+    """A table does not have the column; the message lists the columns of the table."""
 
 
 class UnknownKeywordError(DiagnosticError, AttributeError):
-    """A keyword was given that neither a picture nor bokeh's figure knows."""
+    """An unknown keyword argument was passed to a plot."""
 
 
 def number(name: str, value: float, meaning: str, above: float, or_equal: bool = False) -> float:

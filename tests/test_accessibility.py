@@ -6,8 +6,7 @@ from pathlib import Path
 import dask.threaded
 import pytest
 
-from dask_diag import MemorySampler, performance_report, visualize
-from dask_diag.analysis.compare_runs import compare_runs
+from dask_diag import MemorySampler, compare, performance_report, visualize
 from dask_diag.storage.write import Writer
 from dask_diag.views.compare import run_comparison_summary
 from dask_diag.views.comparison import comparison_page
@@ -34,7 +33,7 @@ if not AXE.exists():
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
-    with performance_report(folder / "report.html", interval=0.01):
+    with performance_report(folder / "report.html", resource_interval=0.01):
         dask.threaded.get(GRAPH, ("c", 0))
     stacks = known_stacks()
     visualize(stacks, filename=folder / "plots.html", show=False)
@@ -48,7 +47,7 @@ def pages(tmp_path_factory):
         sum(range(10_000))
     sampler.visualize(filename=folder / "memory.html", show=False)
     runs = [[recording(f=[wall] * 8)] * 3 for wall in (1.0, 2.0)]
-    text = summary_page(run_comparison_summary(compare_runs(*runs)), "runs")
+    text = summary_page(run_comparison_summary(compare(*runs)), "runs")
     (folder / "runs.html").write_text(text, encoding="utf-8")
     text = Simulated({"a": 5.0}).tune(settings("a", "b")).page("tuned")
     (folder / "tuned.html").write_text(text, encoding="utf-8")

@@ -203,7 +203,7 @@ def test_a_run_is_there_where_its_details_have_no_room(monkeypatch):
     assert session.dropped == 0
     driver.pull()
     assert driver.log.notices() == [
-        "of 1 run of a task, what it metered, waited for and called is missing: more than was pulled"
+        "metrics, waits and stacks of 1 attempt are missing: this client did not fetch them in time"
     ]
 
 
@@ -229,5 +229,5 @@ def test_transfers_and_pauses_have_room_as_all_else_has(monkeypatch):
     driver.pull()
     assert driver.log.notices() == [
         f"{1_010 - held} rows of transfers, results, samples or others' tasks are missing: "
-        "more than was pulled"
+        "this client did not fetch them in time"
     ]

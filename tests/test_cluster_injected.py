@@ -290,7 +290,7 @@ def test_a_function_that_raises_once_changes_no_result(
         monkeypatch.setattr(clocks, "_SECONDS_TO_SECOND_READING", 0.01)
     before = what_is_there(client)
     raised = raising(name)
-    with record(tmp_path / "run.diag", interval=0.05) as run:
+    with record(tmp_path / "run.diag", resource_interval=0.05) as run:
         assert program(client) == EXPECTED
     assert what_is_there(client) == before
     assert_said(run, tmp_path / "run.diag", raised, name)
@@ -305,7 +305,10 @@ def test_nor_does_one_where_workers_and_clients_come_and_go(name, raising, tmp_p
     with cluster() as client:
         before = what_is_there(client)
         raised = raising(name)
-        with record(tmp_path / "run.diag", interval=0.05) as run, ProgressBar(out=io.StringIO()):
+        with (
+            record(tmp_path / "run.diag", resource_interval=0.05) as run,
+            ProgressBar(out=io.StringIO()),
+        ):
             going = client.submit(waits)
             assert CANCELLED.wait(5)
             client.cluster.scale(3)
@@ -505,7 +508,7 @@ def test_workers_of_which_one_lacks_the_package_and_one_has_another_version(tmp_
         client.run(import_module, "dask_diag._version")
         client.run(hide_the_package, workers=[without])
         client.run(have_another_version, workers=[other])
-        with record(tmp_path / "run.diag", interval=0.05) as run:
+        with record(tmp_path / "run.diag", resource_interval=0.05) as run:
             for worker in (without, other, measuring):
                 numbers = client.map(abs, range(-5, 0), workers=[worker], pure=False)
                 assert client.gather(numbers) == [5, 4, 3, 2, 1]

@@ -155,7 +155,7 @@ def test_a_worker_process_in_which_a_function_raises_once(qualified_name, client
     before = client.run(what_is_there)
     client.run(inject, qualified_name)
     try:
-        with record(tmp_path / "run.diag", interval=0.01) as run:
+        with record(tmp_path / "run.diag", resource_interval=0.01) as run:
             assert program(client) == EXPECTED
     finally:
         raised = client.run(restore)

@@ -129,7 +129,7 @@ def test_record_streams_the_samples_of_processes():
         (pid,) = client.run(os.getpid).values()
         import_package(client)
         (before,) = client.run(time.process_time).values()
-        with record("run.diag", interval=0.1) as run:
+        with record("run.diag", resource_interval=0.1) as run:
             client.submit(spin, 0.4).result()
             time.sleep(1.5)
         (after,) = client.run(time.process_time).values()

@@ -40,7 +40,7 @@ def one_second_each(count=8):
 
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 8), (2, 4), (3, 3), (4, 2), (8, 1), (inf, 1)])
 def test_tasks_without_inputs_run_on_all_threads(workers, seconds):
-    assert simulate(one_second_each(), workers=workers).seconds == pytest.approx(seconds)
+    assert simulate(one_second_each(), threads=workers).seconds == pytest.approx(seconds)
 
 
 def test_results_that_another_worker_needs_are_moved():
@@ -51,7 +51,7 @@ def test_results_that_another_worker_needs_are_moved():
     together = with_columns(together, "tasks", nbytes=[250 * MB, 250 * MB, 0])
     assert simulate(together).seconds == pytest.approx(2)
     apart = with_columns(together, "workers", threads=[1])
-    assert simulate(apart, workers=2).seconds == pytest.approx(2 + 1.005)
+    assert simulate(apart, threads=2).seconds == pytest.approx(2 + 1.005)
     # As fast as recorded: 2 s for 100 MB.
     rows = [("a/0", 0, 0, 1, 1), ("b/0", 0, 0, 1, 1), ("a/0", 1, 3, 4, 4)]
     transfers = moved((1, 1.0, 3.0, 100 * MB, "b", "a"))
@@ -60,7 +60,7 @@ def test_results_that_another_worker_needs_are_moved():
     assert simulate(sent).seconds == pytest.approx(4, abs=0.01)
     assert simulate(sent, remove={"transfer"}).seconds == pytest.approx(2)
     # Alone, a worker has both.
-    assert simulate(sent, workers=1).seconds == pytest.approx(3)
+    assert simulate(sent, threads=1).seconds == pytest.approx(3)
     seconds = {(row["kind"], row["name"]): row["seconds"] for row in what_if(sent).to_dicts()}
     assert seconds["activity", "transfer"] == pytest.approx(2)
     larger = with_columns(sent, "tasks", nbytes=[400 * MB, 400 * MB, 0])
@@ -73,7 +73,7 @@ def test_a_task_runs_where_its_inputs_are():
     chains = recording(rows, stop=2.0, dependencies=with_inputs((2, 0), (3, 1)))
     chains = with_columns(chains, "tasks", nbytes=[1000 * MB] * 4)
     assert simulate(chains).seconds == pytest.approx(2)
-    assert simulate(chains, workers=1).seconds == pytest.approx(4)
+    assert simulate(chains, threads=1).seconds == pytest.approx(4)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_task_runs_where_its_inputs_are():
 )
 def test_the_scheduler_takes_its_time_for_each_task(cpu, changes, seconds):
     made = with_columns(one_second_each(), "computations", cpu_scheduler=[cpu])
-    assert simulate(made, workers=inf, **changes).seconds == pytest.approx(seconds)
+    assert simulate(made, threads=inf, **changes).seconds == pytest.approx(seconds)
 
 
 LATER = recording(
@@ -111,11 +111,11 @@ LONG = recording([("a/0", 0, 0, 9, 9), *(("b/0", 0, n, n + 1, n + 1) for n in ra
     ("recorded", "changes", "seconds"),
     [
         (LATER, {}, 7),
-        (LATER, {"workers": 8}, 7),
+        (LATER, {"threads": 8}, 7),
         (LATER, {"speedup": {"f-1": 2.0}}, 6.5),
-        (QUEUED, {"workers": 4}, 1),
+        (QUEUED, {"threads": 4}, 1),
         (LATE_WORKER, {}, 3),
-        (LATE_WORKER, {"workers": 4}, 3),
+        (LATE_WORKER, {"threads": 4}, 3),
         (LATE_WORKER, {"remove": {"startup"}}, 2),
         (LONG, {}, 9),
         (LONG, {"speedup": {"f-0": 4.0}}, 4),
@@ -137,19 +137,19 @@ def test_tasks_that_need_a_cpu_share_those_of_the_hosts():
     cpu = {"thread_cpu": np.ones(8), "thread_noncpu": np.zeros(8)}
     one_host = with_columns(one_second_each(), "tasks", **cpu)
     one_host = with_columns(one_host, "workers", cpus=[2], host=["here"])
-    assert simulate(one_host, workers=8).seconds == pytest.approx(4)
+    assert simulate(one_host, threads=8).seconds == pytest.approx(4)
     rows = [(f"{w}/0", n, float(n), n + 1.0, n + 1.0, n) for n in range(4) for w in "ab"]
     both = with_columns(recording(rows, stop=4.0), "tasks", **cpu)
     both = with_columns(both, "workers", cpus=[1, 1], host=["here", "there"])
     # More workers are on more hosts.
-    assert simulate(both, workers=8).seconds == pytest.approx(1)
+    assert simulate(both, threads=8).seconds == pytest.approx(1)
 
 
 def test_what_is_not_simulated_is_said():
     with pytest.raises(DiagnosticError, match="scheduler: expected a recording of local"):
         simulate(one_second_each(), scheduler="threads")
-    text = what_if_summary(what_if(one_second_each(), workers=8), one_second_each())
-    assert "On a cluster, workers are threads" in text
+    text = what_if_summary(what_if(one_second_each(), threads=8), one_second_each())
+    assert "Threads are those of all workers" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -158,7 +158,7 @@ def test_the_simulator_takes_seconds_for_many_tasks():
     needed = with_inputs(*((n, n - 10_000) for n in range(10_000, 20_000)))
     many = recording(rows, [ONE], stop=20.0, dependencies=needed)
     start = time.process_time()
-    assert simulate(many, workers=inf).seconds < simulate(many, workers=8).seconds < 20
+    assert simulate(many, threads=inf).seconds < simulate(many, threads=8).seconds < 20
     assert time.process_time() - start < 5
 
 
@@ -256,7 +256,7 @@ def local_schedulers_and_clusters():
     recorded = prof.recording
     assert recorded.computations.scheduler.tolist() == ["threads", "distributed"]
     assert simulate(recorded).seconds == pytest.approx(recorded.stop - recorded.start, rel=0.05)
-    rows = simulate(recorded, workers=4).computations
+    rows = simulate(recorded, threads=4).computations
     assert rows["workers"].tolist() == [4, 4]
     assert rows["seconds"] == pytest.approx([0.2, 0.2], rel=0.2)
 

@@ -77,7 +77,7 @@ def test_a_combination_has_the_times_and_the_worst_state_of_its_parts():
         worst = [name for name in of_state if name in names][-1]
         combined = Recording.combine([of_state[name] for name in [*names, names[0]]])
         assert (combined.state, combined.is_complete) == (worst, worst == "complete")
-    with pytest.raises(DiagnosticError, match="at least one"):
+    with pytest.raises(DiagnosticError, match="found an empty list"):
         Recording.combine([])
 
 
@@ -104,7 +104,7 @@ def test_a_run_after_a_restart_is_placed_by_the_time_of_day():
 
 @pytest.mark.leaves_files
 def test_a_copied_file_counts_once_and_a_notice_says_so():
-    with record("one.diag", interval=0.01) as run:
+    with record("one.diag", resource_interval=0.01) as run:
         for _ in range(2):
             compute()
     shutil.copy("one.diag", "copy.diag")

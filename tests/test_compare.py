@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from bokeh.models import Plot
 
-from dask_diag import Recording, load
-from dask_diag.analysis.call_tree import merged_tree, tree
+from dask_diag import Recording, compare, load
+from dask_diag.analysis.call_tree import call_tree, merged_tree
 from dask_diag.analysis.compare import (
     CONFIDENCE,
     Variation,
-    compare,
     half_width,
     paired_seconds,
     t_quantile,
@@ -20,7 +19,7 @@ from dask_diag.analysis.compare import (
 )
 from dask_diag.analysis.facts import Analysis
 from dask_diag.errors import DiagnosticError
-from dask_diag.views.compare import comparison_summary
+from dask_diag.views.compare import comparison_summary, run_comparison_summary
 from dask_diag.views.comparison import Sides, comparison_page, flame, functions, timelines, wall
 from dask_diag.views.report.components import Figure, Key
 
@@ -409,8 +408,13 @@ def test_both_walls_are_bars_on_one_scale_and_each_function_has_two():
     assert (first.scale, second.scale) == (pytest.approx(1 / 3), 1.0)
     assert any(row[3].startswith("+") for row in table.rows)
     bars = next(iter(functions(sides_of(*SIDES))))
-    assert [name for name, _, _ in bars.rows] == ["f", "", "g", ""]
-    lengths = [sum(piece.percent for piece in pieces) for _, _, pieces in bars.rows]
+    assert [(name, when) for name, when, _, _ in bars.rows] == [
+        ("f", "before"),
+        ("", "after"),
+        ("g", "before"),
+        ("", "after"),
+    ]
+    lengths = [sum(piece.percent for piece in pieces) for *_, pieces in bars.rows]
     assert lengths == pytest.approx([50, 100, 75, 75])
 
 
@@ -425,8 +429,9 @@ def test_both_timelines_have_one_axis():
 def test_the_key_is_hatched_as_the_plots_are_and_calls_are_as_wide_as_the_page():
     sides = sides_of(*(load(STORIES / f"climatology{name}.diag") for name in ("", "_after")))
     (key,) = (part for part in timelines(sides) if isinstance(part, Key))
-    assert key.swatch("no task: scheduler at work") == "hatch-up"
-    assert key.swatch("tasks off the CPU") == ""
+    styles = {look.name: look.style for look in key.looks}
+    assert styles["scheduling overhead"] == "hatch-up"
+    assert styles["tasks waiting for the GIL"] == ""
     (calls,) = (part.model for part in flame(sides) if isinstance(part, Figure))
     graphs = [graph for graph in calls.select({"type": Plot}) if graph.visible]
     assert {graph.sizing_mode for graph in graphs} == {"stretch_width"}
@@ -435,7 +440,7 @@ def test_the_key_is_hatched_as_the_plots_are_and_calls_are_as_wide_as_the_page()
 def test_calls_of_both_are_one_tree_that_has_the_seconds_of_each():
     before = known_stacks()
     after = with_columns(before, "samples", seconds=3 * before.samples.seconds)
-    one, nodes = tree(before), merged_tree(before, after)
+    one, nodes = call_tree(before), merged_tree(before, after)
     assert len(nodes) == len(one)
     np.testing.assert_allclose(nodes["total_before"][0], one["total_wall"][0])
     np.testing.assert_allclose(nodes["total_after"], 3 * nodes["total_before"])
@@ -460,3 +465,57 @@ def test_the_first_sentence_says_what_changed(walls, heading, below):
     first = page.split("<h1>")[1].split("</p>")[0]
     assert heading in first.split("</h1>")[0]
     assert below in first
+
+
+@pytest.mark.parametrize(
+    "others, lasted, warning",
+    [
+        (
+            (1.66, 0.0),
+            1.0,
+            "Other processes used 83% of the CPUs before and 0% after: do not trust",
+        ),
+        ((0.1, 0.5), 1.0, "Other processes used 5% of the CPUs before and 25% after: do not trust"),
+        ((0.1, 0.15), 1.0, ""),
+        ((np.nan, np.nan), 1.0, ""),
+        # The kernel counts in steps: of so short a time little is known.
+        ((0.2, 0.0), 0.1, ""),
+    ],
+)
+def test_what_other_processes_used_comes_first(others, lasted, warning):
+    sides = [
+        with_columns(
+            replace(recording(f=[lasted]), run_id=name),
+            "computations",
+            cpu_other_processes=[cpu],
+            cpus=[2],
+            computation=[name],
+        )
+        for name, cpu in zip("ab", others, strict=True)
+    ]
+    of_tasks = comparison_summary(compare(*sides), "a.diag", "b.diag")
+    of_runs = run_comparison_summary(compare(*([side] for side in sides)))
+    for text in (of_tasks, of_runs):
+        assert text.startswith(warning or ("a.diag" if text is of_tasks else "1 run"))
+    page = comparison_page(*sides, ("a.diag", "b.diag"))
+    assert bool(warning) == ("Other processes used" in page)
+
+
+def test_cpu_time_is_compared_alone():
+    # As much CPU time; tasks took twice as long, as on a busy machine. Then the same time, of which
+    # a CPU was needed all the time.
+    before = recording(f=around(1.0, 0.02, 50), cpu=0.5)
+    busy = recording(f=2 * around(1.0, 0.02, 50), cpu=0.25)
+    costly = recording(f=around(1.0, 0.02, 50), cpu=1.0)
+    assert compare(before, busy).regressions(0.1) == ["total", "f"]
+    assert compare(before, busy, "cpu").regressions(0.1) == []
+    assert compare(before, costly).regressions(0.1) == []
+    of_cpu = compare(before, costly, "cpu")
+    assert of_cpu.regressions(0.1) == ["total", "f"]
+    row = rows_of(of_cpu)["f"]
+    assert (row["cpu_before"], row["cpu_after"]) == (pytest.approx(0.5), pytest.approx(1.0))
+    assert of_cpu.total["cpu_after"] == pytest.approx(1.0)
+    assert "before and after are the CPU time of tasks" in text_of(of_cpu)
+    # A program that takes less time by more workers needs as much CPU.
+    quicker = with_columns(costly, "computations", stop=[1.0])
+    assert compare(before, quicker, "cpu").regressions(0.1) == ["total", "f"]

@@ -11,8 +11,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from dask_diag import Recording
-from dask_diag.analysis.compare import compare
+from dask_diag import Recording, compare
 from dask_diag.columns import Categorical, PrefixStrings
 
 from .recordings import filled_table

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 from toolz import merge_with
 
-from dask_diag import save
+from dask_diag import compare, save
 from dask_diag.analysis.compare import Variation, half_width_of_means
-from dask_diag.analysis.compare_runs import compare_measures, compare_runs, measures_of
+from dask_diag.analysis.compare_runs import compare_measures, measures_of
 from dask_diag.cli.main import main
 from dask_diag.errors import DiagnosticError
 from dask_diag.views.compare import run_comparison_summary
@@ -107,7 +107,7 @@ def test_what_is_simulated_is_what_is_measured():
 def test_wall_computing_functions_and_activities_are_compared():
     before = [run(outside=2.0), run(factor=1.02, outside=2.0)]
     after = [run(WORK, factor, {"sum": 10}, outside=2.0) for factor in (1.01, 1.0)]
-    rows = rows_of(compare_runs(before, after))
+    rows = rows_of(compare(before, after))
     assert [name for kind, name in rows if kind == "run"] == ["wall", "computing"]
     assert [name for kind, name in rows if kind == "function"] == ["sum", "load"]
     computing = rows["run", "computing"]
@@ -169,9 +169,24 @@ ONE_SLOW = {"f": [*EVENLY["f"][:-1], 20.0]}
 )
 def test_regressions_of_runs(before, after, regressions, verdicts):
     rng = np.random.default_rng(1)
-    comparison = compare_runs(before(rng), after(rng))
+    comparison = compare(before(rng), after(rng))
     assert comparison.regressions(0.1) == regressions
     assert {name: rows_of(comparison)[name]["verdict"] for name in verdicts} == verdicts
+
+
+def test_cpu_time_of_runs_is_compared_alone():
+    rng = np.random.default_rng(3)
+    before, busy = several(5, rng), several(5, rng, slower=2.0)
+    # Twice as long on a busy machine, with the CPU time of before.
+    busy = [
+        with_columns(after, "tasks", thread_cpu=[*one.tasks.thread_cpu])
+        for one, after in zip(several(5, rng), busy, strict=True)
+    ]
+    assert "wall" in compare(before, busy).regressions(0.1)
+    of_cpu = compare(before, busy, "cpu")
+    assert of_cpu.regressions(0.0) == []
+    assert set(of_cpu.changes["kind"].tolist()) == {"run", "function"}
+    assert rows_of(of_cpu)["run", "cpu"]["verdict"] == "unchanged"
 
 
 def regressions_of(builds, seed, runs, above, before, after=None):
@@ -241,7 +256,7 @@ def test_how_many_builds_fail(seed, program, builds, runs, noise, slower, above,
 
 def test_one_run_is_judged_by_the_spread_of_the_others():
     rng = np.random.default_rng(4)
-    comparison = compare_runs(several(6, rng), several(1, rng, slower=1.5))
+    comparison = compare(several(6, rng), several(1, rng, slower=1.5))
     assert comparison.runs == (6, 1)
     assert "wall" in comparison.regressions(0.1)
     # 2 degrees of freedom, of 1%: 6.965.
@@ -412,24 +427,25 @@ def test_a_copy_is_no_run_of_its_own(other, is_same):
     for before, after in ((copies, [run()]), (copies[:1], copies[1:])):
         if is_same:
             with pytest.raises(DiagnosticError, match="two of the same run"):
-                compare_runs(before, after)
+                compare(before, after)
         else:
-            compare_runs(before, after)
+            compare(before, after)
 
 
 def test_sides_are_lists_of_recordings():
     one, other = (replace(NOTHING, run_id=name) for name in "ab")
-    assert compare_runs(iter([one]), (other,)).runs == (1, 1)
+    assert compare(iter([one]), (other,)).runs == (1, 1)
     # Recordings that were put together by hand are runs of their own.
-    assert compare_runs([run(), run()], [run()]).runs == (2, 1)
+    assert compare([run(), run()], run()).runs == compare([run(), run()], [run()]).runs == (2, 1)
     for sides, message in (
-        *(((wrong, [other]), "^before: expected a list of .*, found ") for wrong in (one, None, 5)),
-        (([], [other]), "^before: expected at least one recording"),
-        (([one], []), "^after: expected at least one recording"),
-        (([one], ["a.diag"]), "expected a Recording"),
+        *(((wrong, [other]), "^before: expected a Recording, .*, found ") for wrong in (None, 5)),
+        (([], [other]), "^before: expected .*found an empty list"),
+        (([one], []), "^after: expected .*found an empty list"),
+        (([one], [other], "wall"), "^of: expected 'time' or 'cpu', found 'wall'"),
+        (([one], ["a.diag"]), "^after: expected a Recording.*load a file"),
     ):
         with pytest.raises(DiagnosticError, match=message):
-            compare_runs(*sides)
+            compare(*sides)
 
 
 def test_runs_without_a_function_in_common_are_said_to_be_of_different_programs():
@@ -460,12 +476,18 @@ def test_the_command_takes_several_files_on_each_side(files):
     status, text, error = compared_by_command(
         "--before", *a, "--fail-above", "10%", "--after", *c, "--html", "page.html"
     )
-    said = "slower, perhaps by 10% or more: wall, computing, phase tasks, load, sum"
+    said = "page: page.html slower, perhaps by 10% or more: wall, computing, phase tasks, load, sum"
     assert (status, error) == (1, said)
     assert text.startswith("5 runs before, 5 runs after: wall ")
     assert max(map(len, text.splitlines())) <= 80
     assert "activity thread-cpu" in text
     assert '<tr class="slower">' in Path("page.html").read_text()
+    options = ["--of", "cpu", "--before", *a, "--after", *c, "--fail-above", "10%"]
+    status, text, error = compared_by_command(*options)
+    assert (status, error) == (1, "slower, perhaps by 10% or more: cpu, load, sum")
+    assert text.startswith("5 runs before, 5 runs after: CPU time of tasks 1.87 s →")
+    rows = text.partition("─\n")[2].splitlines()
+    assert [line.split()[0] for line in rows[:3]] == ["load", "sum", "CPU"]
     status, text, _ = compared_by_command("--before", *a, "--after", *b)
     assert (status, "unchanged" in text) == (0, True)
     patterns = "--before=a*.diag", "--after=c*.diag", "--fail-above", "10%"
@@ -480,8 +502,11 @@ def test_the_command_takes_several_files_on_each_side(files):
     "arguments, message",
     [
         (["a-1.diag"], "expected two recordings, BEFORE and AFTER"),
-        (["--before", "a-1.diag", "b-1.diag"], "name the recordings of the other side: --after"),
-        (["c-1.diag", "--before", "a-1.diag", "--after", "b-1.diag"], "c-1.diag: say on which"),
+        (["--before", "a-1.diag", "b-1.diag"], "missing --after FILE"),
+        (
+            ["c-1.diag", "--before", "a-1.diag", "--after", "b-1.diag"],
+            "c-1.diag: is it a --before or",
+        ),
         (["--before", "a-1.diag", "a-2.diag", "--after", "a-1.diag"], "a-1.diag is named twice"),
         (["--before", "none*.diag", "--after", "a-1.diag", "a-2.diag"], "No such file"),
         (

@@ -452,7 +452,7 @@ def test_profilers_are_taken_as_they_are(tmp_path):
         dask.local.get_sync(graph(2), ("all", 0))
     assert {"X", "C", "s"} <= {event["ph"] for event in trace_of([prof, rprof], tmp_path)}
     assert {event["ph"] for event in trace_of(Profiler(), tmp_path)} == {"M"}
-    with pytest.raises(DiagnosticError, match="expected a profiler"):
+    with pytest.raises(DiagnosticError, match="expected a Recording, a profiler"):
         export(3, tmp_path / "z.json")
 
 

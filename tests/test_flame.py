@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from dask_diag import DiagnosticError, Recording, SamplingProfiler, visualize
 from dask_diag.analysis.call_tree import (
     Selection,
+    call_tree,
     hottest_lines,
     not_sampled,
     seconds_over_time,
     short_path,
-    tree,
 )
 from dask_diag.columns import Categorical
 from dask_diag.model.codes import Root
@@ -53,7 +53,7 @@ def as_text(nodes):
 
 
 def test_lines_of_a_function_are_one_node_and_callees_go_from_large_to_small():
-    assert as_text(tree(known_stacks())) == [
+    assert as_text(call_tree(known_stacks())) == [
         "all 0 7.5",
         "  tasks 0 7.5",
         "    sum 0 4",
@@ -77,7 +77,7 @@ def test_what_was_sampled_outside_tasks_is_below_its_root(tmp_path):
         ((1.0, 2.0), "load", [MAIN], 2.0, 0.5),
     ]
     recording = recording_of_stacks(rows)
-    assert as_text(tree(recording)) == [
+    assert as_text(call_tree(recording)) == [
         "all 0 3.75",
         "  tasks 0 2",
         "    load 0 2",
@@ -91,10 +91,10 @@ def test_what_was_sampled_outside_tasks_is_below_its_root(tmp_path):
         "    (not sampled) 0.25 0.25",
     ]
     before = Selection(root=Root.BEFORE)
-    assert as_text(tree(recording, before))[:2] == ["all 0 1", "  before computations 0 1"]
+    assert as_text(call_tree(recording, before))[:2] == ["all 0 1", "  before computations 0 1"]
     # A function, or a key, is one of tasks.
     for selection in (Selection(function="load"), Selection(key="")):
-        assert tree(recording, selection)["total_wall"][0] == 2.0
+        assert call_tree(recording, selection)["total_wall"][0] == 2.0
     assert not_sampled(recording, Selection(root=Root.SCHEDULER)) == 0.25
     assert "2.00 s of tasks" in flame_summary(recording)
     assert "1.00 s of before computations" in flame_summary(recording, selection=before)
@@ -123,7 +123,7 @@ def test_what_was_sampled_outside_tasks_is_below_its_root(tmp_path):
     ],
 )
 def test_what_cannot_be_asked_for_is_reported(asked, reported):
-    for ask in (tree, hottest_lines):
+    for ask in (call_tree, hottest_lines):
         with pytest.raises(DiagnosticError, match=reported):
             ask(known_stacks(), selection=Selection(**asked))
 
@@ -143,29 +143,29 @@ def test_a_cycle_that_is_partly_in_the_range_counts_by_that_part():
         (None, 1.0, 1.5),
         (4.5, None, 0),
     ]:
-        nodes = tree(known_stacks(), Selection(start=start, stop=stop))
+        nodes = call_tree(known_stacks(), Selection(start=start, stop=stop))
         assert nodes["total_wall"][0] == pytest.approx(seconds)
     assert not_sampled(known_stacks(), Selection(start=3.0)) == pytest.approx(0.5)
     # A cycle without length counts where it is.
     recording = recording_of_stacks([((1.0, 1.0), "f", [MAIN], 0.5, 0.5)])
-    assert tree(recording, Selection(0.5, 1.5))["total_wall"][0] == 0.5
-    assert tree(recording, Selection(1.5, 2.0))["total_wall"][0] == 0.0
+    assert call_tree(recording, Selection(0.5, 1.5))["total_wall"][0] == 0.5
+    assert call_tree(recording, Selection(1.5, 2.0))["total_wall"][0] == 0.0
     assert len(seconds_over_time(recording)) == 0
 
 
 def test_functions_that_differ_in_their_file_or_first_line_are_different():
     paths = [[("f", "a.py", 3, 1)], [("f", "b.py", 3, 1)], [("f", "a.py", 9, 8)]]
     rows = [((0.0, 1.0), "t", path, 1.0, 1.0) for path in paths]
-    assert tree(recording_of_stacks(rows))["depth"].tolist() == [0, 1, 2, 3, 3, 3]
+    assert call_tree(recording_of_stacks(rows))["depth"].tolist() == [0, 1, 2, 3, 3, 3]
 
 
 def test_nothing_sampled_is_a_tree_of_one_node():
     empty = recording_of_stacks([])
-    assert as_text(tree(empty)) == ["all 0 0"]
+    assert as_text(call_tree(empty)) == ["all 0 0"]
     assert len(hottest_lines(empty)) == 0
     assert len(seconds_over_time(empty)) == 0
     only_lost = recording_of_stacks([((0.0, 1.0), "t", None, 1.0, NAN)])
-    assert as_text(tree(only_lost)) == [
+    assert as_text(call_tree(only_lost)) == [
         "all 0 1",
         "  tasks 0 1",
         "    t 0 1",
@@ -179,7 +179,7 @@ def test_deep_recursion_is_added_up_and_exported(tmp_path):
     depth = 1500
     rows = [((0.0, 1.0), "t", [again] * depth + [LEAF], 2.0, 1.0)]
     recording = recording_of_stacks([*rows, ((0.0, 1.0), "t", [again] * 10, 1.0, 1.0)])
-    nodes = tree(recording)
+    nodes = call_tree(recording)
     assert nodes["depth"].max() == depth + 3
     assert nodes["total_wall"].tolist() == [3.0] * 13 + [2.0] * (depth - 9)
     lines = hottest_lines(recording).to_dicts()
@@ -222,7 +222,7 @@ samples = st.tuples(
 @given(st.lists(samples, max_size=20))
 def test_own_seconds_sum_to_all_and_totals_to_those_of_their_parts(rows):
     recording = recording_of_stacks(rows)
-    nodes = tree(recording)
+    nodes = call_tree(recording)
     assert nodes["wall"].sum() == pytest.approx(recording.samples["seconds"].sum())
     parent, end = nodes["parent"], nodes["end"]
     for node in range(len(nodes)):
@@ -295,7 +295,7 @@ def test_a_hundred_thousand_stacks_are_added_up_quickly(retried):
 
     def measure():
         started = time.process_time()
-        tree(recording)
+        call_tree(recording)
         hottest_lines(recording)
         assert time.process_time() - started < 3
 

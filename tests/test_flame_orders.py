@@ -5,9 +5,9 @@ import pytest
 
 from dask_diag.analysis.call_tree import (
     STANDARD_LIBRARY,
+    call_tree,
     folded_tree,
     library_of,
-    tree,
     tree_and_nodes,
 )
 from dask_diag.analysis.lines import lines_of_nodes
@@ -208,7 +208,7 @@ def test_the_page_folds_as_the_analysis_does():
 
 @pytest.mark.parametrize("recording", [known_stacks(), libraries(), called_from_two()])
 def test_a_folded_tree_adds_up_to_the_unfolded_one(recording):
-    nodes = tree(recording)
+    nodes = call_tree(recording)
     small, folded = folded_tree(nodes)
     for measure in ("wall", "cpu", "waiting", "count"):
         sums = np.bincount(folded, weights=nodes[measure], minlength=len(small))
@@ -265,7 +265,7 @@ def test_the_detail_of_a_call_has_the_line_with_most_of_its_time_and_its_code():
         ((0.0, 1.0), "f", None, 4.0, 0.0),
     ]
     recording = with_code(recording_of_stacks(rows), "program.py", "a\nb\nc\nd\n    f(1)")
-    nodes = tree(recording)
+    nodes = call_tree(recording)
     lines = lines_of_nodes(recording, nodes)
     code, texts = code_of_lines(recording, nodes, lines)
     tree_of_page = {**columns_of(nodes), "line": lines, "code": code}

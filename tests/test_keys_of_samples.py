@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 import dask_diag
 from dask_diag import DiagnosticError, Recording, SamplingProfiler, load
-from dask_diag.analysis.call_tree import Selection, hottest_lines, not_sampled, tree
+from dask_diag.analysis.call_tree import Selection, call_tree, hottest_lines, not_sampled
 from dask_diag.capture.stacks_table import SeenBefore, stacks_as_seen, stacks_tables
 from dask_diag.capture.task import Line
 from dask_diag.model.codes import Root
-from dask_diag.sampling import call_tree
+from dask_diag.sampling import call_tree as sampled_tree
 from dask_diag.sampling.call_tree import LONG, NO_NODE, Group, Run, Stacks
 from dask_diag.storage.write import save
 
@@ -162,7 +162,7 @@ def test_files_summaries_and_exports_have_keys(get, tmp_path, retried):
         recorded = load(path)
         assert recorded.is_complete
         for key, name in ((FIRST, "mostly_a"), (SECOND, "mostly_b")):
-            assert name in tree(recorded, Selection(key=key))["name"].tolist()
+            assert name in call_tree(recorded, Selection(key=key))["name"].tolist()
         save(recorded, again, overwrite=True)
         assert_same_table(load(again).samples, recorded.samples)
         stacks, begin = run.stacks, recorded.start
@@ -188,21 +188,21 @@ def test_every_selection_takes_a_key(tmp_path):
         ((1.0, 2.0), "load", None, 8.0, 0.5),
     ]
     recording = recording_of_stacks(rows, keys=["x", "y", "y", ""])
-    assert tree(recording, Selection(key="x"))["total_wall"][0] == 1.0
-    assert tree(recording, Selection(key="y"))["total_wall"][0] == 6.0
-    assert tree(recording, Selection(function="sum", key="y"))["total_wall"][0] == 4.0
-    assert tree(recording, Selection(key="y", stop=0.5))["total_wall"][0] == 1.0
+    assert call_tree(recording, Selection(key="x"))["total_wall"][0] == 1.0
+    assert call_tree(recording, Selection(key="y"))["total_wall"][0] == 6.0
+    assert call_tree(recording, Selection(function="sum", key="y"))["total_wall"][0] == 4.0
+    assert call_tree(recording, Selection(key="y", stop=0.5))["total_wall"][0] == 1.0
     assert not_sampled(recording, Selection(key="")) == 8.0
     assert not_sampled(recording, Selection(key="y")) == 0.0
     assert hottest_lines(recording, selection=Selection(key="x"))["name"].tolist() == [
         "Array.sum",
         "main",
     ]
-    for ask in (tree, not_sampled, hottest_lines):
+    for ask in (call_tree, not_sampled, hottest_lines):
         with pytest.raises(DiagnosticError, match="no sample has 'z'"):
             ask(recording, selection=Selection(key="z"))
     both = Recording.combine([recording, recording_of_stacks(rows[:1], keys=["z"])])
-    assert tree(both, Selection(key="z"))["total_wall"][0] == 1.0
+    assert call_tree(both, Selection(key="z"))["total_wall"][0] == 1.0
 
 
 # The parts, without a clock
@@ -292,7 +292,7 @@ def test_nothing_is_lost_or_reported_twice(seen):
 
 
 def test_merged_cycles_merge_their_keys(monkeypatch):
-    monkeypatch.setattr(call_tree, "MOST_CYCLES", 8)
+    monkeypatch.setattr(sampled_tree, "MOST_CYCLES", 8)
     collected, work = Stacks(1.0), Run("sum", FIRST)
     for second in range(64):
         # Others last for half a cycle, as long as cycles are not merged.
@@ -308,7 +308,7 @@ def test_merged_cycles_merge_their_keys(monkeypatch):
 
 
 def test_the_ends_of_a_long_task_keep_its_key_when_cycles_merge(monkeypatch):
-    monkeypatch.setattr(call_tree, "MOST_CYCLES", 8)
+    monkeypatch.setattr(sampled_tree, "MOST_CYCLES", 8)
     work = Run("sum", FIRST)
     collected = collected_of(*((tick / 16, work, 0.0625) for tick in range(25, 65)))
     see(collected, *((second, OTHER, 0.0625) for second in range(8, 15)))
@@ -317,7 +317,7 @@ def test_the_ends_of_a_long_task_keep_its_key_when_cycles_merge(monkeypatch):
 
 
 def test_a_task_that_runs_while_cycles_merge_is_reported_whole(monkeypatch):
-    monkeypatch.setattr(call_tree, "MOST_CYCLES", 4)
+    monkeypatch.setattr(sampled_tree, "MOST_CYCLES", 4)
     work = Run("sum", FIRST)
     collected = collected_of(*((second, OTHER, 0.0625) for second in range(3)))
     see(collected, (3.5, work, 0.125), (4.25, OTHER, 0.0625))
@@ -331,7 +331,7 @@ def test_a_task_that_runs_while_cycles_merge_is_reported_whole(monkeypatch):
 
 def test_a_long_task_that_may_still_run_keeps_its_key_when_cycles_merge(monkeypatch):
     """In the last two cycles: by what was sampled of it so far, it would be a short one now."""
-    monkeypatch.setattr(call_tree, "MOST_CYCLES", 5)
+    monkeypatch.setattr(sampled_tree, "MOST_CYCLES", 5)
     work = Run("sum", FIRST)
     collected = collected_of((0.5, ("sum", SECOND), 0.25))
     see(collected, *((second, OTHER, 0.0625) for second in range(5)))
@@ -391,7 +391,7 @@ def test_while_it_goes_on_there_are_no_more_rows_than_asked_for():
 
 @pytest.mark.parametrize("most", [10, 300], ids=["cycles merge", "none merge"])
 def test_cells_of_cycles_that_are_remembered_are_those_that_there_are(most, monkeypatch):
-    monkeypatch.setattr(call_tree, "MOST_CYCLES", most)
+    monkeypatch.setattr(sampled_tree, "MOST_CYCLES", most)
     collected, some_stacks = Stacks(1.0), [a_stack("main", name) for name in "abc"]
     remembered = SeenBefore()
     for n in range(100):

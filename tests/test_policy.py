@@ -7,8 +7,7 @@ import re
 import pytest
 from bokeh.resources import Resources
 
-from dask_diag import MemorySampler, report, visualize
-from dask_diag.analysis.compare_runs import compare_runs
+from dask_diag import MemorySampler, compare, report, visualize
 from dask_diag.views.compare import run_comparison_summary
 from dask_diag.views.page import summary_page
 
@@ -42,7 +41,7 @@ def write_memory(path):
 
 def write_runs(path):
     runs = [[recording(f=[wall] * 8)] * 3 for wall in (1.0, 2.0)]
-    text = summary_page(run_comparison_summary(compare_runs(*runs)), "runs")
+    text = summary_page(run_comparison_summary(compare(*runs)), "runs")
     path.write_text(text, encoding="utf-8")
 
 

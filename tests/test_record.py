@@ -122,7 +122,7 @@ def assert_alike(loaded, recording):
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_the_file_has_what_was_measured(scheduler, often, monkeypatch):
     monkeypatch.setattr(session, "WORTH_LISTING_POOLS", 0)
-    with record("run.diag", interval=0.01, waits=sys.platform == "linux") as run:
+    with record("run.diag", resource_interval=0.01, waits=sys.platform == "linux") as run:
         for _ in range(2):
             SCHEDULERS[scheduler](graph(), "c")
     recording, loaded = run.recording, load("run.diag")

@@ -17,7 +17,18 @@ from dask._task_spec import GraphNode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording
+from dask_diag import (
+    CacheProfiler,
+    DiagnosticError,
+    Profiler,
+    Recording,
+    activities,
+    critical_path,
+    findings,
+    summary,
+    task_memory,
+    waits,
+)
 from dask_diag.columns import Categorical, PrefixStrings, concatenate
 from dask_diag.model.table import Table
 from dask_diag.model.tables import TABLES
@@ -154,11 +165,24 @@ def test_samples_are_combined_with_their_stacks_and_frames():
 
 
 def test_analysis_says_what_it_expects():
-    from dask_diag import activities, critical_path, findings, task_memory, waits
-
     for analysis in (activities, critical_path, findings, task_memory, waits):
-        with pytest.raises(DiagnosticError, match=r"expected a Recording, .*its \.recording"):
-            analysis(Profiler())
+        with pytest.raises(DiagnosticError, match=r"expected a Recording, .*load a file with"):
+            analysis("run.diag")
+        with pytest.raises(DiagnosticError, match=r"of these, found int"):
+            analysis([NOTHING, 3])
+        assert str(analysis([Profiler()])) == str(analysis(Profiler().recording))
+
+
+@pytest.mark.leaves_files
+def test_a_recording_has_the_common_views_as_methods(tmp_path):
+    with Profiler() as prof:
+        dask.local.get_sync({"a": (add, 1, 2)}, "a")
+    recording = prof.recording
+    assert recording.summary(verbose=True) == summary(recording, verbose=True)
+    assert recording.findings() == findings(recording)
+    assert recording.report(tmp_path / "x.html") == tmp_path / "x.html"
+    with pytest.raises(DiagnosticError, match="overwrite"):
+        recording.report(tmp_path / "x.html")
 
 
 @given(st.lists(st.one_of(st.text(), st.integers())), st.lists(st.text(max_size=3)))

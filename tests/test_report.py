@@ -92,7 +92,7 @@ def page_of(recording, tmp_path):
 @pytest.fixture(scope="module")
 def page_of_a_block(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "page.html"
-    with performance_report(path, interval=0.01):
+    with performance_report(path, resource_interval=0.01):
         dask.threaded.get(GRAPH, ("c", 0))
         time.sleep(0.05)
     return path
@@ -100,7 +100,10 @@ def page_of_a_block(tmp_path_factory):
 
 def test_pages_pass_the_checks_of_bokeh(tmp_path, caplog, monkeypatch):
     monkeypatch.setenv("BOKEH_VALIDATE_DOC", "yes")
-    with performance_report(tmp_path / "page.html", interval=0.01), CacheProfiler() as cprof:
+    with (
+        performance_report(tmp_path / "page.html", resource_interval=0.01),
+        CacheProfiler() as cprof,
+    ):
         dask.threaded.get(GRAPH, ("c", 0))
     visualize(cprof, filename=tmp_path / "plot.html", show=False)
     comparison_page(known_stacks(), known_stacks(), ("before", "after"))
@@ -210,7 +213,7 @@ def test_memory_of_functions_is_reported_as_exact_or_a_bound(tmp_path):
         time.sleep(0.1)
         return len(block)
 
-    with performance_report(tmp_path / "page.html", interval=0.01):
+    with performance_report(tmp_path / "page.html", resource_interval=0.01):
         dask.threaded.get({("takes", 0): (takes,)}, ("takes", 0))
     memory = " ".join(Page(tmp_path / "page.html").sections["memory"].split())
     row = re.search(r"takes 1 1 (≤ )?([\d.]+) MB (≤ )?([\d.]+) MB", memory)
@@ -260,7 +263,7 @@ def test_an_exception_in_the_block_is_raised_as_it_is_and_the_page_is_written(tm
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(OwnError) as raised:
-            with performance_report(tmp_path / "page.html", interval=0.01):
+            with performance_report(tmp_path / "page.html", resource_interval=0.01):
                 dask.threaded.get({("a", 0): (time.sleep, 0)}, ("a", 0))
                 raise error
     assert raised.value is error
@@ -314,7 +317,7 @@ def test_a_page_that_cannot_be_written_is_a_warning_at_most(
         if filters == "broken":
             monkeypatch.setattr(warnings, "showwarning", fails)
             monkeypatch.setattr("sys.stderr.write", fails)
-        with expected, performance_report(folder / "page.html", interval=0.01) as measured:
+        with expected, performance_report(folder / "page.html", resource_interval=0.01) as measured:
             folder.rmdir()
             result = dask.threaded.get(GRAPH, ("c", 0))
             if raises:
@@ -330,7 +333,7 @@ def test_a_page_that_cannot_be_written_is_a_warning_at_most(
 
 @pytest.mark.usefixtures("without_plots")
 def test_a_profiler_that_cannot_start_or_stop_is_reported_in_the_report(tmp_path, monkeypatch):
-    block = performance_report(tmp_path / "page.html", interval=0.01)
+    block = performance_report(tmp_path / "page.html", resource_interval=0.01)
 
     def refuses(*args):
         raise RuntimeError("can't start new thread")
@@ -347,7 +350,7 @@ def test_a_profiler_that_cannot_start_or_stop_is_reported_in_the_report(tmp_path
 @pytest.mark.usefixtures("without_plots")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 def test_a_forked_child_that_leaves_the_block_writes_nothing(tmp_path):
-    block = performance_report(tmp_path / "page.html", interval=0.01)
+    block = performance_report(tmp_path / "page.html", resource_interval=0.01)
     with block:
         child = os.fork()
         if not child:
@@ -380,7 +383,7 @@ def test_the_page_replaces_an_older_one_when_asked_and_as_a_whole(tmp_path, monk
     ("source", "path", "reported"),
     [
         (recording_of([]), 3, "expected a path"),
-        ("profile", "page.html", "expected a profiler"),
+        ("profile", "page.html", "expected a Recording, a profiler"),
         (recording_of([]), ".", "it is a directory; name a file in it"),
         (recording_of([]), "a\0b", "found one with a null byte"),
         (recording_of([]), "x" * 300, "File name too long$"),
@@ -416,7 +419,7 @@ def test_hostile_text_is_text_everywhere(tmp_path):
 
 @pytest.mark.usefixtures("without_plots")
 def test_where_it_was_recorded_is_in_the_file_and_in_its_report(tmp_path):
-    with record(tmp_path / "run.diag", interval=0.01):
+    with record(tmp_path / "run.diag", resource_interval=0.01):
         dask.threaded.get(GRAPH, ("c", 0))
     loaded = load(tmp_path / "run.diag")
     facts = {(row["section"], row["name"]): row["value"] for row in loaded.environment.to_dicts()}
@@ -448,6 +451,6 @@ def test_an_environment_that_cannot_be_read_loses_nothing(tmp_path, monkeypatch)
         raise RuntimeError("no platform")
 
     monkeypatch.setattr(environment_module, "_machine", fails)
-    with performance_report(tmp_path / "page.html", interval=0.01):
+    with performance_report(tmp_path / "page.html", resource_interval=0.01):
         dask.threaded.get(GRAPH, ("c", 0))
     assert "no platform" in Page(tmp_path / "page.html").sections["summary"]

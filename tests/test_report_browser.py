@@ -22,7 +22,7 @@ def pages(tmp_path_factory):
     import dask.threaded
 
     folder = tmp_path_factory.mktemp("reports")
-    with performance_report(folder / "real.html", interval=0.01):
+    with performance_report(folder / "real.html", resource_interval=0.01):
         dask.threaded.get(GRAPH, ("c", 0))
         time.sleep(0.05)
     report(hostile_recording(), folder / "hostile.html")

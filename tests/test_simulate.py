@@ -516,7 +516,7 @@ def test_what_is_not_known_and_what_failed():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"workers": 0}, "^workers: expected a number from 1 on, or inf, found 0$"),
+        ({"workers": 0}, "^workers: expected a positive integer or inf, found 0$"),
         ({"workers": 1.5}, "found 1.5$"),
         ({"remove": {"gravity"}}, "^remove: expected a set of .* cpu-wait, .*; found gravity$"),
         ({"remove": "overhead"}, "expected a set of activities among .*; found overhead$"),
@@ -524,8 +524,8 @@ def test_what_is_not_known_and_what_failed():
         ({"speedup": {"none": 2}}, "the key of a task, found 'none'; functions are 0$"),
         ({"speedup": {"t": 0}}, "^speedup: .* a factor above 0 for 't', such as 2.0, found 0$"),
         ({"speedup": {"t": inf}}, "above 0"),
-        ({"merge_tasks": 0}, "^merge_tasks: expected a number from 1 on, found 0$"),
-        ({"chunksize": 0}, "^chunksize: expected a number from 1 on, found 0$"),
+        ({"merge_tasks": 0}, "^merge_tasks: expected a positive integer, found 0$"),
+        ({"chunksize": 0}, "^chunksize: expected a positive integer, found 0$"),
         ({"scheduler": "cluster"}, "expected one of processes, threads, found 'cluster'$"),
         ({"remove": {"gil-wait": 1.5}}, "a share from 0 to 1 of .*, found 1.5 of gil-wait$"),
         ({"remove": {"overhead": 0.5}}, "found 0.5 of overhead$"),

@@ -73,7 +73,13 @@ def test_annotated_tasks_have_the_span_they_were_given(scheduler):
     assert_adds_up(prof.recording)
 
 
-@pytest.mark.parametrize("bad", [3, None, ""])
-def test_a_name_that_is_none_is_reported(bad):
-    with pytest.raises((TypeError, ValueError), match="span: expected a name"), span(bad):
+def test_several_tags_are_nested_spans():
+    with Profiler() as prof, span("load", "parse") as outer, span("x") as inner:
+        dask.threaded.get(DSK, ("a", 0))
+    assert (outer, inner, spans(prof)) == ("load/parse", "load/parse/x", ["load/parse/x"])
+
+
+@pytest.mark.parametrize("bad", [(3,), (None,), ("",), ("load", ""), ()])
+def test_a_tag_that_is_none_is_reported(bad):
+    with pytest.raises((TypeError, ValueError), match="span: expected"), span(*bad):
         pass

@@ -29,6 +29,8 @@ from dask_diag import (
     visualize,
 )
 from dask_diag.columns import Categorical
+from dask_diag.model.codes import Activity
+from dask_diag.views.colors import look_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.lines import ProcessMemory, plot_process_memory
@@ -121,10 +123,10 @@ def test_a_task_is_drawn_where_and_when_it_ran():
     full, off_cpu = quads(figure)
     data, marks = drawn_by_the_page(figure)
     assert marks == []
-    # At full strength, with stripes above the CPU time: strength means nothing.
+    # At full strength, with stripes above the CPU time in the colour of time off the CPU.
     assert (full.glyph.fill_alpha, off_cpu.glyph.fill_color, full.glyph.top) == (1.0, None, "top")
     assert off_cpu.glyph.hatch_pattern == "left_diagonal_line"
-    assert (off_cpu.glyph.top, off_cpu.glyph.hatch_color) == ("top", "white")
+    assert (off_cpu.glyph.top, off_cpu.glyph.hatch_color) == ("top", look_of(Activity.NONCPU).color)
     assert off_cpu.data_source is full.data_source
     assert set(data) == set(full.data_source.data)
     height = 255
@@ -282,13 +284,13 @@ def test_what_is_shown_and_not_saved_is_in_no_folder_of_the_users(monkeypatch, t
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (3, "expected a profiler"),
-        ("profile", "expected a profiler"),
-        ([3], "expected a profiler"),
-        ([Profiler(), None], "expected a profiler"),
-        (Profiler, "expected a profiler"),
+        (3, "expected a Recording, a profiler"),
+        ("profile", "expected a Recording, a profiler"),
+        ([3], "expected a Recording, a profiler"),
+        ([Profiler(), None], "expected a Recording, a profiler"),
+        (Profiler, "expected a Recording, a profiler"),
         ([], "empty list"),
-        (DasksProfiler(), "of dask_diag, found dask"),
+        (DasksProfiler(), "found dask.diagnostics"),
     ],
 )
 def test_what_cannot_be_drawn_is_an_error(bad, message):

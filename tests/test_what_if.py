@@ -91,15 +91,15 @@ def test_what_can_gain_less_than_a_hundredth_is_not_tried(seconds, is_tried):
 @pytest.mark.usefixtures("without_plots")
 def test_what_ran_on_a_cluster_is_predicted_and_what_is_not_known_said(recording, tmp_path):
     on_cluster = with_columns(recording, "computations", scheduler=["distributed"])
-    assert predicted(what_if(on_cluster, workers=8))["workers", "8"] == pytest.approx(5, rel=0.2)
+    assert predicted(what_if(on_cluster, threads=8))["threads", "8"] == pytest.approx(5, rel=0.2)
     path = tmp_path / "run.diag"
     save(on_cluster, path)
-    done = run_command("what-if", str(path), "--workers", "8")
+    done = run_command("what-if", str(path), "--threads", "8")
     assert done.returncode == 0, done.stderr
-    assert "8 workers" in done.stdout
-    assert "On a cluster, workers are threads" in done.stdout
+    assert "8 threads" in done.stdout
+    assert "Threads are those of all workers" in done.stdout
     page = report(on_cluster, tmp_path / "run.html").read_text(encoding="utf-8")
-    assert "On a cluster, workers are threads" in page
+    assert "Threads are those of all workers" in page
 
 
 def test_where_chunks_cannot_be_larger_the_page_says_why(recording):

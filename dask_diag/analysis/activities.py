@@ -17,7 +17,7 @@ from dask_diag.analysis.waits import divided, seconds_of_workers, without_metere
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import OUTCOMES, Activity, Outcome
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Metrics, Transfers
 
@@ -235,7 +235,7 @@ GROUPS = ("activity", "function", "worker", "span", "computation")
 
 
 def activities(
-    recording: Recording,
+    source: Sources,
     by: str = "activity",
     unit: str = "seconds",
     functions: Collection[str] | None = None,
@@ -246,7 +246,8 @@ def activities(
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
     by : {"activity", "function", "worker", "span", "computation"}
         A further column to divide by; the table has a column of that name.
     unit : str
@@ -279,7 +280,7 @@ def activities(
         known: neither ``"seconds"``, ``"bytes"`` or ``"count"``, of which there may be none, nor
         one that a task has metered.
     """
-    expect_recording(recording)
+    recording = recording_of(source)
     if by not in GROUPS:
         raise DiagnosticError(f"by: expected one of {', '.join(GROUPS)}, found {by!r}")
     units = list(dict.fromkeys([SECONDS, *UNITS_OF_TRANSFERS, *_units_of(recording)]))

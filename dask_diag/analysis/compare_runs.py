@@ -9,19 +9,28 @@ is in the spread. Tasks are never taken for a sample here.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 from toolz import concat, unique
 
 from dask_diag.analysis.activities import activities
-from dask_diag.analysis.compare import Variation, half_width_of_means, verdict_of
+from dask_diag.analysis.compare import (
+    CPU,
+    TIME,
+    Comparison,
+    Variation,
+    compare_recordings,
+    half_width_of_means,
+    verdict_of,
+)
+from dask_diag.analysis.cpu import share_of_others
 from dask_diag.analysis.groups import lookup, table_of, totals_by
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.task_times import seconds_computing
 from dask_diag.columns import FloatArray
 from dask_diag.errors import DiagnosticError
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording, Source, Sources, is_source, recordings_of
 from dask_diag.model.table import Table
 
 Measures = dict[str, dict[str, float]]
@@ -46,7 +55,7 @@ class RunComparison(NamedTuple):
     Attributes
     ----------
     changes : Table
-        A row per quantity. ``kind`` and ``name``: ``run`` (``wall`` and ``computing``),
+        A row per quantity. ``kind`` and ``name``: ``run`` (``wall`` and ``computing``, or ``cpu``),
         ``phase`` (of the wall time), ``function`` (the seconds of its tasks) or ``activity``
         (seconds of workers); ``before`` and
         ``after``, the means of all runs in seconds; ``change``; ``spread``, the change that the
@@ -57,10 +66,14 @@ class RunComparison(NamedTuple):
         first.
     runs : tuple of int
         Numbers of runs, before and after.
+    others : tuple of float
+        The share of the CPUs that other processes used while computations ran, before and after, on
+        average over the runs; 0 if not known.
     """
 
     changes: Table
     runs: tuple[int, int]
+    others: tuple[float, float] = (0.0, 0.0)
 
     def regressions(self, above: float) -> list[str]:
         """Slower quantities, by an amount with a confidence interval that reaches a share.
@@ -118,43 +131,63 @@ class _Change(NamedTuple):
         return verdict_of(self.change, spread, *words, "too few runs")
 
 
-def compare_runs(before: Iterable[Recording], after: Iterable[Recording]) -> RunComparison:
-    """Compare runs of a program before a change with runs after the change.
+@overload
+def compare(before: Source, after: Source, of: str = ...) -> Comparison: ...
+@overload
+def compare(before: Iterable[Source], after: Sources, of: str = ...) -> RunComparison: ...
+@overload
+def compare(before: Source, after: Iterable[Source], of: str = ...) -> RunComparison: ...
+def compare(before: Sources, after: Sources, of: str = TIME) -> Comparison | RunComparison:
+    """Compare a program before and after a change: one recording per side, or one list per side.
 
     Parameters
     ----------
-    before, after : iterable of Recording
-        One recording for each run; at least two on one of the sides, or nothing is judged.
+    before, after : Recording, profiler, or list of these
+        A list has one recording for each run of the program. With a list on either side, runs are
+        compared with runs; nothing is judged unless a side has at least two.
+    of : {"time", "cpu"}, default "time"
+        What to compare: times, or the CPU time of tasks alone, which a busy machine changes less.
 
     Returns
     -------
-    RunComparison
+    Comparison or RunComparison
+        Of two recordings, a `Comparison`: functions by the durations of their tasks. Of lists, a
+        `RunComparison`: wall time, phases, functions and activities by their means over runs. Both
+        have ``regressions(share)``, the names of what is slower by more than a share.
 
     Raises
     ------
     DiagnosticError
-        A side has no recording, or two recordings are of the same run: see `same_run`.
+        A side has no recording, two recordings in lists are of the same run, or `of` is unknown.
+
+    Examples
+    --------
+    >>> from dask_diag import compare, load
+    >>> compare(load("before.diag"), load("after.diag")).regressions(0.1)       # doctest: +SKIP
+    ['mean']
+    >>> runs = [load(f"before-{n}.diag") for n in range(1, 6)]                   # doctest: +SKIP
+    >>> later = [load(f"after-{n}.diag") for n in range(1, 6)]                   # doctest: +SKIP
+    >>> compare(runs, later).changes                                             # doctest: +SKIP
     """
-    before, after = _recordings("before", before), _recordings("after", after)
-    if same_run([*before, *after]):
+    if of not in (TIME, CPU):
+        raise DiagnosticError(f"of: expected {TIME!r} or {CPU!r}, found {of!r}")
+    sides = _recordings("before", before), _recordings("after", after)
+    if is_source(before) and is_source(after):
+        return compare_recordings(sides[0][0], sides[1][0], of)
+    if same_run([*sides[0], *sides[1]]):
         raise DiagnosticError(
             "expected one recording for each run, found two of the same run; leave out the copy"
         )
-    return compare_measures(
-        *([measures_of(recording) for recording in side] for side in (before, after))
-    )
+    compared = compare_measures(*([measures_of(run, of) for run in side] for side in sides))
+    of_before, of_after = (float(np.mean([share_of_others(run) for run in side])) for side in sides)
+    return compared._replace(others=(of_before, of_after))
 
 
-def _recordings(name: str, recordings: Iterable[Recording]) -> list[Recording]:
-    if isinstance(recordings, Recording) or not isinstance(recordings, Iterable):
-        kind = type(recordings).__name__
-        raise DiagnosticError(f"{name}: expected a list of recordings, found {kind}")
-    runs = list(recordings)
-    if not runs:
-        raise DiagnosticError(f"{name}: expected at least one recording, found none")
-    for run in runs:
-        expect_recording(run)
-    return runs
+def _recordings(name: str, source: Sources) -> list[Recording]:
+    try:
+        return recordings_of(source)
+    except DiagnosticError as error:
+        raise DiagnosticError(f"{name}: {error}") from None
 
 
 def same_run(recordings: Sequence[Recording]) -> tuple[int, int] | None:
@@ -177,8 +210,11 @@ def _marks(recording: Recording) -> list[Hashable]:
     return [(recording.run_id, recording.start), *recording.computations.computation.tolist()]
 
 
-def measures_of(recording: Recording) -> Measures:
+def measures_of(recording: Recording, of: str = TIME) -> Measures:
     """The compared seconds of a run."""
+    if of == CPU:
+        cpu = totals_by(recording.tasks.function, np.nan_to_num(recording.tasks.thread_cpu))
+        return {"run": {CPU: sum(cpu.values())}, "phase": {}, "function": cpu, "activity": {}}
     in_phases, in_activities, tasks = phases(recording), activities(recording), recording.tasks
 
     return {
@@ -193,8 +229,8 @@ def measures_of(recording: Recording) -> Measures:
 
 
 def compare_measures(before: Sequence[Measures], after: Sequence[Measures]) -> RunComparison:
-    """Compare runs by seconds, as `compare_runs` does."""
-    wall = float(np.mean([run["run"][WALL] for run in before]))
+    """Compare runs by seconds, as `compare` does."""
+    wall = float(np.mean([run["run"].get(WALL, 0.0) for run in before]))
     rows = []
     for kind in ("run", "phase", "function", "activity"):
         names = unique(concat(run[kind] for run in (*before, *after)))

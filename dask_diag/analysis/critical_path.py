@@ -11,7 +11,7 @@ from dask_diag.analysis.groups import counts_by, rows_by, sums_by, table_by, tab
 from dask_diag.analysis.task_times import stop_times
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Dependencies
 
@@ -73,12 +73,13 @@ class CriticalPath:
         return self.computations._repr_html_() + self.functions._repr_html_()
 
 
-def critical_path(recording: Recording) -> CriticalPath:
+def critical_path(source: Sources) -> CriticalPath:
     """Find the longest chain of dependent tasks, in each computation.
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
 
     Returns
     -------
@@ -89,7 +90,7 @@ def critical_path(recording: Recording) -> CriticalPath:
     DiagnosticError
         If the dependencies have a cycle.
     """
-    expect_recording(recording)
+    recording = recording_of(source)
     tasks = recording.tasks
     took = tasks.stop - tasks.start
     seconds = np.nan_to_num(np.maximum(took, 0.0))

@@ -14,7 +14,7 @@ from dask_diag.analysis.task_times import running_computations, start_times, sto
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError, import_optional
 from dask_diag.formatting import BYTES
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.model.tables import CachedResults, Memory
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     import pandas
 
 
-def task_memory(recording: Recording, by: str = "function") -> Table:
+def task_memory(source: Sources, by: str = "function") -> Table:
     """Sampled memory of tasks, and growth.
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
         Of a `Profiler` and a `ResourceProfiler` over the same block, combined.
     by : {"function", "task"}, optional
 
@@ -58,7 +59,7 @@ def task_memory(recording: Recording, by: str = "function") -> Table:
     if all in between were this task's. What happens between two samples is not known: choose a
     short ``dt``, and mind ``sampled``.
     """
-    expect_recording(recording)
+    recording = recording_of(source)
     if by not in ("function", "task"):
         raise DiagnosticError(f"by: expected 'function' or 'task', found {by!r}")
     tasks = recording.tasks
@@ -395,12 +396,13 @@ def dataframe(
     return frame.ffill().where(frame.bfill().notna())
 
 
-def peak_allocations(recording: Recording, by: str = "function") -> Table:
+def peak_allocations(source: Sources, by: str = "function") -> Table:
     """Functions or lines with allocations in use near the peak, most bytes first.
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
         Of ``MemorySampler(trace=True)`` or ``record(trace_memory=True)``.
     by : {"function", "line"}, optional
 
@@ -416,7 +418,7 @@ def peak_allocations(recording: Recording, by: str = "function") -> Table:
     DiagnosticError
         If `by` is none of these.
     """
-    expect_recording(recording)
+    recording = recording_of(source)
     if by not in ("function", "line"):
         raise DiagnosticError(f"by: expected 'function' or 'line', found {by!r}")
     table = recording.allocations

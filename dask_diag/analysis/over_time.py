@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from dask_diag.analysis.intervals import (
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.analysis.task_times import stop_times, worker_stop_times
 from dask_diag.columns import FloatArray, IntArray
-from dask_diag.model.codes import Activity
+from dask_diag.model.codes import WAITS, Activity
 from dask_diag.model.recording import Recording
 
 NO_TASK = -1
@@ -123,18 +123,18 @@ class WorkerLayers(NamedTuple):
     functions : dict of str to array of float
         Workers that computed: of tasks whose CPU time is known, only that share of their time.
         `OTHER_FUNCTIONS` is all functions that were not asked for.
-    off_cpu : array of float
-        Workers that had a task which was off the CPU, on average over its time.
-    moving : array of float
-        Workers that rebuilt a task's inputs or pickled its result.
+    off_cpu : dict of str to array of float
+        Workers that had a task which was off the CPU, on average over its time, by activity.
+    moving : dict of str to array of float
+        Workers that rebuilt a task's inputs or pickled its result, by activity.
     free : dict of str to array of float
         Workers without a task, by activity; the last is `Activity.IDLE`.
     """
 
     edges: FloatArray
     functions: dict[str, FloatArray]
-    off_cpu: FloatArray
-    moving: FloatArray
+    off_cpu: dict[str, FloatArray]
+    moving: dict[str, FloatArray]
     free: dict[str, FloatArray]
 
 
@@ -183,4 +183,42 @@ def worker_layers(
     layers = dict(zip(names, computed, strict=True))
     # Workers that are busy without a task move its data; what is negative is rounding.
     moving = np.maximum(busy - sum(layers.values()) - off_cpu, 0.0)
-    return WorkerLayers(edges, layers, off_cpu, moving, {**free, Activity.IDLE: idle})
+    parts = _parts_of_tasks(recording, edges)
+    return WorkerLayers(
+        edges,
+        layers,
+        _divided(off_cpu, parts, _OFF_CPU, Activity.NONCPU),
+        _divided(moving, parts, _MOVING, Activity.SERIALIZE),
+        {**free, Activity.IDLE: idle},
+    )
+
+
+_OFF_CPU = (Activity.NONCPU, *WAITS)
+_MOVING = (Activity.DESERIALIZE, Activity.SERIALIZE)
+
+
+def _parts_of_tasks(recording: Recording, edges: FloatArray) -> dict[str, FloatArray]:
+    """Workers with tasks off the CPU, and that moved their data, by activity, in each bin."""
+    parts: dict[str, FloatArray] = {}
+    width = edges[1] - edges[0]
+    for activity, _, amounts, when in amounts_of_tasks(recording, with_labels=False):
+        length = when.stop - when.start
+        lasts = length > 0
+        if activity in (*_OFF_CPU, *_MOVING) and lasts.any():
+            rows, heights = when.filter(lasts), np.nan_to_num(amounts[lasts]) / length[lasts]
+            no_layers = np.zeros(len(heights), np.int64)
+            (sums,) = sums_of_rectangles(rows, heights, no_layers, count=1, edges=edges)
+            parts[activity] = parts.get(activity, 0.0) + np.maximum(sums, 0.0) / width
+    return parts
+
+
+def _divided(
+    total: FloatArray, parts: Mapping[str, FloatArray], activities: Sequence[str], rest: str
+) -> dict[str, FloatArray]:
+    """Divide the workers of each bin among these activities; what has none is `rest`."""
+    known = {activity: parts[activity] for activity in activities if activity in parts}
+    sums = sum(known.values(), np.zeros(len(total)))
+    most = np.minimum(np.divide(total, sums, out=np.zeros(len(total)), where=sums > 0), 1.0)
+    made = {activity: most * part for activity, part in known.items()}
+    unknown = np.maximum(total - most * sums, 0.0)
+    return {**made, rest: made.get(rest, 0.0) + unknown}

@@ -16,7 +16,7 @@ from dask_diag.analysis.waits import seconds_of_workers
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import Outcome
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 
 
@@ -64,7 +64,7 @@ _COLUMNS = (
 
 
 def throughput(
-    recording: Recording,
+    source: Sources,
     events: float | str | None = None,
     bytes: float | str | None = None,  # noqa: A002
     by: str | None = None,
@@ -73,7 +73,8 @@ def throughput(
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
     events, bytes : float or str, optional
         How many there were in all, as a framework reports them: ``metrics["entries"]`` and
         ``metrics["bytesread"]`` of coffea's ``Runner(savemetrics=True)``. Or the label under which
@@ -111,7 +112,7 @@ def throughput(
     ...     result, metrics = run(fileset, processor_instance=analysis)
     >>> throughput(prof.recording, metrics["entries"], metrics["bytesread"])  # doctest: +SKIP
     """
-    expect_recording(recording)
+    recording = recording_of(source)
     if by is not None and by not in GROUPS:
         raise DiagnosticError(f"by: expected one of {', '.join(GROUPS)}, found {by!r}")
     tasks = recording.tasks

@@ -12,7 +12,7 @@ from dask_diag.analysis.groups import distinct_pairs, rows_by_code, sums_by, tab
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import Activity, Outcome
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Metrics, Waits
 
@@ -147,12 +147,13 @@ class _WaitPool(NamedTuple):
     waits: list[tuple[str, float, int, float]]
 
 
-def waits(recording: Recording, by: str = "function") -> Table:
+def waits(source: Sources, by: str = "function") -> Table:
     """Seconds of tasks without CPU by cause, recorded with ``waits=True``.
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
     by : {"function", "activity"}
         Whether to divide by function, too.
 
@@ -176,7 +177,7 @@ def waits(recording: Recording, by: str = "function") -> Table:
     A sample represents the time since the previous one. Seconds that no sample represents count as
     ``gil-wait`` if the task was seen to wait for the GIL, else as ``unexplained``.
     """
-    expect_recording(recording)
+    recording = recording_of(source)
     if by not in ("function", "activity"):
         raise DiagnosticError(f"by: expected 'function' or 'activity', found {by!r}")
     totals = _totals(recording, by == "function")

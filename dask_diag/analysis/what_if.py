@@ -9,11 +9,11 @@ import numpy as np
 
 from dask_diag.analysis.groups import totals_by
 from dask_diag.analysis.simulation.change import Changes, is_number_of_workers
-from dask_diag.analysis.simulation.simulate import Simulator
+from dask_diag.analysis.simulation.simulate import Simulator, is_of_cluster, number_of_workers
 from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import WAITS, Activity
-from dask_diag.model.recording import Recording
+from dask_diag.model.recording import Sources
 from dask_diag.model.table import Table
 
 TIMES_AS_MANY = (2, 4, inf)
@@ -30,19 +30,29 @@ WORTH_TRYING = 0.01
 """Least share of the wall time that removing an activity, or half a function, takes off workers."""
 
 
-def what_if(recording: Recording, workers: float | Iterable[float] = ()) -> Table:
+def what_if(
+    source: Sources,
+    workers: float | Iterable[float] = (),
+    *,
+    threads: float | Iterable[float] = (),
+) -> Table:
     """Predict the wall time with changes that are worth thinking about.
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
     workers : int, or iterable of int, optional
-        Numbers of workers to try, beside twice and four times as many as recorded, and unlimited.
+        Numbers of workers of a local scheduler to try, in addition to twice and four times as many
+        as recorded, and unlimited.
+    threads : int, or iterable of int, optional
+        The same for a cluster: numbers of threads of all workers together.
 
     Returns
     -------
     Table
-        A row per change. ``kind`` is ``recorded`` (no change), ``workers``, ``chunks`` (so many
+        A row per change. ``kind`` is ``recorded`` (no change), ``workers`` (on a cluster
+        ``threads``), ``chunks`` (so many
         times as large: as many tasks are one), ``function`` (twice as fast) or ``activity`` (takes
         no time); ``name`` is the number of workers or tasks, the function or the activity;
         ``seconds`` are the predicted wall time; ``gain`` is how many seconds less than without a
@@ -61,12 +71,15 @@ def what_if(recording: Recording, workers: float | Iterable[float] = ()) -> Tabl
     -----
     Changes do not add up: two that each gain a second need not gain two.
     """
-    numbers: list[float] = [*workers] if isinstance(workers, Iterable) else [workers]
+    simulator = Simulator(source)
+    given = number_of_workers(simulator.recording, workers, threads)
+    numbers: list[float] = [*given] if isinstance(given, Iterable) else [given]
     # Before they are sorted, which not all values can be.
     wrong = [number for number in numbers if not is_number_of_workers(number)]
     if wrong:
-        raise DiagnosticError(f"workers: expected numbers from 1 on, or inf, found {wrong[0]!r}")
-    return predictions(Simulator(recording), numbers)
+        name = "threads" if is_of_cluster(simulator.recording) else "workers"
+        raise DiagnosticError(f"{name}: expected positive integers, or inf, found {wrong[0]!r}")
+    return predictions(simulator, numbers)
 
 
 def predictions(simulator: Simulator, workers: Iterable[float] = ()) -> Table:
@@ -93,10 +106,11 @@ def _changes(simulator: Simulator, workers: Iterable[float]) -> Iterator[tuple[s
     if not len(recording.tasks):
         return
     recorded = max(int(recording.computations.workers.max(initial=1)), 1)
+    kind = "threads" if is_of_cluster(recording) else "workers"
     numbers = {*workers, *(times * recorded for times in TIMES_AS_MANY)}
     for number in sorted(numbers):
         name = "unlimited" if number == inf else str(int(number))
-        yield "workers", name, {"workers": number}
+        yield kind, name, {"workers": number}
     for times in _larger_chunks(simulator):
         yield "chunks", str(times), {"merge_tasks": times}
     least = WORTH_TRYING * (recording.stop - recording.start)

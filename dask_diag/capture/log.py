@@ -29,44 +29,55 @@ _path: ContextVar[tuple[str, ...]] = ContextVar("dask_diag_span", default=())
 
 
 @contextmanager
-def span(name: str) -> Iterator[None]:
+def span(*tags: str) -> Iterator[str]:
     """Name every computation that starts in a block; blocks may be nested.
 
     Parameters
     ----------
-    name : str
-        The name; in a block inside another it follows that one's, after a slash.
+    *tags : str
+        One tag or more. ``span("load", "parse")`` is ``span("parse")`` inside ``span("load")``, as
+        with ``distributed.span``.
+
+    Yields
+    ------
+    str
+        The name of the span: the tags of all enclosing blocks, separated by slashes.
 
     Raises
     ------
     TypeError, ValueError
-        If the name is not a text, or empty.
+        If there is no tag, or a tag is not text or is empty.
 
     Examples
     --------
     >>> from dask_diag import span
     >>> with span("load"):
-    ...     with span("parse"):
-    ...         pass        # computations here are in the span "load/parse"
+    ...     with span("parse") as name:
+    ...         print(name)        # computations here are in the span "load/parse"
+    load/parse
     """
-    if not isinstance(name, str):
-        raise ArgumentTypeError(f"span: expected a name, found {name!r}")
-    if not name:
-        raise ArgumentValueError("span: expected a name, found an empty text")
-    token = _path.set((*_path.get(), name))
+    if not tags:
+        raise ArgumentValueError("span: expected at least one tag, found none")
+    for tag in tags:
+        if not isinstance(tag, str):
+            raise ArgumentTypeError(f"span: expected tags as text, found {tag!r}")
+        if not tag:
+            raise ArgumentValueError("span: expected tags as text, found an empty text")
+    path = (*_path.get(), *tags)
+    token = _path.set(path)
     try:
-        with _span_on_clusters(name):
-            yield
+        with _span_on_clusters(tags):
+            yield "/".join(path)
     finally:
         _path.reset(token)
 
 
-def _span_on_clusters(name: str) -> AbstractContextManager[object]:
+def _span_on_clusters(tags: Sequence[str]) -> AbstractContextManager[object]:
     """Open the span for computations on a cluster, in a process with a client."""
     distributed = sys.modules.get("distributed")
     try:
         if distributed is not None and distributed.default_client():
-            context: AbstractContextManager[object] = distributed.span(name)
+            context: AbstractContextManager[object] = distributed.span(*tags)
             return context
     except (ValueError, AttributeError):
         # There is no client.

@@ -22,7 +22,8 @@ def explain(code: str | None) -> None:
         print_result("\n".join(lines))
         return
     if code not in FINDINGS:
-        close = " or ".join(difflib.get_close_matches(code, FINDINGS))
+        parts = [name for name in FINDINGS if code in name] if code else []
+        close = " or ".join(parts or difflib.get_close_matches(code, FINDINGS))
         meant = f"; did you mean {close}?" if close else ";"
         raise CommandFailure(
             f"no finding {one_line(repr(code))}{meant} dask-diag explain lists all findings"

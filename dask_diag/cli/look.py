@@ -24,7 +24,7 @@ from dask_diag.cli.output import (
     "-v",
     "--verbose",
     is_flag=True,
-    help="Include the overhead and notices of the profilers themselves.",
+    help="Print all numbers: phases, waits, cached results, overhead of the profilers, ...",
 )
 @click.argument("file", type=FilePath())
 def summary(*, verbose: bool, file: str) -> None:
@@ -37,9 +37,13 @@ def summary(*, verbose: bool, file: str) -> None:
 
 @click.command()
 @click.argument("file", type=FilePath())
-@click.option("-o", "--output", type=FilePath(), help="The report.  [default: FILE with .html]")
-@click.option("-f", "--force", is_flag=True, help="Overwrite an existing report.")
-def report(file: str, output: str | None, force: bool) -> None:
+@click.option(
+    "--html", type=FilePath(), help="Write the report to this path.  [default: FILE with .html]"
+)
+@click.option(
+    "-f", "--force", is_flag=True, help="Overwrite any file, not only pages of dask-diag."
+)
+def report(file: str, html: str | None, force: bool) -> None:
     """Write an HTML report that works offline, and print the first finding."""
     from dask_diag.analysis.facts import Analysis
     from dask_diag.analysis.findings.rules import find
@@ -48,7 +52,7 @@ def report(file: str, output: str | None, force: bool) -> None:
     from dask_diag.views.report.page import write_report
     from dask_diag.views.text import table_summary
 
-    page = output if output is not None else with_ending(file, ".html")
+    page = html if html is not None else with_ending(file, ".html")
     check_page(page, force, file)
     analysis = Analysis(load(file))
     print_result(f"report: {one_line(write_report(analysis, Path(page), file=file))}")
@@ -102,7 +106,7 @@ def export(file: str, format_: str | None, output: str | None, force: bool) -> N
     print_result(f"export: {one_line(written)}{empty}")
 
 
-_AMOUNT = "The total, or the label under which tasks metered the amount."
+_AMOUNT = "The total, or the label under which tasks metered it."
 
 
 @click.command("throughput")
@@ -110,10 +114,14 @@ _AMOUNT = "The total, or the label under which tasks metered the amount."
 @click.option("--events", metavar="N|LABEL", help=_AMOUNT)
 @click.option("--bytes", "read", metavar="N|LABEL", help=_AMOUNT)
 @click.option(
-    "--by", type=click.Choice(["function", "worker"]), default="function", help="What a row is."
+    "--by",
+    type=click.Choice(["function", "worker"]),
+    default="function",
+    show_default=True,
+    help="Print a row for each of these.",
 )
 def throughput(file: str, events: str | None, read: str | None, by: str) -> None:
-    """Show events and bytes per second, per core and per second of CPU."""
+    """Show events and bytes per second, per core and per CPU second."""
     from dask_diag.analysis.throughput import throughput as throughput_of
     from dask_diag.storage.read import load
     from dask_diag.views.lines import throughput_summary
@@ -139,16 +147,23 @@ def _number_or_label(text: str | None) -> float | str | None:
     "--workers",
     type=click.IntRange(min=1),
     multiple=True,
-    help="A number of workers to predict, besides twice and four times as many; may be repeated.",
+    help="Also predict with this number of workers, besides twice and four times as many; may be "
+    "repeated.",
 )
-def what_if(file: str, workers: tuple[int, ...]) -> None:
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="The same for a cluster: number of threads of all workers together.",
+)
+def what_if(file: str, workers: tuple[int, ...], threads: tuple[int, ...]) -> None:
     """Predict the wall time with more workers, faster functions, or without waits."""
     from dask_diag.analysis.what_if import what_if as predict
     from dask_diag.storage.read import load
     from dask_diag.views.what_if import what_if_summary
 
     recording = load(file)
-    print_result(what_if_summary(predict(recording, workers), recording))
+    print_result(what_if_summary(predict(recording, workers, threads=threads), recording))
 
 
 @click.command()

@@ -15,8 +15,8 @@ from dask_diag.cli.tune import tune
 _STATUS = """\b
 Exit status:
   0  success
-  1  compare --fail-above: something takes longer
-  2  dask-diag could not do its work; a line on stderr gives the reason
+  1  compare --fail-above: something is slower
+  2  the command failed; a line on stderr gives the reason
 `dask-diag run` ends with the program's status, once the program has started."""
 
 

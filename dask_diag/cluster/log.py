@@ -174,12 +174,13 @@ class ClusterLog:
         ]
         if self.is_left and not self.has_ended:
             notices.append(
-                "the last rows of a cluster are missing: nothing waited for them; with an "
-                "asynchronous client, use `async with`, or close the client in the block"
+                "the last rows from a cluster are missing: the block ended before they arrived; "
+                "with an asynchronous client, use `async with`, or close the client in the block"
             )
         if self.dropped:
-            what = "runs of tasks" if self.wants.get("tasks") else "rows"
-            notices.append(f"{self.dropped:,} {what} are missing: more than were pulled")
+            what = "attempt" if self.wants.get("tasks") else "row"
+            are = "s are" if self.dropped > 1 else " is"
+            notices.append(f"{self.dropped:,} {what}{are} missing: {_NOT_FETCHED}")
         counts = {**self.unmeasured, "coroutine": self.coroutines}
         for kind, text in _UNMEASURED.items():
             number = counts.get(kind, 0)
@@ -205,6 +206,7 @@ class ClusterLog:
         ]
 
 
+_NOT_FETCHED = "this client did not fetch them in time"
 _OWN_TIMES = "of which only distributed's own times are known, without CPU"
 _UNMEASURED = {
     "shuffle": (
@@ -224,18 +226,16 @@ _UNMEASURED = {
         "{} runs of coroutines were not sampled: they share a thread with their worker",
     ),
     "Client-worker-": (
-        "{} task that a task submitted is left out: of which program is not known",
-        "{} tasks that tasks submitted are left out: of which program is not known",
+        "{} task that another task submitted is left out: its program is not known",
+        "{} tasks that other tasks submitted are left out: their programs are not known",
     ),
     "details": (
-        "of {} run of a task, what it metered, waited for and called is missing: "
-        "more than was pulled",
-        "of {} runs of tasks, what they metered, waited for and called is missing: "
-        "more than was pulled",
+        f"metrics, waits and stacks of {{}} attempt are missing: {_NOT_FETCHED}",
+        f"metrics, waits and stacks of {{}} attempts are missing: {_NOT_FETCHED}",
     ),
     "rows": (
-        "{} row of transfers, results, samples or others' tasks is missing: more than was pulled",
-        "{} rows of transfers, results, samples or others' tasks are missing: more than was pulled",
+        f"{{}} row of transfers, results, samples or others' tasks is missing: {_NOT_FETCHED}",
+        f"{{}} rows of transfers, results, samples or others' tasks are missing: {_NOT_FETCHED}",
     ),
     "cancelled": (
         "{} cancelled run has no times: its worker did not say in time how it ended",

@@ -7,13 +7,16 @@ and references between tables get the new positions, by the schema.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import getattr_static
 from itertools import combinations
 from math import inf, isnan, nan
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -48,6 +51,10 @@ from dask_diag.model.tables import (
     WorkerEvents,
     Workers,
 )
+
+if TYPE_CHECKING:
+    # The methods that call public functions are the one way from the model up.
+    import dask_diag
 
 STATES = tuple(codes.STATES)
 """States of a recording, from good to bad."""
@@ -188,9 +195,33 @@ class Recording:
             raise DiagnosticError(f"state: expected one of {STATES}, found {self.state!r}")
 
     @classmethod
-    def combine(cls, recordings: Iterable[Recording]) -> Recording:
+    def combine(cls, sources: Iterable[Source]) -> Recording:
         """See `dask_diag.combine`."""
-        return combine(recordings)
+        return combine(sources)
+
+    def summary(self, *, verbose: bool = False) -> str:
+        """See `dask_diag.summary`."""
+        import dask_diag
+
+        return dask_diag.summary(self, verbose=verbose)
+
+    def findings(self) -> list[dask_diag.Finding]:
+        """See `dask_diag.findings`."""
+        import dask_diag
+
+        return dask_diag.findings(self)
+
+    def report(
+        self,
+        path: str | os.PathLike[str] = "dask-report.html",
+        mode: str | None = None,
+        *,
+        overwrite: bool = False,
+    ) -> Path:
+        """See `dask_diag.report`."""
+        import dask_diag
+
+        return dask_diag.report(self, path, mode, overwrite=overwrite)
 
     @property
     def is_complete(self) -> bool:
@@ -218,7 +249,7 @@ class Recording:
         return {name: getattr(self, name) for name in TABLES}
 
 
-def combine(recordings: Iterable[Recording]) -> Recording:
+def combine(sources: Iterable[Source]) -> Recording:
     """One recording of several that were made over the same block, or one after the other.
 
     Each computation is in it once, and so is each series of memory; another series of the same
@@ -227,19 +258,18 @@ def combine(recordings: Iterable[Recording]) -> Recording:
 
     Parameters
     ----------
-    recordings : iterable of Recording
+    sources : iterable of Recording or profiler
+
+    Returns
+    -------
+    Recording
 
     Raises
     ------
     DiagnosticError
-        If there is none, or one is no `Recording`.
+        If there is none, or one is neither a `Recording` nor a profiler.
     """
-    several = list(recordings)
-    if not several:
-        raise DiagnosticError("expected at least one recording to combine, found none")
-    for recording in several:
-        expect_recording(recording)
-    several, notices_on_clocks = _align_clocks(several)
+    several, notices_on_clocks = _align_clocks(recordings_of(sources))
     several, metric, unit, notices_on_metrics = _select_metric(several)
     several, known_best = _name_workers(_label_blocks(several))
     repeats: _Repeats = {}
@@ -768,16 +798,59 @@ def _drop_repeated_transfers(transfers: RecordingTable) -> RecordingTable:
     return transfers.filter(kept)
 
 
-def expect_recording(value: object) -> None:
-    """Raise an error with advice if a value is no recording.
+class HasRecording(Protocol):
+    """A profiler of dask_diag."""
+
+    draws: str
+    """Name of the profiler's plot."""
+
+    @property
+    def recording(self) -> Recording:
+        """Recording of the measurements so far."""
+
+
+Source: TypeAlias = "Recording | HasRecording"
+Sources: TypeAlias = "Source | Iterable[Source]"
+
+
+def is_source(item: object) -> bool:
+    """Whether an item is a recording or has one. `hasattr` would make a profiler's recording."""
+    if isinstance(item, type):
+        return False
+    return isinstance(item, Recording) or getattr_static(item, "recording", None) is not None
+
+
+def listed(source: Sources) -> list[Source]:
+    """The items of a recording, a profiler, or an iterable of these.
 
     Raises
     ------
     DiagnosticError
-        If the value is no `Recording`.
+        If there is none, or an item has no recording.
     """
-    if not isinstance(value, Recording):
-        raise DiagnosticError(
-            f"expected a Recording, found {type(value).__name__}; a profiler's is its .recording, "
-            "and Recording.combine makes one of several"
-        )
+    is_one = is_source(source) or not isinstance(source, Iterable) or isinstance(source, str)
+    items: list[object] = [source] if is_one else list(cast("Iterable[object]", source))
+    if not items:
+        raise DiagnosticError(f"expected {_A_SOURCE}, found an empty list")
+    for item in items:
+        if not is_source(item):
+            kind = type(item)
+            found = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+            is_path = isinstance(item, str | os.PathLike)
+            advice = "; load a file with dask_diag.load(path)" if is_path else ""
+            raise DiagnosticError(f"expected {_A_SOURCE}, found {found}{advice}")
+    return cast("list[Source]", items)
+
+
+def recordings_of(source: Sources) -> list[Recording]:
+    """The recording of each item of `listed`."""
+    return [item if isinstance(item, Recording) else item.recording for item in listed(source)]
+
+
+def recording_of(source: Sources) -> Recording:
+    """One recording of a recording, a profiler, or several of these, combined."""
+    recordings = recordings_of(source)
+    return recordings[0] if len(recordings) == 1 else combine(recordings)
+
+
+_A_SOURCE = "a Recording, a profiler of dask_diag, or a list of these"

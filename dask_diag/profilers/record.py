@@ -27,11 +27,11 @@ from dask_diag.system.periodic import OwnThread
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from dask_diag.analysis.findings.rule import Finding
     from dask_diag.capture.build import ChunkBuilder
     from dask_diag.model.recording import Recording
     from dask_diag.storage.write import Writer
     from dask_diag.system.allocations import AllocationSnapshot, AllocationTracer
-    from dask_diag.views.text import Summary
 
 
 P = ParamSpec("P")
@@ -44,7 +44,7 @@ class ProfilerGroup:
 
     Parameters
     ----------
-    interval, waits, metric, metric_name, unit
+    resource_interval, waits, metric, metric_name, unit
         As the profilers have them; but results are measured in bytes by default: `ResultSizes`.
     code : bool or str
         Whether to note the code that calls, in which what looks like a secret is masked; or the
@@ -60,7 +60,7 @@ class ProfilerGroup:
     def __init__(
         self,
         *,
-        interval: float = 0.5,
+        resource_interval: float = 0.5,
         waits: bool = False,
         metric: ResultMetric | None = None,
         metric_name: str | None = None,
@@ -70,7 +70,7 @@ class ProfilerGroup:
     ) -> None:
         self.tasks = Profiler(waits)
         self.cache = CacheProfiler(ResultSizes() if metric is None else metric, metric_name, unit)
-        self.resources = ResourceProfiler(interval)
+        self.resources = ResourceProfiler(resource_interval)
         self.stacks = SamplingProfiler()
         for follower in (self.cache, self.resources, self.stacks):
             follower.follow(self.tasks)
@@ -196,14 +196,26 @@ class ProfilerGroup:
         notices = [text for profiler in self.profilers for text in profiler.notices()]
         return [*notices, *self._faults]
 
-    def summary(self, *, verbose: bool = False) -> Summary:
+    def summary(self, *, verbose: bool = False) -> str:
         """Table of the measurements, by function, for a terminal or a notebook.
 
-        With `verbose` it has remarks on the profilers themselves, too.
+        See `dask_diag.summary` for `verbose`.
         """
-        from dask_diag.views.summary import summary
+        return self.recording.summary(verbose=verbose)
 
-        return summary(self.recording, verbose=verbose)
+    def findings(self) -> list[Finding]:
+        """What slowed the block down, the worst first: see `dask_diag.findings`."""
+        return self.recording.findings()
+
+    def report(
+        self,
+        path: str | os.PathLike[str] = "dask-report.html",
+        mode: str | None = None,
+        *,
+        overwrite: bool = False,
+    ) -> Path:
+        """Write a report about the block: see `dask_diag.report`."""
+        return self.recording.report(path, mode, overwrite=overwrite)
 
     def _note_environment(self) -> None:
         from dask_diag.system.environment import calling_code, environment, given_code
@@ -306,7 +318,7 @@ class record(ProfilerGroup):  # noqa: N801
     path : str or os.PathLike
     overwrite : bool, optional
         Whether a file that is there may be replaced.
-    interval : float, optional
+    resource_interval : float, default 0.5
         Seconds between samples of CPU and memory.
     waits : bool, optional
         Find out what tasks waited for, as `Profiler` does.
@@ -349,7 +361,7 @@ class record(ProfilerGroup):  # noqa: N801
         path: str | os.PathLike[str],
         *,
         overwrite: bool = False,
-        interval: float = 0.5,
+        resource_interval: float = 0.5,
         waits: bool = True,
         metric: ResultMetric | None = None,
         metric_name: str | None = None,
@@ -359,7 +371,7 @@ class record(ProfilerGroup):  # noqa: N801
         live: bool = False,
     ) -> None:
         super().__init__(
-            interval=interval,
+            resource_interval=resource_interval,
             waits=waits,
             metric=metric,
             metric_name=metric_name,
@@ -484,7 +496,7 @@ class performance_report(ProfilerGroup):  # noqa: N801
     ----------
     filename : str or os.PathLike, optional
         The page to write. A file of that name is replaced.
-    interval : float, optional
+    resource_interval : float, default 0.5
         Seconds between samples of CPU and memory.
     waits : bool, optional
         Find out what tasks waited for, as `Profiler` does.
@@ -517,7 +529,7 @@ class performance_report(ProfilerGroup):  # noqa: N801
         self,
         filename: str | os.PathLike[str] = "dask-report.html",
         *,
-        interval: float = 0.25,
+        resource_interval: float = 0.5,
         waits: bool = True,
         metric: ResultMetric | None = None,
         metric_name: str | None = None,
@@ -527,7 +539,7 @@ class performance_report(ProfilerGroup):  # noqa: N801
         mode: str | None = None,
     ) -> None:
         super().__init__(
-            interval=interval,
+            resource_interval=resource_interval,
             waits=waits,
             metric=metric,
             metric_name=metric_name,

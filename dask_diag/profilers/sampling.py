@@ -176,7 +176,7 @@ class SamplingProfiler(Diagnostic):
         Returns
         -------
         Table
-            A row per node: see `dask_diag.analysis.call_tree.tree`.
+            A row per node: see `dask_diag.call_tree`.
 
         Raises
         ------
@@ -184,9 +184,9 @@ class SamplingProfiler(Diagnostic):
             If no sample has that key or is of that function, there is no such root, or a time is
             no number.
         """
-        from dask_diag.analysis.call_tree import Selection, tree
+        from dask_diag.analysis.call_tree import Selection, call_tree
 
-        return tree(self.recording, Selection(start, stop, function, key, root))
+        return call_tree(self.recording, Selection(start, stop, function, key, root))
 
     def summary(
         self,

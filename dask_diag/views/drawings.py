@@ -10,16 +10,14 @@ from bokeh.layouts import column, gridplot
 from bokeh.models import Column, GridPlot, LayoutDOM, Plot, Range1d
 
 from dask_diag.analysis.functions import functions_by_time
-from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import seconds
-from dask_diag.model.recording import Recording
+from dask_diag.model.recording import Recording, Source
 from dask_diag.views.colors import FunctionColors
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.flame import plot_flame
 from dask_diag.views.plots.lines import plot_cache, plot_memory, plot_resources
 from dask_diag.views.plots.tasks import plot_tasks
 from dask_diag.views.plots.time_axis import TimeAxis
-from dask_diag.views.sources import Source, has_recording
 
 PLOTS: dict[str, Callable[[Recording, float, float, Options], LayoutDOM]] = {
     "tasks": plot_tasks,
@@ -36,13 +34,7 @@ Drawing = tuple[str, Recording]
 
 
 def drawings_of(sources: Sequence[Source]) -> list[Drawing]:
-    """List the plot that each profiler names, and all plots that a recording has data for.
-
-    Raises
-    ------
-    DiagnosticError
-        If a profiler is not from dask_diag.
-    """
+    """List the plot that each profiler names, and all plots that a recording has data for."""
     return [drawing for source in sources for drawing in _drawings_of(source)]
 
 
@@ -50,11 +42,6 @@ def _drawings_of(source: Source) -> list[Drawing]:
     if isinstance(source, Recording):
         names = [name for name in PLOTS if _rows(name, source)]
         return [(name, source) for name in names or ["tasks"]]
-    if not has_recording(source):
-        raise DiagnosticError(
-            f"expected a profiler of dask_diag, found {type(source).__module__}."
-            f"{type(source).__name__}; draw it with its own visualize()"
-        )
     return [(source.draws, source.recording)]
 
 

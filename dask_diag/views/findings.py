@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import FIND_OUT, MEASURED, NO_FIX, Finding
@@ -29,6 +30,18 @@ def saving(finding: Finding) -> str:
     if said and finding.certainty == MEASURED:
         return f"saved {said}, measured by tune"
     return said and f"could save {said}"
+
+
+def savings_overlap(findings: Sequence[Finding], recording: Recording) -> str:
+    """A sentence if findings together claim more than the wall time; else nothing."""
+    claimed = sum(f.potential_saving for f in findings if not isnan(f.potential_saving))
+    wall = recording.stop - recording.start
+    if claimed <= wall:
+        return ""
+    return (
+        f"These savings overlap: {seconds(claimed)} in sum, but the whole run took "
+        f"{seconds(wall)}. Fix one, and record again."
+    )
 
 
 def fix(advice: str) -> str:

@@ -16,10 +16,9 @@ from dask_diag.analysis.call_tree import (
 from dask_diag.analysis.lines import computing_lines, waiting_lines
 from dask_diag.formatting import counted, percent, seconds
 from dask_diag.model.codes import Root
-from dask_diag.model.recording import Recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
-from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.text import Record, Summary, table_summary
 
 _COLUMNS = ("line", "self", "%", "total", "%")
@@ -28,14 +27,13 @@ _ROUNDING = 1e-9
 _WAITS = 3
 
 
-def flame_summary(
-    profilers: Sources, count: int = 10, selection: Selection = ALL_SAMPLES
-) -> Summary:
+def flame_summary(source: Sources, count: int = 10, selection: Selection = ALL_SAMPLES) -> Summary:
     """The lines of code in which most of the tasks' time was spent, or that of another root.
 
     Parameters
     ----------
-    profilers : diagnostic, Recording, or a list of them
+    source : Recording, profiler, or list of these
+        Several are combined.
         Several are combined, as recordings of the same block.
     count : int
         Largest number of lines.
@@ -51,7 +49,7 @@ def flame_summary(
     DiagnosticError
         If no sample has the key or is of the function that is selected.
     """
-    return table_summary(*flame_summary_parts(recording_of(profilers), count, selection))
+    return table_summary(*flame_summary_parts(recording_of(source), count, selection))
 
 
 def flame_summary_parts(

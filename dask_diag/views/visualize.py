@@ -29,7 +29,7 @@ from dask_diag.analysis.facts import Analysis
 from dask_diag.errors import DiagnosticError
 from dask_diag.files import as_path, check_target, write_text
 from dask_diag.formatting import count
-from dask_diag.model.recording import Recording
+from dask_diag.model.recording import Recording, Sources, listed, recording_of
 from dask_diag.views.assets import image_tag
 from dask_diag.views.drawings import (
     PLOTS,
@@ -55,7 +55,6 @@ from dask_diag.views.report.figures import WORKERS, Figures, add_shades
 from dask_diag.views.report.header import head, head_of_memory
 from dask_diag.views.report.sections import FINDINGS, allocated
 from dask_diag.views.saved_picture import SavedPicture, saved_picture
-from dask_diag.views.sources import Sources, listed, recording_of
 
 _ACTIVITIES = "activities"
 _MOST_TASKS = 100_000
@@ -82,7 +81,7 @@ def visualize(
 
     Parameters
     ----------
-    profilers : diagnostic, Recording, or a list of them
+    profilers : Recording, profiler, or list of these
     filename : str or path, optional
         The file to write; an existing one is replaced. To show in a browser what is not saved, a
         temporary file is written.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dask_diag.analysis.memory import workers_that_fit
+from dask_diag.analysis.simulation.simulate import is_of_cluster
 from dask_diag.formatting import amount, counted, percent, seconds
 from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording
@@ -13,15 +14,16 @@ from dask_diag.views.escaping import shown
 from dask_diag.views.text import Summary, table_summary
 
 HEADINGS = ("what if", "predicted", "gain", "times as fast")
+_NUMBERS = ("workers", "threads")
 _NEGLIGIBLE = 0.0005
 _NOTE = (
     "The recorded graph is replayed on the same machine: tasks that need a CPU share those that it "
     "has. Changes do not add up."
 )
 _NOTE_ON_CLUSTERS = (
-    "On a cluster, workers are threads, with as many in each worker process as recorded. Not "
-    "predicted: memory and what is moved to disk, other clients' tasks, tasks that only some "
-    "workers may run, and tasks that the client would submit earlier."
+    "Threads are those of all workers, with as many in each worker as recorded. Not predicted: "
+    "memory and spilling, tasks of other clients, tasks that only some workers may run, and tasks "
+    "that the client would submit earlier."
 )
 _NOTE_WITHOUT_CHUNKS = (
     "Larger chunks are not predicted: twice as large, they would leave a worker without a task "
@@ -31,19 +33,18 @@ _NOTE_WITHOUT_CHUNKS = (
 
 def notes(recording: Recording, table: Table) -> list[str]:
     """Sentences needed to read the table."""
-    on_cluster = recording.computations.scheduler.eq("distributed").any()
     has_chunks = table["kind"].eq("chunks").any()
     return [
         _NOTE,
         *_note_on_memory(recording, table),
-        *[_NOTE_ON_CLUSTERS] * bool(on_cluster),
+        *[_NOTE_ON_CLUSTERS] * is_of_cluster(recording),
         *[_NOTE_WITHOUT_CHUNKS] * (not has_chunks),
     ]
 
 
 def _note_on_memory(recording: Recording, table: Table) -> list[str]:
     """Number of workers that fit into memory, if known and exceeded by the table."""
-    numbers = table.filter(table["kind"].eq("workers"))["name"].tolist()
+    numbers = table.filter(table["kind"].is_in(_NUMBERS))["name"].tolist()
     asked = [int(number) for number in numbers if number.isdecimal()]
     most = workers_that_fit(recording)
     if most >= max(asked, default=0):
@@ -79,8 +80,8 @@ def prediction_rows(table: Table) -> Iterator[tuple[str, ...]]:
 
 
 def _label(kind: str, name: str) -> str:
-    if kind == "workers":
-        return f"{name} worker{'' if name == '1' else 's'}"
+    if kind in _NUMBERS:
+        return f"{name} {kind[:-1] if name == '1' else kind}"
     if kind == "chunks":
         return f"chunks {name} times as large"
     if kind == "function":

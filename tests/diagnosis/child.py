@@ -35,7 +35,7 @@ def main() -> None:
         if arguments.record:
             from dask_diag import record
 
-            stack.enter_context(record(arguments.record, interval=INTERVAL))
+            stack.enter_context(record(arguments.record, resource_interval=INTERVAL))
         start = time.perf_counter()
         result = program.body(prepared, arguments.remedied)
         wall = time.perf_counter() - start

@@ -15,7 +15,7 @@ from dask_diag.analysis.findings import (
 )
 from dask_diag.analysis.findings.rule import Finding, Rule
 from dask_diag.model import codes
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Sources, recording_of
 
 LONG_ENOUGH = 0.1
 """Seconds of all computations below which time is not worth a finding."""
@@ -38,21 +38,21 @@ CODES = tuple(codes.FINDINGS)
 """Codes of all findings; each has a page in the documentation."""
 
 
-def findings(recording: Recording) -> list[Finding]:
+def findings(source: Sources) -> list[Finding]:
     """What went wrong in a recording, the worst first.
 
     Parameters
     ----------
-    recording : Recording
-        With what only some profilers measure, more can be found: waits for the GIL and for CPUs
-        need ``Profiler(waits=True)``, memory needs `ResourceProfiler`.
+    source : Recording, profiler, or list of these
+        Several are combined. Findings about waits for the GIL and for CPUs need
+        ``Profiler(waits=True)``, findings about memory need `ResourceProfiler`.
 
     Returns
     -------
     list of Finding
         Empty if nothing is worth reporting.
     """
-    expect_recording(recording)
+    recording = recording_of(source)
     return find(Analysis(recording))
 
 

@@ -52,9 +52,9 @@ def _are_factors(value: object) -> bool:
 
 
 _EXPECTED: dict[str, tuple[Callable[[object], bool], str]] = {
-    "workers": (is_number_of_workers, "a number from 1 on, or inf"),
-    "merge_tasks": (_is_count, "a number from 1 on"),
-    "chunksize": (_is_count, "a number from 1 on"),
+    "workers": (is_number_of_workers, "a positive integer or inf"),
+    "merge_tasks": (_is_count, "a positive integer"),
+    "chunksize": (_is_count, "a positive integer"),
     "scheduler": (lambda value: value in list(COSTS), f"one of {', '.join(COSTS)}"),
     "result_bytes": (_is_size, "a number of bytes"),
     "idle_machine": (_is_bool, "True or False"),

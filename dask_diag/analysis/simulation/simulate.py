@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 from math import inf, nan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -49,7 +49,7 @@ from dask_diag.analysis.task_times import TRANSFERS
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import Activity
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -68,7 +68,7 @@ class Simulator:
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
 
     Attributes
     ----------
@@ -76,9 +76,8 @@ class Simulator:
         Tasks of all replays so far: a million take about three seconds.
     """
 
-    def __init__(self, recording: Recording) -> None:
-        expect_recording(recording)
-        self.recording = recording
+    def __init__(self, source: Sources) -> None:
+        self.recording = recording_of(source)
         self.tasks_replayed = 0
         self._simulated: dict[Change, Simulation] = {}
         self._graphs: dict[str, Graph] = {}
@@ -467,13 +466,48 @@ class _ChangedComputation:
         return cpus, processes / turns if turns > 0 else inf
 
 
+def is_of_cluster(recording: Recording) -> bool:
+    """Whether a cluster ran any computation."""
+    return bool(recording.computations.scheduler.eq("distributed").any())
+
+
+T = TypeVar("T")
+
+
+def _is_given(number: object) -> bool:
+    return number is not None and not (isinstance(number, tuple) and not number)
+
+
+def number_of_workers(recording: Recording, workers: T, threads: T) -> T:
+    """The one of both that suits the recording: `threads` on a cluster, else `workers`.
+
+    Raises
+    ------
+    DiagnosticError
+        If the other one is given.
+    """
+    if is_of_cluster(recording):
+        if _is_given(workers):
+            raise DiagnosticError(
+                "workers: expected None for a recording of a cluster, whose workers may have "
+                f"several threads, found {workers!r}; pass threads=, the threads of all workers"
+            )
+        return threads
+    if _is_given(threads):
+        raise DiagnosticError(
+            f"threads: expected None without a cluster, found {threads!r}; pass workers="
+        )
+    return workers
+
+
 def simulate(
-    recording: Recording,
+    source: Sources,
     workers: float | None = None,
     remove: Collection[str] = frozenset(),
     speedup: Mapping[str, float] | None = None,
     merge_tasks: int | None = None,
     *,
+    threads: float | None = None,
     chunksize: int | None = None,
     scheduler: str | None = None,
     result_bytes: float | None = None,
@@ -484,12 +518,12 @@ def simulate(
 
     Parameters
     ----------
-    recording : Recording
+    source : Recording, profiler, or list of these
+        Several are combined.
     workers : int, optional
-        As many workers, for every computation; ``math.inf`` for as many as there are tasks. The
-        machine stays the same: tasks that need a CPU share those that it has. On a cluster it is
-        the number of threads, of workers with as many each as recorded; where these were on several
-        hosts, more of them are on more hosts.
+        Number of workers (threads or processes) of a local scheduler, for every computation;
+        ``math.inf`` for as many as there are tasks. The machine stays the same: tasks that need a
+        CPU share the CPUs that it has. Default: as recorded.
     remove : collection of str
         Activities that take no time: any of tasks (``gil-wait``, ``io-wait``, ``serialize``, …),
         ``overhead`` (handing tasks out and collecting their results), ``graph``, ``startup`` (of
@@ -499,6 +533,10 @@ def simulate(
         Functions, or keys of single tasks, and how many times as fast they are: ``{"mean": 2.0}``.
     merge_tasks : int, optional
         Every so many tasks of a function become one, as if chunks were so many times as large.
+    threads : int, optional
+        On a cluster, the number of threads of all workers together, in workers with as many each as
+        recorded; if the recorded workers were on several hosts, more threads are on more hosts.
+        Default: as recorded.
     chunksize : int, optional
         A worker process is sent so many tasks at once, at most. It changes nothing on clusters.
     scheduler : {"processes", "threads"}, optional
@@ -535,8 +573,9 @@ def simulate(
     of other clients, tasks that only some workers may run, and tasks that the client would submit
     earlier as it has results earlier.
     """
-    return Simulator(recording).simulate(
-        workers=workers,
+    simulator = Simulator(source)
+    return simulator.simulate(
+        workers=number_of_workers(simulator.recording, workers, threads),
         remove=remove,
         speedup=speedup,
         merge_tasks=merge_tasks,

@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 from dask_diag.errors import DiagnosticError
 from dask_diag.files import as_path, atomic_file, atomic_folder, open_text
-from dask_diag.model.recording import Recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.views.exports import perfetto, tables
 from dask_diag.views.exports.stacks import stacks_text
-from dask_diag.views.sources import Sources, recording_of
 
 _PACKED = ".gz"
 
@@ -48,7 +47,8 @@ def export(
 
     Parameters
     ----------
-    source : Recording, diagnostic, or a list of them
+    source : Recording, profiler, or list of these
+        Several are combined.
     path : str or path
         The file to write. If its name ends in ``.gz`` it is compressed. For csv and parquet a path
         without the format's ending is a folder, with a file for each table; with it, it is a file

@@ -8,14 +8,13 @@ from pathlib import Path, PurePath
 
 from dask_diag.analysis.facts import Analysis
 from dask_diag.files import as_path, check_target, write_text
-from dask_diag.model.recording import Recording
+from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
 from dask_diag.views.page import Exports, Page
 from dask_diag.views.report.figures import Figures
 from dask_diag.views.report.header import head, when
 from dask_diag.views.report.sections import SECTIONS
-from dask_diag.views.sources import Sources, recording_of
 
 _UNSAVED = "recording.diag"
 _FORMATS = {
@@ -45,7 +44,7 @@ def exports_of(recording: Recording, file: str | os.PathLike[str] = "") -> Expor
 
 
 def report(
-    profilers: Sources,
+    source: Sources,
     path: str | os.PathLike[str] = "dask-report.html",
     mode: str | None = None,
     *,
@@ -55,8 +54,8 @@ def report(
 
     Parameters
     ----------
-    profilers : diagnostic, Recording, or a list of them
-        Several are combined, as recordings of the same block.
+    source : Recording, profiler, or list of these
+        Several are combined.
     path : str or path, optional
         The page to write.
     mode : str, optional
@@ -82,7 +81,7 @@ def report(
     """
     target = as_path(path, "path")
     check_target(target, overwrite)
-    return write_report(Analysis(recording_of(profilers)), target, mode)
+    return write_report(Analysis(recording_of(source)), target, mode)
 
 
 def write_report(
