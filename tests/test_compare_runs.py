@@ -445,7 +445,7 @@ def test_sides_are_lists_of_recordings():
     ):
         with pytest.raises(DiagnosticError, match=message):
             compare(*sides)
-    with pytest.raises(DiagnosticError, match="^of: expected 'time' or 'cpu', found 'wall'"):
+    with pytest.raises(DiagnosticError, match=r"^of: expected 'time' or 'cpu', found 'wall'"):
         compare([one], [other], of="wall")
 
 
