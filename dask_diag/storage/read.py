@@ -31,21 +31,31 @@ _MAX_SIZE = container.MAX_SIZE + (1 << 24)
 
 
 def load(path: str | os.PathLike[str]) -> Recording:
-    """Read the recording in a file; no content of the file is executed.
+    """Read a recording from a file. No content of the file is executed.
 
     Parameters
     ----------
     path : str or os.PathLike
+        Recording file, written by `record`, `save` or ``dask-diag run``.
 
     Returns
     -------
     Recording
-        If the file is truncated or damaged, the part before; its `state` and a notice say so.
+        If the file is truncated or damaged, the part before; `state` and a notice say so.
 
     Raises
     ------
     RecordingFileError
-        If the file cannot be read, is not a recording, or is of another version.
+        If the file cannot be read, is not a recording, or has an unsupported version.
+
+    Examples
+    --------
+    >>> from dask_diag import Profiler, load, save
+    >>> with Profiler() as prof:
+    ...     pass
+    >>> save(prof.recording, "run.diag")
+    >>> load("run.diag").state
+    'complete'
     """
     data = memoryview(_content(path))
     first = next(container.read_entries(data), None)

@@ -33,24 +33,26 @@ def export_stacks(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write the stacks that were sampled into a file that flame graph viewers open.
+    """Write sampled stacks to a file for flame graph viewers.
 
     Parameters
     ----------
     recording : Recording
-    path : str or path
-        ``*.speedscope.json`` for speedscope: a profile for each function of tasks and each other
-        root, weighted by seconds. ``*.collapsed`` or ``*.folded`` for lines of
+        Measurements with stack samples.
+    path : str or os.PathLike
+        ``*.speedscope.json`` for speedscope: a profile per function of tasks and per other root,
+        weighted by seconds. ``*.collapsed`` or ``*.folded`` for lines of
         ``root;function;caller;callee weight``, weighted by whole microseconds.
     selection : Selection, optional
-    overwrite : bool, optional
-        Whether a file that is there may be replaced.
+        Samples to use. Default: all.
+    overwrite : bool, default False
+        Replace an existing file.
 
     Raises
     ------
     DiagnosticError
-        If the ending says no known format, the folder does not exist, a file is there and may not
-        be replaced, or there are no such samples.
+        If the ending is unknown, the directory does not exist, the file exists and `overwrite` is
+        false, or no sample is selected.
     """
     target = as_path(path, "path")
     kinds = {".speedscope.json": "speedscope", ".collapsed": "collapsed", ".folded": "collapsed"}
