@@ -615,7 +615,7 @@ def test_what_a_shuffle_moves_is_said_to_be_not_measured(client):
     assert len(prof.recording.tasks) > 6
     assert set(prof.recording.tasks.outcome.tolist()) <= {"ok", "rescheduled"}
     (notice,) = prof.recording.notices
-    assert notice.startswith("what workers sent each other in 1 shuffle (p2p) is not measured")
+    assert notice.startswith("transfers between workers in 1 shuffle (p2p) are not measured")
     assert_adds_up(prof.recording)
 
 

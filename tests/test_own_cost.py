@@ -311,7 +311,7 @@ def test_remarks_on_the_profilers_are_shown_if_asked_for_or_too_many_samples_are
         return with_tables(
             replace(
                 with_own_cost(),
-                notices=(f"{PROFILING}SamplingProfiler came late once", "the sizes of 3 results"),
+                notices=(f"{PROFILING}SamplingProfiler was late once", "the sizes of 3 results"),
             ),
             resources={
                 "time": np.linspace(0.1, 2.0, 100),
@@ -329,7 +329,7 @@ def test_remarks_on_the_profilers_are_shown_if_asked_for_or_too_many_samples_are
         texts.append(" ".join(result.output.split()))
     plain, verbose = texts
     for remark in (
-        *("came late once", "late-samples", "later than planned", "as calibrated"),
+        *("was late once", "late-samples", "later than planned", "as calibrated"),
         *("200 ms of CPU a computation, measured; 50.0 µs of CPU a task", "max 400 ms"),
     ):
         assert remark not in plain

@@ -258,7 +258,7 @@ class Selection:
         if not has_key.any():
             raise DiagnosticError(
                 f"key: no sample has {self.key!r}. Only tasks longer than a quarter of the cycle "
-                "are attributed individually; shorten it with SamplingProfiler(cycle=...)"
+                "are tracked by key; shorten it with SamplingProfiler(cycle=...)"
             )
         return has_key
 

@@ -11,6 +11,7 @@ from dask_diag.analysis.groups import counts_by, rows_by, sums_by, table_by, tab
 from dask_diag.analysis.task_times import stop_times
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
+from dask_diag.formatting import counted
 from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Dependencies
@@ -208,8 +209,9 @@ def _ranks(tasks: int, dependencies: Dependencies) -> IntArray:
                 ranked.append(dependent)
     if len(ranked) < tasks:
         raise DiagnosticError(
-            f"expected dependencies without cycles, found {tasks - len(ranked)} tasks in or after "
-            "a cycle; this recording's dependencies are damaged"
+            "expected dependencies without cycles, found "
+            f"{counted(tasks - len(ranked), 'task')} in or after a cycle; this recording's "
+            "dependencies are damaged"
         )
     ranks = np.empty(tasks, dtype=np.int64)
     ranks[ranked] = np.arange(tasks)

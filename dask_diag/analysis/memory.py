@@ -394,7 +394,7 @@ def dataframe(
     MissingDependencyError
         If pandas is not installed.
     """
-    pd = import_optional("pandas", "to_pandas()", "samples and recording need nothing")
+    pd = import_optional("pandas", "to_pandas()", "samples and recording work without it")
     columns = {}
     for label, times, sizes in series_of(recording, measures):
         since_first = times - times[:1].sum()

@@ -230,7 +230,7 @@ def _amounts(
     if given is not None and not labels:
         present = ", ".join(map(repr, dict.fromkeys(metrics.activity.tolist()))) or "nothing"
         raise DiagnosticError(
-            f"{unit}: expected a label that tasks metered, found {given!r} ({present} was metered)"
+            f"{unit}: expected a label that tasks metered, found {given!r}; tasks metered {present}"
         )
     chosen = [name for name in LABELS[unit] if name in labels]
     if len(labels) == 1:
@@ -249,5 +249,5 @@ def _number(name: str, given: float) -> float:
     except (TypeError, ValueError):
         number = nan
     if not isfinite(number) or number < 0:
-        raise DiagnosticError(f"{name}: expected how many, or a label, found {given!r}")
+        raise DiagnosticError(f"{name}: expected a total of 0 or more, or a label, found {given!r}")
     return number

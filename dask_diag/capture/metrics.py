@@ -99,8 +99,8 @@ def _metric(label: Hashable, unit: str, value: float) -> Metric | None:
     except Exception:
         # The label gives no text, or the value no number: the warning below says so.
         pass
-    what = "seconds of 0 or more" if unit == "seconds" else "a finite number"
-    message = f"context_meter: expected {what}, found {_shown(value)}; it is left out"
+    what = "seconds of at least 0" if unit == "seconds" else "a finite number"
+    message = f"context_meter: expected {what}, found {_shown(value)}; the value is ignored"
     with suppress(RuntimeWarning):
         # Where warnings are errors, too, the task goes on.
         warnings.warn(message, RuntimeWarning, stacklevel=4)

@@ -442,8 +442,8 @@ def _align_clocks(recordings: Sequence[Recording]) -> tuple[list[Recording], lis
     offsets = [_clock_offset(recordings[0], recording) for recording in recordings]
     others = sum(map(bool, offsets))
     notice = (
-        f"{others} of {len(recordings)} recordings have another clock, as after a restart of the "
-        "machine; their times are placed by the time of day"
+        f"{others} of {len(recordings)} recordings {'has' if others == 1 else 'have'} another "
+        "clock, such as after a restart of the machine; times are placed by the time of day"
     )
     shifted = [
         _shifted(recording, offset) for recording, offset in zip(recordings, offsets, strict=True)
@@ -494,9 +494,9 @@ def _select_metric(
         if recording.metric != metric:
             left_out[recording.metric] += len(recording.cached_results)
     notices = [
-        f"{rows:,} cached results measured as {other or 'nameless'} are left out: a combination "
-        f"has one metric, here {metric or 'a nameless one'}; show the recording with "
-        f"{other or 'the other'} separately"
+        f"left out {counted(rows, 'cached result')} measured as {other or 'nameless'}: a "
+        f"combination has one metric, here {metric or 'a nameless one'}; look at the recording "
+        f"with {other or 'the other'} separately"
         for other, rows in left_out.items()
     ]
     with_one = [
@@ -515,7 +515,8 @@ def _environment_masks(recordings: Sequence[Recording]) -> tuple[_Masks, list[st
     ]
     facts = [{tuple(row.values()) for row in recordings[i].environment.to_dicts()} for i in filled]
     differing = sorted({fact[0] for others in facts[1:] for fact in others ^ facts[0]})
-    notice = f"environment: that of the first recording; in others differ: {', '.join(differing)}"
+    names = ", ".join(differing)
+    notice = f"the environment is that of the first recording; others differ in {names}"
     return masks, [notice] if differing else []
 
 
@@ -628,7 +629,7 @@ def _notices_on_resources(
         if (number := sum(int((~mask).sum()) for mask in masks[name]))
     ]
     if left_out:
-        yield f"left out {' and '.join(left_out)}: another recording has samples of that time"
+        yield f"left out {' and '.join(left_out)}: another recording has samples of the same time"
     kept = [
         (recording, recording.resources.time[mask])
         for recording, mask in zip(recordings, masks["resources"], strict=True)
@@ -639,8 +640,8 @@ def _notices_on_resources(
         for (one, a), (two, b) in combinations(kept, 2)
     ):
         yield (
-            "resource samples of different runs overlap in time: each row is of one run, not "
-            "of all together"
+            "resource samples of different runs overlap in time: each row is of one run; do not "
+            "add rows up"
         )
 
 
@@ -801,8 +802,8 @@ def _notices_on_programs(recordings: Sequence[Recording]) -> Iterator[str]:
         for one, two in combinations(recordings, 2)
     ):
         yield (
-            "several programs were recorded on one cluster at the same time: tasks of one count "
-            "again as other programs' tasks of another; look at each recording separately"
+            "several programs were recorded on one cluster at the same time: the tasks of each "
+            "count again as other programs' tasks; look at each recording separately"
         )
 
 

@@ -104,7 +104,7 @@ class Table:
             If pandas is not installed.
         """
         frame: pandas.DataFrame = import_optional(
-            "pandas", "to_pandas()", "to_dicts() needs nothing"
+            "pandas", "to_pandas()", "to_dicts() works without it"
         ).DataFrame({name: self[name].tolist() for name in self.columns})
         return frame
 

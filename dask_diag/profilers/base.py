@@ -262,13 +262,13 @@ class Diagnostic(Observer):
         client = distributed_client()
         if not self.session.computations and client and not self.clusters.logs:
             notices.append(
-                f"no computation was seen on this process's schedulers: they ran on {client}, "
+                f"no computation ran on dask's local schedulers: computations ran on {client}, "
                 "which was not recorded"
             )
         if not sees_overlapping_computes():
             notices.append(
-                "this dask lets only the first of several overlapping computations be seen: use a "
-                "version that dask_diag supports to see all"
+                "this version of dask exposes only the first of several overlapping computations; "
+                "upgrade dask to record all of them"
             )
         logs = self.clusters.logs if self._leader is None else ()
         return notices + [text for log in logs for text in log.notices()]

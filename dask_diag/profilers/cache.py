@@ -117,9 +117,9 @@ def notices_of_unknown(counts: Iterable[Mapping[str, int]], total: int) -> list[
     names = [name for name, _ in unknown.most_common(_NAMED)]
     more = ", …" if len(unknown) > _NAMED else ""
     return [
-        f"the sizes of {count:,} of {total:,} results ({percent(count / max(count, total))}) "
-        f"are not known: they are of type {', '.join(names)}{more}; a metric that measures them "
-        "can be given"
+        f"sizes are unknown for {count:,} of {total:,} results "
+        f"({percent(count / max(count, total))}), of type {', '.join(names)}{more}; pass metric=, "
+        "a function that measures them"
     ]
 
 
@@ -311,13 +311,13 @@ class CacheProfiler(Diagnostic):
         notices = [*super().notices(), *self._notices_of_unknown_sizes()]
         if self.clusters.logs and not self._is_known_on_clusters:
             notices.append(
-                f"CacheProfiler: results on clusters are left out: {self.metric_name} is not "
-                "called there; a metric in bytes, or none, is known"
+                f"CacheProfiler: results on clusters are left out, because {self.metric_name} is "
+                "not called there; use a metric in bytes, or none"
             )
         errors = self._sizes.errors if isinstance(self._sizes, CheckedMetric) else {}
         return notices + [
-            f"CacheProfiler: the metric failed on {counted(count, 'result')} with "
-            f"{error}, which {'counts' if count == 1 else 'count'} as NaN"
+            f"CacheProfiler: the metric failed on {counted(count, 'result')}, counted as NaN: "
+            f"{error}"
             for error, count in tuple(errors.items())
         ]
 

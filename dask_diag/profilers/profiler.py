@@ -140,10 +140,10 @@ class Profiler(Diagnostic):
 
         notices = super().notices()
         if self.session.computations and why_not_by_thread():
-            notices.append(f"CPU is not known by thread: {why_not_by_thread()}")
+            notices.append(f"CPU time of single threads is unknown: {why_not_by_thread()}")
         why_not = self._waits.why_not if self._waits else ""
         if why_not:
-            notices.append(f"waits=True: what tasks waited for is not recorded: {why_not}")
+            notices.append(f"waits=True has no effect here: {why_not}")
         return notices
 
     def _results_of(self, computation: ComputationSnapshot) -> list[TaskData]:

@@ -231,7 +231,7 @@ class ProfilerGroup:
         try:
             work(*args, **kwargs)
         except Exception as error:
-            self._note_fault(f"what was measured is not complete: {error}")
+            self._note_fault(f"some measurements are missing: {error}")
 
     def _note_fault(self, text: str) -> None:
         fault = f"{type(self).__name__}: {text}"
@@ -499,7 +499,7 @@ class record(ProfilerGroup):  # noqa: N801
             work()
         except Exception as error:
             self._writing_failed = True
-            self._note_fault(f"what was measured could not all be written: {error}")
+            self._note_fault(f"not everything could be written: {error}")
 
 
 class performance_report(ProfilerGroup):  # noqa: N801
@@ -599,10 +599,10 @@ class performance_report(ProfilerGroup):  # noqa: N801
 
             report(self.recording, self._path, mode=self._mode)
         except KeyboardInterrupt:
-            _tell("performance_report: the page was not written: interrupted")
+            _tell("performance_report: the report was not written: interrupted")
             raise
         except Exception as error:
-            _tell(f"performance_report: the page could not be written: {error}")
+            _tell(f"performance_report: the report could not be written: {error}")
 
 
 def _tell(text: str) -> None:

@@ -14,7 +14,7 @@ from dask.utils import parse_timedelta
 from dask_diag.capture.computation import Computation
 from dask_diag.config import setting
 from dask_diag.errors import DiagnosticError
-from dask_diag.formatting import seconds
+from dask_diag.formatting import counted, seconds
 from dask_diag.model.codes import PROFILING
 from dask_diag.profilers.base import Diagnostic
 from dask_diag.sampling.sampler import Subscription, sampler
@@ -58,7 +58,8 @@ def _seconds(name: str, value: str | float | None) -> float:
         where = f"diag.profile.{name} of dask's configuration"
         value = setting(f"diag.profile.{name}")
     message = (
-        f"{where}: expected a time of 0.1 ms or more, as '10ms' or in seconds, found {value!r}"
+        f"{where}: expected a time of at least 0.1 ms, such as '10ms' (a number is seconds), "
+        f"found {value!r}"
     )
     try:
         seconds = float(parse_timedelta(value, default="s"))
@@ -343,14 +344,14 @@ class SamplingProfiler(Diagnostic):
         if stacks.late:
             times = "once" if stacks.late == 1 else f"{stacks.late:,} times"
             notices.append(
-                f"{PROFILING}SamplingProfiler came late {times} (longest gap "
-                f"{seconds(stacks.longest_gap)}): a task kept the GIL, or the machine was busy. "
-                "The next sample represents the gap; if the task had ended by then, its time is "
+                f"{PROFILING}SamplingProfiler was late {times} (longest gap "
+                f"{seconds(stacks.longest_gap)}): a task held the GIL, or the machine was busy. "
+                "The next sample represents the gap; if the task had ended by then, the gap is "
                 "shown as not sampled"
             )
         if stacks.cut:
             notices.append(
-                f"SamplingProfiler reached its limit of distinct stacks: the innermost calls of "
-                f"{stacks.cut:,} samples count to their callers"
+                "SamplingProfiler reached its limit of distinct stacks: the innermost calls of "
+                f"{counted(stacks.cut, 'sample')} count for their callers"
             )
         return notices

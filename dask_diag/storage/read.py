@@ -10,6 +10,7 @@ from dataclasses import replace
 from dask_diag._version import __version__
 from dask_diag.errors import RecordingFileError
 from dask_diag.files import as_path, os_errors_as
+from dask_diag.formatting import counted
 from dask_diag.model.codes import State
 from dask_diag.model.recording import Recording, worst_state
 from dask_diag.storage import container
@@ -76,7 +77,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
     except Exception as error:
         # Each chunk is as written: another program wrote them.
         raise RecordingFileError(
-            f"cannot read {path}: its chunks do not fit together ({error}); {_ADVICE}"
+            f"cannot read {path}: its chunks are inconsistent ({error}); {_ADVICE}"
         ) from error
 
 
@@ -147,7 +148,7 @@ def _version(about: bytes) -> object:
 
 
 class ChunkScan:
-    """Decodes the chunks of a file from its front, up to the first that is not as it was written.
+    """Decodes the chunks of a file from its front, up to the first damaged one.
 
     Parameters
     ----------
@@ -225,12 +226,13 @@ def _state_of(
     name = os.path.basename(os.fsdecode(path))
     is_closed = container.ends_with_directory(data)
     if is_closed or container.goes_on(entries, stop, end):
-        how = "has changed since it was closed" if is_closed else "is not as it was written"
+        how = "has changed since it was closed" if is_closed else "differs from what was written"
         return State.DAMAGED, [
-            f"{name} is damaged: it {how}, from byte {stop:,} on; the last {len(end):,} bytes "
-            "cannot be read. Everything up to there was loaded; get another copy for the rest."
+            f"{name} is damaged: it {how}, from byte {stop:,} on; the last "
+            f"{counted(len(end), 'byte')} cannot be read. Everything up to there was loaded; "
+            "get another copy for the rest."
         ]
-    lost = f" The last {len(end):,} bytes cannot be read." if len(end) else ""
+    lost = f" The last {counted(len(end), 'byte')} cannot be read." if len(end) else ""
     return State.TRUNCATED, [
         f"{name} is truncated: the writing process did not close it (killed?). Everything up "
         f"to the last complete chunk was loaded.{lost}"

@@ -105,7 +105,7 @@ def lock(file: int, path: Path) -> None:
     except _IS_LOCKED:
         who = "this process" if _is_locked_here(file) else "another process"
         raise RecordingFileError(
-            f"cannot write {path}: {who} is writing it; choose another name, or wait for its end"
+            f"cannot write {path}: {who} is writing it; choose another name, or wait until it ends"
         ) from None
     except OSError:
         # A file system without locks: an unguarded recording is better than none.
@@ -350,7 +350,7 @@ class Writer:
         if start > container.MAX_SIZE:
             raise RecordingFileError(
                 f"cannot write {self._shown_as}: a file holds at most {container.MAX_SIZE:,} "
-                "bytes; record less in one"
+                "bytes; split the run into several recordings"
             )
         self._write(b"".join(data))
         self._entries.append(entries[0])

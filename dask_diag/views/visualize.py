@@ -183,8 +183,8 @@ def _path_of(filename: str | os.PathLike[str], kwargs: dict[str, Any]) -> Path:
         filename = kwargs.pop("file_path")
     if not isinstance(filename, (str, os.PathLike)):
         raise DiagnosticError(
-            f"filename: expected a path, found {type(filename).__name__}; several profilers are "
-            "given as a list"
+            f"filename: expected a path, found {type(filename).__name__}; pass several profilers "
+            "as a list"
         )
     return as_path(filename, "filename")
 

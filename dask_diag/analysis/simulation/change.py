@@ -52,9 +52,9 @@ def _are_factors(value: object) -> bool:
 
 
 _EXPECTED: dict[str, tuple[Callable[[object], bool], str]] = {
-    "workers": (is_number_of_workers, "a number from 1 on, or inf"),
-    "merge_tasks": (_is_count, "a number from 1 on"),
-    "chunksize": (_is_count, "a number from 1 on"),
+    "workers": (is_number_of_workers, "a positive integer, or inf"),
+    "merge_tasks": (_is_count, "a positive integer"),
+    "chunksize": (_is_count, "a positive integer"),
     "scheduler": (lambda value: value in list(COSTS), f"one of {', '.join(COSTS)}"),
     "result_bytes": (_is_size, "a number of bytes"),
     "idle_machine": (_is_bool, "True or False"),
@@ -115,8 +115,8 @@ class Change:
                 raise DiagnosticError(f"{name}: expected {expected}, found {value!r}")
         if "scheduler" in asked and recording.computations.scheduler.eq("distributed").any():
             raise DiagnosticError(
-                "scheduler: expected a recording of local schedulers; what a computation of a "
-                "cluster would take on one of these is not known"
+                "scheduler: expected a recording of local schedulers, found one of a cluster; its "
+                "time on a local scheduler cannot be predicted"
             )
         removed = shares_removed(recording, asked.get("remove") or ())
         pairs = {"remove": removed, "speedup": asked.get("speedup", {})}
@@ -169,7 +169,7 @@ def shares_removed(recording: Recording, remove: Collection[str]) -> dict[str, f
     unknown = sorted(set(remove) - names)
     if isinstance(remove, str) or unknown:
         raise DiagnosticError(
-            f"remove: expected a set of activities among {', '.join(sorted(names))}; found "
+            f"remove: expected a set of activities among {', '.join(sorted(names))}, found "
             f"{remove if isinstance(remove, str) else ', '.join(unknown)}"
         )
     if not isinstance(remove, Mapping):

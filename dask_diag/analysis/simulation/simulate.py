@@ -389,8 +389,8 @@ class _ChangedComputation:
             return np.full(len(work), float(self._change.result_bytes))
         if self._simulator.result_sizes is None:
             raise DiagnosticError(
-                "scheduler: what passes between processes is not known; record the sizes of "
-                "results with CacheProfiler(metric=nbytes, unit='bytes'), or give result_bytes"
+                "scheduler: the sizes of results are unknown, which pass between processes; record "
+                "them with CacheProfiler(metric=nbytes, unit='bytes'), or pass result_bytes"
             )
         return self._simulator.result_sizes[work.rows]
 

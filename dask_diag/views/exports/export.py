@@ -99,7 +99,7 @@ def export(
     chosen = FORMATS[name]
     packed = target.name.endswith(_PACKED)
     if packed and name == "parquet":
-        raise DiagnosticError(f"path: {name} is compressed by itself; leave {_PACKED!r} off")
+        raise DiagnosticError(f"path: {name} files are already compressed; drop {_PACKED!r}")
     if chosen.write is not None and _ending(target) not in chosen.endings:
         with atomic_folder(target, overwrite=overwrite) as folder:
             for part, table in tables.tables(recording):
@@ -131,6 +131,6 @@ def _format_of(path: Path) -> str:
             return name
     endings = "; ".join(f"{name}: {' or '.join(each.endings)}" for name, each in FORMATS.items())
     raise DiagnosticError(
-        f"path: expected an ending that says the format ({endings}), found {str(path)!r}; or name "
-        f"the format: {', '.join(map(repr, FORMATS))}"
+        f"path: expected the ending of a format ({endings}), found {str(path)!r}; or pass "
+        f"format=, one of {', '.join(map(repr, FORMATS))}"
     )

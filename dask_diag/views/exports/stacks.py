@@ -59,8 +59,8 @@ def export_stacks(
     kind = next((kinds[ending] for ending in kinds if target.name.endswith(ending)), None)
     if kind is None:
         raise DiagnosticError(
-            "path: expected one that ends in .speedscope.json, .collapsed or .folded, which says "
-            f"the format, found {str(target)!r}"
+            "path: expected the ending .speedscope.json, .collapsed or .folded, found "
+            f"{str(target)!r}"
         )
     with atomic_file(target, overwrite=overwrite) as temporary, open_text(temporary) as stream:
         stream.write(stacks_text(recording, kind, selection, target.name))
@@ -86,7 +86,7 @@ def _weighted(recording: Recording, selection: Selection) -> tuple[Table, list[t
     """
     if not len(recording.samples):
         raise DiagnosticError(
-            "no stack samples to write: nothing was computed meanwhile, or they were not recorded; "
+            "no stack samples to write: nothing was computed, or stacks were not sampled; "
             "record with SamplingProfiler, dask_diag.record or `dask-diag run`"
         )
     nodes, node = tree_and_nodes(recording, selection)
