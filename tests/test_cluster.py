@@ -432,7 +432,7 @@ def test_what_runs_at_the_ends_of_a_block_is_in_it(client):
     (row,) = rows(prof.recording, "waits")
     assert row["outcome"] == "unfinished"
     assert row["submitted"] <= row["start"] < prof.recording.stop
-    assert any("1 task still running" in notice for notice in prof.recording.notices)
+    assert any("1 task was still running" in notice for notice in prof.recording.notices)
     assert_adds_up(prof.recording)
     assert "ok" in [row["outcome"] for row in rows(later.recording, "waits")]
 

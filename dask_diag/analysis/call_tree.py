@@ -175,7 +175,7 @@ def _child(nodes: dict[tuple[int, Key], int], parent: int, key: Key) -> int:
 class Selection:
     """Selection of stack samples by time, root, function of tasks, or key of a task.
 
-    Parameters that are None do not restrict the selection. Two selections are equal if they select
+    Parameters that are None, the default, do not restrict the selection. Two selections are equal if they select
     the same samples.
 
     Parameters

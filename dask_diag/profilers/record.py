@@ -327,7 +327,7 @@ class record(ProfilerGroup):  # noqa: N801
         Measures each result, as in `CacheProfiler`. Default: bytes, where they are cheap to
         determine.
     metric_name, unit : str, optional
-        Name and unit of `metric`, as in `CacheProfiler`.
+        Name and unit of `metric`. Defaults: as in `CacheProfiler`.
     code : bool or str, default True
         Record the calling code (True), omit it (False), or store this text instead. Literals and
         comments that look like secrets are masked.
@@ -521,7 +521,7 @@ class performance_report(ProfilerGroup):  # noqa: N801
         Measures each result, as in `CacheProfiler`. Default: bytes, where they are cheap to
         determine.
     metric_name, unit : str, optional
-        Name and unit of `metric`, as in `CacheProfiler`.
+        Name and unit of `metric`. Defaults: as in `CacheProfiler`.
     code : bool or str, default True
         Record the calling code (True), omit it (False), or store this text instead. Literals and
         comments that look like secrets are masked.
