@@ -58,7 +58,7 @@ def test_a_chunk_that_does_not_fit_is_said_until_another_recording_comes(monkeyp
     for _ in range(3):
         model.poll()
         assert model.state == FollowState.NOT_A_RECORDING
-        assert "do not fit together" in model.problem
+        assert "are inconsistent" in model.problem
     monkeypatch.undo()
     save(example(7), "run.diag", overwrite=True)
     model.poll()

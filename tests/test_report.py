@@ -344,7 +344,7 @@ def test_a_page_that_cannot_be_written_is_a_warning_at_most(
     assert len(measured.recording.tasks) == 2
     if filters != "broken":
         text = str(reported[0].message) if reported else capsys.readouterr().err
-        assert "the page could not be written" in text
+        assert "the report could not be written" in text
         assert "make the directory" in text
 
 

@@ -518,8 +518,8 @@ def test_what_is_not_known_and_what_failed():
     [
         ({"workers": 0}, "^workers: expected a positive integer or inf, found 0$"),
         ({"workers": 1.5}, "found 1.5$"),
-        ({"remove": {"gravity"}}, "^remove: expected a set of .* cpu-wait, .*; found gravity$"),
-        ({"remove": "overhead"}, "expected a set of activities among .*; found overhead$"),
+        ({"remove": {"gravity"}}, "^remove: expected a set of .* cpu-wait, .*, found gravity$"),
+        ({"remove": "overhead"}, "expected a set of activities among .*, found overhead$"),
         ({"remove": {"idle"}}, "found idle$"),
         ({"speedup": {"none": 2}}, "the key of a task, found 'none'; functions are 0$"),
         ({"speedup": {"t": 0}}, "^speedup: .* a factor above 0 for 't', such as 2.0, found 0$"),

@@ -213,20 +213,22 @@ class Comparison(NamedTuple):
     Attributes
     ----------
     functions : Table
-        A row per function, the largest change of seconds first. ``function``; then twice, as
-        ``_before`` and ``_after``: ``tasks`` (count), ``seconds`` (sum of its tasks' durations),
-        ``cpu`` (the share of them that was CPU time, 0 to 1), ``memory`` (the most bytes sampled
-        while one ran, see `task_memory`) and ``cached`` (the peak of its results that the
-        scheduler cached, in the recording's metric); ``change`` of the seconds, ``spread``
-        (seconds that variation between tasks explains), and ``verdict``: ``slower`` or ``faster``
-        if the change is more than the spread, ``unchanged`` if not, ``too few tasks`` if the
-        spread is not known, ``added`` or ``removed``.
+        A row per function, the largest change of task time first. Columns:
+
+        * ``function``.
+        * Twice, as ``_before`` and ``_after``: ``tasks`` (count), ``seconds`` (task time), ``cpu``
+          (CPU time as a share of task time, 0 to 1), ``memory`` (maximum of the bytes sampled while
+          a task ran, see `task_memory`) and ``cached`` (peak of the cached results of the function,
+          in the recording's metric).
+        * ``change`` of the seconds; ``spread``, the seconds that variation between tasks explains.
+        * ``verdict``: ``slower`` or ``faster`` if the change exceeds the spread, otherwise
+          ``unchanged``; ``too few tasks`` if the spread is unknown; ``added`` or ``removed``.
     total : dict
-        The same numbers of all functions together, before and after; ``wall`` (seconds of the
-        recorded block), ``elapsed`` (seconds of these in which a computation ran) and ``others``
-        (the share of the CPUs that other processes used meanwhile, 0 to 1; 0 if not known).
+        The same numbers for all functions together, and, before and after, ``wall`` (seconds of the
+        recorded block), ``elapsed`` (seconds in which a computation ran) and ``others`` (share of
+        the CPUs that other processes used in that time, 0 to 1; 0 if unknown).
     metrics, units : tuple of str
-        The metric of cached results and its unit, before and after.
+        Metric of cached results and its unit, before and after.
     of : {"time", "cpu"}
         Whether ``seconds`` are durations of tasks, or their CPU time.
     """
@@ -238,14 +240,19 @@ class Comparison(NamedTuple):
     of: str = TIME
 
     def regressions(self, above: float) -> list[str]:
-        """Functions that take longer by more than a share (0.1 is a tenth), beyond chance.
+        """Names of functions that are slower by more than a share.
+
+        Parameters
+        ----------
+        above : float
+            Share of the task time before: 0.1 is 10%.
 
         Returns
         -------
         list of str
-            Names of functions; first ``"total"``, if all functions together do. None if the
-            program computes in less time by that share, beyond chance: with more tasks at once
-            each may take longer.
+            Functions with the verdict ``slower`` whose change exceeds the share; ``"total"`` first,
+            if that holds for all functions together. Empty if `is_quicker` by that share: with more
+            tasks at once, each task may take longer while the program takes less time.
         """
         if self.is_quicker(above):
             return []
@@ -257,7 +264,7 @@ class Comparison(NamedTuple):
         ]
 
     def is_quicker(self, by: float) -> bool:
-        """Whether computations take less time than before by more than a share, beyond chance."""
+        """Whether the time in computations fell by more than a share, beyond chance."""
         total = self.total
         # With more tasks at once, computations take less time, but their tasks no less CPU time.
         if not total["seconds_before"] or self.of == CPU:

@@ -50,20 +50,22 @@ many times itself."""
 
 
 class RunComparison(NamedTuple):
-    """Changes from runs of a program to other runs; unknown numbers are NaN.
+    """Changes between runs of a program before and after; unknown numbers are NaN.
 
     Attributes
     ----------
     changes : Table
-        A row per quantity. ``kind`` and ``name``: ``run`` (``wall`` and ``computing``, or ``cpu``),
-        ``phase`` (of the wall time), ``function`` (the seconds of its tasks) or ``activity``
-        (seconds of workers); ``before`` and
-        ``after``, the means of all runs in seconds; ``change``; ``spread``, the change that the
-        differences between runs explain; and ``verdict``: ``slower`` or ``faster`` if the change is
-        more than the spread (of a phase, also more than a hundredth of the wall), ``unchanged`` if
-        not, ``too few runs`` if neither side has two, ``added`` or ``removed``. Of activities more
-        seconds are no verdict but ``more`` or ``less``. Within those kinds the largest changes come
-        first.
+        A row per quantity, the largest change of each kind first. Columns:
+
+        * ``kind`` and ``name``: ``run`` (``wall``, the wall time, and ``computing``, the time in
+          computations; or ``cpu``), ``phase`` (of the wall time), ``function`` (task time) or
+          ``activity`` (worker time).
+        * ``before`` and ``after``: means over runs, in seconds; ``change`` is their difference.
+        * ``spread``: the change that differences between runs explain, in seconds.
+        * ``verdict``: ``slower`` or ``faster`` if the change exceeds the spread (for a phase, also
+          1% of the wall time), otherwise ``unchanged``; ``too few runs`` if neither side has two
+          runs; ``added`` or ``removed``. Activities have ``more`` or ``less`` instead of ``slower``
+          and ``faster``.
     runs : tuple of int
         Numbers of runs, before and after.
     others : tuple of float
@@ -76,16 +78,23 @@ class RunComparison(NamedTuple):
     others: tuple[float, float] = (0.0, 0.0)
 
     def regressions(self, above: float) -> list[str]:
-        """Slower quantities, by an amount with a confidence interval that reaches a share.
+        """Names of quantities that are slower by at least a share.
 
-        A point estimate above the share is not asked for: of a slowdown by exactly that
-        share half the estimates are below it. With more runs the interval shrinks to the share.
+        The verdict must be ``slower``, and the confidence interval of the change must reach the
+        share. The point estimate need not: for a slowdown by exactly that share, half of the
+        estimates are smaller. With more runs, the smallest slowdown that is named approaches the
+        share.
+
+        Parameters
+        ----------
+        above : float
+            Share of the time before: 0.1 is 10%.
 
         Returns
         -------
         list of str
-            ``"wall"`` and ``"computing"`` first, then phases, such as ``"phase tasks"``, and names
-            of functions.
+            ``"wall"`` and ``"computing"`` first, then phases, such as ``"phase tasks"``, then
+            functions.
         """
         return [
             f"phase {row['name']}" if row["kind"] == "phase" else row["name"]
@@ -138,36 +147,44 @@ def compare(before: Iterable[Source], after: Sources, *, of: str = TIME) -> RunC
 @overload
 def compare(before: Source, after: Iterable[Source], *, of: str = TIME) -> RunComparison: ...
 def compare(before: Sources, after: Sources, *, of: str = TIME) -> Comparison | RunComparison:
-    """Compare a program before and after a change: one recording per side, or one list per side.
+    """Compare a program before and after a change.
+
+    Pass one recording per side, or a list of recordings per side, one for each run of the program.
 
     Parameters
     ----------
     before, after : Recording, profiler, or list of these
-        A list has one recording for each run of the program. With a list on either side, runs are
-        compared with runs; nothing is judged unless a side has at least two.
+        With a list on either side, runs are compared with runs. Verdicts then need at least two
+        runs on one side.
     of : {"time", "cpu"}, default "time"
         What to compare: times, or only the CPU time of tasks, which other processes change less.
 
     Returns
     -------
     Comparison or RunComparison
-        Of two recordings, a `Comparison`: functions by the durations of their tasks. Of lists, a
-        `RunComparison`: wall time, phases, functions and activities by their means over runs. Both
-        have ``regressions(share)``, the names of what is slower by more than a share.
+        For two recordings, a `Comparison`: functions, judged by the durations of their tasks. For
+        lists, a `RunComparison`: wall time, phases, functions and activities, by their means over
+        runs. Both have ``regressions(share)``, the names of everything that is slower by more than
+        a share.
 
     Raises
     ------
     DiagnosticError
-        A side has no recording, two recordings in lists are of the same run, or `of` is unknown.
+        If a side has no recording, two recordings in lists are of the same run, or `of` is unknown.
 
     Examples
     --------
-    >>> from dask_diag import compare, load
-    >>> compare(load("before.diag"), load("after.diag")).regressions(0.1)       # doctest: +SKIP
-    ['mean']
-    >>> runs = [load(f"before-{n}.diag") for n in range(1, 6)]                   # doctest: +SKIP
-    >>> later = [load(f"after-{n}.diag") for n in range(1, 6)]                   # doctest: +SKIP
-    >>> compare(runs, later).changes                                             # doctest: +SKIP
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, compare
+    >>> def measured(chunks):
+    ...     with Profiler() as prof:
+    ...         da.ones(1000, chunks=chunks).sum().compute()
+    ...     return prof.recording
+    >>> comparison = compare(measured(100), measured(500))
+    >>> comparison.total["tasks_before"] > comparison.total["tasks_after"]
+    True
+    >>> compare([measured(100), measured(100)], [measured(500)]).runs
+    (2, 1)
     """
     if of not in (TIME, CPU):
         raise DiagnosticError(f"of: expected {TIME!r} or {CPU!r}, found {of!r}")

@@ -148,34 +148,48 @@ class _WaitPool(NamedTuple):
 
 
 def waits(source: Sources, by: str = "function") -> Table:
-    """Seconds of tasks without CPU by cause, recorded with ``waits=True``.
+    """Off-CPU time of tasks by reason, recorded with ``waits=True``.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
-    by : {"function", "activity"}
-        Whether to divide by function, too.
+        Measurements. Several are combined.
+    by : {"function", "activity"}, default "function"
+        Sum by function and activity, or by activity only.
 
     Returns
     -------
     Table
-        ``function`` (not for ``"activity"``), ``activity``, ``seconds``, ``samples`` in which it
-        was seen, and ``error``, the standard error of the seconds that comes from sampling. The
-        samples of ``cpu-wait`` are the tasks of which it was read, which are nearly all that take
-        more than 10 ms; its error is that of the others. The largest first. The seconds of a
-        function sum to its ``thread-noncpu``, metered code included: a label says what code was
-        for, not what it waited for.
+        The largest number of seconds first:
+
+        * ``function`` (not for ``"activity"``); ``activity``, such as ``gil-wait``.
+        * ``seconds``. Those of a function sum to its ``thread-noncpu``, metered code included: a
+          label names the purpose of code, not its waits.
+        * ``samples`` with that wait. For ``cpu-wait``, the number of tasks whose wait was read from
+          the kernel (nearly all tasks longer than 10 ms).
+        * ``error``: standard error of the seconds due to sampling. For ``cpu-wait`` it covers the
+          remaining tasks.
 
     Raises
     ------
     DiagnosticError
-        If `by` is neither.
+        If `by` is unknown.
 
     Notes
     -----
     A sample represents the time since the previous one. Seconds that no sample represents count as
-    ``gil-wait`` if the task was seen to wait for the GIL, else as ``unexplained``.
+    ``gil-wait`` if a sample shows that the task waited for the GIL, otherwise as ``unexplained``.
+
+    Examples
+    --------
+    >>> import time
+    >>> import dask
+    >>> from dask_diag import Profiler, waits
+    >>> with Profiler(waits=True) as prof:
+    ...     dask.compute(dask.delayed(time.sleep)(0.1))
+    (None,)
+    >>> waits(prof).columns
+    ('function', 'activity', 'seconds', 'samples', 'error')
     """
     recording = recording_of(source)
     if by not in ("function", "activity"):

@@ -30,22 +30,22 @@ _path: ContextVar[tuple[str, ...]] = ContextVar("dask_diag_span", default=())
 
 @contextmanager
 def span(*tags: str) -> Iterator[str]:
-    """Name every computation that starts in a block; blocks may be nested.
+    """Name all computations that start in a block; blocks can be nested.
 
     Parameters
     ----------
     *tags : str
-        One tag or more. ``span("load", "parse")`` is ``span("parse")`` inside ``span("load")``, as
+        One or more tags. ``span("load", "parse")`` is ``span("parse")`` inside ``span("load")``, as
         with ``distributed.span``.
 
     Yields
     ------
     str
-        The name of the span: the tags of all enclosing blocks, separated by slashes.
+        Name of the span: the tags of all enclosing blocks, separated by slashes.
 
     Raises
     ------
-    TypeError, ValueError
+    ArgumentTypeError, ArgumentValueError
         If there is no tag, or a tag is not text or is empty.
 
     Examples

@@ -90,7 +90,7 @@ def _source() -> Callable[[], dict[int, float]] | str:
         try:
             if get_native_id() in read():
                 return read
-            reason = f"on {sys.platform}, threads have other numbers than Python gives them"
+            reason = f"on {sys.platform}, psutil and Python number threads differently"
         except (OSError, AttributeError, NotImplementedError) as error:
             reason = f"{type(error).__name__}: {error}"
     return reason

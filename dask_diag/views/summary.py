@@ -123,21 +123,29 @@ HEADINGS = ("function", "tasks", "task time", "CPU", "CPU %", "longest")
 
 
 def summary(source: Sources, *, verbose: bool = False) -> Summary:
-    """What was measured, by function, with totals, failures and notices.
+    """Table of the measurements by function, with totals, findings, failures and notices.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
+        Measurements. Several are combined.
     verbose : bool, default False
-        Whether to show all: worker time, phases, waits, hottest lines, cached results, other
-        threads, more functions, and remarks on the profilers.
+        Show everything: worker time, phases, waits, hottest lines, cached results, other threads,
+        more functions, and the profilers' own overhead.
 
     Returns
     -------
     Summary
-        A string of at most 80 columns; in a notebook it shows as an HTML table. Its method
-        ``for_terminal(width, color)`` has other widths, and colours.
+        A string of at most 80 columns, to print; an HTML table in a notebook. Its method
+        ``for_terminal(width, color)`` returns other widths, and colors.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, summary
+    >>> with Profiler() as prof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> print(summary(prof))        # doctest: +SKIP
     """
     return make_summary(summary_parts(Analysis(recording_of(source)), verbose))
 

@@ -39,18 +39,28 @@ CODES = tuple(codes.FINDINGS)
 
 
 def findings(source: Sources) -> list[Finding]:
-    """What went wrong in a recording, the worst first.
+    """Causes of lost time, and of misleading numbers, in a recording; the worst first.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined. Findings about waits for the GIL and for CPUs need
-        ``Profiler(waits=True)``, findings about memory need `ResourceProfiler`.
+        Measurements. Several are combined. Findings about waits for the GIL and for CPUs need
+        ``Profiler(waits=True)``; findings about memory need a `ResourceProfiler`. `record` has
+        both.
 
     Returns
     -------
     list of Finding
         Empty if nothing is worth reporting.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, findings
+    >>> with Profiler(waits=True) as prof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> for finding in findings(prof):          # doctest: +SKIP
+    ...     print(finding.code, finding.evidence, finding.advice)
     """
     recording = recording_of(source)
     return find(Analysis(recording))

@@ -389,8 +389,8 @@ class _ChangedComputation:
             return np.full(len(work), float(self._change.result_bytes))
         if self._simulator.result_sizes is None:
             raise DiagnosticError(
-                "scheduler: what passes between processes is not known; record the sizes of "
-                "results with CacheProfiler(metric=nbytes, unit='bytes'), or give result_bytes"
+                "scheduler: the sizes of results are unknown, which pass between processes; record "
+                "them with CacheProfiler(metric=nbytes, unit='bytes'), or pass result_bytes"
             )
         return self._simulator.result_sizes[work.rows]
 
@@ -514,64 +514,79 @@ def simulate(
     idle_machine: bool = False,
     idle_pools: bool = False,
 ) -> Simulation:
-    """Predict how long a recorded program would have taken, had something been different.
+    """Predict the wall time of a recorded program under a change.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
+        Measurements with tasks. Several are combined.
     workers : int, optional
         Number of workers (threads or processes) of a local scheduler, for every computation;
-        ``math.inf`` for as many as there are tasks. The machine stays the same: tasks that need a
-        CPU share the CPUs that it has. Default: as recorded.
-    remove : collection of str
-        Activities that take no time: any of tasks (``gil-wait``, ``io-wait``, ``serialize``, …),
-        ``overhead`` (handing tasks out and collecting their results), ``graph``, ``startup`` (of
-        worker processes), ``transfer`` (between workers of a cluster). A mapping has the share of
-        a task's activity that is removed: ``{"cpu-wait": 0.5}``.
+        ``math.inf`` for one per task. The machine stays the same: tasks that need a CPU share its
+        CPUs. Default: as recorded.
+    remove : collection of str, or mapping of str to float, optional
+        Activities that take no time: any activity of tasks (``gil-wait``, ``io-wait``,
+        ``serialize``, …), ``overhead`` (scheduling overhead), ``graph``, ``startup`` (of worker
+        processes), ``transfer`` (between workers of a cluster). A mapping gives the share of an
+        activity that is removed: ``{"cpu-wait": 0.5}``. Default: none.
     speedup : mapping of str to float, optional
-        Functions, or keys of single tasks, and how many times as fast they are: ``{"mean": 2.0}``.
+        Speed-up factors of functions, or of single tasks by key: ``{"mean": 2.0}``. Default: none.
     merge_tasks : int, optional
-        Every so many tasks of a function become one, as if chunks were so many times as large.
+        Merge this many tasks of a function into one, as if chunks were larger by that factor.
+        Default: 1.
     threads : int, optional
-        On a cluster, the number of threads of all workers together, in workers with as many each as
+        On a cluster, the number of threads of all workers together. Threads per worker stay as
         recorded; if the recorded workers were on several hosts, more threads are on more hosts.
         Default: as recorded.
     chunksize : int, optional
-        A worker process is sent so many tasks at once, at most. It changes nothing on clusters.
+        Maximum number of tasks sent to a worker process at once. No effect on clusters. Default: as
+        recorded.
     scheduler : {"processes", "threads"}, optional
-        Computations that ran under another scheduler run under this one. For processes the sizes of
-        results must have been measured in bytes, by a `CacheProfiler`: they pass between processes.
-        Threads are predicted as if tasks that ran in processes did not need the GIL.
+        Run computations of other local schedulers under this one. Processes need the sizes of
+        results in bytes, from a `CacheProfiler`, because results pass between processes. Threads
+        are predicted as if tasks that ran in processes did not need the GIL. Default: as recorded.
     result_bytes : float, optional
-        The size of each result, in place of those that were measured.
-    idle_machine : bool, optional
-        No other program uses the CPUs. Else those that others used are not there for more workers,
-        either.
-    idle_pools : bool, optional
-        Threads of native libraries, and others that tasks use, do nothing.
+        Size of each result in bytes. Default: as recorded.
+    idle_machine : bool, default False
+        Predict for a machine without other programs. Otherwise CPU time that other programs used is
+        also unavailable to additional workers.
+    idle_pools : bool, default False
+        Ignore the CPU time of native thread pools and of other threads that tasks use.
 
     Returns
     -------
     Simulation
-        Its ``seconds`` are the prediction.
+        Its ``seconds`` are the predicted wall time.
 
     Raises
     ------
     DiagnosticError
-        If an argument is not as described, tasks depend on each other in a cycle, or `scheduler` is
-        given and a cluster ran computations.
+        If an argument is not as described, dependencies of tasks have a cycle, or `scheduler` is
+        given for computations of a cluster.
+
+    See Also
+    --------
+    what_if : Predict many changes at once.
 
     Notes
     -----
-    The recorded graph is replayed, with measured durations and in the recorded order, on so many
-    workers beside the scheduler's thread. What each step of that thread costs is read from the
-    recording; for another scheduler it is what was typical where this was written.
+    The recorded graph is replayed on that many workers beside the scheduler's thread, with measured
+    durations and in the recorded order. The cost of each step of the scheduler's thread is taken
+    from the recording; for another scheduler, a typical cost is used.
 
     Computations of a cluster are replayed as distributed schedules them, with transfers between
-    workers as fast as recorded. Not in the prediction are: memory and what is moved to disk, tasks
-    of other clients, tasks that only some workers may run, and tasks that the client would submit
-    earlier as it has results earlier.
+    workers as fast as recorded. The prediction ignores memory and spilling, tasks of other clients,
+    restrictions of tasks to some workers, and tasks that the client would submit earlier because
+    it would have results earlier.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, simulate
+    >>> with Profiler() as prof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> simulate(prof, workers=8).seconds > 0
+    True
     """
     simulator = Simulator(source)
     return simulator.simulate(
