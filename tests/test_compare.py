@@ -18,7 +18,9 @@ from dask_diag.analysis.compare import (
     timed_tasks,
 )
 from dask_diag.analysis.facts import Analysis
+from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
+from dask_diag.formatting import seconds
 from dask_diag.views.compare import comparison_summary, run_comparison_summary
 from dask_diag.views.comparison import Sides, comparison_page, flame, functions, timelines, wall
 from dask_diag.views.report.components import Figure, Key
@@ -448,6 +450,38 @@ def test_calls_of_both_are_one_tree_that_has_the_seconds_of_each():
     assert all(parents[node] < node < ends[parents[node]] for node in range(1, len(nodes)))
     nodes = merged_tree(before, replace(before, samples=before.samples.filter(slice(0))))
     assert (nodes["total_after"].any(), len(nodes)) == (False, len(one))
+
+
+def script_of_another_name(recording, name):
+    """The same recording, made by a script of this name."""
+    files = [name if file == "climatology.py" else file for file in recording.frames.file.values]
+    columns = {column: recording.frames[column] for column in recording.frames.columns}
+    columns["file"] = Categorical(recording.frames.file.codes, files)
+    code = recording.environment
+    names = [name if cell == "climatology.py" else cell for cell in code.name.tolist()]
+    return replace(
+        recording,
+        frames=type(recording.frames)(columns),
+        environment=with_columns(recording, "environment", name=names).environment,
+    )
+
+
+@pytest.mark.parametrize("name", ["faster.py", "elsewhere/climatology.py"])
+def test_calls_of_scripts_of_two_names_are_one_tree(name):
+    before = load(STORIES / "climatology.diag")
+    assert len(merged_tree(before, script_of_another_name(before, name))) == len(call_tree(before))
+
+
+def test_bars_are_as_long_as_the_table_says_and_the_key_has_their_colours():
+    sides = sides_of(*(load(STORIES / f"word_count{name}.diag") for name in ("", "_after")))
+    bars, key, *_ = functions(sides)
+    table = {row["function"]: row for row in sides.comparison.functions.to_dicts()}
+    names = [name for name, *_ in bars.rows if name]
+    expected = [
+        seconds(table[name][f"seconds_{when}"]) for name in names for when in ("before", "after")
+    ]
+    assert [text for _, _, text, _ in bars.rows] == expected
+    assert {piece.look for *_, pieces in bars.rows for piece in pieces} == set(key.looks)
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_cpu_time_of_runs_is_compared_alone():
         for one, after in zip(several(5, rng), busy, strict=True)
     ]
     assert "wall" in compare(before, busy).regressions(0.1)
-    of_cpu = compare(before, busy, of="cpu")
+    of_cpu = compare(before, busy, "cpu")
     assert of_cpu.regressions(0.0) == []
     assert set(of_cpu.changes["kind"].tolist()) == {"run", "function"}
     assert rows_of(of_cpu)["run", "cpu"]["verdict"] == "unchanged"
@@ -441,6 +441,7 @@ def test_sides_are_lists_of_recordings():
         *(((wrong, [other]), "^before: expected a Recording, .*, found ") for wrong in (None, 5)),
         (([], [other]), "^before: expected .*found an empty list"),
         (([one], []), "^after: expected .*found an empty list"),
+        (([one], [other], "wall"), "^of: expected 'time' or 'cpu', found 'wall'"),
         (([one], ["a.diag"]), "^after: expected a Recording.*load a file"),
     ):
         with pytest.raises(DiagnosticError, match=message):

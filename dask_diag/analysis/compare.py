@@ -330,7 +330,7 @@ class _FunctionChange(NamedTuple):
 
 
 def compare_recordings(before: Recording, after: Recording, of: str = TIME) -> Comparison:
-    """Compare two recordings, function by function."""
+    """Compare two recordings, function by function: durations, or CPU time."""
     sides = _sides_of_functions(before, of), _sides_of_functions(after, of)
     names = dict.fromkeys((*sides[0], *sides[1]))
     changes = [

@@ -132,12 +132,12 @@ class _Change(NamedTuple):
 
 
 @overload
-def compare(before: Source, after: Source, *, of: str = TIME) -> Comparison: ...
+def compare(before: Source, after: Source, of: str = ...) -> Comparison: ...
 @overload
-def compare(before: Iterable[Source], after: Sources, *, of: str = TIME) -> RunComparison: ...
+def compare(before: Iterable[Source], after: Sources, of: str = ...) -> RunComparison: ...
 @overload
-def compare(before: Source, after: Iterable[Source], *, of: str = TIME) -> RunComparison: ...
-def compare(before: Sources, after: Sources, *, of: str = TIME) -> Comparison | RunComparison:
+def compare(before: Source, after: Iterable[Source], of: str = ...) -> RunComparison: ...
+def compare(before: Sources, after: Sources, of: str = TIME) -> Comparison | RunComparison:
     """Compare a program before and after a change: one recording per side, or one list per side.
 
     Parameters
@@ -145,8 +145,8 @@ def compare(before: Sources, after: Sources, *, of: str = TIME) -> Comparison | 
     before, after : Recording, profiler, or list of these
         A list has one recording for each run of the program. With a list on either side, runs are
         compared with runs; nothing is judged unless a side has at least two.
-    of : {"time", "cpu"}, optional
-        What to compare: times, or only the CPU time of tasks, which other processes change less.
+    of : {"time", "cpu"}, default "time"
+        What to compare: times, or the CPU time of tasks alone, which a busy machine changes less.
 
     Returns
     -------
@@ -158,8 +158,7 @@ def compare(before: Sources, after: Sources, *, of: str = TIME) -> Comparison | 
     Raises
     ------
     DiagnosticError
-        A side has no recording, two recordings are of the same run (see `same_run`), or `of` is
-        another word.
+        A side has no recording, two recordings in lists are of the same run, or `of` is unknown.
 
     Examples
     --------
@@ -171,7 +170,7 @@ def compare(before: Sources, after: Sources, *, of: str = TIME) -> Comparison | 
     >>> compare(runs, later).changes                                             # doctest: +SKIP
     """
     if of not in (TIME, CPU):
-        raise DiagnosticError(f"of: expected time or cpu, found {of!r}")
+        raise DiagnosticError(f"of: expected {TIME!r} or {CPU!r}, found {of!r}")
     sides = _recordings("before", before), _recordings("after", after)
     if is_source(before) and is_source(after):
         return compare_recordings(sides[0][0], sides[1][0], of)

@@ -300,7 +300,7 @@ def bounded(bound: str, growth: float) -> str:
     return f"≤ {size(growth)}" if bound == "upper" and not isnan(growth) else size(growth)
 
 
-_SEEN = 0.01
+_SEEN = 0.002
 """Share of the limit of memory of the fewest cached results whose plot is not folded."""
 
 
