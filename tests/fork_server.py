@@ -21,7 +21,7 @@ IMPORTED = (
     *("dask_diag.cli.run", "dask_diag.cli.run", "dask_diag.profilers.record"),
     *("dask_diag.views.summary", "rich._emoji_codes"),
 )
-WRITE_PAGES = {"report", "--report", "--html", "live", "--live"}
+WRITE_PAGES = {"report", "--html", "live", "--live"}
 """Words of commands that need more, which takes longer than all else."""
 IMPORTED_FOR_PAGES = ("dask_diag.views.report.page", "bokeh.embed", "bokeh.layouts", "http.server")
 

@@ -1,9 +1,12 @@
 """The pictures of activities in a real browser: what the reader chooses is what is drawn."""
 
+from dataclasses import replace
+
 import pytest
 
 from dask_diag import visualize
 from dask_diag.analysis.facts import Analysis
+from dask_diag.views.colors import look_of
 from dask_diag.views.plots.activities import numbers_of
 
 from .javascript import needs_node
@@ -73,6 +76,8 @@ def test_the_page_opens_and_changes_as_it_is_laid_out(opened, recording):
         rows = [(f"f{n:03d}", 0.0, 1.0 + n / 99, 0.5, f"thread-{n % 40}") for n in range(400)]
         recording = recording_of(rows)
     numbers = numbers_of(Analysis(recording))
+    named = [(look_of(name, is_free=free).name, free) for name, free in numbers.activities]
+    numbers = replace(numbers, activities=named)
     page = panel(opened, recording)
     for index, unit in [(0, None), *enumerate(numbers.units), (0, "seconds")]:
         if unit is not None:

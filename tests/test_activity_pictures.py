@@ -129,7 +129,7 @@ def test_the_longest_come_first_and_pieces_follow_one_another():
     assert shares["text"] == ["25% CPU", "74% CPU"]
     # Free workers are rows of their own and come last.
     rows = pictures["by_activity"]["rows"]
-    assert rows["name"][-2:] == ["idle (no task ran)", "overhead (no task ran)"]
+    assert rows["name"][-2:] == ["idle", "overhead"]
     assert rows["total"][:-2] == sorted(rows["total"][:-2], reverse=True)
     assert sum(rows["share_of_all"]) == pytest.approx(1.0)
     assert rows["text"][0] == "3.40 s, 17%"

@@ -58,7 +58,7 @@ def by_command(recording, folder):
 
 
 def by_summary(recording, folder):
-    return summary(recording)
+    return summary(recording, verbose=True)
 
 
 @pytest.mark.usefixtures("without_plots")

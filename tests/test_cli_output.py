@@ -191,7 +191,7 @@ def test_a_program_ends_as_without_us_where_its_stdout_is_full(ends, variables, 
 
 def test_what_is_reported_of_a_program_is_not_on_its_stdout(full):
     name = script("compute()\nprint('result')")
-    done = diag("run", "--report", "page.html", name, closed=[2])
+    done = diag("run", "--html", "page.html", name, closed=[2])
     assert (done.returncode, done.stdout) == (0, b"result\n")
     assert Path("page.html").exists()
     done = diag("run", "-f", name, stderr=full)
@@ -210,9 +210,9 @@ def test_a_unit_is_never_a_question_mark(monkeypatch):
     "variables",
     [
         {},
-        {**NOWHERE, "TERM": "dumb", "COLUMNS": "10"},
+        {**NOWHERE, "TERM": "dumb"},
         {"COLUMNS": "x", "LANG": "xx_XX.nonsense", "TERM": "", "HOME": "", "TZ": "nowhere"},
-        {"LC_ALL": "C.UTF-8", "FORCE_COLOR": "1", "COLUMNS": "300", "TERM": "xterm-256color"},
+        {"LC_ALL": "C.UTF-8", "FORCE_COLOR": "1", "TERM": "xterm-256color"},
         {"PYTHONIOENCODING": "ascii"},
         {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", **NOWHERE},
     ],

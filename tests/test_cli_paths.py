@@ -32,19 +32,19 @@ FOLDERS = ("csv", "parquet")
 READERS = {
     "summary": "summary PATH",
     "report": "report PATH",
-    "report -o": "report PATH -o new.html",
+    "report --html": "report PATH --html new.html",
     **{f"export {name}": f"export PATH --format {name}" for name in FORMATS},
     "export -o": "export PATH -o new.json",
     "compare before": "compare PATH run.diag",
     "compare after": "compare run.diag PATH --fail-above 10%",
 }
 WRITERS = {
-    "report": "report run.diag -o PATH",
+    "report": "report run.diag --html PATH",
     **{f"export {name}": f"export run.diag --format {name} -o PATH" for name in FORMATS},
     "export": "export run.diag -o PATH",
     "compare": "compare run.diag run.diag --html PATH",
     "run": "run -o PATH -c 1",
-    "run --report": "run -o new.diag --report PATH -c 1",
+    "run --html": "run -o new.diag --html PATH -c 1",
 }
 UNREADABLE = {
     "": "name",
@@ -185,7 +185,7 @@ def test_a_directory_is_not_written_as_a_file(command):
 @pytest.mark.parametrize("command", ["report", "export json", "compare"])
 def test_what_is_read_is_not_written(command):
     for path in ("run.diag", "./run.diag", "folder/../run.diag"):
-        refused(WRITERS[command].replace(" ", " --force ", 1), path, "also read or written")
+        refused(WRITERS[command].replace(" ", " --force ", 1), path, "also reads or writes it")
 
 
 def test_tables_are_put_beside_what_is_in_a_folder(monkeypatch):
@@ -249,7 +249,7 @@ def test_what_may_not_be_read_or_written(command, locked):
     arguments, paths = FORBIDDEN[command]
     for path in paths:
         line = refused_to_nobody(arguments, path)
-        assert "Permission denied" in line or command == "run --report"
+        assert "Permission denied" in line or command == "run --html"
     assert not Path("new.diag").exists()
 
 
@@ -283,7 +283,7 @@ def test_a_folder_that_was_removed_while_one_is_in_it(monkeypatch):
     monkeypatch.chdir("removed")
     os.rmdir("../removed")
     assert CliRunner().invoke(main, ["summary", path]).exit_code == 0
-    for arguments in (["report", path, "-o", "x.html"], ["summary", "run.diag"]):
+    for arguments in (["report", path, "--html", "x.html"], ["summary", "run.diag"]):
         done = CliRunner().invoke(main, arguments)
         assert done.exit_code == 2, repr(done.exception)
         (line,) = done.stderr.splitlines()

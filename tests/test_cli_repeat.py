@@ -55,12 +55,13 @@ def test_names_have_as_many_digits_as_the_last_and_reports_are_numbered(monkeypa
 
     monkeypatch.setattr(subprocess, "Popen", Process)
     monkeypatch.setattr(sys, "argv", sys.argv)
-    arguments = ["run", "-q", "--repeat=2", "-o", "a.x.diag", "--report", "p.html", "-c", "code"]
+    arguments = ["run", "-q", "--repeat=2", "-o", "a.x.diag", "--html", "p.html", "-c", "code"]
     done = CliRunner().invoke(main, arguments)
     assert (done.exit_code, done.output) == (0, "")
     options = ["--waits", "--interval=0.5", "-c", "--", "code"]
     assert started == [
-        ["--quiet", f"--output=a.x-{n}.diag", f"--report=p-{n}.html", *options] for n in (1, 2)
+        ["--quiet", "--force", f"--output=a.x-{n}.diag", f"--html=p-{n}.html", *options]
+        for n in (1, 2)
     ]
     assert numbered("run.diag", 10)[0::9] == ["run-01.diag", "run-10.diag"]
 

@@ -263,7 +263,7 @@ def test_a_script_that_goes_elsewhere_and_forks():
 @pytest.mark.once
 def test_quiet_says_nothing_and_options_do_what_they_say():
     name = script("\nimport time\ndask.delayed(time.sleep)(0.2).compute(scheduler='sync')\n")
-    done = diag("run", "-q", "--waits", "--interval", "0.01", "--report", "page.html", name)
+    done = diag("run", "-q", "--waits", "--interval", "0.01", "--html", "page.html", name)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     recording = load("script.diag")
     assert len(recording.resources) > 5
@@ -285,10 +285,43 @@ def test_a_closed_stderr_and_stdout_are_none_of_our_business():
 def test_the_program_and_the_files_are_three(refused):
     name = script("print('ran')")
     before = open(name).read()
-    for options in (["-o", name], ["--report", name], ["-o", "a.diag", "--report", "./a.diag"]):
-        assert "also read or written" in refused("-f", *options, name)
+    for options in (["-o", name], ["--html", name], ["-o", "a.diag", "--html", "./a.diag"]):
+        assert "also reads or writes it" in refused("-f", *options, name)
     assert open(name).read() == before
     assert not os.path.exists("a.diag")
+
+
+@pytest.mark.once
+def test_the_next_step_is_printed():
+    name = script("import os; os.mkdir('else'); os.chdir('else'); compute()")
+    steps = diag("run", name).stderr.splitlines()[-2:]
+    assert steps == ["recording: script.diag", "report: dask-diag report script.diag"]
+    os.rmdir("else")
+    steps = diag("run", "-o", "a b.diag", "--html", "page.html", name).stderr.splitlines()[-2:]
+    assert steps == ["recording: a b.diag", "report: page.html"]
+    assert "dask_diag" in Path("page.html").read_text()[:1000]
+
+
+@pytest.mark.once
+def test_a_program_that_runs_again_replaces_its_files_and_no_others():
+    killed = script("import os, signal; compute(); os.kill(os.getpid(), signal.SIGKILL)")
+    assert diag("run", "-o", "named.diag", killed).returncode == -signal.SIGKILL
+    assert diag("run", killed).returncode == -signal.SIGKILL
+    assert load("named.diag").state == load("script.diag").state == "truncated"
+    options = ["-q", "-o", "named.diag", "--html", "page.html"]
+    name = script("compute()")
+    for arguments in (["-q", name], [*options, name], [*options, name]):
+        assert diag("run", *arguments).returncode == 0, arguments
+    assert load("named.diag").is_complete
+    assert load("script.diag").is_complete
+    other = script("compute()", "other.py")
+    Path("other.diag").write_text("a file of another program")
+    before = {name: Path(name).read_bytes() for name in ("named.diag", "other.diag")}
+    for arguments in ([other], ["-o", "named.diag", other], ["-o", "named.diag", "-c", "1"]):
+        done = diag("run", "-q", *arguments)
+        assert done.returncode == 2, arguments
+        assert "will not overwrite" in done.stderr
+    assert {name: Path(name).read_bytes() for name in before} == before
 
 
 @pytest.mark.once
@@ -376,7 +409,7 @@ dask.compute(naps, scheduler="threads", num_workers=4)
 def test_ctrl_c_again_and_again_loses_no_recording(pauses):
     """The one that comes while the file or the page is written is noted, and they are."""
     Path("script.py").write_text(SLEEPS)
-    child = started([*COMMAND, "run", "--report", "page.html", "script.py"])
+    child = started([*COMMAND, "run", "--html", "page.html", "script.py"])
     assert child.stdout.readline() == "naps\n"
     for pause in [0, *pauses]:
         time.sleep(pause)
@@ -409,7 +442,7 @@ def test_who_presses_ctrl_c_three_times_gets_no_page():
         main(prog_name="dask-diag")
         """)
     )
-    command = [sys.executable, "slow.py", "run", "--report", "page.html", "script.py"]
+    command = [sys.executable, "slow.py", "run", "--html", "page.html", "script.py"]
     child = started(command, subprocess.Popen)
     assert child.stdout.readline() == "naps\n"
     child.send_signal(signal.SIGINT)

@@ -11,7 +11,7 @@ from bokeh.models import GlyphRenderer, HoverTool
 from dask_diag import report
 from dask_diag.analysis.facts import Analysis
 from dask_diag.model.codes import Activity
-from dask_diag.views.colors import color_of_activity
+from dask_diag.views.colors import look_of
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.tasks import FULL, LANE, marks_in_lanes, plot_tasks
 from dask_diag.views.report.sections import workers
@@ -73,7 +73,13 @@ def test_lanes_are_in_the_order_of_hosts_workers_and_threads(made):
     assert [title for title, _ in strips.tooltips] == ["worker", "what", "from"]
     assert [title for title, _ in tasks.tooltips][:2] == ["key", "function"]
     assert not set(tasks.renderers) & set(strips.renderers)
-    assert len(marks_in_lanes(made)) == 4
+    assert [look.name for look in marks_in_lanes(made)] == [
+        "tasks off the CPU",
+        "results in flight",
+        "spilling",
+        "worker paused",
+        "worker not there",
+    ]
     # A long name does not move the plot.
     long = with_columns(made, "tasks", worker=["tcp://198.51.100.1:40001/0", "b/0", "b/1"])
     labels = list(drawn(long)[0].yaxis[0].major_label_overrides.values())
@@ -85,17 +91,17 @@ def test_transfers_and_spills_are_under_the_first_lane_of_their_worker(made):
     _, strips, _ = drawn(made)
     rows = [dict(zip(strips, values, strict=True)) for values in zip(*strips.values(), strict=True)]
     assert [(row["worker"], row["left"], row["right"], row["what"]) for row in rows] == [
-        ("b", 1.0, 2.0, "results arrive from other workers, 3.00 MB"),
-        ("b", 7.0, 7.5, "results arrive from other workers, 2.00 MB"),
-        ("b", 2.0, 2.5, "results go to disk, 4.00 MB"),
-        ("a", 1.0, 1.5, "results come back from disk, 4.00 MB"),
-        ("a", 2.0, 3.0, "paused"),
+        ("b", 1.0, 2.0, "results in flight, 3.00 MB"),
+        ("b", 7.0, 7.5, "results in flight, 2.00 MB"),
+        ("b", 2.0, 2.5, "spilling, 4.00 MB"),
+        ("a", 1.0, 1.5, "spilling, 4.00 MB"),
+        ("a", 2.0, 3.0, "worker paused"),
     ]
     first_lane = {"b": 0, "a": 2}
     for row in rows:
         top = LANE * first_lane[row["worker"]]
         assert top + FULL < row["top"] < row["bottom"] < top + LANE
-    transfer, spill = map(color_of_activity, (Activity.TRANSFER, Activity.SPILL))
+    transfer, spill = (look_of(name).color for name in (Activity.TRANSFER, Activity.SPILL))
     assert [row["color"] for row in rows[:4]] == [transfer, transfer, spill, spill]
 
 
@@ -104,7 +110,7 @@ def test_what_would_touch_is_one_rectangle_with_the_sum(made):
     rows = ((0, "transfer", "network", start, start + 0.0005, 1e6, "a", "b") for start in starts)
     many = filled_table("transfers", columns_of(MOVES, *rows))
     _, strips, _ = drawn(replace(made, transfers=many))
-    assert strips["what"][0] == "results arrive from other workers (500 times), 500 MB"
+    assert strips["what"][0] == "results in flight (500 times), 500 MB"
     assert strips["right"][0] == pytest.approx(1.4995)
 
 
@@ -112,7 +118,7 @@ def test_local_recordings_have_no_marks(made):
     names = "workers", "transfers", "worker_events"
     local = replace(made, **{name: getattr(made, name).filter(slice(0)) for name in names})
     assert drawn(local)[1:] == (None, None)
-    assert marks_in_lanes(local) == []
+    assert [look.name for look in marks_in_lanes(local)] == ["tasks off the CPU"]
     assert list(workers(Analysis(local), None)) == []
 
 

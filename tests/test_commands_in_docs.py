@@ -98,7 +98,7 @@ def blocks(name):
 
 def outputs(words):
     pairs = zip(words, words[1:])
-    return [name for option, name in pairs if option in ("-o", "--report", "--html")]
+    return [name for option, name in pairs if option in ("-o", "--html")]
 
 
 def call(*words):

@@ -18,8 +18,10 @@ from dask_diag.analysis.compare import (
     timed_tasks,
 )
 from dask_diag.analysis.facts import Analysis
+from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
-from dask_diag.views.compare import comparison_summary
+from dask_diag.formatting import seconds
+from dask_diag.views.compare import comparison_summary, run_comparison_summary
 from dask_diag.views.comparison import Sides, comparison_page, flame, functions, timelines, wall
 from dask_diag.views.report.components import Figure, Key
 
@@ -408,8 +410,13 @@ def test_both_walls_are_bars_on_one_scale_and_each_function_has_two():
     assert (first.scale, second.scale) == (pytest.approx(1 / 3), 1.0)
     assert any(row[3].startswith("+") for row in table.rows)
     bars = next(iter(functions(sides_of(*SIDES))))
-    assert [name for name, _, _ in bars.rows] == ["f", "", "g", ""]
-    lengths = [sum(piece.percent for piece in pieces) for _, _, pieces in bars.rows]
+    assert [(name, when) for name, when, _, _ in bars.rows] == [
+        ("f", "before"),
+        ("", "after"),
+        ("g", "before"),
+        ("", "after"),
+    ]
+    lengths = [sum(piece.percent for piece in pieces) for *_, pieces in bars.rows]
     assert lengths == pytest.approx([50, 100, 75, 75])
 
 
@@ -424,8 +431,9 @@ def test_both_timelines_have_one_axis():
 def test_the_key_is_hatched_as_the_plots_are_and_calls_are_as_wide_as_the_page():
     sides = sides_of(*(load(STORIES / f"climatology{name}.diag") for name in ("", "_after")))
     (key,) = (part for part in timelines(sides) if isinstance(part, Key))
-    assert key.swatch("no task: scheduler at work") == "hatch-up"
-    assert key.swatch("tasks off the CPU") == ""
+    styles = {look.name: look.style for look in key.looks}
+    assert styles["scheduling overhead"] == "hatch-up"
+    assert styles["tasks waiting for the GIL"] == ""
     (calls,) = (part.model for part in flame(sides) if isinstance(part, Figure))
     graphs = [graph for graph in calls.select({"type": Plot}) if graph.visible]
     assert {graph.sizing_mode for graph in graphs} == {"stretch_width"}
@@ -444,6 +452,38 @@ def test_calls_of_both_are_one_tree_that_has_the_seconds_of_each():
     assert (nodes["total_after"].any(), len(nodes)) == (False, len(one))
 
 
+def script_of_another_name(recording, name):
+    """The same recording, made by a script of this name."""
+    files = [name if file == "climatology.py" else file for file in recording.frames.file.values]
+    columns = {column: recording.frames[column] for column in recording.frames.columns}
+    columns["file"] = Categorical(recording.frames.file.codes, files)
+    code = recording.environment
+    names = [name if cell == "climatology.py" else cell for cell in code.name.tolist()]
+    return replace(
+        recording,
+        frames=type(recording.frames)(columns),
+        environment=with_columns(recording, "environment", name=names).environment,
+    )
+
+
+@pytest.mark.parametrize("name", ["faster.py", "elsewhere/climatology.py"])
+def test_calls_of_scripts_of_two_names_are_one_tree(name):
+    before = load(STORIES / "climatology.diag")
+    assert len(merged_tree(before, script_of_another_name(before, name))) == len(call_tree(before))
+
+
+def test_bars_are_as_long_as_the_table_says_and_the_key_has_their_colours():
+    sides = sides_of(*(load(STORIES / f"word_count{name}.diag") for name in ("", "_after")))
+    bars, key, *_ = functions(sides)
+    table = {row["function"]: row for row in sides.comparison.functions.to_dicts()}
+    names = [name for name, *_ in bars.rows if name]
+    expected = [
+        seconds(table[name][f"seconds_{when}"]) for name in names for when in ("before", "after")
+    ]
+    assert [text for _, _, text, _ in bars.rows] == expected
+    assert {piece.look for *_, pieces in bars.rows for piece in pieces} == set(key.looks)
+
+
 @pytest.mark.parametrize(
     "walls, heading, below",
     [
@@ -459,3 +499,57 @@ def test_the_first_sentence_says_what_changed(walls, heading, below):
     first = page.split("<h1>")[1].split("</p>")[0]
     assert heading in first.split("</h1>")[0]
     assert below in first
+
+
+@pytest.mark.parametrize(
+    "others, lasted, warning",
+    [
+        (
+            (1.66, 0.0),
+            1.0,
+            "Other processes used 83% of the CPUs before and 0% after: do not trust",
+        ),
+        ((0.1, 0.5), 1.0, "Other processes used 5% of the CPUs before and 25% after: do not trust"),
+        ((0.1, 0.15), 1.0, ""),
+        ((np.nan, np.nan), 1.0, ""),
+        # The kernel counts in steps: of so short a time little is known.
+        ((0.2, 0.0), 0.1, ""),
+    ],
+)
+def test_what_other_processes_used_comes_first(others, lasted, warning):
+    sides = [
+        with_columns(
+            replace(recording(f=[lasted]), run_id=name),
+            "computations",
+            cpu_other_processes=[cpu],
+            cpus=[2],
+            computation=[name],
+        )
+        for name, cpu in zip("ab", others, strict=True)
+    ]
+    of_tasks = comparison_summary(compare(*sides), "a.diag", "b.diag")
+    of_runs = run_comparison_summary(compare(*([side] for side in sides)))
+    for text in (of_tasks, of_runs):
+        assert text.startswith(warning or ("a.diag" if text is of_tasks else "1 run"))
+    page = comparison_page(*sides, ("a.diag", "b.diag"))
+    assert bool(warning) == ("Other processes used" in page)
+
+
+def test_cpu_time_is_compared_alone():
+    # As much CPU time; tasks took twice as long, as on a busy machine. Then the same time, of which
+    # a CPU was needed all the time.
+    before = recording(f=around(1.0, 0.02, 50), cpu=0.5)
+    busy = recording(f=2 * around(1.0, 0.02, 50), cpu=0.25)
+    costly = recording(f=around(1.0, 0.02, 50), cpu=1.0)
+    assert compare(before, busy).regressions(0.1) == ["total", "f"]
+    assert compare(before, busy, "cpu").regressions(0.1) == []
+    assert compare(before, costly).regressions(0.1) == []
+    of_cpu = compare(before, costly, "cpu")
+    assert of_cpu.regressions(0.1) == ["total", "f"]
+    row = rows_of(of_cpu)["f"]
+    assert (row["cpu_before"], row["cpu_after"]) == (pytest.approx(0.5), pytest.approx(1.0))
+    assert of_cpu.total["cpu_after"] == pytest.approx(1.0)
+    assert "before and after are the CPU time of tasks" in text_of(of_cpu)
+    # A program that takes less time by more workers needs as much CPU.
+    quicker = with_columns(costly, "computations", stop=[1.0])
+    assert compare(before, quicker, "cpu").regressions(0.1) == ["total", "f"]

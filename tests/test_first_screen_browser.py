@@ -8,7 +8,7 @@ from bokeh.plotting import figure
 
 from benchmarks.made_up import many_tasks
 from dask_diag import report
-from dask_diag.views.colors import color_of_phase
+from dask_diag.views.colors import look_of
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.time_axis import overview, shade_phases
 
@@ -73,7 +73,7 @@ def rows_of(plot: figure) -> list[tuple[float, float, str]]:
 
 def test_phases_are_rows_of_one_glyph():
     recording = recording_of(2.5, 3.6, 10.0, 10.0)
-    expected = [(0.0, 2.5, color_of_phase("before")), (2.5, 3.6, color_of_phase("preparing"))]
+    expected = [(0.0, 2.5, look_of("before").color), (2.5, 3.6, look_of("preparing").color)]
     plot = figure(x_range=(0, 10), y_range=(0, 4))
     assert shade_phases(plot, [recording], 0.0) == [("before", 0.0, 2.5), ("preparing", 2.5, 3.6)]
     assert rows_of(plot) == expected

@@ -1,6 +1,7 @@
 """The sentence that a recording begins with, and the division of the wall time behind it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,11 +13,14 @@ from dask_diag.analysis.wall_time import wall_time
 from dask_diag.columns import Categorical
 from dask_diag.model.codes import ACTIVITIES, CAUSES, FINDINGS, PHASES, Activity
 from dask_diag.model.table import Table
+from dask_diag.views.findings import savings_overlap
 
 from .recordings import Task, run, with_columns
 
 pytestmark = pytest.mark.once
 SAID, TASKS = "10.0 s of wall time,", "of it computing in tasks. Largest other part"
+OF_FOUR = TASKS.replace(".", " (average over 4 workers).")
+OF_TWO = TASKS.replace(".", " (average over 2 workers).")
 
 
 def recording(tasks, stop, *, called=1.0, workers=2, start=0.0, end=None, scheduler="threads"):
@@ -69,7 +73,7 @@ def parts_of(measured):
         ),
         (
             recording([(0, 0, 10, 10, 0)], 10, called=0, workers=4),
-            f"{SAID} 25% {TASKS}: workers without a task, 7.50 s (75%)",
+            f"{SAID} 25% {OF_FOUR}: workers without a task, 7.50 s (75%)",
         ),
     ],
 )
@@ -87,7 +91,7 @@ def test_the_headline_names_the_largest_loss():
             ("gil-bound", 2.5, "upper_bound"),
         )
     ]
-    said = "10.0 s of wall time, 25% of it computing in tasks"
+    said = "10.0 s of wall time, 25% of it computing in tasks (average over 4 workers)"
     loss = "Largest loss: tasks waiting for the GIL, at most 2.50 s"
     assert headline(analysis, found) == f"{said}. {loss}"
     # Without seconds there is no largest loss.
@@ -112,7 +116,7 @@ def test_each_part_of_the_wall_time_has_a_sentence():
         analysis.__dict__["wall_time"] = Table(
             {"part": Categorical.of(seconds), "seconds": np.array([*seconds.values()])}
         )
-        said[part] = headline(analysis).removeprefix(f"{SAID} 20% {TASKS}: ")
+        said[part] = headline(analysis).removeprefix(f"{SAID} 20% {OF_TWO}: ")
     assert all(sentence.endswith(", 7.00 s (70%)") for sentence in said.values())
     named = {part: said[part].removesuffix(", 7.00 s (70%)") for part in REASONS}
     assert named == REASONS
@@ -150,3 +154,33 @@ def test_of_tasks_none_of_which_started_all_time_is_preparing():
     parts = parts_of(recording([(0, nan, nan, nan, 0)], 4, called=0))
     assert parts == pytest.approx(dict.fromkeys(parts, 0.0) | {"preparing": 4.0})
     assert "idle" not in parts
+
+
+@pytest.mark.parametrize(
+    "workers, average",
+    [
+        ([1], ""),
+        ([4], " (average over 4 workers)"),
+        ([4, 4], " (average over 4 workers)"),
+        ([1, 4], " (average over the workers)"),
+    ],
+)
+def test_the_headline_says_over_how_many_workers_it_averages(workers, average):
+    analysis = Analysis(recording([(0, 0, 10, 10, 0)], 10, called=0, workers=1))
+    analysis.occupancies = [SimpleNamespace(workers=number) for number in workers]
+    analysis.wall_time = Table(
+        {"part": Categorical.of(["thread-cpu", "idle"]), "seconds": np.array([9.0, 1.0])}
+    )
+    assert headline(analysis) == f"10.0 s of wall time, 90% of it computing in tasks{average}"
+
+
+def test_findings_that_claim_more_than_the_run_took_are_said_to_overlap():
+    measured = recording([(0, 0, 10, 10, 0)], 10, called=0, workers=1)
+    claimed = [
+        Finding("a", "high", lost, "", "", certainty="estimate") for lost in (6.0, np.nan, 4.5)
+    ]
+    assert savings_overlap(claimed, measured) == (
+        "These savings overlap: 10.5 s in sum, but the whole run took 10.0 s. Fix one, and record "
+        "again."
+    )
+    assert savings_overlap(claimed[:2], measured) == ""

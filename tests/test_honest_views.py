@@ -222,8 +222,8 @@ def test_the_legend_of_the_timeline_names_what_is_drawn():
         panel = visualize(recording, plots=["flame"], show=False, save=False)
         return {item.label.value for item in panel.select({"type": bm.LegendItem})}
 
-    assert names(([MAIN], 1.0)) == {"CPU"}
-    assert names(([MAIN], 0.25)) == {"CPU", "waiting"}
+    assert names(([MAIN], 1.0)) == {"computing (CPU)"}
+    assert names(([MAIN], 0.25)) == {"computing (CPU)", "off the CPU"}
     assert "not known" in names(([MAIN], 0.5), ([MAIN], float("nan")))
 
 

@@ -11,7 +11,7 @@ from dask_diag import visualize
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.codes import Activity
 from dask_diag.model.table import Table
-from dask_diag.views.colors import FunctionColors, color_of_activity
+from dask_diag.views.colors import FunctionColors, look_of
 from dask_diag.views.plots.tasks import FULL, LANE, tasks_in_lanes
 
 from .javascript import changed_by_javascript, needs_node
@@ -228,7 +228,7 @@ def test_cpu_off_cpu_overhead_and_idle_have_their_shares_of_each_lane(opened, vi
     state(page)
     reported = look_at(page, *view)
     assert len(reported["images"]) == 2
-    overhead = color_of_activity(Activity.OVERHEAD)
+    overhead = look_of(Activity.OVERHEAD).color
     for image in reported["images"]:
         rows, width, pixel = pixels_of(image)
         column = [[pixel(row, at) for row in range(rows)] for at in range(5, width - 5)]
@@ -237,9 +237,9 @@ def test_cpu_off_cpu_overhead_and_idle_have_their_shares_of_each_lane(opened, vi
         assert shares == pytest.approx(
             {
                 FunctionColors(["a"])["a"]: 2 / 16,
-                color_of_activity(Activity.NONCPU): 1 / 16,
+                look_of(Activity.NONCPU).color: 1 / 16,
                 overhead: 5 / 16,
-                "": 8 / 16,
+                look_of(Activity.IDLE).color: 8 / 16,
             },
             abs=0.02,
         )
@@ -260,9 +260,10 @@ def test_the_height_is_the_share_of_time_and_one_task_is_seen(opened, share):
     (image,) = state(opened(recording, plots=["tasks"]))["images"]
     rows, width = image["shape"]
     values = np.array(image["pixels"]).reshape(rows, width)
-    red, green, blue = bytes.fromhex(color_of_activity(Activity.OVERHEAD)[1:])
-    is_overhead = values & 0xFFFFFF == red | green << 8 | blue << 16
-    alpha = np.where(is_overhead, 0.0, (values >> 24 & 255) / 255)
+    alpha = (values >> 24 & 255) / 255
+    for activity in (Activity.OVERHEAD, Activity.IDLE):
+        red, green, blue = bytes.fromhex(look_of(activity).color[1:])
+        alpha[values & 0xFFFFFF == red | green << 8 | blue << 16] = 0.0
     assert set(np.unique(alpha)) == {0.0, 1.0}
     heights = alpha.sum(axis=0)
     assert heights[5 : width // 2 - 5] == pytest.approx(max(1, share * rows), abs=1)

@@ -263,9 +263,9 @@ def test_the_command_line_takes_a_metric_with_its_unit(monkeypatch):
     )
 
     def run(*options):
-        return diag("run", "-f", *options, "script.py")
+        return diag("run", *options, "script.py")
 
-    assert re.search(r"^Cached results +peak [\d.]+ k?B: ", run().stderr, re.MULTILINE)
+    assert re.search(r"^Cached results +peak [\d.]+ k?B: ", run("-v").stderr, re.MULTILINE)
     assert load("script.diag").metric_unit == "bytes"
     done = run("--metric", "sizes:rows", "--metric-name", "count of rows", "--unit", "rows")
     assert done.returncode == 0, done.stderr

@@ -105,7 +105,7 @@ def failing(request, monkeypatch):
 @pytest.mark.parametrize("raises", [True, False])
 def test_what_fails_of_dask_diag_replaces_neither_value_nor_error_of_a_cell(shell, failing, raises):
     ends = "1 / 0" if raises else "total + 4"
-    result, captured = shell(f"%%diag --report page.html\n{COMPUTE}{ends}")
+    result, captured = shell(f"%%diag --html page.html\n{COMPUTE}{ends}")
     error = result.error_in_exec
     assert (type(error), result.result) == (
         (ZeroDivisionError, None) if raises else (type(None), 7)
@@ -127,12 +127,12 @@ def test_an_interrupted_report_does_not_replace_what_a_cell_raises(ends, error, 
         raise KeyboardInterrupt
 
     monkeypatch.setattr("dask_diag.views.report.page.report", interrupted)
-    result, _ = shell(f"%%diag run -q --report page.html\n{COMPUTE}{ends}")
+    result, _ = shell(f"%%diag run -q --html page.html\n{COMPUTE}{ends}")
     assert isinstance(result.error_in_exec, error)
     assert len(shell.names["run"].tasks) == 1
 
 
-@pytest.mark.parametrize("option", ["-o", "--report"])
+@pytest.mark.parametrize("option", ["-o", "--html"])
 @pytest.mark.parametrize("path", [".", "no/where", "n" * 300, "/proc/x", "/dev/null"])
 def test_a_path_that_cannot_be_written_is_a_line_before_anything_runs(option, path, shell):
     result, captured = shell(f"%%diag {option} {path}\nran = True")
@@ -166,7 +166,7 @@ def test_where_a_loop_runs_await_is_refused_in_a_line_before_anything_runs(shell
 
     result, captured = asyncio.run(kernel())
     assert not result.success
-    assert "await cannot stand below %%diag" in captured.stderr + shown(captured)
+    assert "%%diag does not support top-level await" in captured.stderr + shown(captured)
     assert "Traceback" not in captured.stderr + shown(captured)
     assert "ran" not in shell.names
     assert not Path("run.diag").exists()
@@ -178,14 +178,17 @@ def test_a_syntax_error_is_shown_before_anything_is_recorded(shell):
     assert not Path("run.diag").exists()
 
 
-def test_files_are_written_and_not_overwritten_unasked(shell, monkeypatch):
-    options = "-o run.diag --report page.html --no-plots --interval 0.01"
+def test_files_of_a_cell_are_replaced_and_no_others(shell, monkeypatch):
+    options = "-o run.diag --html page.html --no-plots --interval 0.01"
     assert shell(f"%%diag {options}\n{COMPUTE}")[0].success
     assert len(dask_diag.load("run.diag").tasks) == 1
     assert "bokeh" in Path("page.html").read_text()
-    result, captured = shell(f"%%diag {options}\ntotal = 'ran'")
+    assert shell(f"%%diag {options}\n{COMPUTE}\n# changed")[0].success
+    with dask_diag.record("other.diag"):
+        pass
+    result, captured = shell("%%diag -o other.diag\ntotal = 'ran'")
     assert not result.success
-    assert "will not overwrite run.diag; pass --force" in shown(captured) + captured.stderr
+    assert "will not overwrite other.diag; pass --force" in shown(captured) + captured.stderr
     assert shell.names["total"] == 3
     monkeypatch.setattr(*QUICK_REPORT)
     assert shell(f"%%diag {options} --force\n{COMPUTE}")[0].success
@@ -197,7 +200,7 @@ def test_nothing_is_written_but_what_is_asked_for(shell, monkeypatch, tmp_path):
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     before = {*os.listdir()}
-    assert shell(f"%%diag --report nb.html\n{COMPUTE}")[0].success
+    assert shell(f"%%diag --html nb.html\n{COMPUTE}")[0].success
     assert shell(f"%%diag run\n{COMPUTE}")[0].success
     assert {*os.listdir()} - before == {"nb.html"}
     assert os.listdir(tmp_path / "temporary") == []
@@ -265,7 +268,7 @@ def test_the_cell_is_noted_without_its_secrets_or_left_out(shell, monkeypatch, t
     monkeypatch.setattr("sys.argv", [str(launcher)])
     monkeypatch.setenv("API_TOKEN", "")
     body = f"password = 'hunter2'  # seen\n%env API_TOKEN=hunter2\n{COMPUTE}"
-    assert shell(f"%%diag run -q -o run.diag --report page.html\n{body}")[0].success
+    assert shell(f"%%diag run -q -o run.diag --html page.html\n{body}")[0].success
     for recording in (shell.names["run"], dask_diag.load("run.diag")):
         (code,) = calling_code(recording)
         assert code.startswith("password = '…'  # seen\n%env API_TOKEN=…\nimport dask; total")

@@ -91,7 +91,9 @@ def test_imports_while_eight_graphs_are_prepared_pass_once():
     recording = eight_at_once()
     assert seconds_not_of_graphs(recording).sum() == pytest.approx(8 * 0.5)
     assert not_of_graphs_while_preparing(recording) == pytest.approx(0.5)
-    assert "preparing 1.00 s (500 ms of it imports and profilers)" in summary(recording)
+    assert "preparing 1.00 s (500 ms of it imports and profilers)" in summary(
+        recording, verbose=True
+    )
     parts = {row["part"]: row["seconds"] for row in wall_time(recording).to_dicts()}
     assert parts["startup"] == pytest.approx(0.5)
     assert parts["preparing"] == pytest.approx(0.5)

@@ -41,6 +41,9 @@ def test_a_phone_gives_plots_its_width_and_one_is_on_its_first_screen(open_file,
     page = page_of_story(open_file, tmp_path, "groupby", 390)
     assert min(page.evaluate(WIDTHS)) >= 300
     assert page.evaluate(BOTTOM, "The whole recording: move or resize the part shown") <= 800
+    advice = page.locator(".finding p", has_text="To do:")
+    assert advice.count() == page.locator(".finding").count() > 1
+    assert all(text.is_visible() for text in advice.all())
     axis = page.evaluate("Bokeh.documents[0].get_model_by_name('workers').below[0].visible")
     assert axis is True
 
@@ -150,19 +153,19 @@ def shown_in(page):
     return [[name for name, _, visible in names if visible] for names in page.evaluate(PHASES)]
 
 
-@pytest.mark.parametrize(("width", "named"), [(1280, ["before", "preparing"]), (390, ["before"])])
+@pytest.mark.parametrize(("width", "named"), [(1280, ["before", "after"]), (390, ["before"])])
 def test_a_name_is_shown_where_its_phase_has_the_pixels(open_file, tmp_path, width, named):
     path = tmp_path / "page.html"
-    report(recording_of(2.5, 3.6, 10.0, 10.0), path)
+    report(recording_of(2.5, 3.6, 9.0, 10.0), path)
     page = names_in(open_file, path, width)
     assert shown_in(page) == [named]
 
 
 def test_a_name_is_in_the_middle_of_what_is_in_view(open_file, tmp_path):
     path = tmp_path / "page.html"
-    report(recording_of(2.0, 2.1, 10.0, 10.0), path)
+    report(recording_of(2.0, 2.1, 2.2, 10.0), path)
     page = names_in(open_file, path, 1280)
-    assert shown_in(page) == [["before"]]
+    assert shown_in(page) == [["before", "after"]]
     page.evaluate("""() => {
         const plot = Bokeh.documents[0].roots().flatMap((root) => [...root.references()])
             .find((model) => model.type === "Figure" && model.left[0]?.axis_label === "Workers")
@@ -172,7 +175,7 @@ def test_a_name_is_in_the_middle_of_what_is_in_view(open_file, tmp_path):
     (names,) = page.evaluate(PHASES)
     assert {name: round(x, 3) for name, x, visible in names if visible} == {
         "before": 1.75,
-        "preparing": 2.05,
+        "after": 2.35,
     }
 
 

@@ -513,7 +513,7 @@ def test_what_is_not_known_and_what_failed():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"workers": 0}, "^workers: expected a positive integer, or inf, found 0$"),
+        ({"workers": 0}, "^workers: expected a positive integer or inf, found 0$"),
         ({"workers": 1.5}, "found 1.5$"),
         ({"remove": {"gravity"}}, "^remove: expected a set of .* cpu-wait, .*, found gravity$"),
         ({"remove": "overhead"}, "expected a set of activities among .*, found overhead$"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dask_diag.views.colors import look_of
 from dask_diag.views.page import summary_page
 from dask_diag.views.text import FindingText, SummaryParts, make_summary, table_summary, text_of
 
@@ -20,11 +21,11 @@ PARTS = SummaryParts(
     headline="10.0 s of wall time, 20% of it computing in tasks\n10 s in 1 computation",
     warning="",
     findings=[
-        FindingText("tasks-too-small", "high", "about 6 s lost", "Many tasks. " * 12),
+        FindingText("tasks-too-small", "high", "could save about 6 s", "Many tasks. " * 12),
         FindingText("imbalance", "low", "", "Some."),
     ],
-    bar_title="Worker time 20 s",
-    bar=[("overhead", 0.6), ("thread-cpu", 0.3), ("gil-wait", 0.1)],
+    bar_title="Wall time 20 s",
+    bar=[(look_of("overhead"), 0.6), (look_of("thread-cpu"), 0.3), (look_of("gil-wait"), 0.1)],
     columns=("function", "tasks"),
     rows=[("inc", "10"), ("total", "10")],
     lines=[("Phases", "before 1 s, " * 12), ("CPU", "10%")],
@@ -37,7 +38,7 @@ PARTS = SummaryParts(
 def test_lines_fit_the_width_and_use_it(width, color):
     lines = ESCAPE.sub("", text_of(PARTS, width, color)).splitlines()
     assert max(map(len, lines)) == width
-    (bar,) = [line for line in lines if "█" in line and "overhead" not in line]
+    (bar,) = [line for line in lines if "█" in line and "%" not in line]
     assert len(bar) == width
     assert bar.count("█") == round(0.6 * (width - 2))
 
@@ -53,7 +54,7 @@ def test_severity_stands_out():
         for line in text_of(PARTS, 80, color=True).splitlines()
         if "tasks-too-small" in line or "imbalance" in line
     )
-    assert high.startswith("\x1b[1;31m! tasks-too-small (high, about 6 s lost)")
+    assert high.startswith("\x1b[1;31m! tasks-too-small (high): could save about 6 s")
     assert low.startswith("\x1b[1m! imbalance (low)")
 
 
@@ -99,13 +100,27 @@ def test_a_terminal_is_filled_and_in_colour(columns, variables, width, color, mo
     assert printed(columns, **variables) == text_of(PARTS, width, color)
 
 
-def test_a_pipe_is_plain():
-    environment = {**os.environ, "COLUMNS": "120"}
+@pytest.mark.parametrize(
+    "columns, width", [("", 80), ("x", 80), ("0", 80), ("70", 70), ("150", 150)]
+)
+def test_a_pipe_is_plain_and_as_wide_as_columns_says(columns, width):
+    environment = {**os.environ, "COLUMNS": columns}
     command = [sys.executable, "-c", PRINTS]
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, check=True, cwd=ROOT
     )
-    assert done.stdout.rstrip("\n") == text_of(PARTS, 80)
+    assert done.stdout.rstrip("\n") == text_of(PARTS, width)
+
+
+def test_a_file_has_whole_names():
+    long = [("f" * 90, "10", "1 s"), ("g", "1", "2 s")]
+    table = make_summary(SummaryParts("1 s", ("function", "tasks", "time"), long))
+    assert "…" in table
+    whole = table.for_terminal(80, cuts_names=False)
+    assert "f" * 90 in whole
+    assert "…" not in whole
+    short = make_summary(PARTS)
+    assert short.for_terminal(80, cuts_names=False) == short
 
 
 def test_both_sentences_of_a_headline_are_lines_in_a_notebook_too():

@@ -224,6 +224,14 @@ def test_what_tasks_meter_on_a_cluster():
 
 
 @pytest.mark.leaves_files
+def test_the_command_says_how_to_meter_where_nothing_was(on_a_cluster):
+    save(replace(on_a_cluster, metrics=type(on_a_cluster.metrics).empty()), "run.diag")
+    output = run_command("throughput", "run.diag").stdout
+    assert output.splitlines()[2].split()[-1] == "efficiency"
+    assert 'context_meter.digest_metric("events", len(part), "events")' in " ".join(output.split())
+
+
+@pytest.mark.leaves_files
 def test_the_command(on_a_cluster):
     save(on_a_cluster, "run.diag")
     output = run_command("throughput", "run.diag").stdout
@@ -233,7 +241,11 @@ def test_the_command(on_a_cluster):
     assert "1.40 on average, peak 2" in output
     assert "24 events/s" in output
     assert "worker-1" in run_command("throughput", "run.diag", "--by", "worker").stdout
-    assert "100 events/s" in run_command("throughput", "run.diag", "--events", "1000").stdout
+    assert "digest_metric" not in output
+    given = run_command("throughput", "run.diag", "--events", "1000").stdout
+    assert "100 events/s" in given
+    # The total is that of no function: a column would be empty.
+    assert "events/s" not in given.splitlines()[2]
     failed = run_command("throughput", "run.diag", "--events", "cows")
     assert failed.returncode == 2
     assert "expected a label that tasks metered, found 'cows'" in failed.stderr

@@ -315,7 +315,7 @@ def test_a_script_that_crashes_or_prints_something_else_with_a_setting(tuned):
 def test_a_script_that_sets_its_own_scheduler_is_said_to(tuned):
     name = write(SLEEPS.replace("0.2", "0.001").replace("*tasks", "*tasks, scheduler='threads'"))
     text = tuned("--only", "--scheduler", "sync", name)
-    assert "scheduler=sync: not applied: the script sets its own scheduler" in text
+    assert "not applied, the script sets its own scheduler: scheduler=sync" in text
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

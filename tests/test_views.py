@@ -29,6 +29,8 @@ from dask_diag import (
     visualize,
 )
 from dask_diag.columns import Categorical
+from dask_diag.model.codes import Activity
+from dask_diag.views.colors import look_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.lines import ProcessMemory, plot_process_memory
@@ -121,10 +123,10 @@ def test_a_task_is_drawn_where_and_when_it_ran():
     full, off_cpu = quads(figure)
     data, marks = drawn_by_the_page(figure)
     assert marks == []
-    # At full strength, with stripes above the CPU time: strength means nothing.
+    # At full strength, with stripes above the CPU time in the colour of time off the CPU.
     assert (full.glyph.fill_alpha, off_cpu.glyph.fill_color, full.glyph.top) == (1.0, None, "top")
     assert off_cpu.glyph.hatch_pattern == "left_diagonal_line"
-    assert (off_cpu.glyph.top, off_cpu.glyph.hatch_color) == ("top", "white")
+    assert (off_cpu.glyph.top, off_cpu.glyph.hatch_color) == ("top", look_of(Activity.NONCPU).color)
     assert off_cpu.data_source is full.data_source
     assert set(data) == set(full.data_source.data)
     height = 255

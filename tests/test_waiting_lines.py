@@ -1,4 +1,4 @@
-"""A wait is not hot: lines that compute and lines that wait are two lists."""
+"""Lines that compute, lines that wait, and the lines of the reader's own code."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from dask_diag.analysis.call_tree import is_standard_library
 from dask_diag.analysis.lines import computing_lines, waiting_lines
 from dask_diag.views.hottest import flame_summary
 
-from .recordings import recording_of_stacks
+from .recordings import BUILT_IN, CORE, LEAF, recording_of_stacks, with_tables
 
 pytestmark = pytest.mark.once
 
@@ -50,7 +50,7 @@ def test_the_summary_lists_both():
 
 
 def test_the_summary_of_a_recording_names_the_line_that_waited_longest():
-    text = " ".join(summary(waits_and_computes()).split())
+    text = " ".join(summary(waits_and_computes(), verbose=True).split())
     assert "Hottest line /prog/user.py:40 in solve, 2.00 s self time" in text
     assert "Longest wait /prog/user.py:12 in load, 8.00 s waiting (73%" in text
 
@@ -59,12 +59,58 @@ def test_a_line_that_computes_and_waits_longest_is_named_once():
     both = recording_of_stacks(
         [((0, 5), "f", [SOLVE], 2.0, 2.0), ((0, 5), "f", [SOLVE, WAIT], 3, 0)]
     )
-    text = " ".join(summary(both).split())
+    text = " ".join(summary(both, verbose=True).split())
     assert (
         "Hottest line /prog/user.py:40 in solve, 2.00 s self time (40% of 5.00 s sampled); longest "
         "wait, too: 3.00 s waiting (60% of 5.00 s sampled)"
     ) in text
     assert "Longest wait" not in text
+
+
+RUN = ("run", "/home/someone/work/main.py", 7, 3)
+SENT = ("parse", "<dynamic-code>", 9, 8)
+MADE = ("Point.__new__", "<string>", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        # The innermost own line has what libraries and Python do for it, waits included.
+        (
+            [([RUN, SOLVE, CORE, LEAF], 3.0), ([RUN, LOAD, CORE, GET], 4.0), ([RUN], 1.0)],
+            "/prog/user.py:12 in load: 4.00 s with calls, 50% of task time",
+        ),
+        ([([CORE, SENT, LEAF], 1.0)], "line 9 in parse: 1.00 s with calls, 100% of task time"),
+        # A line of little time, or none: the line that called dask.
+        (
+            [([CORE, LEAF], 97.0), ([CORE, SOLVE], 3.0)],
+            "mean.py:4 computes (2.00 s); tasks spend 97% of their time in libraries",
+        ),
+        (
+            [([CORE, MADE], 1.0), ([BUILT_IN], 1.0), (None, 1.0)],
+            "mean.py:4 computes (2.00 s); tasks spend 100% of their time in libraries",
+        ),
+    ],
+)
+def test_the_summary_names_the_line_of_own_code_with_most_task_time(rows, line):
+    measured = recording_of_stacks([((0, 9), "f", path, time, 0.0) for path, time in rows])
+    text = " ".join(summary(with_tables(measured, **COMPUTED)).split())
+    assert f"Your code {line} Profiling" in text
+
+
+COMPUTED = {
+    "computations": {
+        "computation": ["a", "b", "c"],
+        "start": [0.0, 1.0, 2.0],
+        "stop": [1.0, 2.0, 3.5],
+        "call_site": ["mean.py:4", "mean.py:4", "mean.py:9"],
+    }
+}
+
+
+def test_without_samples_or_call_sites_nothing_is_said_of_own_code():
+    assert "Your code" not in summary(recording_of_stacks([((0, 9), "f", [CORE], 1.0, 0.0)]))
+    assert "Your code" not in summary(with_tables(recording_of_stacks([]), **COMPUTED))
 
 
 def test_a_wait_with_nothing_else_on_its_stack_is_named_by_itself():

@@ -16,12 +16,15 @@ from toolz import concat, unique
 
 from dask_diag.analysis.activities import activities
 from dask_diag.analysis.compare import (
+    CPU,
+    TIME,
     Comparison,
     Variation,
     compare_recordings,
     half_width_of_means,
     verdict_of,
 )
+from dask_diag.analysis.cpu import share_of_others
 from dask_diag.analysis.groups import lookup, table_of, totals_by
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.task_times import seconds_computing
@@ -55,8 +58,8 @@ class RunComparison(NamedTuple):
         A row per quantity, the largest change of each kind first. Columns:
 
         * ``kind`` and ``name``: ``run`` (``wall``, the wall time, and ``computing``, the time in
-          computations), ``phase`` (of the wall time), ``function`` (task time) or ``activity``
-          (worker time).
+          computations; or ``cpu``), ``phase`` (of the wall time), ``function`` (task time) or
+          ``activity`` (worker time).
         * ``before`` and ``after``: means over runs, in seconds; ``change`` is their difference.
         * ``spread``: the change that differences between runs explain, in seconds.
         * ``verdict``: ``slower`` or ``faster`` if the change exceeds the spread (for a phase, also
@@ -65,10 +68,14 @@ class RunComparison(NamedTuple):
           and ``faster``.
     runs : tuple of int
         Numbers of runs, before and after.
+    others : tuple of float
+        Share of the CPUs that other processes used while computations ran, before and after: the
+        mean over runs; 0 if unknown.
     """
 
     changes: Table
     runs: tuple[int, int]
+    others: tuple[float, float] = (0.0, 0.0)
 
     def regressions(self, above: float) -> list[str]:
         """Names of quantities that are slower by at least a share.
@@ -134,12 +141,12 @@ class _Change(NamedTuple):
 
 
 @overload
-def compare(before: Source, after: Source) -> Comparison: ...
+def compare(before: Source, after: Source, of: str = ...) -> Comparison: ...
 @overload
-def compare(before: Iterable[Source], after: Sources) -> RunComparison: ...
+def compare(before: Iterable[Source], after: Sources, of: str = ...) -> RunComparison: ...
 @overload
-def compare(before: Source, after: Iterable[Source]) -> RunComparison: ...
-def compare(before: Sources, after: Sources) -> Comparison | RunComparison:
+def compare(before: Source, after: Iterable[Source], of: str = ...) -> RunComparison: ...
+def compare(before: Sources, after: Sources, of: str = TIME) -> Comparison | RunComparison:
     """Compare a program before and after a change.
 
     Pass one recording per side, or a list of recordings per side, one for each run of the program.
@@ -149,6 +156,8 @@ def compare(before: Sources, after: Sources) -> Comparison | RunComparison:
     before, after : Recording, profiler, or list of these
         With a list on either side, runs are compared with runs. Verdicts then need at least two
         runs on one side.
+    of : {"time", "cpu"}, default "time"
+        Compare times, or only the CPU time of tasks, which a busy machine changes less.
 
     Returns
     -------
@@ -161,7 +170,8 @@ def compare(before: Sources, after: Sources) -> Comparison | RunComparison:
     Raises
     ------
     DiagnosticError
-        If a side has no recording, or two recordings are of the same run.
+        If a side has no recording, two recordings in lists are of the same run, or `of` is
+        unknown.
 
     Examples
     --------
@@ -177,14 +187,18 @@ def compare(before: Sources, after: Sources) -> Comparison | RunComparison:
     >>> compare([measured(100), measured(100)], [measured(500)]).runs
     (2, 1)
     """
+    if of not in (TIME, CPU):
+        raise DiagnosticError(f"of: expected {TIME!r} or {CPU!r}, found {of!r}")
     sides = _recordings("before", before), _recordings("after", after)
     if is_source(before) and is_source(after):
-        return compare_recordings(sides[0][0], sides[1][0])
+        return compare_recordings(sides[0][0], sides[1][0], of)
     if same_run([*sides[0], *sides[1]]):
         raise DiagnosticError(
             "expected one recording for each run, found two of the same run; leave out the copy"
         )
-    return compare_measures(*([measures_of(recording) for recording in side] for side in sides))
+    compared = compare_measures(*([measures_of(run, of) for run in side] for side in sides))
+    of_before, of_after = (float(np.mean([share_of_others(run) for run in side])) for side in sides)
+    return compared._replace(others=(of_before, of_after))
 
 
 def _recordings(name: str, source: Sources) -> list[Recording]:
@@ -214,8 +228,11 @@ def _marks(recording: Recording) -> list[Hashable]:
     return [(recording.run_id, recording.start), *recording.computations.computation.tolist()]
 
 
-def measures_of(recording: Recording) -> Measures:
+def measures_of(recording: Recording, of: str = TIME) -> Measures:
     """The compared seconds of a run."""
+    if of == CPU:
+        cpu = totals_by(recording.tasks.function, np.nan_to_num(recording.tasks.thread_cpu))
+        return {"run": {CPU: sum(cpu.values())}, "phase": {}, "function": cpu, "activity": {}}
     in_phases, in_activities, tasks = phases(recording), activities(recording), recording.tasks
 
     return {
@@ -231,7 +248,7 @@ def measures_of(recording: Recording) -> Measures:
 
 def compare_measures(before: Sequence[Measures], after: Sequence[Measures]) -> RunComparison:
     """Compare runs by seconds, as `compare` does."""
-    wall = float(np.mean([run["run"][WALL] for run in before]))
+    wall = float(np.mean([run["run"].get(WALL, 0.0) for run in before]))
     rows = []
     for kind in ("run", "phase", "function", "activity"):
         names = unique(concat(run[kind] for run in (*before, *after)))

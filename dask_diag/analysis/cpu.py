@@ -19,6 +19,10 @@ LEAST_FREE = 0.05
 """Least share of the CPUs that other programs leave: both are measured in steps."""
 
 
+_LONG_ENOUGH = 0.2
+"""Seconds of computations in which the CPU of other processes is known well enough."""
+
+
 def cpu_outside_tasks(recording: Recording) -> float:
     """CPU of the computing process while computations ran, without tasks and scheduler.
 
@@ -63,6 +67,17 @@ def cpus_of_others(recording: Recording) -> float:
     computations = recording.computations
     lasted = float((computations.stop - computations.start).sum())
     return float(np.nansum(computations.cpu_other_processes)) / lasted if lasted > 0 else 0.0
+
+
+def share_of_others(recording: Recording) -> float:
+    """Share of the CPUs used by other processes while computations ran.
+
+    0 if not known, as in a short time: the kernel counts in steps of 4 or 10 ms.
+    """
+    computations = recording.computations
+    cpus = int(computations.cpus.max(initial=0))
+    lasted = float((computations.stop - computations.start).sum())
+    return cpus_of_others(recording) / cpus if cpus and lasted >= _LONG_ENOUGH else 0.0
 
 
 def seconds_beside(others: float, cpu: float, cpus: float) -> float:

@@ -276,7 +276,7 @@ class Analysis:
         """Words to add to seconds of computations that overlap, which are more than passed."""
         if self.wall <= self.called * (1 + _ROUNDING):
             return ""
-        return f" of {count(len(self.computations))} computations, added up"
+        return f" (sum of {count(len(self.computations))} overlapping computations)"
 
     @cached_property
     def available(self) -> float:

@@ -117,7 +117,8 @@ def headline(analysis: Analysis, findings: Sequence[Finding] = ()) -> str:
     if not wall:
         return f"{seconds(wall)} of wall time"
     computed = parts.pop(Activity.CPU, 0.0)
-    said = f"{seconds(wall)} of wall time, {percent(computed / wall)} of it computing in tasks"
+    share = f"{percent(computed / wall)} of it computing in tasks"
+    said = f"{seconds(wall)} of wall time, {share}{_average(analysis) if computed else ''}"
     worst = max(
         (finding for finding in findings if finding.potential_saving > 0),
         key=lambda finding: finding.potential_saving,
@@ -133,6 +134,16 @@ def headline(analysis: Analysis, findings: Sequence[Finding] = ()) -> str:
         tasks=_tasks(recording), graph=_graph(recording), started=_started(analysis)
     )
     return f"{said}. Largest other part: {other}, {seconds(largest)} ({percent(largest / wall)})"
+
+
+def _average(analysis: Analysis) -> str:
+    """Number of workers that a share of the wall time is an average of, unless there was one."""
+    numbers = {occupied.workers for occupied in analysis.occupancies if occupied.workers}
+    if numbers == {1}:
+        return ""
+    worker = "worker thread" if analysis.on_cluster else "worker"
+    which = counted(max(numbers), worker) if len(numbers) == 1 else f"the {worker}s"
+    return f" (average over {which})"
 
 
 def _without_a_computation(recording: Recording) -> str:

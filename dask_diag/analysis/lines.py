@@ -14,6 +14,7 @@ from dask_diag.analysis.call_tree import (
     Selection,
     hottest_lines,
     innermost,
+    is_own_code,
     is_standard_library,
     lines_of_frames,
     measures,
@@ -71,7 +72,13 @@ def program_lines(recording: Recording, weights: FloatArray) -> list[ProgramLine
     weights : array of float
         Seconds of each row of `Recording.samples`; those of samples without a stack are left out.
     """
-    frame, importing = _lines_of_program(recording)
+    return _sorted_lines(recording, weights, *_lines_of_program(recording))
+
+
+def _sorted_lines(
+    recording: Recording, weights: FloatArray, frame: IntArray, importing: BoolArray
+) -> list[ProgramLine]:
+    """Sums of the weights of samples by the frame of each node, the largest first."""
     node = recording.samples.node
     chosen = (node >= 0) & (weights > 0) & (np.append(frame, _OUTSIDE)[node] != _OUTSIDE)
     node, weights = node[chosen], weights[chosen]
@@ -86,6 +93,19 @@ def program_lines(recording: Recording, weights: FloatArray) -> list[ProgramLine
         for name, file, number in [lines.values[n]]
     ]
     return sorted(made, key=lambda line: -line.seconds)
+
+
+def own_lines(recording: Recording) -> list[ProgramLine]:
+    """The lines of the program's own code in tasks, the largest first.
+
+    Neither Python's standard library nor installed packages are own code. A sample belongs to the
+    innermost own line on its stack.
+    """
+    samples, tree = recording.samples, recording.call_tree
+    node = innermost(tree.parent, _nodes_in(recording, is_own_code))
+    frame = np.where(node >= 0, np.append(tree.frame, _OUTSIDE)[node], _OUTSIDE)
+    nothing = np.zeros(len(frame), bool)
+    return _sorted_lines(recording, samples.seconds * samples.root.eq(Root.TASKS), frame, nothing)
 
 
 def line_of_samples(recording: Recording, line: ProgramLine) -> BoolArray:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "-v",
     "--verbose",
     is_flag=True,
-    help="Include the overhead and notices of the profilers themselves.",
+    help="Print all numbers: phases, waits, cached results, overhead of the profilers, ...",
 )
 @click.argument("file", type=FilePath())
 def summary(*, verbose: bool, file: str) -> None:
@@ -41,9 +41,13 @@ def summary(*, verbose: bool, file: str) -> None:
 
 @click.command()
 @click.argument("file", type=FilePath())
-@click.option("-o", "--output", type=FilePath(), help="The report.  [default: FILE with .html]")
-@click.option("-f", "--force", is_flag=True, help="Overwrite an existing report.")
-def report(file: str, output: str | None, force: bool) -> None:
+@click.option(
+    "--html", type=FilePath(), help="Write the report to this path.  [default: FILE with .html]"
+)
+@click.option(
+    "-f", "--force", is_flag=True, help="Overwrite any file, not only pages of dask-diag."
+)
+def report(file: str, html: str | None, force: bool) -> None:
     """Write an HTML report that works offline, and print the first finding."""
     from dask_diag.analysis.facts import Analysis
     from dask_diag.analysis.findings.rules import find
@@ -52,7 +56,7 @@ def report(file: str, output: str | None, force: bool) -> None:
     from dask_diag.views.report.page import write_report
     from dask_diag.views.text import table_summary
 
-    page = output if output is not None else with_ending(file, ".html")
+    page = html if html is not None else with_ending(file, ".html")
     check_page(page, force, file)
     analysis = Analysis(load(file))
     print_result(f"report: {one_line(write_report(analysis, Path(page), file=file))}")
@@ -62,11 +66,11 @@ def report(file: str, output: str | None, force: bool) -> None:
 
 
 def in_short(finding: Finding) -> str:
-    """Code, loss and advice of a finding, in a line."""
-    from dask_diag.views.findings import lost, what_to_do
+    """Code, possible saving and advice of a finding, in a line."""
+    from dask_diag.views.findings import explained_by, fix, saving
 
-    parts = (lost(finding), what_to_do(finding.advice))
-    return one_line(f"{finding.code}: {'. '.join(filter(None, parts))}")
+    code = ": ".join(filter(None, (finding.code, saving(finding))))
+    return one_line(f"{code}. {fix(finding.advice)} {explained_by([finding])}")
 
 
 _ENDINGS = {
@@ -113,7 +117,7 @@ def export(file: str, format_: str | None, output: str | None, force: bool) -> N
     print_result(f"export: {one_line(written)}{empty}")
 
 
-_AMOUNT = "The total, or the label under which tasks metered the amount."
+_AMOUNT = "The total, or the label under which tasks metered it."
 
 
 @click.command("throughput")
@@ -121,10 +125,14 @@ _AMOUNT = "The total, or the label under which tasks metered the amount."
 @click.option("--events", metavar="N|LABEL", help=_AMOUNT)
 @click.option("--bytes", "read", metavar="N|LABEL", help=_AMOUNT)
 @click.option(
-    "--by", type=click.Choice(["function", "worker"]), default="function", help="What a row is."
+    "--by",
+    type=click.Choice(["function", "worker"]),
+    default="function",
+    show_default=True,
+    help="Print a row for each of these.",
 )
 def throughput(file: str, events: str | None, read: str | None, by: str) -> None:
-    """Show events and bytes per second, per core and per second of CPU."""
+    """Show events and bytes per second, per core and per CPU second."""
     from dask_diag.analysis.throughput import throughput as throughput_of
     from dask_diag.storage.read import load
     from dask_diag.views.lines import throughput_summary
@@ -150,7 +158,8 @@ def _number_or_label(text: str | None) -> float | str | None:
     "--workers",
     type=click.IntRange(min=1),
     multiple=True,
-    help="Number of workers to predict, besides twice and four times as many; may be repeated.",
+    help="Also predict with this number of workers, besides twice and four times as many; may be "
+    "repeated.",
 )
 @click.option(
     "--threads",

@@ -10,7 +10,7 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import partial
 from html import escape
 from keyword import iskeyword
@@ -25,13 +25,20 @@ from IPython.core.magic import Magics, cell_magic, magics_class, needs_local_sco
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import HTML, display
 
-from dask_diag.cli.output import check_free, check_page, print_message, why_failed
+from dask_diag.cli.output import (
+    check_page,
+    check_recording,
+    print_message,
+    why_failed,
+)
 from dask_diag.errors import DiagnosticError, number
 from dask_diag.live.security import TOKEN_HEADER
 from dask_diag.profilers.record import LiveViewer
 
 if TYPE_CHECKING:
     from argparse import Namespace
+
+    from IPython.core.interactiveshell import InteractiveShell
 
     from dask_diag.model.recording import Recording
     from dask_diag.profilers.record import ProfilerGroup
@@ -113,26 +120,33 @@ Names = dict[str, object]
 
 _NAME = "_diag"
 _NO_AWAIT = (
-    "await cannot stand below %%diag where an event loop runs, as in a notebook: magics are not "
-    "awaited; in a cell without it, use `with dask_diag.record('run.diag'):` around what awaits"
+    "%%diag does not support top-level await in notebooks; use `with "
+    "dask_diag.record('run.diag'):` around the awaiting code in a plain cell"
 )
 
 
-def _started(arguments: Namespace, cell: str) -> ProfilerGroup:
+def _started(arguments: Namespace, cell: str, written: Container[str]) -> ProfilerGroup:
+    """Start recording; files `written` by earlier cells, or by this cell, may be replaced."""
     from dask_diag.profilers.record import ProfilerGroup, record
 
     try:
-        check_free(arguments.output, arguments.force)
-        check_page(arguments.report, arguments.force, arguments.output)
-        if arguments.report is not None:
+        is_own = os.path.realpath(arguments.output or "") in written
+        check_recording(
+            arguments.output,
+            arguments.force or is_own,
+            lambda _, recorded: recorded == cell.rstrip(),
+        )
+        check_page(arguments.html, arguments.force, arguments.output)
+        if arguments.html is not None:
             # Absolute, because the cell may change its folder.
-            arguments.report = os.path.abspath(arguments.report)
+            arguments.html = os.path.abspath(arguments.html)
         code = False if arguments.no_code else cell
         waits = not arguments.no_waits
         interval = number("--interval", arguments.interval, "seconds between samples", above=0)
         make: Callable[..., ProfilerGroup] = ProfilerGroup
         if arguments.output is not None:
-            make = partial(record, arguments.output, overwrite=arguments.force)
+            # Whether it may be replaced was checked.
+            make = partial(record, arguments.output, overwrite=True)
         trace = arguments.trace_memory
         return make(
             resource_interval=interval, waits=waits, code=code, trace_memory=trace
@@ -182,11 +196,15 @@ class DiagMagics(Magics):
 
     _live_cell: LiveCell | None = None
 
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._written: set[str] = set()
+
     @cell_magic
     @magic_arguments()
     @argument("name", nargs="?", default=_NAME, help="the variable that gets the recording")
     @argument("-o", "--output", help="write the recording to this file while the cell runs")
-    @argument("--report", help="also write an HTML report to this file")
+    @argument("--html", help="also write an HTML report to this file")
     @argument("-f", "--force", action="store_true", help="overwrite existing files")
     @argument("--no-waits", action="store_true", help="do not record what tasks wait for")
     @argument(
@@ -203,7 +221,7 @@ class DiagMagics(Magics):
     )
     @argument("--no-plots", action="store_true", help="show the summary alone")
     @argument("--live", action="store_true", help="show the progress and a link to the live view")
-    @argument("-v", "--verbose", action="store_true", help="include the overhead of the profilers")
+    @argument("-v", "--verbose", action="store_true", help="show all numbers in the summary")
     @argument("-q", "--quiet", action="store_true", help="show nothing")
     @argument("-h", "--help", action="store_true", help="show this help; the cell does not run")
     @needs_local_scope
@@ -227,7 +245,9 @@ class DiagMagics(Magics):
         if awaits and _in_event_loop():
             raise UsageError(_NO_AWAIT)
         self._name_temporary_file(arguments)
-        recorder = _started(arguments, cell)
+        recorder = _started(arguments, cell, self._written)
+        if arguments.output is not None:
+            self._written.add(os.path.realpath(arguments.output))
         self._live_cell = None
         if arguments.live:
             with _reported("the live view could not be started"):
@@ -310,9 +330,9 @@ class DiagMagics(Magics):
         plots = not (arguments.quiet or arguments.no_plots) and len(recording.computations) > 0
         if plots and self._has_front_end():
             self._show_after_value(recording, arguments.file)
-        if arguments.report is not None:
+        if arguments.html is not None:
             with _reported("the report could not be written"):
-                report(recording, arguments.report, overwrite=True)
+                report(recording, arguments.html, overwrite=True)
 
     def _show_after_value(self, recording: Recording, file: str) -> None:
         """Show the plots below the cell's value, folded: they are higher than a window."""

@@ -48,7 +48,9 @@ _IN_ASCII = {sign: text for text, signs in _SIGNS.items() for sign in signs}
 whose parts all look the same."""
 
 _WIDEST = 120
-"""Columns of the widest summary: long lines are hard to read."""
+"""Columns of the widest summary on a terminal: long lines are hard to read."""
+_OF_FILES = 80
+"""Columns of text in files and pipes, if COLUMNS has no other number."""
 
 
 class CommandFailure(click.ClickException):
@@ -265,6 +267,10 @@ def _print(text: str, stream: TextIO, ends_line: bool = True) -> None:
     if fitted is not None and stream.isatty():
         has_colors = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         text = fitted(min(shutil.get_terminal_size().columns, _WIDEST), has_colors)
+    elif fitted is not None:
+        columns = os.environ.get("COLUMNS", "")
+        width = int(columns) if columns.isdecimal() else 0
+        text = fitted(width or _OF_FILES, cuts_names=False)
     encoding = getattr(stream, "encoding", None) or "utf-8"
     # Click flushes: an error comes here, and not when the interpreter ends.
     click.echo(text.encode(encoding, "dask_diag").decode(encoding), file=stream, nl=ends_line)
@@ -327,8 +333,8 @@ def check_free(
         check_target(path, overwrite=True)
     if any(other is not None and _are_the_same(path, other) for other in others):
         raise CommandFailure(
-            f"will not write over {one_line(path)}, which is also read or written; choose another "
-            "name"
+            f"will not overwrite {one_line(path)}: this command also reads or writes it; choose "
+            "another name"
         )
     if not force and os.path.lexists(path):
         raise CommandFailure(
@@ -337,8 +343,15 @@ def check_free(
         )
 
 
+_PAGE = b'<meta name="generator" content="dask_diag">'
+_HEAD = 4096
+"""Bytes at the beginning of a page that say which program wrote it."""
+
+
 def check_page(path: str | None, force: bool, *others: str | None) -> None:
     """Refuse a path as `check_free` does, and a page that would be unwritable later.
+
+    A page of dask_diag may be replaced: it can be made again from its recording.
 
     Raises
     ------
@@ -347,9 +360,47 @@ def check_page(path: str | None, force: bool, *others: str | None) -> None:
     """
     from dask_diag.files import check_writable
 
-    check_free(path, force, *others)
+    check_free(path, force or _is_page(path), *others)
     if path is not None:
         check_writable(Path(path))
+
+
+def _is_page(path: str | None) -> bool:
+    """Whether dask_diag wrote a page."""
+    if path is None or not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return _PAGE in file.read(_HEAD)
+    except OSError:
+        return False
+
+
+def check_recording(
+    path: str | None, force: bool, is_own: Callable[[str, str], bool], *others: str | None
+) -> None:
+    """Refuse a path as `check_free` does, but not a recording of the same program.
+
+    Parameters
+    ----------
+    path : str or None
+    force : bool
+    is_own : callable
+        Whether the name and the text of recorded code are those of the program.
+    *others : str or None
+
+    Raises
+    ------
+    CommandFailure, DiagnosticError
+        If it is refused.
+    """
+    from dask_diag.storage.read import calling_code_in
+
+    def is_replaced() -> bool:
+        recorded = calling_code_in(path) if path is not None and os.path.isfile(path) else None
+        return any(is_own(*code) for code in recorded or ())
+
+    check_free(path, force or is_replaced(), *others)
 
 
 def _are_the_same(path: str, other: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from dask_diag.cli.output import (
     FilePath,
     check_free,
     check_page,
+    check_recording,
     end_as,
     function_named,
     one_line,
@@ -46,7 +48,7 @@ _LONG = 1.0
 _BAR = 30
 _REDRAWN = 0.25
 """Seconds between redraws of a bar."""
-_OF_A_SERIES = {"output", "report", "quiet", "verbose", "repeat", "no_progress"}
+_OF_A_SERIES = {"output", "page", "force", "quiet", "verbose", "repeat", "no_progress"}
 """Options that are not passed on to each run of a series."""
 
 
@@ -62,9 +64,19 @@ def seconds_between(context: click.Context, option: click.Parameter, value: str)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("-o", "--output", type=FilePath(), help="The recording.  [default: NAME.diag]")
-@click.option("--report", type=FilePath(), help="Also write an HTML report to this path.")
-@click.option("-f", "--force", is_flag=True, help="Overwrite existing files.")
+@click.option(
+    "-o",
+    "--output",
+    type=FilePath(),
+    help="Write the recording to this path.  [default: NAME.diag]",
+)
+@click.option("--html", "page", type=FilePath(), help="Also write an HTML report to this path.")
+@click.option(
+    "-f",
+    "--force",
+    is_flag=True,
+    help="Overwrite any file, not only earlier recordings of this script.",
+)
 @click.option(
     "--waits/--no-waits",
     default=True,
@@ -103,7 +115,7 @@ def seconds_between(context: click.Context, option: click.Parameter, value: str)
     "-v",
     "--verbose",
     is_flag=True,
-    help="Include the overhead and notices of the profilers themselves.",
+    help="Print all numbers: phases, waits, cached results, overhead of the profilers, ...",
 )
 @click.option(
     "--repeat",
@@ -121,7 +133,7 @@ def run(
     context: click.Context,
     *,
     output: str | None,
-    report: str | None,
+    page: str | None,
     force: bool,
     waits: bool,
     interval: float,
@@ -153,14 +165,15 @@ def run(
         raise click.UsageError("use either --live or --repeat, not both")
     runner = ProgramRunner(kind, program, arguments)
     path = output if output is not None else f"{runner.name}.diag"
-    files = [(path, report)] if repeat is None else _numbered_files(path, report, repeat)
-    for recording, page in files:
-        check_free(recording, force, runner.path)
-        check_page(page, force, runner.path, recording)
+    files = [(path, page)] if repeat is None else _numbered_files(path, page, repeat)
+    for recording, report in files:
+        _check_output(recording, force, runner, is_default=output is None)
+        check_page(report, force, runner.path, recording)
     if repeat is not None:
         run_repeatedly(files, [*_passed_on(context), "--", program, *arguments], quiet)
-    # Absolute, because the program may change its folder.
-    path, report = os.path.abspath(path), report and os.path.abspath(report)
+    # The user's shell stays in this folder; the program may go elsewhere.
+    shown = one_line(path), one_line(page or "")
+    path, page = os.path.abspath(path), page and os.path.abspath(page)
     # From here on the program's folder is searched first, also for the module of a metric.
     runner.prepare()
     from dask_diag.profilers.interrupts import DeferredInterrupts
@@ -168,7 +181,8 @@ def run(
 
     recorder = record(
         path,
-        overwrite=force,
+        # Whether it may be replaced was checked.
+        overwrite=True,
         resource_interval=interval,
         waits=waits,
         metric=None if metric is None else function_named(metric),
@@ -200,12 +214,23 @@ def run(
                 if viewer is not None:
                     # A viewer that starts after the program's end would show nothing.
                     viewer.wait_for_address(_LONGEST_WAIT)
-                _finish(recorder, path, report, terminal, quiet=quiet, verbose=verbose)
+                _finish(recorder, path, page, shown, terminal, quiet=quiet, verbose=verbose)
         if isinstance(error, KeyboardInterrupt) or interrupts.noted:
             end_as(signal.SIGINT)
     if isinstance(error, SystemExit):
         raise error.with_traceback(None)
     sys.exit(0 if error is None else 1)
+
+
+def _check_output(path: str, force: bool, runner: ProgramRunner, *, is_default: bool) -> None:
+    """Refuse to replace a file, except a recording of this script or of the default name."""
+    from dask_diag.storage.read import is_recording
+
+    script = None if runner.path is None else os.path.basename(runner.path)
+    if is_default:
+        check_free(path, force or is_recording(path), runner.path)
+    else:
+        check_recording(path, force, lambda name, _: name == script, runner.path)
 
 
 def _terminal() -> ProgramTerminal | None:
@@ -227,13 +252,17 @@ def _progress(terminal: ProgramTerminal | None) -> AbstractContextManager[object
 def _finish(
     recorder: record,
     path: str,
-    report: str | None,
+    page: str | None,
+    shown: tuple[str, str],
     terminal: ProgramTerminal | None,
     *,
     quiet: bool,
     verbose: bool,
 ) -> None:
-    """Print the summary and write the page; a failure is a line, and the exit status stays."""
+    """Print the summary and write the page; a failure is a line, and the exit status stays.
+
+    `shown` are the paths of the recording and the page for the user's shell.
+    """
 
     def announce(making: str) -> None:
         if terminal is not None:
@@ -250,19 +279,26 @@ def _finish(
     elif recorder.faults:
         with _guarded("faults"):
             print_message("\n".join(recorder.faults))
-    if report is not None:
-        announce("the page")
+    written = False
+    if page is not None:
+        announce("the report")
         with _guarded("the report could not be written"):
             from dask_diag.analysis.facts import Analysis
             from dask_diag.views.report.page import write_report
 
             # The page was found to be free before the program began.
-            write_report(Analysis(recorder.recording), Path(report), file=path)
+            write_report(Analysis(recorder.recording), Path(page), file=path)
+            written = True
     with _guarded("where it is"):
-        if not os.path.exists(path):
-            print_message(f"{one_line(path)} has been removed")
+        is_there = os.path.exists(path)
+        if not is_there:
+            print_message(f"{shown[0]} has been removed")
         elif not quiet:
-            print_message(f"recording: {one_line(path)}")
+            print_message(f"recording: {shown[0]}")
+        if written and not quiet:
+            print_message(f"report: {shown[1]}")
+        elif is_there and not quiet and page is None:
+            print_message(f"report: dask-diag report {shlex.quote(shown[0])}")
 
 
 @contextlib.contextmanager
@@ -274,9 +310,9 @@ def _guarded(failing: str) -> Iterator[None]:
         print_message(f"dask-diag: {failing}: {why_failed(error)}")
 
 
-def _numbered_files(path: str, report: str | None, count: int) -> list[tuple[str, str | None]]:
+def _numbered_files(path: str, page: str | None, count: int) -> list[tuple[str, str | None]]:
     """The recording and the page of each run."""
-    pages = [None] * count if report is None else numbered(report, count)
+    pages = [None] * count if page is None else numbered(page, count)
     return list(zip(numbered(path, count), pages, strict=True))
 
 
@@ -332,8 +368,10 @@ def run_repeatedly(
     status, finished = 0, 0
     with signals_handled(("SIGINT", "SIGTERM", "SIGHUP"), forward):
         for path, page in files:
-            pages = [] if page is None else [f"--report={page}"]
-            child = subprocess.Popen([*command, f"--output={path}", *pages, *arguments])
+            pages = [] if page is None else [f"--html={page}"]
+            # Whether the files may be replaced was checked.
+            options = ["--force", f"--output={path}", *pages]
+            child = subprocess.Popen([*command, *options, *arguments])
             if noted:
                 # It came before there was a child.
                 forward(noted)
@@ -368,6 +406,6 @@ def _report_series(paths: Sequence[str]) -> None:
     with _guarded("the runs could not be summarized"):
         walls = sorted(recording.stop - recording.start for recording in map(load, paths))
         print_message(
-            f"{len(walls)} runs: wall {seconds(median(walls))} (median), {seconds(walls[0])} to "
-            f"{seconds(walls[-1])}\nrecordings: {names}"
+            f"{len(walls)} runs: wall time {seconds(median(walls))} (median), {seconds(walls[0])} "
+            f"to {seconds(walls[-1])}\nrecordings: {names}"
         )

@@ -81,10 +81,13 @@ def names(context: click.Context, option: click.Parameter, text: str | None) -> 
 @click.option(
     "--check",
     metavar="COMMAND",
-    help="Command that reads the program's stdout; status 0 means that the result is correct.",
+    help="Command that gets the program's stdout on stdin; status 0 means that the result is "
+    "correct.",
 )
 @click.option("--html", "page", type=FilePath(), help="Also write an HTML page.")
-@click.option("-f", "--force", is_flag=True, help="Overwrite an existing page.")
+@click.option(
+    "-f", "--force", is_flag=True, help="Overwrite any file, not only pages of dask-diag."
+)
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
 @click.option("-c", "code", is_flag=True, help="PROGRAM is code, as for python -c.")
 @click.argument("program")

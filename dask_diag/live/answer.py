@@ -28,9 +28,9 @@ from dask_diag.live.texts import (
 )
 from dask_diag.model.codes import PROFILING, Activity
 from dask_diag.model.table import Table
-from dask_diag.views.colors import color_of_activity
+from dask_diag.views.colors import NO_TASK, RUNNING, look_of
 from dask_diag.views.escaping import shown
-from dask_diag.views.findings import lost, what_to_do
+from dask_diag.views.findings import fix, saving
 from dask_diag.views.plots.figures import Packed
 from dask_diag.views.plots.tasks import packed_tasks
 
@@ -39,7 +39,6 @@ FOLLOWED = 60.0
 _MOST_FUNCTIONS, _MOST_RUNNING, _MOST_FINDINGS, _MOST_NOTICES = 40, 12, 8, 8
 _MOST_POINTS, _POINTS_OF_OVERVIEW = 400, 300
 _LONGEST = 300
-_RUNNING_COLOR = "#3fa7d6"
 
 
 def pictures(model: LiveModel, view: tuple[float, float] | None, columns: int) -> dict[str, object]:
@@ -103,9 +102,9 @@ def answer(model: LiveModel, findings: FindingsSoFar, revision: int) -> dict[str
         "findings": [
             (
                 finding.code,
-                lost(finding),
+                saving(finding),
                 shown(finding.evidence, _LONGEST),
-                shown(what_to_do(finding.advice), _LONGEST),
+                shown(fix(finding.advice), _LONGEST),
             )
             for finding in findings.findings[:_MOST_FINDINGS]
         ],
@@ -157,19 +156,20 @@ def _memory(model: LiveModel) -> str:
     return f"{size(float(memory[-1]))}{limit}, peak {size(float(memory.max()))}{cached}"
 
 
-def _workers(model: LiveModel) -> list[tuple[str, str, float, str]]:
-    """Parts of the workers' time: name, seconds, share and colour."""
+def _workers(model: LiveModel) -> list[tuple[str, str, float, str, str]]:
+    """Parts of the workers' time: name, seconds, share, colour and style."""
     time = model.worker_time()
     total = sum(time)
-    parts = (
-        ("CPU in tasks", time.cpu, color_of_activity(Activity.CPU)),
-        ("waiting in tasks", time.waiting, color_of_activity(Activity.CPU_WAIT)),
-        ("tasks that run", time.running, _RUNNING_COLOR),
-        ("no task", time.no_task, color_of_activity(Activity.OVERHEAD)),
-    )
+    looks = (look_of(Activity.CPU), look_of(Activity.NONCPU), RUNNING, NO_TASK)
     return [
-        (f"{name} {percent(value / total)}", seconds(value), value / total, color)
-        for name, value, color in parts
+        (
+            f"{look.name} {percent(value / total)}",
+            seconds(value),
+            value / total,
+            look.color,
+            look.style,
+        )
+        for look, value in zip(looks, time, strict=True)
         if total and value / total >= 5e-4
     ]
 

@@ -154,7 +154,7 @@ class FindingsSoFar:
         return self.findings
 
     def note(self, model: LiveModel) -> str:
-        """Extent of the findings: so far, of the first seconds, or empty for all rows."""
+        """Extent of the findings: of the first seconds, with their age, or empty for all rows."""
         made = self._made
         if self.problem:
             return self.problem
@@ -163,7 +163,9 @@ class FindingsSoFar:
         if made is None:
             return "so far"
         if not made.is_over:
-            return f"of the first {duration(made.lasted)}, so far"
+            age = model.now - model.start - made.lasted
+            when = f"{duration(age)} ago" if age >= 1 and not model.is_over else "so far"
+            return f"of the first {duration(made.lasted)}, {when}"
         # A recording that lost its end has no findings of it.
         is_complete = model.state == FollowState.COMPLETE
         return "" if is_complete else f"of the {duration(made.lasted)} that were recorded"

@@ -30,9 +30,11 @@ from dask_diag.live.texts import (
     running_title,
     state_line,
 )
+from dask_diag.model.codes import Activity
 from dask_diag.storage.follow import FollowState
+from dask_diag.views.colors import NO_TASK, RUNNING, look_of
 from dask_diag.views.escaping import shown
-from dask_diag.views.findings import lost
+from dask_diag.views.findings import fix, saving
 
 WIDTH, HEIGHT = 80, 24
 _BARS = "▁▂▃▄▅▆▇█"
@@ -127,8 +129,9 @@ def _worker_time(model: LiveModel, width: int) -> Text:
     text = Text(no_wrap=True, overflow="crop")
     if not total:
         return text
-    names = ("CPU", "waiting", "running", "no task")
-    looks = tuple(zip("█▓▒░", ("blue", "yellow", "cyan", "bright_black"), strict=True))
+    names = ("CPU", "off the CPU", "still running", "no task")
+    parts = (look_of(Activity.CPU), look_of(Activity.NONCPU), RUNNING, NO_TASK)
+    looks = tuple((sign, part.terminal) for sign, part in zip("█▓▒░", parts, strict=True))
     text.append("workers: ")
     for name, value, (sign, color) in zip(names, time, looks, strict=True):
         if value / total >= 0.005:
@@ -204,7 +207,7 @@ def _notice(findings: FindingsSoFar) -> str:
     if not findings.findings:
         return ""
     first = findings.findings[0]
-    return ": ".join(filter(None, (first.code, lost(first), first.advice)))
+    return ": ".join(filter(None, (first.code, saving(first), fix(first.advice))))
 
 
 @contextlib.contextmanager

@@ -199,7 +199,7 @@ class ProfilerGroup:
     def summary(self, *, verbose: bool = False) -> str:
         """Table of the measurements by function, for a terminal or a notebook.
 
-        With `verbose`, it includes details about the profilers' own overhead.
+        See `dask_diag.summary` for `verbose`.
         """
         return self.recording.summary(verbose=verbose)
 

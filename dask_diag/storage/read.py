@@ -81,6 +81,33 @@ def load(path: str | os.PathLike[str]) -> Recording:
         ) from error
 
 
+def is_recording(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as a recording of any version does."""
+    try:
+        with open(path, "rb", opener=open_without_blocking) as file:
+            head = file.read(64)
+    except (OSError, ValueError):
+        return False
+    return head.startswith(container.SIGNATURE) and head[30:].startswith(ABOUT.encode())
+
+
+def calling_code_in(path: str | os.PathLike[str]) -> list[tuple[str, str]] | None:
+    """Name and text of the code in a recording; None if its first chunk cannot be read.
+
+    The other tables are not decoded.
+    """
+    try:
+        data = memoryview(_content(path))
+        entries = container.read_entries(data)
+        check_first_entry(path, data, next(entries, None))
+        _, payload = next(entries)
+        columns = {"environment": ("section", "name", "value")}
+        rows = decode_chunk(payload, columns=columns).tables["environment"].to_dicts()
+    except Exception:
+        return None
+    return [(row["name"], row["value"]) for row in rows if row["section"] == "calling code"]
+
+
 def _content(path: str | os.PathLike[str]) -> bytes:
     """The content of a file, or only its first bytes if it cannot be a recording."""
     name = as_path(path, error=RecordingFileError)

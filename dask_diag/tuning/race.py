@@ -94,6 +94,8 @@ def _gain(logs: FloatArray, variance: float, freedom: float, risk: float) -> Spe
     return SpeedUp(exp(mean), exp(mean - width), exp(mean + width), is_proven)
 
 
+NOT_APPLIED = "not applied: "
+"""Beginning of the verdict on a setting that does not reach the program."""
 _HOPELESS = 2.0
 """A setting whose recorded run took that many times as long as the baseline's is not run again."""
 _PATIENCE = 5.0
@@ -289,11 +291,11 @@ def _not_applied(setting: Setting, trial: Trial) -> str:
     computations = trial.recording.computations
     wanted = setting.scheduler
     if wanted is not None and wanted not in computations.scheduler.tolist():
-        return "not applied: the script sets its own scheduler"
+        return f"{NOT_APPLIED}the script sets its own scheduler"
     if setting.workers is None or wanted == "synchronous":
         return ""
     if setting.workers not in computations.workers.tolist():
         if set(computations.scheduler.tolist()) == {"synchronous"}:
-            return "not applied: the script runs on one worker"
-        return "not applied: the script sets its own number of workers"
+            return f"{NOT_APPLIED}the script runs on one worker"
+        return f"{NOT_APPLIED}the script sets its own number of workers"
     return ""

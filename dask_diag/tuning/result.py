@@ -12,10 +12,10 @@ import numpy as np
 
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.columns import Categorical
-from dask_diag.formatting import counted, seconds
+from dask_diag.formatting import count, counted, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.tuning.race import LOOKS, MIN_RUNS, Contestant, Race, SpeedUp
+from dask_diag.tuning.race import LOOKS, MIN_RUNS, NOT_APPLIED, Contestant, Race, SpeedUp
 from dask_diag.tuning.settings import Changes, Setting
 from dask_diag.tuning.trials import Trial
 from dask_diag.views.escaping import shown
@@ -49,8 +49,8 @@ class Agreement:
             self.note = "the --check command refuses the result of the program as it is"
         elif not self._is_checked and len(self._outputs) > 1:
             self.note = (
-                f"{subject} differs from run to run without any setting: whether a setting changes "
-                "the result is not known; --check COMMAND can judge it"
+                f"{subject} already differs between runs of the baseline, so results are not "
+                "compared; --check COMMAND can judge them"
             )
 
     def objection(self, trials: Iterable[Trial]) -> str:
@@ -102,6 +102,12 @@ class Row(NamedTuple):
     is_faster: bool
     is_right: bool = True
     ended_early: str = ""
+
+    @property
+    def not_applied(self) -> str:
+        """The reason why the setting does not reach the program; empty if it does."""
+        _, found, reason = self.verdict.partition(NOT_APPLIED)
+        return reason if found else ""
 
 
 def rows_of(race: Race, predicted: Mapping[Changes, float], agreement: Agreement) -> list[Row]:
@@ -182,13 +188,13 @@ def _speed(row: Row) -> float:
     return row.gain.estimate if row.gain else 0.0
 
 
-_COLUMNS = ("setting", "runs", "median", "gain", "95%", "predicted", "verdict")
+_COLUMNS = ("setting", "median", "gain", "95%", "predicted", "verdict")
 _LONGEST = 400
 """Most characters of a setting's name."""
 _TOO_FEW = "too few runs"
 _HOW_TO_READ = (
-    'gain: 2x is half the wall time, from runs of the same round; "faster" is a gain that chance '
-    "does not explain, over all settings together (risk 0.2%)"
+    'median of {runs}; gain: 2x is half the wall time, from runs of the same round; "faster" is a '
+    "gain that chance does not explain, over all settings together (risk 0.2%)"
 )
 
 
@@ -205,11 +211,11 @@ def tune_summary(
         Findings with the measured gain of the remedy, or NaN.
     notes : iterable of str
     """
-    texts = [_texts(row) for row in rows]
+    texts = [_texts(row) for row in rows if not row.not_applied]
     # The last row is set off: it is what the others are compared with.
     notes = list(notes)
     notices = [*_notices(rows, findings, notes), *(shown(note, 400) for note in notes)]
-    notices.append(_HOW_TO_READ)
+    notices.append(_HOW_TO_READ.format(runs=_runs(rows)))
     parts = SummaryParts(
         _headline(rows), _COLUMNS, [*texts[1:], texts[0]], notices=notices, is_wrapped=True
     )
@@ -238,22 +244,30 @@ def _lines_to_use(rows: Sequence[Row]) -> Iterator[str]:
 
 def _headline(rows: Sequence[Row]) -> str:
     """A sentence on the best setting and the gain."""
-    best, tried = best_of(rows), counted(len(rows) - 1, "setting")
+    not_applied = sum(bool(row.not_applied) for row in rows)
+    best, tried = best_of(rows), counted(len(rows) - 1 - not_applied, "setting")
     unjudged = sum(row.verdict.startswith(_TOO_FEW) for row in rows)
     if best is None and unjudged:
         return f"No setting is known to be faster: {unjudged} of {tried} had too few runs"
+    tried = f"{tried} tried" + (f", {count(not_applied)} could not be" if not_applied else "")
     if best is None:
-        return f"No setting is faster: {tried} tried"
+        return f"No setting is faster: {tried}"
     return (
         f"{_name(best)}: {_times(best)} as fast, {seconds(rows[0].median)} → "
-        f"{seconds(best.median)} ({tried} tried)"
+        f"{seconds(best.median)} ({tried})"
     )
+
+
+def _runs(rows: Sequence[Row]) -> str:
+    """Numbers of runs of the settings with runs."""
+    numbers = sorted({len(row.walls) for row in rows if row.walls}) or [0]
+    least = f"{numbers[0]} to " if numbers[1:] else ""
+    return f"{least}{counted(numbers[-1], 'run')}"
 
 
 def _texts(row: Row) -> tuple[str, ...]:
     return (
         _name(row),
-        str(len(row.walls)),
         "" if isnan(row.median) else seconds(row.median),
         _times(row),
         f"{row.gain.low:.2f}-{row.gain.high:.2f}" if row.gain else "",
@@ -279,6 +293,9 @@ def _notices(
     rows: Sequence[Row], findings: Iterable[tuple[Finding, float]], notes: Sequence[str]
 ) -> Iterator[str]:
     """Verdicts too long for a cell, and gains of remedies of findings."""
+    for reason in dict.fromkeys(row.not_applied for row in rows if row.not_applied):
+        names = [_name(row) for row in rows if row.not_applied == reason]
+        yield f"not applied, {reason}: {'; '.join(names)}"
     few = False
     ended = [f"{_name(row)} ({row.ended_early})" for row in rows if row.ended_early]
     if ended:
@@ -286,8 +303,10 @@ def _notices(
     for row in rows:
         if row.gain is None and row.verdict.startswith(_TOO_FEW) and "," not in row.verdict:
             few = True
-        elif row.verdict != _short(row.verdict) and not any(
-            note.startswith(f"{row.setting.name} {row.verdict}") for note in notes
+        elif (
+            not row.not_applied
+            and row.verdict != _short(row.verdict)
+            and not any(note.startswith(f"{row.setting.name} {row.verdict}") for note in notes)
         ):
             yield f"{_name(row)}: {shown(row.verdict, 200)}"
     if few:

@@ -1,4 +1,4 @@
-"""Colours of functions and activities: few, and no two alike."""
+"""Colours of functions; the name, colour and hatch of each other meaning, the same on all pages."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import islice
+from typing import NamedTuple
 
+from dask_diag.analysis import cpu
 from dask_diag.errors import DiagnosticError
-from dask_diag.model.codes import Activity
+from dask_diag.model.codes import WORKER_ACTIVITIES, Activity
+from dask_diag.views.escaping import shown
 
 OTHER = "#868686"
 """Colour of functions without a colour of their own."""
@@ -25,47 +28,128 @@ No colour is like a colour with a meaning on the page: red is for failures.
 _SALT = 47
 """Start of the digest that sets apart names that dask's collections often use together."""
 
-_BEFORE_METERED = {Activity.CPU: "#1567b1"}
-_AFTER_METERED = {
-    Activity.NONCPU: "#e5b93c",
-    Activity.CPU_WAIT: "#ffea61",
-    Activity.GIL_WAIT: "#f28e2b",
-    Activity.LOCK_WAIT: "#d9590e",
-    Activity.IO_WAIT: "#96582f",
-    Activity.CHILD_WAIT: "#e2bfa4",
-    Activity.SLEEP: "#fbe6b0",
-    Activity.DEVICE_WAIT: "#c09f66",
-    Activity.PAGE_FAULT: "#c66c6c",
-    Activity.UNEXPLAINED: "#c0c87e",
-    Activity.DESERIALIZE: "#6fc4ae",
-    Activity.SERIALIZE: "#2a9d84",
-    Activity.TRANSFER: "#3fb8c9",
-    Activity.SPILL: "#a8568c",
-    Activity.FAILED: "#cd1a27",
-    Activity.UNFINISHED: "#f2a0ab",
-    Activity.CANCELLED: "#e6d3d6",
-    Activity.RESCHEDULED: "#c9a7b4",
-    Activity.GRAPH: "#8d78ad",
-    Activity.STARTUP: "#d8a2fc",
-    Activity.PROFILERS: "#b763e8",
-    Activity.OVERHEAD: "#757575",
-    Activity.OTHER: "#a6a6a6",
-    Activity.IDLE: "#e2e2e2",
+
+class Look(NamedTuple):
+    """How one meaning looks wherever it is shown.
+
+    Attributes
+    ----------
+    name, color : str
+    hatch : str
+        As bokeh writes it, on the colour made pale; empty if the colour is solid. Of a line
+        ``"line"`` or ``"dashed"``.
+    terminal : str
+        The colour in a terminal.
+    """
+
+    name: str
+    color: str
+    hatch: str = ""
+    terminal: str = "yellow"
+
+    @property
+    def style(self) -> str:
+        """Class of an element that looks so, whose ``--color`` is the colour; see ``theme.css``."""
+        return _STYLES.get(self.hatch, self.hatch)
+
+
+_STYLES = {
+    "/": "hatch-up",
+    "\\": "hatch-down",
+    ".": "hatch-dots",
+    "-": "hatch-lines",
+    "x": "hatch-cross",
+    "v": "hatch-cross",
+    " ": "hatch-none",
 }
-"""CPU time is blue, waits are warm, pickling is green, the rest grey or pale.
+
+_GRAPH = Look("graph preparation", "#8d78ad", ".", "magenta")
+_BEFORE_METERED = {Activity.CPU: Look("tasks computing (CPU)", "#1567b1", terminal="blue")}
+_AFTER_METERED = {
+    Activity.NONCPU: Look("tasks off the CPU", "#e5b93c"),
+    Activity.CPU_WAIT: Look("tasks waiting for a CPU", "#ffea61"),
+    Activity.GIL_WAIT: Look("tasks waiting for the GIL", "#ea833e"),
+    Activity.LOCK_WAIT: Look("tasks waiting for locks", "#bd6105"),
+    Activity.IO_WAIT: Look("tasks waiting for I/O", "#9e6d4c"),
+    Activity.CHILD_WAIT: Look("tasks waiting for programs", "#e2bfa4"),
+    Activity.SLEEP: Look("tasks sleeping", "#f9e9b8"),
+    Activity.DEVICE_WAIT: Look("tasks waiting for a device", "#c09f66"),
+    Activity.PAGE_FAULT: Look("tasks waiting for memory", "#c37474"),
+    Activity.UNEXPLAINED: Look("tasks off the CPU, cause not sampled", "#c0c87e"),
+    Activity.DESERIALIZE: Look("deserialization", "#6fc4ae"),
+    Activity.SERIALIZE: Look("serialization", "#2a9d84"),
+    Activity.TRANSFER: Look("results in flight", "#3fb8c9", "\\"),
+    Activity.SPILL: Look("spilling", "#a8568c", "v"),
+    Activity.FAILED: Look("tasks that failed", "#cd1a27", terminal="red"),
+    Activity.UNFINISHED: Look("tasks that did not finish", "#f2a0ab"),
+    Activity.CANCELLED: Look("tasks that were cancelled", "#e6d3d6"),
+    Activity.RESCHEDULED: Look("tasks that were rescheduled", "#c9a7b4"),
+    Activity.GRAPH: _GRAPH,
+    Activity.STARTUP: Look("start-up", "#d8a2fc", ".", "magenta"),
+    Activity.PROFILERS: Look("profilers", "#b763e8", ".", "magenta"),
+    Activity.OVERHEAD: Look("scheduling overhead", "#757575", "/", "bright_black"),
+    Activity.OTHER: Look("not known", "#a6a6a6", "x"),
+    Activity.IDLE: Look("no task to run", "#8a8f96", " ", "dim"),
+}
+"""In the order of stacks. CPU time is blue, waits are warm, serialization is green, and what is no
+task is hatched: paler, and grey or purple.
 
 Neighbours in a stack differ in lightness too: not everyone can distinguish hues. Each colour has a
 contrast of 3 or more to the background of the dark theme.
 """
-
-
-_PHASES = {
-    "before": "#a9bcd6",
-    "preparing": "#8d78ad",
-    "tasks": "#7a8794",
-    "between": "#8790ab",
-    "after": "#b4eafc",
+_OF_FREE_WORKERS = {
+    activity: Look(f"no task: {look.name}", look.color, "-")
+    for activity, look in _AFTER_METERED.items()
+    if activity in (Activity.DESERIALIZE, Activity.SERIALIZE)
 }
+_PHASES = {
+    "before": Look("before the first computation", "#a9bcd6"),
+    "preparing": _GRAPH,
+    "tasks": Look("tasks, not recorded", "#7a8794"),
+    "between": Look("between computations", "#8790ab"),
+    "after": Look("after the last computation", "#b4eafc"),
+}
+
+# What only some pages show.
+RUNNING = Look("tasks still running", "#3fa7d6", "/", "cyan")
+NO_TASK = Look("no task", "transparent", terminal="bright_black")
+PAUSED = Look("worker paused", "#d10557")
+ABSENT = Look("worker not there", "#9a9a9a", "/")
+OTHER_PROCESSES = Look("other processes", "#a48484", "/")
+CPU = Look("CPU", _BEFORE_METERED[Activity.CPU].color, "line")
+STRIPED = _AFTER_METERED[Activity.NONCPU]._replace(hatch="striped")
+"""A task's time off the CPU, over the colour of its function."""
+MEMORY = Look("resident memory", "#c2740c", "line")
+CHILDREN = Look("of it child processes", "#a8763a", "dashed")
+CACHED = Look("cached results", "#00757e", "line")
+LIMIT = Look("limit", "#cd1a27", "dashed")
+CPU_LAYERS = {
+    cpu.TASKS: _BEFORE_METERED[Activity.CPU],
+    cpu.SCHEDULER: Look("scheduler", "#5b647b"),
+    cpu.THREADS: Look("other threads (pools of libraries)", "#886e1f"),
+    cpu.PROFILERS: _AFTER_METERED[Activity.PROFILERS]._replace(hatch=""),
+    cpu.WORKER_PROCESSES: Look(cpu.WORKER_PROCESSES, "#3e745b"),
+    cpu.PROGRAM: Look(cpu.PROGRAM, "#81936c"),
+    cpu.OTHERS: OTHER_PROCESSES,
+}
+
+
+def look_of(part: str, palette: str | None = None, *, is_free: bool | None = None) -> Look:
+    """Look of an activity, of a phase, or of what tasks metered under any other label.
+
+    Parameters
+    ----------
+    part : str
+    palette : str, optional
+        The name of a bokeh palette to take the colours of metered labels from.
+    is_free : bool, optional
+        Whether it is an activity of workers without a task, if known: a label may be called so.
+    """
+    if is_free and part in _OF_FREE_WORKERS:
+        return _OF_FREE_WORKERS[part]
+    is_label = is_free is False and part in WORKER_ACTIVITIES and part != Activity.OTHER
+    known = {} if is_label else {**_BEFORE_METERED, **_AFTER_METERED, **_PHASES}
+    return known.get(part) or Look(f"tasks in {shown(part, 28)!r}", color_of(part, palette))
 
 
 class FunctionColors:
@@ -156,17 +240,6 @@ def _channels(color: str) -> tuple[float, float, float]:
 
 def _hex(channels: Iterable[float]) -> str:
     return "#" + "".join(f"{round(255 * channel):02x}" for channel in channels)
-
-
-def color_of_activity(activity: str, palette: str | None = None) -> str:
-    """Colour of an activity; for a metered activity it follows from the name."""
-    fixed = {**_BEFORE_METERED, **_AFTER_METERED}
-    return fixed.get(activity) or color_of(activity, palette)
-
-
-def color_of_phase(phase: str) -> str:
-    """Colour of a phase of the wall time in which no tasks run."""
-    return _PHASES[phase]
 
 
 def stacking_order(activity: str) -> tuple[int, str]:

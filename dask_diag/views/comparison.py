@@ -16,11 +16,16 @@ from dask_diag.analysis.functions import functions_by_time
 from dask_diag.formatting import seconds
 from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording
-from dask_diag.views.colors import FunctionColors, color_of_activity, stacking_order
-from dask_diag.views.compare import HEADINGS, comparison_notes, comparison_rows
+from dask_diag.views.colors import FunctionColors, Look, look_of, stacking_order
+from dask_diag.views.compare import (
+    HEADINGS,
+    comparison_notes,
+    comparison_rows,
+    note_on_others,
+    others_of,
+)
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
-from dask_diag.views.names import name_of_part
 from dask_diag.views.page import Head, Page, Section
 from dask_diag.views.plots.figures import Options, time_range
 from dask_diag.views.plots.flame import differential_panel
@@ -41,8 +46,11 @@ from dask_diag.views.report.header import wall_bar
 from dask_diag.views.text import unbroken
 
 _BARS = 12
-_SMALLEST = 0.01
-"""Share of the longest bar of the smallest piece that can be seen."""
+_SMALLEST, _SEEN = 0.01, 0.001
+"""Shares of the longest bar of the shortest bar and the shortest piece that are drawn."""
+_WHEN = ("before", "after")
+_MOVING = (Activity.DESERIALIZE, Activity.SERIALIZE)
+_ROUNDING = 1e-6
 
 
 class Sides(NamedTuple):
@@ -61,10 +69,7 @@ def wall(sides: Sides) -> Iterator[Part]:
     for bar, wall, name in zip(bars, walls, sides.names, strict=True):
         if bar is not None:
             yield replace(bar, caption=f"{name}: {seconds(wall)}", scale=wall / longest)
-    rows = [
-        (safe(name_of_part(name), 40), *_before_after(*both))
-        for name, *both in changes_of_parts(sides)
-    ]
+    rows = [(look_of(name).name, *_before_after(*both)) for name, *both in changes_of_parts(sides)]
     if rows:
         yield Grid("Parts of the wall time", ("part", "before", "after", "change"), rows)
 
@@ -104,22 +109,12 @@ def functions(sides: Sides) -> Iterator[Part]:
         for name in changed_most
         if max(sum(of.get(name, {}).values()) for of in both) >= _SMALLEST * longest
     ][:_BARS]
-    yield Bars(
-        "Time of tasks by function: above before, below after", list(_pairs(names, both, longest))
-    )
-    drawn = {kind for of in both for name in names for kind in of.get(name, {})}
-    yield Key(
-        "Activities",
-        [
-            (color_of_activity(kind), safe(name_of_part(kind), 40))
-            for kind in sorted(drawn, key=stacking_order)
-            if any(
-                of.get(name, {}).get(kind, 0.0) >= _SMALLEST * longest
-                for of in both
-                for name in names
-            )
-        ],
-    )
+    bars = list(_pairs(names, both, longest))
+    yield Bars("Task time by function", bars)
+    drawn = {piece.look for _, _, _, pieces in bars for piece in pieces}
+    present = {kind for of in both for name in names for kind in of.get(name, {})}
+    looks = map(look_of, sorted(present, key=stacking_order))
+    yield Key("Activities", [look for look in looks if look in drawn])
     # On a phone a line of a cell may end after an arrow.
     cells = [
         (name, *(unbroken(text).replace("→", "→\u200b") for text in numbers))
@@ -130,14 +125,25 @@ def functions(sides: Sides) -> Iterator[Part]:
 
 
 def _parts_by_function(sides: Sides, side: int) -> dict[str, dict[str, float]]:
-    """Seconds by function and activity; by CPU time if the workers of tasks are not known."""
-    parts = _activities_by_function(sides.analyses[side])
-    when = ("before", "after")[side]
+    """Seconds of the table by function and activity; by CPU time if nothing else is known.
+
+    The bars are as long as the table says: what moved data of the tasks is no time of theirs.
+    """
+    known = _activities_by_function(sides.analyses[side])
+    when = _WHEN[side]
+    parts: dict[str, dict[str, float]] = {}
     for row in sides.comparison.functions.to_dicts():
-        took, share = row[f"seconds_{when}"], row[f"cpu_{when}"]
-        if took and not parts.get(row["function"]):
+        name, took, share = row["function"], row[f"seconds_{when}"], row[f"cpu_{when}"]
+        of_tasks = {
+            kind: value for kind, value in known.get(name, {}).items() if kind not in _MOVING
+        }
+        if took and not of_tasks:
             cpu = 0.0 if isnan(share) else share * took
-            parts[row["function"]] = {Activity.CPU: cpu, Activity.NONCPU: took - cpu}
+            of_tasks = {Activity.CPU: cpu, Activity.NONCPU: took - cpu}
+        missing = took - sum(of_tasks.values())
+        if missing > _ROUNDING * took:
+            of_tasks[Activity.OTHER] = of_tasks.get(Activity.OTHER, 0.0) + missing
+        parts[name] = of_tasks
     return parts
 
 
@@ -150,26 +156,24 @@ def _activities_by_function(analysis: Analysis) -> dict[str, dict[str, float]]:
     return functions
 
 
-Bar = tuple[str, str, list[Piece]]
+Bar = tuple[str, str, str, list[Piece]]
 
 
 def _pairs(
     names: list[str], both: list[dict[str, dict[str, float]]], longest: float
 ) -> Iterator[Bar]:
     for name in names:
-        for of, label in zip(both, (safe(name, 40), ""), strict=True):
+        for of, label, when in zip(both, (safe(name, 40), ""), _WHEN, strict=True):
             parts = of.get(name, {})
-            yield label, seconds(sum(parts.values())), _pieces(parts, longest)
+            yield label, when, seconds(sum(parts.values())), _pieces(parts, longest)
 
 
 def _pieces(parts: dict[str, float], longest: float) -> list[Piece]:
+    looks = ((look_of(name), parts[name]) for name in sorted(parts, key=stacking_order))
     return [
-        Piece(
-            color_of_activity(name),
-            100 * parts[name] / longest,
-            f"{safe(name_of_part(name), 40)}: {seconds(parts[name])}",
-        )
-        for name in sorted(parts, key=stacking_order)
+        Piece(look, 100 * value / longest, f"{look.name}: {seconds(value)}")
+        for look, value in looks
+        if value >= _SEEN * longest
     ]
 
 
@@ -183,16 +187,14 @@ def timelines(sides: Sides) -> Iterator[Part]:
     colors = FunctionColors(functions_by_time(recordings))
     figures = [Figures(analysis, axis, colors) for analysis in sides.analyses]
     top = max(part.workers().model.y_range.end for part in figures)
-    key: dict[str, str] = {}
-    hatches: dict[str, str] = {}
-    for part, name, when in zip(figures, sides.names, ("before", "after"), strict=True):
+    looks: dict[Look, None] = {}
+    for part, name, when in zip(figures, sides.names, _WHEN, strict=True):
         plot = part.workers()
         plot.model.y_range.end = top
         yield Text([f"{name}:"])
         yield Figure(f"workers-{when}", plot.model, f"Plot of what the workers did {when}")
-        key |= {layer.name: layer.color for layer in part.layers}
-        hatches |= {layer.name: layer.hatch for layer in part.layers}
-    yield Key("Workers", [(color, name) for name, color in key.items()], hatches=hatches)
+        looks |= dict.fromkeys(layer.look for layer in part.layers)
+    yield Key("Workers", list(looks))
 
 
 def flame(sides: Sides) -> Iterator[Part]:
@@ -204,7 +206,8 @@ def flame(sides: Sides) -> Iterator[Part]:
     yield Text(
         [
             "Each call is as wide as its time before and after together; red took longer after, "
-            "blue took longer before, grey did not change."
+            "blue took longer before, grey did not change. The time for which the scheduler's "
+            "thread waited for tasks is left out."
         ]
     )
     panel = differential_panel(recordings[0], recordings[1], Options(sizing_mode="stretch_width"))
@@ -243,6 +246,8 @@ def comparison_page(before: Recording, after: Recording, names: tuple[str, str])
         for label, recording in zip(labels, (before, after), strict=True)
         if (text := incomplete(recording))
     ]
+    if others := note_on_others(*others_of(sides.comparison)):
+        warnings.append(f"{others}.")
     return Page(title, head, warnings, sections).html()
 
 
@@ -259,7 +264,7 @@ def _changes(sides: Sides, before: float, after: float) -> Iterator[str]:
     if changes and abs(after - before) >= _NOTEWORTHY * before:
         part, was, now = changes[0]
         more = "more" if now > was else "less"
-        yield f"largest change: {seconds(abs(now - was))} {more} ({name_of_part(part)})"
+        yield f"largest change: {seconds(abs(now - was))} {more} ({look_of(part).name})"
     total = sides.comparison.total
     if total["verdict"] == "too few tasks":
         yield "too few tasks to judge their time"

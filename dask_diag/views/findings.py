@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import isnan
+
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import FIND_OUT, MEASURED, NO_FIX, Finding
 from dask_diag.analysis.headline import why_no_tasks
@@ -14,24 +17,43 @@ _ADDRESSES = ("https://", "http://", "file://")
 """Nothing else becomes a link: an address may not be a script."""
 _INTERVALS_SHOWN = 3
 """A longer list says nothing."""
+EXPLAIN = "dask-diag explain"
 _WORKERS_SHOWN = 2
 _NAMES_SHOWN = 4
 _MUCH_OFF_CPU, _OF_THE_WALL = 0.5, 0.1
 """Shares of the time of tasks, and of the wall time, that need an explanation."""
 
 
-def lost(finding: Finding) -> str:
-    """Seconds lost by a finding, and how they are known; empty if unknown."""
+def saving(finding: Finding) -> str:
+    """Seconds that a fix could save, or saved, and how they are known; empty if unknown."""
     said = finding.saving_in_words
-    tried = ", measured" if finding.certainty == MEASURED else ""
-    return said and f"{said} lost{tried}"
+    if said and finding.certainty == MEASURED:
+        return f"saved {said}, measured by tune"
+    return said and f"could save {said}"
 
 
-def what_to_do(advice: str) -> str:
+def savings_overlap(findings: Sequence[Finding], recording: Recording) -> str:
+    """A sentence if findings together claim more than the wall time; else nothing."""
+    claimed = sum(f.potential_saving for f in findings if not isnan(f.potential_saving))
+    wall = recording.stop - recording.start
+    if claimed <= wall:
+        return ""
+    return (
+        f"These savings overlap: {seconds(claimed)} in sum, but the whole run took "
+        f"{seconds(wall)}. Fix one, and record again."
+    )
+
+
+def fix(advice: str) -> str:
     """Advice as a sentence; without a fix, the sentence says so."""
     if advice.startswith(NO_FIX):
         return f"{advice[:1].upper()}{advice[1:]}."
-    return f"To do: {advice}."
+    return f"Fix: {advice}."
+
+
+def explained_by(findings: Sequence[Finding]) -> str:
+    """The command that explains the first finding; empty without findings."""
+    return f"More: {EXPLAIN} {findings[0].code}" if findings else ""
 
 
 def location(finding: Finding, recording: Recording) -> str:
@@ -56,18 +78,13 @@ def location(finding: Finding, recording: Recording) -> str:
     return "; ".join(parts)
 
 
-def page_of(finding: Finding) -> str:
-    """The page of the documentation about such findings."""
-    return f"findings/{finding.code}"
-
-
 def address_of_page(finding: Finding) -> str:
-    """Address of that page, if the configuration ``diag.docs`` has the documentation's address."""
+    """Address of a finding's page, if the configuration ``diag.docs`` has the documentation's."""
     # A summary names no address, and does without dask.
     import dask.config
 
     docs = str(dask.config.get("diag.docs", None) or "").rstrip("/")
-    return f"{docs}/{page_of(finding)}.html" if docs.startswith(_ADDRESSES) else ""
+    return f"{docs}/findings/{finding.code}.html" if docs.startswith(_ADDRESSES) else ""
 
 
 def _time(value: float) -> str:

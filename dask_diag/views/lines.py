@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 
 import numpy as np
 
-from dask_diag.analysis.call_tree import SAMPLES_OF_TASKS, numbered, short_path
+from dask_diag.analysis.call_tree import SAMPLES_OF_TASKS, SENT_CODE, numbered, short_path
 from dask_diag.analysis.cpu import ThreadGroup
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.lines import computing_lines, waiting_lines
+from dask_diag.analysis.groups import totals_by
+from dask_diag.analysis.lines import computing_lines, own_lines, waiting_lines
 from dask_diag.analysis.memory import PeakSnapshot, peak_allocations, peak_snapshots, series_of
 from dask_diag.analysis.phases import is_known_what_was_imported, not_of_graphs_while_preparing
 from dask_diag.analysis.task_times import overlap, seconds_computing
@@ -20,6 +21,7 @@ from dask_diag.formatting import amount, count, counted, percent, quantity, seco
 from dask_diag.model.codes import Outcome, Root
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.views.colors import Look, look_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Record, Summary, SummaryParts, make_summary
 
@@ -121,22 +123,30 @@ def _name(group: ThreadGroup) -> str:
     return f"{counted(group.threads, f'{kind} thread')} {name}{where}"
 
 
-_HEADINGS = ("", "tasks", "threads", "CPU", "efficiency", "events/s", "bytes/s")
+_HEADINGS = ("tasks", "threads", "CPU", "efficiency")
 _ROWS_SHOWN = 20
+_HOW_TO_METER = (
+    "no events or bytes are known: pass totals (--events N, --bytes N), or let tasks meter them, "
+    'as with context_meter.digest_metric("events", len(part), "events")'
+)
 
 
 def throughput_summary(recording: Recording, total: Table, parts: Table, by: str) -> Summary:
     """Result of `dask_diag.throughput` for all tasks of a recording, and by function or worker."""
     (all_tasks,) = total.to_dicts()
-    rows = [_row(shown(row[by]), row) for row in parts.to_dicts()[:_ROWS_SHOWN]]
+    known = [unit for unit in ("events", "bytes") if not isnan(all_tasks[unit])]
+    # A total that was passed is that of no function.
+    metered = [unit for unit in known if not np.isnan(parts[unit]).all()]
+    rows = [_row(shown(row[by]), row, metered) for row in parts.to_dicts()[:_ROWS_SHOWN]]
     more = len(parts) - len(rows)
+    notices = [f"{counted(more, f'more {by}')} not shown"] if more else []
     return make_summary(
         SummaryParts(
             headline=f"{counted(all_tasks['tasks'], 'task')} done in {seconds(all_tasks['wall'])}",
-            columns=(by, *_HEADINGS[1:]),
-            rows=[*rows, _row("total", all_tasks)],
+            columns=(by, *_HEADINGS, *(f"{unit}/s" for unit in metered)),
+            rows=[*rows, _row("total", all_tasks, metered)],
             lines=[("Wall", _wall(recording, all_tasks)), *_lines(all_tasks)],
-            notices=[f"{counted(more, f'more {by}')} not shown"] if more else [],
+            notices=notices if known else [*notices, _HOW_TO_METER],
         )
     )
 
@@ -187,21 +197,24 @@ def _rates(row: Record, unit: str) -> Iterator[str]:
     yield ", ".join(f"{quantity(row[name], unit)}{text}" for text, name in rates.items())
 
 
-def _row(name: str, row: Record) -> tuple[str, ...]:
+def _row(name: str, row: Record, metered: Sequence[str]) -> tuple[str, ...]:
+    texts = {"events": amount, "bytes": size}
+    rates = ((texts[unit], row[f"{unit}_per_second"]) for unit in metered)
     return (
         name,
         count(row["tasks"]),
         amount(row["threads"]),
         seconds(row["cpu"]),
         percent(row["core_efficiency"]),
-        "" if isnan(row["events_per_second"]) else amount(row["events_per_second"]),
-        "" if isnan(row["bytes_per_second"]) else size(row["bytes_per_second"]),
+        *("" if isnan(rate) else text(rate) for text, rate in rates),
     )
 
 
 Line = tuple[str, str]
 """A label and a text."""
 
+_LARGE_OWN = 0.05
+"""Least share of the sampled time of a line of the program's own code that is named."""
 _LONG_WAIT = 0.05
 """Least share of the sampled time of a wait that is named."""
 _LARGE_GROWTH = 1e6
@@ -219,37 +232,57 @@ _ENDS_FROM_OUTSIDE = {"BrokenProcessPool", "KeyboardInterrupt", "SystemExit"}
 """Errors raised neither by tasks nor by the scheduler."""
 
 
-def labelled_lines(analysis: Analysis) -> Iterator[Line]:
-    """Facts of a recording besides its findings and its table."""
+def labelled_lines(analysis: Analysis, verbose: bool = True) -> Iterator[Line]:
+    """Facts of a recording besides its findings and its table; without `verbose`, the main ones."""
     recording = analysis.recording
-    yield from _phases(analysis)
-    yield from _critical_path(analysis)
-    yield from _off_cpu(analysis)
-    yield from _resources(recording)
-    yield from _memory(analysis)
+    if verbose:
+        yield from _phases(analysis)
+    yield from _own_code(recording)
+    if verbose:
+        yield from _hottest_line(recording)
+    yield from _critical_path(analysis, verbose)
+    if verbose:
+        yield from _off_cpu(analysis)
+    yield from _resources(recording, verbose)
+    if verbose:
+        yield from _memory_growth(analysis)
+    yield from _memory_series(recording)
     yield from allocation_lines(recording)
-    yield from _cached_results(analysis)
-    yield from _hottest_line(recording)
+    yield from _cached_results(analysis, verbose)
     yield from _metered(recording)
     yield from throughput_line(recording)
-    yield from thread_lines(analysis)
+    if verbose:
+        yield from thread_lines(analysis)
     yield from _outcomes(recording.tasks)
     yield from _computations(recording)
 
 
-def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, float]]]:
+def shares_of_wall_time(analysis: Analysis) -> tuple[float, list[tuple[Look, float]]]:
+    """Wall seconds, and the share of each part above a hundredth, the largest first."""
+    if not len(analysis.recording.tasks):
+        return 0.0, []
+    return _shares({row["part"]: row["seconds"] for row in analysis.wall_time.to_dicts()})
+
+
+def worker_time_line(analysis: Analysis) -> Iterator[Line]:
     """Worker-seconds, and the share of each activity above a hundredth.
 
     Metered code is divided by activity; the line "Metered" has the labels.
     """
-    if not len(analysis.recording.tasks):
-        return 0.0, []
-    total = sum(analysis.activities.values())
-    return total, [
-        (shown(activity, 24), amount / total)
-        for activity, amount in analysis.activities.items()
+    total, shares = _shares(analysis.activities)
+    if shares:
+        parts = ", ".join(f"{look.name} {percent(share)}" for look, share in shares)
+        yield "Worker time", f"{seconds(total)}: {parts}"
+
+
+def _shares(amounts: Mapping[str, float]) -> tuple[float, list[tuple[Look, float]]]:
+    total = sum(amounts.values())
+    shares = [
+        (look_of(name), amount / total)
+        for name, amount in amounts.items()
         if amount >= _SMALLEST_SHARE * total > 0
     ]
+    return total, sorted(shares, key=lambda item: -item[1])
 
 
 def _phases(analysis: Analysis) -> Iterator[Line]:
@@ -309,7 +342,7 @@ def _off_cpu(analysis: Analysis) -> Iterator[Line]:
     yield "Off-CPU", f"{seconds(total)} of tasks: {', '.join(parts)}"
 
 
-def _critical_path(analysis: Analysis) -> Iterator[Line]:
+def _critical_path(analysis: Analysis, verbose: bool) -> Iterator[Line]:
     if not len(analysis.recording.dependencies):
         return
     path = analysis.critical_path
@@ -317,12 +350,12 @@ def _critical_path(analysis: Analysis) -> Iterator[Line]:
     if path.length:
         names = [shown(name, 24) for name in path.functions["function"].tolist()[:3]]
         more = ", …" if len(path.functions) > len(names) else ""
+        functions = f" ({', '.join(names)}{more})" if verbose else ""
         is_serial = path.cpu_scheduler > path.length
         cause = f" (bound by {seconds(path.cpu_scheduler)} of scheduler CPU)" if is_serial else ""
         yield (
             "Critical path",
-            f"{seconds(path.length)} of {seconds(wall)}{analysis.added_up} "
-            f"({', '.join(names)}{more}); at most "
+            f"{seconds(path.length)} of {seconds(wall)}{analysis.added_up}{functions}; at most "
             f"{amount(path.max_speedup)}× faster with unlimited workers{cause}",
         )
 
@@ -370,6 +403,33 @@ def _computations(recording: Recording) -> Iterator[Line]:
         yield "Overlapping", f"{counted(overlapping, 'computation')} started before another stopped"
 
 
+def _own_code(recording: Recording) -> Iterator[Line]:
+    """The line of the program's own code with most task time, or the line that computed longest.
+
+    Time in libraries is that of the own line that called them.
+    """
+    samples = recording.samples
+    sampled = float(samples.seconds[samples.root.eq(Root.TASKS)].sum())
+    if not sampled:
+        return
+    own = own_lines(recording)
+    if own and own[0].seconds >= _LARGE_OWN * sampled:
+        time, share = seconds(own[0].seconds), percent(own[0].seconds / sampled)
+        place = _location(own[0]._asdict())
+        yield "Your code", f"{place}: {time} with calls, {share} of task time"
+        return
+    computations = recording.computations
+    sites = totals_by(computations.call_site, computations.stop - computations.start)
+    site = max(sites, key=lambda name: sites[name], default="")
+    if site:
+        in_libraries = percent(1 - sum(line.seconds for line in own) / sampled)
+        yield (
+            "Your code",
+            f"{shown(site, 40)} computes ({seconds(sites[site])}); tasks spend {in_libraries} of "
+            "their time in libraries",
+        )
+
+
 def _hottest_line(recording: Recording) -> Iterator[Line]:
     """The lines that computed and waited longest."""
     samples = recording.samples
@@ -397,6 +457,8 @@ def _hottest_line(recording: Recording) -> Iterator[Line]:
 
 
 def _location(line: Record) -> str:
+    if line["file"] == SENT_CODE:
+        return f"line {line['line']} in {shown(line['name'], 40)}"
     path = short_path(line["file"])
     location = f"{numbered(shown(path, 40), line['line'])} in " if path else ""
     return f"{location}{shown(line['name'], 40)}"
@@ -417,22 +479,21 @@ def _cpu_of_resources(recording: Recording) -> str:
     return f"{text}, peak {percent(peak / 100)}" if peak >= average else text
 
 
-def _resources(recording: Recording) -> Iterator[Line]:
+def _resources(recording: Recording, verbose: bool) -> Iterator[Line]:
     resources = recording.resources
     if not len(resources):
         return
     memory = resources["memory"] + resources["memory_children"]
-    yield (
-        "Peak memory",
-        f"{size(memory.max())} (child processes "
-        f"{size(resources.memory_children[memory.argmax()])}; "
-        f"{counted(len(resources), 'sample')})",
-    )
+    children = float(resources.memory_children[memory.argmax()])
+    parts = [f"child processes {size(children)}"] * (verbose or children > 0)
+    parts += [counted(len(resources), "sample")] * verbose
+    more = f" ({'; '.join(parts)})" if parts else ""
+    yield "Peak memory", f"{size(memory.max())}{more}"
     yield "CPU", _cpu_of_resources(recording)
 
 
-def _memory(analysis: Analysis) -> Iterator[Line]:
-    """Growth of memory during tasks, and the series of memory samplers."""
+def _memory_growth(analysis: Analysis) -> Iterator[Line]:
+    """Growth of memory during tasks."""
     grown = [row for row in memory_growth(analysis) if row["peak_growth"] >= _LARGE_GROWTH]
     if grown:
         largest = ", ".join(
@@ -441,7 +502,11 @@ def _memory(analysis: Analysis) -> Iterator[Line]:
             for row in grown[:3]
         )
         yield "Memory growth", f"{largest} (largest during a task, sampled)"
-    series = [(label, sizes) for label, _, sizes in series_of(analysis.recording) if len(sizes)]
+
+
+def _memory_series(recording: Recording) -> Iterator[Line]:
+    """The series of memory samplers."""
+    series = [(label, sizes) for label, _, sizes in series_of(recording) if len(sizes)]
     for label, sizes in series[:_SERIES_SHOWN]:
         yield (
             f"Memory in {shown(label, 24)}",
@@ -465,10 +530,12 @@ def memory_growth(analysis: Analysis) -> list[Record]:
     return rows
 
 
-def _cached_results(analysis: Analysis) -> Iterator[Line]:
+def _cached_results(analysis: Analysis, verbose: bool) -> Iterator[Line]:
+    """Peaks of cached results; without `verbose` if a profiler or a metric was chosen for them."""
     recording = analysis.recording
     levels, total = analysis.cached_levels
-    if not levels:
+    is_default = len(recording.environment) > 0 and recording.metric == "nbytes"
+    if not levels or (is_default and not verbose):
         return
     unit = shown(recording.metric_unit, 24)
     largest = list(levels.items())[:3]

@@ -23,34 +23,22 @@ from bokeh.plotting import figure
 from bokeh.resources import Resources
 from bokeh.transform import dodge
 
-from dask_diag.model.codes import Activity
 from dask_diag.views.assets import call, text_of
-from dask_diag.views.colors import color_of_activity
+from dask_diag.views.colors import CPU, LIMIT, MEMORY, OTHER_PROCESSES, RUNNING, STRIPED
 from dask_diag.views.escaping import shown
 from dask_diag.views.page import html_of
 from dask_diag.views.plots.figures import empty_source, number_ticks, quads
 from dask_diag.views.plots.layers import STRIPES
-from dask_diag.views.plots.lines import CPU, MEMORY
 from dask_diag.views.plots.tasks import FULL, LANE
 
 _WIDTH, _BORDER = 1200, 104
-_OTHERS = "#b07aa1"
-_LIMIT = "#d1495b"
-_STRIPES = "repeating-linear-gradient({angle}deg, #8a8f96 0 2px, transparent 2px 5px)"
-_LINE = "width: 22px; height: 2px; background: "
-_PARTS = "repeating-linear-gradient(90deg, {color} 0 {part}px, transparent {part}px {both}px)"
-_SIGNS = (
-    ("CPU", _LINE + CPU),
-    ("other programs' CPU", _LINE + _PARTS.format(color=_OTHERS, part=2, both=5)),
-    ("the machine's limit", _LINE + _PARTS.format(color=_LIMIT, part=6, both=8)),
-    ("task off the CPU", f"background: {_STRIPES.format(angle=45)}"),
-    ("task that runs", f"background: {_STRIPES.format(angle=-45)}"),
-)
-"""Names of lines and stripes, and their styles."""
+_SIGNS = (CPU, OTHER_PROCESSES._replace(hatch="dashed"), LIMIT, MEMORY, RUNNING)
+"""Looks of lines and stripes."""
 _LOOKS: dict[str, object] = {
     "lane_height": LANE,
     "full": FULL,
-    "off_cpu_color": color_of_activity(Activity.NONCPU),
+    "off_cpu_color": STRIPED.color,
+    "off_cpu": (STRIPED.name, STRIPED.color, STRIPED.style),
     "free": {"start": 0, "length": 1, "units": 1, "colors": [], "hatches": [], "shares": []},
 }
 """Looks of tasks for ``tasks.js``; nothing is drawn where no task ran."""
@@ -110,6 +98,8 @@ def _figure(name: str, view: Range1d, tools: list[Tool], **settings: object) -> 
         **settings,
     )
     plot.outline_line_color = None
+    plot.axis.minor_tick_line_color = None
+    plot.xaxis.formatter = number_ticks("s")
     plot.xgrid.grid_line_alpha = 0.4
     plot.ygrid.grid_line_alpha = 0.4
     return plot
@@ -140,8 +130,15 @@ def _stream(view: Range1d, tools: list[Tool]) -> figure:
 def _cpu(view: Range1d, tools: list[Tool]) -> figure:
     plot = _figure("live_cpu", view, tools, height=70, y_range=Range1d(0, 100))
     lines = empty_source("time cpu others memory", "live_lines")
-    plot.step("time", "others", source=lines, mode="before", color=_OTHERS, line_dash="dotted")
-    plot.step("time", "cpu", source=lines, mode="before", color=CPU, line_width=2)
+    plot.step(
+        "time",
+        "others",
+        source=lines,
+        mode="before",
+        color=OTHER_PROCESSES.color,
+        line_dash="dashed",
+    )
+    plot.step("time", "cpu", source=lines, mode="before", color=CPU.color, line_width=2)
     plot.add_layout(_limit("live_cpu_limit"))
     plot.yaxis.axis_label = "CPU %"
     plot.yaxis.ticker.desired_num_ticks = 3
@@ -152,19 +149,19 @@ def _cpu(view: Range1d, tools: list[Tool]) -> figure:
 def _memory(view: Range1d, tools: list[Tool]) -> figure:
     plot = _figure("live_memory", view, tools, height=86, y_range=Range1d(0, 1e9))
     lines = empty_source("time memory", "live_memory_lines")
-    plot.line("time", "memory", source=lines, color=MEMORY, line_width=2)
+    plot.line("time", "memory", source=lines, color=MEMORY.color, line_width=2)
     plot.add_layout(_limit("live_memory_limit"))
     plot.yaxis.axis_label = "Memory"
     plot.yaxis.formatter = number_ticks("B")
     plot.yaxis.ticker.desired_num_ticks = 3
-    # A text above the plots names the axis: a label would take half the height of the plot.
-    plot.xaxis.formatter = number_ticks()
     return plot
 
 
 def _limit(name: str) -> Span:
     """A line at a limit of the machine."""
-    return Span(location=0, dimension="width", line_color=_LIMIT, line_dash="dashed", name=name)
+    return Span(
+        location=0, dimension="width", line_color=LIMIT.color, line_dash="dashed", name=name
+    )
 
 
 def _overview(view: Range1d) -> figure:
@@ -173,7 +170,7 @@ def _overview(view: Range1d) -> figure:
     y_range = Range1d(0, 100, name="live_overview_height")
     plot = _figure("live_overview", all_time, [], height=46, y_range=y_range)
     lines = empty_source("time cpu", "live_overview_lines")
-    plot.varea("time", y1=0, y2="cpu", source=lines, fill_color=CPU, fill_alpha=0.5)
+    plot.varea("time", y1=0, y2="cpu", source=lines, fill_color=CPU.color, fill_alpha=0.5)
     tool = RangeTool(x_range=view)
     tool.overlay.fill_alpha = 0.15
     plot.add_tools(tool)

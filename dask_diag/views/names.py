@@ -1,4 +1,4 @@
-"""Names of activities and computations, and recorded lines of code; no file is read."""
+"""Names of computations, and recorded lines of code; no file is read."""
 
 from __future__ import annotations
 
@@ -6,44 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording
-
-_NAMES = {
-    "before": "before the first computation",
-    "preparing": "preparing, no task yet",
-    "tasks": "tasks, not recorded",
-    "between": "between computations",
-    "after": "after the last computation",
-    Activity.CPU: "tasks computing (CPU)",
-    Activity.NONCPU: "tasks off the CPU",
-    Activity.CPU_WAIT: "tasks waiting for a CPU",
-    Activity.GIL_WAIT: "tasks waiting for the GIL",
-    Activity.LOCK_WAIT: "tasks waiting for locks",
-    Activity.IO_WAIT: "tasks waiting for I/O",
-    Activity.CHILD_WAIT: "tasks waiting for programs",
-    Activity.SLEEP: "tasks sleeping",
-    Activity.DEVICE_WAIT: "tasks waiting for a device",
-    Activity.PAGE_FAULT: "tasks waiting for memory",
-    Activity.UNEXPLAINED: "tasks off the CPU, cause not sampled",
-    Activity.SERIALIZE: "pickling",
-    Activity.DESERIALIZE: "unpickling",
-    Activity.TRANSFER: "no task: results on the way",
-    Activity.SPILL: "no task: results to disk or back",
-    Activity.FAILED: "tasks that failed",
-    Activity.UNFINISHED: "tasks that did not finish",
-    Activity.OVERHEAD: "no task: scheduler at work",
-    Activity.STARTUP: "imports, processes start",
-    Activity.PROFILERS: "no task: profilers at work",
-    Activity.GRAPH: "no task: graph prepared",
-    Activity.IDLE: "no task to run",
-    Activity.OTHER: "not known",
-}
-
-
-def name_of_part(part: str) -> str:
-    """Name of a phase or an activity; an activity that tasks metered has the name they gave it."""
-    return _NAMES.get(part, f"tasks in {part!r}")
 
 
 def names_of_computations(recording: Recording) -> list[str]:

@@ -21,8 +21,15 @@ from dask_diag.model.codes import OUTCOMES, PROFILING, UNKNOWN_WORKER, Outcome
 from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.tables import Tasks
 from dask_diag.views.escaping import shown
-from dask_diag.views.findings import incomplete, location, lost, what_to_do
-from dask_diag.views.lines import labelled_lines, shares_of_worker_time
+from dask_diag.views.findings import (
+    explained_by,
+    fix,
+    incomplete,
+    location,
+    saving,
+    savings_overlap,
+)
+from dask_diag.views.lines import labelled_lines, shares_of_wall_time, worker_time_line
 from dask_diag.views.text import FindingText, Record, Summary, SummaryParts, make_summary
 
 _DIAGNOSTIC = "late-samples"
@@ -44,35 +51,32 @@ def notice_text(notice: str) -> str:
     return shown(notice.removeprefix(PROFILING), 400)
 
 
-def profiling_lines(
-    analysis: Analysis, verbose: bool, hidden: int = 0
-) -> Iterator[tuple[str, str]]:
+def profiling_lines(analysis: Analysis, verbose: bool) -> Iterator[tuple[str, str]]:
     """Cost of profiling, for a recording with computations.
 
     Parameters
     ----------
     analysis : Analysis
     verbose : bool
-        Whether to add the calibration of hooks and the delay of samples.
-    hidden : int
-        Number of findings and notices on profilers that only ``verbose`` shows.
+        Whether to add the calibration of hooks and the delay of samples, or else to say that there
+        is more.
     """
     if not len(analysis.recording.computations):
         return
-    more = f"; {counted(hidden, 'remark')} on sampling with --verbose" if hidden else ""
-    yield "Profiling", f"{_cost(analysis)}{more}"
+    more = "" if verbose else "; more with --verbose"
+    yield "Profiling", f"{_cost(analysis, verbose)}{more}"
     if verbose:
         yield from _hooks(analysis)
         yield from _delays(analysis)
 
 
-def _cost(analysis: Analysis) -> str:
+def _cost(analysis: Analysis, verbose: bool) -> str:
     hooks, threads = analysis.cpu_of_hooks, analysis.cpu_of_own_threads
     computations, unknown = analysis.recording.computations, []
     if np.isnan(computations.cpu_hooks).any():
         in_workers = " in worker processes" if "processes" in analysis.schedulers else ""
         unknown.append(f"hooks{in_workers}")
-    elif np.isnan(computations.cpu_ends).any():
+    elif verbose and np.isnan(computations.cpu_ends).any():
         unknown.append("hooks at the start and the end of computations")
     if isnan(threads):
         unknown.append("threads")
@@ -81,10 +85,8 @@ def _cost(analysis: Analysis) -> str:
     texts = []
     if costs:
         most, share = analysis.most_cpu_of_profilers, percent(analysis.share_of_profilers)
-        texts.append(
-            f"at most {seconds(most)} of CPU, {share} of the wall time (about {' and '.join(costs)}"
-            ", and what these slow down)"
-        )
+        parts = f" (about {' and '.join(costs)}, and what these slow down)" if verbose else ""
+        texts.append(f"at most {seconds(most)} of CPU, {share} of the wall time{parts}")
     if unknown:
         texts.append(f"not known: {' and '.join(unknown)}")
     return "; ".join(texts)
@@ -116,8 +118,8 @@ def _delays(analysis: Analysis) -> Iterator[tuple[str, str]]:
         )
 
 
-_FUNCTIONS_SHOWN = 20
-HEADINGS = ("function", "tasks", "task time", "CPU", "off-CPU", "CPU %", "longest")
+_FUNCTIONS_SHOWN, _WITH_VERBOSE = 10, 30
+HEADINGS = ("function", "tasks", "task time", "CPU", "CPU %", "longest")
 
 
 def summary(source: Sources, *, verbose: bool = False) -> Summary:
@@ -128,7 +130,8 @@ def summary(source: Sources, *, verbose: bool = False) -> Summary:
     source : Recording, profiler, or list of these
         Measurements. Several are combined.
     verbose : bool, default False
-        Include details about the profilers' own overhead.
+        Also show worker time, phases, waits, hottest lines, cached results, other threads, more
+        functions, and the profilers' own overhead.
 
     Returns
     -------
@@ -152,28 +155,33 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
     findings, notices = list(find(analysis)), analysis.recording.notices
     shown_findings = [finding for finding in findings if verbose or not is_about_profilers(finding)]
     shown_notices = list(notices) if verbose else without_profilers(notices)
-    hidden = len(findings) + len(notices) - len(shown_findings) - len(shown_notices)
-    total, shares = shares_of_worker_time(analysis)
+    wall, shares = shares_of_wall_time(analysis)
     return SummaryParts(
         headline=f"{headline(analysis, findings)}\n{outcome(analysis)}",
         warning=incomplete(analysis.recording),
         findings=[_in_words(finding, analysis.recording) for finding in shown_findings],
-        bar_title=f"Worker time {seconds(total)}",
+        note_on_findings=savings_overlap(shown_findings, analysis.recording),
+        more=explained_by(shown_findings),
+        bar_title=f"Wall time {seconds(wall)}",
         bar=shares,
         columns=HEADINGS,
-        rows=list(function_rows(analysis)),
-        lines=[*labelled_lines(analysis), *profiling_lines(analysis, verbose, hidden)],
+        rows=list(function_rows(analysis, verbose)),
+        lines=[
+            *(worker_time_line(analysis) if verbose else ()),
+            *labelled_lines(analysis, verbose),
+            *profiling_lines(analysis, verbose),
+        ],
         notices=[notice_text(notice) for notice in shown_notices],
     )
 
 
 def _in_words(finding: Finding, recording: Recording) -> FindingText:
-    """Code, severity and loss of a finding; evidence, advice and place."""
+    """Code, severity and saving of a finding; evidence, advice and place."""
     evidence, advice = shown(finding.evidence, 600), shown(finding.advice, 400)
     where = location(finding, recording)
-    text = f"{evidence}. {what_to_do(advice)}"
+    text = f"{evidence}. {fix(advice)}"
     text = f"{text} Where: {where}." if where else text
-    return FindingText(finding.code, finding.severity, lost(finding), text)
+    return FindingText(finding.code, finding.severity, saving(finding), text)
 
 
 def outcome(analysis: Analysis) -> str:
@@ -223,13 +231,13 @@ def _workers_used(tasks: Tasks) -> int:
     return len(np.unique(tasks.worker.codes[is_known]))
 
 
-def function_rows(analysis: Analysis) -> Iterator[tuple[str, ...]]:
+def function_rows(analysis: Analysis, verbose: bool) -> Iterator[tuple[str, ...]]:
     """Cells for each function, then for those not shown, then for all."""
     records = analysis.functions.to_dicts()
-    for record in records[:_FUNCTIONS_SHOWN]:
+    most = _WITH_VERBOSE if verbose else _FUNCTIONS_SHOWN
+    for record in records[:most]:
         yield _row(shown(record["function"]), [record])
-    if len(records) > _FUNCTIONS_SHOWN:
-        others = records[_FUNCTIONS_SHOWN:]
+    if others := records[most:]:
         yield _row(f"({counted(len(others), 'more function')})", others)
     if records:
         yield _row("total", records)
@@ -237,15 +245,15 @@ def function_rows(analysis: Analysis) -> Iterator[tuple[str, ...]]:
 
 def _row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
     tasks = sum(record["tasks"] for record in records)
-    wall, cpu, noncpu, longest = (
+    wall, cpu, longest = (
         [record[column] for record in records if not isnan(record[column])]
-        for column in ("wall", "thread_cpu", "thread_noncpu", "longest")
+        for column in ("wall", "thread_cpu", "longest")
     )
     if not wall:
-        return (name, count(tasks), "unknown", "", "", "", "")
+        return (name, count(tasks), "unknown", "", "", "")
     share = percent(sum(cpu) / sum(wall)) if sum(wall) else ""
     if not cpu:
         # These workers did not measure CPU time.
-        return (name, count(tasks), seconds(sum(wall)), "unknown", "", "", seconds(max(longest)))
-    times = (sum(wall), sum(cpu), sum(noncpu))
+        return (name, count(tasks), seconds(sum(wall)), "unknown", "", seconds(max(longest)))
+    times = (sum(wall), sum(cpu))
     return (name, count(tasks), *map(seconds, times), share, seconds(max(longest)))

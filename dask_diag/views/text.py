@@ -8,34 +8,30 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from rich import box
 from rich.color import ColorSystem
 from rich.console import Console, OverflowMethod
+from rich.measure import Measurement
 from rich.style import Style
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from dask_diag.formatting import percent
-from dask_diag.model.codes import Activity
+from dask_diag.views.colors import Look
 
 WIDTH = 80
 """Columns of a terminal of unknown size."""
 _NARROWEST = 60
+_UNLIMITED = 10_000
+_LONGEST_WORD = 20
+"""Letters of the longest word of a first column that is not broken."""
 _GLYPHS = "█▓▒░▚▞"
 """Glyphs of the largest shares of a bar, in order; smaller shares are drawn as dots."""
 _OTHERS = "·"
 _STYLES = {"high": "bold red", "medium": "bold yellow", "low": "bold"}
-_BAR_STYLES = {
-    Activity.CPU: "blue",
-    Activity.OVERHEAD: "bright_black",
-    Activity.IDLE: "dim",
-    Activity.GRAPH: "magenta",
-    Activity.STARTUP: "magenta",
-    Activity.PROFILERS: "magenta",
-}
-_WAITING = "yellow"
 _UNIT_FOLLOWS = re.compile(r"(?<=\d) (?=(?:[nµm]?s|[kMGT]?B)\b)")
 _NO_BREAK = "\u00a0"
 
@@ -46,17 +42,17 @@ Paint = Callable[[str, str], str]
 
 
 class FindingText(NamedTuple):
-    """A finding in words: code, severity, loss, and the other sentences."""
+    """A finding in words: code, severity, possible saving, and the other sentences."""
 
     code: str
     severity: str
-    lost: str
+    saving: str
     text: str
 
     @property
     def title(self) -> str:
         """The first line."""
-        return f"{self.code} ({', '.join(filter(None, (self.severity, self.lost)))})"
+        return ": ".join(filter(None, (f"{self.code} ({self.severity})", self.saving)))
 
 
 @dataclass(frozen=True)
@@ -69,10 +65,14 @@ class SummaryParts:
         A sentence per line.
     warning : str
         A sentence to read before any number.
+    note_on_findings : str
+        A sentence before the findings.
     findings : sequence of FindingText
+    more : str
+        Where the findings are explained.
     bar_title : str
-    bar : sequence of (str, float)
-        Names and shares of the whole, the largest first.
+    bar : sequence of (Look, float)
+        Looks and shares of the whole, the largest first.
     columns : sequence of str
     rows : sequence of tuple of str
         The first column is text, the last row a total.
@@ -88,16 +88,23 @@ class SummaryParts:
     columns: Sequence[str]
     rows: Sequence[tuple[str, ...]]
     warning: str = ""
+    note_on_findings: str = ""
     findings: Sequence[FindingText] = ()
+    more: str = ""
     bar_title: str = ""
-    bar: Sequence[tuple[str, float]] = ()
+    bar: Sequence[tuple[Look, float]] = ()
     lines: Sequence[tuple[str, str]] = ()
     notices: Sequence[str] = ()
     is_wrapped: bool = False
 
 
-def text_of(parts: SummaryParts, width: int = WIDTH, color: bool = False) -> str:
-    """A summary as text, block by block."""
+def text_of(
+    parts: SummaryParts, width: int = WIDTH, color: bool = False, cuts_names: bool = True
+) -> str:
+    """A summary as text, block by block.
+
+    With `cuts_names` false, a table with long names may be wider than `width`.
+    """
     width = max(width, _NARROWEST)
 
     def paint(text: str, style: str) -> str:
@@ -123,9 +130,10 @@ def text_of(parts: SummaryParts, width: int = WIDTH, color: bool = False) -> str
             *(line for text in others for line in _lines(text, width)),
         ],
         (paint(line, "bold red") for line in _lines(parts.warning, width, "! ", "  ")),
-        findings,
+        _lines(parts.note_on_findings, width),
+        (*findings, *_lines(parts.more, width)),
         _bar(parts.bar_title, parts.bar, width, paint),
-        _table(parts.columns, parts.rows, width, parts.is_wrapped),
+        _table(parts.columns, parts.rows, width, parts.is_wrapped, cuts_names),
         _labelled(parts.lines, width, paint),
         (line for text in parts.notices for line in _lines(text, width, "- ", "  ")),
     ]
@@ -133,7 +141,7 @@ def text_of(parts: SummaryParts, width: int = WIDTH, color: bool = False) -> str
 
 
 def _bar(
-    title: str, shares: Sequence[tuple[str, float]], width: int, paint: Paint
+    title: str, shares: Sequence[tuple[Look, float]], width: int, paint: Paint
 ) -> Iterator[str]:
     """A title, the bar, and the share of each glyph."""
     if not shares:
@@ -141,14 +149,16 @@ def _bar(
     width -= 2
     drawn = list(zip(_GLYPHS, shares, strict=False))
     free, bar = width, ""
-    for glyph, (name, share) in drawn:
+    for glyph, (look, share) in drawn:
         piece = glyph * min(round(share * width), free)
         free -= len(piece)
-        bar += paint(piece, _BAR_STYLES.get(name, _WAITING))
+        bar += paint(piece, look.terminal)
     yield title
     yield f"  {bar}{_OTHERS * free}"
-    legend = [f"{glyph} {name} {percent(share)}" for glyph, (name, share) in drawn]
-    legend += [f"{_OTHERS} {name} {percent(share)}" for name, share in shares[len(drawn) :]]
+    legend = [
+        f"{glyph} {look.name} {percent(share)}"
+        for glyph, (look, share) in zip(chain(_GLYPHS, repeat(_OTHERS)), shares, strict=False)
+    ]
     # A share stays with its name where a line breaks.
     text = "  ".join(item.replace(" ", _NO_BREAK) for item in legend)
     yield from _lines(text, width + 2, "  ", "  ")
@@ -163,7 +173,11 @@ def _labelled(lines: Sequence[tuple[str, str]], width: int, paint: Paint) -> Ite
 
 
 def _table(
-    columns: Sequence[str], rows: Sequence[tuple[str, ...]], width: int, is_wrapped: bool
+    columns: Sequence[str],
+    rows: Sequence[tuple[str, ...]],
+    width: int,
+    is_wrapped: bool,
+    cuts_names: bool,
 ) -> list[str]:
     if not rows:
         return []
@@ -174,15 +188,34 @@ def _table(
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
     first, *others = columns
     overflow: OverflowMethod = "fold" if is_wrapped else "ellipsis"
-    table.add_column(first, no_wrap=not is_wrapped, overflow=overflow, ratio=1)
+    names = [_at_equals(row[0]) if is_wrapped else row[0] for row in rows]
+    longest = max(len(word) for name in names for word in ["", *name.split()])
+    least = min(longest, _LONGEST_WORD) if is_wrapped else None
+    table.add_column(first, no_wrap=not is_wrapped, overflow=overflow, ratio=1, min_width=least)
     for name in others:
         table.add_column(name, no_wrap=True, overflow="ellipsis", justify="right")
-    for row in rows[:-1]:
-        table.add_row(*map(Text, row))
+    for name, (_, *cells) in zip(names[:-1], rows[:-1], strict=True):
+        table.add_row(*map(Text, (name, *cells)))
     table.add_section()
-    table.add_row(*map(Text, rows[-1]))
+    table.add_row(*map(Text, (names[-1], *rows[-1][1:])))
+    needed = Measurement.get(console, console.options.update(max_width=_UNLIMITED), table)
+    if is_wrapped:
+        # A column that does not fit would be left out.
+        console.width = max(width, needed.minimum)
+    elif not cuts_names:
+        console.width = max(width, needed.maximum)
     console.print(table)
     return [line.rstrip() for line in stream.getvalue().splitlines() if line.strip()]
+
+
+def _at_equals(name: str) -> str:
+    """A name in which long words such as ``array.chunk-size=64MiB`` break behind the sign."""
+    words = []
+    for word in name.split(" "):
+        parts = word.replace("=", "=\n").split("\n") if len(word) > _LONGEST_WORD else [word]
+        pieces = (textwrap.wrap(part, _LONGEST_WORD, break_on_hyphens=False) for part in parts)
+        words.append("\n".join(chain.from_iterable(pieces)))
+    return " ".join(words)
 
 
 def unbroken(text: str) -> str:
@@ -215,9 +248,12 @@ class Summary(str):
         self._parts = parts
         return self
 
-    def for_terminal(self, width: int = WIDTH, color: bool = False) -> str:
-        """The text for a terminal of so many columns, in colour or not."""
-        return self[:] if self._parts is None else text_of(self._parts, width, color)
+    def for_terminal(self, width: int = WIDTH, color: bool = False, cuts_names: bool = True) -> str:
+        """The text for a terminal of so many columns, in colour or not.
+
+        With `cuts_names` false, for a file, a table with long names may be wider.
+        """
+        return self[:] if self._parts is None else text_of(self._parts, width, color, cuts_names)
 
     def __repr__(self) -> str:
         return self[:]
@@ -240,14 +276,16 @@ def table_summary(
 
 def _as_html(parts: SummaryParts) -> str:
     findings = [f"{finding.title}. {finding.text}" for finding in parts.findings]
-    shares = ", ".join(f"{name} {percent(share)}" for name, share in parts.bar)
+    shares = ", ".join(f"{look.name} {percent(share)}" for look, share in parts.bar)
     lines = [(parts.bar_title, shares)] if parts.bar else []
     lines += parts.lines
     return "".join(
         (
             f"<p>{html.escape(parts.headline).replace(chr(10), '<br>')}</p>",
             f"<p><strong>{html.escape(parts.warning)}</strong></p>" if parts.warning else "",
+            f"<p>{html.escape(parts.note_on_findings)}</p>" if parts.note_on_findings else "",
             _html_list(findings),
+            f"<p>{html.escape(parts.more)}</p>" if parts.more else "",
             _html_table(parts.columns, parts.rows),
             _html_list([f"{label}: {text}" for label, text in lines]),
             _html_list(parts.notices),

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,15 +33,13 @@ wall = time.perf_counter() - start
 print(json.dumps([os.waitstatus_to_exitcode(status), wall, usage.ru_maxrss]))
 """
 """Run by a process of its own, which is small: a process starts with the peak of its parent."""
-# Where modules are, the innermost first, for which their packages are named alone.
-FOLDERS = sorted(
-    {
-        f"{folder}/"
-        for folder in (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), ROOT)
-    },
-    key=len,
-    reverse=True,
-)
+_PACKAGES, _STANDARD_LIBRARY = "python/lib/python3/site-packages/", "python/lib/python3/"
+FOLDERS = {
+    f"{sysconfig.get_path('purelib')}/": _PACKAGES,
+    f"{ROOT}/": _PACKAGES,
+    f"{sysconfig.get_path('stdlib')}/": _STANDARD_LIBRARY,
+}
+"""Where modules are, the innermost first, and the names of these folders in recordings."""
 
 
 def main() -> None:
@@ -140,18 +138,20 @@ def recorded(command: str, folder: Path, target: Path) -> None:
 
 
 def without_folders(recording: dask_diag.Recording, folder: Path) -> dask_diag.Recording:
-    """The same with files of code by their names: a library's from its package on."""
+    """The same without this machine's folders in the names of source files."""
     frames = recording.frames
     columns = {name: frames[name] for name in frames.columns}
-    names = [shortened(name, [f"{folder.resolve()}/", *FOLDERS]) for name in frames.file.values]
+    folders = {f"{folder.resolve()}/": "", **FOLDERS}
+    names = [renamed(name, folders) for name in frames.file.values]
     columns["file"] = Categorical(frames.file.codes, names)
     return replace(recording, frames=type(frames)(columns))
 
 
-def shortened(name: str, folders: Sequence[str]) -> str:
-    """A file's name without the first of these folders that it is in."""
+def renamed(name: str, folders: Mapping[str, str]) -> str:
+    """A file's name with another name of the first of these folders that it is in."""
     inside = (folder for folder in folders if name.startswith(folder))
-    return name.removeprefix(next(inside, ""))
+    folder = next(inside, "")
+    return folders.get(folder, "") + name.removeprefix(folder)
 
 
 def parsed(command: str) -> tuple[list[str], dict[str, str]]:

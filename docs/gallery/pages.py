@@ -60,7 +60,7 @@ def write_page(
 
 .. code-block:: text
 
-{_indented(_summary_of(story.name))}
+{_indented(summary(load(PAGES / f"{story.name}.diag")))}
 
 {_heading("The report", "-")}
 {_frame(story.name, "The report before the change")}
@@ -95,7 +95,7 @@ def renew_summary(story: Story) -> None:
         ".. code-block:: text\n\n"
     )
     _, end, after = old_summary.partition(f"\n\n{_heading('The report', '-')}")
-    text = f"{before}{start}{_indented(_summary_of(story.name))}{end}{after}"
+    text = f"{before}{start}{_indented(summary(load(PAGES / f'{story.name}.diag')))}{end}{after}"
     path.write_text(text, encoding="utf-8")
 
 
@@ -125,13 +125,6 @@ def _heading(text: str, line: str) -> str:
 
 def _indented(text: str) -> str:
     return "\n".join(f"    {line}".rstrip() for line in text.splitlines())
-
-
-def _summary_of(name: str) -> str:
-    """As a terminal shows it, without what follows the table."""
-    lines = summary(load(PAGES / f"{name}.diag")).splitlines()
-    end = next((n for n, line in enumerate(lines) if line.startswith("Phases")), len(lines))
-    return "\n".join(lines[:end]).rstrip()
 
 
 def _frame(name: str, title: str) -> str:

@@ -339,7 +339,7 @@ def in_words(names: Sequence[str]) -> str:
 
 def memory_not_recorded(headroom: MemoryHeadroom) -> str:
     """Warning to add to advice to run more tasks at once that may not fit into memory."""
-    return "" if headroom.is_known else "; each needs its memory, which was not recorded"
+    return "" if headroom.is_known else "; memory was not recorded: check that more tasks fit"
 
 
 def compute_together(computations: int) -> str:
@@ -347,8 +347,8 @@ def compute_together(computations: int) -> str:
     if computations < 2:
         return ""
     return (
-        "compute results that do not depend on each other together, dask.compute(a, b), so that "
-        "their tasks run at once; "
+        "compute independent results together with dask.compute(a, b), so that their tasks run in "
+        "parallel; "
     )
 
 
@@ -363,11 +363,16 @@ def lines_sampled(recording: Recording, chosen: BoolArray) -> list[ProgramLine]:
 
 
 def line_clause(lines: Sequence[ProgramLine]) -> str:
-    """End of a sentence: the lines with most time."""
+    """Sentence on the lines with most time, after another sentence."""
     total = sum(line.seconds for line in lines)
     most = [
         f"{line} {percent(line.seconds / total)}"
         for line in lines[:MOST_LINES]
         if line.seconds >= WORTH_NAMING * total
     ]
-    return f". Mostly: {', '.join(most)}" if most else ""
+    return f". Hottest line{'s' * (len(most) > 1)}: {', '.join(most)}" if most else ""
+
+
+def mostly_in(functions: Sequence[str]) -> str:
+    """Sentence on functions, if there are any, after another sentence."""
+    return f". Mostly in {in_words(functions)}" if functions else ""

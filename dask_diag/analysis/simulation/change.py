@@ -52,7 +52,7 @@ def _are_factors(value: object) -> bool:
 
 
 _EXPECTED: dict[str, tuple[Callable[[object], bool], str]] = {
-    "workers": (is_number_of_workers, "a positive integer, or inf"),
+    "workers": (is_number_of_workers, "a positive integer or inf"),
     "merge_tasks": (_is_count, "a positive integer"),
     "chunksize": (_is_count, "a positive integer"),
     "scheduler": (lambda value: value in list(COSTS), f"one of {', '.join(COSTS)}"),

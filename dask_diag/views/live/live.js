@@ -121,7 +121,7 @@ class Live {
         this.drawn = answer.revision
         this.state = state_of(answer)
         this.figures.draw(answer)
-        show_view(answer, this.period, this.figures.looks.off_cpu_color)
+        show_view(answer, this.period, this.figures.looks.off_cpu)
     }
 
     // Milliseconds until the next question; it is one for pictures if they are due then.

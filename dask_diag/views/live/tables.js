@@ -8,17 +8,17 @@ const MOST_IN_LEGEND = 24
 const FIRST = 20, LAST = 9          // letters of a long key
 
 // What part of the recording the figures show, and how many milliseconds pass until they are drawn again.
-export function show_view(answer, period, off_cpu_color) {
+export function show_view(answer, period, off_cpu) {
     const {view, stream, over} = answer
     const is_binned = stream.columns > 0
-    const parts = [`${seconds(view[1] - view[0])} in view, in seconds since the start`]
+    const parts = [`${seconds(view[1] - view[0])} in view`]
     parts.push(`${count(stream.tasks)} tasks${is_binned ? ", binned" : ""}`)
     if (stream.left_out) parts.push(`${stream.left_out} more workers are not drawn`)
     if (!over) parts.push(`drawn every ${count(period / 1000)} s`)
     set("in-view", parts.join("; "))
     show_title(answer)
-    const special = is_binned ? [["off the CPU", off_cpu_color]] : []
-    show_key("legend", [...stream.functions.slice(0, MOST_IN_LEGEND), ...special])
+    show_key("legend", [...stream.functions.slice(0, MOST_IN_LEGEND),
+                         is_binned ? off_cpu.slice(0, 2) : off_cpu])
 }
 
 export function show_numbers(answer) {
@@ -78,13 +78,14 @@ function show_share({share}) {
 }
 
 function show_workers(parts) {
-    fill("workers-bar", parts.map(([text, time, share, color]) => {
+    fill("workers-bar", parts.map(([text, time, share, color, style]) => {
         const part = element("span", "")
-        part.style.cssText = `width: ${100 * share}%; background: ${color}`
+        part.style.cssText = `width: ${100 * share}%; --color: ${color}`
+        part.className = style
         part.title = `${text}: ${time}`
         return part
     }))
-    show_key("workers", parts.map(([text, time, , color]) => [`${text} (${time})`, color]))
+    show_key("workers", parts.map(([text, time, , ...look]) => [`${text} (${time})`, ...look]))
 }
 
 function show_findings({findings, findings_note, over}) {
@@ -100,9 +101,9 @@ function show_findings({findings, findings_note, over}) {
 }
 
 function show_key(id, items) {
-    fill(id, items.map(([name, color]) => {
+    fill(id, items.map((look) => {
         const item = element("li", "")
-        item.append(with_swatch(name, color))
+        item.append(with_swatch(...look))
         return item
     }))
 }
@@ -116,10 +117,10 @@ function on_one_line(key) {
     return text
 }
 
-function with_swatch(name, color) {
+function with_swatch(name, color, style = "") {
     const whole = element("span", ""), swatch = element("span", "")
-    swatch.className = "swatch"
-    swatch.style.background = color
+    swatch.className = `swatch ${style}`
+    swatch.style.setProperty("--color", color)
     whole.append(swatch, name)
     return whole
 }

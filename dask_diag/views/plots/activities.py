@@ -34,7 +34,7 @@ from dask_diag.formatting import count
 from dask_diag.model.codes import Activity
 from dask_diag.model.table import Table
 from dask_diag.views.assets import call, callback
-from dask_diag.views.colors import color_of_activity, stacking_order
+from dask_diag.views.colors import look_of, stacking_order
 from dask_diag.views.plots.figures import Options, empty_source, label, number_ticks, set_hover
 
 MOST_BARS = 30
@@ -151,13 +151,16 @@ _WIDTH = 1000
 _NARROWEST = 800
 _NOTHING = "<i>nothing was measured</i>"
 _HEADING = "Where worker time went"
+_PALE = look_of(Activity.IDLE).hatch
 
 
 def plot_activities(analysis: Analysis, options: Options) -> LayoutDOM:
     """Draw where worker time went, with a choice of functions and of the unit."""
     measured = numbers_of(analysis)
     numbers = _as_shown(measured, options)
-    colors = [color_of_activity(name, options.palette) for name, _ in measured.activities]
+    looks = [look_of(name, options.palette, is_free=free) for name, free in measured.activities]
+    # Pieces have no hatches; what is pale elsewhere is so here.
+    colors = [f"{look.color}{'40' * (look.hatch == _PALE)}" for look in looks]
     width = max(int(options.figure.get("width") or _WIDTH), _NARROWEST)
     function_list, unit_select, controls = _choice(numbers, width)
     pictures = _pictures(numbers, colors, width)
@@ -297,7 +300,7 @@ def _cpu(most_rows: int, width: int) -> Picture:
     plot.xaxis.axis_label = "% of the tasks' seconds"
     plot.xaxis.ticker = FixedTicker(ticks=[0, 0.5, 1])
     plot.xaxis.major_label_overrides = {0: "0", 0.5: "50", 1: "100"}
-    colors = [color_of_activity(Activity.CPU), color_of_activity(Activity.NONCPU)]
+    colors = [look_of(Activity.CPU).color, look_of(Activity.NONCPU).color]
     _draw_pieces(plot, pieces, "kind", colors, [("", "@name"), ("", "@text")])
     return picture
 
@@ -386,11 +389,9 @@ def _as_shown(numbers: Numbers, options: Options) -> Numbers:
             for name in names
         ]
 
-    of_free_workers = {name for name, free in numbers.activities if free}
-    activities = [
-        (safe([name])[0] + (" (metered)" if name in of_free_workers and not free else ""), free)
-        for name, free in numbers.activities
-    ]
+    looks = [look_of(name, is_free=free) for name, free in numbers.activities]
+    frees = [free for _, free in numbers.activities]
+    activities = list(zip(safe([look.name for look in looks]), frees, strict=True))
     return replace(
         numbers,
         functions=safe(numbers.functions),

@@ -122,6 +122,7 @@ def new_figure(options: Options, duration: float, **defaults: object) -> figure:
     plot.xaxis.axis_label = "Time (s)"
     plot.xaxis.formatter = BasicTickFormatter(use_scientific=False)
     plot.xgrid.grid_line_alpha = 0.4
+    plot.axis.minor_tick_line_color = None
     plot.outline_line_color = None
     plot.toolbar.logo = None
     if "tools" not in settings:

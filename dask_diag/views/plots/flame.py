@@ -7,6 +7,7 @@ draws the graph and answers the reader's clicks; this file has the figures and t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -36,6 +37,7 @@ from dask_diag.analysis.call_tree import (
     MEASURES,
     NOT_SAMPLED,
     are_functions,
+    call_tree,
     folded_tree,
     measures,
     merged_tree,
@@ -49,12 +51,12 @@ from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.analysis.lines import lines_of_nodes
 from dask_diag.columns import Array, BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.formatting import count, counted, percent, seconds
-from dask_diag.model.codes import ROOTS, Root
+from dask_diag.model.codes import ROOTS, Activity, Root
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Samples
 from dask_diag.views.assets import call
-from dask_diag.views.colors import pale_color_of, text_color_on
+from dask_diag.views.colors import CPU, STRIPED, Look, look_of, pale_color_of, text_color_on
 from dask_diag.views.escaping import shown
 from dask_diag.views.names import recorded_lines
 from dask_diag.views.plots.figures import (
@@ -91,6 +93,7 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
         Start of the timeline, in the recording's seconds; by default the recording's.
     """
     begin = recording.start if origin is None else origin
+    recording, left_out = without_waiting_scheduler(recording)
     nodes, node_of_sample = tree_and_nodes(recording)
     nodes, node_of_sample, merged = merge_short_calls(nodes, node_of_sample, is_missing(nodes))
     folded, folded_node = folded_tree(nodes)
@@ -127,6 +130,9 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
             f"below each caller they are one call, {SHORT_CALLS}."
         )
         remarks.append(Div(text=text, disable_math=True))
+    if left_out:
+        text = f"Left out: {seconds(left_out)} for which the scheduler's thread waited for tasks."
+        remarks.append(Div(text=text, disable_math=True))
     modes = {"Wall time": "", "CPU": " of CPU", "Waiting": " of waiting"}
     graph, above, detail = _graph(
         nodes, options, models, timeline, modes=modes, orders=list(_ORDERS), keys=keys
@@ -134,13 +140,23 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
     return _column(graph, *warnings, *above, graph, detail, *remarks, timeline)
 
 
+def without_waiting_scheduler(recording: Recording) -> tuple[Recording, float]:
+    """The recording without the time that the scheduler's thread waited for tasks; its seconds."""
+    samples = recording.samples
+    waits = samples.root.eq(Root.SCHEDULER) & (samples.cpu_seconds < samples.seconds)
+    kept = np.where(waits, samples.cpu_seconds, samples.seconds)
+    columns = {name: samples[name] for name in samples.columns} | {"seconds": kept}
+    without = type(samples)(columns).filter(~waits | (kept > 0))
+    return replace(recording, samples=without), float((samples.seconds - kept).sum())
+
+
 _ORDERS = {"function": "By function", "time": "Time order", "sandwich": "Sandwich"}
 """Views of a flame graph: their names in the script, and in the page."""
 _ROW = 19
 """Height of a call in pixels."""
 _FEWEST_ROWS, _MOST_ROWS = 9, 30
-_WORTH_A_ROW = 2e-3
-"""Share of all seconds of the calls for which the figure is as high as they are deep."""
+_WORTH_A_ROW = 0.1
+"""Share of all seconds of the calls so deep for which the figure has a row."""
 _CURSOR = "#d6007a"
 _SMALL = {"font-size": "12px"}
 
@@ -266,9 +282,9 @@ def _graph(
 
 def _empty_graph(nodes: Table, options: Options) -> figure:
     depth, wall = nodes["depth"], nodes["total_wall"]
-    # As high as the calls go deep that are wide enough to be read.
-    readable = int(depth[wall >= _WORTH_A_ROW * wall[0]].max(initial=0)) + 1
-    rows = int(np.clip(readable + 1, _FEWEST_ROWS, _MOST_ROWS))
+    # The others are further down: below a few deep calls the figure would be white.
+    wide = np.flatnonzero(np.bincount(depth, wall) >= _WORTH_A_ROW * wall[0])
+    rows = int(np.clip(wide.max(initial=0) + 2, _FEWEST_ROWS, _MOST_ROWS))
     deepest = int(depth.max()) + 1
     own = Options()
     # The horizontal axis has seconds of calls, and never the page's time.
@@ -342,12 +358,13 @@ def _column(graph: figure, *parts: LayoutDOM) -> LayoutDOM:
 
 
 _HEIGHT = 120
-_KINDS = {
-    "CPU": ("cpu", "cpu", "#4a78a8"),
-    "waiting": ("waiting", "waiting", "#b9cee4"),
-    "not known": ("unknown", "either", "#e3e3e3"),
-}
-"""Kinds of time: the column, the column to which bars reach, and the colour."""
+_KINDS = (
+    ("cpu", "cpu", Look("computing (CPU)", CPU.color)),
+    ("waiting", "waiting", Look("off the CPU", STRIPED.color)),
+    ("unknown", "either", look_of(Activity.OTHER)._replace(hatch="")),
+)
+"""Kinds of time: the column, the column to which bars reach, and the look."""
+LOOKS_OF_THREADS = [look for *_, look in _KINDS]
 
 
 def _timeline(
@@ -372,14 +389,15 @@ def _timeline(
     plot.yaxis.axis_label = "Threads"
     plot.xgrid.visible = False
     plot.yaxis.ticker.desired_num_ticks = 3
+    plot.axis.minor_tick_line_color = None
     below: str | float = 0
     items = []
-    for name, (kind, top, color) in _KINDS.items():
-        drawn = quads(plot, bars, below, top, fill_color=color, line_color=None)
+    for kind, top, look in _KINDS:
+        drawn = quads(plot, bars, below, top, fill_color=look.color, line_color=None)
         drawn.nonselection_glyph = None
         below = top
         if spans[kind].any():
-            items.append(LegendItem(label=name, renderers=[drawn]))
+            items.append(LegendItem(label=look.name, renderers=[drawn]))
     add_legend(plot, items)
     return plot
 
@@ -490,6 +508,23 @@ def texts_of(nodes: Table, options: Options) -> dict[str, list[str] | dict[str, 
         "roots": dict(ROOTS),
         "text_colors": [text_color_on(color) for color in colors],
     }
+
+
+def looks_of_calls(recording: Recording, palette: str | None = None) -> list[Look]:
+    """Looks of the packages in which calls took longest; a file has a shade of its package's."""
+    nodes = call_tree(without_waiting_scheduler(recording)[0])
+    seconds_of: dict[str, float] = {}
+    is_call = (nodes["depth"] > 1) & ~are_functions(nodes) & ~is_missing(nodes)
+    for file, own in nodes.filter(is_call).tuples("file", "wall"):
+        package = package_of(short_path(file))
+        seconds_of[package] = seconds_of.get(package, 0.0) + own
+    longest = sorted(filter(None, seconds_of), key=lambda name: -seconds_of[name])
+    return [
+        Look(shown(name, _NAME), pale_color_of(name, name, palette)) for name in longest[:_PACKAGES]
+    ]
+
+
+_PACKAGES = 6
 
 
 def code_of_lines(
@@ -677,7 +712,7 @@ def differential_panel(before: Recording, after: Recording, options: Options) ->
 
     Widgets choose, search, and show one recording alone.
     """
-    nodes = merged_tree(before, after)
+    nodes = merged_tree(*(without_waiting_scheduler(side)[0] for side in (before, after)))
     folded, folded_node = folded_tree(nodes)
     columns = ("parent", "depth", "end", "name", "file", "first_line")
     wall = nodes["total_before"] + nodes["total_after"]

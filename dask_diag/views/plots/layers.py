@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from bokeh.models import CDSView, ColumnDataSource, LegendItem, Range1d
+from bokeh.models import BasicTicker, CDSView, ColumnDataSource, LegendItem, Range1d
 from bokeh.plotting import figure
 
-from dask_diag.analysis.cpu import (
-    OTHERS,
-    PROFILERS,
-    PROGRAM,
-    SCHEDULER,
-    TASKS,
-    THREADS,
-    WORKER_PROCESSES,
-    CpuLayers,
-)
+from dask_diag.analysis.cpu import CpuLayers
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.over_time import OTHER_FUNCTIONS, WorkerLayers, worker_layers
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import amount
 from dask_diag.model.codes import Activity
-from dask_diag.views.colors import OTHER, color_of_activity, color_of_phase
+from dask_diag.views.colors import CPU_LAYERS, OTHER, Look, look_of, stacking_order
 from dask_diag.views.escaping import shown
-from dask_diag.views.names import name_of_part
 from dask_diag.views.plots.figures import (
     Options,
     add_legend,
@@ -50,35 +40,33 @@ STRIPES: dict[str, str | float | None] = {
     "fill_color": None,
     "line_color": None,
     "hatch_pattern": "left_diagonal_line",
-    "hatch_color": "white",
+    "hatch_color": look_of(Activity.NONCPU).color,
     "hatch_scale": 10,
     "hatch_weight": 2,
 }
-"""Look of a task's time off the CPU. These stripes rise to the left: those of the scheduler's time
-and of unfinished tasks rise to the right."""
+"""Look of a task's time off the CPU, over the colour of its function. These stripes rise to the
+left: those of scheduling overhead and of unfinished tasks rise to the right."""
 
 
 class Layer(NamedTuple):
     """A layer, with its height in each interval."""
 
-    name: str
-    color: str
+    look: Look
     heights: FloatArray
-    hatch: str = ""
 
-    @property
-    def look(self) -> dict[str, object]:
-        """Keywords of a filled glyph; a hatch marks time without work of the program."""
-        look: dict[str, object] = {"fill_color": self.color}
-        if self.hatch:
-            look |= {
-                "fill_alpha": 0.25,
-                "hatch_pattern": self.hatch,
-                "hatch_color": self.color,
-                "hatch_scale": 8,
-                "hatch_weight": 1.2,
-            }
-        return look
+
+def glyph_of(look: Look) -> dict[str, object]:
+    """Keywords of a filled glyph; a hatch marks time without work of the program."""
+    glyph: dict[str, object] = {"fill_color": look.color}
+    if look.hatch:
+        glyph |= {
+            "fill_alpha": 0.25,
+            "hatch_pattern": look.hatch,
+            "hatch_color": look.color,
+            "hatch_scale": 8,
+            "hatch_weight": 1.2,
+        }
+    return glyph
 
 
 def _draw_layers(
@@ -111,8 +99,8 @@ def _draw_layers(
     items = []
     for n, layer in enumerate(layers):
         coordinates = {"x": "time", "y1": str(n), "y2": str(n + 1), "step_mode": "after"}
-        area = plot.varea_step(**coordinates, **shared, **layer.look)
-        items.append(LegendItem(label=legend_label(layer.name), renderers=[area]))
+        area = plot.varea_step(**coordinates, **shared, **glyph_of(layer.look))
+        items.append(LegendItem(label=legend_label(layer.look.name), renderers=[area]))
     if options.has_legend:
         add_legend(plot, items[::-1])
     # The tooltip is that of the whole height of an interval: it names the largest layers.
@@ -132,32 +120,13 @@ def _draw_layers(
 def _text(layers: Sequence[Layer], heights: FloatArray) -> str:
     order = np.argsort(-heights, kind="stable")[:_NAMED_IN_TOOLTIP].tolist()
     return ", ".join(
-        f"{amount(heights[n])} {layers[n].name}" for n in order if heights[n] > _ROUNDING
+        f"{amount(heights[n])} {layers[n].look.name}" for n in order if heights[n] > _ROUNDING
     )
 
 
 def _top_of(layers: Sequence[Layer]) -> float:
     """Height of all layers together."""
     return float(np.sum([layer.heights for layer in layers], axis=0).max(initial=0.0))
-
-
-_HATCHES = {
-    Activity.OVERHEAD: "/",
-    Activity.GRAPH: ".",
-    Activity.STARTUP: ".",
-    Activity.PROFILERS: ".",
-    Activity.TRANSFER: "\\",
-    Activity.SPILL: "v",
-    Activity.SERIALIZE: "-",
-    Activity.DESERIALIZE: "-",
-    Activity.OTHER: "x",
-}
-"""Hatches of activities of free workers, the lowest first; idle workers are not drawn."""
-
-
-def hatch_of(activity: str) -> str:
-    """The hatch of a free worker's activity, as bokeh writes it; empty if idle."""
-    return _HATCHES.get(activity, "")
 
 
 def layers_of(analysis: Analysis, options: Options) -> list[Layer]:
@@ -168,32 +137,32 @@ def layers_of(analysis: Analysis, options: Options) -> list[Layer]:
     colors = options.colors_of(functions)
     named = [name for name in functions if name in colors]
     made = worker_layers(analysis.recording, analysis.occupancies, named, BINS)
-    off_cpu = Activity.NONCPU
     layers = [
-        *(Layer(shown(name, 40), colors[name], made.functions[name]) for name in named),
-        Layer("other functions", OTHER, made.functions[OTHER_FUNCTIONS]),
-        Layer(name_of_part(off_cpu), color_of_activity(off_cpu), made.off_cpu),
-        *layers_without_task(made),
+        *(Layer(Look(shown(name, 40), colors[name]), made.functions[name]) for name in named),
+        Layer(Look("other functions", OTHER), made.functions[OTHER_FUNCTIONS]),
+        *_layers_by_activity(made.of_tasks),
+        *layers_without_function(made),
     ]
-    least = LEAST * sum(
-        map(np.sum, [*(layer.heights for layer in layers), made.free[Activity.IDLE]])
-    )
+    least = LEAST * sum(layer.heights.sum() for layer in layers)
     return [layer for layer in layers if layer.heights.sum() > least]
 
 
-def layers_without_task(made: WorkerLayers) -> Iterator[Layer]:
-    """Layers of workers without a task, the lowest first; idle workers are not drawn."""
-    yield Layer("inputs and results moved", color_of_activity(Activity.SERIALIZE), made.moving)
-    for activity, hatch in _HATCHES.items():
-        if activity in made.free:
-            name, color = name_of_part(activity), color_of_activity(activity)
-            yield Layer(name, color, made.free[activity], hatch)
+def layers_without_function(made: WorkerLayers) -> Iterator[Layer]:
+    """Layers of workers that moved a task's data or had none, the lowest first."""
+    yield from _layers_by_activity(made.moving)
+    yield from _layers_by_activity(made.free, is_free=True)
+
+
+def _layers_by_activity(parts: Mapping[str, FloatArray], is_free: bool = False) -> Iterator[Layer]:
+    for activity in sorted(parts, key=stacking_order):
+        yield Layer(look_of(activity, is_free=is_free), parts[activity])
 
 
 def plot_workers(analysis: Analysis, layers: Sequence[Layer], options: Options) -> figure:
     """Draw the workers as stacked areas: functions from below, then waiting, then free workers.
 
-    Height is a share of the workers, colour an activity. Idle workers are empty space.
+    Height is a share of the workers, colour a function or an activity. Where there is nothing, no
+    computation had these workers.
     """
     recording = analysis.recording
     duration = recording.stop - recording.start
@@ -201,8 +170,11 @@ def plot_workers(analysis: Analysis, layers: Sequence[Layer], options: Options) 
     y_range = Range1d(0, max(float(most), _top_of(layers) if layers else 0.0))
     plot = new_figure(options, duration, y_range=y_range, height=220, title=None)
     plot.yaxis.axis_label = "Workers"
+    plot.yaxis.ticker = BasicTicker(min_interval=1)
     plot.ygrid.grid_line_color = None
-    name_phases(plot, shade_phases(plot, [recording], recording.start))
+    phases = shade_phases(plot, [recording], recording.start)
+    # What a computation is prepared with are layers, which the legend names.
+    name_phases(plot, [phase for phase in phases if phase[0] != "preparing" or not layers])
     if layers:
         edges = np.linspace(0.0, duration, BINS + 1)
         _draw_layers(plot, options, edges, layers, ("workers", "none was busy"))
@@ -211,27 +183,13 @@ def plot_workers(analysis: Analysis, layers: Sequence[Layer], options: Options) 
     return plot
 
 
-_CPU_COLORS = {
-    TASKS: color_of_activity(Activity.CPU),
-    SCHEDULER: color_of_activity(Activity.OVERHEAD),
-    THREADS: "#886e1f",
-    PROFILERS: "#877af7",
-    WORKER_PROCESSES: color_of_activity(Activity.DESERIALIZE),
-    PROGRAM: color_of_phase("before"),
-    OTHERS: "#a6a6a6",
-}
-"""The colours of this plot alone are no function's and no activity's."""
-_CPU_NAMES = {THREADS: "other threads (pools of libraries)"}
 _SPACE = 1.08
 """Height of the axis in highest values: a line at the top is seen."""
 
 
 def layers_of_cpu(made: CpuLayers) -> list[Layer]:
     """Layers of CPU use, the lowest first."""
-    return [
-        Layer(_CPU_NAMES.get(name, name), _CPU_COLORS[name], cpus, "/" if name == OTHERS else "")
-        for name, cpus in made.cpus.items()
-    ]
+    return [Layer(CPU_LAYERS[name], cpus) for name, cpus in made.cpus.items()]
 
 
 def plot_cpu(made: CpuLayers, cpus: int, origin: float, options: Options) -> figure:

@@ -18,7 +18,7 @@ from dask_diag.formatting import BYTES, size
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Resources
 from dask_diag.views.assets import callback
-from dask_diag.views.colors import FunctionColors
+from dask_diag.views.colors import CACHED, CHILDREN, CPU, LIMIT, MEMORY, FunctionColors, Look
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import (
     SIZES,
@@ -131,10 +131,6 @@ def _integers(values: FloatArray, unit: float | None) -> tuple[IntArray, float]:
 
 # CPU and memory in one figure with two axes, as dask.diagnostics draws them.
 
-CPU = "#4f78b8"
-MEMORY = "#c2740c"
-"""Colours that are seen on a white background and on a black one."""
-CHILDREN = "#a8763a"
 _SHORTEST_INTERVAL = 0.05
 _MEGABYTES = ("memory", "memory_children", "read", "written")
 _UNITS = {"cpu": 0.1, "delay": 0.01, **dict.fromkeys(_MEGABYTES, 1e-6)}
@@ -165,19 +161,19 @@ def plot_resources(
     lines = LineFigure(plot, "samples", _UNITS, "CPU to 0.1%, how late a sample was to 10 µs")
     source = lines.source(columns, "cpu", "memory", "memory_children")
     right = {"y_range_name": "memory", "source": source}
-    steps = plot.step("time", "cpu", mode="before", source=source, color=CPU, line_width=2)
-    line = plot.line("time", "memory", color=MEMORY, line_width=2, **right)
+    steps = plot.step("time", "cpu", mode="before", source=source, color=CPU.color, line_width=2)
+    line = plot.line("time", "memory", color=MEMORY.color, line_width=2, **right)
     # A single sample has no line.
-    points = plot.scatter("time", "cpu", source=source, color=CPU, size=4)
-    dots = plot.scatter("time", "memory", color=MEMORY, size=4, **right)
+    points = plot.scatter("time", "cpu", source=source, color=CPU.color, size=4)
+    dots = plot.scatter("time", "memory", color=MEMORY.color, size=4, **right)
     items = [
         LegendItem(label="% CPU", renderers=[steps, points]),
         LegendItem(label="Memory", renderers=[line, dots]),
     ]
     if samples.memory_children.any():
-        look = {"color": CHILDREN, "line_dash": "dashed", "line_width": 2}
+        look = {"color": CHILDREN.color, "line_dash": "dashed", "line_width": 2}
         children = plot.line("time", "memory_children", **look, **right)
-        items.append(LegendItem(label="of it in children", renderers=[children]))
+        items.append(LegendItem(label=CHILDREN.name, renderers=[children]))
     if options.has_legend:
         add_legend(plot, items, click_policy="hide")
     set_hover(
@@ -211,8 +207,6 @@ def _measured_cpu(samples: Resources, start: float) -> FloatArray:
 
 # Memory of processes, on the same axis as cached results.
 
-CACHED = "#00757e"
-LIMIT = "#cd1a27"
 _SPACE = 1.08
 """Height of an axis in highest values: a line at the top is seen."""
 _NEAR = 2.0
@@ -244,16 +238,17 @@ class ProcessMemory(NamedTuple):
         """Whether the limit is near enough to be drawn."""
         return self.limit <= _NEAR * self.peak
 
-    def key(self) -> Iterator[tuple[str, str]]:
-        """Colours and names of the lines."""
-        yield MEMORY, f"resident memory, peak {size(self.resident.max())}"
+    def key(self) -> Iterator[Look]:
+        """Looks of the lines, and the limit, which has no line if it is far away."""
+        yield MEMORY._replace(name=f"{MEMORY.name}, peak {size(self.resident.max())}")
         if self.samples.memory_children.any():
-            yield CHILDREN, "dashed: of it that of descendants"
+            yield CHILDREN
         if self.cached is not None:
-            yield CACHED, f"cached results, peak {size(self.cached.peak)}"
+            yield CACHED._replace(name=f"{CACHED.name}, peak {size(self.cached.peak)}")
         if not isnan(self.limit):
-            before, after = ("dashed: ", "") if self.is_limit_drawn else ("", ", above the plot")
-            yield LIMIT, f"{before}limit {size(self.limit)}{after}"
+            name = f"{LIMIT.name} {size(self.limit)}"
+            is_drawn = self.is_limit_drawn
+            yield LIMIT._replace(name=name) if is_drawn else Look(f"{name}, above the plot", "")
 
 
 def plot_process_memory(
@@ -277,26 +272,30 @@ def plot_process_memory(
             "children": samples.memory_children,
         }
         source = lines.source(columns, "bytes", "children")
-        line = plot.line("time", "bytes", source=source, color=MEMORY, line_width=2)
-        drawn["resident"] = line
+        line = plot.line("time", "bytes", source=source, color=MEMORY.color, line_width=2)
+        drawn[MEMORY.name] = line
         if samples.memory_children.any():
-            line = plot.line("time", "children", source=source, color=CHILDREN, line_dash="dashed")
-            drawn["in children"] = line
+            line = plot.line(
+                "time", "children", source=source, color=CHILDREN.color, line_dash="dashed"
+            )
+            drawn[CHILDREN.name] = line
         # A single sample has no line.
         look = {
-            "color": MEMORY,
+            "color": MEMORY.color,
             "size": 5,
             "alpha": float(len(samples) <= _FEW),
             "hover_alpha": 1.0,
         }
-        dots.append(plot.scatter("time", "bytes", source=source, name="resident memory", **look))
+        dots.append(plot.scatter("time", "bytes", source=source, name=MEMORY.name, **look))
     level = memory.cached
     if level is not None and len(level.times):
         columns = {"time": level.times, "bytes": np.asarray(level.amounts, dtype=np.float64)}
         source = lines.source(columns, "bytes")
-        step = plot.step("time", "bytes", mode="after", source=source, color=CACHED, line_width=2)
-        drawn["cached results"] = step
-        look = {"color": CACHED, "size": 8, "hover_alpha": 0.6, "name": "cached results"}
+        step = plot.step(
+            "time", "bytes", mode="after", source=source, color=CACHED.color, line_width=2
+        )
+        drawn[CACHED.name] = step
+        look = {"color": CACHED.color, "size": 8, "hover_alpha": 0.6, "name": CACHED.name}
         dots.append(plot.scatter("time", "bytes", source=source, alpha=0, **look))
     lines.finish()
     if not dots:
@@ -313,12 +312,13 @@ def label_few_ticks(plot: figure, text: str) -> None:
     """Label the vertical axis of a low figure."""
     plot.yaxis.axis_label = text
     plot.yaxis.ticker.desired_num_ticks = 3
-    plot.yaxis.minor_tick_line_color = None
 
 
 def add_limit(plot: figure, value: float) -> None:
     """Draw a dashed line at a limit."""
-    plot.add_layout(Span(location=value, dimension="width", line_color=LIMIT, line_dash="dashed"))
+    plot.add_layout(
+        Span(location=value, dimension="width", line_color=LIMIT.color, line_dash="dashed")
+    )
 
 
 # Series of a memory sampler.

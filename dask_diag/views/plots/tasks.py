@@ -46,9 +46,8 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Transfers, WorkerEvents, Workers
 from dask_diag.views.assets import call, callback
-from dask_diag.views.colors import color_of_activity
+from dask_diag.views.colors import ABSENT, PAUSED, STRIPED, Look, look_of
 from dask_diag.views.escaping import shown
-from dask_diag.views.names import name_of_part
 from dask_diag.views.plots.figures import (
     Options,
     Packed,
@@ -63,7 +62,14 @@ from dask_diag.views.plots.figures import (
     size_in_page,
     status_below,
 )
-from dask_diag.views.plots.layers import BINS, LEAST, STRIPES, Layer, layers_without_task
+from dask_diag.views.plots.layers import (
+    BINS,
+    LEAST,
+    STRIPES,
+    Layer,
+    glyph_of,
+    layers_without_function,
+)
 
 LANE = 320
 """Height of a lane on the vertical axis: a rectangle of `FULL`, and a gap."""
@@ -351,8 +357,12 @@ _MOST_BYTES = 7_200_000
 _MOST_WITH_DETAILS = 4_000_000
 """Bytes of tasks, keys and details in a page."""
 _MARKS: dict[str, dict[str, str | float]] = {
-    Outcome.FAILED: {"line_color": "#d00000", "line_width": 2.5},
-    Outcome.UNFINISHED: {"line_color": "#888888", "hatch_pattern": "/", "hatch_color": "#888888"},
+    Outcome.FAILED: {"line_color": look_of(Activity.FAILED).color, "line_width": 2.5},
+    Outcome.UNFINISHED: {
+        "line_color": look_of(Activity.UNFINISHED).color,
+        "hatch_pattern": "/",
+        "hatch_color": look_of(Activity.UNFINISHED).color,
+    },
 }
 
 
@@ -468,14 +478,14 @@ def _draw_tasks(
         "key_size": key_size,
         "most": MOST_RECTANGLES,
         "colors": colors,
-        "off_cpu_color": color_of_activity(Activity.NONCPU),
+        "off_cpu_color": STRIPED.color,
         "free": {
             "start": float(edges[0]) - origin,
             "length": float(edges[1] - edges[0]),
             "units": _UNITS,
-            "colors": [layer.color for layer in layers],
-            "names": [layer.name for layer in layers],
-            "hatches": [layer.hatch for layer in layers],
+            "colors": [layer.look.color for layer in layers],
+            "names": [layer.look.name for layer in layers],
+            "hatches": [layer.look.hatch for layer in layers],
             "shares": [np.rint(layer.heights * _UNITS).astype(int).tolist() for layer in layers],
         },
     }
@@ -531,20 +541,20 @@ def _free_time(
     """Divide the time without a task: edges of bins, and layers of shares of that time.
 
     Not known is which free workers the scheduler kept waiting, only how many. So a lane shows in
-    its free time the shares of all free workers, and the lanes sum to the true totals. The rest is
-    idle time.
+    its free time the shares of all free workers, and the lanes sum to the true totals. In the rest
+    no computation had the worker.
     """
     if occupied is None:
         occupied = occupancies(recording)
     made = worker_layers(recording, occupied, [], BINS)
-    in_tasks = sum(made.functions.values()) + made.off_cpu
-    without_task = made.moving + sum(made.free.values())
+    in_tasks = sum([*made.functions.values(), *made.of_tasks.values()])
+    without_task = sum([*made.moving.values(), *made.free.values()])
     # Lanes may be more than the workers of a computation, or fewer if some had no task.
     free: FloatArray = np.maximum(without_task, lanes - in_tasks)
     least = LEAST * max(lanes, 1) * BINS
     return made.edges, [
         layer._replace(heights=np.divide(layer.heights, free, np.zeros(BINS), where=free > 0))
-        for layer in layers_without_task(made)
+        for layer in layers_without_function(made)
         if layer.heights.sum() > least
     ]
 
@@ -561,16 +571,15 @@ def _sample(
 
 def _other_items(plot: figure, free: tuple[FloatArray, list[Layer]] | None) -> Iterator[LegendItem]:
     """Legend of time off the CPU and, if the page draws pixels, of time without a task."""
-    off_cpu = name_of_part(Activity.NONCPU)
     if free is None:
         # Stripes are on a colour that no function has.
         sample = _sample(plot, {**STRIPES, "fill_color": "#777777"})
-        yield LegendItem(label=off_cpu, renderers=[sample])
+        yield LegendItem(label=STRIPED.name, renderers=[sample])
         return
-    for layer in (Layer(off_cpu, color_of_activity(Activity.NONCPU), np.zeros(0)), *free[1]):
-        sample = _sample(plot, layer.look)
+    for look in (look_of(Activity.NONCPU), *(layer.look for layer in free[1])):
+        sample = _sample(plot, glyph_of(look))
         sample.glyph.line_color = "white"
-        yield LegendItem(label=layer.name, renderers=[sample])
+        yield LegendItem(label=look.name, renderers=[sample])
 
 
 _DURATIONS = "plots/tasks/tooltip.js"
@@ -643,28 +652,26 @@ _FINEST = 1500
 """Parts of the time: events that are closer together are drawn as one."""
 _GAP = 6
 """Space between a lane and its strip."""
-_ABSENT = "#9a9a9a"
 _KINDS = {
-    Activity.TRANSFER: ("results arrive from other workers", color_of_activity(Activity.TRANSFER)),
-    WorkerEvent.DISK_WRITE: ("results go to disk", color_of_activity(Activity.SPILL)),
-    WorkerEvent.DISK_READ: ("results come back from disk", color_of_activity(Activity.SPILL)),
-    WorkerEvent.PAUSED: ("paused", color_of_activity(Activity.NONCPU)),
+    Activity.TRANSFER: look_of(Activity.TRANSFER)._replace(hatch=""),
+    # Both directions of the disk have one look.
+    WorkerEvent.DISK_WRITE: look_of(Activity.SPILL)._replace(hatch=""),
+    WorkerEvent.DISK_READ: look_of(Activity.SPILL)._replace(hatch=""),
+    WorkerEvent.PAUSED: PAUSED,
 }
 
 
-def marks_in_lanes(recording: Recording) -> list[tuple[str, str]]:
-    """Colours and names of all marks beside tasks."""
+def marks_in_lanes(recording: Recording) -> list[Look]:
+    """Looks of what lanes show besides functions."""
+    tasks = recording.tasks
     present = [_KINDS[kind] for kind in _KINDS if len(_events(recording, kind)[0])]
-    # Both directions of the disk have one colour.
-    names = {color: name for name, color in present}
-    disk = color_of_activity(Activity.SPILL)
-    if disk in names:
-        names[disk] = "results go to disk or come back"
-    marks = list(names.items())
+    if (tasks.thread_cpu < tasks.stop - tasks.start).any():
+        is_binned = len(tasks) > MOST_RECTANGLES
+        present.insert(0, look_of(Activity.NONCPU) if is_binned else STRIPED)
     workers = _workers_of_clusters(recording)
     if (workers.joined > recording.start).any() or not np.isnan(workers.left).all():
-        marks.append((_ABSENT, "hatched: the worker was not there"))
-    return marks
+        present.append(ABSENT)
+    return list(dict.fromkeys(present))
 
 
 def _workers_of_clusters(recording: Recording) -> Workers:
@@ -710,10 +717,10 @@ def _draw_workers(
             "bottom",
             "top",
             fill_color=None,
-            line_color=_ABSENT,
+            line_color=ABSENT.color,
             line_width=1,
             hatch_pattern="/",
-            hatch_color=_ABSENT,
+            hatch_color=ABSENT.color,
             hatch_alpha=0.5,
             hatch_scale=8,
             level="underlay",
@@ -742,7 +749,7 @@ def _strips(
     duration: float,
 ) -> Iterator[dict[str, object]]:
     """Rectangles of a kind of events in the strips of workers; one for events that would touch."""
-    name, color = _KINDS[kind]
+    look = _KINDS[kind]
     table, workers = _events(recording, kind)
     for worker, events in rows_by(workers).items():
         if worker not in lanes_of:
@@ -761,7 +768,7 @@ def _strips(
                 "right": stop[end],
                 "top": LANE * lane + FULL + _GAP,
                 "bottom": LANE * (lane + 1) - _GAP,
-                "color": color,
+                "color": look.color,
                 "worker": shown(worker, 60),
-                "what": f"{name}{times}{f', {size(together)}' if together else ''}",
+                "what": f"{look.name}{times}{f', {size(together)}' if together else ''}",
             }

@@ -19,7 +19,7 @@ from dask_diag.analysis.phases import phase_intervals
 from dask_diag.analysis.task_times import call_times, stop_times
 from dask_diag.model.recording import Recording
 from dask_diag.views.assets import callback
-from dask_diag.views.colors import color_of_phase
+from dask_diag.views.colors import look_of
 from dask_diag.views.escaping import shown as shown_text
 from dask_diag.views.names import names_of_computations
 from dask_diag.views.plots.figures import Options, new_figure, quads
@@ -51,9 +51,9 @@ def shade_phases(plot: figure, recordings: Iterable[Recording], origin: float) -
     ]
     if phases:
         names, left, right = zip(*phases, strict=True)
-        colors = [color_of_phase(name) for name in names]
+        colors = [look_of(name).color for name in names]
         source = ColumnDataSource({"left": left, "right": right, "color": colors})
-        look = {"fill_color": "color", "fill_alpha": 0.3, "line_color": None, "level": "underlay"}
+        look = {"fill_color": "color", "fill_alpha": 0.45, "line_color": None, "level": "underlay"}
         quads(plot, source, 0, float(plot.y_range.end), **look)
     return phases
 

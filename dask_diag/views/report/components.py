@@ -11,26 +11,13 @@ from bokeh.models import Column, GridPlot, LayoutDOM, Row
 from dask_diag.analysis.headline import is_known_why_no_tasks, why_no_tasks
 from dask_diag.formatting import count, percent
 from dask_diag.model.recording import Recording
+from dask_diag.views.colors import Look, text_color_on
 from dask_diag.views.escaping import shown
 
-_SWATCHES = {
-    "/": "hatch-up",
-    "\\": "hatch-down",
-    ".": "hatch-dots",
-    "-": "hatch-lines",
-    "x": "hatch-cross",
-    "v": "hatch-cross",
-}
-"""Styles of the hatches of layers, as bokeh writes them; ``report.css`` draws them."""
 _SEEN = 0.01
 """Share of the wall time that can be seen in its bar."""
 _LINE = 45
 """Pixels of a widget or a line of text, whose height is not given."""
-
-
-def class_of_hatch(hatch: str) -> str:
-    """Style of a hatch of bokeh's; empty if there is none."""
-    return _SWATCHES.get(hatch, "")
 
 
 def safe(text: object, limit: int = 120) -> str:
@@ -82,49 +69,42 @@ class Grid(Part):
 
 @dataclass(frozen=True)
 class Key(Part):
-    """A legend: pairs of a colour and a name, and the number of names that are left out.
-
-    `hatches` has the hatch of each name that is hatched, as bokeh writes it.
-    """
+    """A legend: looks, of which those without a colour are only named, and the number left out."""
 
     caption: str
-    items: Sequence[tuple[str, str]]
+    looks: Sequence[Look]
     more: int = 0
-    hatches: Mapping[str, str] = field(default_factory=dict)
-
-    def swatch(self, name: str) -> str:
-        """Style of the swatch of a name."""
-        return class_of_hatch(self.hatches.get(name, ""))
 
 
 class Piece(NamedTuple):
-    """A piece of a bar: its share of the longest bar, and its look."""
+    """A piece of a bar: its look, its share of the longest bar in per cent, and its tooltip."""
 
-    color: str
+    look: Look
     percent: float
     tooltip: str
-    hatch: str = ""
 
 
 @dataclass(frozen=True)
 class Bars(Part):
-    """Stacked bars: each has a name, a text, and pieces."""
+    """Pairs of stacked bars: each has the pair's name or "", a label, a text, and pieces."""
 
     caption: str
-    rows: Sequence[tuple[str, str, Sequence[Piece]]]
+    rows: Sequence[tuple[str, str, str, Sequence[Piece]]]
 
 
 @dataclass(frozen=True)
 class WallPart:
-    """A part of the wall time: its share from 0 to 1, and its look."""
+    """A part of the wall time: its look, and its share from 0 to 1."""
 
-    name: str
+    look: Look
     time: str
     percent: str
     share: float
-    color: str
-    text_color: str
-    is_hatched: bool
+
+    @property
+    def text_color(self) -> str:
+        """Colour of a text on the part, if that is solid; else the text has the page's."""
+        return "" if self.look.hatch else text_color_on(self.look.color)
 
 
 @dataclass(frozen=True)
@@ -145,7 +125,7 @@ class WallBar(Part):
         """Parts that are too small to be seen, in words."""
         small = [part for part in self.parts if part.share < _SEEN]
         if len(small) == 1:
-            return f"{small[0].name} {small[0].time}"
+            return f"{small[0].look.name} {small[0].time}"
         share = percent(sum(part.share for part in small))
         return f"{count(len(small))} parts of less than 1%: {share}" if small else ""
 
@@ -164,10 +144,8 @@ class NamedActivity(NamedTuple):
     """An activity in the key of a table of functions; `number` is its place in the page."""
 
     number: int
-    name: str
+    look: Look
     text: str
-    color: str
-    hatch: str
 
 
 @dataclass(frozen=True)
@@ -280,18 +258,18 @@ class Code(Part):
 class ShownFinding(NamedTuple):
     """A finding as texts.
 
-    `intervals` are seconds on the page's time axis, which the page shades. `page` is a page of the
-    documentation, `address` its address, if known.
+    `intervals` are seconds on the page's time axis, which the page shades. `command` prints the
+    documentation, `address` is its address, if known.
     """
 
     code: str
     severity: str
-    lost: str
+    saving: str
     evidence: str
     advice: str
     where: str
     intervals: Sequence[tuple[float, float]]
-    page: str
+    command: str
     address: str
 
 

@@ -19,7 +19,14 @@ from dask_diag.columns import IntArray
 from dask_diag.formatting import BYTES
 from dask_diag.views.colors import FunctionColors
 from dask_diag.views.drawings import plot_of
-from dask_diag.views.plots.figures import Options, draw_alike, empty_source, quads, time_range
+from dask_diag.views.plots.figures import (
+    Options,
+    draw_alike,
+    empty_source,
+    number_ticks,
+    quads,
+    time_range,
+)
 from dask_diag.views.plots.flame import TIMELINE
 from dask_diag.views.plots.layers import Layer, layers_of, plot_cpu, plot_workers
 from dask_diag.views.plots.lines import ProcessMemory, plot_process_memory
@@ -130,6 +137,11 @@ class Figures:
         """Uses of the CPUs; None if not sampled."""
         return cpu_layers(self._recording)
 
+    @property
+    def cpus(self) -> int:
+        """CPUs that the process may use; 0 if not known."""
+        return int(self._recording.computations.cpus.max(initial=0))
+
     def cpu(self) -> Figure | None:
         """Numbers of CPUs by use."""
         plot = self.plot_of_cpu(self._options(height=_RESOURCE_HEIGHT))
@@ -139,8 +151,7 @@ class Figures:
         """The plot of CPUs; None if not sampled."""
         if self.cpu_layers is None:
             return None
-        cpus = int(self._recording.computations.cpus.max(initial=0))
-        return plot_cpu(self.cpu_layers, cpus, self._recording.start, options)
+        return plot_cpu(self.cpu_layers, self.cpus, self._recording.start, options)
 
     @cached_property
     def process_memory(self) -> ProcessMemory:
@@ -190,6 +201,7 @@ class Figures:
     def _joined(self, name: str, plot: figure, description: str) -> Figure:
         """A figure on the page's axis; names of colours are beside it."""
         plot.xaxis.axis_label = None
+        plot.xaxis.formatter = number_ticks("s")
         plot.min_border_top, plot.min_border_bottom = 2, 6
         for legend in plot.legend:
             legend.visible = False

@@ -119,13 +119,13 @@ function text_of({first, last}, {length}) {
 }
 
 function fill_bar(root, row, kinds, longest, activities) {
-    const pieces = activities.flatMap(({name, color, hatch}, n) => {
+    const pieces = activities.flatMap(({name, color, style}, n) => {
         if (!(kinds[n] > 0 && longest > 0)) return []
         const piece = document.createElement("span")
-        piece.className = hatch
+        piece.className = style
         piece.title = `${name}: ${seconds(kinds[n])}`
         piece.style.width = `${100 * kinds[n] / longest}%`
-        piece.style.setProperty(hatch ? "--hatch-color" : "background", color)
+        piece.style.setProperty("--color", color)
         return [piece]
     })
     root.querySelector(`[data-row="${row}"] .bar`).replaceChildren(...pieces)

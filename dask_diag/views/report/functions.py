@@ -14,18 +14,15 @@ from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.over_time import NO_TASK, activities_over_time
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import count, counted, percent, seconds
-from dask_diag.model.codes import Activity
-from dask_diag.views.colors import OTHER, color_of_activity, stacking_order
-from dask_diag.views.names import name_of_part
+from dask_diag.views.colors import OTHER, look_of, stacking_order
 from dask_diag.views.plots.figures import pack
-from dask_diag.views.plots.layers import BINS, hatch_of
+from dask_diag.views.plots.layers import BINS
 from dask_diag.views.report.components import (
     FunctionRow,
     FunctionTable,
     NamedActivity,
     Part,
     Piece,
-    class_of_hatch,
     not_there,
     safe,
 )
@@ -88,10 +85,9 @@ def functions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     def bar(values: Mapping[Kind, float], length: float) -> list[Piece]:
         return [
             Piece(
-                color_of_activity(kind[0]),
+                look_of(kind[0], is_free=kind[1]),
                 100 * values[kind] / length,
-                f"{_name_of(kind)}: {seconds(values[kind])}",
-                _hatch_of(kind),
+                f"{look_of(kind[0], is_free=kind[1]).name}: {seconds(values[kind])}",
             )
             for kind in kinds
             if values.get(kind) and length
@@ -105,10 +101,8 @@ def functions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     key = [
         NamedActivity(
             number,
-            _name_of(kind),
+            look_of(kind[0], is_free=kind[1]),
             f"{seconds(total_of[kind])}, {percent(total_of[kind] / total)}",
-            color_of_activity(kind[0]),
-            _hatch_of(kind),
         )
         for number, kind in enumerate(kinds)
         if is_named(kind)
@@ -132,12 +126,8 @@ def functions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
             "bins": BINS,
             "tick": tick,
             "activities": [
-                {
-                    "name": _name_of(kind),
-                    "color": color_of_activity(kind[0]),
-                    "hatch": _hatch_of(kind),
-                }
-                for kind in kinds
+                {"name": look.name, "color": look.color, "style": look.style}
+                for look in (look_of(name, is_free=free) for name, free in kinds)
             ],
             "pieces": [
                 (row, kinds.index((activity, row == NO_TASK))) for row, activity in bins.seconds
@@ -160,14 +150,3 @@ def _steps(sums: FloatArray, tick: float) -> FloatArray:
     """Ticks in each bin, rounded so that the sum up to any bin is exact to a tick."""
     until = np.rint(np.cumsum(sums, axis=1) / tick)
     return np.diff(until, axis=1, prepend=0.0).reshape(-1)
-
-
-def _name_of(kind: Kind) -> str:
-    activity, is_free = kind
-    name = safe(name_of_part(activity), 40)
-    return name if not is_free or name.startswith("no task") else f"no task: {name}"
-
-
-def _hatch_of(kind: Kind) -> str:
-    activity, is_free = kind
-    return class_of_hatch(hatch_of(activity)) if is_free and activity != Activity.IDLE else ""

@@ -14,17 +14,15 @@ from dask_diag.analysis.memory import peak_allocations, peak_snapshots, series_o
 from dask_diag.formatting import count, counted, percent, seconds, size
 from dask_diag.model.codes import PHASES, Activity
 from dask_diag.model.recording import Recording
-from dask_diag.views.colors import color_of_activity, color_of_phase, stacking_order, text_color_on
+from dask_diag.views.colors import look_of, stacking_order
 from dask_diag.views.escaping import shown
 from dask_diag.views.lines import allocation_place, point_of
-from dask_diag.views.names import name_of_part
 from dask_diag.views.page import Head
 from dask_diag.views.report.components import WallBar, WallPart, safe
 from dask_diag.views.summary import outcome
 
 _LEAST = 0.0005
 """Share of the wall time of the smallest part in the bar."""
-_HATCHED = {Activity.OVERHEAD}
 _IN_ORDER = list(PHASES)
 
 
@@ -111,13 +109,4 @@ def _position(part: str) -> tuple[int, tuple[int, str]]:
 
 def _part(name: str, duration: float, wall: float) -> WallPart:
     share = duration / wall
-    color = color_of_phase(name) if name in PHASES else color_of_activity(name)
-    return WallPart(
-        name=safe(name_of_part(name), 40),
-        time=seconds(duration),
-        percent=percent(share),
-        share=share,
-        color=color,
-        text_color=text_color_on(color),
-        is_hatched=name in _HATCHED,
-    )
+    return WallPart(look_of(name), seconds(duration), percent(share), share)

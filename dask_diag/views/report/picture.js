@@ -3,7 +3,13 @@
 
 const SCALE = 2                     // pixels of the picture for one of the page
 const MARGIN = 16
-const STRIPES = {distance: 9, width: 2, color: "rgba(255, 255, 255, 0.4)"}
+const PERIOD = 4                    // pixels of a hatch; of each, whether a pixel of it is on a line
+const HATCHES = {
+    "hatch-up": (x, y) => x + y === PERIOD - 1, "hatch-down": (x, y) => x === y,
+    "hatch-lines": (x, y) => y === 0, "hatch-dots": (x, y) => x + y === 0,
+    "hatch-cross": (x, y) => x === y || x + y === PERIOD - 1, "striped": (x, y) => x === y,
+    "line": () => true, "dashed": (x) => x > 0,
+}
 const LEFT_OUT = "button, details:not([open]), summary, script, .unseen, .pinned"
 const SIDES = ["Top", "Right", "Bottom", "Left"]
 
@@ -44,7 +50,12 @@ function paint(context, element, clip) {
 function paint_box(context, element, style, {left, top, width, height}) {
     context.fillStyle = style.backgroundColor
     context.fillRect(left, top, width, height)
-    if (element.matches(".hatched")) paint_stripes(context, left, top, width, height)
+    const hatch = Object.keys(HATCHES).find((name) => element.classList.contains(name))
+    if (hatch !== undefined) {
+        context.fillStyle = pattern_of(context, HATCHES[hatch], style.getPropertyValue("--color"))
+        const is_line = ["line", "dashed"].includes(hatch)
+        context.fillRect(left, is_line ? top + height / 2 - 1 : top, width, is_line ? 2 : height)
+    }
     const [above, right, below, before] = SIDES.map((side) => parseFloat(style[`border${side}Width`]))
     const sides = [[left, top, width, above], [left + width - right, top, right, height],
                    [left, top + height - below, width, below], [left, top, before, height]]
@@ -54,20 +65,14 @@ function paint_box(context, element, style, {left, top, width, height}) {
     })
 }
 
-function paint_stripes(context, left, top, width, height) {
-    context.save()
-    context.beginPath()
-    context.rect(left, top, width, height)
-    context.clip()
-    context.strokeStyle = STRIPES.color
-    context.lineWidth = STRIPES.width
-    context.beginPath()
-    for (let x = left - height; x < left + width; x += STRIPES.distance) {
-        context.moveTo(x, top + height)
-        context.lineTo(x + height, top)
-    }
-    context.stroke()
-    context.restore()
+function pattern_of(context, is_on_line, color) {
+    const tile = document.createElement("canvas")
+    tile.width = tile.height = PERIOD
+    const pen = tile.getContext("2d")
+    pen.fillStyle = color
+    for (let x = 0; x < PERIOD; x++)
+        for (let y = 0; y < PERIOD; y++) if (is_on_line(x, y)) pen.fillRect(x, y, 1, 1)
+    return context.createPattern(tile, "repeat")
 }
 
 // Each word where the page has it; what does not fit into a box is not seen there either.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import isnan
 
 import numpy as np
@@ -18,16 +18,9 @@ from dask_diag.analysis.what_if import predictions as table_of
 from dask_diag.formatting import amount, count, counted, percent, seconds, size
 from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording
-from dask_diag.views.colors import FunctionColors
+from dask_diag.views.colors import LIMIT, FunctionColors, Look
 from dask_diag.views.escaping import short_key
-from dask_diag.views.findings import (
-    address_of_page,
-    location,
-    lost,
-    no_findings,
-    page_of,
-    what_to_do,
-)
+from dask_diag.views.findings import EXPLAIN, address_of_page, fix, location, no_findings, saving
 from dask_diag.views.hottest import flame_summary_parts
 from dask_diag.views.lines import (
     TRACING_COST,
@@ -38,8 +31,9 @@ from dask_diag.views.lines import (
 )
 from dask_diag.views.names import computing_lines, first_line, names_of_computations
 from dask_diag.views.page import Section
-from dask_diag.views.plots.layers import Layer, layers_of_cpu
-from dask_diag.views.plots.lines import LIMIT, measured
+from dask_diag.views.plots.flame import LOOKS_OF_THREADS, looks_of_calls
+from dask_diag.views.plots.layers import layers_of_cpu
+from dask_diag.views.plots.lines import measured
 from dask_diag.views.plots.tasks import MOST_RECTANGLES, marks_in_lanes
 from dask_diag.views.report.components import (
     Code,
@@ -73,7 +67,12 @@ def findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """Findings, or the reason why there are none."""
     found = [_shown(finding, analysis.recording) for finding in find(analysis)]
     if found:
-        yield Findings(found)
+        low = [finding for finding in found if finding.severity == "low"]
+        others = [finding for finding in found if finding.severity != "low"]
+        yield Findings(others or low)
+        if others and low:
+            names = ", ".join(finding.code for finding in low)
+            yield Fold([Findings(low)], f"{counted(len(low), 'finding')} of low severity: {names}")
     else:
         yield Text([no_findings(analysis)])
         title = f"The {counted(len(CODES), 'rule')} that were tried"
@@ -85,18 +84,18 @@ def _shown(finding: Finding, recording: Recording) -> ShownFinding:
     return ShownFinding(
         code=finding.code,
         severity=finding.severity,
-        lost=lost(finding),
+        saving=saving(finding),
         evidence=safe(finding.evidence, 600),
-        advice=safe(what_to_do(finding.advice), 400),
+        advice=safe(fix(finding.advice), 400),
         where=location(finding, recording),
         intervals=[(left - start, right - start) for left, right in finding.where.intervals],
-        page=page_of(finding),
+        command=f"{EXPLAIN} {finding.code}",
         address=address_of_page(finding),
     )
 
 
 _LANES = (
-    "Above: the workers, by what they did; empty is idle. Below: a lane for each worker, of a "
+    "Above: the workers, by what they did. Below: a lane for each worker, of a "
     "cluster for each of its threads"
 )
 _RECTANGLES = (
@@ -127,14 +126,15 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     yield from above
     yield Wide([ScrolledFigures([figure]) if figure is tasks else figure for figure in below])
     if tasks is not None:
-        yield _key_of_layers("Workers", figures.layers)
+        yield Key("Workers", [layer.look for layer in figures.layers])
     marks = marks_in_lanes(recording)
-    keys: list[Part] = [Key("Marks in lanes", marks)] if marks else []
+    keys: list[Part] = [Key("Lanes", marks)] if marks else []
     if figures.cpu_layers is None or not len(figures.process_memory.samples):
         keys.append(not_there("samples of CPU and memory", "ResourceProfiler", recording))
     else:
-        limit = (LIMIT, "dashed: the number of CPUs")
-        keys.append(_key_of_layers("CPU", layers_of_cpu(figures.cpu_layers), limit))
+        layers = [layer.look for layer in layers_of_cpu(figures.cpu_layers)]
+        limit = LIMIT._replace(name=f"{LIMIT.name} {counted(figures.cpus, 'CPU')}")
+        keys.append(Key("CPU", [*layers, limit] if figures.cpus else layers))
         keys.append(Key("Memory", list(figures.process_memory.key())))
     yield Wide(keys)
     if tasks is not None:
@@ -143,12 +143,6 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         text = Text([f"{_LANES}, {drawn} {_POINTING}"])
         yield Wide([*_critical_path_switch(analysis, figures), text])
         yield Pinned()
-
-
-def _key_of_layers(caption: str, layers: Sequence[Layer], *more: tuple[str, str]) -> Key:
-    """Legend of layers, with their hatches."""
-    items = [*((layer.color, layer.name) for layer in layers), *more]
-    return Key(caption, items, hatches={layer.name: layer.hatch for layer in layers})
 
 
 def _critical_path_switch(analysis: Analysis, figures: Figures) -> Iterator[Part]:
@@ -232,7 +226,7 @@ def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:
             yield not_there("samples of memory", "ResourceProfiler", recording)
         return
     own, children = samples["memory"], samples["memory_children"]
-    measures = {"this process": own, "its descendants": children, "together": own + children}
+    measures = {"main process": own, "child processes": children, "together": own + children}
     rows = [
         (name, *map(size, (values[0], values.max(), values[-1])))
         for name, values in measures.items()
@@ -261,8 +255,8 @@ def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:
 
 
 def _key_of_names(caption: str, names: list[str], colors: FunctionColors) -> Key:
-    items = [(colors[name], safe(name, 40)) for name in names[:_FUNCTIONS]]
-    return Key(caption, items, len(names) - len(items))
+    looks = [Look(safe(name, 40), colors[name]) for name in names[:_FUNCTIONS]]
+    return Key(caption, looks, len(names) - len(looks))
 
 
 def allocated(recording: Recording) -> Iterator[Part]:
@@ -306,6 +300,10 @@ def bounded(bound: str, growth: float) -> str:
     return f"≤ {size(growth)}" if bound == "upper" and not isnan(growth) else size(growth)
 
 
+_SEEN = 0.002
+"""Share of the limit of memory of the fewest cached results whose plot is not folded."""
+
+
 def cache(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """Results that the scheduler cached, over time."""
     recording = analysis.recording
@@ -319,10 +317,14 @@ def cache(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     text = (
         f"Results that the scheduler cached for other tasks ({metric}), by function; dashed: total."
     )
-    yield Text([text])
-    yield plot
     names = list(dict.fromkeys(recording.cached_results["function"].tolist()))
-    yield _key_of_names("Functions", names, figures.colors)
+    parts = [Text([text]), plot, _key_of_names("Functions", names, figures.colors)]
+    memory = figures.process_memory
+    if memory.cached is None or not memory.cached.peak < _SEEN * memory.limit:
+        yield from parts
+        return
+    title = f"At most {size(memory.cached.peak)} of {size(memory.limit)}"
+    yield Fold(parts, title)
 
 
 def flame(analysis: Analysis, figures: Figures) -> Iterator[Part]:
@@ -339,6 +341,8 @@ def flame(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     )
     yield Text([text])
     yield plot
+    yield Key("Calls, by package", looks_of_calls(analysis.recording))
+    yield Key("Threads", LOOKS_OF_THREADS)
     heading, columns, rows, remarks = flame_summary_parts(analysis.recording)
     yield Fold([Grid(heading, columns, rows), Text(remarks, listed=True)], "The hottest lines")
 

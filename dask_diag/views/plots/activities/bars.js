@@ -14,11 +14,9 @@ export function lay_out(numbers, chosen, unit) {
     // Functions that are not listed are not one function to be compared with others.
     const is_unlisted = (index) => Number(unlisted > 0 && index === functions.length - 1)
     const is_of_free_workers = (index) => Number(activities[index][1])
-    const names_of_activities = activities.map(
-        ([name, is_free]) => is_free ? `${name} (no task ran)` : name)
     const sums = (by, names) => sums_by(numbers, by, names, new Set(chosen), unit)
     const by_function = sorted(sums("function", functions), is_unlisted)
-    const by_activity = sorted(sums("activity", names_of_activities), is_of_free_workers)
+    const by_activity = sorted(sums("activity", activities.map(([name]) => name)), is_of_free_workers)
     const by_worker = sums("worker", workers)
     const picture = (bars, plural, count_members) =>
         stacked(merged(bars, most_bars, plural, count_members), numbers, unit)

@@ -1,6 +1,6 @@
 // Many tasks: an image of each lane. A pixel's column shows what its worker did in that time: from
 // below the functions that computed, then tasks that were off the CPU, then what kept the worker from
-// a task, hatched; idle time is empty. The height is the share of time, the colour what it was.
+// a task, hatched; without a task to run it is pale. The height is the share of time, the colour what it was.
 
 import {count, percent} from "../../formatting.js"
 import {cpu_share} from "./decode.js"
@@ -13,6 +13,7 @@ const HATCHES = {
     "/": (pixel, row) => (pixel + PERIOD * row - row) % PERIOD < LINE,
     "\\": (pixel, row) => (pixel + row) % PERIOD < LINE,
     "-": (pixel, row) => row % PERIOD < LINE,
+    " ": () => false,
     ".": (pixel, row) => pixel % PERIOD <= LINE && row % PERIOD <= LINE,
 }
 const CROSSED = (pixel, row) => HATCHES["/"](pixel, row) || HATCHES["\\"](pixel, row)
@@ -126,11 +127,11 @@ export function text_of_bin(tasks, lane, from, to, {functions, free}) {
     }
     const rest = Math.max(0, 1 - longest_first.reduce((sum, [, [time]]) => sum + time, 0))
     const [shares] = free_shares(free, from * tasks.unit, (to - from) * tasks.unit, 1)
-    const idle = 1 - shares.reduce((sum, share) => sum + share, 0)
-    const without_task = [...free.names.map((label, i) => [label, shares[i]]), ["idle", idle]]
-    for (const [name, share] of without_task)
-        if (rest * share >= LEAST_NAMED) parts.push(`${name} ${percent(rest * share)}`)
-    return `${count(in_bin)} ${in_bin === 1 ? "task" : "tasks"}: ${parts.join(", ")}`
+    free.names.forEach((name, i) => {
+        if (rest * shares[i] >= LEAST_NAMED) parts.push(`${name} ${percent(rest * shares[i])}`)
+    })
+    const all = `${count(in_bin)} ${in_bin === 1 ? "task" : "tasks"}`
+    return parts.length > 0 ? `${all}: ${parts.join(", ")}` : all
 }
 
 function text_of_part(name, time, off_cpu) {
