@@ -542,9 +542,9 @@ def test_cpu_time_is_compared_alone():
     busy = recording(f=2 * around(1.0, 0.02, 50), cpu=0.25)
     costly = recording(f=around(1.0, 0.02, 50), cpu=1.0)
     assert compare(before, busy).regressions(0.1) == ["total", "f"]
-    assert compare(before, busy, "cpu").regressions(0.1) == []
+    assert compare(before, busy, of="cpu").regressions(0.1) == []
     assert compare(before, costly).regressions(0.1) == []
-    of_cpu = compare(before, costly, "cpu")
+    of_cpu = compare(before, costly, of="cpu")
     assert of_cpu.regressions(0.1) == ["total", "f"]
     row = rows_of(of_cpu)["f"]
     assert (row["cpu_before"], row["cpu_after"]) == (pytest.approx(0.5), pytest.approx(1.0))
@@ -552,4 +552,4 @@ def test_cpu_time_is_compared_alone():
     assert "before and after are the CPU time of tasks" in text_of(of_cpu)
     # A program that takes less time by more workers needs as much CPU.
     quicker = with_columns(costly, "computations", stop=[1.0])
-    assert compare(before, quicker, "cpu").regressions(0.1) == ["total", "f"]
+    assert compare(before, quicker, of="cpu").regressions(0.1) == ["total", "f"]

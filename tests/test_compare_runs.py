@@ -183,7 +183,7 @@ def test_cpu_time_of_runs_is_compared_alone():
         for one, after in zip(several(5, rng), busy, strict=True)
     ]
     assert "wall" in compare(before, busy).regressions(0.1)
-    of_cpu = compare(before, busy, "cpu")
+    of_cpu = compare(before, busy, of="cpu")
     assert of_cpu.regressions(0.0) == []
     assert set(of_cpu.changes["kind"].tolist()) == {"run", "function"}
     assert rows_of(of_cpu)["run", "cpu"]["verdict"] == "unchanged"
@@ -441,11 +441,12 @@ def test_sides_are_lists_of_recordings():
         *(((wrong, [other]), "^before: expected a Recording, .*, found ") for wrong in (None, 5)),
         (([], [other]), "^before: expected .*found an empty list"),
         (([one], []), "^after: expected .*found an empty list"),
-        (([one], [other], "wall"), "^of: expected 'time' or 'cpu', found 'wall'"),
         (([one], ["a.diag"]), "^after: expected a Recording.*load a file"),
     ):
         with pytest.raises(DiagnosticError, match=message):
             compare(*sides)
+    with pytest.raises(DiagnosticError, match=r"^of: expected 'time' or 'cpu', found 'wall'"):
+        compare([one], [other], of="wall")
 
 
 def test_runs_without_a_function_in_common_are_said_to_be_of_different_programs():

@@ -141,12 +141,12 @@ class _Change(NamedTuple):
 
 
 @overload
-def compare(before: Source, after: Source, of: str = ...) -> Comparison: ...
+def compare(before: Source, after: Source, *, of: str = TIME) -> Comparison: ...
 @overload
-def compare(before: Iterable[Source], after: Sources, of: str = ...) -> RunComparison: ...
+def compare(before: Iterable[Source], after: Sources, *, of: str = TIME) -> RunComparison: ...
 @overload
-def compare(before: Source, after: Iterable[Source], of: str = ...) -> RunComparison: ...
-def compare(before: Sources, after: Sources, of: str = TIME) -> Comparison | RunComparison:
+def compare(before: Source, after: Iterable[Source], *, of: str = TIME) -> RunComparison: ...
+def compare(before: Sources, after: Sources, *, of: str = TIME) -> Comparison | RunComparison:
     """Compare a program before and after a change.
 
     Pass one recording per side, or a list of recordings per side, one for each run of the program.
@@ -157,7 +157,7 @@ def compare(before: Sources, after: Sources, of: str = TIME) -> Comparison | Run
         With a list on either side, runs are compared with runs. Verdicts then need at least two
         runs on one side.
     of : {"time", "cpu"}, default "time"
-        Compare times, or only the CPU time of tasks, which a busy machine changes less.
+        Compare times, or only the CPU time of tasks, which other processes change less.
 
     Returns
     -------

@@ -180,7 +180,7 @@ def _of_runs(
             f"{one} and {other} are recordings of the same run; leave out one of them"
         )
     count = len(sides[0])
-    comparison = compare_runs(recordings[:count], recordings[count:], of)
+    comparison = compare_runs(recordings[:count], recordings[count:], of=of)
     summary = run_comparison_summary(comparison)
 
     def page() -> str:

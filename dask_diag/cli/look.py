@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -18,9 +17,6 @@ from dask_diag.cli.output import (
     print_result,
     with_ending,
 )
-
-if TYPE_CHECKING:
-    from dask_diag.analysis.findings.rule import Finding
 
 
 @click.command()
@@ -52,7 +48,7 @@ def report(file: str, html: str | None, force: bool) -> None:
     from dask_diag.analysis.facts import Analysis
     from dask_diag.analysis.findings.rules import find
     from dask_diag.storage.read import load
-    from dask_diag.views.findings import no_findings
+    from dask_diag.views.findings import explained_by, in_a_line, no_findings
     from dask_diag.views.report.page import write_report
     from dask_diag.views.text import table_summary
 
@@ -61,16 +57,9 @@ def report(file: str, html: str | None, force: bool) -> None:
     analysis = Analysis(load(file))
     print_result(f"report: {one_line(write_report(analysis, Path(page), file=file))}")
     results = find(analysis)
-    text = in_short(results[0]) if results else no_findings(analysis)
+    first = f"{in_a_line(results[0])} {explained_by(results)}" if results else ""
+    text = one_line(first or no_findings(analysis))
     print_result(table_summary(text, (), (), ()))
-
-
-def in_short(finding: Finding) -> str:
-    """Code, possible saving and advice of a finding, in a line."""
-    from dask_diag.views.findings import explained_by, fix, saving
-
-    code = ": ".join(filter(None, (finding.code, saving(finding))))
-    return one_line(f"{code}. {fix(finding.advice)} {explained_by([finding])}")
 
 
 _ENDINGS = {

@@ -51,6 +51,12 @@ def fix(advice: str) -> str:
     return f"Fix: {advice}."
 
 
+def in_a_line(finding: Finding) -> str:
+    """Code, possible saving and fix."""
+    title = ": ".join(filter(None, (finding.code, saving(finding))))
+    return f"{title}. {fix(finding.advice)}"
+
+
 def explained_by(findings: Sequence[Finding]) -> str:
     """The command that explains the first finding; empty without findings."""
     return f"More: {EXPLAIN} {findings[0].code}" if findings else ""

@@ -235,7 +235,7 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
             "Constructing, optimizing and ordering the "
             + "first " * (number < len(computations))
             + ("graphs of {graphs:count} computations" if number > 1 else "graph")
-            + " took {took:seconds} of {wall:seconds} ({tasks:task} ran){lines}",
+            + " took {took:seconds} of {wall:seconds}. In all, {tasks:task} ran{lines}",
             graphs=number,
             took=took + built,
             wall=wall,

@@ -207,8 +207,8 @@ def _gil_evidence(analysis: Analysis, waits: _GilWaits) -> Evidence:
         )
     table = waits_of_functions(analysis.recording)
     names = table["function"][table["activity"].eq(Activity.GIL_WAIT)].tolist()
-    for_scheduler = ", {scheduler:seconds} of it while the scheduler's thread held it"
-    for_cpus = ", up to {cpus:seconds} of it because the thread that held it waited for a CPU"
+    for_scheduler = ". For {scheduler:seconds} of it, the scheduler's thread held the GIL"
+    for_cpus = ". For up to {cpus:seconds} of it, the thread with the GIL waited for a CPU itself"
     return evidence(
         "Tasks waited {waited:seconds} for the GIL ({share:share} of their time)"
         + for_scheduler * (waits.scheduler >= WORTH_REPORTING * waits.waited)
@@ -295,17 +295,15 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
     cost = " and ".join(["start-up", *([f"moving {' and '.join(moved)}"] if moved else [])])
     least = WORTH_PROCESSES * analysis.computing
     if saved < least:
-        less = f"take {seconds(-saved)} longer" if saved < 0 else f"save only {seconds(saved)}"
-        return (
-            f"{RELEASE}; worker processes are not worthwhile: with {cost}, they are predicted "
-            f"to {less}"
-        )
+        if saved < 0:
+            return f"{RELEASE}; worker processes would take {seconds(-saved)} longer, with {cost}"
+        return f"{RELEASE}; worker processes would save only {seconds(saved)}, net of {cost}"
     most = (saved - least) * BYTES_A_SECOND
     is_data_known = not np.isnan(analysis.computations.graph_bytes).any()
     if has_sizes:
         if_little = f", if the program passes less than {size(most)} of data to its tasks"
         return (
-            f"compute with {how}, predicted to save {seconds(saved)} net of {cost}"
+            f"compute with {how}, predicted to save {seconds(saved)}, net of {cost}"
             f"{if_little * (not is_data_known)}; or {RELEASE}"
         )
     little = "" if is_data_known else " and the program passes them little data"

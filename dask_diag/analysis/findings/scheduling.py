@@ -213,9 +213,9 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
     most = _rounded(parallel / (CHUNKS_A_WORKER * workers), floor)
     if most < 2:
         return nan, (
-            "no fix found: in the longest computation, at most "
-            f"{counted(parallel, 'task')} of a function can run at once; larger chunks would leave "
-            f"too few for {counted(workers, 'worker')}"
+            f"no fix found: at most {counted(parallel, 'task')} of a function can run at once in "
+            "the computation with most task time; larger chunks would leave too few for "
+            f"{counted(workers, 'worker')}"
         )
     factor = min(wanted, most)
     saved = analysis.seconds_saved(merge_tasks=factor)

@@ -221,16 +221,16 @@ class Simulator:
         return sum(work.graph_bytes for work in self.works.values())
 
     def chunks(self) -> tuple[int, int]:
-        """Number of mergeable tasks of a function, and of workers, in the longest computation.
+        """Number of mergeable tasks of a function, and of workers, in one computation.
 
-        That need not have most tasks: dask-awkward first computes which columns are needed, with
-        tasks that have no data.
+        The computation with most task time need not have most tasks: dask-awkward first computes
+        which columns are needed, with tasks that have no data. Nor need it be the longest: on a
+        cluster, that may be a wait for few tasks.
         """
         works = self.works
         if not works:
             return 0, 1
-        lasted = {row["computation"]: row["stop"] - row["called"] for row in self.computations}
-        work = works[max(works, key=lasted.__getitem__)]
+        work = max(works.values(), key=lambda work: float(work.seconds.sum()))
         return side_by_side(work, self.functions(work)), work.workers
 
     def simulate(self, **changes: Unpack[Changes]) -> Simulation:
