@@ -69,8 +69,8 @@ class RunComparison(NamedTuple):
     runs : tuple of int
         Numbers of runs, before and after.
     others : tuple of float
-        The share of the CPUs that other processes used while computations ran, before and after, on
-        average over the runs; 0 if not known.
+        Share of the CPUs that other processes used while computations ran, before and after: the
+        mean over runs; 0 if unknown.
     """
 
     changes: Table
@@ -157,7 +157,7 @@ def compare(before: Sources, after: Sources, *, of: str = TIME) -> Comparison | 
         With a list on either side, runs are compared with runs. Verdicts then need at least two
         runs on one side.
     of : {"time", "cpu"}, default "time"
-        What to compare: times, or only the CPU time of tasks, which other processes change less.
+        Compare times, or only the CPU time of tasks, which other processes change less.
 
     Returns
     -------
@@ -170,7 +170,8 @@ def compare(before: Sources, after: Sources, *, of: str = TIME) -> Comparison | 
     Raises
     ------
     DiagnosticError
-        If a side has no recording, two recordings in lists are of the same run, or `of` is unknown.
+        If a side has no recording, two recordings in lists are of the same run, or `of` is
+        unknown.
 
     Examples
     --------
