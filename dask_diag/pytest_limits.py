@@ -148,7 +148,7 @@ class RecordedTest:
         return self
 
     def _start(self) -> ProfilerGroup:
-        options: dict[str, Any] = {"interval": _INTERVAL, "code": False}
+        options: dict[str, Any] = {"resource_interval": _INTERVAL, "code": False}
         if self.path is not None:
             return record(self.path, overwrite=True, **options).__enter__()
         return ProfilerGroup(waits=True, **options).__enter__()

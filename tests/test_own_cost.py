@@ -347,6 +347,6 @@ def test_overhead_of_hooks_is_no_evidence_that_tasks_are_too_small():
         return {f.code: f.evidence for f in findings(with_own_cost(hooks))}["tasks-too-small"]
 
     assert Analysis(with_own_cost(1.0)).activities["overhead"] == pytest.approx(1.9)
-    assert "100 µs of work and 1.90 ms of overhead" in evidence(0.0)
-    assert "100 µs of work and 950 µs of overhead" in evidence(1.0)
+    assert "100 µs of work and 1.90 ms of scheduling overhead" in evidence(0.0)
+    assert "100 µs of work and 950 µs of scheduling overhead" in evidence(1.0)
     assert "tasks-too-small" not in {f.code for f in findings(with_own_cost(2.0))}

@@ -179,8 +179,8 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
         Gain(saved, kind),
         evidence(
             "Moving {moved:bytes} of tasks, inputs and results between processes took "
-            "{moving:seconds} of worker time ({share:share}), {pickling:seconds} of it to pickle "
-            "and unpickle. Mostly in {functions}",
+            "{moving:seconds} of worker time ({share:share}). Pickling and unpickling took "
+            "{pickling:seconds} of it. Mostly in {functions}",
             moving=moving,
             share=share,
             moved=np.nansum(transfers.bytes) / 2,
@@ -201,12 +201,12 @@ def _advice_on_moving(analysis: Analysis) -> str:
     less = "load data in the tasks that use it, and return smaller results"
     if min(saved, in_turns) >= least:
         return (
-            f"compute with scheduler='threads', predicted to save {seconds(saved)}, or "
+            f"use scheduler='threads', predicted to save {seconds(saved)}, or "
             f"{seconds(in_turns)} if these functions hold the GIL; or {less}"
         )
     if saved < least:
         return f"{less}; scheduler='threads' is not predicted to help"
-    return f"compute with scheduler='threads' if these functions release the GIL; otherwise {less}"
+    return f"use scheduler='threads' if these functions release the GIL; otherwise {less}"
 
 
 def _seconds_of_imports(analysis: Analysis) -> float:
