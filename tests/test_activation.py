@@ -193,7 +193,7 @@ def test_a_subclass_may_extend_the_hooks_and_a_callback_may_be_given():
     assert keys(prof) == ["b", "b", "c", "c"]
     task = prof.results[0].task
     assert "add" in repr(task)
-    with pytest.raises(TaskNotRetainedError, match="do not keep the arguments"):
+    with pytest.raises(TaskNotRetainedError, match="do not keep arguments"):
         task({})
 
     # Hooks of one that leave the package's out take nothing from the others.

@@ -276,7 +276,7 @@ def test_a_client_that_does_not_pull_costs_64_mb_and_no_more(monkeypatch):
     assert limit - 1000 < driver.held() <= limit
     driver.pull()
     assert len(driver.recording().tasks) == fits
-    assert f"{count - fits:,} attempts are missing" in " ".join(driver.log.notices())
+    assert f"{count - fits:,} task runs are missing" in " ".join(driver.log.notices())
     # What is done later is recorded again.
     driver.pull()
     driver.run(count, 10)

@@ -226,11 +226,11 @@ class Comparison(NamedTuple):
     total : dict
         The same numbers for all functions together, and, before and after, ``wall`` (seconds of the
         recorded block), ``elapsed`` (seconds in which a computation ran) and ``others`` (share of
-        the CPUs that other processes used, 0 to 1; 0 if unknown).
+        the CPUs that other processes used in that time, 0 to 1; 0 if unknown).
     metrics, units : tuple of str
         Metric of cached results and its unit, before and after.
     of : {"time", "cpu"}
-        Whether ``seconds`` are task time, or CPU time of tasks.
+        Whether ``seconds`` are durations of tasks, or their CPU time.
     """
 
     functions: Table

@@ -157,7 +157,7 @@ def compare(before: Sources, after: Sources, *, of: str = TIME) -> Comparison | 
         With a list on either side, runs are compared with runs. Verdicts then need at least two
         runs on one side.
     of : {"time", "cpu"}, default "time"
-        Compare times, or only the CPU time of tasks, which other processes change less.
+        What to compare: times, or only the CPU time of tasks, which other processes change less.
 
     Returns
     -------
@@ -170,8 +170,7 @@ def compare(before: Sources, after: Sources, *, of: str = TIME) -> Comparison | 
     Raises
     ------
     DiagnosticError
-        If a side has no recording, two recordings in lists are of the same run, or `of` is
-        unknown.
+        If a side has no recording, two recordings in lists are of the same run, or `of` is unknown.
 
     Examples
     --------

@@ -47,6 +47,6 @@ class _NotRetained:
 
     def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         raise TaskNotRetainedError(
-            f"this only describes a call of {self.__name__} and cannot be run: profilers do not "
-            "keep the arguments of tasks; take the task from the graph you computed"
+            f"this only describes a task of {self.__name__}: profilers do not keep arguments, so "
+            "it cannot be run; take the task from the graph you computed"
         )

@@ -18,6 +18,7 @@ from dask_diag.cluster.wire import (
     RunDetails,
     host_id,
 )
+from dask_diag.formatting import counted
 
 if TYPE_CHECKING:
     from dask_diag.cluster.wire import PullReply, Wants
@@ -174,13 +175,13 @@ class ClusterLog:
         ]
         if self.is_left and not self.has_ended:
             notices.append(
-                "the last rows from a cluster are missing: the block ended before they arrived; "
-                "with an asynchronous client, use `async with`, or close the client in the block"
+                "the last rows of a cluster are missing, because the block ended before they "
+                "arrived; with an asynchronous client, use `async with`, or close the client in "
+                "the block"
             )
         if self.dropped:
-            what = "attempt" if self.wants.get("tasks") else "row"
-            are = "s are" if self.dropped > 1 else " is"
-            notices.append(f"{self.dropped:,} {what}{are} missing: {_NOT_FETCHED}")
+            what = counted(self.dropped, "task run" if self.wants.get("tasks") else "row")
+            notices.append(f"{what} {'is' if self.dropped == 1 else 'are'} missing: {_OVERFLOW}")
         counts = {**self.unmeasured, "coroutine": self.coroutines}
         for kind, text in _UNMEASURED.items():
             number = counts.get(kind, 0)
@@ -206,7 +207,7 @@ class ClusterLog:
         ]
 
 
-_NOT_FETCHED = "this client did not fetch them in time"
+_OVERFLOW = "the scheduler's buffer overflowed before the client pulled all rows"
 _OWN_TIMES = "only distributed's start and stop times are known, not CPU time"
 _UNMEASURED = {
     "shuffle": (
@@ -226,16 +227,16 @@ _UNMEASURED = {
         "{} runs of coroutines were not sampled: they share a thread with their worker",
     ),
     "Client-worker-": (
-        "{} task that another task submitted is left out: its program is not known",
-        "{} tasks that other tasks submitted are left out: their programs are not known",
+        "{} task submitted by another task is left out: its program is unknown",
+        "{} tasks submitted by other tasks are left out: their program is unknown",
     ),
     "details": (
-        f"metrics, waits and stacks of {{}} attempt are missing: {_NOT_FETCHED}",
-        f"metrics, waits and stacks of {{}} attempts are missing: {_NOT_FETCHED}",
+        f"metrics, waits and stacks of {{}} task run are missing: {_OVERFLOW}",
+        f"metrics, waits and stacks of {{}} task runs are missing: {_OVERFLOW}",
     ),
     "rows": (
-        f"{{}} row of transfers, results, samples or others' tasks is missing: {_NOT_FETCHED}",
-        f"{{}} rows of transfers, results, samples or others' tasks are missing: {_NOT_FETCHED}",
+        f"{{}} row of transfers, results, samples or other tasks is missing: {_OVERFLOW}",
+        f"{{}} rows of transfers, results, samples or other tasks are missing: {_OVERFLOW}",
     ),
     "cancelled": (
         "{} cancelled run has no times: its worker did not report in time how it ended",

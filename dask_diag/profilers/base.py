@@ -267,8 +267,8 @@ class Diagnostic(Observer):
             )
         if not sees_overlapping_computes():
             notices.append(
-                "this version of dask shows only the first of several overlapping computations; "
-                "use a version that dask_diag supports to record all of them"
+                "this version of dask exposes only the first of several overlapping computations; "
+                "upgrade dask to record all of them"
             )
         logs = self.clusters.logs if self._leader is None else ()
         return notices + [text for log in logs for text in log.notices()]

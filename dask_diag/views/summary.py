@@ -130,8 +130,8 @@ def summary(source: Sources, *, verbose: bool = False) -> Summary:
     source : Recording, profiler, or list of these
         Measurements. Several are combined.
     verbose : bool, default False
-        Also show worker time, phases, waits, hottest lines, cached results, other threads, more
-        functions, and the profilers' own overhead.
+        Show everything: worker time, phases, waits, hottest lines, cached results, other threads,
+        more functions, and the profilers' own overhead.
 
     Returns
     -------
