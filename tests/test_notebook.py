@@ -6,13 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from bokeh.io.state import curstate
 
 import dask_diag
 
 pytest.importorskip("IPython", reason="IPython is not installed: pip install .[test]")
-
-from dask_diag.cli.magic import DiagMagics
 
 from .kernels import run_notebook
 
@@ -60,7 +57,7 @@ def shown(captured):
 
 
 def test_a_cell_is_recorded_and_its_value_is_shown(shell):
-    result, captured = shell("%%diag run --no-plots\n" + COMPUTE + "total + 4")
+    result, captured = shell("%%diag run\n" + COMPUTE + "total + 4")
     assert result.success
     assert result.result == 7
     assert shell.names["total"] == 3
@@ -85,7 +82,6 @@ def fails(*args, **kwargs):
 WHAT_FAILS = {
     "the recording could not be made": "dask_diag.profilers.record.ProfilerGroup.recording",
     "the summary could not be shown": "dask_diag.views.summary.summary",
-    "the plots could not be shown": "dask_diag.views.visualize.visualize",
     "the report could not be written": "dask_diag.views.report.page.report",
 }
 
@@ -94,10 +90,8 @@ WHAT_FAILS = {
 def failing(request, monkeypatch):
     """What of dask_diag fails, when a cell has ended; pages that do not are empty, as that is quicker."""
     name = WHAT_FAILS[request.param]
-    monkeypatch.setattr("dask_diag.views.visualize.visualize", lambda *args, **kwargs: None)
     monkeypatch.setattr(*QUICK_REPORT)
     monkeypatch.setattr(name, property(fails) if name.endswith("recording") else fails)
-    monkeypatch.setattr(DiagMagics, "_has_front_end", lambda self: True)
     monkeypatch.setattr(sys, "argv", ["nb.py"])
     return request.param
 
@@ -147,11 +141,11 @@ WAITS = "import asyncio\nasync def waits(value):\n    await asyncio.sleep(0.01)\
 
 def test_a_cell_awaits_as_cells_do(shell):
     body = f"{WAITS}kept = await waits(1)\n{COMPUTE}await waits(kept + total)"
-    result, captured = shell(f"%%diag run --no-plots\n{body}")
+    result, captured = shell(f"%%diag run\n{body}")
     assert result.success, result.error_in_exec
     assert (result.result, shell.names["kept"]) == (4, 1)
     assert len(shell.names["run"].tasks) == 1
-    result, captured = shell(f"%%diag run --no-plots\n{COMPUTE}await waits(1)\n1 / 0")
+    result, captured = shell(f"%%diag run\n{COMPUTE}await waits(1)\n1 / 0")
     assert isinstance(result.error_in_exec, ZeroDivisionError)
     assert len(shell.names["run"].tasks) == 1
     assert "1 / 0" in captured.stdout
@@ -179,7 +173,7 @@ def test_a_syntax_error_is_shown_before_anything_is_recorded(shell):
 
 
 def test_files_of_a_cell_are_replaced_and_no_others(shell, monkeypatch):
-    options = "-o run.diag --html page.html --no-plots --interval 0.01"
+    options = "-o run.diag --html page.html --interval 0.01"
     assert shell(f"%%diag {options}\n{COMPUTE}")[0].success
     assert len(dask_diag.load("run.diag").tasks) == 1
     assert "bokeh" in Path("page.html").read_text()
@@ -246,7 +240,8 @@ def test_the_example_runs(tmp_path, monkeypatch):
     run_notebook(notebook, tmp_path)
     outputs = {cell.id: str(cell.get("outputs", "")) for cell in notebook.cells}
     assert "tasks on" in outputs["diag"]
-    assert "application/vnd.bokehjs" in outputs["diag"]
+    assert "data:image/svg+xml" in outputs["diag"]
+    assert "javascript" not in outputs["diag"]
     assert "execute_result" in outputs["diag"]
     assert "thread-cpu" in outputs["activities"]
     assert "<table" in outputs["frame"]
@@ -284,23 +279,20 @@ def test_the_cell_is_noted_without_its_secrets_or_left_out(shell, monkeypatch, t
 def test_remarks_on_the_profilers_are_shown_with_verbose(shell):
     """The summary of a cell names the option, so the magic must have it."""
     for options, is_shown in (("", False), ("-v", True), ("--verbose", True)):
-        result, captured = shell(f"%%diag run {options} --no-plots\n{COMPUTE}")
+        result, captured = shell(f"%%diag run {options}\n{COMPUTE}")
         assert result.success
         # How hooks were calibrated is among what is not shown without it.
         assert ("as calibrated before the first" in shown(captured)) == is_shown
 
 
-def test_plots_come_after_the_value_of_a_cell_folded(shell, monkeypatch):
-    """A cell's value can be read without scrolling: pictures are higher than a window."""
-    from dask_diag.cli.magic import DiagMagics
-
-    monkeypatch.setattr(DiagMagics, "_has_front_end", lambda self: True)
-    monkeypatch.setattr("dask_diag.views.visualize.in_notebook", lambda: True)
-    monkeypatch.setattr(curstate(), "_notebook", True)
-    monkeypatch.setattr(
-        "IPython.display.publish_display_data", lambda data, **more: print("shown:", *data.values())
-    )
-    _, captured = shell("%%diag run\n" + COMPUTE + "total + 4")
-    value, picture = captured.stdout.index("7\n"), captured.stdout.index("<details><summary>Plots")
-    assert value < picture
-    assert "shown:" not in shell("total")[1].stdout
+def test_the_summary_comes_after_the_value_of_a_cell_and_after_its_traceback(shell):
+    """A cell's value can be read without scrolling: the summary is as high as a window."""
+    _, captured = shell(f"%%diag run\n{COMPUTE}print('printed')\ntotal + 4")
+    assert captured.stdout.split() == ["printed", "Out[0]:", "7"]
+    (summary,) = captured.outputs
+    assert "1 task on" in summary.data["text/html"]
+    assert "data:image/svg+xml" in summary.data["text/html"]
+    assert not shell("total")[1].outputs
+    assert len(shell(f"%%diag run\n{COMPUTE}1 / 0")[1].outputs) == 1
+    assert not shell(f"%%diag run -q\n{COMPUTE}1 / 0")[1].outputs
+    assert not shell("total")[1].outputs

@@ -219,7 +219,6 @@ class DiagMagics(Magics):
         action="store_true",
         help="record what allocated the memory in use at the peak (slow)",
     )
-    @argument("--no-plots", action="store_true", help="show the summary alone")
     @argument("--live", action="store_true", help="show the progress and a link to the live view")
     @argument("-v", "--verbose", action="store_true", help="show all numbers in the summary")
     @argument("-q", "--quiet", action="store_true", help="show nothing")
@@ -244,7 +243,8 @@ class DiagMagics(Magics):
         awaits = any(code.co_flags & inspect.CO_COROUTINE for code in codes)
         if awaits and _in_event_loop():
             raise UsageError(_NO_AWAIT)
-        self._name_temporary_file(arguments)
+        if arguments.live and arguments.output is None:
+            arguments.output = self._temporary_file()
         recorder = _started(arguments, cell, self._written)
         if arguments.output is not None:
             self._written.add(os.path.realpath(arguments.output))
@@ -262,13 +262,11 @@ class DiagMagics(Magics):
         self._finish(recorder, arguments, None, None, None)
         return value
 
-    def _name_temporary_file(self, arguments: Namespace) -> None:
-        """Name a file for a live view, which reads a file; it is removed with the kernel."""
-        arguments.file = arguments.output or ""
-        if arguments.live and arguments.output is None:
-            # Until the next one, for the page's link to the report.
-            self._folder = TemporaryDirectory(prefix="dask-diag-", ignore_cleanup_errors=True)
-            arguments.output = os.path.join(self._folder.name, "cell.diag")
+    def _temporary_file(self) -> str:
+        """A file for a live view, which reads a file; it is removed with the kernel."""
+        # Until the next one, for the page's link to the report.
+        self._folder = TemporaryDirectory(prefix="dask-diag-", ignore_cleanup_errors=True)
+        return os.path.join(self._folder.name, "cell.diag")
 
     def _value(self, codes: list[CodeType], awaits: bool, local_ns: Names | None) -> object:
         """Run a cell, and return the value of its last expression."""
@@ -297,10 +295,6 @@ class DiagMagics(Magics):
                 codes.append(shell.compile(ast.Expression(last.value), name, "eval"))
         return codes
 
-    def _has_front_end(self) -> bool:
-        """Whether somebody sees plots: not in a shell within a program."""
-        return type(self.shell).__module__.startswith(("ipykernel", "IPython.terminal"))
-
     def _finish(self, recorder: ProfilerGroup, arguments: Namespace, *ended_by: object) -> None:
         """End the recording and show it; a failure is a line, and the other steps still run."""
         from dask_diag.profilers.interrupts import DeferredInterrupts
@@ -316,32 +310,24 @@ class DiagMagics(Magics):
             if self._live_cell is not None:
                 with _reported("the live view could not be shown"):
                     self._live_cell.finish()
-        if recording is not None:
-            with _reported("the recording could not be shown"):
-                self._show(recording, arguments)
-
-    def _show(self, recording: Recording, arguments: Namespace) -> None:
-        from dask_diag.views.report.page import report
-        from dask_diag.views.summary import summary
-
+        if recording is None:
+            return
         if not arguments.quiet:
-            with _reported("the summary could not be shown"):
-                display(summary(recording, verbose=arguments.verbose))
-        plots = not (arguments.quiet or arguments.no_plots) and len(recording.computations) > 0
-        if plots and self._has_front_end():
-            self._show_after_value(recording, arguments.file)
+            self._show_after_value(recording, arguments.verbose)
         if arguments.html is not None:
             with _reported("the report could not be written"):
+                from dask_diag.views.report.page import report
+
                 report(recording, arguments.html, overwrite=True)
 
-    def _show_after_value(self, recording: Recording, file: str) -> None:
-        """Show the plots below the cell's value, folded: they are higher than a window."""
+    def _show_after_value(self, recording: Recording, verbose: bool) -> None:
+        """Show the summary below the value of the cell, or the traceback."""
 
         def show(*result: object) -> None:
-            from dask_diag.views.visualize import visualize
+            from dask_diag.views.summary import summary
 
             self.shell.events.unregister("post_run_cell", show)
-            with _reported("the plots could not be shown"):
-                visualize(recording, show=True, save=False, fold="Plots", file=file)
+            with _reported("the summary could not be shown"):
+                display(summary(recording, verbose=verbose))
 
         self.shell.events.register("post_run_cell", show)

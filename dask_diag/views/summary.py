@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import isnan
 
 import numpy as np
@@ -20,10 +21,12 @@ from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import OUTCOMES, PROFILING, UNKNOWN_WORKER, Outcome
 from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.tables import Tasks
+from dask_diag.views.cell import make_summary
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete, location, lost, savings_overlap, what_to_do
 from dask_diag.views.lines import labelled_lines, shares_of_wall_time, worker_time_line
-from dask_diag.views.text import FindingText, Record, Summary, SummaryParts, make_summary
+from dask_diag.views.saved_picture import timeline_html
+from dask_diag.views.text import FindingText, Record, Summary, SummaryParts
 
 _DIAGNOSTIC = "late-samples"
 """The finding on a profiler; if severe, numbers are unreliable."""
@@ -156,6 +159,7 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
             *profiling_lines(analysis, verbose),
         ],
         notices=[notice_text(notice) for notice in shown_notices],
+        picture=partial(timeline_html, analysis.recording),
     )
 
 
