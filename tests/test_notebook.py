@@ -81,7 +81,7 @@ def fails(*args, **kwargs):
 
 WHAT_FAILS = {
     "the recording could not be made": "dask_diag.profilers.record.ProfilerGroup.recording",
-    "the summary could not be shown": "dask_diag.views.summary.summary",
+    "the summary could not be shown": "dask_diag.views.summary.summary_parts",
     "the report could not be written": "dask_diag.views.report.page.report",
 }
 
@@ -136,6 +136,10 @@ def test_a_path_that_cannot_be_written_is_a_line_before_anything_runs(option, pa
     assert line.startswith("UsageError: ")
 
 
+def without_colours(text):
+    return re.sub(r"\x1b\[[\d;]*m", "", text)
+
+
 WAITS = "import asyncio\nasync def waits(value):\n    await asyncio.sleep(0.01)\n    return value\n"
 
 
@@ -148,8 +152,9 @@ def test_a_cell_awaits_as_cells_do(shell):
     result, captured = shell(f"%%diag run\n{COMPUTE}await waits(1)\n1 / 0")
     assert isinstance(result.error_in_exec, ZeroDivisionError)
     assert len(shell.names["run"].tasks) == 1
-    assert "1 / 0" in captured.stdout
-    assert not {"notebook.py", "base_events"} & set(re.findall(r"\w+(?:\.py)?", captured.stdout))
+    text = without_colours(captured.stdout)
+    assert "1 / 0" in text
+    assert not {"notebook.py", "base_events"} & set(re.findall(r"\w+(?:\.py)?", text))
 
 
 def test_where_a_loop_runs_await_is_refused_in_a_line_before_anything_runs(shell):
@@ -296,3 +301,48 @@ def test_the_summary_comes_after_the_value_of_a_cell_and_after_its_traceback(she
     assert len(shell(f"%%diag run\n{COMPUTE}1 / 0")[1].outputs) == 1
     assert not shell(f"%%diag run -q\n{COMPUTE}1 / 0")[1].outputs
     assert not shell("total")[1].outputs
+
+
+FAILS = """
+
+def half(n):
+    return 1 / n
+
+dask.compute([dask.delayed(half)(n) for n in range(9, -21, -1)], scheduler="sync")
+"""
+
+
+def test_an_error_is_shown_as_without_the_magic_and_then_how_far_it_came(shell):
+    """The traceback has the cell's own number and lines, and no frame of the magic."""
+    number = shell.shell.execution_count
+    result, captured = shell(f"%%diag run\nimport dask{FAILS}")
+    assert isinstance(result.error_in_exec, ZeroDivisionError)
+    text = without_colours(captured.stdout)
+    assert f"In[{number}], line 7" in text
+    assert f"In[{number}], line 5, in half(n)" in text
+    assert not [word for word in ("get_ipython", "skipping hidden", "magic.py") if word in text]
+    assert shell.names["run"].computations.call_site.tolist() == [f"In[{number}]:7"]
+    (output,) = captured.outputs
+    assert output.data["text/html"].count("<details>") >= 1
+    text = " ".join(output.data["text/plain"].split())
+    (done, never) = re.fullmatch(
+        r"(\d+) of 30 tasks, ended by ZeroDivisionError\. .* in 1 computation: \d+ tasks on 1 "
+        r"worker, 1 failed, (\d+) more not run",
+        text,
+    ).groups()
+    assert int(done) + 1 + int(never) == 30
+    assert len(output.data["text/plain"].splitlines()) < 8
+    # The next error is shown by IPython itself again.
+    assert shell.shell.custom_exceptions == ()
+    assert "line 1" in without_colours(shell("1 / 0")[1].stdout)
+
+
+def test_a_users_own_handler_of_errors_shows_them(shell):
+    handled = []
+    shell.shell.set_custom_exc(
+        (ZeroDivisionError,), lambda self, kind, *more, **others: handled.append(kind)
+    )
+    shell("%%diag -q\n1 / 0")
+    shell("%%diag -q\n[][1]")
+    shell("1 / 0")
+    assert handled == [ZeroDivisionError, ZeroDivisionError]

@@ -11,11 +11,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Container, Iterator
+from dataclasses import replace
 from functools import partial
 from html import escape
 from keyword import iskeyword
 from tempfile import TemporaryDirectory
-from types import CodeType
+from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
@@ -190,6 +191,17 @@ async def _awaited(codes: list[CodeType], *names: Names | None) -> tuple[object,
     return value, None
 
 
+def _number_of_cell(shell: InteractiveShell) -> int:
+    """The number of the cell that is running, by the frame that called the magic."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        named = shell.compile.format_code_name(frame.f_code.co_filename)
+        if named is not None:
+            return int(named[1].removeprefix("In[").removesuffix("]"))
+        frame = frame.f_back
+    return 0
+
+
 @magics_class
 class DiagMagics(Magics):
     """The cell magic ``%%diag``."""
@@ -256,11 +268,42 @@ class DiagMagics(Magics):
             value = self._value(codes, awaits, local_ns)
         except BaseException:
             # What the cell raised comes first, also where what follows is interrupted.
+            self._start_traceback_at(codes[0].co_filename)
             with contextlib.suppress(KeyboardInterrupt):
                 self._finish(recorder, arguments, *sys.exc_info())
             raise
         self._finish(recorder, arguments, None, None, None)
         return value
+
+    def _start_traceback_at(self, file: str) -> None:
+        """Show the traceback that comes next from the first line in a file on.
+
+        Above it are the frames of IPython's call of the magic, with the whole cell in one line.
+        """
+        shell = self.shell
+        before = shell.custom_exceptions, shell.CustomTB
+        if issubclass(sys.exc_info()[0] or object, before[0]):
+            return
+
+        def restore(*result: object) -> None:
+            shell.events.unregister("post_run_cell", restore)
+            shell.custom_exceptions, shell.CustomTB = before
+
+        def show(
+            _: InteractiveShell,
+            kind: type[BaseException],
+            error: BaseException,
+            traceback: TracebackType | None,
+            **more: object,
+        ) -> None:
+            shell.custom_exceptions, shell.CustomTB = before
+            first = traceback
+            while first is not None and first.tb_frame.f_code.co_filename != file:
+                first = first.tb_next
+            shell.showtraceback((kind, error, first or traceback), tb_offset=0)
+
+        shell.set_custom_exc((BaseException,), show)
+        shell.events.register("post_run_cell", restore)
 
     def _temporary_file(self) -> str:
         """A file for a live view, which reads a file; it is removed with the kernel."""
@@ -285,8 +328,9 @@ class DiagMagics(Magics):
     def _compiled(self, cell: str) -> list[CodeType]:
         """Compile a cell as IPython does, with the last expression apart."""
         shell = self.shell
-        transformed = shell.transform_cell(cell)
-        name = shell.compile.cache(transformed, raw_code=cell)
+        # The cell's first line is the magic's.
+        transformed = f"\n{shell.transform_cell(cell)}"
+        name = shell.compile.cache(transformed, _number_of_cell(shell), raw_code=cell)
         tree = shell.transform_ast(shell.compile.ast_parse(transformed, filename=name))
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         with shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0):
@@ -313,21 +357,24 @@ class DiagMagics(Magics):
         if recording is None:
             return
         if not arguments.quiet:
-            self._show_after_value(recording, arguments.verbose)
+            self._show_after_value(recording, arguments.verbose, ended_by[0] is not None)
         if arguments.html is not None:
             with _reported("the report could not be written"):
                 from dask_diag.views.report.page import report
 
                 report(recording, arguments.html, overwrite=True)
 
-    def _show_after_value(self, recording: Recording, verbose: bool) -> None:
-        """Show the summary below the value of the cell, or the traceback."""
+    def _show_after_value(self, recording: Recording, verbose: bool, is_folded: bool) -> None:
+        """Show the summary below the value of the cell, or folded below the traceback."""
 
         def show(*result: object) -> None:
-            from dask_diag.views.summary import summary
+            from dask_diag.analysis.facts import Analysis
+            from dask_diag.views.cell import make_summary
+            from dask_diag.views.summary import summary_parts
 
             self.shell.events.unregister("post_run_cell", show)
             with _reported("the summary could not be shown"):
-                display(summary(recording, verbose=verbose))
+                parts = summary_parts(Analysis(recording), verbose)
+                display(make_summary(replace(parts, is_folded=is_folded)))
 
         self.shell.events.register("post_run_cell", show)

@@ -145,7 +145,7 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
     shown_notices = list(notices) if verbose else without_profilers(notices)
     wall, shares = shares_of_wall_time(analysis)
     return SummaryParts(
-        headline=f"{headline(analysis, findings)}\n{outcome(analysis)}",
+        headline=f"{sentence(analysis, findings)}\n{outcome(analysis)}",
         warning=incomplete(analysis.recording),
         findings=[_in_words(finding, analysis.recording) for finding in shown_findings],
         note_on_findings=savings_overlap(shown_findings, analysis.recording),
@@ -170,6 +170,35 @@ def _in_words(finding: Finding, recording: Recording) -> FindingText:
     text = f"{evidence}. {what_to_do(advice)}"
     text = f"{text} Where: {where}." if where else text
     return FindingText(finding.code, finding.severity, lost(finding), text)
+
+
+def sentence(analysis: Analysis, findings: Sequence[Finding]) -> str:
+    """The headline, below what did not run if a computation was interrupted or raised."""
+    recording = analysis.recording
+    computations, tasks = recording.computations, recording.tasks
+    errors = dict.fromkeys(error for error in computations.error.tolist() if error)
+    if not errors or not len(tasks):
+        return headline(analysis, findings)
+    done = int(tasks.outcome.eq(Outcome.OK).sum())
+    ended = " and ".join(
+        "interrupted" if error == "KeyboardInterrupt" else f"ended by {shown(error)}"
+        for error in errors
+    )
+    number = len(computations) - int(computations.error.eq("").sum())
+    which = f"{number} of {count(len(computations))} computations " if len(computations) > 1 else ""
+    total = len(tasks) + _never_run(recording)
+    return (
+        f"{count(done)} of {counted(total, 'task')}, {which}{ended}. {headline(analysis, findings)}"
+    )
+
+
+def _never_run(recording: Recording) -> int:
+    """Number of tasks of computations that an error ended before their tasks were submitted."""
+    failed = recording.computations.filter(~recording.computations.error.eq(""))
+    names = failed.computation.tolist()
+    planned, tasks = recording.planned, recording.tasks
+    total = int(planned.tasks[planned.computation.is_in(names)].sum())
+    return max(total - int(tasks.computation.is_in(names).sum()), 0)
 
 
 def outcome(analysis: Analysis) -> str:
@@ -210,6 +239,8 @@ def _outcome(recording: Recording) -> str:
     others = [f"{count(n)} {name}" for name, n in counts.items() if n]
     # Of a computation that had not ended more tasks may be done than were written.
     at_least = [f"{count(done)} known to be done"] if not_ended(recording) else []
+    never = _never_run(recording)
+    others += [f"{count(never)} more not run"] if never else []
     return ", ".join([*at_least, *others]) or "all done"
 
 
