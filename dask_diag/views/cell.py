@@ -6,12 +6,12 @@ from notebooks that it does not trust. Texts have the colours of the notebook's 
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from dask_diag.formatting import counted, percent
+from dask_diag.model.table import html_table
 from dask_diag.views.colors import Look
 from dask_diag.views.text import FindingText, Summary, SummaryParts, text_of
 
@@ -68,25 +68,6 @@ def in_a_row(items: Iterable[str]) -> str:
     return f'<div style="font-size: 12px">{", ".join(spans)}</div>'
 
 
-def html_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], texts: Sequence[bool] = (True,)
-) -> str:
-    """A table of texts; columns that `texts` does not name are numbers."""
-    aligned = ["left" if is_text else "right" for is_text in texts]
-    aligned += ["right"] * (len(columns) - len(aligned))
-
-    def cells(tag: str, row: Sequence[str]) -> str:
-        return "".join(
-            f'<{tag} style="text-align:{side}">{escape(text)}</{tag}>'
-            for side, text in zip(aligned, row, strict=True)
-        )
-
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    # A heading without a text would be read as one.
-    headings = re.sub(r"<th( [^>]*)?></th>", r"<td\1></td>", cells("th", columns))
-    return f"<table><thead><tr>{headings}</tr></thead><tbody>{body}</tbody></table>"
-
-
 def _as_html(parts: SummaryParts) -> str:
     first, *others = map(escape, parts.headline.split("\n"))
     more = "".join(_below(parts))
@@ -103,8 +84,7 @@ def _below(parts: SummaryParts) -> Iterator[str]:
     """HTML below the first lines."""
     if parts.bar:
         yield from _bar(parts.bar_title, parts.bar)
-    yield _paragraph(parts.note_on_findings)
-    yield findings_html(parts.findings)
+    yield findings_html(parts.findings, parts.note_on_findings)
     if parts.rows:
         yield parts.picture()
         yield html_table(parts.columns, parts.rows)
@@ -144,15 +124,16 @@ def _style_of(look: Look) -> str:
     return f"{style}; background-image: {lines}" if lines else style
 
 
-def findings_html(findings: Sequence[FindingText]) -> str:
-    """A card for each finding; those of low severity are folded if there are others."""
+def findings_html(findings: Sequence[FindingText], note: str) -> str:
+    """A note and a card for each finding; low severity is folded if there are others."""
     low = [finding for finding in findings if finding.severity == "low"]
     others = [finding for finding in findings if finding.severity != "low"]
     if not others or not low:
-        return "".join(map(_card, findings))
+        return _paragraph(note) + "".join(map(_card, findings))
     names = ", ".join(finding.code for finding in low)
     title = f"{counted(len(low), 'finding')} of low severity: {names}"
-    return "".join(map(_card, others)) + _fold(title, "".join(map(_card, low)))
+    cards = "".join(map(_card, others)) + _fold(title, "".join(map(_card, low)))
+    return _paragraph(note) + cards
 
 
 def _card(finding: FindingText) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from math import isnan
 
@@ -21,9 +21,16 @@ from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import OUTCOMES, PROFILING, UNKNOWN_WORKER, Outcome
 from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.tables import Tasks
-from dask_diag.views.cell import make_summary
+from dask_diag.views.cell import findings_html, make_summary
 from dask_diag.views.escaping import shown
-from dask_diag.views.findings import incomplete, location, lost, savings_overlap, what_to_do
+from dask_diag.views.findings import (
+    incomplete,
+    location,
+    lost,
+    no_findings,
+    savings_overlap,
+    what_to_do,
+)
 from dask_diag.views.lines import labelled_lines, shares_of_wall_time, worker_time_line
 from dask_diag.views.saved_picture import timeline_html
 from dask_diag.views.text import FindingText, Record, Summary, SummaryParts
@@ -161,6 +168,41 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
         notices=[notice_text(notice) for notice in shown_notices],
         picture=partial(timeline_html, analysis.recording),
     )
+
+
+class Findings(list[Finding]):
+    """Findings of a recording, which a notebook shows as cards."""
+
+    def __init__(self, found: Iterable[Finding], recording: Recording) -> None:
+        super().__init__(found)
+        self._recording = recording
+
+    def __repr__(self) -> str:
+        titles = [_in_words(finding, self._recording).title for finding in self]
+        return f"<{counted(len(self), 'finding')}{': ' if titles else ''}{'; '.join(titles)}>"
+
+    def _repr_html_(self) -> str:
+        texts = [_in_words(finding, self._recording) for finding in self]
+        note = savings_overlap(self, self._recording)
+        return findings_html(texts, note) or f"<p>{no_findings(Analysis(self._recording))}</p>"
+
+
+def findings(source: Sources) -> Findings:
+    """What went wrong in a recording, the worst first.
+
+    Parameters
+    ----------
+    source : Recording, profiler, or list of these
+        Several are combined. Findings about waits for the GIL and for CPUs need
+        ``Profiler(waits=True)``, findings about memory need `ResourceProfiler`.
+
+    Returns
+    -------
+    list of Finding
+        Empty if nothing is worth reporting. A notebook shows it as cards.
+    """
+    recording = recording_of(source)
+    return Findings(find(Analysis(recording)), recording)
 
 
 def _in_words(finding: Finding, recording: Recording) -> FindingText:

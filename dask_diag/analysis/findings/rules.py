@@ -15,7 +15,6 @@ from dask_diag.analysis.findings import (
 )
 from dask_diag.analysis.findings.rule import Finding, Rule
 from dask_diag.model import codes
-from dask_diag.model.recording import Sources, recording_of
 
 LONG_ENOUGH = 0.1
 """Seconds of all computations below which time is not worth a finding."""
@@ -36,24 +35,6 @@ RULES: tuple[Rule, ...] = tuple(
 """Rules of all subjects, each after the rules that it gives way to."""
 CODES = tuple(codes.FINDINGS)
 """Codes of all findings; each has a page in the documentation."""
-
-
-def findings(source: Sources) -> list[Finding]:
-    """What went wrong in a recording, the worst first.
-
-    Parameters
-    ----------
-    source : Recording, profiler, or list of these
-        Several are combined. Findings about waits for the GIL and for CPUs need
-        ``Profiler(waits=True)``, findings about memory need `ResourceProfiler`.
-
-    Returns
-    -------
-    list of Finding
-        Empty if nothing is worth reporting.
-    """
-    recording = recording_of(source)
-    return find(Analysis(recording))
 
 
 def find(analysis: Analysis) -> list[Finding]:
