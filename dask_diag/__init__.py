@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dask_diag.analysis.compare_runs import compare
     from dask_diag.analysis.critical_path import critical_path
     from dask_diag.analysis.findings.rule import Finding, FindingLocation
-    from dask_diag.analysis.findings.rules import findings
     from dask_diag.analysis.memory import peak_allocations, task_memory
     from dask_diag.analysis.simulation.simulate import simulate
     from dask_diag.analysis.throughput import throughput
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from dask_diag.tuning.tune import tune
     from dask_diag.views.exports.export import export
     from dask_diag.views.report.page import report
-    from dask_diag.views.summary import summary
+    from dask_diag.views.summary import findings, summary
     from dask_diag.views.visualize import visualize
 
 __all__ = [
@@ -96,7 +95,7 @@ _MODULES = {
     "context_meter": "dask_diag.capture.metrics",
     "critical_path": "dask_diag.analysis.critical_path",
     "export": "dask_diag.views.exports.export",
-    "findings": "dask_diag.analysis.findings.rules",
+    "findings": "dask_diag.views.summary",
     "hottest_lines": "dask_diag.analysis.call_tree",
     "load": "dask_diag.storage.read",
     "task_memory": "dask_diag.analysis.memory",

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 from dask.utils import parse_bytes
 
-from dask_diag.analysis.findings.rules import CODES, findings
+from dask_diag.analysis.findings.rules import CODES
 from dask_diag.analysis.memory import memory_of_all
 from dask_diag.analysis.task_times import seconds_computing
 from dask_diag.formatting import seconds, size
 from dask_diag.profilers.record import ProfilerGroup, record
-from dask_diag.views.summary import summary
+from dask_diag.views.summary import findings, summary
 
 if TYPE_CHECKING:
     from typing_extensions import Self

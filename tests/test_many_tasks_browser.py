@@ -12,7 +12,8 @@ from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.codes import Activity
 from dask_diag.model.table import Table
 from dask_diag.views.colors import FunctionColors, look_of
-from dask_diag.views.plots.tasks import FULL, LANE, tasks_in_lanes
+from dask_diag.views.lanes import tasks_in_lanes
+from dask_diag.views.plots.tasks import FULL, LANE
 
 from .javascript import changed_by_javascript, needs_node
 from .opened_pages import settled

@@ -6,13 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from bokeh.io.state import curstate
 
 import dask_diag
 
 pytest.importorskip("IPython", reason="IPython is not installed: pip install .[test]")
-
-from dask_diag.cli.magic import DiagMagics
 
 from .kernels import run_notebook
 
@@ -60,7 +57,7 @@ def shown(captured):
 
 
 def test_a_cell_is_recorded_and_its_value_is_shown(shell):
-    result, captured = shell("%%diag run --no-plots\n" + COMPUTE + "total + 4")
+    result, captured = shell("%%diag run\n" + COMPUTE + "total + 4")
     assert result.success
     assert result.result == 7
     assert shell.names["total"] == 3
@@ -84,8 +81,7 @@ def fails(*args, **kwargs):
 
 WHAT_FAILS = {
     "the recording could not be made": "dask_diag.profilers.record.ProfilerGroup.recording",
-    "the summary could not be shown": "dask_diag.views.summary.summary",
-    "the plots could not be shown": "dask_diag.views.visualize.visualize",
+    "the summary could not be shown": "dask_diag.views.summary.summary_parts",
     "the report could not be written": "dask_diag.views.report.page.report",
 }
 
@@ -94,10 +90,8 @@ WHAT_FAILS = {
 def failing(request, monkeypatch):
     """What of dask_diag fails, when a cell has ended; pages that do not are empty, as that is quicker."""
     name = WHAT_FAILS[request.param]
-    monkeypatch.setattr("dask_diag.views.visualize.visualize", lambda *args, **kwargs: None)
     monkeypatch.setattr(*QUICK_REPORT)
     monkeypatch.setattr(name, property(fails) if name.endswith("recording") else fails)
-    monkeypatch.setattr(DiagMagics, "_has_front_end", lambda self: True)
     monkeypatch.setattr(sys, "argv", ["nb.py"])
     return request.param
 
@@ -142,20 +136,25 @@ def test_a_path_that_cannot_be_written_is_a_line_before_anything_runs(option, pa
     assert line.startswith("UsageError: ")
 
 
+def without_colours(text):
+    return re.sub(r"\x1b\[[\d;]*m", "", text)
+
+
 WAITS = "import asyncio\nasync def waits(value):\n    await asyncio.sleep(0.01)\n    return value\n"
 
 
 def test_a_cell_awaits_as_cells_do(shell):
     body = f"{WAITS}kept = await waits(1)\n{COMPUTE}await waits(kept + total)"
-    result, captured = shell(f"%%diag run --no-plots\n{body}")
+    result, captured = shell(f"%%diag run\n{body}")
     assert result.success, result.error_in_exec
     assert (result.result, shell.names["kept"]) == (4, 1)
     assert len(shell.names["run"].tasks) == 1
-    result, captured = shell(f"%%diag run --no-plots\n{COMPUTE}await waits(1)\n1 / 0")
+    result, captured = shell(f"%%diag run\n{COMPUTE}await waits(1)\n1 / 0")
     assert isinstance(result.error_in_exec, ZeroDivisionError)
     assert len(shell.names["run"].tasks) == 1
-    assert "1 / 0" in captured.stdout
-    assert not {"notebook.py", "base_events"} & set(re.findall(r"\w+(?:\.py)?", captured.stdout))
+    text = without_colours(captured.stdout)
+    assert "1 / 0" in text
+    assert not {"notebook.py", "base_events"} & set(re.findall(r"\w+(?:\.py)?", text))
 
 
 def test_where_a_loop_runs_await_is_refused_in_a_line_before_anything_runs(shell):
@@ -179,7 +178,7 @@ def test_a_syntax_error_is_shown_before_anything_is_recorded(shell):
 
 
 def test_files_of_a_cell_are_replaced_and_no_others(shell, monkeypatch):
-    options = "-o run.diag --html page.html --no-plots --interval 0.01"
+    options = "-o run.diag --html page.html --interval 0.01"
     assert shell(f"%%diag {options}\n{COMPUTE}")[0].success
     assert len(dask_diag.load("run.diag").tasks) == 1
     assert "bokeh" in Path("page.html").read_text()
@@ -246,7 +245,8 @@ def test_the_example_runs(tmp_path, monkeypatch):
     run_notebook(notebook, tmp_path)
     outputs = {cell.id: str(cell.get("outputs", "")) for cell in notebook.cells}
     assert "tasks on" in outputs["diag"]
-    assert "application/vnd.bokehjs" in outputs["diag"]
+    assert "data:image/svg+xml" in outputs["diag"]
+    assert "javascript" not in outputs["diag"]
     assert "execute_result" in outputs["diag"]
     assert "thread-cpu" in outputs["activities"]
     assert "<table" in outputs["frame"]
@@ -284,23 +284,67 @@ def test_the_cell_is_noted_without_its_secrets_or_left_out(shell, monkeypatch, t
 def test_remarks_on_the_profilers_are_shown_with_verbose(shell):
     """The summary of a cell names the option, so the magic must have it."""
     for options, is_shown in (("", False), ("-v", True), ("--verbose", True)):
-        result, captured = shell(f"%%diag run {options} --no-plots\n{COMPUTE}")
+        result, captured = shell(f"%%diag run {options}\n{COMPUTE}")
         assert result.success
         # How hooks were calibrated is among what is not shown without it.
         assert ("as calibrated before the first" in shown(captured)) == is_shown
 
 
-def test_plots_come_after_the_value_of_a_cell_folded(shell, monkeypatch):
-    """A cell's value can be read without scrolling: pictures are higher than a window."""
-    from dask_diag.cli.magic import DiagMagics
+def test_the_summary_comes_after_the_value_of_a_cell_and_after_its_traceback(shell):
+    """A cell's value can be read without scrolling: the summary is as high as a window."""
+    _, captured = shell(f"%%diag run\n{COMPUTE}print('printed')\ntotal + 4")
+    assert captured.stdout.split() == ["printed", "Out[0]:", "7"]
+    (summary,) = captured.outputs
+    assert "1 task on" in summary.data["text/html"]
+    assert "data:image/svg+xml" in summary.data["text/html"]
+    assert not shell("total")[1].outputs
+    assert len(shell(f"%%diag run\n{COMPUTE}1 / 0")[1].outputs) == 1
+    assert not shell(f"%%diag run -q\n{COMPUTE}1 / 0")[1].outputs
+    assert not shell("total")[1].outputs
 
-    monkeypatch.setattr(DiagMagics, "_has_front_end", lambda self: True)
-    monkeypatch.setattr("dask_diag.views.visualize.in_notebook", lambda: True)
-    monkeypatch.setattr(curstate(), "_notebook", True)
-    monkeypatch.setattr(
-        "IPython.display.publish_display_data", lambda data, **more: print("shown:", *data.values())
+
+FAILS = """
+
+def half(n):
+    return 1 / n
+
+dask.compute([dask.delayed(half)(n) for n in range(9, -21, -1)], scheduler="sync")
+"""
+
+
+def test_an_error_is_shown_as_without_the_magic_and_then_how_far_it_came(shell):
+    """The traceback has the cell's own number and lines, and no frame of the magic."""
+    number = shell.shell.execution_count
+    result, captured = shell(f"%%diag run\nimport dask{FAILS}")
+    assert isinstance(result.error_in_exec, ZeroDivisionError)
+    text = without_colours(captured.stdout)
+    assert f"In[{number}], line 7" in text
+    assert f"In[{number}], line 5, in half(n)" in text
+    assert not [word for word in ("get_ipython", "skipping hidden", "magic.py") if word in text]
+    assert shell.names["run"].computations.call_site.tolist() == [f"In[{number}]:7"]
+    (output,) = captured.outputs
+    assert output.data["text/html"].count("<details>") >= 1
+    text = " ".join(output.data["text/plain"].split())
+    match = re.fullmatch(
+        r"(\d+) of 30 tasks, ended by ZeroDivisionError\. .* in 1 computation: \d+ tasks on 1 "
+        r"worker, 1 failed, (\d+) more not run",
+        text,
     )
-    _, captured = shell("%%diag run\n" + COMPUTE + "total + 4")
-    value, picture = captured.stdout.index("7\n"), captured.stdout.index("<details><summary>Plots")
-    assert value < picture
-    assert "shown:" not in shell("total")[1].stdout
+    assert match, text
+    done, never = match.groups()
+    assert int(done) + 1 + int(never) == 30
+    assert len(output.data["text/plain"].splitlines()) < 8
+    # The next error is shown by IPython itself again.
+    assert shell.shell.custom_exceptions == ()
+    assert "line 1" in without_colours(shell("1 / 0")[1].stdout)
+
+
+def test_a_users_own_handler_of_errors_shows_them(shell):
+    handled = []
+    shell.shell.set_custom_exc(
+        (ZeroDivisionError,), lambda self, kind, *more, **others: handled.append(kind)
+    )
+    shell("%%diag -q\n1 / 0")
+    shell("%%diag -q\n[][1]")
+    shell("1 / 0")
+    assert handled == [ZeroDivisionError, ZeroDivisionError]

@@ -212,7 +212,7 @@ def test_a_recording_says_what_it_is_and_is_frozen():
         Table({"a": np.zeros(1), "b": np.zeros(2)})
     hour = Recording(0.0, 3_600.0, 0.0)
     assert repr(hour).startswith("<Recording of 3,600 s; ")
-    assert "<p>Recording of 3,600 s; " in hour._repr_html_()
+    assert "3,600 s without a computation" in hour._repr_html_()
     with Profiler() as prof:
         pass
     assert prof.recording.tasks.to_dicts() == []

@@ -4,13 +4,13 @@ import base64
 import re
 from collections import defaultdict
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from dask_diag.views.plots.figures import Options
 from dask_diag.views.saved_picture import saved_picture
 
 from .kernels import run_notebook
@@ -30,15 +30,19 @@ def recorded(rows, stop=10.0):
 
 
 def picture_of(recording):
-    return saved_picture(recording, recording.start, recording.stop - recording.start, Options())
+    return saved_picture(recording)
 
 
 class Drawn:
     """The picture as a reader sees it: rectangles in seconds and in lanes, by function."""
 
-    def __init__(self, svg, duration):
-        assert len(svg.encode()) * 4 / 3 < MOST
-        self.root = ElementTree.fromstring(svg)
+    def __init__(self, html, duration):
+        assert len(html.encode()) < MOST
+        self.root = ElementTree.fromstring(image_in(html))
+        self.legend = {
+            color: unescape(name)
+            for color, name in re.findall(r"background-color: (#\w+)\"></span>(.*?)</span>", html)
+        }
         self.texts = [element.text for element in self.root.iter(f"{SVG}text")]
         tags = {element.tag.removeprefix(SVG) for element in self.root.iter()}
         assert tags <= {"svg", "style", "rect", "text", "path", "g"}
@@ -65,8 +69,7 @@ class Drawn:
 
     def name_of(self, color):
         """The text of the legend behind a square of this colour."""
-        colors = [e.get("fill") if e.tag == f"{SVG}rect" else None for e in self.root]
-        return self.root[colors.index(color) + 1].text
+        return self.legend[color]
 
     def worker_seconds(self):
         """Of each function, the seconds that its coloured area amounts to."""
@@ -85,7 +88,7 @@ def test_the_coloured_area_of_a_function_is_the_seconds_of_its_tasks():
             *(("short", "thread-1", 5 + n / 200, 5 + n / 200 + 0.0025) for n in range(800)),
         ]
     )
-    drawn = Drawn(picture_of(recording).svg, 10.0)
+    drawn = Drawn(picture_of(recording).html, 10.0)
     expected = {"load 7.00 s": 7.0, "short 2.00 s": 2.0, "sum 1.00 s": 1.0}
     assert drawn.worker_seconds() == pytest.approx(expected, rel=0.02)
     (one,) = drawn.rectangles["sum 1.00 s"]
@@ -101,7 +104,7 @@ def test_the_coloured_area_of_a_function_is_the_seconds_of_its_tasks():
 def test_of_many_workers_several_share_a_lane_and_the_sentence_says_so():
     rows = [(f"f{n % 3}", f"thread-{n}", 0.0, 1.0 + n / 10) for n in range(40)]
     picture = picture_of(recorded(rows))
-    drawn = Drawn(picture.svg, 10.0)
+    drawn = Drawn(picture.html, 10.0)
     assert len(drawn.lanes) == 14
     assert drawn.texts[:2] == ["3 workers", "3 workers"]
     assert "a lane for every 3 workers" in picture.caption
@@ -123,25 +126,27 @@ def test_a_hundred_thousand_tasks_are_as_small_and_text_of_the_user_is_text(work
         for n, start in enumerate(starts.tolist())
     ]
     picture = picture_of(recorded(rows))
-    drawn = Drawn(picture.svg, 10.1)
-    assert "<script" not in picture.svg
-    assert any(text.startswith("</svg><script>") for text in drawn.texts)
-    assert max(map(len, drawn.texts)) < 60
+    drawn = Drawn(picture.html, 10.1)
+    assert "<script" not in picture.html
+    names = list(drawn.legend.values())
+    assert any(text.startswith("</svg><script>") for text in names)
+    assert max(map(len, [*names, *drawn.texts])) < 60
     assert picture.text.isprintable()
     # Ten have a colour of their own; all tasks took 0.2 ms.
-    assert any("30 other functions 15.0 s" in text for text in drawn.texts)
+    assert "30 other functions 15.0 s" in names
     assert picture.text.startswith(f"Timeline of 10.0 s: 100,000 tasks on {workers} workers; ")
     assert picture_of(NOTHING) is picture_of(recorded([("f", "w", np.nan, np.nan)])) is None
 
 
 SAVED = """%load_ext dask_diag
-import dask
+import dask, dask_diag
 ###
-%%diag run -o a&b.diag
+%%diag run
 dask.compute(*[dask.delayed(abs, pure=False)(n) for n in range(4)], scheduler="sync")
 ###
-%%diag
-1
+dask_diag.visualize(run);
+###
+dask_diag.visualize(run);
 """
 
 
@@ -155,7 +160,6 @@ def saved(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
         run_notebook(notebook, folder)
-    (folder / "a&b.diag").unlink()
     return [[output.get("data", {}) for output in cell.outputs] for cell in notebook.cells]
 
 
@@ -165,19 +169,27 @@ def image_in(html):
 
 
 @pytest.mark.once
-def test_a_saved_notebook_has_a_sentence_and_a_picture_and_bokeh_once(saved):
-    shown = [data.get("text/html", "") for data in saved[1]]
-    (html,) = [text for text in shown if "dask-diag-cell" in text]
+def test_a_cell_shows_all_without_scripts_and_stays_small(saved):
+    (html,) = [data["text/html"] for data in saved[1] if "text/html" in data]
+    assert len(str(saved[1])) < MOST
+    for tag in ("<script", "<style", "<svg"):
+        assert tag not in html
+    for tag in ("<strong>", "<table>", "<details>"):
+        assert tag in html
+    assert "4 tasks on 1 worker, all done" in html
+    assert "lane" in image_in(html)
+
+
+@pytest.mark.once
+def test_a_saved_plot_has_a_sentence_and_a_picture_and_bokeh_once(saved):
+    (html,) = [d["text/html"] for d in saved[2] if "dask-diag-cell" in d.get("text/html", "")]
     assert len(html) < MOST
     assert "<script" not in html
     assert "<svg" not in html
     assert "The interactive plots are drawn by scripts, and none ran here." in html
-    assert "dask-diag report &#x27;a&amp;b.diag&#x27;" in html
-    root = ElementTree.fromstring(image_in(html))
-    assert any(str(element.text).startswith("abs ") for element in root.iter(f"{SVG}text"))
+    assert re.search(r"</span>abs [\d.]+ .?s</span>", html)
     # Where HTML is not shown either, there are the same words.
-    (text,) = (d["text/plain"] for d in saved[1] if "lane" in d.get("text/plain", ""))
-    assert "dask-diag report 'a&b.diag'" in text
+    (text,) = (d["text/plain"] for d in saved[2] if "lane" in d.get("text/plain", ""))
     assert "4 tasks on 1 worker" in text
     scripts = [str(text) for data in sum(saved, []) for text in data.values()]
     (script,) = [text for text in scripts if "bokeh.__bokeh__" in text]

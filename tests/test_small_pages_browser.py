@@ -85,8 +85,8 @@ def cell(opened, monkeypatch):
         "IPython.display.publish_display_data", lambda data, **more: published.append(data)
     )
 
-    def open_cell(width, fold="", bokeh=True, style="", source=known_stacks, html="div"):
-        visualize(source(), show=True, save=False, fold=fold)
+    def open_cell(width, bokeh=True, style="", source=known_stacks, html="div"):
+        visualize(source(), show=True, save=False)
         outputs = "".join(
             f"<{html}>{data.get('text/html', '')}</{html}>"
             f"<script>{data.get('application/javascript', '')}</script>"
@@ -98,7 +98,7 @@ def cell(opened, monkeypatch):
             "<p id='next'>the next cell</p></body>",
             1280,
         )
-        if bokeh and html == "div" and not fold:
+        if bokeh and html == "div":
             page.wait_for_function("Bokeh.documents.length > 0", timeout=60_000)
         return page
 
@@ -107,19 +107,13 @@ def cell(opened, monkeypatch):
 
 def test_a_cell_says_that_bokeh_is_missing(cell):
     """Its script is in the output of one cell: it is gone when the page is loaded again."""
-    page = cell(1200, "Plots", bokeh=False, source=example)
+    page = cell(1200, bokeh=False, source=example)
     page.wait_for_function("document.body.innerText.includes('output_notebook()')", timeout=60_000)
     assert page.is_visible("img")
-    assert not page.is_visible("summary")
 
 
-@pytest.mark.parametrize("fold", ["", "Plots"])
-def test_the_saved_picture_of_a_cell_is_seen_where_no_script_runs(cell, fold, browser, tmp_path):
-    page = cell(1200, fold, source=example)
-    if fold:
-        page.wait_for_selector("summary")
-        assert page.evaluate("Bokeh.documents.length") == 0
-        page.click("summary")
+def test_the_saved_picture_of_a_cell_is_seen_where_no_script_runs(cell, browser):
+    page = cell(1200, source=example)
     page.wait_for_selector(DRAWN_PLOTS, timeout=60_000)
     assert not page.is_visible("img")
     assert "none ran here" not in page.inner_text("body")
@@ -129,7 +123,6 @@ def test_the_saved_picture_of_a_cell_is_seen_where_no_script_runs(cell, fold, br
     width, height = without.eval_on_selector("img", "(e) => [e.naturalWidth, e.naturalHeight]")
     assert (width, height > 100) == (760, True)
     assert "none ran here" in without.inner_text("body")
-    assert not without.is_visible("summary")
     assert not without.is_visible("[data-root-id]")
 
 
@@ -145,24 +138,9 @@ def test_a_script_that_runs_before_its_cell_is_in_the_page_draws_the_plots(cell)
     assert not page.is_visible("img")
 
 
-def test_plots_of_a_cell_are_folded_and_drawn_when_opened(cell):
-    """The cell's value is above them, and stays in the window: D25 of the review."""
-    page = cell(1200, "Plots")
-    top_of_next = "document.getElementById('next').getBoundingClientRect().top"
-    assert page.evaluate(top_of_next) < 150
-    page.click("summary")
-    page.wait_for_function(f"{top_of_next} > 300", timeout=60_000)
-    page.wait_for_function(
-        "[...document.querySelectorAll('details *')].some((e) => e.getBoundingClientRect().height > 200)"
-    )
-
-
-@pytest.mark.parametrize("fold", ["", "Plots"])
-def test_plots_of_a_cell_are_as_wide_as_it_is(cell, fold):
+def test_plots_of_a_cell_are_as_wide_as_it_is(cell):
     """A notebook beside JupyterLab's list of files has less than the 1,000 pixels of a plot."""
-    page = cell(1200, fold)
-    if fold:
-        page.click("summary")
+    page = cell(1200)
     figures = """() => {
         const within = (view) => [...(view.model.type === "Figure" ? [view] : []),
                                   ...(view.child_views ?? []).flatMap(within)];

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dask_diag.views.cell import make_summary, table_summary
 from dask_diag.views.colors import look_of
 from dask_diag.views.page import summary_page
-from dask_diag.views.text import FindingText, SummaryParts, make_summary, table_summary, text_of
+from dask_diag.views.text import FindingText, SummaryParts, text_of
 
 from .terminal import in_terminal
 
@@ -73,7 +74,7 @@ ROOT = Path(__file__).parents[1]
 PRINTS = """
 from dask_diag.cli.output import print_result
 from tests.test_summary_text import PARTS
-from dask_diag.views.text import make_summary, table_summary
+from dask_diag.views.cell import make_summary, table_summary
 print_result(make_summary(PARTS))
 """
 
@@ -125,7 +126,10 @@ def test_a_file_has_whole_names():
 
 def test_both_sentences_of_a_headline_are_lines_in_a_notebook_too():
     table = table_summary("3 s in all: waiting <GIL>\n2 s in 1 computation", ("f",), [], [])
-    assert "<p>3 s in all: waiting &lt;GIL&gt;<br>2 s in 1 computation</p>" in table._repr_html_()
+    assert (
+        "<strong>3 s in all: waiting &lt;GIL&gt;</strong><br>2 s in 1 computation<"
+        in table._repr_html_()
+    )
 
 
 def test_no_line_ends_between_a_number_and_its_unit():

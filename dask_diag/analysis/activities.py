@@ -306,7 +306,8 @@ def activities(
         totals[tuple(value or "" for value in group)] += amount
     rows = sorted(totals.items(), key=lambda item: -item[1])
     types = {**dict.fromkeys((*columns, "activity", "unit"), str), "value": float}
-    return table_of(((*group, unit, amount) for group, amount in rows), **types)
+    table = table_of(((*group, unit, amount) for group, amount in rows), **types)
+    return table.in_units(value="=unit")
 
 
 def _units_of(recording: Recording) -> list[str]:

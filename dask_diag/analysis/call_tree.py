@@ -549,7 +549,8 @@ def hottest_lines(source: Sources, count: int = 10, selection: Selection = ALL_S
         for prefix, values in (("", own), (_TOTAL, totals))
         for n, name in enumerate(MEASURES)
     }
-    return table_of_lines(Categorical(hottest, lines.values), numbers)
+    table = table_of_lines(Categorical(hottest, lines.values), numbers)
+    return table.in_units(**{name: "s" for name in numbers if not name.endswith("count")})
 
 
 def lines_of_frames(recording: Recording) -> Categorical:

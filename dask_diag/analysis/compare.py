@@ -15,6 +15,7 @@ from dask_diag.analysis.groups import lookup, rows_by, table_of
 from dask_diag.analysis.memory import cached_levels, task_memory
 from dask_diag.analysis.task_times import seconds_computing
 from dask_diag.columns import FloatArray
+from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Tasks
@@ -239,6 +240,16 @@ class Comparison(NamedTuple):
     units: tuple[str, str]
     of: str = TIME
 
+    def __repr__(self) -> str:
+        return f"<Comparison: {self._walls}, {len(self.functions)} functions>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>Wall time {self._walls}</p>{self.functions._repr_html_()}"
+
+    @property
+    def _walls(self) -> str:
+        return f"{seconds(self.total['wall_before'])} → {seconds(self.total['wall_after'])}"
+
     def regressions(self, above: float) -> list[str]:
         """Names of functions that are slower by more than a share.
 
@@ -397,7 +408,10 @@ def _table(changes: list[_FunctionChange], risk: float) -> Table:
         for row in changes
     )
     measures = {f"{name}_{when}": float for name in _MEASURES for when in ("before", "after")}
-    return table_of(rows, function=str, **measures, change=float, spread=float, verdict=str)
+    table = table_of(rows, function=str, **measures, change=float, spread=float, verdict=str)
+    units = {"seconds": "s", "cpu": "share", "memory": "bytes"}
+    of_measures = {f"{name}_{when}": units[name] for name in units for when in ("before", "after")}
+    return table.in_units(**of_measures, change="s", spread="s")
 
 
 def _total(

@@ -77,6 +77,14 @@ class RunComparison(NamedTuple):
     runs: tuple[int, int]
     others: tuple[float, float] = (0.0, 0.0)
 
+    def __repr__(self) -> str:
+        before, after = self.runs
+        return f"<RunComparison of {before} and {after} runs: {len(self.changes)} changes>"
+
+    def _repr_html_(self) -> str:
+        before, after = self.runs
+        return f"<p>{before} runs before, {after} after</p>{self.changes._repr_html_()}"
+
     def regressions(self, above: float) -> list[str]:
         """Names of quantities that are slower by at least a share.
 
@@ -265,6 +273,7 @@ def compare_measures(before: Sequence[Measures], after: Sequence[Measures]) -> R
             rows.append((kind, each.name, *means, each.spread(risk), each.verdict(risk)))
     numbers = dict.fromkeys(("before", "after", "change", "spread"), float)
     table = table_of(rows, kind=str, name=str, **numbers, verdict=str)
+    table = table.in_units(**dict.fromkeys(numbers, "s"))
     return RunComparison(table, (len(before), len(after)))
 
 

@@ -11,7 +11,7 @@ from dask_diag.analysis.groups import counts_by, rows_by, sums_by, table_by, tab
 from dask_diag.analysis.task_times import stop_times
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
-from dask_diag.formatting import counted
+from dask_diag.formatting import counted, seconds
 from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Dependencies
@@ -20,7 +20,7 @@ _EDGES = 100_000
 """Dependencies that are Python's integers at the same time."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CriticalPath:
     """Critical paths of the computations in a recording, by measured seconds.
 
@@ -66,6 +66,12 @@ class CriticalPath:
         table = self.computations
         serial = float(np.maximum(table["length"], table["cpu_scheduler"]).sum())
         return float(table["wall"].sum()) / serial if serial else float("nan")
+
+    def __repr__(self) -> str:
+        return (
+            f"<CriticalPath of {seconds(self.length)}: {counted(len(self.tasks), 'task')} of "
+            f"{counted(len(self.functions), 'function')}>"
+        )
 
     def __str__(self) -> str:
         return f"{self.computations}\n\n{self.functions}"
@@ -144,17 +150,17 @@ def critical_path(source: Sources) -> CriticalPath:
         bound=str,
         work=float,
         workers=np.int64,
-    )
+    ).in_units(**dict.fromkeys(("wall", "length", "cpu_scheduler", "work"), "s"))
     path = np.array(on_path, dtype=np.int64)
     of_path = tasks.filter(path)
     names = {name: of_path[name] for name in ("key", "function", "computation")}
-    table = Table({"task": path, **names, "seconds": seconds[path]})
+    table = Table({"task": path, **names, "seconds": seconds[path]}).in_units(seconds="s")
     labels: Categorical = table["function"]
     sums = sums_by(labels, seconds[path])
     share = sums / (sums.sum() or 1.0)
     functions = table_by(
         labels, "function", sums, tasks=counts_by(labels), seconds=sums, share=share
-    )
+    ).in_units(seconds="s", share="share")
     return CriticalPath(computations, table, functions, slack)
 
 

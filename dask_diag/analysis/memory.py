@@ -78,8 +78,12 @@ def task_memory(source: Sources, by: str = "function") -> Table:
     tasks = recording.tasks
     memory = _memory_of_tasks(recording)
     if by == "task":
-        return Table({"key": tasks.key, "function": tasks.function, **memory._asdict()})
+        table = Table({"key": tasks.key, "function": tasks.function, **memory._asdict()})
+        return table.in_units(**dict.fromkeys(("min_memory", "max_memory", "growth"), "bytes"))
     return _table_of_functions(tasks.function, memory)
+
+
+_IN_BYTES = ("min_memory", "max_memory", "peak_growth", "mean_growth")
 
 
 class MemoryReadings(NamedTuple):
@@ -213,7 +217,7 @@ def _table_of_functions(labels: Categorical, memory: _TaskMemory) -> Table:
         peak_growth=peak,
         mean_growth=mean,
         bound=Categorical(np.where(sampled == 0, 2, exact != sampled), ["exact", "upper", ""]),
-    )
+    ).in_units(**dict.fromkeys(_IN_BYTES, "bytes"))
 
 
 def memory_at_rest(recording: Recording) -> tuple[FloatArray, FloatArray]:
@@ -453,7 +457,8 @@ def peak_allocations(source: Sources, by: str = "function") -> Table:
     chosen = table.filter(first[order])
     columns = {name: chosen[name] for name in names}
     near = chosen.memory / chosen.peak
-    return Table({**columns, "bytes": size[order], "blocks": blocks[order], "near": near})
+    numbers = {"bytes": size[order], "blocks": blocks[order], "near": near}
+    return Table({**columns, **numbers}).in_units(bytes="bytes", near="share")
 
 
 class PeakSnapshot(NamedTuple):

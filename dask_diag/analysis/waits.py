@@ -198,7 +198,8 @@ def waits(source: Sources, by: str = "function") -> Table:
     rows = sorted(totals.items(), key=lambda item: -item[1][0])
     waited = ((*group, seconds, samples, error**0.5) for group, (seconds, samples, error) in rows)
     labels: dict[str, type] = {"function": str} if by == "function" else {}
-    return table_of(waited, **labels, activity=str, seconds=float, samples=np.int64, error=float)
+    types = {**labels, "activity": str, "seconds": float, "samples": np.int64, "error": float}
+    return table_of(waited, **types).in_units(seconds="s", error="s")
 
 
 def _totals(

@@ -107,7 +107,7 @@ def predictions(simulator: Simulator, workers: Iterable[float] = ()) -> Table:
             "gain": predicted[0] - predicted,
             "speedup": speedup,
         }
-    )
+    ).in_units(seconds="s", gain="s")
 
 
 def _changes(simulator: Simulator, workers: Iterable[float]) -> Iterator[tuple[str, str, Changes]]:

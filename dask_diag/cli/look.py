@@ -48,9 +48,9 @@ def report(file: str, html: str | None, force: bool) -> None:
     from dask_diag.analysis.facts import Analysis
     from dask_diag.analysis.findings.rules import find
     from dask_diag.storage.read import load
+    from dask_diag.views.cell import table_summary
     from dask_diag.views.findings import explained_by, in_a_line, no_findings
     from dask_diag.views.report.page import write_report
-    from dask_diag.views.text import table_summary
 
     page = html if html is not None else with_ending(file, ".html")
     check_page(page, force, file)

@@ -11,11 +11,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Container, Iterator
+from dataclasses import replace
 from functools import partial
 from html import escape
 from keyword import iskeyword
 from tempfile import TemporaryDirectory
-from types import CodeType
+from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
@@ -190,6 +191,17 @@ async def _awaited(codes: list[CodeType], *names: Names | None) -> tuple[object,
     return value, None
 
 
+def _number_of_cell(shell: InteractiveShell) -> int:
+    """The number of the cell that is running, by the frame that called the magic."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        named = shell.compile.format_code_name(frame.f_code.co_filename)
+        if named is not None:
+            return int(named[1].removeprefix("In[").removesuffix("]"))
+        frame = frame.f_back
+    return 0
+
+
 @magics_class
 class DiagMagics(Magics):
     """The cell magic ``%%diag``."""
@@ -219,7 +231,6 @@ class DiagMagics(Magics):
         action="store_true",
         help="record what allocated the memory in use at the peak (slow)",
     )
-    @argument("--no-plots", action="store_true", help="show the summary alone")
     @argument("--live", action="store_true", help="show the progress and a link to the live view")
     @argument("-v", "--verbose", action="store_true", help="show all numbers in the summary")
     @argument("-q", "--quiet", action="store_true", help="show nothing")
@@ -244,7 +255,8 @@ class DiagMagics(Magics):
         awaits = any(code.co_flags & inspect.CO_COROUTINE for code in codes)
         if awaits and _in_event_loop():
             raise UsageError(_NO_AWAIT)
-        self._name_temporary_file(arguments)
+        if arguments.live and arguments.output is None:
+            arguments.output = self._temporary_file()
         recorder = _started(arguments, cell, self._written)
         if arguments.output is not None:
             self._written.add(os.path.realpath(arguments.output))
@@ -256,19 +268,48 @@ class DiagMagics(Magics):
             value = self._value(codes, awaits, local_ns)
         except BaseException:
             # What the cell raised comes first, also where what follows is interrupted.
+            self._start_traceback_at(codes[0].co_filename)
             with contextlib.suppress(KeyboardInterrupt):
                 self._finish(recorder, arguments, *sys.exc_info())
             raise
         self._finish(recorder, arguments, None, None, None)
         return value
 
-    def _name_temporary_file(self, arguments: Namespace) -> None:
-        """Name a file for a live view, which reads a file; it is removed with the kernel."""
-        arguments.file = arguments.output or ""
-        if arguments.live and arguments.output is None:
-            # Until the next one, for the page's link to the report.
-            self._folder = TemporaryDirectory(prefix="dask-diag-", ignore_cleanup_errors=True)
-            arguments.output = os.path.join(self._folder.name, "cell.diag")
+    def _start_traceback_at(self, file: str) -> None:
+        """Show the traceback that comes next from the first line in a file on.
+
+        Above it are the frames of IPython's call of the magic, with the whole cell in one line.
+        """
+        shell = self.shell
+        before = shell.custom_exceptions, shell.CustomTB
+        if issubclass(sys.exc_info()[0] or object, before[0]):
+            return
+
+        def restore(*result: object) -> None:
+            shell.events.unregister("post_run_cell", restore)
+            shell.custom_exceptions, shell.CustomTB = before
+
+        def show(
+            _: InteractiveShell,
+            kind: type[BaseException],
+            error: BaseException,
+            traceback: TracebackType | None,
+            **more: object,
+        ) -> None:
+            shell.custom_exceptions, shell.CustomTB = before
+            first = traceback
+            while first is not None and first.tb_frame.f_code.co_filename != file:
+                first = first.tb_next
+            shell.showtraceback((kind, error, first or traceback), tb_offset=0)
+
+        shell.set_custom_exc((BaseException,), show)
+        shell.events.register("post_run_cell", restore)
+
+    def _temporary_file(self) -> str:
+        """A file for a live view, which reads a file; it is removed with the kernel."""
+        # Until the next one, for the page's link to the report.
+        self._folder = TemporaryDirectory(prefix="dask-diag-", ignore_cleanup_errors=True)
+        return os.path.join(self._folder.name, "cell.diag")
 
     def _value(self, codes: list[CodeType], awaits: bool, local_ns: Names | None) -> object:
         """Run a cell, and return the value of its last expression."""
@@ -287,8 +328,9 @@ class DiagMagics(Magics):
     def _compiled(self, cell: str) -> list[CodeType]:
         """Compile a cell as IPython does, with the last expression apart."""
         shell = self.shell
-        transformed = shell.transform_cell(cell)
-        name = shell.compile.cache(transformed, raw_code=cell)
+        # The cell's first line is the magic's.
+        transformed = f"\n{shell.transform_cell(cell)}"
+        name = shell.compile.cache(transformed, _number_of_cell(shell), raw_code=cell)
         tree = shell.transform_ast(shell.compile.ast_parse(transformed, filename=name))
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         with shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0):
@@ -296,10 +338,6 @@ class DiagMagics(Magics):
             if last is not None:
                 codes.append(shell.compile(ast.Expression(last.value), name, "eval"))
         return codes
-
-    def _has_front_end(self) -> bool:
-        """Whether somebody sees plots: not in a shell within a program."""
-        return type(self.shell).__module__.startswith(("ipykernel", "IPython.terminal"))
 
     def _finish(self, recorder: ProfilerGroup, arguments: Namespace, *ended_by: object) -> None:
         """End the recording and show it; a failure is a line, and the other steps still run."""
@@ -316,32 +354,27 @@ class DiagMagics(Magics):
             if self._live_cell is not None:
                 with _reported("the live view could not be shown"):
                     self._live_cell.finish()
-        if recording is not None:
-            with _reported("the recording could not be shown"):
-                self._show(recording, arguments)
-
-    def _show(self, recording: Recording, arguments: Namespace) -> None:
-        from dask_diag.views.report.page import report
-        from dask_diag.views.summary import summary
-
+        if recording is None:
+            return
         if not arguments.quiet:
-            with _reported("the summary could not be shown"):
-                display(summary(recording, verbose=arguments.verbose))
-        plots = not (arguments.quiet or arguments.no_plots) and len(recording.computations) > 0
-        if plots and self._has_front_end():
-            self._show_after_value(recording, arguments.file)
+            self._show_after_value(recording, arguments.verbose, ended_by[0] is not None)
         if arguments.html is not None:
             with _reported("the report could not be written"):
+                from dask_diag.views.report.page import report
+
                 report(recording, arguments.html, overwrite=True)
 
-    def _show_after_value(self, recording: Recording, file: str) -> None:
-        """Show the plots below the cell's value, folded: they are higher than a window."""
+    def _show_after_value(self, recording: Recording, verbose: bool, is_folded: bool) -> None:
+        """Show the summary below the value of the cell, or folded below the traceback."""
 
         def show(*result: object) -> None:
-            from dask_diag.views.visualize import visualize
+            from dask_diag.analysis.facts import Analysis
+            from dask_diag.views.cell import make_summary
+            from dask_diag.views.summary import summary_parts
 
             self.shell.events.unregister("post_run_cell", show)
-            with _reported("the plots could not be shown"):
-                visualize(recording, show=True, save=False, fold="Plots", file=file)
+            with _reported("the summary could not be shown"):
+                parts = summary_parts(Analysis(recording), verbose)
+                display(make_summary(replace(parts, is_folded=is_folded)))
 
         self.shell.events.register("post_run_cell", show)

@@ -14,12 +14,12 @@ from time import monotonic, thread_time
 from typing import NamedTuple
 
 from dask_diag.analysis.findings.rule import Finding
-from dask_diag.analysis.findings.rules import findings
 from dask_diag.formatting import count
 from dask_diag.live.model import LiveModel
 from dask_diag.live.texts import duration
 from dask_diag.storage.follow import FollowState
 from dask_diag.storage.read import load
+from dask_diag.views.summary import findings
 
 
 async def made_report(path: str | os.PathLike[str]) -> bytes | None:

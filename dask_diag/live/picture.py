@@ -14,7 +14,6 @@ from dask_diag.live.texts import (
     running_title,
     state_line,
 )
-from dask_diag.views.assets import image_tag
 from dask_diag.views.escaping import shown
 from dask_diag.views.saved_picture import picture_of_lanes
 
@@ -59,5 +58,7 @@ def _stream(model: LiveModel) -> Iterator[str]:
     lanes = [shown(worker) for worker in workers[:MOST_LANES]]
     colors = [color for _, color in functions]
     length = stop - start
-    svg, _ = picture_of_lanes(tasks, lanes, colors, legend, length, most_bytes=_MOST_BYTES)
-    yield image_tag(svg, f"Tasks of {len(lanes)} workers, {duration(length)}", _WIDTH)
+    text = f"Tasks of {len(lanes)} workers, {duration(length)}"
+    yield picture_of_lanes(tasks, lanes, colors, legend, length, text=text, most_bytes=_MOST_BYTES)[
+        0
+    ]

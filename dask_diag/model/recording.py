@@ -240,20 +240,15 @@ class Recording:
         return self.state == STATES[0]
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{name}: {len(table):,}" for name, table in self.tables().items())
+        tables = self.tables().items()
+        counts = ", ".join(f"{name}: {len(table):,}" for name, table in tables if len(table))
         state = "" if self.is_complete else f", {self.state}"
-        return f"<Recording of {seconds(self.stop - self.start)}{state}; {counts}>"
+        return f"<Recording of {seconds(self.stop - self.start)}{state}; {counts or 'no rows'}>"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{name}</td><td>{len(table):,}</td></tr>"
-            for name, table in self.tables().items()
-            if len(table)
-        )
-        return (
-            f"<p>Recording of {seconds(self.stop - self.start)}; dask_diag.summary() shows more</p>"
-            f"<table><tr><th>table</th><th>rows</th></tr>{rows}</table>"
-        )
+        import dask_diag
+
+        return dask_diag.summary(self)._repr_html_()
 
     def tables(self) -> dict[str, RecordingTable]:
         """All tables by name, empty ones included."""

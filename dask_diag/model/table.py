@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import html
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from dask_diag.columns import BoolArray, IntArray, Values, concatenate, read_only
 from dask_diag.errors import DiagnosticError, UnknownColumnError, import_optional
+from dask_diag.formatting import counted, percent, quantity, seconds
 
 if TYPE_CHECKING:
     import pandas
@@ -21,7 +24,8 @@ T = TypeVar("T", bound="Table")
 Several = slice | BoolArray | IntArray
 """A selection of rows: a slice, a mask or indices."""
 
-ROWS_SHOWN = 10
+_SHARE, _TIME = "share", "time"
+ROWS_SHOWN = 60
 ROWS_PRINTED = 40
 
 
@@ -51,7 +55,7 @@ class Table:
     [{'name': 'b', 'seconds': 2.5}]
     """
 
-    __slots__ = ("_columns",)
+    __slots__ = ("_columns", "_units")
 
     def __init__(self, columns: Mapping[str, Values]) -> None:
         if len(set(map(len, columns.values()))) > 1:
@@ -61,6 +65,23 @@ class Table:
             name: read_only(column) if isinstance(column, np.ndarray) else column
             for name, column in columns.items()
         }
+        self._units: Mapping[str, str] = {}
+
+    def in_units(self, **units: str) -> Self:
+        """The table with units of columns: ``s``, ``bytes``, ``share``, or any other text.
+
+        ``=column`` stands for the unit that this column has in the same row.
+        """
+        return self._of(self._columns, units)
+
+    def unit_of(self, column: str) -> str:
+        """The unit of a column; empty if there is none, or none is known."""
+        return self._units.get(column, "")
+
+    def _of(self, columns: Mapping[str, Values], units: Mapping[str, str]) -> Self:
+        table = type(self)(columns)
+        table._units = units
+        return table
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -79,11 +100,12 @@ class Table:
 
     def filter(self, selection: Several) -> Self:
         """Select rows by a slice, a boolean mask or positions; returns a table."""
-        return type(self)({name: column[selection] for name, column in self._columns.items()})
+        columns = {name: column[selection] for name, column in self._columns.items()}
+        return self._of(columns, self._units)
 
     def replacing(self, columns: Mapping[str, Values]) -> Self:
         """Return the table with other values in the columns of a mapping."""
-        return type(self)(self._columns | dict(columns))
+        return self._of(self._columns | dict(columns), self._units)
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return a list with a dict per row."""
@@ -112,7 +134,8 @@ class Table:
         return f"<Table of {len(self)} rows: {', '.join(self.columns)}>"
 
     def __str__(self) -> str:
-        lines = [[_cell(value) for value in row] for row in self._first_rows(ROWS_PRINTED)]
+        rows = self.filter(slice(ROWS_PRINTED)).to_dicts()
+        lines = [[_cell(value) for value in row] for row in (self.columns, *map(dict.values, rows))]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = [
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -122,16 +145,35 @@ class Table:
             text.append(f"... {len(self) - ROWS_PRINTED:,} more rows")
         return "\n".join(text)
 
-    def _first_rows(self, count: int) -> list[Iterable[object]]:
-        return [self.columns, *(row.values() for row in self.filter(slice(count)).to_dicts())]
-
     def _repr_html_(self) -> str:
-        shown = self._first_rows(ROWS_SHOWN)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{_as_html(cell)}</td>" for cell in row) + "</tr>"
-            for row in shown
+        rows = self.filter(slice(ROWS_SHOWN)).to_dicts()
+        body = [[self._text(name, row) for name in self.columns] for row in rows]
+        is_text = [not isinstance(self[name], np.ndarray) for name in self.columns]
+        shown = f"the first {len(rows)} of " if len(rows) < len(self) else ""
+        return f"{html_table(self.columns, body, is_text)}<p>{shown}{counted(len(self), 'row')}</p>"
+
+    def _text(self, name: str, row: Mapping[str, object]) -> str:
+        value, unit = row[name], self.unit_of(name)
+        return _with_unit(value, str(row[unit[1:]]) if unit.startswith("=") else unit)
+
+
+def html_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], is_text: Sequence[bool] = (True,)
+) -> str:
+    """A table for a notebook, numbers to the right; columns beyond `is_text` are numbers."""
+    aligned = ["left" if left else "right" for left in is_text]
+    aligned += ["right"] * (len(columns) - len(aligned))
+
+    def cells(tag: str, row: Sequence[str]) -> str:
+        return "".join(
+            f'<{tag} style="text-align:{side}">{escape(text)}</{tag}>'
+            for side, text in zip(aligned, row, strict=True)
         )
-        return f"<table>{body}</table><p>{len(self)} rows</p>"
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    # A heading without a text would be read as one.
+    headings = re.sub(r"<th( [^>]*)?></th>", r"<td\1></td>", cells("th", columns))
+    return f"<table><thead><tr>{headings}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _cell(value: object) -> str:
@@ -140,10 +182,17 @@ def _cell(value: object) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)[:60]
 
 
-def _as_html(cell: object) -> str:
-    text = f"{cell:.9g}" if isinstance(cell, float) else str(cell)[:200]
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return html.escape(text)
+def _with_unit(value: object, unit: str) -> str:
+    """A cell as text, with its unit."""
+    if not isinstance(value, float):
+        text = str(value) if unit or not isinstance(value, int) else f"{value:,}"
+        return text[:200].encode("utf-8", "backslashreplace").decode("utf-8")
+    if unit == _SHARE:
+        return percent(value)
+    if unit == _TIME:
+        # Three digits would make times alike.
+        return f"{value:,.6f} s" if isfinite(value) else seconds(value)
+    return quantity(value, "seconds" if unit == "s" else unit)
 
 
 NO_ROWS = Table({})

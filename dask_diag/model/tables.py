@@ -206,12 +206,16 @@ class RecordingTable(Table):
             return super()._repr_html_()
         first = readings.min()
         columns = {name: self[name] for name in self.columns}
-        # Nanoseconds are what clocks have.
-        columns |= {name: np.round(self[name] - first, 9) for name in times}
+        columns |= {name: self[name] - first for name in times}
+        units = {name: self.unit_of(name) for name in self.columns} | dict.fromkeys(times, "time")
         return (
-            f"{Table(columns)._repr_html_()}<p>{', '.join(times)}: seconds since the first of "
-            f"these times, which is {first:.9g} s of the clock</p>"
+            f"{Table(columns).in_units(**units)._repr_html_()}<p>{', '.join(times)}: seconds since "
+            f"the first of these times, which is {first:.9g} s of the clock</p>"
         )
+
+    def unit_of(self, column: str) -> str:
+        """The unit of a column, by the schema."""
+        return self.schema[column].unit
 
 
 class Computations(RecordingTable):

@@ -18,9 +18,10 @@ from dask_diag.model.table import Table
 from dask_diag.tuning.race import LOOKS, MIN_RUNS, NOT_APPLIED, Contestant, Race, SpeedUp
 from dask_diag.tuning.settings import Changes, Setting
 from dask_diag.tuning.trials import Trial
+from dask_diag.views.cell import make_summary
 from dask_diag.views.escaping import shown
 from dask_diag.views.page import summary_page
-from dask_diag.views.text import Summary, SummaryParts, make_summary
+from dask_diag.views.text import Summary, SummaryParts
 
 
 class Agreement:
@@ -223,7 +224,10 @@ def tune_summary(
     if not lines:
         return table
     text = "\n".join(lines)
-    return Summary(f"{table}\n\n{text}", f"{table._repr_html_()}<pre>{html.escape(text)}</pre>")
+    return Summary(
+        f"{table}\n\n{text}",
+        lambda: f"{table._repr_html_()}<pre>{html.escape(text)}</pre>",
+    )
 
 
 def _lines_to_use(rows: Sequence[Row]) -> Iterator[str]:
@@ -326,7 +330,7 @@ _ROW, _BAR, _END = 44, 28, 97.0
 def tune_page(rows: Sequence[Row], summary: Summary, title: str) -> str:
     """A page that needs no network."""
     body = f"{summary._repr_html_()}<h2>Runs</h2>{_chart(rows)}"
-    return summary_page(Summary(summary, body), title, "Settings tried")
+    return summary_page(Summary(summary, lambda: body), title, "Settings tried")
 
 
 def _chart(tried: Sequence[Row]) -> str:

@@ -16,7 +16,6 @@ from typing import Any
 from toolz import unique
 
 from dask_diag.analysis.findings.rule import MEASURED, Finding
-from dask_diag.analysis.findings.rules import findings
 from dask_diag.analysis.memory import workers_that_fit
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
@@ -32,6 +31,7 @@ from dask_diag.tuning.race import Race
 from dask_diag.tuning.result import Agreement, Row, TuneResult, rows_of, winners
 from dask_diag.tuning.settings import Setting, combined
 from dask_diag.tuning.trials import ChildRunner, Program
+from dask_diag.views.summary import findings
 
 
 def findings_with_gains(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from base64 import b64encode
 from collections.abc import Mapping
 from functools import cache
-from html import escape
 from importlib.resources import files
 
 from bokeh.models import CustomJS
@@ -73,23 +71,3 @@ def call(name: str, function: str, arguments: str) -> str:
 def callback(name: str, function: str, args: Mapping[str, object]) -> CustomJS:
     """Script that calls a function of a module with these arguments, as one object."""
     return CustomJS(args=dict(args), code=call(name, function, f"{{{', '.join(args)}}}"))
-
-
-def image_tag(svg: str, text: str, width: int) -> str:
-    """HTML that shows SVG, also in notebooks that JupyterLab does not trust.
-
-    JupyterLab strips inline SVG, and outputs that are nothing but SVG.
-
-    Parameters
-    ----------
-    svg : str
-    text : str
-        Text in place of the image.
-    width : int
-        Pixels, if the page is as wide.
-    """
-    data = b64encode(svg.encode()).decode()
-    return (
-        f'<img alt="{escape(text)}" width="{width}" style="max-width: 100%" '
-        f'src="data:image/svg+xml;base64,{data}">'
-    )

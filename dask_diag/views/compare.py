@@ -11,8 +11,9 @@ from toolz import groupby
 from dask_diag.analysis.compare import CONFIDENCE, CPU, MIN_TASKS, Comparison
 from dask_diag.analysis.compare_runs import COMPUTING, WALL, RunComparison
 from dask_diag.formatting import amount, count, counted, percent, quantity, seconds, size
+from dask_diag.views.cell import table_summary
 from dask_diag.views.escaping import shown
-from dask_diag.views.text import Record, Summary, table_summary
+from dask_diag.views.text import Record, Summary
 
 _FUNCTIONS_SHOWN = 30
 HEADINGS = ("function", "tasks", "before", "after", "change", "CPU %", "")

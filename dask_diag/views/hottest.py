@@ -18,8 +18,9 @@ from dask_diag.formatting import counted, percent, seconds
 from dask_diag.model.codes import Root
 from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
+from dask_diag.views.cell import table_summary
 from dask_diag.views.escaping import shown
-from dask_diag.views.text import Record, Summary, table_summary
+from dask_diag.views.text import Record, Summary
 
 _COLUMNS = ("line", "self", "%", "total", "%")
 _PATH = 26

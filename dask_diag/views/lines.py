@@ -21,9 +21,10 @@ from dask_diag.formatting import amount, count, counted, percent, quantity, seco
 from dask_diag.model.codes import Outcome, Root
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.views.cell import make_summary
 from dask_diag.views.colors import Look, look_of
 from dask_diag.views.escaping import shown
-from dask_diag.views.text import Record, Summary, SummaryParts, make_summary
+from dask_diag.views.text import Record, Summary, SummaryParts
 
 TRACING_COST = "tracemalloc was on: code that makes many small objects ran 2 to 12 times slower"
 _SHOWN = 3

@@ -1,8 +1,8 @@
-"""Picture for notebooks without scripts: SVG of a bounded size, which a saved notebook keeps."""
+"""Picture of tasks without scripts: SVG of a bounded size, which a saved notebook keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import groupby
 from math import ceil, floor, log10
@@ -16,10 +16,10 @@ from dask_diag.columns import IntArray
 from dask_diag.formatting import counted, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.views.colors import OTHER
+from dask_diag.views.cell import image_tag, in_a_row, swatch
+from dask_diag.views.colors import OTHER, FunctionColors
 from dask_diag.views.escaping import shown
-from dask_diag.views.plots.figures import Options
-from dask_diag.views.plots.tasks import TasksInLanes, end_of_name, tasks_in_lanes
+from dask_diag.views.lanes import TasksInLanes, end_of_name, tasks_in_lanes
 
 MOST_BYTES = 44_000
 """Bytes of the SVG, which takes a third more in base64."""
@@ -30,14 +30,12 @@ _ALL_LANES, _LOWEST, _HIGHEST, _GAP = 112, 14, 36, 3
 """Pixels: all lanes if possible, the least and the most from one lane to the next, and the gap."""
 _STEP = 0.5
 """Pixels of which heights are multiples, so that they take few digits."""
-_AXIS, _ROW, _LETTER = 24, 18, 6.3
+_AXIS = 18
 _LABEL, _NAME = 13, 26
 _STYLE = (
-    "<style>text{font:11px sans-serif;fill:#1c1e21}.page{fill:#fff}"
-    ".lane{fill:#8883}.tick{stroke:#8888}"
-    "@media(prefers-color-scheme:dark){text{fill:#e4e6ea}.page{fill:#1b1d20}}</style>"
+    "<style>text{font:12px sans-serif;fill:#7c7c7c}.lane{fill:#8883}.tick{stroke:#8888}</style>"
 )
-"""Letters are on a page of their own, to be read in a light and in a dark notebook."""
+"""Gray letters on no background are read in a light and in a dark notebook."""
 
 
 class SavedPicture(NamedTuple):
@@ -45,19 +43,17 @@ class SavedPicture(NamedTuple):
 
     Attributes
     ----------
-    svg : str
+    html : str
+        The image, and below it the colours and their names.
     text : str
         One line with names of the user: not HTML.
     caption : str
         Sentences on how to read the picture.
-    width : int
-        Pixels.
     """
 
-    svg: str
+    html: str
     text: str
     caption: str
-    width: int = _WIDTH
 
 
 class _Lanes(NamedTuple):
@@ -83,7 +79,7 @@ def _pitch(lanes: int) -> int:
 
 
 def saved_picture(
-    recording: Recording, origin: float, duration: float, options: Options
+    recording: Recording, colors_of: Callable[[Iterable[str]], FunctionColors] = FunctionColors
 ) -> SavedPicture | None:
     """Draw when workers ran tasks of each function; None if no task is known to have started.
 
@@ -91,34 +87,44 @@ def saved_picture(
     the share in which tasks ran. The SVG has at most `MOST_BYTES`, however many tasks there are:
     if much is different, intervals are longer.
     """
-    tasks = tasks_in_lanes(recording, origin)
+    tasks = tasks_in_lanes(recording, recording.start)
     if not len(tasks.table):
         return None
     table = by_function(recording)
     totals = dict(table.tuples("function", "wall"))
-    colors = options.colors_of(totals)
+    colors = colors_of(totals)
+    duration = recording.stop - recording.start or 1.0
     color_of = {name: colors[name] for name in totals if name in colors}
     layer = positions_among(list(color_of), tasks.table["function"])
-    svg, caption = picture_of_lanes(
+    text = _in_words(tasks, totals, duration)
+    html, caption = picture_of_lanes(
         tasks.table.replacing({"function": layer}),
         tasks.workers,
         [*color_of.values(), OTHER],
         _legend(totals, color_of),
         duration,
+        text=text,
     )
-    return SavedPicture(svg, _in_words(tasks, totals, duration), caption)
+    return SavedPicture(html, text, caption)
+
+
+def timeline_html(recording: Recording) -> str:
+    """The picture with its caption; nothing if no task is known to have started."""
+    picture = saved_picture(recording)
+    return "" if picture is None else f"<p>{picture.caption}</p>{picture.html}"
 
 
 def picture_of_lanes(
     tasks: Table,
     workers: Sequence[str],
     colors: Sequence[str],
-    legend: Sequence[tuple[str, str]],
+    legend: Iterable[tuple[str, str]],
     duration: float,
     *,
+    text: str,
     most_bytes: int = MOST_BYTES,
 ) -> tuple[str, str]:
-    """The SVG of a picture of at most so many bytes, and its caption.
+    """HTML of a picture with a legend, whose SVG has at most so many bytes, and its caption.
 
     Parameters
     ----------
@@ -126,18 +132,23 @@ def picture_of_lanes(
         ``lane`` is one of the workers, ``function`` one of the colours; ``start`` and ``stop`` are
         seconds, from 0 to the duration.
     workers, colors : sequence of str
-    legend : sequence of (str, str)
+    legend : iterable of (str, str)
         Colours and their names.
     duration : float
+    text : str
+        Text in place of the image.
     most_bytes : int, optional
     """
     bins = _BINS
     while True:
         lanes = _lanes(tasks, workers, len(colors), duration, bins)
-        svg = "".join(_drawn(lanes, colors, legend, duration))
+        svg = "".join(_drawn(lanes, colors, duration))
         too_large = len(svg.encode()) / most_bytes
         if too_large <= 1 or bins == 1:
-            return svg, _caption(lanes)
+            names = in_a_row(
+                swatch(f"background-color: {color}") + escape(name) for color, name in legend
+            )
+            return f"{image_tag(svg, text, _WIDTH)}{names}", _caption(lanes)
         bins = max(1, int(bins * min(0.95, 0.95 / too_large)))
 
 
@@ -197,18 +208,14 @@ def _label(workers: Sequence[str]) -> str:
     return end_of_name(workers[0], _LABEL)
 
 
-def _drawn(
-    lanes: _Lanes, colors: Sequence[str], legend: Sequence[tuple[str, str]], duration: float
-) -> Iterator[str]:
+def _drawn(lanes: _Lanes, colors: Sequence[str], duration: float) -> Iterator[str]:
     count, _, bins = lanes.levels.shape
     bottom = _TOP + count * lanes.pitch
     inside = _WIDTH - _LEFT - _RIGHT
-    names = list(_placed(legend, bottom + _AXIS))
-    height = bottom + _AXIS + _ROW * (1 + max((row for _, row, _ in names), default=0))
+    height = bottom + _AXIS
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
         f'viewBox="0 0 {_WIDTH} {height}">{_STYLE}'
-        f'<rect class="page" width="{_WIDTH}" height="{height}" rx="6"/>'
     )
     for lane, name in enumerate(lanes.names):
         top, full = _TOP + lane * lanes.pitch, lanes.pitch - _GAP
@@ -224,12 +231,7 @@ def _drawn(
         path = "".join(_rectangles(lanes.levels[:, layer : layer + 2], lanes.pitch))
         if path:
             yield f'<path fill="{color}" d="{path}"/>'
-    yield "</g>"
-    for x, row, (color, text) in names:
-        top = bottom + _AXIS + row * _ROW
-        yield f'<rect x="{x}" y="{top}" width="10" height="10" fill="{color}"/>'
-        yield _text(x + 14, top + 9, text)
-    yield "</svg>"
+    yield "</g></svg>"
 
 
 def _rectangles(levels: IntArray, pitch: int) -> Iterator[str]:
@@ -258,18 +260,5 @@ def _axis(duration: float, bottom: int, inside: int) -> Iterator[str]:
         yield _text(x, bottom + 13, seconds(number * step), "middle")
 
 
-def _placed(
-    legend: Sequence[tuple[str, str]], top: int
-) -> Iterator[tuple[int, int, tuple[str, str]]]:
-    """Positions of the legend's entries: x, and row."""
-    x, row = _LEFT, 0
-    for item in legend:
-        width = ceil(14 + _LETTER * len(item[1]) + 16)
-        if x > _LEFT and x + width > _WIDTH:
-            x, row = _LEFT, row + 1
-        yield x, row, item
-        x += width
-
-
-def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
+def _text(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text x="{round(x, 2)}" y="{round(y, 2)}" text-anchor="{anchor}">{escape(text)}</text>'

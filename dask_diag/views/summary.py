@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from math import isnan
 
 import numpy as np
@@ -20,17 +21,20 @@ from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import OUTCOMES, PROFILING, UNKNOWN_WORKER, Outcome
 from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.tables import Tasks
+from dask_diag.views.cell import findings_html, make_summary
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import (
     explained_by,
     fix,
     incomplete,
     location,
+    no_findings,
     saving,
     savings_overlap,
 )
 from dask_diag.views.lines import labelled_lines, shares_of_wall_time, worker_time_line
-from dask_diag.views.text import FindingText, Record, Summary, SummaryParts, make_summary
+from dask_diag.views.saved_picture import timeline_html
+from dask_diag.views.text import FindingText, Record, Summary, SummaryParts
 
 _DIAGNOSTIC = "late-samples"
 """The finding on a profiler; if severe, numbers are unreliable."""
@@ -157,7 +161,7 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
     shown_notices = list(notices) if verbose else without_profilers(notices)
     wall, shares = shares_of_wall_time(analysis)
     return SummaryParts(
-        headline=f"{headline(analysis, findings)}\n{outcome(analysis)}",
+        headline=f"{sentence(analysis, findings)}\n{outcome(analysis)}",
         warning=incomplete(analysis.recording),
         findings=[_in_words(finding, analysis.recording) for finding in shown_findings],
         note_on_findings=savings_overlap(shown_findings, analysis.recording),
@@ -172,7 +176,53 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
             *profiling_lines(analysis, verbose),
         ],
         notices=[notice_text(notice) for notice in shown_notices],
+        picture=partial(timeline_html, analysis.recording),
     )
+
+
+class Findings(list[Finding]):
+    """Findings of a recording, which a notebook shows as cards."""
+
+    def __init__(self, found: Iterable[Finding], recording: Recording) -> None:
+        super().__init__(found)
+        self._recording = recording
+
+    def __repr__(self) -> str:
+        titles = [_in_words(finding, self._recording).title for finding in self]
+        return f"<{counted(len(self), 'finding')}{': ' if titles else ''}{'; '.join(titles)}>"
+
+    def _repr_html_(self) -> str:
+        texts = [_in_words(finding, self._recording) for finding in self]
+        note = savings_overlap(self, self._recording)
+        return findings_html(texts, note) or f"<p>{no_findings(Analysis(self._recording))}</p>"
+
+
+def findings(source: Sources) -> Findings:
+    """Causes of lost time, and of misleading numbers, in a recording; the worst first.
+
+    Parameters
+    ----------
+    source : Recording, profiler, or list of these
+        Measurements. Several are combined. Findings about waits for the GIL and for CPUs need
+        ``Profiler(waits=True)``; findings about memory need a `ResourceProfiler`. `record` has
+        both.
+
+    Returns
+    -------
+    list of Finding
+        Empty if nothing is worth reporting. A notebook shows it as cards.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, findings
+    >>> with Profiler(waits=True) as prof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> for finding in findings(prof):          # doctest: +SKIP
+    ...     print(finding.code, finding.evidence, finding.advice)
+    """
+    recording = recording_of(source)
+    return Findings(find(Analysis(recording)), recording)
 
 
 def _in_words(finding: Finding, recording: Recording) -> FindingText:
@@ -182,6 +232,35 @@ def _in_words(finding: Finding, recording: Recording) -> FindingText:
     text = f"{evidence}. {fix(advice)}"
     text = f"{text} Where: {where}." if where else text
     return FindingText(finding.code, finding.severity, saving(finding), text)
+
+
+def sentence(analysis: Analysis, findings: Sequence[Finding]) -> str:
+    """The headline, below what did not run if a computation was interrupted or raised."""
+    recording = analysis.recording
+    computations, tasks = recording.computations, recording.tasks
+    errors = dict.fromkeys(error for error in computations.error.tolist() if error)
+    if not errors or not len(tasks):
+        return headline(analysis, findings)
+    done = int(tasks.outcome.eq(Outcome.OK).sum())
+    ended = " and ".join(
+        "interrupted" if error == "KeyboardInterrupt" else f"ended by {shown(error)}"
+        for error in errors
+    )
+    number = len(computations) - int(computations.error.eq("").sum())
+    which = f"{number} of {count(len(computations))} computations " if len(computations) > 1 else ""
+    total = len(tasks) + _never_run(recording)
+    return (
+        f"{count(done)} of {counted(total, 'task')}, {which}{ended}. {headline(analysis, findings)}"
+    )
+
+
+def _never_run(recording: Recording) -> int:
+    """Number of tasks of computations that an error ended before their tasks were submitted."""
+    failed = recording.computations.filter(~recording.computations.error.eq(""))
+    names = failed.computation.tolist()
+    planned, tasks = recording.planned, recording.tasks
+    total = int(planned.tasks[planned.computation.is_in(names)].sum())
+    return max(total - int(tasks.computation.is_in(names).sum()), 0)
 
 
 def outcome(analysis: Analysis) -> str:
@@ -222,6 +301,8 @@ def _outcome(recording: Recording) -> str:
     others = [f"{count(n)} {name}" for name, n in counts.items() if n]
     # Of a computation that had not ended more tasks may be done than were written.
     at_least = [f"{count(done)} known to be done"] if not_ended(recording) else []
+    never = _never_run(recording)
+    others += [f"{count(never)} more not run"] if never else []
     return ", ".join([*at_least, *others]) or "all done"
 
 

@@ -1,8 +1,7 @@
-"""A printed result: text for a terminal, HTML for a notebook."""
+"""Printed results: texts for a terminal, which a notebook shows as HTML."""
 
 from __future__ import annotations
 
-import html
 import io
 import re
 import textwrap
@@ -82,6 +81,10 @@ class SummaryParts:
         Sentences needed to read the numbers.
     is_wrapped : bool
         Whether the first column of the table is shown whole, on several lines.
+    is_folded : bool
+        Whether only the headline and the warning are shown: in a notebook the rest is folded.
+    picture : callable
+        Makes HTML that a notebook shows above the table.
     """
 
     headline: str
@@ -96,6 +99,8 @@ class SummaryParts:
     lines: Sequence[tuple[str, str]] = ()
     notices: Sequence[str] = ()
     is_wrapped: bool = False
+    is_folded: bool = False
+    picture: Callable[[], str] = str
 
 
 def text_of(
@@ -130,6 +135,8 @@ def text_of(
             *(line for text in others for line in _lines(text, width)),
         ],
         (paint(line, "bold red") for line in _lines(parts.warning, width, "! ", "  ")),
+    ]
+    below: list[Iterable[str]] = [
         _lines(parts.note_on_findings, width),
         (*findings, *_lines(parts.more, width)),
         _bar(parts.bar_title, parts.bar, width, paint),
@@ -137,6 +144,7 @@ def text_of(
         _labelled(parts.lines, width, paint),
         (line for text in parts.notices for line in _lines(text, width, "- ", "  ")),
     ]
+    blocks += [] if parts.is_folded else below
     return "\n\n".join(filter(None, map("\n".join, blocks)))
 
 
@@ -236,15 +244,17 @@ def _lines(text: str, width: int, first: str = "", others: str = "") -> list[str
 
 
 class Summary(str):
-    """Text for a terminal, shown as a table in a notebook."""
+    """Text for a terminal, shown as HTML in a notebook."""
 
-    _html: str
+    _make_html: Callable[[], str]
     _parts: SummaryParts | None
 
-    def __new__(cls, text: str, as_html: str, parts: SummaryParts | None = None) -> Summary:
-        """Make a summary of text and HTML; with `parts`, `for_terminal` can draw again."""
+    def __new__(
+        cls, text: str, make_html: Callable[[], str], parts: SummaryParts | None = None
+    ) -> Summary:
+        """Make a summary of text; with `parts`, `for_terminal` can draw again."""
         self = super().__new__(cls, text)
-        self._html = as_html
+        self._make_html = make_html
         self._parts = parts
         return self
 
@@ -259,55 +269,4 @@ class Summary(str):
         return self[:]
 
     def _repr_html_(self) -> str:
-        return self._html
-
-
-def make_summary(parts: SummaryParts) -> Summary:
-    """Write a summary as text and as HTML."""
-    return Summary(text_of(parts), _as_html(parts), parts)
-
-
-def table_summary(
-    headline: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]], notices: Sequence[str]
-) -> Summary:
-    """A headline, a table whose first column is text and last row a total, and notices."""
-    return make_summary(SummaryParts(headline, columns, rows, notices=notices))
-
-
-def _as_html(parts: SummaryParts) -> str:
-    findings = [f"{finding.title}. {finding.text}" for finding in parts.findings]
-    shares = ", ".join(f"{look.name} {percent(share)}" for look, share in parts.bar)
-    lines = [(parts.bar_title, shares)] if parts.bar else []
-    lines += parts.lines
-    return "".join(
-        (
-            f"<p>{html.escape(parts.headline).replace(chr(10), '<br>')}</p>",
-            f"<p><strong>{html.escape(parts.warning)}</strong></p>" if parts.warning else "",
-            f"<p>{html.escape(parts.note_on_findings)}</p>" if parts.note_on_findings else "",
-            _html_list(findings),
-            f"<p>{html.escape(parts.more)}</p>" if parts.more else "",
-            _html_table(parts.columns, parts.rows),
-            _html_list([f"{label}: {text}" for label, text in lines]),
-            _html_list(parts.notices),
-        )
-    )
-
-
-def _html_list(texts: Sequence[str]) -> str:
-    items = "".join(f"<li>{html.escape(text)}</li>" for text in texts)
-    return f"<ul>{items}</ul>" if items else ""
-
-
-def _html_table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
-    def cells(tag: str, texts: Sequence[str]) -> str:
-        return "".join(
-            f'<{tag} style="text-align:{"right" if n else "left"}">{html.escape(text)}</{tag}>'
-            for n, text in enumerate(texts)
-        )
-
-    if not rows:
-        return ""
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    # A heading without a text would be read as one.
-    headings = re.sub(r"<th( [^>]*)?></th>", r"<td\1></td>", cells("th", columns))
-    return f"<table><thead><tr>{headings}</tr></thead><tbody>{body}</tbody></table>"
+        return self._make_html()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
-import shlex
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -30,7 +28,6 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.files import as_path, check_target, write_text
 from dask_diag.formatting import count
 from dask_diag.model.recording import Recording, Sources, listed, recording_of
-from dask_diag.views.assets import image_tag
 from dask_diag.views.drawings import (
     PLOTS,
     Drawing,
@@ -42,7 +39,6 @@ from dask_diag.views.drawings import (
     stacked,
     with_rows,
 )
-from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
 from dask_diag.views.page import Head, Page, Section, script
 from dask_diag.views.plots.activities import plot_activities
@@ -54,7 +50,7 @@ from dask_diag.views.report.components import Figure, Part, Text, safe
 from dask_diag.views.report.figures import WORKERS, Figures, add_shades
 from dask_diag.views.report.header import head, head_of_memory
 from dask_diag.views.report.sections import FINDINGS, allocated
-from dask_diag.views.saved_picture import SavedPicture, saved_picture
+from dask_diag.views.saved_picture import saved_picture
 
 _ACTIVITIES = "activities"
 _MOST_TASKS = 100_000
@@ -69,8 +65,6 @@ def visualize(
     mode: str | None = None,
     *,
     plots: Iterable[str] | None = None,
-    fold: str = "",
-    file: str = "",
     **kwargs: Any,
 ) -> LayoutDOM:
     """Draw measurements with bokeh: plots over one time axis, as a page.
@@ -95,12 +89,6 @@ def visualize(
         network.
     plots : list of {"tasks", "resources", "cache", "memory", "activities"}, optional
         Plots to draw. Default: all that were recorded.
-    fold : str, default ""
-        In a notebook, fold the plots behind this line of text, to be opened by a click. By default
-        they are open.
-    file : str, default ""
-        In a notebook, the file of the recording. A notebook viewer that runs no scripts shows its
-        name beside a static picture.
     **kwargs
         ``palette`` (name of a bokeh palette), ``label_size`` (maximum number of characters of a
         label, 60), and keyword arguments of bokeh's figure for the plots over time. The plots of
@@ -161,7 +149,7 @@ def visualize(
         if save:
             write_text(path, page.html(mode))
         if show and notebook:
-            _show_in_notebook(page, _saved(drawings, options, file), fold)
+            _show_in_notebook(page, _saved(drawings, options))
         elif show and save:
             view(path.resolve().as_uri())
         elif show:
@@ -412,28 +400,23 @@ _HTML, _JAVASCRIPT, _TEXT = "text/html", "application/javascript", "text/plain"
 _BOKEH = "application/vnd.bokehjs_exec.v0+json"
 
 
-def _saved(drawings: Sequence[Drawing], options: Options, file: str) -> tuple[str, str]:
-    """HTML and text that a notebook shows if no scripts run; `file` is that of the recording."""
-    recording = recording_of(recordings_in(drawings))
-    duration = recording.stop - recording.start or 1.0
-    picture: SavedPicture | None = saved_picture(recording, recording.start, duration, options)
-    sentences = [
-        "The interactive plots are drawn by scripts, and none ran here.",
-        "To see them, trust the notebook or run the cell again.",
-    ]
-    if file:
-        page = f"dask-diag report {shown(shlex.quote(file), 200)}"
-        sentences.append(f"Or make a page of the recording: {page}.")
+_NO_SCRIPTS = (
+    "The interactive plots are drawn by scripts, and none ran here. To see them, trust the "
+    "notebook or run the cell again."
+)
+
+
+def _saved(drawings: Sequence[Drawing], options: Options) -> tuple[str, str]:
+    """HTML and text that a notebook shows if no scripts run."""
+    picture = saved_picture(recording_of(recordings_in(drawings)), options.colors_of)
     if picture is None:
-        text = " ".join(sentences)
-        return f"<p>{html.escape(text)}</p>", text
-    text = " ".join([*sentences, picture.caption])
-    image = image_tag(picture.svg, picture.text, picture.width)
-    return f"<p>{html.escape(text)}</p>{image}", f"{text}\n{picture.text}"
+        return f"<p>{_NO_SCRIPTS}</p>", _NO_SCRIPTS
+    text = f"{_NO_SCRIPTS} {picture.caption}"
+    return f"<p>{text}</p>{picture.html}", f"{text}\n{picture.text}"
 
 
-def _show_in_notebook(page: Page, saved: tuple[str, str], fold: str) -> None:
-    """Show a picture below the cell that is running; with `fold`, below a line to open it.
+def _show_in_notebook(page: Page, saved: tuple[str, str]) -> None:
+    """Show a picture below the cell that is running.
 
     `saved` is seen if no scripts run, as in a notebook that is opened again and not trusted: the
     script that draws the picture hides it.
@@ -442,9 +425,8 @@ def _show_in_notebook(page: Page, saved: tuple[str, str], fold: str) -> None:
     saved_html, saved_text = saved
     _load_bokeh()
     drawing, div, _ = notebook_content(page.picture)
-    plots = f"<details><summary>{html.escape(fold)}</summary>{div}</details>" if fold else div
     # JupyterLab removes the attribute `hidden` if it does not trust the output.
-    said = f'<div>{saved_html}</div><div style="display: none">{plots}</div>'
+    said = f'<div>{saved_html}</div><div style="display: none">{div}</div>'
     _publish({_HTML: f'<div class="dask-diag-cell">{said}</div>', _TEXT: saved_text})
     id_, fitted = json.dumps(page.picture.id), json.dumps(page.fitted)
     arguments = f"{id_}, {fitted}, () => {{\n{drawing}\n}}"

@@ -10,8 +10,9 @@ from dask_diag.formatting import amount, counted, percent, seconds
 from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.views.cell import table_summary
 from dask_diag.views.escaping import shown
-from dask_diag.views.text import Summary, table_summary
+from dask_diag.views.text import Summary
 
 HEADINGS = ("what if", "predicted", "gain", "times as fast")
 _NUMBERS = ("workers", "threads")

@@ -15,7 +15,6 @@ from dask_diag.analysis.findings import (
 )
 from dask_diag.analysis.findings.rule import Finding, Rule
 from dask_diag.model import codes
-from dask_diag.model.recording import Sources, recording_of
 
 LONG_ENOUGH = 0.1
 """Seconds of all computations below which time is not worth a finding."""
@@ -36,34 +35,6 @@ RULES: tuple[Rule, ...] = tuple(
 """Rules of all subjects, each after the rules that it gives way to."""
 CODES = tuple(codes.FINDINGS)
 """Codes of all findings; each has a page in the documentation."""
-
-
-def findings(source: Sources) -> list[Finding]:
-    """Causes of lost time, and of misleading numbers, in a recording; the worst first.
-
-    Parameters
-    ----------
-    source : Recording, profiler, or list of these
-        Measurements. Several are combined. Findings about waits for the GIL and for CPUs need
-        ``Profiler(waits=True)``; findings about memory need a `ResourceProfiler`. `record` has
-        both.
-
-    Returns
-    -------
-    list of Finding
-        Empty if nothing is worth reporting.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> from dask_diag import Profiler, findings
-    >>> with Profiler(waits=True) as prof:
-    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
-    >>> for finding in findings(prof):          # doctest: +SKIP
-    ...     print(finding.code, finding.evidence, finding.advice)
-    """
-    recording = recording_of(source)
-    return find(Analysis(recording))
 
 
 def find(analysis: Analysis) -> list[Finding]:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from dask_diag._version import __version__
-from dask_diag.analysis.findings.rules import findings
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings.rules import find
 from dask_diag.columns import Categorical, PrefixStrings, Values
 from dask_diag.errors import DiagnosticError, import_optional
 from dask_diag.files import open_text
@@ -120,7 +121,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 def texts_of_json(recording: Recording) -> Iterator[str]:
     """The texts of a file with everything."""
     about = {"format": "dask_diag recording", "version": __version__, **facts(recording)}
-    found = [finding.to_dict() for finding in findings(recording)]
+    found = [finding.to_dict() for finding in find(Analysis(recording))]
     yield f'{_encode(about)[:-1]},\n"findings":{_encode(found)},\n"tables":{{'
     for position, (name, table) in enumerate(tables(recording)):
         yield f"{',' if position else ''}\n{_encode(name)}:{{"

@@ -19,6 +19,7 @@ from dask_diag.columns import IntArray
 from dask_diag.formatting import BYTES
 from dask_diag.views.colors import FunctionColors
 from dask_diag.views.drawings import plot_of
+from dask_diag.views.lanes import tasks_in_lanes
 from dask_diag.views.plots.figures import (
     Options,
     draw_alike,
@@ -30,7 +31,7 @@ from dask_diag.views.plots.figures import (
 from dask_diag.views.plots.flame import TIMELINE
 from dask_diag.views.plots.layers import Layer, layers_of, plot_cpu, plot_workers
 from dask_diag.views.plots.lines import ProcessMemory, plot_process_memory
-from dask_diag.views.plots.tasks import MOST_RECTANGLES, numbers_of_tasks, tasks_in_lanes
+from dask_diag.views.plots.tasks import MOST_RECTANGLES, numbers_of_tasks
 from dask_diag.views.plots.time_axis import BORDERS, TimeAxis, overview
 from dask_diag.views.report.components import Figure
 

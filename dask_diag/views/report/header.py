@@ -9,7 +9,6 @@ import numpy as np
 
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rules import find
-from dask_diag.analysis.headline import headline
 from dask_diag.analysis.memory import peak_allocations, peak_snapshots, series_of
 from dask_diag.formatting import count, counted, percent, seconds, size
 from dask_diag.model.codes import PHASES, Activity
@@ -19,7 +18,7 @@ from dask_diag.views.escaping import shown
 from dask_diag.views.lines import allocation_place, point_of
 from dask_diag.views.page import Head
 from dask_diag.views.report.components import WallBar, WallPart, safe
-from dask_diag.views.summary import outcome
+from dask_diag.views.summary import outcome, sentence
 
 _LEAST = 0.0005
 """Share of the wall time of the smallest part in the bar."""
@@ -29,7 +28,7 @@ _IN_ORDER = list(PHASES)
 def head(analysis: Analysis) -> Head:
     """Head of the page of a recording; if that fails, with the error."""
     try:
-        return Head(f"{headline(analysis, find(analysis))}.", _facts(analysis), wall_bar(analysis))
+        return Head(f"{sentence(analysis, find(analysis))}.", _facts(analysis), wall_bar(analysis))
     except Exception as error:
         message = shown(f"{type(error).__name__}: {error}", 600)
         return Head("Dask report", f"The head could not be made. {message}")

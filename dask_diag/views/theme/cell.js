@@ -39,7 +39,7 @@ function wait_for(look, most, then, otherwise = () => {}) {
 }
 
 // A notebook that is opened may have many pictures, and each takes a second or more: one is drawn
-// when its place is in the window, and one that is folded when it is unfolded.
+// when its place is in the window.
 function draw_when_seen(element, is_fitted, draw) {
     const [saved, plots] = element.closest(".dask-diag-cell").children
     function show(is_drawn) {
@@ -51,13 +51,6 @@ function draw_when_seen(element, is_fitted, draw) {
         draw()
         const follow = (view) => is_fitted && follow_width(element, view)
         wait_for(() => view_in(element), MOST_WAITING, follow, () => show(false))
-    }
-    const fold = element.closest("details")
-    if (fold !== null) {
-        show(true)
-        if (fold.open) show_plots()
-        else fold.addEventListener("toggle", show_plots, {once: true})
-        return
     }
     const observer = new IntersectionObserver((entries) => {
         if (!entries.some(({isIntersecting}) => isIntersecting)) return
