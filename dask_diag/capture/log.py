@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from itertools import accumulate, chain, compress, count, islice
 from operator import attrgetter, sub
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from dask_diag.capture.metrics import Metric, Wait
 from dask_diag.capture.task import Transfer
@@ -325,3 +325,18 @@ class TransferLog(TaskLog):
 
 NO_METRICS, NO_WAITS, NO_TRANSFERS = MetricLog(), WaitLog(), TransferLog()
 """In place of those of a computation without: they are shared, and nothing is added to them."""
+
+L = TypeVar("L", bound=TaskLog)
+
+
+def joined_logs(kind: type[L], parts: Iterable[tuple[int, L]]) -> L:
+    """The entries of several logs, whose rows begin at the row that is given with each."""
+    log = kind()
+    for first, part in parts:
+        if not part.rows:
+            continue
+        code_of = [log.labels.setdefault(label, len(log.labels)) for label in part.labels]
+        log.rows.extend([first + row for row in part.rows])
+        log.codes.extend([code_of[code] for code in part.codes])
+        log.values.extend(part.values)
+    return log
