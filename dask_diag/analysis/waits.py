@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import distinct_pairs, rows_by_code, sums_by, table_of, totals_by
+from dask_diag.analysis.groups import (
+    MANY,
+    distinct_pairs,
+    rows_by_code,
+    sums_by,
+    table_of,
+    totals_by,
+)
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import Activity, Outcome
@@ -349,9 +356,18 @@ def _probed(recording: Recording) -> BoolArray:
 
 
 def _pool_codes(recording: Recording) -> IntArray:
-    """A number for each task, equal within a function of a computation."""
-    tasks = recording.tasks
-    return distinct_pairs(tasks.function.codes, tasks.computation.codes)[2]
+    """A number for each task, equal within a function of a computation.
+
+    Of many computations those of one line are taken together: each has few tasks.
+    """
+    tasks, computations = recording.tasks, recording.computations
+    codes = tasks.computation.codes
+    if len(computations) > MANY:
+        lines = zip(computations.computation.tolist(), computations.call_site.codes, strict=True)
+        line_of = {name: int(line) for name, line in lines}
+        of_values = [line_of.get(name, -1) for name in tasks.computation.values]
+        codes = np.array(of_values, np.int64)[codes]
+    return distinct_pairs(tasks.function.codes, codes)[2]
 
 
 def _shares(

@@ -289,10 +289,14 @@ class _Sizes:
 
     def of(self, value: object, depth: int = 0) -> float:
         """Bytes of a value, or of the data that a task or a function refers to."""
+        if depth > _DEEPEST_IN_GRAPH:
+            return 0.0
+        kind = type(value)
+        if kind in _PLAIN:
+            return float(value.__sizeof__())
         parts = _parts_of(value)
-        is_data = type(value).__module__.partition(".")[0] in _IN_MEMORY
         # Objects of the program's own classes have no known size.
-        if depth > _DEEPEST_IN_GRAPH or (parts is None and not is_data):
+        if not (_is_in_memory(kind) if parts is None else parts):
             return 0.0
         known = self._known.get(id(value))
         if known is None:
@@ -307,12 +311,18 @@ class _Sizes:
         return known
 
 
+def _is_in_memory(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in _IN_MEMORY
+
+
 def _parts_of(value: Result) -> Iterable[object] | None:
     """Objects that a task or a function refers to; None for data."""
     # By type, as `isinstance` asks the value itself, which may be any object.
     kind = type(value)
     if kind is FunctionType:
-        return _contents_of_function(value)
+        is_named = value.__module__ != "__main__" and "<" not in value.__qualname__
+        # It is pickled by name.
+        return () if is_named else _contents_of_function(value)
     if kind is partial:
         return (value.func, *value.args, *value.keywords.values())
     if kind in (MethodType, BuiltinMethodType):
@@ -324,9 +334,7 @@ def _parts_of(value: Result) -> Iterable[object] | None:
 
 
 def _contents_of_function(function: FunctionType) -> Iterator[object]:
-    """Objects to which a function refers, if the function is pickled by value."""
-    if function.__module__ != "__main__" and "<" not in function.__qualname__:
-        return
+    """Objects to which a function refers that is pickled by value."""
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents

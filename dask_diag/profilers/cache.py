@@ -200,6 +200,7 @@ class CacheProfiler(Diagnostic):
             )
         self._sizes_by_computation: dict[int, array[float]] = {}
         self._measured_by_tasks: dict[int, ResultSizes] = {}
+        self._unknown: Counter[str] = Counter()
         self._released: ClusterResults | None = None
         super().__init__()
         self._sizes = _sizes_by(metric)
@@ -226,6 +227,7 @@ class CacheProfiler(Diagnostic):
                 self._sizes.errors.clear()
             elif self._sizes is not None:
                 self._sizes.unknown.clear()
+            self._unknown.clear()
 
     @property
     def results(self) -> list[CacheData]:
@@ -323,9 +325,11 @@ class CacheProfiler(Diagnostic):
 
     def _notices_of_unknown_sizes(self) -> list[str]:
         own = [self._sizes] if isinstance(self._sizes, ResultSizes) else []
-        measured_by = [*own, *self._measured_by_tasks.values()]
-        total = sum(map(len, self._sizes_by_computation.values()))
-        return notices_of_unknown([sizes.unknown for sizes in measured_by], total)
+        with self._lock:
+            measured_by = [*own, *self._measured_by_tasks.values()]
+            unknown = [self._unknown, *(sizes.unknown for sizes in measured_by)]
+            total = sum(map(len, self._sizes_by_computation.values()))
+            return notices_of_unknown(unknown, total)
 
     def _calibrate(self) -> None:
         if isinstance(self._sizes, ResultSizes):
@@ -358,6 +362,13 @@ class CacheProfiler(Diagnostic):
         computation.hooks["results"] = (
             self._cost_beside_tasks if watch.measures_tasks else self._cost
         )
+
+    def computation_ends(self, computation: Computation, failed: bool) -> None:
+        """Count the results of unknown size."""
+        with self._lock:
+            sizes = self._measured_by_tasks.pop(computation.number, None)
+            if sizes is not None:
+                self._unknown.update(sizes.unknown)
 
 
 def _counts_as_one(value: object) -> int:

@@ -132,7 +132,12 @@ class Profiler(Diagnostic):
     def _wait_recorder(self) -> WaitRecorder:
         from dask_diag.sampling.waits import WaitRecorder
 
-        return WaitRecorder(partial(self.fault, "to record waits"))
+        return WaitRecorder(lambda: self.is_active, partial(self.fault, "to record waits"))
+
+    def _deactivate(self) -> None:
+        super()._deactivate()
+        if self._waits is not None:
+            self._guarded("to stop recording waits", self._waits.close)
 
     def notices(self) -> list[str]:
         """Sentences that a reader of the numbers should know."""

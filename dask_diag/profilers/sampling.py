@@ -17,7 +17,7 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import counted, seconds
 from dask_diag.model.codes import PROFILING
 from dask_diag.profilers.base import Diagnostic
-from dask_diag.sampling.sampler import Subscription, sampler
+from dask_diag.sampling.sampler import StandingSubscription
 
 if TYPE_CHECKING:
     from dask_diag.cluster.log import ClusterLog
@@ -138,7 +138,10 @@ class SamplingProfiler(Diagnostic):
         self, interval: str | float | None = None, cycle: str | float | None = None
     ) -> None:
         self._interval, self._cycle = sample_times(interval, cycle)
-        self._subscriptions: dict[int, Subscription] = {}
+        self._subscription = StandingSubscription(
+            lambda: self.is_active, partial(self.fault, "to sample stacks"), self._forget_code
+        )
+        self._keeps_code = False
         self._callers: CallerProbe | None = None
         self.stacks = self._no_stacks()
         super().__init__()
@@ -297,6 +300,7 @@ class SamplingProfiler(Diagnostic):
         try:
             if callers is not None:
                 callers.stop()
+            self._subscription.end_if_unused()
         finally:
             super()._deactivate()
 
@@ -324,17 +328,20 @@ class SamplingProfiler(Diagnostic):
         attach_probe(computation, probe, failed)
         if self._callers is not None:
             self._callers.begin(computation)
-        self._subscriptions[computation.number] = sampler.add(probe.sample, probe.interval, failed)
-        keep_code()
+        self._subscription.begin(computation.number, probe.sample, probe.interval)
+        if not self._keeps_code:
+            self._keeps_code = True
+            keep_code()
 
     def computation_ends(self, computation: Computation, failed: bool) -> None:
         """Stop sampling the tasks of a computation."""
+        self._subscription.end(computation.number)
+
+    def _forget_code(self) -> None:
         from dask_diag.sampling.stacks import forget_code
 
-        subscription = self._subscriptions.get(computation.number)
-        if subscription is not None:
-            sampler.remove(subscription)
-            del self._subscriptions[computation.number]
+        if self._keeps_code:
+            self._keeps_code = False
             forget_code()
 
     def notices(self) -> list[str]:

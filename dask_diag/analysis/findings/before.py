@@ -258,8 +258,12 @@ def _seconds_preparing(recording: Recording, is_sampled: bool) -> float:
     """
     computations = recording.computations
     called, prepared = call_times(computations), prepared_times(computations)
-    preparing = []
-    for start, end in zip(called.tolist(), prepared.tolist(), strict=True):
+    # Few graphs are made while another computation is called: only for these it is looked which.
+    in_order = np.sort(called)
+    alone = np.searchsorted(in_order, prepared, "right") - np.searchsorted(in_order, called) < 2
+    is_whole = alone & (computations.stop > prepared)
+    preparing = [Intervals(called[is_whole], prepared[is_whole])]
+    for start, end in zip(called[~is_whole].tolist(), prepared[~is_whole].tolist(), strict=True):
         is_inside = (called >= start) & (computations.stop <= end)
         within = Intervals(called[is_inside], computations.stop[is_inside])
         preparing.append(within.gaps(start, end))

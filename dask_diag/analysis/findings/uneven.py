@@ -155,7 +155,7 @@ def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
     last task: steps that depend on it, as the last step of a sum, run afterwards. Computations with
     one worker have no outliers.
     """
-    for occupancy in analysis.occupancies:
+    for occupancy in analysis.large_occupancies:
         tasks = occupancy.tasks
         medians = _median_of_others(analysis, tasks)
         is_known = ~np.isnan(tasks.worker_start) & ~np.isnan(tasks.worker_stop)
@@ -231,7 +231,7 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
     recording = analysis.recording
     lost, most_workers, times = 0.0, 0, 1.0
     is_large = np.zeros(len(analysis.task_seconds), bool)
-    for occupancy in analysis.occupancies:
+    for occupancy in analysis.large_occupancies:
         rows = occupancy.tasks.rows
         is_final = _puts_together(recording, rows)
         large = rows[_has_the_work(analysis, rows, is_final)]
@@ -307,7 +307,7 @@ def imbalance(analysis: Analysis) -> Diagnosis | None:
     ends = []
     computations = analysis.computations
     in_batches = set(computations.computation[computations.scheduler.eq("processes")])
-    for occupancy in analysis.occupancies:
+    for occupancy in analysis.large_occupancies:
         idle, *end = _uneven_end(occupancy, occupancy.computation in in_batches)
         idle /= occupancy.workers
         if idle:

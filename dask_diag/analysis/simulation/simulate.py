@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from dask_diag.analysis.cpu import seconds_beside
+from dask_diag.analysis.groups import counts_by
 from dask_diag.analysis.phases import seconds_not_of_graphs
 from dask_diag.analysis.simulation.calibrate import works_of
 from dask_diag.analysis.simulation.change import (
@@ -59,6 +60,9 @@ CPU_OF_SLEEPERS = 0.1
 Those that compute get more even beside five programs on two CPUs."""
 
 
+MOST_REPLAYED = 200
+"""Computations that are replayed; of more, each is like the most similar one that is."""
+
 CONTENTION = (Activity.CPU_WAIT, Activity.GIL_WAIT)
 """Waits that are there because tasks ran at once."""
 
@@ -93,9 +97,35 @@ class Simulator:
         return sorted(rows, key=lambda row: float(row["called"]))
 
     @cached_property
+    def alike(self) -> dict[str, str]:
+        """The replayed computation that stands for each other one: none, up to `MOST_REPLAYED`.
+
+        Of the computations of one line with as many tasks, those are replayed that are evenly
+        spread over all, by how long they lasted.
+        """
+        if len(self.computations) <= MOST_REPLAYED:
+            return {}
+        labels = self.recording.tasks.computation
+        counts = dict(zip(labels.values, counts_by(labels).tolist(), strict=True))
+        groups: dict[tuple[object, ...], list[Row]] = {}
+        for row in self.computations:
+            kind = row["scheduler"], row["cluster"], row["workers"], row["call_site"]
+            groups.setdefault((*kind, counts.get(row["computation"], 0)), []).append(row)
+        each = max(MOST_REPLAYED // len(groups), 1)
+        alike = {}
+        for rows in groups.values():
+            rows.sort(key=lambda row: float(row["stop"] - row["called"]))
+            parts = min(each, len(rows))
+            for part in range(parts):
+                these = rows[part * len(rows) // parts : (part + 1) * len(rows) // parts]
+                middle = these[len(these) // 2]["computation"]
+                alike.update({row["computation"]: middle for row in these})
+        return {name: other for name, other in alike.items() if name != other}
+
+    @cached_property
     def works(self) -> dict[str, Work]:
-        """Tasks and costs of each computation with tasks."""
-        works = works_of(self.recording)
+        """Tasks and costs of each computation with tasks that is replayed."""
+        works = works_of(self.recording, self.alike)
         cpus = {row["computation"]: max(float(row["cpus"]), 1.0) for row in self.computations}
         recorded = self.recording.computations.computation.tolist()
         fixed = dict(zip(recorded, seconds_not_of_graphs(self.recording).tolist(), strict=True))
@@ -176,20 +206,34 @@ class Simulator:
             until = max(until, row["stop"])
         return max(0.0, self.recording.stop - self.recording.start - covered)
 
+    @cached_property
+    def _lasted(self) -> dict[str, float]:
+        """Seconds of each computation."""
+        return {row["computation"]: row["stop"] - row["called"] for row in self.computations}
+
+    @cached_property
+    def _times(self) -> dict[str, float]:
+        """How many computations as long as each of those that are replayed it stands for."""
+        times = dict.fromkeys(self.works, 1.0)
+        for name, other in self.alike.items():
+            if other in times and self._lasted[other] > 0:
+                times[other] += self._lasted[name] / self._lasted[other]
+        return times
+
     def functions(self, work: Work) -> IntArray:
         """The function of each task, as a number."""
         return self.recording.tasks.function.codes[work.rows].astype(np.int64)
 
     def seconds_of(self, activity: str) -> float:
         """Removable seconds of an activity, of workers and schedulers."""
-        works = self.works.values()
+        works = [(work, self._times[name]) for name, work in self.works.items()]
         if activity == Activity.GRAPH:
-            return sum(work.graph for work in works)
+            return sum(work.graph * times for work, times in works)
         if activity == Activity.STARTUP:
-            return sum(sum(work.startup) for work in works)
+            return sum(sum(work.startup) * times for work, times in works)
         if activity == Activity.OVERHEAD:
-            steps = (getattr(work, name).sum() for work in works for name in STEPS)
-            return float(sum(steps)) + sum(work.before for work in works)
+            steps = (getattr(work, name).sum() * times for work, times in works for name in STEPS)
+            return float(sum(steps)) + sum(work.before * times for work, times in works)
         if activity == Activity.TRANSFER:
             moved = self.recording.transfers
             moved = moved.filter(moved.activity.eq(activity))
@@ -209,16 +253,16 @@ class Simulator:
         sizes = self.result_sizes
         if sizes is None:
             return nan
-        moved = (
-            bytes_moved(replace(work, graph_bytes=0.0), sizes[work.rows])
-            for work in self.works.values()
-        )
-        return float(sum(to_task.sum() + from_task.sum() for to_task, from_task in moved))
+        total = 0.0
+        for name, work in self.works.items():
+            moved = bytes_moved(replace(work, graph_bytes=0.0), sizes[work.rows])
+            total += self._times[name] * float(sum(part.sum() for part in moved))
+        return total
 
     @property
     def bytes_of_graphs(self) -> float:
         """Bytes of graphs' data sent to processes; 0 if unknown."""
-        return sum(work.graph_bytes for work in self.works.values())
+        return sum(self._times[name] * work.graph_bytes for name, work in self.works.items())
 
     def chunks(self) -> tuple[int, int]:
         """Number of mergeable tasks of a function, and of workers, in one computation.
@@ -247,6 +291,13 @@ class Simulator:
     def _simulate(self, change: Change) -> Simulation:
         factors = speedups(self.recording, dict(change.speedup))
         rows: list[Row] = []
+        row_of: dict[str, Row] = {}
+        for computation in self.computations:
+            if computation["computation"] in self.works:
+                is_same = computation["scheduler"] == change.scheduler
+                changed = replace(change, scheduler=None) if is_same else change
+                made = _ChangedComputation(self, changed, factors, computation).row()
+                row_of[made["computation"]] = made
         moved: list[tuple[float, float]] = []
         first = last = self.recording.start
         for computation in self.computations:
@@ -254,10 +305,10 @@ class Simulator:
             before = bisect_right(moved, (computation["called"], inf))
             stop, simulated = moved[before - 1] if before else (first, first)
             seconds = computation["stop"] - computation["called"]
-            if computation["computation"] in self.works:
-                is_same = computation["scheduler"] == change.scheduler
-                changed = replace(change, scheduler=None) if is_same else change
-                rows.append(_ChangedComputation(self, changed, factors, computation).row())
+            name = str(computation["computation"])
+            row = row_of.get(self.alike.get(name, name))
+            if row is not None:
+                rows.append(row if row["computation"] == name else _as_long(row, name, seconds))
                 seconds = rows[-1]["seconds"]
             begins = simulated + computation["called"] - stop
             insort(moved, (computation["stop"], begins + seconds))
@@ -464,6 +515,13 @@ class _ChangedComputation:
         turns = 1.0 - change.shares.get(Activity.GIL_WAIT, 0.0)
         cpus = inf if change.without(Activity.CPU_WAIT) else cpus
         return cpus, processes / turns if turns > 0 else inf
+
+
+def _as_long(row: Row, computation: str, seconds: float) -> Row:
+    """The row of a computation that took so many seconds, and is like the one of another row."""
+    times = seconds / row["measured"] if row["measured"] > 0 else 1.0
+    of_time = ("measured", "seconds", "preparing", "scheduling", "work")
+    return {**row, "computation": computation, **{name: row[name] * times for name in of_time}}
 
 
 def is_of_cluster(recording: Recording) -> bool:

@@ -420,6 +420,10 @@ _COLUMNS_OF_PATHS = (
 )
 
 
+_MOST_PATHS = 100
+"""Computations whose critical paths are listed."""
+
+
 def critical_path(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """The critical path of each computation, by function, and task by task."""
     recording = analysis.recording
@@ -429,8 +433,14 @@ def critical_path(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     path = analysis.critical_path
     computations = recording.computations.computation.tolist()
     names = dict(zip(computations, names_of_computations(recording), strict=True))
+    longest = path.computations
+    caption = "Critical path of each computation"
+    if len(longest) > _MOST_PATHS:
+        caption += f", the {count(_MOST_PATHS)} longest of {count(len(longest))}"
+        of_most = np.argsort(-longest["wall"], kind="stable")[:_MOST_PATHS]
+        longest = longest.filter(np.sort(of_most))
     yield Grid(
-        "Critical path of each computation",
+        caption,
         _COLUMNS_OF_PATHS,
         [
             (
@@ -439,7 +449,7 @@ def critical_path(analysis: Analysis, figures: Figures) -> Iterator[Part]:
                 str(row["workers"]),
                 f"{amount(row['max_speedup'])}×",
             )
-            for row in path.computations.to_dicts()
+            for row in longest.to_dicts()
         ],
     )
     yield Grid(
