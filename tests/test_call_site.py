@@ -108,7 +108,7 @@ def test_a_file_has_the_line_and_no_folder_also_without_code(tmp_path):
     [
         (["a.py:3"], "called at a.py:3"),
         (["a.py:3", "b.py:1", "a.py:3"], "called at a.py:3 and 1 more"),
-        (["", "In[2]:1"], "called at In[2]:1"),
+        (["", "In[2]:1"], "called in a notebook, In[2], line 1"),
         (["a.py:3", "b.py:1", "c.py:1"], "called at a.py:3 and 2 more"),
     ],
 )
@@ -118,7 +118,7 @@ def test_the_head_of_a_report_names_the_first_call_and_counts_the_others(call_si
 
 @pytest.mark.parametrize("call_sites", [[], [""], ["", ""]])
 def test_the_head_says_nothing_where_no_call_is_known(call_sites):
-    assert "called at" not in facts(with_sites(*call_sites))
+    assert "called " not in facts(with_sites(*call_sites))
 
 
 def test_the_line_that_computed_is_marked_in_the_calling_code():

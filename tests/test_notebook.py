@@ -348,3 +348,17 @@ def test_a_users_own_handler_of_errors_shows_them(shell):
     shell("%%diag -q\n[][1]")
     shell("1 / 0")
     assert handled == [ZeroDivisionError, ZeroDivisionError]
+
+
+def test_a_link_below_a_cell_opens_its_report_which_names_the_cell(shell, monkeypatch):
+    number = shell.shell.execution_count
+    _, captured = shell(f"%%diag run --html a&b.html\n{COMPUTE}")
+    html = captured.outputs[0].data["text/html"]
+    assert 'href="a%26b.html"' in html
+    page = Path("a&b.html").read_text()
+    assert f"called in a notebook, In[{number}], line 2" in page
+    assert 'press "Trust HTML"' in page
+    monkeypatch.setattr(QUICK_REPORT[0], fails)
+    _, captured = shell(f"%%diag run --force --html a&b.html\n{COMPUTE}")
+    assert "href" not in captured.outputs[0].data["text/html"]
+    assert "the report could not be written" in captured.stderr

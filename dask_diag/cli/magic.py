@@ -138,9 +138,11 @@ def _started(arguments: Namespace, cell: str, written: Container[str]) -> Profil
             lambda _, recorded: recorded == cell.rstrip(),
         )
         check_page(arguments.html, arguments.force, arguments.output)
+        arguments.page = ""
         if arguments.html is not None:
+            page = os.path.relpath(arguments.html)
             # Absolute, because the cell may change its folder.
-            arguments.html = os.path.abspath(arguments.html)
+            arguments.html, arguments.page = os.path.abspath(arguments.html), page
         code = False if arguments.no_code else cell
         waits = not arguments.no_waits
         interval = number("--interval", arguments.interval, "seconds between samples", above=0)
@@ -357,14 +359,18 @@ class DiagMagics(Magics):
         if recording is None:
             return
         if not arguments.quiet:
-            self._show_after_value(recording, arguments.verbose, ended_by[0] is not None)
+            self._show_after_value(recording, arguments, ended_by[0] is not None)
         if arguments.html is not None:
             with _reported("the report could not be written"):
                 from dask_diag.views.report.page import report
 
+                page, arguments.page = arguments.page, ""
                 report(recording, arguments.html, overwrite=True)
+                arguments.page = page
 
-    def _show_after_value(self, recording: Recording, verbose: bool, is_folded: bool) -> None:
+    def _show_after_value(
+        self, recording: Recording, arguments: Namespace, is_folded: bool
+    ) -> None:
         """Show the summary below the value of the cell, or folded below the traceback."""
 
         def show(*result: object) -> None:
@@ -374,7 +380,8 @@ class DiagMagics(Magics):
 
             self.shell.events.unregister("post_run_cell", show)
             with _reported("the summary could not be shown"):
-                parts = summary_parts(Analysis(recording), verbose)
-                display(make_summary(replace(parts, is_folded=is_folded)))
+                parts = summary_parts(Analysis(recording), arguments.verbose)
+                page = arguments.page
+                display(make_summary(replace(parts, is_folded=is_folded, page=page)))
 
         self.shell.events.register("post_run_cell", show)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from urllib.parse import quote
 
 from dask_diag.formatting import counted, percent
 from dask_diag.model.table import html_table
 from dask_diag.views.colors import Look
+from dask_diag.views.escaping import shown
 from dask_diag.views.text import FindingText, Summary, SummaryParts, text_of
 
 _WIDTH = 900
@@ -76,8 +78,15 @@ def _as_html(parts: SummaryParts) -> str:
     return (
         f'<div style="max-width: {_WIDTH}px">'
         f"<p>{'<br>'.join([f'<strong>{first}</strong>', *others])}</p>"
-        f"{_paragraph(parts.warning, 'strong')}{more}</div>"
+        f"{_paragraph(parts.warning, 'strong')}{_link(parts.page)}{more}</div>"
     )
+
+
+def _link(page: str) -> str:
+    if not page:
+        return ""
+    address = f'href="{escape(quote(page))}" target="_blank" rel="noreferrer"'
+    return f"<p><a {address}>Open the interactive report</a> ({escape(shown(page, 80))})</p>"
 
 
 def _below(parts: SummaryParts) -> Iterator[str]:

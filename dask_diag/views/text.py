@@ -85,6 +85,8 @@ class SummaryParts:
         Whether only the headline and the warning are shown: in a notebook the rest is folded.
     picture : callable
         Makes HTML that a notebook shows above the table.
+    page : str
+        The file with the report, by its path from the notebook on; empty without one.
     """
 
     headline: str
@@ -101,6 +103,7 @@ class SummaryParts:
     is_wrapped: bool = False
     is_folded: bool = False
     picture: Callable[[], str] = str
+    page: str = ""
 
 
 def text_of(

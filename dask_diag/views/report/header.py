@@ -83,7 +83,15 @@ def _call_sites(recording: Recording) -> Iterator[str]:
     sites = [site for site in dict.fromkeys(by_time.call_site.tolist()) if site]
     if sites:
         others = f" and {count(len(sites) - 1)} more" if sites[1:] else ""
-        yield f"called at {safe(sites[0], 80)}{others}"
+        yield f"called {_place(sites[0])}{others}"
+
+
+def _place(site: str) -> str:
+    """A line that called dask: of a file, or of a notebook's cell."""
+    cell, _, line = site.rpartition(":")
+    if cell.startswith("In["):
+        return f"in a notebook, {safe(cell, 20)}, line {safe(line, 20)}"
+    return f"at {safe(site, 80)}"
 
 
 def wall_bar(analysis: Analysis) -> WallBar | None:
