@@ -93,8 +93,8 @@ def info_of(computation: Computation) -> ComputationInfo:
     return info if computation.finished is None else computation.finished.info
 
 
-def _info_with(computation: Computation, usage: Usage) -> ComputationInfo:
-    """Facts about a computation before the end, if this process has used so much."""
+def _info_with(computation: Computation, usage: Usage, **of_end: Any) -> ComputationInfo:
+    """Facts about a computation, if this process has used so much; those of its end are given."""
     return ComputationInfo(
         number=computation.number,
         pid=computation.pid,
@@ -103,22 +103,21 @@ def _info_with(computation: Computation, usage: Usage) -> ComputationInfo:
         call_site=computation.call_site,
         start=computation.start,
         prepared=computation.prepared,
-        stop=None,
         workers=computation.workers,
         span=computation.span,
         scheduler=computation.scheduler,
-        error="",
-        pool_end="",
         usage=usage,
         threads=tuple(computation.threads.threads()),
         graph_bytes=computation.graph_bytes,
         cpu_hooks=hooks_cpu_of(computation),
         cpu_ends=computation.own.cpu,
-        cpu_own_threads=_NAN,
         own_seconds=computation.own.seconds,
-        pools=(),
         remote_workers=dict(computation.remote_workers) or NOTHING,
+        **(of_end or _NO_END),
     )
+
+
+_NO_END = {"stop": None, "error": "", "pool_end": "", "cpu_own_threads": _NAN, "pools": ()}
 
 
 def hooks_cpu_of(computation: Computation) -> float:
@@ -296,7 +295,9 @@ def _publish(computation: Computation, failed: bool) -> None:
     tasks.waits.share_labels()
     blocks = (collected[n : n + _BLOCK] for n in range(0, len(collected), _BLOCK))
     keys = Keys(*blocks, [task.key for task in in_flight])
-    info = _info_with(computation, usage)._replace(
+    info = _info_with(
+        computation,
+        usage,
         stop=stop,
         pools=pools,
         error=error,
