@@ -170,7 +170,7 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
     )
 
 
-class Findings(list[Finding]):
+class FindingList(list[Finding]):
     """Findings of a recording, which a notebook shows as cards."""
 
     def __init__(self, found: Iterable[Finding], recording: Recording) -> None:
@@ -187,7 +187,7 @@ class Findings(list[Finding]):
         return findings_html(texts, note) or f"<p>{no_findings(Analysis(self._recording))}</p>"
 
 
-def findings(source: Sources) -> Findings:
+def findings(source: Sources) -> FindingList:
     """What went wrong in a recording, the worst first.
 
     Parameters
@@ -202,7 +202,7 @@ def findings(source: Sources) -> Findings:
         Empty if nothing is worth reporting. A notebook shows it as cards.
     """
     recording = recording_of(source)
-    return Findings(find(Analysis(recording)), recording)
+    return FindingList(find(Analysis(recording)), recording)
 
 
 def _in_words(finding: Finding, recording: Recording) -> FindingText:
