@@ -88,6 +88,17 @@ def instructions_added() -> Iterator[Row]:
         yield (name, f"{peer:,.0f}", f"{own:,.0f}", f"{own / peer:.2f}", "≤ 0.85")
 
 
+def computations_of_two() -> Iterator[Row]:
+    """What profilers add to a computation of two tasks, on threads."""
+    figures = measured("computations_of_two", "dask_diag")
+    for name, milliseconds in (("Profiler", "0.1"), ("record", "0.5")):
+        added = f"{1e3 * (figures[name] - figures['plain']):.2f} ms"
+        title = f"a computation of two tasks, {name}"
+        yield (f"{title}, added", "none", added, "", f"≤ {milliseconds} ms")
+        size = f"{figures[f'{name} bytes']:,.0f}"
+        yield (f"{title}, bytes retained", "none", size, "", "≤ 1,500")
+
+
 def slow_down_of_cache() -> Iterator[Row]:
     """How much longer a computation takes that holds many results."""
     runs = in_turn("cache_of_many", 5, "none", "dask_diag")
@@ -186,6 +197,7 @@ def main() -> None:
         table.add_column(heading, justify="left" if heading == "what" else "right")
     for part in (
         instructions_added,
+        computations_of_two,
         slow_down_of_cache,
         bytes_retained,
         plots,

@@ -60,6 +60,50 @@ def run_no_ops(package: str, tasks: str) -> dict[str, float]:
     return {}
 
 
+BLOCK = 200
+"""Computations that are timed together."""
+
+
+def computations_of_two(package: str) -> dict[str, float]:
+    """What a computation of two tasks takes longer with profilers, and what they retain of it."""
+    from dask.delayed import delayed
+
+    from dask_diag import Profiler, record
+
+    result = delayed(abs)(delayed(abs)(-1))
+
+    def block() -> None:
+        for _ in range(BLOCK):
+            result.compute(scheduler="threads")
+
+    sides: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
+        "plain": contextlib.nullcontext,
+        "Profiler": Profiler,
+        "record": lambda: record(Path(folder) / "run.diag", overwrite=True),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    retained: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(11):
+            for name, side in sides.items():
+                with side():
+                    start = time.perf_counter()
+                    block()
+                    seconds[name].append((time.perf_counter() - start) / BLOCK)
+        for name, side in sides.items():
+            with side():
+                block()
+                tracemalloc.start()
+                block()
+                gc.collect()
+                retained[name] = tracemalloc.get_traced_memory()[0] / BLOCK
+                tracemalloc.stop()
+    return {
+        **{name: median(taken) for name, taken in seconds.items()},
+        **{f"{name} bytes": size - retained["plain"] for name, size in retained.items()},
+    }
+
+
 def cache_of_many(package: str) -> dict[str, float]:
     """Compute 40,001 tasks while 20,000 of their results are held."""
     from dask.local import get_sync
@@ -270,6 +314,7 @@ CASES: dict[str, Callable[..., dict[str, float]]] = {
     case.__name__: case
     for case in (
         run_no_ops,
+        computations_of_two,
         cache_of_many,
         retained,
         cache_plot,

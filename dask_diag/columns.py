@@ -39,14 +39,23 @@ def smallest_integers(values: npt.ArrayLike, largest: int) -> Array:
 
 
 class Categorical:
-    """A column of few distinct values: a small integer a row, each value once.
+    """A column with few distinct values, stored as integer codes.
 
     Parameters
     ----------
     codes : array of int, shape (rows,)
-        The position in `values` of each row's value.
+        For each row, the position of its value in `values`.
     values : sequence
         The distinct values, text or numbers.
+
+    Examples
+    --------
+    >>> from dask_diag.columns import Categorical
+    >>> column = Categorical.of(["ok", "failed", "ok"])
+    >>> column.eq("ok").tolist()
+    [True, False, True]
+    >>> column.tolist()
+    ['ok', 'failed', 'ok']
     """
 
     __slots__ = ("codes", "values")
@@ -57,7 +66,7 @@ class Categorical:
 
     @classmethod
     def of(cls, items: Iterable[Hashable]) -> Categorical:
-        """Encode a sequence of values; equal values of different types stay apart."""
+        """Encode a sequence of values. Equal values of different types (1 and True) differ."""
         return cls(*_encode(list(items)))
 
     def __len__(self) -> int:
@@ -72,16 +81,16 @@ class Categorical:
         return _described(self)
 
     def tolist(self) -> list[Any]:
-        """The value of every row."""
+        """Return the value of every row."""
         values = self.values
         return [values[code] for code in self.codes.tolist()]
 
     def eq(self, value: object) -> BoolArray:
-        """A mask of the rows that have `value`."""
+        """Return a boolean mask of the rows whose value is `value`."""
         return self.is_in([value])
 
     def is_in(self, values: Collection[object]) -> BoolArray:
-        """A mask of the rows that have one of `values`."""
+        """Return a boolean mask of the rows whose value is among `values`."""
         if not len(self):
             return np.zeros(0, dtype=bool)
         mask: BoolArray = np.array([value in values for value in self.values], dtype=bool)
@@ -89,9 +98,15 @@ class Categorical:
 
 
 class PrefixStrings:
-    """A column of mostly distinct texts that begin alike, as keys do.
+    """A column of mostly distinct texts with common beginnings, such as keys.
 
-    A text is a head, of few distinct ones, and a tail; the tails are one string.
+    Each text is a head, one of few distinct ones, and a tail; all tails are stored as one string.
+
+    Examples
+    --------
+    >>> from dask_diag.columns import PrefixStrings
+    >>> PrefixStrings.of(["load-0", "load-1"]).tolist()
+    ['load-0', 'load-1']
     """
 
     __slots__ = ("_lengths", "_tails", "heads")
@@ -102,7 +117,7 @@ class PrefixStrings:
 
     @classmethod
     def from_encoded(cls, heads: Categorical, lengths: Array, tails: bytes) -> PrefixStrings:
-        """A column of heads, and of lengths and tails as `encoded` returns them."""
+        """Make a column from heads, and lengths and tails as `encoded` returns them."""
         column = cls.__new__(cls)
         column._set(heads, lengths, tails)
         return column
@@ -114,7 +129,7 @@ class PrefixStrings:
 
     @property
     def encoded(self) -> tuple[Array, bytes]:
-        """The number of bytes of each tail, and the bytes of all (UTF-8, ``surrogatepass``)."""
+        """The number of bytes of each tail, and all tails as bytes (UTF-8, ``surrogatepass``)."""
         return self._lengths, self._tails
 
     @classmethod
@@ -161,11 +176,11 @@ class PrefixStrings:
         return [self._tails[start:stop].decode("utf-8", "surrogatepass") for start, stop in bounds]
 
     def tolist(self) -> list[str]:
-        """The text of every row."""
+        """Return the text of every row."""
         return list(map(add, self.heads.tolist(), self.tails()))
 
     def chunks(self, rows: int) -> Iterator[list[str]]:
-        """The text of every row, in lists of `rows` texts: one list would be large."""
+        """Iterate over the texts in lists of `rows` texts, to save memory."""
         stop = 0
         for first in range(0, len(self), rows):
             heads = self.heads[first : first + rows].tolist()

@@ -132,7 +132,7 @@ def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> I
     """
     target, mode = _resolved(as_path(path), DiagnosticError)
     if mode is not None and not stat.S_ISDIR(mode):
-        raise DiagnosticError(f"cannot write {_shown(path)}: expected a folder, found a file")
+        raise DiagnosticError(f"cannot write {_shown(path)}: expected a directory, found a file")
     temporary = _beside(target)
     with os_errors_as("write", path):
         if mode is not None and not overwrite and os.listdir(target):

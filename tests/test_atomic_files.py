@@ -231,7 +231,7 @@ def test_a_folder_in_use_is_refused_without_overwrite():
     Path("file").write_text("own")
     for path, overwrite, reason in (
         ("folder", False, "^will not overwrite the files in folder; pass overwrite=True to repl"),
-        ("file", True, "file: expected a folder, found a file"),
+        ("file", True, "file: expected a directory, found a file"),
         ("no/folder", False, "make the directory no first"),
         ("/", False, "will not overwrite the files in /;"),
     ):

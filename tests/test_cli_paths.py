@@ -163,7 +163,7 @@ def test_what_cannot_be_written(command):
         if path.endswith("new/") and command.split()[-1] in FOLDERS:
             continue
         if command == "export" and path in ("new/", "/proc/new"):
-            why = "ending that says the format"
+            why = "expected the ending of a format"
         for options in ("", " --force"):
             refused(WRITERS[command].replace(" ", f"{options} ", 1), path, why)
 
@@ -177,7 +177,7 @@ def test_what_is_there_is_not_replaced_unasked(command):
 @pytest.mark.parametrize("command", [name for name in WRITERS if name.split()[-1] not in FOLDERS])
 def test_a_directory_is_not_written_as_a_file(command):
     for path in (".", "..", "/", "folder"):
-        why = "ending that says the format" if command == "export" else "directory"
+        why = "expected the ending of a format" if command == "export" else "directory"
         refused(WRITERS[command].replace(" ", " --force ", 1), path, why)
         refused(WRITERS[command], path)
 

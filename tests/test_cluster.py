@@ -432,7 +432,7 @@ def test_what_runs_at_the_ends_of_a_block_is_in_it(client):
     (row,) = rows(prof.recording, "waits")
     assert row["outcome"] == "unfinished"
     assert row["submitted"] <= row["start"] < prof.recording.stop
-    assert any("1 task still running" in notice for notice in prof.recording.notices)
+    assert any("1 task was still running" in notice for notice in prof.recording.notices)
     assert_adds_up(prof.recording)
     assert "ok" in [row["outcome"] for row in rows(later.recording, "waits")]
 
@@ -577,7 +577,7 @@ def test_a_block_that_does_not_wait_for_an_asynchronous_client_says_so():
     early, later = asyncio.run(main())
     for recording in (load("run.diag"), early):
         (notice,) = recording.notices
-        assert "the last rows from a cluster are missing" in notice
+        assert "the last rows of a cluster are missing" in notice
         assert "async with" in notice
     # They have come meanwhile.
     assert len(rows(later, "spin")) == 1
@@ -601,7 +601,7 @@ def test_a_program_that_leaves_an_asynchronous_client_open_has_a_notice():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stdout.startswith("7")
     (notice,) = [text for text in load("run.diag").notices if "cluster" in text]
-    assert "the last rows from a cluster are missing" in notice
+    assert "the last rows of a cluster are missing" in notice
 
 
 def test_what_a_shuffle_moves_is_said_to_be_not_measured(client):
@@ -615,7 +615,7 @@ def test_what_a_shuffle_moves_is_said_to_be_not_measured(client):
     assert len(prof.recording.tasks) > 6
     assert set(prof.recording.tasks.outcome.tolist()) <= {"ok", "rescheduled"}
     (notice,) = prof.recording.notices
-    assert notice.startswith("what workers sent each other in 1 shuffle (p2p) is not measured")
+    assert notice.startswith("transfers between workers in 1 shuffle (p2p) are not measured")
     assert_adds_up(prof.recording)
 
 

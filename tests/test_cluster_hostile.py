@@ -203,7 +203,8 @@ def test_a_run_is_there_where_its_details_have_no_room(monkeypatch):
     assert session.dropped == 0
     driver.pull()
     assert driver.log.notices() == [
-        "metrics, waits and stacks of 1 attempt are missing: this client did not fetch them in time"
+        "metrics, waits and stacks of 1 task run are missing: the scheduler's buffer overflowed "
+        "before the client pulled all rows"
     ]
 
 
@@ -228,6 +229,6 @@ def test_transfers_and_pauses_have_room_as_all_else_has(monkeypatch):
     assert not session.batch.events
     driver.pull()
     assert driver.log.notices() == [
-        f"{1_010 - held} rows of transfers, results, samples or others' tasks are missing: "
-        "this client did not fetch them in time"
+        f"{1_010 - held} rows of transfers, results, samples or other tasks are missing: "
+        "the scheduler's buffer overflowed before the client pulled all rows"
     ]

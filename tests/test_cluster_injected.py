@@ -520,8 +520,12 @@ def test_workers_of_which_one_lacks_the_package_and_one_has_another_version(tmp_
     measured = [workers[address]["measured"] for address in (without, other, measuring)]
     assert measured == [0, 0, 1]
     assert workers[other]["version"] == "0.0"
-    assert [text for text in recording.notices if "has no dask_diag (ModuleNotFound" in text]
-    assert [text for text in recording.notices if "has dask_diag 0.0" in text]
+    assert [
+        text
+        for text in recording.notices
+        if "dask_diag cannot be imported there (ModuleNotFound" in text
+    ]
+    assert [text for text in recording.notices if "dask_diag 0.0 is installed there" in text]
     rows = recording.tasks.to_dicts()
     assert [row["outcome"] for row in rows] == ["ok"] * 15
     assert sum(row["thread_cpu"] == row["thread_cpu"] for row in rows) == 5

@@ -160,7 +160,7 @@ def test_cancelled_runs_of_which_no_end_is_heard_are_bounded_and_each_has_its_ro
     assert set(tasks["outcome"].tolist()) == {"cancelled"}
     started = ~np.isnan(tasks.start)
     assert tasks["key"][started].tolist() == [keys[-1]]
-    notice = "150 cancelled runs have no times: their workers did not say in time how they ended"
+    notice = "150 cancelled runs have no times: their workers did not report in time how they ended"
     assert notice in driver.log.notices()
 
 
@@ -276,7 +276,7 @@ def test_a_client_that_does_not_pull_costs_64_mb_and_no_more(monkeypatch):
     assert limit - 1000 < driver.held() <= limit
     driver.pull()
     assert len(driver.recording().tasks) == fits
-    assert f"{count - fits:,} attempts are missing" in " ".join(driver.log.notices())
+    assert f"{count - fits:,} task runs are missing" in " ".join(driver.log.notices())
     # What is done later is recorded again.
     driver.pull()
     driver.run(count, 10)

@@ -266,6 +266,6 @@ def test_where_two_programs_may_have_submitted_a_task_neither_is_sent_it(replies
     assert recording.tasks.key.tolist() == ["solo"]
     assert not any("secret" in reply for reply in replies)
     (notice,) = recording.notices
-    assert notice.startswith("5 tasks that tasks submitted are left out")
+    assert notice.startswith("5 tasks submitted by other tasks are left out")
     assert len(recording.other_tasks) == 6
     assert_adds_up(recording)

@@ -186,7 +186,7 @@ def test_a_client_that_is_connected_again_goes_on_being_recorded(others):
     assert len(recording.tasks) == 10
     assert (recording.tasks.thread_cpu >= 0).all()
     (notice,) = recording.notices
-    assert "the connection broke: what ended just before is missing" in notice
+    assert "the connection broke; the last rows before that are missing" in notice
     assert len(recording.workers) == 1
     assert_adds_up(recording)
 

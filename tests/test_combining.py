@@ -96,7 +96,9 @@ def test_a_run_after_a_restart_is_placed_by_the_time_of_day():
     assert both.tasks["start"].tolist() == pytest.approx(expected)
     cpu = [*one.tasks["thread_cpu"], *two.tasks["thread_cpu"]]
     assert both.tasks["thread_cpu"].tolist() == cpu
-    assert both.notices[0].startswith("1 of 2 recordings have another clock, as after a restart")
+    assert both.notices[0].startswith(
+        "1 of 2 recordings has another clock, such as after a restart"
+    )
     # The order in which they are given says which clock is that of the combination.
     other = Recording.combine([two, one])
     assert other.stop - other.start == pytest.approx(both.stop - both.start)
@@ -196,7 +198,7 @@ COMBINED = [
     (
         [sampled([1, 2, 3]), sampled([1.5, 2.5], run="two", start=0.5)],
         ([1, 1.5, 2, 2.5, 3], [0.5, 1, 1.5, 2, 2.5, 3]),
-        "resource samples of different runs overlap in time: each row is of one run, not of all",
+        "resource samples of different runs overlap in time: each row is of one run; do not",
     ),
     # Runs are known in a combination of combinations.
     (
@@ -316,8 +318,8 @@ def held(metric, *computations, size=1.0):
             [held("nbytes", "c-1"), held("count", "c-2")],
             "nbytes",
             ["c-1"],
-            "2 cached results measured as count are left out: a combination has one metric, here "
-            "nbytes; show the recording with count separately",
+            "left out 2 cached results measured as count: a combination has one metric, here "
+            "nbytes; look at the recording with count separately",
         ),
         ([held("a", "c-1", "c-2"), held("a", "c-2", "c-3")], "a", ["c-1", "c-2", "c-3"], "2 rec"),
         # A metric without results does not name those of another.
@@ -329,7 +331,7 @@ def held(metric, *computations, size=1.0):
             ],
             "",
             [],
-            "environment: that of the first recording; in others differ: versions",
+            "the environment is that of the first recording; others differ in versions",
         ),
     ],
 )

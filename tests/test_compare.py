@@ -18,7 +18,9 @@ from dask_diag.analysis.compare import (
     timed_tasks,
 )
 from dask_diag.analysis.facts import Analysis
+from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
+from dask_diag.formatting import seconds
 from dask_diag.views.compare import comparison_summary, run_comparison_summary
 from dask_diag.views.comparison import Sides, comparison_page, flame, functions, timelines, wall
 from dask_diag.views.report.components import Figure, Key
@@ -450,6 +452,38 @@ def test_calls_of_both_are_one_tree_that_has_the_seconds_of_each():
     assert (nodes["total_after"].any(), len(nodes)) == (False, len(one))
 
 
+def script_of_another_name(recording, name):
+    """The same recording, made by a script of this name."""
+    files = [name if file == "climatology.py" else file for file in recording.frames.file.values]
+    columns = {column: recording.frames[column] for column in recording.frames.columns}
+    columns["file"] = Categorical(recording.frames.file.codes, files)
+    code = recording.environment
+    names = [name if cell == "climatology.py" else cell for cell in code.name.tolist()]
+    return replace(
+        recording,
+        frames=type(recording.frames)(columns),
+        environment=with_columns(recording, "environment", name=names).environment,
+    )
+
+
+@pytest.mark.parametrize("name", ["faster.py", "elsewhere/climatology.py"])
+def test_calls_of_scripts_of_two_names_are_one_tree(name):
+    before = load(STORIES / "climatology.diag")
+    assert len(merged_tree(before, script_of_another_name(before, name))) == len(call_tree(before))
+
+
+def test_bars_are_as_long_as_the_table_says_and_the_key_has_their_colours():
+    sides = sides_of(*(load(STORIES / f"word_count{name}.diag") for name in ("", "_after")))
+    bars, key, *_ = functions(sides)
+    table = {row["function"]: row for row in sides.comparison.functions.to_dicts()}
+    names = [name for name, *_ in bars.rows if name]
+    expected = [
+        seconds(table[name][f"seconds_{when}"]) for name in names for when in ("before", "after")
+    ]
+    assert [text for _, _, text, _ in bars.rows] == expected
+    assert {piece.look for *_, pieces in bars.rows for piece in pieces} == set(key.looks)
+
+
 @pytest.mark.parametrize(
     "walls, heading, below",
     [
@@ -499,3 +533,23 @@ def test_what_other_processes_used_comes_first(others, lasted, warning):
         assert text.startswith(warning or ("a.diag" if text is of_tasks else "1 run"))
     page = comparison_page(*sides, ("a.diag", "b.diag"))
     assert bool(warning) == ("Other processes used" in page)
+
+
+def test_cpu_time_is_compared_alone():
+    # As much CPU time; tasks took twice as long, as on a busy machine. Then the same time, of which
+    # a CPU was needed all the time.
+    before = recording(f=around(1.0, 0.02, 50), cpu=0.5)
+    busy = recording(f=2 * around(1.0, 0.02, 50), cpu=0.25)
+    costly = recording(f=around(1.0, 0.02, 50), cpu=1.0)
+    assert compare(before, busy).regressions(0.1) == ["total", "f"]
+    assert compare(before, busy, of="cpu").regressions(0.1) == []
+    assert compare(before, costly).regressions(0.1) == []
+    of_cpu = compare(before, costly, of="cpu")
+    assert of_cpu.regressions(0.1) == ["total", "f"]
+    row = rows_of(of_cpu)["f"]
+    assert (row["cpu_before"], row["cpu_after"]) == (pytest.approx(0.5), pytest.approx(1.0))
+    assert of_cpu.total["cpu_after"] == pytest.approx(1.0)
+    assert "before and after are the CPU time of tasks" in text_of(of_cpu)
+    # A program that takes less time by more workers needs as much CPU.
+    quicker = with_columns(costly, "computations", stop=[1.0])
+    assert compare(before, quicker, of="cpu").regressions(0.1) == ["total", "f"]

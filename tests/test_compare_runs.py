@@ -174,6 +174,21 @@ def test_regressions_of_runs(before, after, regressions, verdicts):
     assert {name: rows_of(comparison)[name]["verdict"] for name in verdicts} == verdicts
 
 
+def test_cpu_time_of_runs_is_compared_alone():
+    rng = np.random.default_rng(3)
+    before, busy = several(5, rng), several(5, rng, slower=2.0)
+    # Twice as long on a busy machine, with the CPU time of before.
+    busy = [
+        with_columns(after, "tasks", thread_cpu=[*one.tasks.thread_cpu])
+        for one, after in zip(several(5, rng), busy, strict=True)
+    ]
+    assert "wall" in compare(before, busy).regressions(0.1)
+    of_cpu = compare(before, busy, of="cpu")
+    assert of_cpu.regressions(0.0) == []
+    assert set(of_cpu.changes["kind"].tolist()) == {"run", "function"}
+    assert rows_of(of_cpu)["run", "cpu"]["verdict"] == "unchanged"
+
+
 def regressions_of(builds, seed, runs, above, before, after=None):
     """What fails in each of so many builds, in which so many runs are measured on each side."""
     rng = np.random.default_rng(seed)
@@ -430,6 +445,8 @@ def test_sides_are_lists_of_recordings():
     ):
         with pytest.raises(DiagnosticError, match=message):
             compare(*sides)
+    with pytest.raises(DiagnosticError, match=r"^of: expected 'time' or 'cpu', found 'wall'"):
+        compare([one], [other], of="wall")
 
 
 def test_runs_without_a_function_in_common_are_said_to_be_of_different_programs():
@@ -466,6 +483,12 @@ def test_the_command_takes_several_files_on_each_side(files):
     assert max(map(len, text.splitlines())) <= 80
     assert "activity thread-cpu" in text
     assert '<tr class="slower">' in Path("page.html").read_text()
+    options = ["--of", "cpu", "--before", *a, "--after", *c, "--fail-above", "10%"]
+    status, text, error = compared_by_command(*options)
+    assert (status, error) == (1, "slower, perhaps by 10% or more: cpu, load, sum")
+    assert text.startswith("5 runs before, 5 runs after: CPU time of tasks 1.87 s →")
+    rows = text.partition("─\n")[2].splitlines()
+    assert [line.split()[0] for line in rows[:3]] == ["load", "sum", "CPU"]
     status, text, _ = compared_by_command("--before", *a, "--after", *b)
     assert (status, "unchanged" in text) == (0, True)
     patterns = "--before=a*.diag", "--after=c*.diag", "--fail-above", "10%"

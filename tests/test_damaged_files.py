@@ -297,7 +297,9 @@ def test_fields_that_a_later_version_added_are_left_out_and_named(tmp_path):
     head = {"values": {**TIMES, "mood": "good"}, "tables": {"moons": table(0)}}
     write_forged(tmp_path / "forged", chunk_of(head))
     recording = load(tmp_path / "forged")
-    assert recording.notices == ("this version of dask_diag leaves out mood, moons",)
+    assert recording.notices == (
+        "left out mood, moons: unknown to this version of dask_diag; upgrade it",
+    )
     assert len(recording.tasks) == 0
 
 
@@ -317,7 +319,7 @@ def test_damaged_and_truncated_are_two_states(tmp_path):
         (complete, "complete", notices[-1]),
         *((data, "damaged", "run.diag is damaged: ") for data in flipped),
         *(
-            (data, "damaged", "run.diag is damaged: it is not as it was written")
+            (data, "damaged", "run.diag is damaged: it differs from what was written")
             for data in (complete + b"more", without_end + bytes(22), without_end[:-9] + bytes(9))
         ),
         (complete[:-30], "truncated", "run.diag is truncated: "),

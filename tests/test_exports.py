@@ -369,10 +369,10 @@ def known_stacks():
     ("name", "chosen", "reported"),
     [
         ("x", None, r"\.perfetto\.json or .*'perfetto', 'speedscope'.*'parquet'"),
-        ("x.txt", None, "expected an ending that says the format"),
+        ("x.txt", None, "expected the ending of a format"),
         ("x.json", "trace", "format: expected one of 'perfetto'.* found 'trace'"),
         ("missing/x.json", None, "make the directory .*missing first"),
-        ("x.parquet.gz", None, "compressed by itself"),
+        ("x.parquet.gz", None, "already compressed"),
         ("a\0b.json", None, "expected a path, found one with a null byte"),
         ("a\0b", "csv", "expected a path, found one with a null byte"),
         ("x" * 300, "csv", "^cannot write .*: File name too long$"),
@@ -406,7 +406,7 @@ def test_files_that_are_there_are_not_overwritten_without_being_reported(recordi
     assert path.read_text() == "own"
     export(source, path, overwrite=True)
     assert path.read_text() != "own"
-    with pytest.raises(DiagnosticError, match="expected a folder, found a file"):
+    with pytest.raises(DiagnosticError, match="expected a directory, found a file"):
         export(recording, path.rename(tmp_path / "file"), "csv", overwrite=True)
     with pytest.raises(DiagnosticError, match="it is a directory; name a file in it"):
         export(recording, tmp_path, "json", overwrite=True)

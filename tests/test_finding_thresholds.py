@@ -75,10 +75,10 @@ def for_gil(*args, **kwargs):
         (
             "io-bound",
             lambda share: with_waits(of_functions(share), "io-wait"),
-            {0.049: "Mostly: most; ", 0.051: "Mostly: most and few; "},
+            {0.049: "Mostly in most; ", 0.051: "Mostly in most and few; "},
         ),
-        ("gil-bound", four_functions, {(): "Mostly: a, b and c; "}),
-        ("serial-chain", chain_of_functions, {(): "Functions: a, b and c; "}),
+        ("gil-bound", four_functions, {(): "Mostly in a, b and c; "}),
+        ("serial-chain", chain_of_functions, {(): "Mostly in a, b and c; "}),
         # No time is worth a finding below a tenth of a second.
         ("gil-bound", lambda lasts: for_gil(lasts, 0.0), {0.099: None, 0.101: True}),
         (
@@ -153,7 +153,7 @@ def for_gil(*args, **kwargs):
             lambda longest: with_waits(
                 run([Task(0, longest, 0.0), Task(longest, 1, 0.0)], workers=1), "io-wait"
             ),
-            {0.899: "could save up to", 0.901: "more workers cannot help"},
+            {0.899: "run more tasks at once", 0.901: "more workers cannot help"},
         ),
         # The CPU of the profilers' own threads is none of the program.
         (
@@ -206,7 +206,7 @@ def with_sizes(sizes):
 
 
 PROCESSES = "scheduler='processes', predicted to save"
-NO_PROCESSES = ("not: scheduler='processes'", "worker processes do not help", "longer", "release")
+NO_PROCESSES = ("not: scheduler='processes'", "worker processes would take", "longer", "release")
 
 
 @pytest.mark.parametrize(
@@ -218,9 +218,12 @@ NO_PROCESSES = ("not: scheduler='processes'", "worker processes do not help", "l
         (
             tasks_that_hold_the_gil,
             {
-                (100 * MB, 40): ("time to start and to move 4.00 GB of results", *NO_PROCESSES),
-                (1000, 4): ("time to start and to move 4.00 kB of results", *NO_PROCESSES),
-                (None, 4): "worker processes do not help",
+                (100 * MB, 40): (
+                    "longer, with start-up and moving 4.00 GB of results",
+                    *NO_PROCESSES,
+                ),
+                (1000, 4): ("longer, with start-up and moving 4.00 kB of results", *NO_PROCESSES),
+                (None, 4): "worker processes would take",
                 None: "CacheProfiler",
             },
         ),
@@ -236,7 +239,7 @@ NO_PROCESSES = ("not: scheduler='processes'", "worker processes do not help", "l
         (
             lambda: for_gil(cpu=0.5, scheduler="distributed"),
             {
-                (): "use code that releases the GIL in these functions, as NumPy does on whole "
+                (): "use code that releases the GIL in these functions, such as NumPy on whole "
                 "arrays; or run more worker processes with fewer threads each: "
                 "Client(n_workers=..., threads_per_worker=1); "
             },
@@ -250,7 +253,7 @@ def test_processes_are_advised_where_they_are_predicted_to_help(made, cases):
 def test_how_much_data_may_be_moved_follows_from_what_processes_save():
     # A quarter of 20 s must remain of what is saved. What the graph holds is not known.
     saved, limit = advised(
-        tasks_that_hold_the_gil(1000), "gil-bound", "to save ", "gives its tasks less than "
+        tasks_that_hold_the_gil(1000), "gil-bound", "to save ", "passes less than "
     )
     assert limit == pytest.approx((saved - 5) * 250, rel=0.01)
     # Results, of which the sizes are not known, pass twice.
@@ -259,7 +262,7 @@ def test_how_much_data_may_be_moved_follows_from_what_processes_save():
     )
     assert limit == pytest.approx((saved - 5) * 250 / 2, rel=0.02)
     # Half of 20 s of turns is saved; starting takes 1.3 s, and 40 results of 40 MB 6.4 s of it.
-    (less,) = advised(tasks_that_hold_the_gil(40 * MB), "gil-bound", "predicted to take only ")
+    (less,) = advised(tasks_that_hold_the_gil(40 * MB), "gil-bound", "would save only ")
     assert less == pytest.approx(10 - 1.3 - 40 * 40 * MB / 0.25e9, abs=1.0)
 
 
@@ -269,19 +272,19 @@ def test_how_much_data_may_be_moved_follows_from_what_processes_save():
         (
             "synchronous",
             1,
-            "several tasks at once, as CPUs are free: scheduler='threads', num_workers=4",
+            "several tasks at once, because CPUs are idle: scheduler='threads', num_workers=4",
         ),
-        ("threads", 2, "more tasks at once, as CPUs are free: num_workers=8"),
+        ("threads", 2, "more tasks at once, because CPUs are idle: num_workers=8"),
         # More processes would have to start.
         (
             "processes",
             2,
-            "more tasks at once, as CPUs are free: scheduler='threads', num_workers=8",
+            "more tasks at once, because CPUs are idle: scheduler='threads', num_workers=8",
         ),
         (
             "distributed",
             2,
-            "more tasks at once, as CPUs are free: 8 threads in all, Client(n_workers=..., "
+            "more tasks at once, because CPUs are idle: 8 threads in all, Client(n_workers=..., "
             "threads_per_worker=...)",
         ),
     ],
@@ -290,9 +293,8 @@ def test_more_tasks_at_once_are_advised_in_the_words_of_the_scheduler(scheduler,
     # Four rounds of a second; with four times the workers, one.
     recording = with_waits(in_rounds(4 * workers, workers, scheduler=scheduler), "io-wait")
     assert by_code(recording)["io-bound"].advice == (
-        f"run {advice} could save up to 3.00 s; or move less "
-        "data (fewer columns, compression, faster storage); each needs its memory, which was not "
-        "recorded"
+        f"run {advice}; or move less data (fewer columns, compression, faster storage); memory was "
+        "not recorded: check that more tasks fit"
     )
 
 
@@ -345,15 +347,15 @@ def one_independent():
                 (100, 0.019, 0.0035): "medium",
                 (100, 0.021, 0.0050): None,
                 # 3 ms are 5% of 60 ms, so 57 ms of work.
-                (200, 0.001, 0.003): ("about 57 times as large", "57.0 ms or more"),
+                (200, 0.001, 0.003): ("about 57 times as large", "tasks of at least 57.0 ms keep"),
             },
         ),
         # The advised size leaves chunks for each worker.
         (
             lambda count: tasks_with_overhead(count, 0.001, 0.003, workers=2),
             {
-                100: ("about 16 times as large", "fewer than 3 for each of 2 workers"),
-                120: ("about 20 times as large", "fewer than 3 for each of 2 workers"),
+                100: ("about 16 times as large", "fewer than 3 per worker"),
+                120: ("about 20 times as large", "fewer than 3 per worker"),
                 1000: ("about 140 times as large", "not: fewer than 3"),
                 10_000: ("about 140 times as large", "not: fewer than 3"),
             },
@@ -363,7 +365,7 @@ def one_independent():
             {
                 (): (
                     *("upper_bound", 75 / 256),
-                    "no fix found: no more than 1 task of a function at a time",
+                    "no fix found: at most 1 task of a function can run at once in the computation with",
                 )
             },
         ),
@@ -625,12 +627,13 @@ def called(outside, waited, name="openblas", activity="cpu-wait", others=0.0):
 
 
 CALLED = (
-    "2 concurrent tasks called {} (up to 2 threads) on 2 CPUs. Its threads used 500 ms of CPU "
-    "time, the tasks' own threads 1.00 s; tasks "
+    "Tasks and native threads competed for 2 CPUs: on average 2 tasks ran at once, and each called "
+    "{} with up to 2 threads. The native threads used 500 ms of CPU time, the tasks' own threads "
+    "1.00 s. Tasks "
 )
-OPENBLAS, UNKNOWN = map(CALLED.format, ("openblas", "a native library whose name is not known"))
+OPENBLAS, UNKNOWN = map(CALLED.format, ("openblas", "an unknown native library"))
 WHERE = FindingLocation(((0.0, 1.0),), ("thread-0", "thread-1"), ("work",))
-FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_THREADS=1 or "
+FIND_OUT = "find out which library starts these threads; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_THREADS=1 or "
 
 
 @pytest.mark.parametrize(
@@ -729,7 +732,7 @@ FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_
             {
                 (0.24, 0.4, (0.3, 0.1), (0.3, 0.1)): (
                     *(0.22, "medium", "estimate"),
-                    "tasks waited 600 ms for a CPU; 200 ms for these threads or for locks; ",
+                    "Tasks waited 600 ms for a CPU and 200 ms for native threads or locks; ",
                 ),
                 # Without the pool both are shorter; without either wait one is as long.
                 (0.24, 0.4, (0.4, 0.0), (0.0, 0.4)): (0.24, WHERE),
@@ -742,15 +745,15 @@ FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_
                 # Each has its part of the waits by the CPU it used: 9 of 100 are not worth a word.
                 (0.5, 0.5, "openblas", "cpu-wait", 0.049): f"{OPENBLAS}waited 1.00 s for a CPU; ",
                 (0.5, 0.5, "openblas", "cpu-wait", 0.5): (
-                    f"{OPENBLAS}waited 1.00 s for a CPU, 500 ms of it while other programs had "
-                    "the CPUs; "
+                    f"{OPENBLAS}waited 1.00 s for a CPU (500 ms of it while other processes "
+                    "used the CPUs); "
                 ),
                 (0.5, 0.5, "openblas", None, 0.5): (
-                    f"{OPENBLAS}were off-CPU for 1.00 s (Profiler(waits=True) shows why), 500 ms "
-                    "of it while other programs had the CPUs; "
+                    f"{OPENBLAS}were off the CPU for 1.00 s (Profiler(waits=True) shows why) "
+                    "(500 ms of it while other processes used the CPUs); "
                 ),
                 (0.5, 0.5, "openblas", "lock-wait", 0.5): (
-                    f"{OPENBLAS}waited 1.00 s for these threads or for locks; "
+                    f"{OPENBLAS}waited 1.00 s for native threads or locks; "
                 ),
                 (0.5, 0.5, ""): f"{UNKNOWN}waited 1.00 s for a CPU; ",
             },
@@ -760,25 +763,25 @@ FIND_OUT = "find out which library it is; try OPENBLAS_NUM_THREADS=1 or OMP_NUM_
             with_pools,
             {
                 (("openblas", 1), ("openmp", 3)): (
-                    "called openblas and openmp (up to 4 threads) on 2 CPUs",
+                    "each called openblas and openmp with up to 4 threads",
                     "; set OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1 before Python starts, or "
                     "compute inside threadpoolctl.threadpool_limits(1)",
                 ),
                 (("openmp", 3), ("arrow", 2)): (
-                    "called arrow and openmp (up to 4 threads) on 2 CPUs",
+                    "each called arrow and openmp with up to 4 threads",
                     "; set OMP_NUM_THREADS=1 before Python starts, or call "
                     "pyarrow.set_cpu_count(1)",
                 ),
                 (("openmp", 1),): (
-                    "called openmp (up to 2 threads) on 2 CPUs",
+                    "each called openmp with up to 2 threads",
                     "; set OMP_NUM_THREADS=1 before Python",
                 ),
                 (("", 1),): (
-                    "called a native library whose name is not known (up to 2 threads) on 2 CPUs",
+                    "each called an unknown native library with up to 2 threads",
                     f"; {FIND_OUT}MKL_NUM_THREADS=1 before Python starts",
                 ),
                 (("mkl", 1), ("", 3)): (
-                    "called mkl (up to 4 threads) on 2 CPUs",
+                    "each called mkl with up to 4 threads",
                     "; set MKL_NUM_THREADS=1 before Python",
                 ),
             },
@@ -984,7 +987,7 @@ def two_failed(**texts):
     return with_columns(run([Task(0, 1), *failed]), "tasks", **columns)
 
 
-FAILED = "2 tasks failed after 2.00 s. First: ('work', 1) of work with KeyError"
+FAILED = "2 tasks failed after 2.00 s. The first was ('work', 1) of work: KeyError"
 
 
 @pytest.mark.parametrize(

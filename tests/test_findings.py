@@ -163,7 +163,7 @@ def test_io_bound(waits, retried):
         # Eight workers can run all six at once: 0.2 s are left of 0.6 s.
         assert_found(
             the(recording, "io-bound"),
-            *(pytest.approx(0.4, rel=0.2), "num_workers=8 could save up to 4"),
+            *(pytest.approx(0.4, rel=0.2), "num_workers=8; or move"),
             *(("high", f"not: {guess}", f"not: {how}") if is_known else ("medium", guess, how)),
         )
         assert codes(recording) == {"io-bound", *(["too-few-threads"] if is_known else [])}
@@ -405,7 +405,7 @@ def kill_its_process():
 @pytest.mark.parametrize(
     "how, said, advised",
     [
-        (end_its_process, "A worker process ended with status 3 (", "as os._exit does"),
+        (end_its_process, "A worker process ended with status 3 (", "such as os._exit"),
         (kill_its_process, "A worker process was killed by SIGKILL (", "out-of-memory killer"),
     ],
 )
@@ -430,9 +430,9 @@ def fails_to_start():
 @pytest.mark.parametrize(
     "initializer, arguments, said",
     [
-        (fails_to_start, (), "ended with status 0, as one does that cannot start"),
-        (os._exit, (1,), "ended with status 1, as one does that cannot start"),
-        (os.abort, (), "died by SIGABRT"),
+        (fails_to_start, (), "ended with status 0, like a process that cannot start"),
+        (os._exit, (1,), "ended with status 1, like a process that cannot start"),
+        (os.abort, (), "was killed by SIGABRT"),
     ],
 )
 def test_workers_that_cannot_start_ran_no_task(initializer, arguments, said):
@@ -448,8 +448,8 @@ def test_workers_that_cannot_start_ran_no_task(initializer, arguments, said):
     assert first.code == "failed-tasks"
     assert_found(
         first,
-        f"; A worker process {said} (BrokenProcessPool), with 4 tasks of work in flight, none of "
-        "which is known to have started; ",
+        f"; A worker process {said} (BrokenProcessPool), with 4 tasks of work in flight; none is "
+        "known to have started; ",
         "not: out-of-memory",
     )
 

@@ -99,7 +99,7 @@ OF_PROGRAM = ("not: Client(address)", "in tasks")
                 (1.0, 0.01): True,
                 # The line outside the standard library is named.
                 (1.0, 1.0, ((MAIN, LEAF, BUILT_IN), 0.8)): (
-                    *("Mostly: main (~/code/main.py:5) 100%; ", "dask.delayed"),
+                    *("Hottest line: main (~/code/main.py:5) 100%; ", "dask.delayed"),
                     "not: SamplingProfiler",
                 ),
                 # The start of profilers is no slow start.
@@ -438,12 +438,11 @@ def test_the_start_of_a_pool_and_preparing_are_no_overhead_of_small_tasks():
         # (0.43 ms x 95 / 5) / 1.57 ms is 5.2; with the start of the pool it would be 54.
         (0.24, 0.00157, 0.00043, 120): (
             {"work": 0.00157, "overhead": 0.00043},
-            "make chunks about 6 times as large: overhead is below 5%",
+            "make chunks about 6 times as large: tasks of at least",
         ),
         # 12 of these tasks for each of two workers: 4 times as large leaves 3.
         (0.24, 0.0005, 0.002, 100): (
-            "make chunks about 16 times as large: larger ones would leave fewer than 3 for each "
-            "of 2 workers"
+            "make chunks about 16 times as large: larger ones would leave fewer than 3 per worker"
         ),
     }
     check("tasks-too-small", small_tasks_in_processes, cases)

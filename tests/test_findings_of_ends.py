@@ -159,7 +159,7 @@ def test_a_straggler_takes_three_times_the_median_of_three_others(seconds, other
 def test_a_straggler_is_simulated_in_parts(monkeypatch):
     lost = 0.85 * 3 / 4
     where = FindingLocation(workers=("thread-1",))
-    check("straggler", straggling, {1.25: ("estimate", where, lost, "; check that task's input")})
+    check("straggler", straggling, {1.25: ("estimate", where, lost, "; check this task's input")})
     # What is not simulated was measured: the idle time of others.
     monkeypatch.setattr("dask_diag.analysis.facts.MOST_SIMULATED", 3)
     check("straggler", straggling, {1.25: ("upper_bound", lost)})
@@ -286,15 +286,15 @@ def beside_one_that_did_not_stop():
             lambda *others: in_sequence(*(one_for_long(*other) for other in others), workers=4),
             {
                 (((0.4,) * 3, 1.3), ((0.4, 0.5, 0.9), 2.0), ((0.4,) * 3, 1.25)): (
-                    "Task ('work', 7) took 2.00 s, other tasks of work 500 ms (median); other "
-                    "workers were idle until it stopped; ",
+                    "Task ('work', 7) took 2.00 s, the median task of work 500 ms; other "
+                    "workers were idle until it finished; ",
                     4.55 - (0.625 + 0.95 + 0.6125),
                     *("high", "estimate"),
                     FindingLocation(((1.3, 3.3),)),
                 ),
                 # Another task takes about as long.
                 (((0.4, 0.4, 1.2), 1.25),): (
-                    "; no fix found: splitting that task is not predicted to help; ",
+                    "; no fix found: splitting this task is not predicted to help; ",
                     *(pytest.approx(0.05), "estimate"),
                 ),
             },
@@ -307,7 +307,7 @@ def beside_one_that_did_not_stop():
             {
                 tail: (
                     pytest.approx((2 * 1.2 + tail) / 4, rel=0.1),
-                    *("1 more beside it", "; check the input of these tasks"),
+                    *("1 other task ran beside it", "; check the input of these tasks"),
                     FindingLocation(workers=("thread-0", "thread-1")),
                 )
                 for tail in (0.0, 0.2)

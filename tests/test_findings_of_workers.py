@@ -228,7 +228,7 @@ def with_locks(locked):
 
 
 IDLE = "Tasks slept or waited for I/O for {}% of their time, while 2 CPUs were {}% idle"
-MORE = "; run more tasks at once: {}; each needs its memory, which was not recorded; "
+MORE = "; run more tasks at once: {}; memory was not recorded: check that more tasks fit; "
 
 
 def told(idle, advised, lost, severity="high"):
@@ -357,7 +357,10 @@ def of_loads(*seconds, stop=None):
     return run(tasks, stop, workers=4, cpus=4)
 
 
-FEW = "had 90% or more of the work of a computation with 4 workers: the others were idle. Longest: "
+FEW = (
+    "did at least 90% of the work of a computation with 4 workers; the other workers were idle. The "
+    "longest task took "
+)
 
 
 @pytest.mark.parametrize(
@@ -440,19 +443,19 @@ def in_a_loop(steps, computations=5):
     return with_columns(recording, "tasks", computation=[name for name in names for _ in steps])
 
 
-TOGETHER = "; compute results that do not depend on each other together, dask.compute(a, b), so "
+TOGETHER = "; compute independent results together with dask.compute(a, b), so that their tasks run"
 
 
 @pytest.mark.parametrize(
     "steps, code, advice",
     [
-        ([0.1, 0.9], "chunks-too-large", "make chunks smaller, so that there are several tasks"),
-        ([0.3, 0.7], "chunks-too-large", "make chunks smaller, so that there are several tasks"),
+        ([0.1, 0.9], "chunks-too-large", "make chunks smaller, for several tasks per worker"),
+        ([0.3, 0.7], "chunks-too-large", "make chunks smaller, for several tasks per worker"),
         ([0.3, 0.4, 0.3], "serial-chain", "split the chain into independent parts"),
     ],
 )
 def test_results_that_are_computed_one_by_one_are_to_be_computed_together(steps, code, advice):
-    cases = {1: (f"; {advice}", "not: dask.compute"), 5: (2.5, TOGETHER, f"at once; {advice}")}
+    cases = {1: (f"; {advice}", "not: dask.compute"), 5: (2.5, TOGETHER, f"in parallel; {advice}")}
     check(code, lambda times: in_a_loop(steps, times), cases)
     for times in cases:
         found = by_code(in_a_loop(steps, times))

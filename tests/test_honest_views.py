@@ -139,7 +139,7 @@ NO_TASKS = filled_table(
     {"computation": ["c"], "start": [0.5], "stop": [1.0], "workers": [2], "graph_bytes": [0.0]},
 )
 MEMORY = filled_table("memory", {"label": ["load"], "time": [1.0], "rss": [1e6]})
-WITHOUT_DASK = "the program computed nothing with dask on this process's schedulers"
+WITHOUT_DASK = "the program computed nothing on dask's local schedulers"
 
 
 @pytest.mark.usefixtures("without_plots")
@@ -166,8 +166,8 @@ WITHOUT_DASK = "the program computed nothing with dask on this process's schedul
         ),
         (
             {"environment": ENVIRONMENT, "state": "truncated"},
-            "1.00 s; no computations are in what could be loaded",
-            "No computations are in what could be loaded",
+            "1.00 s; the part that could be loaded has no computations",
+            "The part that could be loaded has no computations",
             "No tasks; record with Profiler.",
         ),
         (

@@ -90,8 +90,8 @@ def test_it_has_ended_before_the_block_is_left():
         with pytest.raises(Stop):
             get_sync(GRAPH, "y")
         assert_stopped(prof.recording)
-        assert not [t for t in threading.enumerate() if "dask_diag-sampler" in t.name]
         get_sync(GRAPH, "y")
+    assert not [t for t in threading.enumerate() if "dask_diag-sampler" in t.name]
     assert prof.recording.computations.error.tolist() == ["Stop", ""]
     assert prof.recording.tasks.key.tolist() == ["x", "y"] * 2
 

@@ -58,7 +58,7 @@ def test_a_chunk_that_does_not_fit_is_said_until_another_recording_comes(monkeyp
     for _ in range(3):
         model.poll()
         assert model.state == FollowState.NOT_A_RECORDING
-        assert "do not fit together" in model.problem
+        assert "are inconsistent" in model.problem
     monkeypatch.undo()
     save(example(7), "run.diag", overwrite=True)
     model.poll()
@@ -341,6 +341,14 @@ def test_findings_of_a_recording_that_is_over_are_those_of_all_of_it_at_once():
     assert watched.note == ""
     watched.add(state=FollowState.TRUNCATED)
     assert watched.note == "of the 11 s that were recorded"
+
+
+def test_findings_of_a_recording_that_goes_on_say_their_age():
+    watched = Watched()
+    watched.add_tasks(12.0)
+    watched.refresh()
+    assert watched.findings.note(watched.model.at(12.5)) == "of the first 11 s, so far"
+    assert watched.findings.note(watched.model.at(25.0)) == "of the first 11 s, 13 s ago"
 
 
 def test_findings_of_another_recording_do_not_stay_when_it_is_replaced():

@@ -181,7 +181,7 @@ def test_a_busy_machine(busy_program, retried):
         assert 0.25 * cpus * wall < others < 1.02 * cpus * wall
         finding = {f.code: f for f in findings(recording)}["busy-machine"]
         assert finding.potential_saving > 0.1 * wall
-        assert "Other programs used" in finding.evidence
+        assert "while other processes used" in finding.evidence
         sampled = recording.resources.cpu_other_processes
         assert np.nanmean(sampled) == pytest.approx(100 * others / wall, rel=0.3)
 

@@ -141,8 +141,8 @@ def test_pointing_at_a_lane_of_many_tasks_says_what_is_drawn_there():
             "start": 0,
             "length": 10,
             "units": 1000,
-            "names": ["scheduler"],
-            "shares": [[250]],
+            "names": ["scheduling overhead", "no task to run"],
+            "shares": [[250], [750]],
         },
     }
     calls = ((0, (0, 10)), (0, (12, 14)), (1, (0, 10)))
@@ -152,8 +152,9 @@ def test_pointing_at_a_lane_of_many_tasks_says_what_is_drawn_there():
         *([tasks, lane, *view, models] for lane, view in calls),
     )
     assert texts == [
-        "2 tasks: load 40% (10% off the CPU), sum 20%, scheduler 10%, idle 30%",
-        "0 tasks: idle 100%",
+        "2 tasks: load 40% (10% off the CPU), sum 20%, scheduling overhead 10%, no task to run 30%",
+        # No computation had the worker.
+        "0 tasks",
         "",
     ]
 

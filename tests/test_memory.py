@@ -293,7 +293,7 @@ def test_a_fault_is_reported_and_does_not_reach_the_program(monkeypatch):
     assert "/proc has gone" in sampler.summary()
     monkeypatch.setitem(sys.modules, "pandas", None)
     reported = (
-        r"to_pandas\(\) needs pandas: pip install pandas; samples and recording needs? nothing"
+        r"to_pandas\(\) needs pandas: pip install pandas; samples and recording work without it"
     )
     with pytest.raises(MissingDependencyError, match=reported):
         sampler.to_pandas()

@@ -35,7 +35,7 @@ pytest.importorskip("distributed")
 
 from .clusters import cluster
 
-NOT_RECORDED = "which was not recorded"
+NOT_RECORDED = "memory was not recorded"
 
 
 def with_memory(made, base, peak, limit, children=0.0):
@@ -103,8 +103,8 @@ def read_while_tasks_ran():
             "too-few-threads",
             waiting,
             [
-                ({"limit": 300, "time": [-0.5] * 4}, f"{NOT_RECORDED}; "),
-                ({"limit": 300, "memory": [np.nan] * 4}, f"{NOT_RECORDED}; "),
+                ({"limit": 300, "time": [-0.5] * 4}, f"{NOT_RECORDED}: "),
+                ({"limit": 300, "memory": [np.nan] * 4}, f"{NOT_RECORDED}: "),
             ],
         ),
         (
@@ -120,8 +120,8 @@ def read_while_tasks_ran():
             "io-bound",
             lambda limit: waiting(limit, activity="io-wait"),
             {
-                1200: ("num_workers=8 could save", f"not: {NOT_RECORDED}"),
-                1000: ("num_workers=6 could save", f"not: {NOT_RECORDED}"),
+                1200: ("num_workers=8; or", f"not: {NOT_RECORDED}"),
+                1000: ("num_workers=6; or", f"not: {NOT_RECORDED}"),
                 620: ("more tasks at once would not fit into memory", "not: num_workers"),
             },
         ),

@@ -388,7 +388,7 @@ def test_a_block_that_is_no_amount_is_left_out_and_its_task_goes_on(label, times
     def task():
         with (
             context_meter.meter("around", func=clock_of(0.0, 8.0)),
-            pytest.warns(RuntimeWarning, match="it is left out") as warned,
+            pytest.warns(RuntimeWarning, match="the value is ignored") as warned,
             context_meter.meter(label, func=clock_of(*times)),
             context_meter.meter("inside", func=clock_of(0.0, 2.0)),
         ):

@@ -22,7 +22,7 @@ def written(body):
 def failed(path):
     first = findings(load(path))[0]
     assert first.code == "failed-tasks"
-    assert "4 tasks of f in flight, none of which is known to have started" in first.evidence
+    assert "4 tasks of f in flight; none is known to have started" in first.evidence
     assert "out-of-memory" not in first.advice
     return first
 
@@ -99,5 +99,5 @@ def test_a_module_that_workers_cannot_import_is_no_missing_guard():
     assert done.returncode == 1
     assert "No module named 'no_such_module'" in done.stderr
     first = failed("program.diag")
-    assert first.evidence.startswith("A worker process ended with status 1, as one does that")
+    assert first.evidence.startswith("A worker process ended with status 1, like a process that")
     assert "cannot be imported" in first.advice

@@ -325,11 +325,13 @@ def test_an_error_is_shown_as_without_the_magic_and_then_how_far_it_came(shell):
     (output,) = captured.outputs
     assert output.data["text/html"].count("<details>") >= 1
     text = " ".join(output.data["text/plain"].split())
-    (done, never) = re.fullmatch(
+    match = re.fullmatch(
         r"(\d+) of 30 tasks, ended by ZeroDivisionError\. .* in 1 computation: \d+ tasks on 1 "
         r"worker, 1 failed, (\d+) more not run",
         text,
-    ).groups()
+    )
+    assert match, text
+    done, never = match.groups()
     assert int(done) + 1 + int(never) == 30
     assert len(output.data["text/plain"].splitlines()) < 8
     # The next error is shown by IPython itself again.

@@ -311,7 +311,7 @@ def test_remarks_on_the_profilers_are_shown_if_asked_for_or_too_many_samples_are
         return with_tables(
             replace(
                 with_own_cost(),
-                notices=(f"{PROFILING}SamplingProfiler came late once", "the sizes of 3 results"),
+                notices=(f"{PROFILING}SamplingProfiler was late once", "the sizes of 3 results"),
             ),
             resources={
                 "time": np.linspace(0.1, 2.0, 100),
@@ -329,7 +329,7 @@ def test_remarks_on_the_profilers_are_shown_if_asked_for_or_too_many_samples_are
         texts.append(" ".join(result.output.split()))
     plain, verbose = texts
     for remark in (
-        *("came late once", "late-samples", "later than planned", "as calibrated"),
+        *("was late once", "late-samples", "later than planned", "as calibrated"),
         *("200 ms of CPU a computation, measured; 50.0 µs of CPU a task", "max 400 ms"),
     ):
         assert remark not in plain
@@ -347,6 +347,6 @@ def test_overhead_of_hooks_is_no_evidence_that_tasks_are_too_small():
         return {f.code: f.evidence for f in findings(with_own_cost(hooks))}["tasks-too-small"]
 
     assert Analysis(with_own_cost(1.0)).activities["overhead"] == pytest.approx(1.9)
-    assert "100 µs of work and 1.90 ms of overhead" in evidence(0.0)
-    assert "100 µs of work and 950 µs of overhead" in evidence(1.0)
+    assert "100 µs of work and 1.90 ms of scheduling overhead" in evidence(0.0)
+    assert "100 µs of work and 950 µs of scheduling overhead" in evidence(1.0)
     assert "tasks-too-small" not in {f.code for f in findings(with_own_cost(2.0))}

@@ -112,7 +112,7 @@ def test_what_is_added_up_over_computations_that_overlap_is_named_so():
     dependencies = {"task": [1], "depends_on": [0]}
     recording = with_tables(recording, dependencies=dependencies)
     text = " ".join(summary(recording).split())
-    assert "of 8.80 s of 8 computations, added up" in text
+    assert "of 8.80 s (sum of 8 overlapping computations); at most" in text
     found = {finding.code: finding for finding in findings(recording)}
     # Each computation has all that other programs used meanwhile.
     assert numbers(found["busy-machine"], "others") == (2.09,)

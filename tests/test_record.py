@@ -132,7 +132,7 @@ def test_the_file_has_what_was_measured(scheduler, often, monkeypatch):
     assert len(recording.transfers) == (162 * 4 if scheduler == "processes" else 0)
     # Of each computation one at least: tasks that did not wait have none.
     assert sys.platform != "linux" or len(recording.waits) >= 2
-    assert [reported for reported in recording.notices if "came late" not in reported] == []
+    assert [reported for reported in recording.notices if "was late" not in reported] == []
     assert recording.pools.columns
     assert_alike(loaded, recording)
 
@@ -194,7 +194,7 @@ def test_a_fault_that_is_none_of_writing_leaves_the_file_growing(often, monkeypa
         while len(load("run.diag").tasks) < 81:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        assert "record: what was measured is not complete: own" in load("run.diag").notices
+        assert "record: some measurements are missing: own" in load("run.diag").notices
     assert_alike(load("run.diag"), run.recording)
 
 

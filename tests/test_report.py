@@ -29,14 +29,18 @@ from dask_diag import (
     report,
     visualize,
 )
+from dask_diag.analysis.facts import Analysis
 from dask_diag.model.table import Table
 from dask_diag.system import environment as environment_module
 from dask_diag.system.environment import environment
 from dask_diag.views.comparison import comparison_page
 from dask_diag.views.report import sections as sections_module
+from dask_diag.views.report.page import report_page
 
 from .recordings import known_stacks, with_tables
 from .test_views import HOSTILE, recording_of
+
+STORIES = Path(__file__).parents[1] / "docs" / "stories"
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
@@ -145,7 +149,7 @@ FAILED = [("f", 0.0, 4.0, 3.0, "thread-0", "failed", "OSError")]
 @pytest.mark.parametrize(
     ("docs", "shown"),
     [
-        (None, "Documentation: findings/failed-tasks."),
+        (None, "Documentation: dask-diag explain failed-tasks<"),
         ("https://example.org/docs", '"https://example.org/docs/findings/failed-tasks.html">'),
         ("https://example.org/docs/", '"https://example.org/docs/findings/failed-tasks.html">'),
         # A script is no address.
@@ -185,6 +189,19 @@ def test_numbers_in_the_report_are_those_of_the_recording(tmp_path):
     in_seconds = {name: float(n) / (1000 if unit == "ms" else 1) for name, n, unit in parts}
     assert in_seconds["tasks computing (CPU)"] == 1.5
     assert sum(in_seconds.values()) == pytest.approx(10.0, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("story", "folded"),
+    [
+        ("word_count", ["1 finding of low severity: late-samples"]),
+        ("groupby", ["At most 222 kB of 25.3 GB"]),
+    ],
+)
+def test_what_is_hardly_worth_a_look_is_folded(story, folded):
+    page = report_page(Analysis(load(STORIES / f"{story}.diag")))
+    titles = re.findall(r"<details><summary>([^<]+)</summary>", page)
+    assert [title for title in titles if "severity" in title or "At most" in title] == folded
 
 
 @pytest.mark.parametrize(
@@ -327,7 +344,7 @@ def test_a_page_that_cannot_be_written_is_a_warning_at_most(
     assert len(measured.recording.tasks) == 2
     if filters != "broken":
         text = str(reported[0].message) if reported else capsys.readouterr().err
-        assert "the page could not be written" in text
+        assert "the report could not be written" in text
         assert "make the directory" in text
 
 

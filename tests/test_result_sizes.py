@@ -244,7 +244,7 @@ def test_two_that_record_at_once_have_all_sizes_and_say_what_is_not_known(tmp_pa
     for recording in (outer.recording, inner.recording, cprof.recording):
         sizes = recording.cached_results["metric"]
         assert (len(sizes), np.isnan(sizes).sum()) == (6, 3)
-        text = "sizes of 3 of 6 results (50%) are not known: they are of type Own"
+        text = "sizes are unknown for 3 of 6 results (50%), of type Own"
         assert text in "".join(recording.notices)
     assert np.isnan(outer.recording.tasks.nbytes).sum() == 3
 

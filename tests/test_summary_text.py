@@ -22,7 +22,7 @@ PARTS = SummaryParts(
     headline="10.0 s of wall time, 20% of it computing in tasks\n10 s in 1 computation",
     warning="",
     findings=[
-        FindingText("tasks-too-small", "high", "about 6 s lost", "Many tasks. " * 12),
+        FindingText("tasks-too-small", "high", "could save about 6 s", "Many tasks. " * 12),
         FindingText("imbalance", "low", "", "Some."),
     ],
     bar_title="Wall time 20 s",
@@ -55,7 +55,7 @@ def test_severity_stands_out():
         for line in text_of(PARTS, 80, color=True).splitlines()
         if "tasks-too-small" in line or "imbalance" in line
     )
-    assert high.startswith("\x1b[1;31m! tasks-too-small (high, about 6 s lost)")
+    assert high.startswith("\x1b[1;31m! tasks-too-small (high): could save about 6 s")
     assert low.startswith("\x1b[1m! imbalance (low)")
 
 

@@ -185,7 +185,7 @@ def test_without_linux_clocks_psutil_reads(monkeypatch, fresh_clocks, pool, retr
     retried(measure)
 
 
-@pytest.mark.parametrize("reason", ["not here", "threads have other numbers"])
+@pytest.mark.parametrize("reason", ["not here", "number threads differently"])
 def test_where_threads_are_not_known_it_is_said(reason, monkeypatch, fresh_clocks):
     def refuse():
         if reason == "not here":
@@ -196,7 +196,7 @@ def test_where_threads_are_not_known_it_is_said(reason, monkeypatch, fresh_clock
         monkeypatch.setattr(threads_module, name, refuse)
     recording = profiled(lambda: spin(0.01))
     assert len(recording.threads) == 0
-    assert "CPU is not known by thread: " in recording.notices[0]
+    assert "CPU time of single threads is unknown: " in recording.notices[0]
     assert reason in recording.notices[0]
 
 

@@ -154,8 +154,8 @@ def test_totals_and_labels(on_a_cluster):
     ("arguments", "message"),
     [
         ({"by": "key"}, "by: expected one of function, worker, found 'key'"),
-        ({"events": -1}, "events: expected how many, or a label, found -1"),
-        ({"bytes": NAN}, "bytes: expected how many, or a label, found nan"),
+        ({"events": -1}, "events: expected a total of 0 or more, or a label, found -1"),
+        ({"bytes": NAN}, "bytes: expected a total of 0 or more, or a label, found nan"),
         ({"bytes": "readd"}, "bytes: expected a label that tasks metered, found 'readd'"),
     ],
 )

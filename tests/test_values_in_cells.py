@@ -27,7 +27,7 @@ SHOWS = {
     "recording": (lambda run: run, ("8 tasks on 2 workers", "<strong>", "data:image/svg+xml")),
     "summary": (dask_diag.summary, ("8 tasks on 2 workers", "<details>")),
     "tasks": (lambda run: run.tasks, ("8 rows", "0.000000 s", ">sleep<")),
-    "findings": (dask_diag.findings, ("too-few-threads (", "To do: ")),
+    "findings": (dask_diag.findings, ("too-few-threads (", "Fix: ")),
     "waits": (dask_diag.waits, (">sleep<", "samples")),
     "activities": (dask_diag.activities, (">thread-cpu<", ">seconds<")),
     "what_if": (dask_diag.what_if, ("unlimited", "recorded")),

@@ -90,6 +90,8 @@ MADE = ("Point.__new__", "<string>", 1, 1)
             [([CORE, MADE], 1.0), ([BUILT_IN], 1.0), (None, 1.0)],
             "mean.py:4 computes (2.00 s); tasks spend 100% of their time in libraries",
         ),
+        # Where little was sampled, nothing is said of libraries.
+        ([([CORE], 1.0), (None, 2.0)], "mean.py:4 computes (2.00 s)"),
     ],
 )
 def test_the_summary_names_the_line_of_own_code_with_most_task_time(rows, line):

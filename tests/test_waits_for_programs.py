@@ -141,4 +141,4 @@ def test_tasks_that_wait_for_programs_and_for_files():
         "samples": [1] * 8 + [60] * 8 + [40] * 8,
     }
     found = by_code(with_tables(of_children(3.2), waits=waits))
-    assert found["io-bound"].evidence.startswith("Tasks waited 4.80 s for files or sockets: 60% ")
+    assert found["io-bound"].evidence.startswith("Tasks waited 4.80 s for files or sockets (60% ")

@@ -145,7 +145,8 @@ def test_pools_of_worker_processes_compete_with_the_tasks():
     finding = by_code(with_waits(in_two_processes(), "cpu-wait"))["thread-oversubscription"]
     # With one more thread each they would fill three CPUs; the largest process has two.
     assert finding.evidence.startswith(
-        "2 concurrent tasks called openblas (up to 3 threads) on 2 CPUs. Its threads used 1.00 s "
+        "Tasks and native threads competed for 2 CPUs: on average 2 tasks ran at once, and each "
+        "called openblas with up to 3 threads. The native threads used 1.00 s "
     )
     assert "OPENBLAS_NUM_THREADS=1" in finding.advice
     assert finding.certainty == "estimate"

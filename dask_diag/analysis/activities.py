@@ -240,45 +240,52 @@ def activities(
     unit: str = "seconds",
     functions: Collection[str] | None = None,
 ) -> Table:
-    """Divide the worker-seconds of all computations among activities.
+    """Divide the worker time of all computations among activities.
 
-    For every computation the seconds sum to its wall time times its workers.
+    For every computation, the seconds sum to its wall time times its workers.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
-    by : {"activity", "function", "worker", "span", "computation"}
-        A further column to divide by; the table has a column of that name.
-    unit : str
-        The unit to sum up.
-    functions : collection of str, optional
-        Sum only over tasks of these functions; what no task had is then left out.
+        Measurements. Several are combined.
+    by : {"activity", "function", "worker", "span", "computation"}, default "activity"
+        Also divide by this column, which the table then has.
+    unit : str, default "seconds"
+        Unit to sum: ``"seconds"``, ``"bytes"``, ``"count"``, or a unit that tasks metered.
+    functions : str or collection of str, optional
+        Sum over tasks of these functions, without the time of free workers. Default: everything.
 
     Returns
     -------
     Table
-        Columns *by* (not for ``"activity"``), ``activity``, ``unit`` and ``value``, the largest
+        Columns *by* (unless ``"activity"``), ``activity``, ``unit`` and ``value``; the largest
         value first.
-
-    Notes
-    -----
-    Activities of tasks are what they metered, ``thread-cpu`` and ``thread-noncpu`` without that
-    (instead of the latter those of `waits`, where waits were recorded), ``serialize`` and
-    ``deserialize`` where they ran in other processes, and ``failed`` and ``unfinished`` for all
-    seconds of tasks with that outcome.
-
-    Those of free workers are ``overhead`` (a task waited to be run, or its result to be collected),
-    ``serialize`` and ``deserialize`` (the same, while the scheduler was busy with that), ``idle``
-    (there was nothing to run) and ``other`` (a task had been submitted, and it is not known when it
-    ran). Their function is empty.
 
     Raises
     ------
     DiagnosticError
-        If `by` is none of those, if no task is of one of the functions, or if the unit is not
-        known: neither ``"seconds"``, ``"bytes"`` or ``"count"``, of which there may be none, nor
-        one that a task has metered.
+        If `by` is unknown, no task has one of the functions, or no task metered the unit.
+
+    Notes
+    -----
+    Activities of tasks are the labels that tasks metered; ``thread-cpu`` and ``thread-noncpu``
+    outside of metered code (with recorded waits, the activities of `waits` replace
+    ``thread-noncpu``); ``serialize`` and ``deserialize`` in other processes; and ``failed`` and
+    ``unfinished``, which cover all seconds of tasks with that outcome.
+
+    Activities of free workers are ``overhead`` (a task waited to be run, or its result to be
+    collected), ``serialize`` and ``deserialize`` (the scheduler did so while a task waited),
+    ``idle`` (no task to run) and ``other`` (a task was submitted whose running time is unknown).
+    Their function is empty. The page *Tables and columns* lists all activities.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, activities
+    >>> with Profiler() as prof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> activities(prof, by="function").columns
+    ('function', 'activity', 'unit', 'value')
     """
     recording = recording_of(source)
     if by not in GROUPS:

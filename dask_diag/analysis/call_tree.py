@@ -186,27 +186,35 @@ def _child(nodes: dict[tuple[int, Key], int], parent: int, key: Key) -> int:
 
 @dataclass(frozen=True)
 class Selection:
-    """Samples in a range of time, of a root, of the tasks of a function, of the task of a key.
+    """Selection of stack samples by time, root, function of tasks, or key of a task.
 
-    What is None is not restricted. Two selections are equal if they select the same.
+    Parameters that are None, the default, do not restrict the selection. Two selections are equal
+    if they select the same samples.
 
     Parameters
     ----------
     start, stop : float, optional
-        The range of time, in the recording's seconds.
+        Range of time, in seconds of the recording's clock. A cycle that is partly in the range
+        counts by that part.
     function : str, optional
         Only tasks of this function.
     key : object, optional
-        Only the task of this key, as it is or as text; ``""`` for tasks that were not tracked
-        individually.
+        Only the task with this key, given as it is or as text; ``""`` for tasks that were not
+        tracked by key.
     root : str, optional
-        Only samples of this root, one of `dask_diag.model.codes.ROOTS`. With `function` or `key`
+        Only samples of this root, one of `dask_diag.model.codes.ROOTS`. With `function` or `key`,
         only tasks are selected.
 
     Raises
     ------
     DiagnosticError
-        If a time is no number, the range stops before it starts, or there is no such root.
+        If a time is not a number, the range stops before it starts, or the root is unknown.
+
+    Examples
+    --------
+    >>> from dask_diag import Selection
+    >>> Selection(root="scheduler") == Selection(root="scheduler", function=None)
+    True
     """
 
     start: float | None = None
@@ -263,7 +271,7 @@ class Selection:
         if not has_key.any():
             raise DiagnosticError(
                 f"key: no sample has {self.key!r}. Only tasks longer than a quarter of the cycle "
-                "are attributed individually; shorten it with SamplingProfiler(cycle=...)"
+                "are tracked by key; shorten it with SamplingProfiler(cycle=...)"
             )
         return has_key
 
@@ -347,35 +355,47 @@ _TOTAL = "total_"
 
 
 def call_tree(source: Sources, selection: Selection = ALL_SAMPLES) -> Table:
-    """The tree of sampled calls: a node per function and chain of callers.
-
-    Lines of one function are one node. A cycle that is partly in the range counts by that part.
+    """Tree of sampled calls: a node per function and chain of callers.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
+        Measurements with stack samples. Several are combined.
     selection : Selection, optional
+        Samples to use. Default: all.
 
     Returns
     -------
     Table
-        A row per node, each after its caller and before its caller's next callee. The first is
-        all that was sampled. Below it are the roots, `dask_diag.model.codes.ROOTS`, and below the
-        root ``tasks`` the functions of tasks. ``parent`` (position, -1 of the first),
-        ``depth``, ``end`` (position after all that it called), ``name``, ``file``, ``first_line``
-        (where the function starts), ``wall``, ``cpu``, ``waiting`` (seconds of self time) and
-        ``count`` (samples), and with what it called ``total_wall``, ``total_cpu``,
-        ``total_waiting``, ``total_count``. Callees are in order of their ``total_wall``.
+        One row per node, each after its caller and before its caller's next callee, callees in
+        order of ``total_wall``. The first row is the sum of all samples, the next level the roots,
+        `dask_diag.model.codes.ROOTS`, and below the root ``tasks`` the functions of tasks. Columns:
+
+        * ``parent`` (position, -1 for the first row), ``depth``, ``end`` (position after the last
+          descendant).
+        * ``name``, ``file``, ``first_line`` (where the function starts). Lines of one function are
+          one node.
+        * ``wall``, ``cpu``, ``waiting`` (seconds of self time) and ``count`` (samples).
+        * ``total_wall``, ``total_cpu``, ``total_waiting``, ``total_count``: the same including
+          callees.
 
     Raises
     ------
     DiagnosticError
-        If no sample has the key or is of the function that is selected.
+        If no sample has the selected key or function.
 
     See Also
     --------
-    dask_diag.model.codes.ROOTS : what each root means.
+    hottest_lines : The lines with the most self time.
+
+    Examples
+    --------
+    >>> from dask.threaded import get
+    >>> from dask_diag import SamplingProfiler, call_tree
+    >>> with SamplingProfiler(interval="1ms") as sprof:
+    ...     total = get({"total": (sum, range(2_000_000))}, "total")
+    >>> call_tree(sprof)["name"].tolist()[0]
+    'all'
     """
     return tree_and_nodes(recording_of(source), selection)[0]
 
@@ -469,28 +489,42 @@ def are_functions(nodes: Table) -> BoolArray:
 
 
 def hottest_lines(source: Sources, count: int = 10, selection: Selection = ALL_SAMPLES) -> Table:
-    """The lines of code with most self time, the hottest first.
+    """Lines of code with the most self time, the hottest first.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
+        Measurements with stack samples. Several are combined.
     count : int, default 10
-        Largest number of lines.
+        Maximum number of lines.
     selection : Selection, optional
+        Samples to use. Default: all.
 
     Returns
     -------
     Table
         ``name`` (function), ``file``, ``line``; ``wall``, ``cpu``, ``waiting`` (seconds of self
         time) and ``count`` (samples); ``total_wall``, ``total_cpu``, ``total_waiting``,
-        ``total_count`` with what it called, in which a line that is on a stack several times counts
-        once.
+        ``total_count`` including callees. A line that is on a stack several times counts once.
 
     Raises
     ------
     DiagnosticError
-        If no sample has the key or is of the function that is selected.
+        If no sample has the selected key or function.
+
+    See Also
+    --------
+    call_tree : All sampled calls.
+
+    Examples
+    --------
+    >>> from dask.threaded import get
+    >>> from dask_diag import SamplingProfiler, Selection, hottest_lines
+    >>> with SamplingProfiler(interval="1ms") as sprof:
+    ...     total = get({"total": (sum, range(2_000_000))}, "total")
+    >>> lines = hottest_lines(sprof, count=5, selection=Selection(root="tasks"))
+    >>> lines.columns[:4]
+    ('name', 'file', 'line', 'wall')
     """
     recording = recording_of(source)
     samples, stacks = recording.samples, recording.call_tree

@@ -149,19 +149,23 @@ def _quadrature() -> tuple[FloatArray, FloatArray]:
     return (nodes + 1) / 2, weights / 2
 
 
-def timed_tasks(tasks: Tasks) -> Table:
-    """Durations, starts and keys of tasks, a row for each row of `Recording.tasks`.
+TIME, CPU = "time", "cpu"
+"""Compared seconds of tasks: their durations, or their CPU time."""
 
-    ``seconds`` are NaN if a duration is not known. ``key`` and ``position`` are hashes: of the
-    whole key, and of what follows the first element of a key such as ``('x-token', 0, 1)``, which
-    is the same in each run of a program whose tokens are not. Where two hashes collide, a task is
-    paired with another of its function: `paired_seconds` says why that does no harm.
+
+def timed_tasks(tasks: Tasks, of: str = TIME) -> Table:
+    """Seconds, starts and keys of tasks, a row for each row of `Recording.tasks`.
+
+    ``seconds`` are durations, or CPU times; NaN if not known. ``key`` and ``position`` are hashes:
+    of the whole key, and of what follows the first element of a key such as ``('x-token', 0, 1)``,
+    which is the same in each run of a program whose tokens are not. Where two hashes collide, a
+    task is paired with another of its function: `paired_seconds` says why that does no harm.
     """
     keys = tasks.key.tolist()
     positions = (key.partition(", ")[2] if key.startswith("(") else "" for key in keys)
     return Table(
         {
-            "seconds": tasks.stop - tasks.start,
+            "seconds": tasks.thread_cpu if of == CPU else tasks.stop - tasks.start,
             "start": tasks.start,
             "key": np.fromiter(map(hash, keys), np.int64, len(keys)),
             "position": np.fromiter(map(hash, positions), np.int64, len(keys)),
@@ -210,26 +214,31 @@ class Comparison(NamedTuple):
     Attributes
     ----------
     functions : Table
-        A row per function, the largest change of seconds first. ``function``; then twice, as
-        ``_before`` and ``_after``: ``tasks`` (count), ``seconds`` (sum of its tasks' durations),
-        ``cpu`` (the share of them that was CPU time, 0 to 1), ``memory`` (the most bytes sampled
-        while one ran, see `task_memory`) and ``cached`` (the peak of its results that the
-        scheduler cached, in the recording's metric); ``change`` of the seconds, ``spread``
-        (seconds that variation between tasks explains), and ``verdict``: ``slower`` or ``faster``
-        if the change is more than the spread, ``unchanged`` if not, ``too few tasks`` if the
-        spread is not known, ``added`` or ``removed``.
+        A row per function, the largest change of task time first. Columns:
+
+        * ``function``.
+        * Twice, as ``_before`` and ``_after``: ``tasks`` (count), ``seconds`` (task time), ``cpu``
+          (CPU time as a share of task time, 0 to 1), ``memory`` (maximum of the bytes sampled while
+          a task ran, see `task_memory`) and ``cached`` (peak of the cached results of the function,
+          in the recording's metric).
+        * ``change`` of the seconds; ``spread``, the seconds that variation between tasks explains.
+        * ``verdict``: ``slower`` or ``faster`` if the change exceeds the spread, otherwise
+          ``unchanged``; ``too few tasks`` if the spread is unknown; ``added`` or ``removed``.
     total : dict
-        The same numbers of all functions together, before and after; ``wall`` (seconds of the
-        recorded block), ``elapsed`` (seconds of these in which a computation ran) and ``others``
-        (the share of the CPUs that other processes used meanwhile, 0 to 1; 0 if not known).
+        The same numbers for all functions together, and, before and after, ``wall`` (seconds of the
+        recorded block), ``elapsed`` (seconds in which a computation ran) and ``others`` (share of
+        the CPUs that other processes used in that time, 0 to 1; 0 if unknown).
     metrics, units : tuple of str
-        The metric of cached results and its unit, before and after.
+        Metric of cached results and its unit, before and after.
+    of : {"time", "cpu"}
+        Whether ``seconds`` are durations of tasks, or their CPU time.
     """
 
     functions: Table
     total: Totals
     metrics: tuple[str, str]
     units: tuple[str, str]
+    of: str = TIME
 
     def __repr__(self) -> str:
         return f"<Comparison: {self._walls}, {len(self.functions)} functions>"
@@ -242,14 +251,19 @@ class Comparison(NamedTuple):
         return f"{seconds(self.total['wall_before'])} → {seconds(self.total['wall_after'])}"
 
     def regressions(self, above: float) -> list[str]:
-        """Functions that take longer by more than a share (0.1 is a tenth), beyond chance.
+        """Names of functions that are slower by more than a share.
+
+        Parameters
+        ----------
+        above : float
+            Share of the task time before: 0.1 is 10%.
 
         Returns
         -------
         list of str
-            Names of functions; first ``"total"``, if all functions together do. None if the
-            program computes in less time by that share, beyond chance: with more tasks at once
-            each may take longer.
+            Functions with the verdict ``slower`` whose change exceeds the share; ``"total"`` first,
+            if that holds for all functions together. Empty if `is_quicker` by that share: with more
+            tasks at once, each task may take longer while the program takes less time.
         """
         if self.is_quicker(above):
             return []
@@ -261,9 +275,10 @@ class Comparison(NamedTuple):
         ]
 
     def is_quicker(self, by: float) -> bool:
-        """Whether computations take less time than before by more than a share, beyond chance."""
+        """Whether the time in computations fell by more than a share, beyond chance."""
         total = self.total
-        if not total["seconds_before"]:
+        # With more tasks at once, computations take less time, but their tasks no less CPU time.
+        if not total["seconds_before"] or self.of == CPU:
             return False
         # The time of computations varies no more than that of their tasks.
         share = by + total["spread"] / total["seconds_before"]
@@ -275,6 +290,7 @@ class _Side(NamedTuple):
 
     tasks: int = 0
     seconds: float = 0.0
+    lasted: float = 0.0
     cpu: float = nan
     memory: float = nan
     cached: float = nan
@@ -331,9 +347,9 @@ class _FunctionChange(NamedTuple):
         return verdict_of(self.change, self.spread(risk)) if self.after.tasks else "removed"
 
 
-def compare_recordings(before: Recording, after: Recording) -> Comparison:
-    """Compare two recordings, function by function."""
-    sides = _sides_of_functions(before), _sides_of_functions(after)
+def compare_recordings(before: Recording, after: Recording, of: str = TIME) -> Comparison:
+    """Compare two recordings, function by function: durations, or CPU time."""
+    sides = _sides_of_functions(before, of), _sides_of_functions(after, of)
     names = dict.fromkeys((*sides[0], *sides[1]))
     changes = [
         _FunctionChange.of(name, *(side.get(name, _Side()) for side in sides)) for name in names
@@ -347,10 +363,10 @@ def compare_recordings(before: Recording, after: Recording) -> Comparison:
     total = _total(changes, before, after, risk)
     metrics = before.metric, after.metric
     units = before.metric_unit, after.metric_unit
-    return Comparison(_table(changes, risk), total, metrics, units)
+    return Comparison(_table(changes, risk), total, metrics, units, of)
 
 
-def _sides_of_functions(recording: Recording) -> dict[str, _Side]:
+def _sides_of_functions(recording: Recording, of: str) -> dict[str, _Side]:
     """Numbers of the functions of a recording, by name."""
     tasks = recording.tasks
     levels, _ = cached_levels(recording)
@@ -358,7 +374,7 @@ def _sides_of_functions(recording: Recording) -> dict[str, _Side]:
     if len(recording.resources) or len(recording.processes):
         usage = task_memory(recording)
         memory = lookup(usage["function"], usage["max_memory"])
-    timed = timed_tasks(tasks)
+    timed, lasted = timed_tasks(tasks, of), tasks.stop - tasks.start
     sides = {}
     for name, rows in rows_by(tasks.function).items():
         timed_rows = rows[~np.isnan(timed["seconds"][rows])]
@@ -366,7 +382,8 @@ def _sides_of_functions(recording: Recording) -> dict[str, _Side]:
         sides[name] = _Side(
             tasks=len(rows),
             seconds=float(of_function["seconds"].sum()),
-            cpu=_share(tasks.thread_cpu[timed_rows], of_function["seconds"]),
+            lasted=float(np.nansum(lasted[timed_rows])),
+            cpu=_share(tasks.thread_cpu[timed_rows], lasted[timed_rows]),
             memory=memory.get(name, nan),
             cached=levels[name].peak if name in levels else nan,
             timed=of_function,
@@ -404,10 +421,11 @@ def _total(
     for when, recording in (("before", before), ("after", after)):
         sides = [getattr(row, when) for row in changes]
         seconds = np.array([side.seconds for side in sides])
-        cpu = np.array([side.cpu for side in sides]) * seconds
+        lasted = np.array([side.lasted for side in sides])
+        cpu = np.array([side.cpu for side in sides]) * lasted
         total[f"tasks_{when}"] = sum(side.tasks for side in sides)
         total[f"seconds_{when}"] = float(seconds.sum())
-        total[f"cpu_{when}"] = _share(cpu, seconds)
+        total[f"cpu_{when}"] = _share(cpu, lasted)
         total[f"cached_{when}"] = (
             cached_levels(recording)[1].peak if len(recording.cached_results) else nan
         )

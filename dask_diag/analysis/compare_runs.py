@@ -16,6 +16,8 @@ from toolz import concat, unique
 
 from dask_diag.analysis.activities import activities
 from dask_diag.analysis.compare import (
+    CPU,
+    TIME,
     Comparison,
     Variation,
     compare_recordings,
@@ -48,25 +50,27 @@ many times itself."""
 
 
 class RunComparison(NamedTuple):
-    """Changes from runs of a program to other runs; unknown numbers are NaN.
+    """Changes between runs of a program before and after; unknown numbers are NaN.
 
     Attributes
     ----------
     changes : Table
-        A row per quantity. ``kind`` and ``name``: ``run`` (``wall`` and ``computing``),
-        ``phase`` (of the wall time), ``function`` (the seconds of its tasks) or ``activity``
-        (seconds of workers); ``before`` and
-        ``after``, the means of all runs in seconds; ``change``; ``spread``, the change that the
-        differences between runs explain; and ``verdict``: ``slower`` or ``faster`` if the change is
-        more than the spread (of a phase, also more than a hundredth of the wall), ``unchanged`` if
-        not, ``too few runs`` if neither side has two, ``added`` or ``removed``. Of activities more
-        seconds are no verdict but ``more`` or ``less``. Within those kinds the largest changes come
-        first.
+        A row per quantity, the largest change of each kind first. Columns:
+
+        * ``kind`` and ``name``: ``run`` (``wall``, the wall time, and ``computing``, the time in
+          computations; or ``cpu``), ``phase`` (of the wall time), ``function`` (task time) or
+          ``activity`` (worker time).
+        * ``before`` and ``after``: means over runs, in seconds; ``change`` is their difference.
+        * ``spread``: the change that differences between runs explain, in seconds.
+        * ``verdict``: ``slower`` or ``faster`` if the change exceeds the spread (for a phase, also
+          1% of the wall time), otherwise ``unchanged``; ``too few runs`` if neither side has two
+          runs; ``added`` or ``removed``. Activities have ``more`` or ``less`` instead of ``slower``
+          and ``faster``.
     runs : tuple of int
         Numbers of runs, before and after.
     others : tuple of float
-        The share of the CPUs that other processes used while computations ran, before and after, on
-        average over the runs; 0 if not known.
+        Share of the CPUs that other processes used while computations ran, before and after: the
+        mean over runs; 0 if unknown.
     """
 
     changes: Table
@@ -82,16 +86,23 @@ class RunComparison(NamedTuple):
         return f"<p>{before} runs before, {after} after</p>{self.changes._repr_html_()}"
 
     def regressions(self, above: float) -> list[str]:
-        """Slower quantities, by an amount with a confidence interval that reaches a share.
+        """Names of quantities that are slower by at least a share.
 
-        A point estimate above the share is not asked for: of a slowdown by exactly that
-        share half the estimates are below it. With more runs the interval shrinks to the share.
+        The verdict must be ``slower``, and the confidence interval of the change must reach the
+        share. The point estimate need not: for a slowdown by exactly that share, half of the
+        estimates are smaller. With more runs, the smallest slowdown that is named approaches the
+        share.
+
+        Parameters
+        ----------
+        above : float
+            Share of the time before: 0.1 is 10%.
 
         Returns
         -------
         list of str
-            ``"wall"`` and ``"computing"`` first, then phases, such as ``"phase tasks"``, and names
-            of functions.
+            ``"wall"`` and ``"computing"`` first, then phases, such as ``"phase tasks"``, then
+            functions.
         """
         return [
             f"phase {row['name']}" if row["kind"] == "phase" else row["name"]
@@ -138,49 +149,61 @@ class _Change(NamedTuple):
 
 
 @overload
-def compare(before: Source, after: Source) -> Comparison: ...
+def compare(before: Source, after: Source, *, of: str = TIME) -> Comparison: ...
 @overload
-def compare(before: Iterable[Source], after: Sources) -> RunComparison: ...
+def compare(before: Iterable[Source], after: Sources, *, of: str = TIME) -> RunComparison: ...
 @overload
-def compare(before: Source, after: Iterable[Source]) -> RunComparison: ...
-def compare(before: Sources, after: Sources) -> Comparison | RunComparison:
-    """Compare a program before and after a change: one recording per side, or one list per side.
+def compare(before: Source, after: Iterable[Source], *, of: str = TIME) -> RunComparison: ...
+def compare(before: Sources, after: Sources, *, of: str = TIME) -> Comparison | RunComparison:
+    """Compare a program before and after a change.
+
+    Pass one recording per side, or a list of recordings per side, one for each run of the program.
 
     Parameters
     ----------
     before, after : Recording, profiler, or list of these
-        A list has one recording for each run of the program. With a list on either side, runs are
-        compared with runs; nothing is judged unless a side has at least two.
+        With a list on either side, runs are compared with runs. Verdicts then need at least two
+        runs on one side.
+    of : {"time", "cpu"}, default "time"
+        What to compare: times, or only the CPU time of tasks, which other processes change less.
 
     Returns
     -------
     Comparison or RunComparison
-        Of two recordings, a `Comparison`: functions by the durations of their tasks. Of lists, a
-        `RunComparison`: wall time, phases, functions and activities by their means over runs. Both
-        have ``regressions(share)``, the names of what is slower by more than a share.
+        For two recordings, a `Comparison`: functions, judged by the durations of their tasks. For
+        lists, a `RunComparison`: wall time, phases, functions and activities, by their means over
+        runs. Both have ``regressions(share)``, the names of everything that is slower by more than
+        a share.
 
     Raises
     ------
     DiagnosticError
-        A side has no recording, or two recordings are of the same run: see `same_run`.
+        If a side has no recording, two recordings in lists are of the same run, or `of` is unknown.
 
     Examples
     --------
-    >>> from dask_diag import compare, load
-    >>> compare(load("before.diag"), load("after.diag")).regressions(0.1)       # doctest: +SKIP
-    ['mean']
-    >>> runs = [load(f"before-{n}.diag") for n in range(1, 6)]                   # doctest: +SKIP
-    >>> later = [load(f"after-{n}.diag") for n in range(1, 6)]                   # doctest: +SKIP
-    >>> compare(runs, later).changes                                             # doctest: +SKIP
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, compare
+    >>> def measured(chunks):
+    ...     with Profiler() as prof:
+    ...         da.ones(1000, chunks=chunks).sum().compute()
+    ...     return prof.recording
+    >>> comparison = compare(measured(100), measured(500))
+    >>> comparison.total["tasks_before"] > comparison.total["tasks_after"]
+    True
+    >>> compare([measured(100), measured(100)], [measured(500)]).runs
+    (2, 1)
     """
+    if of not in (TIME, CPU):
+        raise DiagnosticError(f"of: expected {TIME!r} or {CPU!r}, found {of!r}")
     sides = _recordings("before", before), _recordings("after", after)
     if is_source(before) and is_source(after):
-        return compare_recordings(sides[0][0], sides[1][0])
+        return compare_recordings(sides[0][0], sides[1][0], of)
     if same_run([*sides[0], *sides[1]]):
         raise DiagnosticError(
             "expected one recording for each run, found two of the same run; leave out the copy"
         )
-    compared = compare_measures(*([measures_of(run) for run in side] for side in sides))
+    compared = compare_measures(*([measures_of(run, of) for run in side] for side in sides))
     of_before, of_after = (float(np.mean([share_of_others(run) for run in side])) for side in sides)
     return compared._replace(others=(of_before, of_after))
 
@@ -212,8 +235,11 @@ def _marks(recording: Recording) -> list[Hashable]:
     return [(recording.run_id, recording.start), *recording.computations.computation.tolist()]
 
 
-def measures_of(recording: Recording) -> Measures:
+def measures_of(recording: Recording, of: str = TIME) -> Measures:
     """The compared seconds of a run."""
+    if of == CPU:
+        cpu = totals_by(recording.tasks.function, np.nan_to_num(recording.tasks.thread_cpu))
+        return {"run": {CPU: sum(cpu.values())}, "phase": {}, "function": cpu, "activity": {}}
     in_phases, in_activities, tasks = phases(recording), activities(recording), recording.tasks
 
     return {
@@ -229,7 +255,7 @@ def measures_of(recording: Recording) -> Measures:
 
 def compare_measures(before: Sequence[Measures], after: Sequence[Measures]) -> RunComparison:
     """Compare runs by seconds, as `compare` does."""
-    wall = float(np.mean([run["run"][WALL] for run in before]))
+    wall = float(np.mean([run["run"].get(WALL, 0.0) for run in before]))
     rows = []
     for kind in ("run", "phase", "function", "activity"):
         names = unique(concat(run[kind] for run in (*before, *after)))

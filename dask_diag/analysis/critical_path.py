@@ -22,27 +22,27 @@ _EDGES = 100_000
 
 @dataclass(frozen=True, repr=False)
 class CriticalPath:
-    """The critical paths of a recording's computations, by measured seconds.
+    """Critical paths of the computations in a recording, by measured seconds.
 
-    Tasks that slowed each other down took more seconds than they would on unlimited workers.
+    Tasks that slowed each other down took longer than they would on unlimited workers.
 
     Attributes
     ----------
     computations : Table
-        A row per computation that ran tasks: ``computation``, ``wall`` (s), ``length`` of its
-        critical path (s), ``cpu_scheduler`` (CPU seconds of the scheduler's thread, which does one
-        thing after the other), ``max_speedup`` (the most that unlimited workers could give: wall
-        time divided by the longer of the two), ``bound`` (which one: ``critical path`` or
-        ``scheduler``), ``work`` (s, of all tasks), ``workers``.
+        A row per computation that ran tasks: ``computation``; ``wall`` (s); ``length`` of its
+        critical path (s); ``cpu_scheduler`` (CPU seconds of the scheduler's thread, which works
+        sequentially); ``max_speedup`` (upper bound for unlimited workers: wall time divided by the
+        larger of the two); ``bound`` (the larger one: ``critical path`` or ``scheduler``); ``work``
+        (task time, s); ``workers``.
     tasks : Table
         A row per task on a critical path, in order: ``task`` (position in `Recording.tasks`),
         ``key``, ``function``, ``computation``, ``seconds``.
     functions : Table
-        The functions of those tasks, the longest first: ``function``, ``tasks``, ``seconds``,
-        ``share`` (of the length).
+        Functions of those tasks, the longest first: ``function``, ``tasks``, ``seconds``, ``share``
+        (of the length).
     slack : array of float, shape (tasks,)
-        Seconds by which each task of the recording could take longer without making the critical
-        path of its computation longer; NaN for tasks whose duration is not known.
+        Seconds by which each task of the recording could take longer without lengthening the
+        critical path of its computation; NaN for tasks of unknown duration.
     """
 
     computations: Table
@@ -52,7 +52,7 @@ class CriticalPath:
 
     @property
     def length(self) -> float:
-        """Seconds of the critical paths of all computations together."""
+        """Seconds of all critical paths together."""
         return float(self.computations["length"].sum())
 
     @property
@@ -62,7 +62,7 @@ class CriticalPath:
 
     @property
     def max_speedup(self) -> float:
-        """The largest speedup of all computations by unlimited workers; NaN without tasks."""
+        """Upper bound of the speed-up of all computations by more workers; NaN without tasks."""
         table = self.computations
         serial = float(np.maximum(table["length"], table["cpu_scheduler"]).sum())
         return float(table["wall"].sum()) / serial if serial else float("nan")
@@ -81,21 +81,34 @@ class CriticalPath:
 
 
 def critical_path(source: Sources) -> CriticalPath:
-    """Find the longest chain of dependent tasks, in each computation.
+    """Find the longest chain of dependent tasks in each computation.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
+        Measurements with tasks. Several are combined.
 
     Returns
     -------
     CriticalPath
+        Tables of computations, tasks and functions on the paths, and the slack of every task.
 
     Raises
     ------
     DiagnosticError
         If the dependencies have a cycle.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, critical_path
+    >>> with Profiler() as prof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> path = critical_path(prof)
+    >>> path.tasks.columns
+    ('task', 'key', 'function', 'computation', 'seconds')
+    >>> path.max_speedup > 0
+    True
     """
     recording = recording_of(source)
     tasks = recording.tasks
@@ -202,8 +215,9 @@ def _ranks(tasks: int, dependencies: Dependencies) -> IntArray:
                 ranked.append(dependent)
     if len(ranked) < tasks:
         raise DiagnosticError(
-            f"expected dependencies without cycles, found {tasks - len(ranked)} tasks in or after "
-            "a cycle; this recording's dependencies are damaged"
+            "expected dependencies without cycles, found "
+            f"{counted(tasks - len(ranked), 'task')} in or after a cycle; this recording's "
+            "dependencies are damaged"
         )
     ranks = np.empty(tasks, dtype=np.int64)
     ranks[ranked] = np.arange(tasks)

@@ -66,8 +66,13 @@ class Analysis:
 
     @cached_property
     def occupancies(self) -> list[Occupancy]:
-        """Numbers of busy, blocked and idle workers over time, of each computation."""
-        return occupancies(self.recording)
+        """Numbers of busy, blocked and idle workers over time, of each computation or series."""
+        return occupancies(self.recording, in_series=True)
+
+    @property
+    def large_occupancies(self) -> list[Occupancy]:
+        """Those of single computations: of many small ones none has an end that matters."""
+        return [occupancy for occupancy in self.occupancies if not occupancy.is_series]
 
     @cached_property
     def activities(self) -> dict[str, float]:
@@ -276,7 +281,7 @@ class Analysis:
         """Words to add to seconds of computations that overlap, which are more than passed."""
         if self.wall <= self.called * (1 + _ROUNDING):
             return ""
-        return f" of {count(len(self.computations))} computations, added up"
+        return f" (sum of {count(len(self.computations))} overlapping computations)"
 
     @cached_property
     def available(self) -> float:

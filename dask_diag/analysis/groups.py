@@ -14,6 +14,9 @@ from dask_diag.model.table import Table
 Number = TypeVar("Number", bound=np.generic)
 Other = TypeVar("Other", bound=np.generic)
 
+MANY = 1000
+"""Computations from which on small ones are looked at together: each alone takes a millisecond."""
+
 
 def rows_by_code(codes: npt.NDArray[np.integer]) -> dict[int, IntArray]:
     """The rows of each code, ascending."""

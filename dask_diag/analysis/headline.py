@@ -50,9 +50,9 @@ def why_no_tasks(recording: Recording) -> str:
         which = f"{count(len(computations))} computations" if several else "computation"
         return f"the {which} had no tasks"
     if not recording.is_complete:
-        return "no computations are in what could be loaded"
+        return "the part that could be loaded has no computations"
     if len(recording.environment):
-        return "the program computed nothing with dask on this process's schedulers"
+        return "the program computed nothing on dask's local schedulers"
     if len(recording.memory):
         return "only memory was sampled"
     return "no computations were recorded"

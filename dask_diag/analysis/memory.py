@@ -23,41 +23,54 @@ if TYPE_CHECKING:
 
 
 def task_memory(source: Sources, by: str = "function") -> Table:
-    """Sampled memory of tasks, and growth.
+    """Sampled memory of tasks and its growth.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
-        Of a `Profiler` and a `ResourceProfiler` over the same block, combined.
-    by : {"function", "task"}, optional
+        Measurements of a `Profiler` and a `ResourceProfiler` over the same block. Several are
+        combined.
+    by : {"function", "task"}, default "function"
+        One row per function, or one per task.
 
     Returns
     -------
     Table
-        By function, the largest growth first: ``function``; ``tasks``, ``sampled`` (how many of
-        them a sample fell into), ``exact`` (of how many no other task had a part in the growth);
-        ``min_memory``, ``max_memory`` (bytes: minimum and maximum of the samples while one ran);
-        ``peak_growth``, ``mean_growth`` (bytes: the largest growth of its tasks, and their mean);
-        ``bound``: ``exact`` if they all are, else ``upper``; empty if none was sampled.
+        By function, the largest growth first:
 
-        By task, in the order of `Recording.tasks`: ``key``, ``function``, ``samples`` (how many
-        fell into it), ``min_memory``, ``max_memory``, ``growth`` (bytes; NaN without a sample),
-        ``exact``.
+        * ``function``; ``tasks``; ``sampled``: number of tasks with at least one sample; ``exact``:
+          number of tasks whose growth is not shared with other tasks.
+        * ``min_memory``, ``max_memory``: minimum and maximum of the samples while a task ran, in
+          bytes.
+        * ``peak_growth``, ``mean_growth``: largest and mean growth of the tasks, in bytes.
+        * ``bound``: ``exact`` if the growth of all tasks is, otherwise ``upper``; empty without a
+          sample.
+
+        By task, in the order of `Recording.tasks`: ``key``, ``function``, ``samples`` (count),
+        ``min_memory``, ``max_memory``, ``growth`` (bytes; NaN without a sample), ``exact``.
 
     Raises
     ------
     DiagnosticError
-        If `by` is none of these.
+        If `by` is unknown.
 
     Notes
     -----
-    The memory of a task is that of the process which ran it; if that is the computing process, the
-    tasks of its threads share it, and its descendants count in it. ``growth`` is **exact** if no
-    other task ran there from the sample before the task until its end: the maximum less that
-    sample. Else it is an **upper bound**: the maximum less the minimum since no computation ran, as
-    if all in between were this task's. What happens between two samples is not known: choose a
-    short ``dt``, and mind ``sampled``.
+    The memory of a task is that of the process that ran it. In the main process, all threads share
+    this memory, and it includes child processes. ``growth`` is **exact** if no other task ran in
+    the process from the sample before the task until its end: the maximum minus that sample.
+    Otherwise it is an **upper bound**: the maximum minus the minimum since no computation ran, as
+    if this task had allocated everything in between. Peaks between two samples are missed: choose a
+    short ``dt``, and check ``sampled``.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, ResourceProfiler, task_memory
+    >>> with Profiler() as prof, ResourceProfiler(dt=0.01) as rprof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> task_memory([prof, rprof]).columns[:4]
+    ('function', 'tasks', 'sampled', 'exact')
     """
     recording = recording_of(source)
     if by not in ("function", "task"):
@@ -385,7 +398,7 @@ def dataframe(
     MissingDependencyError
         If pandas is not installed.
     """
-    pd = import_optional("pandas", "to_pandas()", "samples and recording need nothing")
+    pd = import_optional("pandas", "to_pandas()", "samples and recording work without it")
     columns = {}
     for label, times, sizes in series_of(recording, measures):
         since_first = times - times[:1].sum()
@@ -401,26 +414,36 @@ def dataframe(
 
 
 def peak_allocations(source: Sources, by: str = "function") -> Table:
-    """Functions or lines with allocations in use near the peak, most bytes first.
+    """Functions or lines that allocated the memory in use near the peak, most bytes first.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
-        Of ``MemorySampler(trace=True)`` or ``record(trace_memory=True)``.
-    by : {"function", "line"}, optional
+        Measurements of ``MemorySampler(trace=True)`` or ``record(trace_memory=True)``. Several are
+        combined.
+    by : {"function", "line"}, default "function"
+        One row per function, or one per line.
 
     Returns
     -------
     Table
-        ``label`` (the block; empty of a whole recording), ``function``, ``file``; by line also
-        ``line`` and ``code``; ``bytes``, ``blocks``, and ``near``: what was in use when this was
-        read, as a share of the peak of what is traced.
+        ``label`` (the block; empty for a whole recording), ``function``, ``file``; by line also
+        ``line`` and ``code``; ``bytes`` and ``blocks`` (count) in use; ``near``: traced memory in
+        use at that moment, as a fraction of the peak of traced memory.
 
     Raises
     ------
     DiagnosticError
-        If `by` is none of these.
+        If `by` is unknown.
+
+    Examples
+    --------
+    >>> from dask_diag import MemorySampler, peak_allocations
+    >>> ms = MemorySampler(trace=True)
+    >>> with ms.sample("load"):
+    ...     block = bytearray(50_000_000)
+    >>> peak_allocations(ms).columns
+    ('label', 'function', 'file', 'bytes', 'blocks', 'near')
     """
     recording = recording_of(source)
     if by not in ("function", "line"):

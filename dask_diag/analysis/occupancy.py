@@ -9,15 +9,15 @@ wall time × workers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import rows_by, rows_of_workers
+from dask_diag.analysis.groups import MANY, counts_by, rows_by, rows_of_workers
 from dask_diag.analysis.intervals import Intervals, StepFunction, distinct_times
-from dask_diag.analysis.phases import times_not_of_graphs
+from dask_diag.analysis.phases import NotOfGraphs, times_not_of_graphs
 from dask_diag.analysis.task_times import (
     call_times,
     computation_stops,
@@ -70,9 +70,15 @@ States = dict[str, IntArray]
 class Occupancy:
     """The state of a computation's workers as step functions of time.
 
+    Of many small computations it is that of a series, in which one runs after the other: between
+    them there are no workers.
+
     Attributes
     ----------
     computation, span : str
+        The computation is empty for a series.
+    computations, first_starts : Intervals, array of float
+        From when to when each computation lasted, and when its first task started, or it stopped.
     workers : int
         The number that the scheduler gave, or that ran at once if that is more.
     tasks : TaskTimes
@@ -100,6 +106,8 @@ class Occupancy:
 
     computation: str
     span: str
+    computations: Intervals
+    first_starts: FloatArray
     workers: int
     tasks: TaskTimes
     times: FloatArray
@@ -110,8 +118,18 @@ class Occupancy:
 
     @property
     def wall(self) -> float:
-        """Seconds of the computation."""
-        return float(self.times[-1] - self.times[0])
+        """Seconds of the computation, or of all in the series."""
+        return self.computations.seconds
+
+    @property
+    def is_series(self) -> bool:
+        """Whether it is that of several computations."""
+        return len(self.computations.start) > 1
+
+    def seconds_before_tasks(self, workers: IntArray) -> float:
+        """Worker-seconds of a step function before the first task of each computation."""
+        starts = self.computations.start
+        return float(self.seconds_during(workers, starts, self.first_starts).sum())
 
     @property
     def worker_seconds(self) -> float:
@@ -213,8 +231,20 @@ def ready_tasks(recording: Recording) -> StepFunction:
     return StepFunction.of(Intervals(ready, np.maximum(start, ready)))
 
 
-def occupancies(recording: Recording) -> list[Occupancy]:
-    """The occupancy of every computation, in the order recorded."""
+FEW_TASKS = 10
+"""Tasks of a small computation, at most."""
+
+
+def occupancies(recording: Recording, in_series: bool = False) -> list[Occupancy]:
+    """The occupancy of every computation, in the order recorded.
+
+    Parameters
+    ----------
+    recording : Recording
+    in_series : bool, optional
+        Whether small computations of local threads are joined if there are more than `MANY`: to as
+        few series as ran at once, which come last.
+    """
     tasks, computations = recording.tasks, recording.computations
     moved = transfer_times(recording)
     # A task that is not known to have started has no stop either.
@@ -226,8 +256,16 @@ def occupancies(recording: Recording) -> list[Occupancy]:
     rows_of = rows_by(tasks.computation)
     not_of_graphs = times_not_of_graphs(recording)
     clusters = _Clusters(recording)
-    made = []
+    made, of_series, swept_in_series = [], [], set()
+    if in_series and len(computations) > MANY:
+        for series in _series_of(recording):
+            occupancy = _occupancy_of_series(recording, series, times, not_of_graphs)
+            if occupancy is not None:
+                of_series.append(occupancy)
+                swept_in_series.update(series.tolist())
     for index, name in enumerate(computations.computation.tolist()):
+        if index in swept_in_series:
+            continue
         rows = rows_of.get(name, _NO_ROWS)
         of_tasks = TaskTimes(rows, *(column[rows] for column in times))
         if computations.cluster[index]:
@@ -251,6 +289,10 @@ def occupancies(recording: Recording) -> list[Occupancy]:
             Occupancy(
                 computation=name,
                 span=computations.span[index],
+                computations=Intervals(swept[:1], swept[-1:]),
+                first_starts=np.fmin.reduce(
+                    of_tasks.worker_start, initial=swept[-1], keepdims=True
+                ),
                 workers=max(int(capacity.max(initial=0)), 1),
                 tasks=of_tasks,
                 times=swept,
@@ -260,7 +302,86 @@ def occupancies(recording: Recording) -> list[Occupancy]:
                 states=states,
             )
         )
-    return made
+    return made + of_series
+
+
+def _series_of(recording: Recording) -> list[IntArray]:
+    """Rows of small computations of which none overlaps another, for each span and many workers."""
+    computations, labels = recording.computations, recording.tasks.computation
+    counts = dict(zip(labels.values, counts_by(labels).tolist(), strict=True))
+    tasks = np.array([counts.get(name, 0) for name in computations.computation.tolist()])
+    is_local = computations.scheduler.is_in({"threads", "synchronous"})
+    small = np.flatnonzero((tasks > 0) & (tasks <= FEW_TASKS) & is_local)
+    called = call_times(computations)
+    small = small[np.argsort(called[small], kind="stable")]
+    columns = computations.span.codes, computations.workers
+    kinds = list(zip(*(column[small].tolist() for column in columns), strict=True))
+    series: dict[tuple[int, int], list[list[int]]] = {}
+    stops = computations.stop.tolist()
+    for row, begins, kind in zip(small.tolist(), called[small].tolist(), kinds, strict=True):
+        tracks = series.setdefault(kind, [])
+        track = next((track for track in tracks if stops[track[-1]] <= begins), None)
+        if track is None:
+            tracks.append([row])
+        else:
+            track.append(row)
+    return [np.array(track) for tracks in series.values() for track in tracks if len(track) > 1]
+
+
+_IN_COMPUTATION = "in a computation"
+
+
+def _occupancy_of_series(
+    recording: Recording,
+    series: IntArray,
+    times: tuple[FloatArray, ...],
+    not_of_graphs: Sequence[NotOfGraphs],
+) -> Occupancy | None:
+    """One sweep over computations that do not overlap; None if more tasks ran than had workers."""
+    computations = recording.computations
+    called, stops = call_times(computations)[series], computations.stop[series]
+    label_of = {name: code for code, name in enumerate(recording.tasks.computation.values)}
+    names = computations.computation[series].tolist()
+    place_of_label = np.full(len(label_of), -1)
+    place_of_label[[label_of[name] for name in names]] = np.arange(len(series))
+    places = place_of_label[recording.tasks.computation.codes]
+    rows = np.flatnonzero(places >= 0)
+    places = places[rows]
+    tasks = TaskTimes(rows, *(column[rows] for column in times))
+    until = stops[places]
+    clipped = TaskTimes(rows, *(np.clip(part, called[places], until) for part in tasks[1:]))
+    prepared = np.clip(prepared_times(computations)[series], called, stops)
+    imports, profilers = (
+        Intervals.join([not_of_graphs[row][kind] for row in series.tolist()]) for kind in (0, 1)
+    )
+    kinds = {
+        **_tasks(clipped, slice(None), clipped.ready, clipped.worker_stop, until),
+        Activity.GRAPH: Intervals(called, prepared),
+        _IMPORTS: imports,
+        Activity.PROFILERS: profilers,
+        _IN_COMPUTATION: Intervals(called, stops),
+    }
+    swept, count = _open(kinds, float(called[0]), float(stops[-1]))
+    busy = count.get(_BUSY, _constant(0, len(swept) - 1))
+    workers = max(int(computations.workers[series[0]]), 1)
+    if busy.max(initial=0) > workers:
+        return None
+    states = _states(workers * count[_IN_COMPUTATION], count)
+    first_starts = stops.copy()
+    np.fmin.at(first_starts, places, tasks.worker_start)
+    return Occupancy(
+        computation="",
+        span=computations.span[int(series[0])],
+        computations=Intervals(called, stops),
+        first_starts=first_starts,
+        workers=workers,
+        tasks=tasks,
+        times=swept,
+        capacity=states.pop(_CAPACITY),
+        busy=busy,
+        backlog=_constant(0, len(busy)),
+        states=states,
+    )
 
 
 def _constant(workers: int, steps: int) -> IntArray:

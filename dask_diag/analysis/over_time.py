@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +17,9 @@ from dask_diag.analysis.intervals import (
     sums_of_steps,
 )
 from dask_diag.analysis.occupancy import Occupancy
-from dask_diag.analysis.task_times import stop_times, worker_stop_times
+from dask_diag.analysis.task_times import worker_stop_times
 from dask_diag.columns import FloatArray, IntArray
-from dask_diag.model.codes import WAITS, Activity
+from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording
 
 NO_TASK = -1
@@ -72,30 +72,7 @@ def activities_over_time(
     bins : int
     """
     tasks, edges = recording.tasks, edges_of_bins(recording, bins)
-    row_of = positions_among(functions, tasks.function)
-    count = len(functions) + 1
-    seconds: dict[tuple[int, str], FloatArray] = {}
-
-    def add(row: int, activity: str, sums: FloatArray) -> None:
-        if sums.any():
-            seconds[row, activity] = seconds.get((row, activity), 0.0) + sums
-
-    def spread(intervals: Intervals, amounts: FloatArray, rows: IntArray) -> FloatArray:
-        """Spread amounts over bins, by row; an amount without a length is in a single bin."""
-        length = intervals.stop - intervals.start
-        lasts = length > 0
-        rate, heights = intervals.filter(lasts), amounts[lasts] / length[lasts]
-        sums = sums_of_rectangles(rate, heights, rows[lasts], count=count, edges=edges)
-        cell = rows[~lasts] * bins + bins_of(intervals.start[~lasts], edges)
-        return sums + np.bincount(cell, amounts[~lasts], count * bins).reshape(count, bins)
-
-    for part in amounts_of_tasks(recording):
-        for row, sums in enumerate(spread(part.intervals, part.amounts, row_of[part.task])):
-            add(row, part.activity, sums)
-    for occupancy in occupied:
-        for activity, workers in {**occupancy.free, **occupancy.blocked}.items():
-            add(NO_TASK, activity, sums_of_steps(occupancy.times, workers, edges))
-
+    row_of, count = positions_among(functions, tasks.function), len(functions) + 1
     started = ~np.isnan(tasks.start)
     cell = row_of[started] * bins + bins_of(tasks.start[started], edges)
     longest = np.zeros(count * bins)
@@ -103,10 +80,50 @@ def activities_over_time(
     measured = started & ~np.isnan(tasks.thread_cpu)
     ran = Intervals(tasks.start, worker_stop_times(recording)).filter(measured)
     rows = row_of[measured]
-    cpu = spread(ran, tasks.thread_cpu[measured], rows)
+    cpu = _spread(ran, tasks.thread_cpu[measured], rows, count, edges)
     cpu[np.bincount(rows, minlength=count) == 0] = np.nan
     started_in = np.bincount(cell, minlength=count * bins).reshape(count, bins)
+    seconds = _seconds(recording, occupied, functions, edges)
     return ActivitiesOverTime(edges, seconds, cpu, started_in, longest.reshape(count, bins))
+
+
+def _seconds(
+    recording: Recording,
+    occupied: Sequence[Occupancy],
+    functions: Sequence[str],
+    edges: FloatArray,
+    with_labels: bool = True,
+) -> dict[tuple[int, str], FloatArray]:
+    """Worker-seconds by row and activity, as in `ActivitiesOverTime`."""
+    row_of = positions_among(functions, recording.tasks.function)
+    seconds: dict[tuple[int, str], FloatArray] = {}
+
+    def add(row: int, activity: str, sums: FloatArray) -> None:
+        if sums.any():
+            seconds[row, activity] = seconds.get((row, activity), 0.0) + sums
+
+    for part in amounts_of_tasks(recording, with_labels=with_labels):
+        rows = row_of[part.task]
+        made = _spread(part.intervals, part.amounts, rows, len(functions) + 1, edges)
+        for row, sums in enumerate(made):
+            add(row, part.activity, sums)
+    for occupancy in occupied:
+        for activity, workers in {**occupancy.free, **occupancy.blocked}.items():
+            add(NO_TASK, activity, sums_of_steps(occupancy.times, workers, edges))
+    return seconds
+
+
+def _spread(
+    intervals: Intervals, amounts: FloatArray, rows: IntArray, count: int, edges: FloatArray
+) -> FloatArray:
+    """Spread amounts over bins, by row; an amount without a length is in a single bin."""
+    bins, amounts = len(edges) - 1, np.nan_to_num(amounts)
+    length = intervals.stop - intervals.start
+    lasts = length > 0
+    rate, heights = intervals.filter(lasts), amounts[lasts] / length[lasts]
+    sums = sums_of_rectangles(rate, heights, rows[lasts], count=count, edges=edges)
+    cell = rows[~lasts] * bins + bins_of(intervals.start[~lasts], edges)
+    return sums + np.bincount(cell, amounts[~lasts], count * bins).reshape(count, bins)
 
 
 OTHER_FUNCTIONS = ""
@@ -121,21 +138,25 @@ class WorkerLayers(NamedTuple):
     edges : array of float, shape (bins + 1,)
         Seconds, as in the recording's tables.
     functions : dict of str to array of float
-        Workers that computed: of tasks whose CPU time is known, only that share of their time.
+        Workers that computed, or may have: of tasks whose CPU time is not known, all of their time.
         `OTHER_FUNCTIONS` is all functions that were not asked for.
-    off_cpu : dict of str to array of float
-        Workers that had a task which was off the CPU, on average over its time, by activity.
+    of_tasks : dict of str to array of float
+        Workers with a task that did not compute, such as a wait, by activity.
     moving : dict of str to array of float
         Workers that rebuilt a task's inputs or pickled its result, by activity.
     free : dict of str to array of float
-        Workers without a task, by activity; the last is `Activity.IDLE`.
+        Workers without a task, by activity.
     """
 
     edges: FloatArray
     functions: dict[str, FloatArray]
-    off_cpu: dict[str, FloatArray]
+    of_tasks: dict[str, FloatArray]
     moving: dict[str, FloatArray]
     free: dict[str, FloatArray]
+
+
+_COMPUTING = (Activity.CPU, Activity.OTHER)
+_MOVING = (Activity.DESERIALIZE, Activity.SERIALIZE)
 
 
 def worker_layers(
@@ -158,67 +179,13 @@ def worker_layers(
     bins : int, optional
     """
     edges = edges_of_bins(recording, bins)
-    width = edges[1] - edges[0]
     names = [*functions, OTHER_FUNCTIONS]
-    tasks = recording.tasks
-    started = np.flatnonzero(~np.isnan(tasks.start))
-    ran = Intervals(tasks.start, stop_times(recording)).filter(started)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.clip(tasks.thread_cpu[started] / (ran.stop - ran.start), 0.0, 1.0)
-    # If the CPU time of a task is not known, no part of it is known to be off the CPU.
-    share = np.where(np.isnan(share), 1.0, share)
-    layer = positions_among(functions, tasks.function)[started]
-    computed = sums_of_rectangles(ran, share, layer, count=len(names), edges=edges) / width
-    no_layers, ones = np.zeros_like(layer), np.ones(len(layer))
-    (in_tasks,) = sums_of_rectangles(ran, ones, no_layers, count=1, edges=edges) / width
-    off_cpu = np.maximum(in_tasks - computed.sum(axis=0), 0.0)
-    busy = np.zeros(bins)
-    free: dict[str, FloatArray] = {}
-    for occupancy in occupied:
-        busy += sums_of_steps(occupancy.times, occupancy.busy, edges) / width
-        for activity, workers in {**occupancy.free, **occupancy.blocked}.items():
-            means = sums_of_steps(occupancy.times, workers, edges) / width
-            free[activity] = free.get(activity, 0.0) + means
-    idle = free.pop(Activity.IDLE, np.zeros(bins))
-    layers = dict(zip(names, computed, strict=True))
-    # Workers that are busy without a task move its data; what is negative is rounding.
-    moving = np.maximum(busy - sum(layers.values()) - off_cpu, 0.0)
-    parts = _parts_of_tasks(recording, edges)
-    return WorkerLayers(
-        edges,
-        layers,
-        _divided(off_cpu, parts, _OFF_CPU, Activity.NONCPU),
-        _divided(moving, parts, _MOVING, Activity.SERIALIZE),
-        {**free, Activity.IDLE: idle},
-    )
-
-
-_OFF_CPU = (Activity.NONCPU, *WAITS)
-_MOVING = (Activity.DESERIALIZE, Activity.SERIALIZE)
-
-
-def _parts_of_tasks(recording: Recording, edges: FloatArray) -> dict[str, FloatArray]:
-    """Workers with tasks off the CPU, and that moved their data, by activity, in each bin."""
-    parts: dict[str, FloatArray] = {}
-    width = edges[1] - edges[0]
-    for activity, _, amounts, when in amounts_of_tasks(recording, with_labels=False):
-        length = when.stop - when.start
-        lasts = length > 0
-        if activity in (*_OFF_CPU, *_MOVING) and lasts.any():
-            rows, heights = when.filter(lasts), np.nan_to_num(amounts[lasts]) / length[lasts]
-            no_layers = np.zeros(len(heights), np.int64)
-            (sums,) = sums_of_rectangles(rows, heights, no_layers, count=1, edges=edges)
-            parts[activity] = parts.get(activity, 0.0) + np.maximum(sums, 0.0) / width
-    return parts
-
-
-def _divided(
-    total: FloatArray, parts: Mapping[str, FloatArray], activities: Sequence[str], rest: str
-) -> dict[str, FloatArray]:
-    """Divide the workers of each bin among these activities; what has none is `rest`."""
-    known = {activity: parts[activity] for activity in activities if activity in parts}
-    sums = sum(known.values(), np.zeros(len(total)))
-    most = np.minimum(np.divide(total, sums, out=np.zeros(len(total)), where=sums > 0), 1.0)
-    made = {activity: most * part for activity, part in known.items()}
-    unknown = np.maximum(total - most * sums, 0.0)
-    return {**made, rest: made.get(rest, 0.0) + unknown}
+    made = WorkerLayers(edges, {name: np.zeros(bins) for name in names}, {}, {}, {})
+    for (row, activity), seconds in _seconds(recording, occupied, functions, edges, False).items():
+        layers, name = made.free, activity
+        if row != NO_TASK:
+            is_computing = activity in _COMPUTING
+            others = made.moving if activity in _MOVING else made.of_tasks
+            layers, name = (made.functions, names[row]) if is_computing else (others, activity)
+        layers[name] = layers.get(name, 0.0) + seconds / (edges[1] - edges[0])
+    return made

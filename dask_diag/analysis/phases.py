@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import distinct_pairs, rows_by
+from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import imports_and_profilers, late_samples
 from dask_diag.analysis.task_times import call_times, prepared_times
@@ -90,12 +90,13 @@ def first_starts(recording: Recording) -> FloatArray:
     computations, tasks = recording.computations, recording.tasks
     if not len(tasks):
         return np.fmin(prepared_times(computations), computations.stop)
-    first = np.array(computations.stop)
-    rows_of = rows_by(tasks.computation)
-    for index, name in enumerate(computations.computation.tolist()):
-        if name in rows_of:
-            first[index] = np.fmin.reduce(tasks.start[rows_of[name]], initial=first[index])
-    return first
+    labels = tasks.computation
+    of_label = np.full(len(labels.values) + 1, np.inf)
+    np.fmin.at(of_label, labels.codes, tasks.start)
+    # The last place is that of computations without tasks.
+    place_of = {name: place for place, name in enumerate(labels.values)}
+    places = [place_of.get(name, -1) for name in computations.computation.tolist()]
+    return np.asarray(np.fmin(computations.stop, of_label[places]))
 
 
 _SHORT = 0.05

@@ -69,48 +69,52 @@ def throughput(
     bytes: float | str | None = None,  # noqa: A002
     by: str | None = None,
 ) -> Table:
-    """Events and bytes per second, per core, and per second of CPU.
+    """Events and bytes processed per second, per core, and per CPU second.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
+        Measurements with tasks. Several are combined.
     events, bytes : float or str, optional
-        How many there were in all, as a framework reports them: ``metrics["entries"]`` and
-        ``metrics["bytesread"]`` of coffea's ``Runner(savemetrics=True)``. Or the label under which
-        tasks metered them. Default: what tasks metered with the unit ``"events"`` or ``"bytes"``:
-        under the label ``events``, ``bytes`` or ``bytesread``, or else under their only label.
+        The total, as a framework reports it, such as ``metrics["entries"]`` and
+        ``metrics["bytesread"]`` of coffea's ``Runner(savemetrics=True)``; or the label under which
+        tasks metered it. Default: amounts metered with the unit ``"events"`` or ``"bytes"``, under
+        the label ``events``, ``bytes`` or ``bytesread``, or under their only label.
     by : {"function", "worker"}, optional
-        A row for each, instead of one for all.
+        One row per function or worker. Default: one row in all.
 
     Returns
     -------
     Table
-        * *by*, and ``tasks``: how many were done.
-        * ``wall``: seconds in which at least one computation ran, or its graph was prepared; of a
-          function, one of its tasks; of a worker, in which it was there meanwhile.
-        * ``workers`` and ``threads``: on average over ``wall``, with ``peak_workers`` and
-          ``peak_threads``. On a local scheduler a worker has one thread. Of a function, those that
+        * *by*, and ``tasks``: number of finished tasks.
+        * ``wall``: seconds in which at least one computation ran or its graph was prepared; for a
+          function, in which one of its tasks ran; for a worker, those in which it had joined.
+        * ``workers`` and ``threads``: average over ``wall``; ``peak_workers`` and ``peak_threads``:
+          maximum. On a local scheduler a worker has one thread. For a function, the workers that
           ran it.
-        * ``cpu``: CPU seconds of the threads of all runs of tasks, failed ones included;
-          ``cpu_unknown``: seconds of runs whose CPU is not known and not in ``cpu``.
-        * ``core_efficiency``: CPU, up to where tasks seceded, divided by ``threads`` × ``wall``.
-        * ``events``, ``bytes``: of tasks that were done, what ran again counted once; NaN where
-          that is not known, as for one function of what was given as a total.
-        * ``events_per_second`` (of ``wall``), ``events_per_core`` (a second of a thread that was
-          there, busy or not), ``events_per_cpu_second``; the same of ``bytes``.
+        * ``cpu``: CPU seconds of all runs of tasks, failed runs included; ``cpu_unknown``: seconds
+          of runs with unknown CPU time, which ``cpu`` excludes.
+        * ``core_efficiency``: CPU time, until tasks seceded, divided by ``threads`` × ``wall``.
+        * ``events``, ``bytes``: of finished tasks, each counted once even if it ran again; NaN if
+          unknown, as for one function of a given total.
+        * ``events_per_second`` (of ``wall``), ``events_per_core`` (per thread-second, idle threads
+          included), ``events_per_cpu_second``; the same for ``bytes``.
 
     Raises
     ------
     DiagnosticError
-        If `by` is something else, a number is not finite and positive, or no task metered a label.
+        If `by` is unknown, a total is not finite and positive, or no task metered the label.
 
     Examples
     --------
-    >>> from dask_diag import Profiler, throughput
-    >>> with Profiler() as prof:                             # doctest: +SKIP
-    ...     result, metrics = run(fileset, processor_instance=analysis)
-    >>> throughput(prof.recording, metrics["entries"], metrics["bytesread"])  # doctest: +SKIP
+    >>> import dask
+    >>> from dask_diag import Profiler, context_meter, throughput
+    >>> def read(events):
+    ...     context_meter.digest_metric("read", events, "events")
+    >>> with Profiler() as prof:
+    ...     done = dask.compute([dask.delayed(read)(100) for _ in range(4)])
+    >>> throughput(prof)["events"].tolist()
+    [400.0]
     """
     recording = recording_of(source)
     if by is not None and by not in GROUPS:
@@ -226,7 +230,7 @@ def _amounts(
     if given is not None and not labels:
         present = ", ".join(map(repr, dict.fromkeys(metrics.activity.tolist()))) or "nothing"
         raise DiagnosticError(
-            f"{unit}: expected a label that tasks metered, found {given!r} ({present} was metered)"
+            f"{unit}: expected a label that tasks metered, found {given!r}; tasks metered {present}"
         )
     chosen = [name for name in LABELS[unit] if name in labels]
     if len(labels) == 1:
@@ -245,5 +249,5 @@ def _number(name: str, given: float) -> float:
     except (TypeError, ValueError):
         number = nan
     if not isfinite(number) or number < 0:
-        raise DiagnosticError(f"{name}: expected how many, or a label, found {given!r}")
+        raise DiagnosticError(f"{name}: expected a total of 0 or more, or a label, found {given!r}")
     return number

@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import distinct_pairs, rows_by_code, sums_by, table_of, totals_by
+from dask_diag.analysis.groups import (
+    MANY,
+    distinct_pairs,
+    rows_by_code,
+    sums_by,
+    table_of,
+    totals_by,
+)
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import Activity, Outcome
@@ -148,34 +155,48 @@ class _WaitPool(NamedTuple):
 
 
 def waits(source: Sources, by: str = "function") -> Table:
-    """Seconds of tasks without CPU by cause, recorded with ``waits=True``.
+    """Off-CPU time of tasks by reason, recorded with ``waits=True``.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
-    by : {"function", "activity"}
-        Whether to divide by function, too.
+        Measurements. Several are combined.
+    by : {"function", "activity"}, default "function"
+        Sum by function and activity, or by activity only.
 
     Returns
     -------
     Table
-        ``function`` (not for ``"activity"``), ``activity``, ``seconds``, ``samples`` in which it
-        was seen, and ``error``, the standard error of the seconds that comes from sampling. The
-        samples of ``cpu-wait`` are the tasks of which it was read, which are nearly all that take
-        more than 10 ms; its error is that of the others. The largest first. The seconds of a
-        function sum to its ``thread-noncpu``, metered code included: a label says what code was
-        for, not what it waited for.
+        The largest number of seconds first:
+
+        * ``function`` (not for ``"activity"``); ``activity``, such as ``gil-wait``.
+        * ``seconds``. Those of a function sum to its ``thread-noncpu``, metered code included: a
+          label names the purpose of code, not its waits.
+        * ``samples`` with that wait. For ``cpu-wait``, the number of tasks whose wait was read from
+          the kernel (nearly all tasks longer than 10 ms).
+        * ``error``: standard error of the seconds due to sampling. For ``cpu-wait`` it covers the
+          remaining tasks.
 
     Raises
     ------
     DiagnosticError
-        If `by` is neither.
+        If `by` is unknown.
 
     Notes
     -----
     A sample represents the time since the previous one. Seconds that no sample represents count as
-    ``gil-wait`` if the task was seen to wait for the GIL, else as ``unexplained``.
+    ``gil-wait`` if a sample shows that the task waited for the GIL, otherwise as ``unexplained``.
+
+    Examples
+    --------
+    >>> import time
+    >>> import dask
+    >>> from dask_diag import Profiler, waits
+    >>> with Profiler(waits=True) as prof:
+    ...     dask.compute(dask.delayed(time.sleep)(0.1))
+    (None,)
+    >>> waits(prof).columns
+    ('function', 'activity', 'seconds', 'samples', 'error')
     """
     recording = recording_of(source)
     if by not in ("function", "activity"):
@@ -335,9 +356,18 @@ def _probed(recording: Recording) -> BoolArray:
 
 
 def _pool_codes(recording: Recording) -> IntArray:
-    """A number for each task, equal within a function of a computation."""
-    tasks = recording.tasks
-    return distinct_pairs(tasks.function.codes, tasks.computation.codes)[2]
+    """A number for each task, equal within a function of a computation.
+
+    Of many computations those of one line are taken together: each has few tasks.
+    """
+    tasks, computations = recording.tasks, recording.computations
+    codes = tasks.computation.codes
+    if len(computations) > MANY:
+        lines = zip(computations.computation.tolist(), computations.call_site.codes, strict=True)
+        line_of = {name: int(line) for name, line in lines}
+        of_values = [line_of.get(name, -1) for name in tasks.computation.values]
+        codes = np.array(of_values, np.int64)[codes]
+    return distinct_pairs(tasks.function.codes, codes)[2]
 
 
 def _shares(

@@ -93,10 +93,9 @@ def _shares_while_tasks_run(
     """The share of each activity in the worker time from the first task of a computation on."""
     seconds = dict(activities)
     for occupancy in occupied:
-        first = np.fmin.reduce(occupancy.tasks.worker_start, initial=occupancy.times[-1])
-        # Until then all workers were free.
+        # Until the first task all workers were free.
         for activity, workers in {**occupancy.free, **occupancy.blocked}.items():
-            before = float(occupancy.seconds_until(workers, np.array([first]))[0])
+            before = occupancy.seconds_before_tasks(workers)
             seconds[activity] = seconds.get(activity, 0.0) - before
     total = sum(value for value in seconds.values() if value > 0)
     some = {name: value for name, value in seconds.items() if value > _ROUNDING * total}

@@ -36,40 +36,51 @@ def what_if(
     *,
     threads: float | Iterable[float] = (),
 ) -> Table:
-    """Predict the wall time with changes that are worth thinking about.
+    """Predict the wall time for changes that are worth considering.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
+        Measurements with tasks. Several are combined.
     workers : int, or iterable of int, optional
-        Numbers of workers of a local scheduler to try, in addition to twice and four times as many
-        as recorded, and unlimited.
+        Numbers of workers of a local scheduler to try, in addition to two times and four times the
+        recorded number, and unlimited. Default: none.
     threads : int, or iterable of int, optional
-        The same for a cluster: numbers of threads of all workers together.
+        The same for a cluster: numbers of threads of all workers together. Default: none.
 
     Returns
     -------
     Table
-        A row per change. ``kind`` is ``recorded`` (no change), ``workers`` (on a cluster
-        ``threads``), ``chunks`` (so many
-        times as large: as many tasks are one), ``function`` (twice as fast) or ``activity`` (takes
-        no time); ``name`` is the number of workers or tasks, the function or the activity;
-        ``seconds`` are the predicted wall time; ``gain`` is how many seconds less than without a
-        change; ``speedup`` is how many times as fast.
+        A row per change:
 
-    See Also
-    --------
-    simulate : The prediction of one row.
+        * ``kind``: ``recorded`` (no change), ``workers`` (on a cluster ``threads``), ``chunks``
+          (larger chunks, merging several tasks into one), ``function`` (twice as fast) or
+          ``activity`` (takes no time).
+        * ``name``: the number of workers or of merged tasks, the function, or the activity.
+        * ``seconds``: predicted wall time; ``gain``: seconds saved, compared with the prediction
+          without a change; ``speedup``: their ratio.
 
     Raises
     ------
     DiagnosticError
-        If there cannot be so many workers.
+        If a number of workers or threads is not a positive integer or ``math.inf``.
+
+    See Also
+    --------
+    simulate : Predict one change of your own.
 
     Notes
     -----
-    Changes do not add up: two that each gain a second need not gain two.
+    Gains do not add up: two changes that each save 1 s may together save less than 2 s.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, what_if
+    >>> with Profiler() as prof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> what_if(prof).columns
+    ('kind', 'name', 'seconds', 'gain', 'speedup')
     """
     simulator = Simulator(source)
     given = number_of_workers(simulator.recording, workers, threads)

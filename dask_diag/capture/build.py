@@ -133,9 +133,10 @@ def computations_tables(
 ) -> Tables:
     """The tables of computations, without tasks; a running computation stops `now`."""
     infos = [info for info, _ in computations]
+    limits = {"cpus": processors(), "memory_limit": memory_limit(), "cluster": ""} if infos else {}
     return {
         "computations": tables.Computations.of_rows(
-            _row_of_computation(info, now) for info in infos
+            {**_row_of_computation(info, now), **limits} for info in infos
         ),
         "pools": _pools_table(infos),
         "workers": workers_table(infos),
@@ -164,9 +165,6 @@ def _row_of_computation(info: ComputationInfo, now: float) -> dict[str, object]:
         "cpu_other_processes": usage.cpu_other_processes,
         "voluntary_switches": usage.voluntary,
         "involuntary_switches": usage.involuntary,
-        "cpus": processors(),
-        "memory_limit": memory_limit(),
-        "cluster": "",
     }
 
 

@@ -50,9 +50,8 @@ from dask_diag.hooks.stack import (
     Graph,
     SchedulerState,
     annotations_of_graph,
-    scheduler_frame,
+    nearest_scheduler,
     scheduler_kind,
-    scheduler_locals,
 )
 from dask_diag.model.codes import Outcome
 from dask_diag.system.periodic import ALWAYS
@@ -194,8 +193,14 @@ class OwnCost:
         return self._cpu + thread_time() - began.cpu
 
 
-NOTHING_LEFT: Mapping[str, int] = MappingProxyType({})
-"""The tasks that a computation did not come to, if it did not fail."""
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
+"""The tasks that a computation did not come to, if it did not fail; no workers in processes."""
+
+_BITS_OF_COUNT = 32
+
+
+def _name_of(number: int) -> str:
+    return "{:016x}-{}".format(*divmod(number, 1 << _BITS_OF_COUNT))
 
 
 class ComputationInfo(NamedTuple):
@@ -205,8 +210,6 @@ class ComputationInfo(NamedTuple):
     ----------
     number : int
         Unique among all computations of all runs: the digits of `run_id`, and a count.
-    name : str
-        The same as text.
     pid, thread : int
         The process and the thread that ran the scheduler.
     called, start, prepared, stop : float
@@ -245,7 +248,6 @@ class ComputationInfo(NamedTuple):
     """
 
     number: int
-    name: str
     pid: int
     thread: int
     called: float
@@ -267,7 +269,12 @@ class ComputationInfo(NamedTuple):
     own_seconds: float
     pools: tuple[NativePool, ...]
     remote_workers: Mapping[int, RemoteWorker]
-    not_run: Mapping[str, int] = NOTHING_LEFT
+    not_run: Mapping[str, int] = NOTHING
+
+    @property
+    def name(self) -> str:
+        """The run's id and a count: unique among all computations of all runs."""
+        return _name_of(self.number)
 
 
 class TaskRows(NamedTuple):
@@ -410,7 +417,6 @@ def outcome_of(wrapper: TimedTask) -> Exceptional:
 
 
 _count = count(1)
-_BITS_OF_COUNT = 32
 
 
 class Computation:
@@ -520,16 +526,19 @@ class Computation:
 
     def __init__(self, dsk: Graph) -> None:
         self.start = perf_counter()
-        self.called = when_called() or self.start
-        self.call_site = call_site()
+        # Each walks on from where dask's scheduler is on the stack.
+        scheduler = nearest_scheduler()
+        self.called = when_called(scheduler) or self.start
+        self.call_site = call_site(scheduler)
         self.prepared: float | None = None
         self.planned: PlannedTasks | None = None
         self.finished: ComputationSnapshot | None = None
         self.number = (int(run_id(), 16) << _BITS_OF_COUNT) + next(_count)
         self.pid = os.getpid()
-        self.thread = get_ident()
-        self.frame = scheduler_frame()
-        self.kind = scheduler_kind(scheduler_locals())
+        # One object for all computations of a thread.
+        self.thread = this_thread.now.ident
+        self.frame = 0 if scheduler is None else id(scheduler)
+        self.kind = scheduler_kind(scheduler)
         self.workers = self.kind.workers
         self.usage_before = UsageSoFar.now()
         self.threads = ThreadUsage()
@@ -560,7 +569,7 @@ class Computation:
         self.sampling_failed: tuple[Callable[[Exception], None], ...] = ()
         self.stacks: tuple[Any, ...] = ()
         self.span = current_span()
-        self.annotated: Mapping[Hashable, object] = annotations_of_graph("span")
+        self.annotated: Mapping[Hashable, object] = annotations_of_graph("span", scheduler)
         self.remote_workers: dict[int, RemoteWorker] = {}
         self.packing: Transfer | None = None
         self.dsk = dsk
@@ -569,7 +578,7 @@ class Computation:
     @property
     def name(self) -> str:
         """The run's id and a count: unique among all computations of all runs."""
-        return "{:016x}-{}".format(*divmod(self.number, 1 << _BITS_OF_COUNT))
+        return _name_of(self.number)
 
     @property
     def stop(self) -> float | None:

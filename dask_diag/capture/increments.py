@@ -18,14 +18,21 @@ from dask_diag.capture.build import (
     processes_table,
     resources_table,
 )
-from dask_diag.capture.computation import Computation, ComputationInfo, TaskRows
+from dask_diag.capture.computation import (
+    Computation,
+    ComputationInfo,
+    ComputationSnapshot,
+    TaskRows,
+)
 from dask_diag.capture.results_table import ResultCache
 from dask_diag.capture.session import ProgressInfo, Session, open_calls, progress_of, snapshot_of
 from dask_diag.capture.stacks_table import SeenBefore, joined_stacks, stacks_as_seen, stacks_tables
 from dask_diag.capture.task import ROW
 from dask_diag.capture.tasks_table import (
+    joined_rows,
     log_tables,
     tasks_of,
+    tasks_of_series,
     with_workers_named,
 )
 from dask_diag.capture.workers_table import (
@@ -33,6 +40,7 @@ from dask_diag.capture.workers_table import (
     TaskThreads,
     Workers,
     constant,
+    numbers_of,
     task_threads,
 )
 from dask_diag.columns import BoolArray, Categorical, IntArray, concatenate
@@ -126,6 +134,15 @@ class _TakenComputation:
             sizes = self._results.sizes_of(self._computation)
         return sizes
 
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the computation has ended for a profiler."""
+        return self.info.stop is not None
+
+    def infos(self) -> Iterator[tuple[ComputationInfo, TaskThreads]]:
+        """Facts about the computation, and the threads of its tasks."""
+        yield self.info, self.threads
+
     def planned(self) -> Iterator[dict[str, object]]:
         """Rows of `Recording.planned`: how many tasks of each function were to run.
 
@@ -199,6 +216,114 @@ def _moved(table: Table, name: str, positions: IntArray) -> Table:
     return table.replacing({column: positions[table[column]] for column in REFERENCES[name]})
 
 
+class _TakenSeries:
+    """Takes computations that have ended since the previous increment, all at once.
+
+    It has the methods of `_TakenComputation`: to make tables of each computation of two tasks would
+    take as long as to compute it.
+    """
+
+    has_ended = has_stopped = True
+    progress = None
+
+    def __init__(self, computations: Sequence[ComputationSnapshot], sizes: Sequence[Any]) -> None:
+        self._computations = computations
+        self._sizes = sizes
+        self._first = 0
+        self._rows: TaskRows
+        self._tasks: Table
+
+    @classmethod
+    def divide(
+        cls, computations: Sequence[Computation], results: ResultSource
+    ) -> tuple[list[_TakenSeries], list[Computation]]:
+        """Series of the computations of each thread, and those that are taken one by one."""
+        series: dict[tuple[object, ...], tuple[list[ComputationSnapshot], list[Any]]] = {}
+        others = []
+        for computation in computations:
+            finished = computation.finished if computation.is_closed else None
+            sizes = None if results is None else results.sizes_of(computation)
+            if finished is None or not _is_plain(finished, sizes):
+                others.append(computation)
+                continue
+            info = finished.info
+            kind = info.pid, info.thread, info.scheduler, info.workers, sizes is None
+            snapshots, all_sizes = series.setdefault(kind, ([], []))
+            snapshots.append(finished)
+            all_sizes.append(sizes)
+        return [cls(*parts) for parts in series.values()], others
+
+    def look(self) -> None:
+        """Do nothing: they have ended."""
+
+    def read(self, workers: Workers, position: int) -> int:
+        """Read all tasks; returns their number."""
+        self._first, self._rows = position, joined_rows(self._computations)
+        self._tasks = tasks_of_series(self._computations, self._rows, workers)
+        return self._rows.final
+
+    def infos(self) -> Iterator[tuple[ComputationInfo, TaskThreads]]:
+        """Facts about each computation, and the threads of its tasks, if any are of use."""
+        for one in self._computations:
+            threads = task_threads(one.tasks.rows) if one.info.threads else NO_THREADS
+            yield one.info, threads
+
+    def planned(self) -> Iterator[dict[str, object]]:
+        """Rows of `Recording.planned`."""
+        functions, computations = self._tasks["function"], self._tasks["computation"]
+        pairs = zip(computations.codes.tolist(), functions.codes.tolist(), strict=True)
+        counts = Counter(pairs)
+        rows = [
+            (code, functions.values[function], count) for (code, function), count in counts.items()
+        ]
+        for code, function, count in sorted(rows):
+            name = computations.values[code]
+            yield {"computation": name, "function": function, "tasks": count}
+
+    def tables(self, position: int) -> Increment:
+        """Return the tables of the tasks; none is provisional."""
+        positions = np.arange(self._first, self._first + self._rows.final)
+        new = {"tasks": self._tasks, "cached_results": self._results()}
+        for name, table in log_tables(self._rows).items():
+            if len(table):
+                new[name] = _moved(table, name, positions)
+        return new, dict.fromkeys(("tasks", "cached_results"), NO_ROWS)
+
+    def _results(self) -> Table:
+        if self._sizes[0] is None:
+            return NO_ROWS
+        rows, tasks, cache = self._rows, self._tasks, ResultCache()
+        stops = np.array([one.info.stop for one in self._computations], float)
+        counts = [len(one.tasks.rows) // ROW.size for one in self._computations]
+        columns = {name: tasks[name] for name in ("key", "function", "computation")}
+        released = cache.add(
+            Table({**columns, "ended": np.repeat(stops, counts)}),
+            [size for sizes in self._sizes for size in sizes],
+            tasks["collected"],
+            rows.dependents,
+            rows.dependencies,
+        )
+        cached = cache.columns
+        made = stack([released, cached.replacing({"stop": cached["ended"]})])
+        made = made.filter(np.argsort(made["computation"].codes, kind="stable"))
+        return Table({name: made[name] for name in tables.CachedResults.schema})
+
+
+_MOST_ROWS = 1000
+"""Tasks of a computation that is taken with others, at most."""
+
+
+def _is_plain(computation: ComputationSnapshot, sizes: Sequence[float] | None) -> bool:
+    """Whether a computation can be taken with others: all of its few tasks were collected here."""
+    info, tasks = computation.info, computation.tasks
+    return (
+        not (info.remote_workers or info.not_run or tasks.exceptional or len(tasks.spans.rows))
+        and 0 < tasks.final <= _MOST_ROWS
+        and not np.isnan(numbers_of(tasks.rows)[5]).any()
+        and (sizes is None or len(sizes) == tasks.final == len(tasks.dependents))
+    )
+
+
 class TaskTables:
     """Tables of the computations of a session, with tasks and references to tasks.
 
@@ -226,17 +351,18 @@ class TaskTables:
         self._results_on_clusters: Callable[[], Table] | None = None
         self._clusters: ClusterTables | None = None
         self._seen: set[int] = set()
-        self._running: list[_TakenComputation] = []
+        self._running: list[_TakenComputation | _TakenSeries] = []
         self._workers: Workers = {}
         self._count = 0
 
     def take(self) -> Increment:
         """Return new final rows, and provisional rows."""
         computations = tuple(self._session.computations)
-        for computation in computations:
-            if computation.number not in self._seen:
-                self._seen.add(computation.number)
-                self._running.append(_TakenComputation(computation, self._results))
+        unseen = [one for one in computations if one.number not in self._seen]
+        self._seen.update(one.number for one in unseen)
+        series, others = _TakenSeries.divide(unseen, self._results)
+        self._running += series
+        self._running += [_TakenComputation(one, self._results) for one in others]
         taken = self._running
         for one in taken:
             one.look()
@@ -254,7 +380,7 @@ class TaskTables:
         new = self._together([part for part, _ in parts], ended, now)
         provisional = self._together([part for _, part in parts], self._running, now)
         calls = open_calls({computation.called for computation in computations})
-        going_on = [one.progress for one in self._running if one.info.stop is None]
+        going_on = [one.progress for one in self._running if not one.has_stopped]
         provisional["progress"] = tables.Progress.of_rows(
             progress._asdict() for progress in (*going_on, *calls) if progress is not None
         )
@@ -278,7 +404,10 @@ class TaskTables:
         return new, provisional
 
     def _together(
-        self, parts: Sequence[Tables], computations: Sequence[_TakenComputation], now: float
+        self,
+        parts: Sequence[Tables],
+        computations: Sequence[_TakenComputation | _TakenSeries],
+        now: float,
     ) -> Tables:
         """Concatenate the tables of computations."""
         made = joined(dict.fromkeys(("tasks", "cached_results", *REFERENCES), NO_ROWS), *parts)
@@ -286,9 +415,12 @@ class TaskTables:
         # A table without rows has no columns of workers yet.
         made["tasks"] = with_workers_named(tasks, self._workers) if len(tasks) else NO_ROWS
         planned = (row for one in computations for row in one.planned())
+        infos = [info for one in computations for info in one.infos()]
+        # In the order of starts, which numbers have.
+        infos.sort(key=lambda info: info[0].number)
         return {
             **made,
-            **computations_tables([(one.info, one.threads) for one in computations], now),
+            **computations_tables(infos, now),
             "planned": tables.Planned.of_rows(planned),
         }
 

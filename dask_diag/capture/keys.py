@@ -12,7 +12,7 @@ from typing import cast
 
 from dask.utils import funcname, key_split
 
-from dask_diag.capture.log import Labels
+from dask_diag.capture.log import NO_LABELS, Labels
 from dask_diag.capture.task import TimedTask
 from dask_diag.hooks.stack import SchedulerState
 
@@ -58,8 +58,10 @@ class Keys:
         One after the other.
     """
 
+    __slots__ = ("_parts",)
+
     def __init__(self, *parts: list[Hashable]) -> None:
-        self._parts = [(len(part), _packed(part)) for part in parts]
+        self._parts = tuple([(len(part), _packed(part)) for part in parts if part])
 
     def __len__(self) -> int:
         return sum(length for length, _ in self._parts)
@@ -140,11 +142,12 @@ def names_of_plain_keys(keys: Sequence[Hashable], dsk: Mapping[Hashable, object]
 
     They must be looked up while the graph is still there.
     """
+    plain = [] if _are_tuples(keys) else [row for row, key in enumerate(keys) if is_plain(key)]
+    if not plain:
+        return NO_LABELS
     labels = Labels()
-    if not _are_tuples(keys):
-        for row, key in enumerate(keys):
-            if is_plain(key):
-                labels.add(row, function_name(_task_of(key, dsk)))
+    for row in plain:
+        labels.add(row, function_name(_task_of(keys[row], dsk)))
     return labels
 
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from itertools import accumulate, chain, compress, count, islice
 from operator import attrgetter, sub
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from dask_diag.capture.metrics import Metric, Wait
 from dask_diag.capture.task import Transfer
@@ -30,22 +30,22 @@ _path: ContextVar[tuple[str, ...]] = ContextVar("dask_diag_span", default=())
 
 @contextmanager
 def span(*tags: str) -> Iterator[str]:
-    """Name every computation that starts in a block; blocks may be nested.
+    """Name all computations that start in a block; blocks can be nested.
 
     Parameters
     ----------
     *tags : str
-        One tag or more. ``span("load", "parse")`` is ``span("parse")`` inside ``span("load")``, as
+        One or more tags. ``span("load", "parse")`` is ``span("parse")`` inside ``span("load")``, as
         with ``distributed.span``.
 
     Yields
     ------
     str
-        The name of the span: the tags of all enclosing blocks, separated by slashes.
+        Name of the span: the tags of all enclosing blocks, separated by slashes.
 
     Raises
     ------
-    TypeError, ValueError
+    ArgumentTypeError, ArgumentValueError
         If there is no tag, or a tag is not text or is empty.
 
     Examples
@@ -130,6 +130,8 @@ class DependencyLog:
         Whether all rows are there.
     """
 
+    __slots__ = ("_dependencies", "_lock", "_row_of", "closed", "rows", "stops")
+
     def __init__(self) -> None:
         self.stops = array("I", [0])
         self.rows = array("I")
@@ -192,6 +194,10 @@ class DependencyLog:
             self.stops, self.rows = array("I", [0]), array("I")
 
 
+NO_DEPENDENCIES = DependencyLog()
+"""In place of that of a computation that has ended."""
+NO_DEPENDENCIES.close()
+
 RowDependencies = tuple["array[int]", "array[int]"]
 """The number of rows that each row depends on (of the first rows, if the others have none), and
 these rows."""
@@ -199,6 +205,8 @@ these rows."""
 
 class Labels:
     """Texts of some rows: in order of rows, and each distinct text once."""
+
+    __slots__ = ("codes", "names", "rows")
 
     def __init__(self) -> None:
         self.rows = array("I")
@@ -223,18 +231,25 @@ class Labels:
         return part
 
 
+NO_LABELS = Labels()
+"""In place of those of a computation without: it is shared, and nothing is added to it."""
+
+
 def spans_of_tasks(keys: Sequence[Hashable], annotated: Mapping[Hashable, object]) -> Labels:
     """The spans in the annotations of tasks."""
+    if not annotated:
+        return NO_LABELS
     spans = Labels()
-    if annotated:
-        for row, key in enumerate(keys):
-            if key in annotated:
-                spans.add(row, name_of_annotation(annotated[key]))
+    for row, key in enumerate(keys):
+        if key in annotated:
+            spans.add(row, name_of_annotation(annotated[key]))
     return spans
 
 
 class TaskLog:
     """Entries about tasks, in order of rows: the task's row, a label, and `width` numbers."""
+
+    __slots__ = ("codes", "labels", "rows", "values")
 
     width: ClassVar[int] = 2
 
@@ -256,9 +271,20 @@ class TaskLog:
         part.values = self.values[start * self.width : end * self.width]
         return part
 
+    def share_labels(self) -> None:
+        """Have one dict in common with other logs of the same label; nothing is added any more."""
+        if len(self.labels) == 1:
+            (label,) = self.labels
+            self.labels = _single_labels.setdefault(label, {label: 0})
+
+
+_single_labels: dict[tuple[str, str], dict[tuple[str, str], int]] = {}
+
 
 class MetricLog(TaskLog):
     """Metrics of tasks, an entry for each time that a task metered."""
+
+    __slots__ = ()
 
     def add(self, row: int, metrics: Iterable[Metric]) -> None:
         """Log the metrics of the task of a row."""
@@ -272,6 +298,8 @@ class MetricLog(TaskLog):
 class WaitLog(TaskLog):
     """Waits of tasks, an entry for each task, activity and label."""
 
+    __slots__ = ()
+
     def add(self, row: int, waits: Iterable[Wait]) -> None:
         """Log the waits of the task of a row."""
         for activity, seconds, samples, label in waits:
@@ -284,6 +312,8 @@ class WaitLog(TaskLog):
 class TransferLog(TaskLog):
     """Transfers of tasks and results between processes, an entry for each task."""
 
+    __slots__ = ()
+
     width = len(Transfer.__slots__)
     _read = attrgetter(*Transfer.__slots__)
 
@@ -291,3 +321,22 @@ class TransferLog(TaskLog):
         """Log the times and sizes of the task of a row."""
         self.values.extend(self._read(transfer))
         self.rows.append(row)
+
+
+NO_METRICS, NO_WAITS, NO_TRANSFERS = MetricLog(), WaitLog(), TransferLog()
+"""In place of those of a computation without: they are shared, and nothing is added to them."""
+
+L = TypeVar("L", bound=TaskLog)
+
+
+def joined_logs(kind: type[L], parts: Iterable[tuple[int, L]]) -> L:
+    """The entries of several logs, whose rows begin at the row that is given with each."""
+    log = kind()
+    for first, part in parts:
+        if not part.rows:
+            continue
+        code_of = [log.labels.setdefault(label, len(log.labels)) for label in part.labels]
+        log.rows.extend([first + row for row in part.rows])
+        log.codes.extend([code_of[code] for code in part.codes])
+        log.values.extend(part.values)
+    return log

@@ -99,8 +99,8 @@ def _metric(label: Hashable, unit: str, value: float) -> Metric | None:
     except Exception:
         # The label gives no text, or the value no number: the warning below says so.
         pass
-    what = "seconds of 0 or more" if unit == "seconds" else "a finite number"
-    message = f"context_meter: expected {what}, found {_shown(value)}; it is left out"
+    what = "seconds of at least 0" if unit == "seconds" else "a finite number"
+    message = f"context_meter: expected {what}, found {_shown(value)}; the value is ignored"
     with suppress(RuntimeWarning):
         # Where warnings are errors, too, the task goes on.
         warnings.warn(message, RuntimeWarning, stacklevel=4)
@@ -317,7 +317,26 @@ class _Meter:
 
 
 class ContextMeter:
-    """Meters code inside tasks; see `context_meter`."""
+    """Meters code inside tasks, like ``distributed.metrics.context_meter``.
+
+    The numbers appear in `activities`, in the summary and in the report, under your labels. Outside
+    of recorded tasks, the meter does nothing.
+
+    Examples
+    --------
+    >>> import dask
+    >>> from dask_diag import Profiler, activities, context_meter
+    >>> def load(size):
+    ...     with context_meter.meter("I/O"):
+    ...         data = bytes(size)
+    ...     context_meter.digest_metric("read", size, "bytes")
+    ...     return len(data)
+    >>> with Profiler() as prof:
+    ...     dask.compute(dask.delayed(load)(1000))
+    (1000,)
+    >>> [(row["activity"], row["value"]) for row in activities(prof, unit="bytes").to_dicts()]
+    [('read', 1000.0)]
+    """
 
     def __reduce__(self) -> tuple[object, ...]:
         return _the_meter, ()
@@ -330,17 +349,17 @@ class ContextMeter:
         Parameters
         ----------
         label : str
-            The activity to which it is counted.
-        unit : str, optional
-            Of what. Seconds are taken off the task's ``thread-cpu`` and ``thread-noncpu``, from
-            each what it had, and off a meter around this one.
+            Activity that the amount is added to.
+        unit : str, default "seconds"
+            Unit of the amount. Seconds are subtracted from the task's ``thread-cpu`` and
+            ``thread-noncpu`` (each by its own part) and from an enclosing meter.
         func : callable, optional
-            What to read before and after, if not the wall clock: the difference is counted.
+            Read before and after; the difference is the amount. Default: the wall clock.
 
         Returns
         -------
         context manager and decorator
-            It costs next to nothing where no task is profiled.
+            Nearly free in tasks that are not profiled.
 
         Examples
         --------
@@ -352,15 +371,17 @@ class ContextMeter:
         return _Meter(label, unit, func or perf_counter)
 
     def digest_metric(self, label: Hashable, value: float, unit: str) -> None:
-        """Count a value to an activity of the task that runs.
+        """Add a value to an activity of the running task.
 
         Parameters
         ----------
         label : str
+            Activity that the value is added to.
         value : float
+            The amount, finite.
         unit : str
-            Any: ``"bytes"``, ``"count"``, ``"dollars"``. Seconds are taken off ``thread-noncpu``
-            where there are such, else off ``thread-cpu``.
+            Any unit: ``"bytes"``, ``"count"``, ``"dollars"``. Seconds are subtracted from the
+            task's ``thread-noncpu`` as far as possible, the rest from ``thread-cpu``.
         """
         task = _current_task()
         if task is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from sys import getsizeof
-from types import BuiltinMethodType, CodeType, FunctionType, MethodType
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
 from dask_diag.hooks.stack import Graph, SchedulerState, contents_of_node, is_node, is_node_type
@@ -289,10 +289,14 @@ class _Sizes:
 
     def of(self, value: object, depth: int = 0) -> float:
         """Bytes of a value, or of the data that a task or a function refers to."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return float(value.__sizeof__())
+        if depth > _DEEPEST_IN_GRAPH:
+            return 0.0
         parts = _parts_of(value)
-        is_data = type(value).__module__.partition(".")[0] in _IN_MEMORY
         # Objects of the program's own classes have no known size.
-        if depth > _DEEPEST_IN_GRAPH or (parts is None and not is_data):
+        if not (_is_in_memory(kind) if parts is None else parts):
             return 0.0
         known = self._known.get(id(value))
         if known is None:
@@ -302,9 +306,19 @@ class _Sizes:
                 # NaN, which is not known, is not more.
                 known = size if (size := self._size_of(value)) > 0 else 0.0
             else:
-                known = sum([self.of(part, depth + 1) for part in parts])
+                # Most parts are numbers and texts.
+                known = sum(
+                    [
+                        part.__sizeof__() if type(part) in _PLAIN else self.of(part, depth + 1)
+                        for part in parts
+                    ]
+                )
             self._known[id(value)] = known
         return known
+
+
+def _is_in_memory(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in _IN_MEMORY
 
 
 def _parts_of(value: Result) -> Iterable[object] | None:
@@ -312,11 +326,14 @@ def _parts_of(value: Result) -> Iterable[object] | None:
     # By type, as `isinstance` asks the value itself, which may be any object.
     kind = type(value)
     if kind is FunctionType:
-        return _contents_of_function(value)
+        is_named = value.__module__ != "__main__" and "<" not in value.__qualname__
+        # It is pickled by name.
+        return () if is_named else _contents_of_function(value)
     if kind is partial:
         return (value.func, *value.args, *value.keywords.values())
     if kind in (MethodType, BuiltinMethodType):
-        return (value.__self__,)
+        # A function that is built in has a module in place of an object.
+        return () if type(value.__self__) is ModuleType else (value.__self__,)
     if kind is dict:
         # The tasks of a fused one are such a dict.
         return value.values() if is_node(next(iter(value.values()), None)) else None
@@ -324,9 +341,7 @@ def _parts_of(value: Result) -> Iterable[object] | None:
 
 
 def _contents_of_function(function: FunctionType) -> Iterator[object]:
-    """Objects to which a function refers, if the function is pickled by value."""
-    if function.__module__ != "__main__" and "<" not in function.__qualname__:
-        return
+    """Objects to which a function refers that is pickled by value."""
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents

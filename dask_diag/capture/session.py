@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections import deque
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from threading import get_ident
 from time import perf_counter, time
-from types import FrameType
-from typing import NamedTuple
+from types import FrameType, MappingProxyType
+from typing import Any, NamedTuple
 
 from dask_diag.capture.computation import (
+    NOTHING,
     Computation,
     ComputationInfo,
     ComputationSnapshot,
@@ -27,7 +27,14 @@ from dask_diag.capture.keys import (
     names_of_plain_keys,
     tasks_not_submitted,
 )
-from dask_diag.capture.log import dependents_of, spans_of_tasks
+from dask_diag.capture.log import (
+    NO_DEPENDENCIES,
+    NO_METRICS,
+    NO_TRANSFERS,
+    NO_WAITS,
+    dependents_of,
+    spans_of_tasks,
+)
 from dask_diag.capture.task import take_measurement, this_thread
 from dask_diag.capture.worker_starts import end_of_pool
 from dask_diag.hooks.calls import calls_of_threads, codes_of_dask_calls
@@ -35,9 +42,14 @@ from dask_diag.hooks.stack import scheduler_locals
 from dask_diag.model.codes import Outcome, ProgressPhase
 from dask_diag.system.code import current_frames
 from dask_diag.system.periodic import take_cpu_of_own_threads
-from dask_diag.system.usage import Usage, thread_pools
+from dask_diag.system.threads import NO_THREADS
+from dask_diag.system.usage import NO_USAGE, Usage, thread_pools
 
 _NAN = float("nan")
+_NO_SIZES, _NO_DEPENDENTS = array("d"), array("I")
+_NONE: Any = ()
+_NOTHING: Any = MappingProxyType({})
+"""In place of the lists and dicts of a computation that has ended: nothing can be added to them."""
 
 
 def snapshot_of(
@@ -81,33 +93,31 @@ def info_of(computation: Computation) -> ComputationInfo:
     return info if computation.finished is None else computation.finished.info
 
 
-def _info_with(computation: Computation, usage: Usage) -> ComputationInfo:
-    """Facts about a computation before the end, if this process has used so much."""
+def _info_with(computation: Computation, usage: Usage, **of_end: Any) -> ComputationInfo:
+    """Facts about a computation, if this process has used so much; those of its end are given."""
     return ComputationInfo(
         number=computation.number,
-        name=computation.name,
         pid=computation.pid,
         thread=computation.thread,
         called=computation.called,
         call_site=computation.call_site,
         start=computation.start,
         prepared=computation.prepared,
-        stop=None,
         workers=computation.workers,
         span=computation.span,
         scheduler=computation.scheduler,
-        error="",
-        pool_end="",
         usage=usage,
         threads=tuple(computation.threads.threads()),
         graph_bytes=computation.graph_bytes,
         cpu_hooks=hooks_cpu_of(computation),
         cpu_ends=computation.own.cpu,
-        cpu_own_threads=_NAN,
         own_seconds=computation.own.seconds,
-        pools=(),
-        remote_workers=dict(computation.remote_workers),
+        remote_workers=dict(computation.remote_workers) or NOTHING,
+        **(of_end or _NO_END),
     )
+
+
+_NO_END = {"stop": None, "error": "", "pool_end": "", "cpu_own_threads": _NAN, "pools": ()}
 
 
 def hooks_cpu_of(computation: Computation) -> float:
@@ -131,9 +141,11 @@ def rows_of(
     keys = [*keys, *in_flight_keys]
     exceptional = dict(computation.exceptional).items()
     outcomes = {row - first: how for row, how in exceptional if first <= row < stop}
-    metrics = computation.metrics.between(first, stop)
-    transfers = computation.transfers.between(first, stop)
-    waits = computation.waits.between(first, stop)
+    # What all computations lack is shared by them.
+    metrics, transfers, waits = computation.metrics, computation.transfers, computation.waits
+    metrics = metrics.between(first, stop) if metrics.rows or in_flight else NO_METRICS
+    transfers = transfers.between(first, stop) if transfers.rows or in_flight else NO_TRANSFERS
+    waits = waits.between(first, stop) if waits.rows or in_flight else NO_WAITS
     for row, task in enumerate(in_flight, stop):
         if task.outcome.outcome != Outcome.OK:
             outcomes[row - first] = task.outcome
@@ -149,13 +161,13 @@ def rows_of(
         rows=b"".join([*computation.rows[first:stop], *(task.row() for task in in_flight)]),
         keys=keys,
         names=names_of_plain_keys(keys, computation.dsk),
-        exceptional=outcomes,
+        exceptional=outcomes or NOTHING,
         spans=spans_of_tasks(keys, computation.annotated),
         dependencies=computation.dependencies.between(first, stop, in_flight_keys),
         metrics=metrics,
         transfers=transfers,
         waits=waits,
-        sizes=array("d") if sizes is None else sizes[first : min(first + final, stop)],
+        sizes=_NO_SIZES if sizes is None else sizes[first : min(first + final, stop)],
         dependents=_dependents_of_rows(computation, keys),
     )
 
@@ -164,7 +176,7 @@ def _dependents_of_rows(computation: Computation, keys: Sequence[Hashable]) -> a
     """Number of tasks that depend on each result; empty if results are not measured."""
     requested = computation.requested
     if requested is None:
-        return array("I")
+        return _NO_DEPENDENTS
     return dependents_of(keys, computation.state, requested)
 
 
@@ -276,13 +288,16 @@ def _publish(computation: Computation, failed: bool) -> None:
     usage, stop = computation.usage_before.until_now(), perf_counter()
     worth_listing = stop - computation.start >= WORTH_LISTING_POOLS
     pools = tuple(thread_pools()) if worth_listing else ()
-    not_run = _tasks_not_run(computation) if failed else {}
+    not_run = _tasks_not_run(computation) if failed else NOTHING
     collected = computation.keys
     computation.dependencies.extend(collected, computation.state.get("dependencies", {}))
     tasks = rows_of(computation, 0, collected, in_flight, len(collected) + len(in_flight))
+    tasks.waits.share_labels()
     blocks = (collected[n : n + _BLOCK] for n in range(0, len(collected), _BLOCK))
     keys = Keys(*blocks, [task.key for task in in_flight])
-    info = _info_with(computation, usage)._replace(
+    info = _info_with(
+        computation,
+        usage,
         stop=stop,
         pools=pools,
         error=error,
@@ -292,7 +307,7 @@ def _publish(computation: Computation, failed: bool) -> None:
     )
     computation.finished = ComputationSnapshot(info, tasks._replace(keys=keys))
     # Others may be reading what was here: it is replaced, and not cleared.
-    computation.rows, computation.keys, computation.exceptional = [], [], {}
+    computation.rows, computation.keys, computation.exceptional = _NONE, _NONE, _NOTHING
     computation.metrics, computation.transfers = tasks.metrics, tasks.transfers
     computation.waits, computation.sizes = tasks.waits, tasks.sizes
 
@@ -323,23 +338,23 @@ def _failure_of(computation: Computation) -> tuple[str, str]:
 
 def _release(computation: Computation) -> None:
     computation.dependencies.close()
+    computation.dependencies = NO_DEPENDENCIES
     # A task that still runs keeps its wrapper, which must not keep the other tasks.
-    computation.wrappers = []
-    computation.free = deque()
-    computation.aside = {}
-    computation.annotated = {}
-    computation.dsk = {}
-    computation.state = {}
+    computation.wrappers = computation.free = _NONE
+    computation.aside = computation.annotated = computation.hooks = _NOTHING
+    computation.remote_workers = computation.remote_workers or _NOTHING
+    computation.dsk = computation.state = _NOTHING
+    computation.usage_before, computation.threads = NO_USAGE, NO_THREADS
     computation.requested = None
     computation.result_sizes = None
     computation.planned = None
-    computation.probes = {}
+    computation.probes = _NOTHING
     computation.start_run = None
     # Tasks that start later find their thread, and no open files of it.
     computation.this_thread = this_thread
     computation.before_tasks = ()
     computation.between_tasks = ()
-    computation.stacks = ()
+    computation.stacks = computation.sampling_failed = ()
     stop_running(computation.number)
 
 

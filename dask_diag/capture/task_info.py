@@ -10,12 +10,19 @@ from dask_diag.hooks.stack import Task
 
 
 class TaskInfo(Task):
-    """A description of a task: the key and the name of the function.
+    """Description of a task in `results`: the key and the name of the function.
+
+    Attributes
+    ----------
+    key : hashable
+        Key of the task.
+    func : object
+        Its ``__name__`` is the name of the function.
 
     Notes
     -----
-    dask.diagnostics keeps the task itself, and with it every array among its arguments for as long
-    as the profiler lives. This keeps none; calling it raises `TaskNotRetainedError`.
+    dask.diagnostics keeps the task itself, and all arrays among its arguments for as long as the
+    profiler lives. A `TaskInfo` keeps none of them; calling it raises `TaskNotRetainedError`.
     """
 
     __slots__ = ()
@@ -40,6 +47,6 @@ class _NotRetained:
 
     def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         raise TaskNotRetainedError(
-            f"this only describes a call of {self.__name__} and cannot be run: profilers do not "
-            "keep the arguments of tasks; take the task from the graph you computed"
+            f"this only describes a task of {self.__name__}: profilers do not keep arguments, so "
+            "it cannot be run; take the task from the graph you computed"
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -16,8 +17,15 @@ from dask_diag.capture.computation import (
     TaskRows,
 )
 from dask_diag.capture.keys import function_of_key, text_of_key
-from dask_diag.capture.log import TaskLog, TransferLog
-from dask_diag.capture.task import Transfer
+from dask_diag.capture.log import (
+    NO_LABELS,
+    MetricLog,
+    TaskLog,
+    TransferLog,
+    WaitLog,
+    joined_logs,
+)
+from dask_diag.capture.task import ROW, Transfer
 from dask_diag.capture.workers_table import (
     Workers,
     constant,
@@ -37,6 +45,7 @@ from dask_diag.model import tables
 from dask_diag.model.codes import Activity, Outcome
 from dask_diag.model.table import NO_ROWS, Table, stack
 
+_NAN = float("nan")
 H = TypeVar("H", bound=Hashable)
 
 _KEYS_AT_ONCE = 2048
@@ -158,19 +167,68 @@ def functions_of(computation: ComputationSnapshot) -> Categorical:
 
 def times_of_tasks(computations: Iterable[ComputationSnapshot]) -> Table:
     """Functions and times of tasks, as in `Recording.tasks`, computation by computation."""
-    return stack([*map(_times_of, computations), tables.Tasks.empty()])
+    known = [one for one in computations if one.functions is not None]
+    others = [one for one in computations if one.functions is None]
+    parts = [_times_of([one], functions_of(one)) for one in known]
+    if others:
+        parts.append(_times_of(others, keys_and_functions_of(joined_rows(others))[1]))
+    return stack([*parts, tables.Tasks.empty()])
 
 
-def _times_of(computation: ComputationSnapshot) -> Table:
-    _, start, stop, cpu, _, _ = numbers_of(computation.tasks.rows)
+def _times_of(computations: Sequence[ComputationSnapshot], functions: Categorical) -> Table:
+    _, start, stop, cpu, _, _ = numbers_of(b"".join([one.tasks.rows for one in computations]))
     return Table(
         {
-            "function": functions_of(computation),
+            "function": functions,
             "start": start,
             "stop": stop,
             "thread_cpu": cpu,
-            "computation": constant(computation.info.name, len(start)),
+            "computation": _by_computation([one.info.name for one in computations], computations),
         }
+    )
+
+
+def _by_computation(
+    values: Sequence[str], computations: Sequence[ComputationSnapshot]
+) -> Categorical:
+    """A column with a value for all tasks of a computation."""
+    counts = [len(one.tasks.rows) // ROW.size for one in computations]
+    labels = Categorical.of(values)
+    return Categorical(np.repeat(labels.codes, counts), labels.values)
+
+
+def joined_rows(computations: Sequence[ComputationSnapshot]) -> TaskRows:
+    """The tasks of computations that have ended, one after the other; without spans."""
+    parts = [one.tasks for one in computations]
+    counts = [len(part.rows) // ROW.size for part in parts]
+    firsts = [0, *accumulate(counts)][:-1]
+    placed = list(zip(firsts, parts, strict=True))
+    needed, depends_on, sizes, dependents = array("I"), array("I"), array("d"), array("I")
+    for count, first, part in zip(counts, firsts, parts, strict=True):
+        on_rows, rows = part.dependencies
+        needed.extend(on_rows)
+        needed.extend([0] * (count - len(on_rows)))
+        depends_on.extend([first + row for row in rows])
+        sizes.extend(part.sizes)
+        dependents.extend(part.dependents)
+        if len(part.sizes):
+            sizes.extend([_NAN] * (count - len(part.sizes)))
+    return TaskRows(
+        first=0,
+        final=sum(counts),
+        rows=b"".join([part.rows for part in parts]),
+        keys=list(chain.from_iterable(part.keys for part in parts)),
+        names=[(first + row, name) for first, part in placed for row, name in part.names],
+        exceptional={
+            first + row: how for first, part in placed for row, how in part.exceptional.items()
+        },
+        spans=NO_LABELS,
+        dependencies=(needed, depends_on),
+        metrics=joined_logs(MetricLog, [(first, part.metrics) for first, part in placed]),
+        transfers=joined_logs(TransferLog, [(first, part.transfers) for first, part in placed]),
+        waits=joined_logs(WaitLog, [(first, part.waits) for first, part in placed]),
+        sizes=sizes,
+        dependents=dependents,
     )
 
 
@@ -213,6 +271,21 @@ def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) ->
             },
             **on_local_schedulers(count),
             **_sizes_of(tasks, count),
+        }
+    )
+
+
+def tasks_of_series(
+    computations: Sequence[ComputationSnapshot], tasks: TaskRows, workers: Workers
+) -> Table:
+    """The tasks of computations of one thread, of which `tasks` are `joined_rows`."""
+    made = tasks_of(computations[0].info, tasks, workers)
+    names = [one.info.name for one in computations]
+    spans = [one.info.span for one in computations]
+    return made.replacing(
+        {
+            "computation": _by_computation(names, computations),
+            "span": _by_computation(spans, computations),
         }
     )
 

@@ -56,20 +56,29 @@ def share_of(context: click.Context, option: click.Parameter, value: str | None)
 @click.option(
     "--after", multiple=True, type=FilePath(), metavar="FILE...", help="Runs after the change."
 )
+@click.option(
+    "--of",
+    type=click.Choice(["time", "cpu"]),
+    default="time",
+    show_default=True,
+    help="Compare times, or only the CPU time of tasks, which other processes change less.",
+)
 @click.option("--html", "page", type=FilePath(), help="Also write an HTML page.")
-@click.option("-f", "--force", is_flag=True, help="Overwrite a file that is no such page.")
+@click.option(
+    "-f", "--force", is_flag=True, help="Overwrite any file, not only pages of dask-diag."
+)
 @click.option(
     "--fail-above",
     callback=share_of,
     metavar="PERCENT",
-    help="End with status 1 if a function, or all functions together, take longer by more than "
-    "this share; with several runs per side, if they are slower and may take longer by this much.",
+    help="End with status 1 if something is slower by more than this percentage, see above.",
 )
 def compare(
     *,
     files: tuple[str, ...],
     before: tuple[str, ...],
     after: tuple[str, ...],
+    of: str,
     page: str | None,
     force: bool,
     fail_above: float | None,
@@ -96,7 +105,7 @@ def compare(
     check_page(page, force, *names)
     recordings = [load(path) for path in names]
     is_of_runs = len(names) > 2
-    comparison, summary, make_page = (_of_runs if is_of_runs else _of_tasks)(sides, recordings)
+    comparison, summary, make_page = (_of_runs if is_of_runs else _of_tasks)(sides, recordings, of)
     print_result(summary)
     if page is not None:
         write_text(page, make_page())
@@ -138,14 +147,14 @@ def _sides(files: tuple[str, ...], before: tuple[str, ...], after: tuple[str, ..
 
 
 def _of_tasks(
-    sides: Sides, recordings: list[Recording]
+    sides: Sides, recordings: list[Recording], of: str
 ) -> tuple[Comparison, Summary, Callable[[], str]]:
     """Comparison of two recordings, its summary, and a function that makes its page."""
     from dask_diag.analysis.compare import compare_recordings
     from dask_diag.views.compare import comparison_summary
 
     before, after = recordings
-    comparison = compare_recordings(before, after)
+    comparison = compare_recordings(before, after, of)
     names = distinct_names(sides[0][0], sides[1][0])
 
     def page() -> str:
@@ -157,7 +166,7 @@ def _of_tasks(
 
 
 def _of_runs(
-    sides: Sides, recordings: list[Recording]
+    sides: Sides, recordings: list[Recording], of: str
 ) -> tuple[RunComparison, Summary, Callable[[], str]]:
     """Comparison of several runs on a side, its summary, and a function that makes its page."""
     from dask_diag.analysis.compare_runs import compare as compare_runs
@@ -171,7 +180,7 @@ def _of_runs(
             f"{one} and {other} are recordings of the same run; leave out one of them"
         )
     count = len(sides[0])
-    comparison = compare_runs(recordings[:count], recordings[count:])
+    comparison = compare_runs(recordings[:count], recordings[count:], of=of)
     summary = run_comparison_summary(comparison)
 
     def page() -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -18,9 +17,6 @@ from dask_diag.cli.output import (
     print_result,
     with_ending,
 )
-
-if TYPE_CHECKING:
-    from dask_diag.analysis.findings.rule import Finding
 
 
 @click.command()
@@ -41,15 +37,19 @@ def summary(*, verbose: bool, file: str) -> None:
 
 @click.command()
 @click.argument("file", type=FilePath())
-@click.option("--html", type=FilePath(), help="The report.  [default: FILE with .html]")
-@click.option("-f", "--force", is_flag=True, help="Overwrite a file that is no report.")
+@click.option(
+    "--html", type=FilePath(), help="Write the report to this path.  [default: FILE with .html]"
+)
+@click.option(
+    "-f", "--force", is_flag=True, help="Overwrite any file, not only pages of dask-diag."
+)
 def report(file: str, html: str | None, force: bool) -> None:
     """Write an HTML report that works offline, and print the first finding."""
     from dask_diag.analysis.facts import Analysis
     from dask_diag.analysis.findings.rules import find
     from dask_diag.storage.read import load
     from dask_diag.views.cell import table_summary
-    from dask_diag.views.findings import no_findings
+    from dask_diag.views.findings import explained_by, in_a_line, no_findings
     from dask_diag.views.report.page import write_report
 
     page = html if html is not None else with_ending(file, ".html")
@@ -57,16 +57,9 @@ def report(file: str, html: str | None, force: bool) -> None:
     analysis = Analysis(load(file))
     print_result(f"report: {one_line(write_report(analysis, Path(page), file=file))}")
     results = find(analysis)
-    text = in_short(results[0]) if results else no_findings(analysis)
+    first = f"{in_a_line(results[0])} {explained_by(results)}" if results else ""
+    text = one_line(first or no_findings(analysis))
     print_result(table_summary(text, (), (), ()))
-
-
-def in_short(finding: Finding) -> str:
-    """Code, loss and advice of a finding, in a line."""
-    from dask_diag.views.findings import lost, what_to_do
-
-    parts = (lost(finding), what_to_do(finding.advice))
-    return one_line(f"{finding.code}: {'. '.join(filter(None, parts))}")
 
 
 _ENDINGS = {
@@ -113,7 +106,7 @@ def export(file: str, format_: str | None, output: str | None, force: bool) -> N
     print_result(f"export: {one_line(written)}{empty}")
 
 
-_AMOUNT = "The total, or the label under which tasks metered the amount."
+_AMOUNT = "The total, or the label under which tasks metered it."
 
 
 @click.command("throughput")
@@ -121,10 +114,14 @@ _AMOUNT = "The total, or the label under which tasks metered the amount."
 @click.option("--events", metavar="N|LABEL", help=_AMOUNT)
 @click.option("--bytes", "read", metavar="N|LABEL", help=_AMOUNT)
 @click.option(
-    "--by", type=click.Choice(["function", "worker"]), default="function", help="What a row is."
+    "--by",
+    type=click.Choice(["function", "worker"]),
+    default="function",
+    show_default=True,
+    help="Print a row for each of these.",
 )
 def throughput(file: str, events: str | None, read: str | None, by: str) -> None:
-    """Show events and bytes per second, per core and per second of CPU."""
+    """Show events and bytes per second, per core and per CPU second."""
     from dask_diag.analysis.throughput import throughput as throughput_of
     from dask_diag.storage.read import load
     from dask_diag.views.lines import throughput_summary
@@ -150,7 +147,8 @@ def _number_or_label(text: str | None) -> float | str | None:
     "--workers",
     type=click.IntRange(min=1),
     multiple=True,
-    help="Number of workers to predict, besides twice and four times as many; may be repeated.",
+    help="Also predict with this number of workers, besides twice and four times as many; may be "
+    "repeated.",
 )
 @click.option(
     "--threads",

@@ -6,6 +6,7 @@ import click
 
 from dask_diag._version import __version__
 from dask_diag.cli.compare import compare
+from dask_diag.cli.explain import explain
 from dask_diag.cli.look import export, live, report, summary, throughput, top, what_if
 from dask_diag.cli.output import OneLineErrors
 from dask_diag.cli.run import run
@@ -14,8 +15,8 @@ from dask_diag.cli.tune import tune
 _STATUS = """\b
 Exit status:
   0  success
-  1  compare --fail-above: something takes longer
-  2  dask-diag could not do its work; a line on stderr gives the reason
+  1  compare --fail-above: something is slower
+  2  the command failed; a line on stderr gives the reason
 `dask-diag run` ends with the program's status, once the program has started."""
 
 
@@ -25,5 +26,17 @@ def main() -> None:
     """Find out why a Dask program is slow."""
 
 
-for _command in (run, summary, report, throughput, what_if, compare, export, tune, live, top):
+for _command in (
+    run,
+    summary,
+    explain,
+    report,
+    throughput,
+    what_if,
+    compare,
+    export,
+    tune,
+    live,
+    top,
+):
     main.add_command(_command)

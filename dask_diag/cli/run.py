@@ -64,9 +64,19 @@ def seconds_between(context: click.Context, option: click.Parameter, value: str)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("-o", "--output", type=FilePath(), help="The recording.  [default: NAME.diag]")
+@click.option(
+    "-o",
+    "--output",
+    type=FilePath(),
+    help="Write the recording to this path.  [default: NAME.diag]",
+)
 @click.option("--html", "page", type=FilePath(), help="Also write an HTML report to this path.")
-@click.option("-f", "--force", is_flag=True, help="Overwrite existing files.")
+@click.option(
+    "-f",
+    "--force",
+    is_flag=True,
+    help="Overwrite any file, not only earlier recordings of this script.",
+)
 @click.option(
     "--waits/--no-waits",
     default=True,
@@ -396,6 +406,6 @@ def _report_series(paths: Sequence[str]) -> None:
     with _guarded("the runs could not be summarized"):
         walls = sorted(recording.stop - recording.start for recording in map(load, paths))
         print_message(
-            f"{len(walls)} runs: wall {seconds(median(walls))} (median), {seconds(walls[0])} to "
-            f"{seconds(walls[-1])}\nrecordings: {names}"
+            f"{len(walls)} runs: wall time {seconds(median(walls))} (median), {seconds(walls[0])} "
+            f"to {seconds(walls[-1])}\nrecordings: {names}"
         )

@@ -85,7 +85,9 @@ def names(context: click.Context, option: click.Parameter, text: str | None) -> 
     "correct.",
 )
 @click.option("--html", "page", type=FilePath(), help="Also write an HTML page.")
-@click.option("-f", "--force", is_flag=True, help="Overwrite a file that is no such page.")
+@click.option(
+    "-f", "--force", is_flag=True, help="Overwrite any file, not only pages of dask-diag."
+)
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
 @click.option("-c", "code", is_flag=True, help="PROGRAM is code, as for python -c.")
 @click.argument("program")

@@ -18,6 +18,7 @@ from dask_diag.cluster.wire import (
     RunDetails,
     host_id,
 )
+from dask_diag.formatting import counted
 
 if TYPE_CHECKING:
     from dask_diag.cluster.wire import PullReply, Wants
@@ -174,20 +175,20 @@ class ClusterLog:
         ]
         if self.is_left and not self.has_ended:
             notices.append(
-                "the last rows from a cluster are missing: the block ended before they arrived; "
-                "with an asynchronous client, use `async with`, or close the client in the block"
+                "the last rows of a cluster are missing, because the block ended before they "
+                "arrived; with an asynchronous client, use `async with`, or close the client in "
+                "the block"
             )
         if self.dropped:
-            what = "attempt" if self.wants.get("tasks") else "row"
-            are = "s are" if self.dropped > 1 else " is"
-            notices.append(f"{self.dropped:,} {what}{are} missing: {_NOT_FETCHED}")
+            what = counted(self.dropped, "task run" if self.wants.get("tasks") else "row")
+            notices.append(f"{what} {'is' if self.dropped == 1 else 'are'} missing: {_OVERFLOW}")
         counts = {**self.unmeasured, "coroutine": self.coroutines}
         for kind, text in _UNMEASURED.items():
             number = counts.get(kind, 0)
             if number:
                 notices.append(text[number > 1].format(f"{number:,}"))
         if self.running:
-            tasks = "1 task" if self.running == 1 else f"{self.running:,} tasks"
+            tasks = "1 task was" if self.running == 1 else f"{self.running:,} tasks were"
             notices.append(f"{tasks} still running on the cluster when recording stopped")
         return [*notices, *self._notices_on_workers()]
 
@@ -206,40 +207,40 @@ class ClusterLog:
         ]
 
 
-_NOT_FETCHED = "this client did not fetch them in time"
-_OWN_TIMES = "of which only distributed's own times are known, without CPU"
+_OVERFLOW = "the scheduler's buffer overflowed before the client pulled all rows"
+_OWN_TIMES = "only distributed's start and stop times are known, not CPU time"
 _UNMEASURED = {
     "shuffle": (
-        "what workers sent each other in {} shuffle (p2p) is not measured: its tasks are",
-        "what workers sent each other in {} shuffles (p2p) is not measured: their tasks are",
+        "transfers between workers in {} shuffle (p2p) are not measured; its tasks are",
+        "transfers between workers in {} shuffles (p2p) are not measured; their tasks are",
     ),
     "executor": (
-        f"{{}} task ran in an executor that is no pool of threads, {_OWN_TIMES}",
-        f"{{}} tasks ran in executors that are no pools of threads, {_OWN_TIMES}",
+        f"{{}} task ran in an executor that is not a thread pool: {_OWN_TIMES}",
+        f"{{}} tasks ran in executors that are not thread pools: {_OWN_TIMES}",
     ),
     "actor": (
-        "calls of the methods of {} actor are not measured: they are no tasks",
-        "calls of the methods of {} actors are not measured: they are no tasks",
+        "method calls of {} actor are not measured: they are not tasks",
+        "method calls of {} actors are not measured: they are not tasks",
     ),
     "coroutine": (
-        "{} run of a coroutine was not sampled: they share a thread with their worker",
+        "{} run of a coroutine was not sampled: it shares a thread with its worker",
         "{} runs of coroutines were not sampled: they share a thread with their worker",
     ),
     "Client-worker-": (
-        "{} task that another task submitted is left out: its program is not known",
-        "{} tasks that other tasks submitted are left out: their programs are not known",
+        "{} task submitted by another task is left out: its program is unknown",
+        "{} tasks submitted by other tasks are left out: their program is unknown",
     ),
     "details": (
-        f"metrics, waits and stacks of {{}} attempt are missing: {_NOT_FETCHED}",
-        f"metrics, waits and stacks of {{}} attempts are missing: {_NOT_FETCHED}",
+        f"metrics, waits and stacks of {{}} task run are missing: {_OVERFLOW}",
+        f"metrics, waits and stacks of {{}} task runs are missing: {_OVERFLOW}",
     ),
     "rows": (
-        f"{{}} row of transfers, results, samples or others' tasks is missing: {_NOT_FETCHED}",
-        f"{{}} rows of transfers, results, samples or others' tasks are missing: {_NOT_FETCHED}",
+        f"{{}} row of transfers, results, samples or other tasks is missing: {_OVERFLOW}",
+        f"{{}} rows of transfers, results, samples or other tasks are missing: {_OVERFLOW}",
     ),
     "cancelled": (
-        "{} cancelled run has no times: its worker did not say in time how it ended",
-        "{} cancelled runs have no times: their workers did not say in time how they ended",
+        "{} cancelled run has no times: its worker did not report in time how it ended",
+        "{} cancelled runs have no times: their workers did not report in time how they ended",
     ),
 }
 """Texts for one and for several, by kind."""
@@ -250,9 +251,9 @@ def _not_known(wants: Wants) -> str:
     stacks = wants.get("stacks")
     texts = {
         # A profiler that samples only stacks shows no times.
-        "of their tasks only distributed's own times are known": wants.get("tasks")
+        "for their tasks only distributed's start and stop times are known": wants.get("tasks")
         and ("waits" in wants or not stacks),
-        "the stacks of their tasks are not known": stacks,
-        "their CPU and memory are not known": wants.get("processes"),
+        "the stacks of their tasks are unknown": stacks,
+        "their CPU and memory are unknown": wants.get("processes"),
     }
     return "; ".join(text for text, is_wanted in texts.items() if is_wanted)

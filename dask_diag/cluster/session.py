@@ -150,7 +150,7 @@ class ClusterSession:
             if reply is not None:
                 break
         else:
-            raise ConnectionLostError("other clients of the cluster came and went meanwhile")
+            raise ConnectionLostError("other clients joined and left at the same time")
         log = self.log
         log.scheduler, log.address, log.pid = reply["scheduler"], reply["address"], reply["pid"]
         if is_below_this_process(reply["host"], reply["pid"]):
@@ -197,7 +197,7 @@ class ClusterSession:
 
     def _receive(self, reply: PullReply | None) -> None:
         if reply is None or reply.get("status") != "OK":
-            raise ConnectionLostError("the connection broke: what ended just before is missing")
+            raise ConnectionLostError("the connection broke; the last rows before that are missing")
         self.log.receive(reply)
         self._received(self.log)
 
@@ -240,7 +240,7 @@ class ClusterSession:
             error = reaching.exception()
         else:
             reaching.cancel()
-            error = TimeoutError("some had not answered when the block ended")
+            error = TimeoutError("some workers had not answered when the block ended")
         if error is not None:
             self._fault("to reach the workers of a cluster", error)
 

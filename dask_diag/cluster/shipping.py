@@ -86,9 +86,9 @@ class DaskDiagWorkerPlugin(WorkerPlugin):
         self.drop_preload()
         try:
             from dask_diag._version import __version__ as version
-            reason = "" if version == self.version else "has dask_diag " + version
+            reason = "" if version == self.version else "dask_diag %s is installed there" % version
         except Exception as error:
-            version, reason = "", "has no dask_diag (%s)" % type(error).__name__
+            version, reason = "", "dask_diag cannot be imported there (%s)" % type(error).__name__
         if not reason:
             try:
                 from dask_diag.cluster.worker import WorkerSide

@@ -60,27 +60,28 @@ def stop_noting_calls() -> None:
             setattr(dask.base, name, original)
 
 
-def when_called() -> float | None:
-    """Time of the call of dask that runs this computation, in seconds of ``perf_counter``.
+def when_called(scheduler: FrameType | None) -> float | None:
+    """Time of the call of dask that runs the scheduler in a frame, in seconds of ``perf_counter``.
 
     None where the scheduler was called without one, as ``dask.get`` is, or before a diagnostic was
     active.
     """
     times = _times_of_calls()
-    for frame in frames_from(sys._getframe(1)) if times else ():
+    for frame in frames_from(scheduler or sys._getframe(1)) if times else ():
         if id(frame) in times and frame.f_code in _CALLERS:
             return times[id(frame)]
     return None
 
 
-def call_site() -> str:
-    """The line with the call of dask on this thread, as ``file.py:12``, or an empty text.
+def call_site(scheduler: FrameType | None) -> str:
+    """The line with the call of dask that runs the scheduler in a frame, as ``file.py:12``.
 
+    It is empty if no line of the program, or of a library, is on the stack.
     That is the innermost line of the user's, also if a library called dask for it; without one it
     is the innermost line of a library. The folder of a file is left out, as it may name a person.
     """
     location = ""
-    for frame in frames_from(sys._getframe(1)):
+    for frame in frames_from(scheduler or sys._getframe(1)):
         file = frame.f_code.co_filename
         owner = owner_of_file(file)
         if owner == USER:
@@ -92,13 +93,26 @@ def call_site() -> str:
 
 def _location(file: str, frame: FrameType) -> str:
     """A file's name, or the name of a notebook's cell in IPython, and a frame's line."""
+    place = file, frame.f_lineno
+    return _locations.get(place) or _note_location(place)
+
+
+_locations: dict[tuple[str, int], str] = {}
+"""One text for all computations of a line."""
+_MOST_LOCATIONS = 1000
+
+
+def _note_location(place: tuple[str, int]) -> str:
+    file, line = place
     name = os.path.basename(file)
     ipython = sys.modules.get("IPython")
     if ipython is not None:
         # It need not be complete: it may be loaded just now, or be another one's.
         with suppress(Exception):
             _, name = ipython.get_ipython().compile.format_code_name(file)
-    return f"{name}:{frame.f_lineno}"
+    if len(_locations) >= _MOST_LOCATIONS:
+        _locations.clear()
+    return _locations.setdefault(place, f"{name}:{line}")
 
 
 def _times_of_calls() -> dict[int, float]:
@@ -114,8 +128,9 @@ def _note_call(caller: FrameType) -> None:
     that are not on the stack any more may be used again.
     """
     times = _times_of_calls()
-    for frame in set(times).difference(map(id, frames_from(caller))):
-        del times[frame]
+    if times:
+        for frame in set(times).difference(map(id, frames_from(caller))):
+            del times[frame]
     times[id(caller)] = perf_counter()
     if not is_in_task(caller):
         calls_of_threads[threading.get_ident()] = DaskCalls(threading.get_native_id(), times)

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
-from itertools import dropwhile, islice, takewhile
+from itertools import takewhile
 from threading import get_ident
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MappingProxyType
 from typing import Any, Final, NamedTuple, TypedDict
 
 import dask._task_spec
@@ -95,8 +95,9 @@ class SchedulerKind(NamedTuple):
     says_who: bool
 
 
-def scheduler_kind(variables: Mapping[str, Any]) -> SchedulerKind:
-    """Kind of the scheduler with these local variables (none, if not of dask)."""
+def scheduler_kind(frame: FrameType | None) -> SchedulerKind:
+    """Kind of the scheduler with this frame; None, if it is not one of dask's."""
+    variables: Mapping[str, Any] = {} if frame is None else frame.f_locals
     executor = getattr(variables.get("submit"), "__self__", None)
     if isinstance(executor, _OF_A_POOL):
         executor = getattr(executor, "pool", None)
@@ -107,7 +108,12 @@ def scheduler_kind(variables: Mapping[str, Any]) -> SchedulerKind:
     said = next((kind for asks, kind in _SAY_WHO.items() if asks is who), None) if who else None
     name = _kind_of(executor) or said or ("threads" if variables else "synchronous")
     is_called = isinstance(executor, _SYNCHRONOUS)
-    return SchedulerKind(name, workers, is_called or said == name == "threads")
+    kind = SchedulerKind(name, workers, is_called or said == name == "threads")
+    # One object for all computations that are alike.
+    return _kinds.setdefault(kind, kind)
+
+
+_kinds: dict[SchedulerKind, SchedulerKind] = {}
 
 
 def _kind_of(executor: object) -> str | None:
@@ -149,18 +155,26 @@ def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
 
 def is_in_task(frame: FrameType | None) -> bool:
     """Whether a task called the function of this frame."""
-    return any(caller.f_code is _EXECUTE_TASK for caller in frames_from(frame))
+    while frame is not None:
+        if frame.f_code is _EXECUTE_TASK:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def is_in_computation() -> bool:
     """Whether the computation that starts here was called from a task or a computation."""
     computations = 0
-    for frame in frames_from(sys._getframe(1)):
-        if frame.f_code is _EXECUTE_TASK:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code is _EXECUTE_TASK:
             return True
         # The scheduler that is starting is on the stack, too: only a second one means that it is
         # nested.
-        computations += frame.f_code is _GET_ASYNC
+        if code is _GET_ASYNC:
+            computations += 1
+        frame = frame.f_back
     return computations > 1
 
 
@@ -171,6 +185,11 @@ def scheduler_locals() -> Mapping[str, Any]:
     """
     frame = _nearest(_GET_ASYNC, sys._getframe(1))
     return {} if frame is None else frame.f_locals
+
+
+def nearest_scheduler() -> FrameType | None:
+    """The frame of the calling scheduler of dask, or None; it must not be kept."""
+    return _nearest(_GET_ASYNC, sys._getframe(1))
 
 
 def scheduler_frame() -> int:
@@ -215,7 +234,12 @@ def bytes_of_result() -> float:
 
 def _nearest(code: CodeType, frame: FrameType) -> FrameType | None:
     """The innermost frame of a function, if near; else None."""
-    return next((f for f in islice(frames_from(frame), _NEAR) if f.f_code is code), None)
+    caller: FrameType | None = frame
+    for _ in range(_NEAR):
+        if caller is None or caller.f_code is code:
+            return caller
+        caller = caller.f_back
+    return None
 
 
 def _size_of(name: str, frame: FrameType | None) -> float:
@@ -235,24 +259,29 @@ def _clear(variables: Mapping[str, Any]) -> None:
         variables.clear()
 
 
-def annotations_of_graph(name: str) -> Mapping[Hashable, object]:
-    """Annotations with `name`, by key, of the computation that is starting.
+def annotations_of_graph(name: str, scheduler: FrameType | None) -> Mapping[Hashable, object]:
+    """Annotations with `name`, by key, of the computation that is starting in a scheduler's frame.
 
     The scheduler itself has but a plain graph; what carried the annotations is a local variable of
     the functions of dask that called it.
     """
     # Only dask's own frames, up to the user's: a graph in a variable of the user's may be another
     # one.
-    frames = dropwhile(lambda frame: frame.f_code is not _GET_ASYNC, frames_from(sys._getframe(1)))
-    for frame in takewhile(_is_of_dask, frames):
+    for frame in takewhile(_is_of_dask, frames_from(scheduler)):
         for value in list(frame.f_locals.values()):
-            if isinstance(value, HighLevelGraph):
+            # Of a graph, `isinstance` would look through the classes that are registered as
+            # mappings: that takes as long as all else here.
+            kinds = type(value).__mro__
+            if HighLevelGraph in kinds:
                 return _annotations_of_layers(value, name)
-            if _Expression is not None and isinstance(value, _Expression):
+            if _Expression in kinds:
                 annotations: Mapping[str, Mapping[Hashable, object]]
                 annotations = getattr(value, "__dask_annotations__", dict)()
-                return dict(annotations.get(name, {}))
-    return {}
+                return annotations.get(name) or _NO_ANNOTATIONS
+    return _NO_ANNOTATIONS
+
+
+_NO_ANNOTATIONS: Mapping[Hashable, object] = MappingProxyType({})
 
 
 def _is_of_dask(frame: FrameType) -> bool:

@@ -30,7 +30,7 @@ from dask_diag.model.codes import PROFILING, Activity
 from dask_diag.model.table import Table
 from dask_diag.views.colors import NO_TASK, RUNNING, look_of
 from dask_diag.views.escaping import shown
-from dask_diag.views.findings import lost, what_to_do
+from dask_diag.views.findings import fix, saving
 from dask_diag.views.plots.figures import Packed
 from dask_diag.views.plots.tasks import packed_tasks
 
@@ -102,9 +102,9 @@ def answer(model: LiveModel, findings: FindingsSoFar, revision: int) -> dict[str
         "findings": [
             (
                 finding.code,
-                lost(finding),
+                saving(finding),
                 shown(finding.evidence, _LONGEST),
-                shown(what_to_do(finding.advice), _LONGEST),
+                shown(fix(finding.advice), _LONGEST),
             )
             for finding in findings.findings[:_MOST_FINDINGS]
         ],

@@ -296,7 +296,7 @@ class LiveModel:
                 self._fits = False
                 self.revision += 1
                 self.state = FollowState.NOT_A_RECORDING
-                self.problem = f"its chunks do not fit together ({error})"
+                self.problem = f"its chunks are inconsistent ({error})"
                 return
         if self.stop != self._seen[0]:
             self._seen = (self.stop, self._clock())

@@ -34,7 +34,7 @@ from dask_diag.model.codes import Activity
 from dask_diag.storage.follow import FollowState
 from dask_diag.views.colors import NO_TASK, RUNNING, look_of
 from dask_diag.views.escaping import shown
-from dask_diag.views.findings import lost
+from dask_diag.views.findings import in_a_line
 
 WIDTH, HEIGHT = 80, 24
 _BARS = "▁▂▃▄▅▆▇█"
@@ -204,10 +204,7 @@ def _print_end(model: LiveModel, findings: FindingsSoFar, console: Console) -> N
 
 def _notice(findings: FindingsSoFar) -> str:
     """The largest finding, in a line."""
-    if not findings.findings:
-        return ""
-    first = findings.findings[0]
-    return ": ".join(filter(None, (first.code, lost(first), first.advice)))
+    return in_a_line(findings.findings[0]) if findings.findings else ""
 
 
 @contextlib.contextmanager

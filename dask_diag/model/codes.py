@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 THREAD_KINDS = {
-    "tasks": "Threads that ran tasks; of a thread that also ran the scheduler, the tasks' part.",
-    "scheduler": "The thread that called the scheduler, without tasks.",
+    "tasks": "Threads that ran tasks; for a thread that also ran the scheduler, only its tasks.",
+    "scheduler": "The thread that called the scheduler, without its tasks.",
     "dask_diag": "The profilers' own threads.",
     "python": "Other threads that Python code started.",
-    "native": "Threads that a native library started, such as BLAS.",
-    "ended": "Threads that ended meanwhile, of whatever kind.",
+    "native": "Threads that a native library, such as BLAS, started.",
+    "ended": "Threads of any kind that ended during the computation.",
 }
 """Kinds of threads, into which the CPU of the computing process is divided; of worker processes,
 the CPU of threads that run no tasks."""
@@ -93,96 +93,96 @@ class Root:
 
 
 STATES = {
-    State.COMPLETE: "The writing process closed the file, and it reads as it was written.",
+    State.COMPLETE: "The writing process closed the file, and its content is unchanged.",
     State.TRUNCATED: "The writing process did not close the file, or its end is lost.",
-    State.DAMAGED: "The file is no longer as it was written.",
+    State.DAMAGED: "The content of the file has changed since it was written.",
 }
 """States of a recording, from good to bad."""
 
 OUTCOMES = {
     Outcome.OK: "It returned a result.",
     Outcome.FAILED: "It raised an exception.",
-    Outcome.UNFINISHED: "It was submitted and had no result when its computation stopped.",
-    Outcome.CANCELLED: "No one asked for its result any more.",
-    Outcome.RESCHEDULED: "It asked to be run again, perhaps on another worker.",
+    Outcome.UNFINISHED: "It was submitted, but had no result when its computation stopped.",
+    Outcome.CANCELLED: "Its result was no longer requested.",
+    Outcome.RESCHEDULED: "It asked to run again, possibly on another worker.",
 }
 """Outcomes of a task."""
 
 PROGRESS_PHASES = {
-    ProgressPhase.GRAPH: "Dask was called, and makes and optimizes the graph.",
-    ProgressPhase.ORDERING: "The scheduler has the graph and puts its tasks in order.",
+    ProgressPhase.GRAPH: "Dask constructs and optimizes the graph.",
+    ProgressPhase.ORDERING: "The scheduler orders the tasks of the graph.",
     ProgressPhase.TASKS: "Tasks can run.",
 }
 """Phases of a running computation."""
 
 WAITS = {
-    Activity.CPU_WAIT: "The thread could run and had no CPU (read from the kernel).",
-    Activity.GIL_WAIT: "It waited for the GIL.",
-    Activity.LOCK_WAIT: "It waited for another lock.",
-    Activity.IO_WAIT: "It waited for files, sockets or pipes.",
-    Activity.CHILD_WAIT: "It waited for another program: for its end, or at a pipe of it.",
-    Activity.SLEEP: "It waited for the end of a sleep.",
-    Activity.DEVICE_WAIT: "It waited for a device.",
-    Activity.PAGE_FAULT: "It waited for memory from the kernel.",
-    Activity.UNEXPLAINED: "It was off the CPU, and no sample says why.",
+    Activity.CPU_WAIT: "The thread could run but had no CPU (read from the kernel).",
+    Activity.GIL_WAIT: "The thread waited for the GIL.",
+    Activity.LOCK_WAIT: "The thread waited for another lock.",
+    Activity.IO_WAIT: "The thread waited for files, sockets or pipes.",
+    Activity.CHILD_WAIT: "The thread waited for another program, for its end or at its pipe.",
+    Activity.SLEEP: "The thread slept.",
+    Activity.DEVICE_WAIT: "The thread waited for a device.",
+    Activity.PAGE_FAULT: "The thread waited for memory from the kernel.",
+    Activity.UNEXPLAINED: "The thread was off the CPU, and no sample shows why.",
 }
 """Waits of a task; `thread-noncpu` is divided into these where waits are recorded."""
 
 TASK_ACTIVITIES = {
     Activity.CPU: "A task's thread had a CPU, outside metered code.",
-    Activity.NONCPU: "A task's thread had none, outside metered code.",
+    Activity.NONCPU: "A task's thread was off the CPU, outside metered code.",
     **WAITS,
-    Activity.DESERIALIZE: "A worker process rebuilt a task's inputs; or a free worker waited while "
-    "the scheduler rebuilt a result.",
-    Activity.SERIALIZE: "A worker process pickled a result; or a free worker waited while the "
-    "scheduler pickled a task.",
-    Activity.FAILED: "Tasks that raised an exception, whatever they did.",
-    Activity.UNFINISHED: "Tasks that had no result when their computation stopped.",
-    Activity.CANCELLED: "Tasks whose result no one asked for any more, whatever they did.",
-    Activity.RESCHEDULED: "Tasks that asked to be run again, whatever they did.",
+    Activity.DESERIALIZE: "A worker process deserialized a task's inputs; or a free worker waited "
+    "while the scheduler deserialized a result.",
+    Activity.SERIALIZE: "A worker process serialized a result; or a free worker waited while the "
+    "scheduler serialized a task.",
+    Activity.FAILED: "All time of tasks that raised an exception.",
+    Activity.UNFINISHED: "All time of tasks that had no result when their computation stopped.",
+    Activity.CANCELLED: "All time of tasks whose results were no longer requested.",
+    Activity.RESCHEDULED: "All time of tasks that asked to run again.",
 }
 """Activities of a worker that has a task, besides those that tasks metered."""
 
 ROOTS = {
-    Root.BEFORE: "The profiled thread before the first computation: imports, reading.",
-    Root.GRAPH: "A thread that called dask, until the graph was made, optimized and in order.",
-    Root.SCHEDULER: "Dask's scheduler on the thread that called it, without tasks.",
-    Root.BETWEEN: "The profiled thread between and after computations, and while futures are "
-    "computed.",
+    Root.BEFORE: "The profiled thread before the first computation: imports, reading data.",
+    Root.GRAPH: "A thread that called dask: graph construction, optimization and ordering.",
+    Root.SCHEDULER: "Dask's scheduler, on the thread that called it, without tasks.",
+    Root.BETWEEN: "The profiled thread between and after computations, and while it computes "
+    "futures.",
     Root.TASKS: "Tasks, on the threads that ran them.",
 }
 """Roots of stack samples, in the order of time."""
 
 PHASES = {
     "before": "Before the first computation.",
-    "preparing": "A graph was made and put in order, with the imports that this needs; or its "
-    "first task waited for the workers.",
-    "tasks": "From the start of the first task of a computation to its stop.",
+    "preparing": "Construction, optimization and ordering of a graph, with the imports for it; or "
+    "waiting for the workers before its first task.",
+    "tasks": "From the start of a computation's first task to the stop of the computation.",
     "between": "Between computations.",
     "after": "After the last computation.",
 }
 """Phases of the wall time of a recording."""
 
 WORKER_ACTIVITIES = {
-    Activity.GRAPH: "A computation's graph was made, optimized and put in order; imports, too, "
-    "where stacks were not sampled.",
-    Activity.STARTUP: "Dask imported modules before it made the graph. Or a worker process had not "
-    "started its first task, though one could have run.",
-    Activity.PROFILERS: "Profilers had work to do as a computation started.",
+    Activity.GRAPH: "No task yet: graph construction, optimization and ordering; also imports, if "
+    "stacks were not sampled.",
+    Activity.STARTUP: "No task yet: dask imported modules before graph construction; or a worker "
+    "process had not started its first task, although a task could have run.",
+    Activity.PROFILERS: "No task yet: the profilers started with a computation.",
     Activity.TRANSFER: "A free worker of a cluster waited for results from other workers.",
-    Activity.SPILL: "A free worker of a cluster waited while it moved results to disk or back.",
-    Activity.OVERHEAD: "A worker was free while a task could have run or a result waited for the "
-    "scheduler.",
-    Activity.OTHER: "A worker may have been busy: a task was out and it is not known when it ran. "
-    "Or one of a cluster ran tasks of clients that are not of the computation.",
-    Activity.IDLE: "A worker was free and there was nothing to run.",
+    Activity.SPILL: "A free worker of a cluster waited while it spilled or unspilled results.",
+    Activity.OVERHEAD: "A worker was free while a task was ready or a result waited to be "
+    "collected.",
+    Activity.OTHER: "A worker may have been busy: a task of unknown running time was in flight. Or "
+    "a worker of a cluster ran tasks of other clients.",
+    Activity.IDLE: "A worker was free, and no task was ready.",
 }
 """Activities of a worker without a task."""
 
 WORKER_EVENTS = {
-    WorkerEvent.PAUSED: "It started no tasks, as its process had nearly all the memory allowed.",
-    WorkerEvent.DISK_WRITE: "It wrote results to disk, to have memory (it spilled them).",
-    WorkerEvent.DISK_READ: "It read results back that it had written to disk.",
+    WorkerEvent.PAUSED: "The worker started no tasks: its process was close to its memory limit.",
+    WorkerEvent.DISK_WRITE: "The worker spilled results: wrote them to disk to free memory.",
+    WorkerEvent.DISK_READ: "The worker unspilled results: read them back from disk.",
 }
 """Events of a worker of a cluster, besides its tasks."""
 
@@ -194,31 +194,31 @@ ACTIVITIES = {**TASK_ACTIVITIES, **WORKER_ACTIVITIES}
 
 FINDINGS = {
     "gil-bound": "Tasks waited for the GIL.",
-    "thread-oversubscription": "Native thread pools and workers competed for the CPUs.",
-    "tasks-too-small": "Handing tasks out took longer than running them.",
+    "thread-oversubscription": "Native threads and tasks competed for the CPUs.",
+    "tasks-too-small": "Tasks were short compared with their overhead.",
     "serial-chain": "A chain of dependent tasks took most of the time.",
     "straggler": "Workers were idle while one task ran.",
     "imbalance": "Workers ran out of tasks at different times.",
     "io-bound": "Tasks waited for files or sockets.",
-    "serialization-bound": "Moving tasks and results between processes took the time.",
-    "overlapping-computations": "Computations competed for the workers.",
-    "memory-growth": "Memory grew from computation to computation.",
-    "failed-tasks": "Tasks raised exceptions.",
-    "busy-machine": "Other programs took CPUs that tasks waited for.",
+    "serialization-bound": "Moving data between processes took long.",
+    "overlapping-computations": "Computations competed for the CPUs.",
+    "memory-growth": "Memory grew and was not released.",
+    "failed-tasks": "Tasks raised exceptions, or worker processes died.",
+    "busy-machine": "Other processes used CPUs that tasks waited for.",
     "slow-start": "Much time passed before the first computation.",
-    "graph-preparation": "Making, optimizing and ordering graphs took long.",
+    "graph-preparation": "Graphs took long to construct, optimize and order.",
     "pool-startup": "Worker processes took long to start.",
-    "scheduler-bound": "The scheduler's thread could not hand out tasks fast enough.",
+    "scheduler-bound": "Workers waited for the scheduler's thread.",
     "lock-bound": "Tasks waited for a lock.",
-    "too-few-threads": "Tasks slept or waited for I/O or programs while CPUs were idle.",
-    "chunks-too-large": "Fewer tasks than workers had the work.",
-    "cache-pressure": "Cached results came near the limit of memory.",
-    "transfer-bound": "Threads of a cluster waited for results of other workers.",
-    "unbalanced-workers": "Threads of a cluster were idle while tasks waited at other workers.",
-    "spilling": "Workers of a cluster moved results to disk and back.",
-    "memory-pressure": "Workers of a cluster paused, as their memory was nearly used up.",
-    "worker-lost": "Workers left a cluster with tasks or results that it needed.",
-    "late-samples": "Samples were taken too late to be relied on.",
+    "too-few-threads": "Tasks slept or waited while CPUs were idle.",
+    "chunks-too-large": "Fewer tasks than workers did most of the work.",
+    "cache-pressure": "Cached results came near the memory limit.",
+    "transfer-bound": "Workers waited for results of other workers.",
+    "unbalanced-workers": "Workers were idle while tasks waited at others.",
+    "spilling": "Workers spilled results to disk.",
+    "memory-pressure": "Workers paused because memory was nearly used up.",
+    "worker-lost": "Workers left with tasks or results that were needed.",
+    "late-samples": "Samples of CPU and memory were taken late.",
 }
 """The codes of findings; each has a page in the documentation."""
 CAUSES = {
@@ -232,7 +232,7 @@ CAUSES = {
     "serialization-bound": "moving tasks and results between processes",
     "overlapping-computations": "computations competing for the CPUs",
     "failed-tasks": "tasks that failed",
-    "busy-machine": "other programs on the CPUs",
+    "busy-machine": "other processes on the CPUs",
     "slow-start": "time before the first computation",
     "graph-preparation": "graph preparation",
     "pool-startup": "starting worker processes",

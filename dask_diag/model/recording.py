@@ -66,26 +66,28 @@ _NO_ROWS: Any = NO_ROWS
 
 @dataclass(frozen=True, repr=False)
 class Recording:
-    """Measurements of one block, or of one profiler since it was cleared.
+    """Measurements of one block, or of one profiler since it was cleared; frozen.
 
-    Times are seconds of ``time.perf_counter()``; add `epoch` for seconds since 1970. What could not
-    be known is NaN.
+    Each attribute that is a table has a row for each thing measured, and no rows if nothing was
+    measured. The page *Tables and columns* of the documentation lists all columns with units. Times
+    are seconds of ``time.perf_counter()``; add `epoch` for seconds since 1970. An unknown number is
+    NaN.
 
-    Each table is empty if nothing that was recorded fills it. Their columns, with units and
-    meanings, are in ``dask_diag/model/tables.py`` and on the documentation's page of columns.
+    Get one from `load`, from the attribute ``recording`` of a profiler or of `record`, or from
+    `combine`.
 
     Attributes
     ----------
     start, stop : float
-        Start and stop of the recording.
+        Start and stop of the recorded block.
     epoch : float
-        Difference between seconds since the epoch and these times.
+        Seconds to add to times for seconds since 1970.
     computations : Table
         A row per computation.
     planned : Table
-        A row per computation and function: how many tasks the scheduler was to run.
+        A row per computation and function: the number of tasks that the scheduler was to run.
     progress : Table
-        A row per computation that still runs: how far it is.
+        A row per computation that was still running: how many tasks had finished.
     tasks : Table
         A row per task that was submitted.
     dependencies : Table
@@ -95,8 +97,7 @@ class Recording:
     resources : Table
         A row per sample of a `ResourceProfiler`.
     processes : Table
-        A row per process and sample of `resources`, and more from when sampling started and from
-        between tasks, when none ran.
+        A row per process and sample of `resources`, and for samples of memory between tasks.
     memory : Table
         A row per sample of a `MemorySampler`.
     allocations : Table
@@ -105,56 +106,66 @@ class Recording:
     cached_results : Table
         A row per result that the scheduler cached.
     transfers : Table
-        A row each time that a task or a result was pickled or rebuilt between processes.
+        A row per serialization or deserialization of a task or result, and per transfer between
+        workers of a cluster.
     pools : Table
-        A row per native thread pool at the end of a computation. Without threadpoolctl they are not
-        known: one row, without a name and with 0 threads.
+        A row per native thread pool at the end of a computation. Without threadpoolctl, one row
+        without a name and with 0 threads.
     workers : Table
-        A row per worker of a cluster, or computation and worker process that ran its tasks.
+        A row per worker of a cluster, or per computation and worker process.
     other_tasks : Table
-        A row per task of a client that was not recorded, on a worker of a cluster that was.
+        A row per task of a client that was not recorded, on a worker of the recorded cluster.
     worker_events : Table
-        A row each time that a worker of a cluster was paused, or moved results to disk or back.
+        A row per pause of a worker of a cluster, and per spill or unspill of results.
     threads : Table
-        A row per computation and group of threads of the computing process.
+        A row per computation, process and group of threads that used CPU.
     waits : Table
-        A row per thing that a task waited for, with ``Profiler(waits=True)``. The seconds of
-        ``cpu-wait`` are exact, and 0 for tasks without a row in a computation that has some; of the
-        others they are what the samples represent. Samples in which
-        a task waited for the GIL, but had run shortly before, represent none: the sampler may have
-        taken the GIL from it.
+        A row per reason why a task was off the CPU, with ``Profiler(waits=True)``. The seconds of
+        ``cpu-wait`` are exact, and 0 for a task without a row in a computation that has such rows.
+        Other seconds are those that the samples represent. A sample of a task that waits for the
+        GIL represents nothing if the task ran shortly before: the sampler itself may have taken the
+        GIL.
     frames : Table
-        A row per line of code that was sampled.
+        A row per sampled line of code.
     call_tree : Table
         A row per node of the tree of calls.
     samples : Table
-        A row per cycle, function, key and call stack. A task has its own rows if a quarter of a
-        cycle or more of it was sampled; those of shorter tasks are summed up under an empty key.
+        A row per cycle, root, function, key and call stack. A task has rows of its own if at least
+        a quarter of a cycle of the task was sampled; shorter tasks are summed under an empty key.
     environment : Table
-        A row per fact about where it was made. Entries of the configuration that look like secrets
-        are left out; in values and in the calling code, text that looks like a secret is masked
+        A row per fact about the environment. Configuration entries that look like secrets are
+        omitted; in values and in the calling code, text that looks like a secret is masked
         (``'…'``).
     metric : str
-        Name of the measure in ``cached_results.metric``.
+        Name of the metric in ``cached_results.metric``.
     metric_unit : str
-        The unit of ``cached_results.metric``, such as ``bytes``; empty for a number without one.
+        Unit of that metric, such as ``bytes``; empty for a number without a unit.
     notices : tuple of str
-        Remarks for a reader of the numbers.
+        Sentences that a reader of the numbers should know.
     run_id : str
-        Which run it is of: random digits of the process that recorded, the same for all recordings
-        that it made. Of a combination of several runs: their ids, separated by commas.
+        Random id of the recording process, the same for all recordings of one run; several ids,
+        separated by commas, in a combination of several runs.
     state : {"complete", "truncated", "damaged"}
-        Whether it has all that was measured. `load` reports a file as ``truncated`` that its writer
-        did not close (it was killed, or is still writing), and as ``damaged`` if it is no longer as
-        it was written; either way the remaining data is missing. Of a combination: the worst of its
-        parts.
+        ``truncated`` if the file was not closed, because its process was killed or still writes it;
+        ``damaged`` if bytes of the file changed. Either way the rest of the data is missing. A
+        combination has the worst state of its parts.
 
     Raises
     ------
     SchemaError
-        If a table is not as the schema says.
+        If a table does not have the columns of the schema.
     DiagnosticError
-        If there is no such state.
+        If the state is unknown.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler
+    >>> with Profiler() as prof:
+    ...     total = da.ones((400, 400), chunks=(200, 200)).sum().compute()
+    >>> recording = prof.recording
+    >>> len(recording.computations), set(recording.tasks.outcome.tolist())
+    (1, {'ok'})
     """
 
     start: float
@@ -196,17 +207,17 @@ class Recording:
 
     @classmethod
     def combine(cls, sources: Iterable[Source]) -> Recording:
-        """See `dask_diag.combine`."""
+        """Combine several recordings: see `dask_diag.combine`."""
         return combine(sources)
 
     def summary(self, *, verbose: bool = False) -> str:
-        """See `dask_diag.summary`."""
+        """Table of the measurements by function: see `dask_diag.summary`."""
         import dask_diag
 
         return dask_diag.summary(self, verbose=verbose)
 
     def findings(self) -> list[dask_diag.Finding]:
-        """See `dask_diag.findings`."""
+        """Causes of lost time, the worst first: see `dask_diag.findings`."""
         import dask_diag
 
         return dask_diag.findings(self)
@@ -218,7 +229,7 @@ class Recording:
         *,
         overwrite: bool = False,
     ) -> Path:
-        """See `dask_diag.report`."""
+        """Write a report about the recording: see `dask_diag.report`."""
         import dask_diag
 
         return dask_diag.report(self, path, mode, overwrite=overwrite)
@@ -240,20 +251,22 @@ class Recording:
         return dask_diag.summary(self)._repr_html_()
 
     def tables(self) -> dict[str, RecordingTable]:
-        """The tables by their names."""
+        """All tables by name, empty ones included."""
         return {name: getattr(self, name) for name in TABLES}
 
 
 def combine(sources: Iterable[Source]) -> Recording:
-    """One recording of several that were made over the same block, or one after the other.
+    """Combine recordings of the same block, or of successive blocks, into one.
 
-    Each computation is in it once, and so is each series of memory; another series of the same
-    label has a number added: ``"load (2)"``. What is left out is named in its notices. Times are
-    those of the first recording's clock; one of another clock is placed by the time of day.
+    Computations and memory series that occur in several recordings are included once; different
+    series with the same label are numbered (``"load (2)"``). Notices name the rows that are left
+    out. Times are converted to the clock of the first recording; a recording with another clock is
+    placed by the time of day.
 
     Parameters
     ----------
     sources : iterable of Recording or profiler
+        At least one.
 
     Returns
     -------
@@ -262,7 +275,17 @@ def combine(sources: Iterable[Source]) -> Recording:
     Raises
     ------
     DiagnosticError
-        If there is none, or one is neither a `Recording` nor a profiler.
+        If `sources` is empty, or contains anything else than recordings and profilers.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, ResourceProfiler, combine
+    >>> with Profiler() as prof, ResourceProfiler(dt=0.1) as rprof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> both = combine([prof, rprof])
+    >>> len(both.tasks) > 0 and len(both.resources) > 0
+    True
     """
     several, notices_on_clocks = _align_clocks(recordings_of(sources))
     several, metric, unit, notices_on_metrics = _select_metric(several)
@@ -414,8 +437,8 @@ def _align_clocks(recordings: Sequence[Recording]) -> tuple[list[Recording], lis
     offsets = [_clock_offset(recordings[0], recording) for recording in recordings]
     others = sum(map(bool, offsets))
     notice = (
-        f"{others} of {len(recordings)} recordings have another clock, as after a restart of the "
-        "machine; their times are placed by the time of day"
+        f"{others} of {len(recordings)} recordings {'has' if others == 1 else 'have'} another "
+        "clock, such as after a restart of the machine; times are placed by the time of day"
     )
     shifted = [
         _shifted(recording, offset) for recording, offset in zip(recordings, offsets, strict=True)
@@ -466,9 +489,9 @@ def _select_metric(
         if recording.metric != metric:
             left_out[recording.metric] += len(recording.cached_results)
     notices = [
-        f"{rows:,} cached results measured as {other or 'nameless'} are left out: a combination "
-        f"has one metric, here {metric or 'a nameless one'}; show the recording with "
-        f"{other or 'the other'} separately"
+        f"left out {counted(rows, 'cached result')} measured as {other or 'nameless'}: a "
+        f"combination has one metric, here {metric or 'a nameless one'}; look at the recording "
+        f"with {other or 'the other'} separately"
         for other, rows in left_out.items()
     ]
     with_one = [
@@ -487,7 +510,8 @@ def _environment_masks(recordings: Sequence[Recording]) -> tuple[_Masks, list[st
     ]
     facts = [{tuple(row.values()) for row in recordings[i].environment.to_dicts()} for i in filled]
     differing = sorted({fact[0] for others in facts[1:] for fact in others ^ facts[0]})
-    notice = f"environment: that of the first recording; in others differ: {', '.join(differing)}"
+    names = ", ".join(differing)
+    notice = f"the environment is that of the first recording; others differ in {names}"
     return masks, [notice] if differing else []
 
 
@@ -600,7 +624,7 @@ def _notices_on_resources(
         if (number := sum(int((~mask).sum()) for mask in masks[name]))
     ]
     if left_out:
-        yield f"left out {' and '.join(left_out)}: another recording has samples of that time"
+        yield f"left out {' and '.join(left_out)}: another recording has samples of the same time"
     kept = [
         (recording, recording.resources.time[mask])
         for recording, mask in zip(recordings, masks["resources"], strict=True)
@@ -611,8 +635,8 @@ def _notices_on_resources(
         for (one, a), (two, b) in combinations(kept, 2)
     ):
         yield (
-            "resource samples of different runs overlap in time: each row is of one run, not "
-            "of all together"
+            "resource samples of different runs overlap in time: each row is of one run; do not "
+            "add rows up"
         )
 
 
@@ -773,8 +797,8 @@ def _notices_on_programs(recordings: Sequence[Recording]) -> Iterator[str]:
         for one, two in combinations(recordings, 2)
     ):
         yield (
-            "several programs were recorded on one cluster at the same time: tasks of one count "
-            "again as other programs' tasks of another; look at each recording separately"
+            "several programs were recorded on one cluster at the same time: the tasks of each "
+            "count again as other programs' tasks; look at each recording separately"
         )
 
 

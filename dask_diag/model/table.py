@@ -30,12 +30,29 @@ ROWS_PRINTED = 40
 
 
 class Table:
-    """Columns of equal length, by name; frozen.
+    """Immutable columns of equal length, by name.
+
+    ``table["seconds"]`` is a column, ``len(table)`` the number of rows, and ``print(table)`` shows
+    the first 40 rows. A table of a recording also has its columns as attributes:
+    ``recording.tasks.start``.
 
     Parameters
     ----------
     columns : mapping of str to array, Categorical or PrefixStrings
-        Arrays are not copied: the table has views of them that cannot be written to.
+        Arrays are not copied; the table has read-only views of them.
+
+    Raises
+    ------
+    DiagnosticError
+        If the columns differ in length.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dask_diag.model.table import Table
+    >>> table = Table({"name": np.array(["a", "b"]), "seconds": np.array([1.0, 2.5])})
+    >>> table.filter(table["seconds"] > 2).to_dicts()
+    [{'name': 'b', 'seconds': 2.5}]
     """
 
     __slots__ = ("_columns", "_units")
@@ -68,7 +85,7 @@ class Table:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns."""
+        """Names of the columns."""
         return tuple(self._columns)
 
     def __len__(self) -> int:
@@ -82,26 +99,26 @@ class Table:
             raise UnknownColumnError(f"no column {name!r}; there are {names}") from None
 
     def filter(self, selection: Several) -> Self:
-        """The rows that a slice, a mask or positions select."""
+        """Select rows by a slice, a boolean mask or positions; returns a table."""
         columns = {name: column[selection] for name, column in self._columns.items()}
         return self._of(columns, self._units)
 
     def replacing(self, columns: Mapping[str, Values]) -> Self:
-        """The table with other values in some of its columns."""
+        """Return the table with other values in the columns of a mapping."""
         return self._of(self._columns | dict(columns), self._units)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """A plain dict for every row."""
+        """Return a list with a dict per row."""
         names = self.columns
         values = [column.tolist() for column in self._columns.values()]
         return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
     def tuples(self, *names: str) -> Iterator[tuple[Any, ...]]:
-        """A tuple of some columns for every row."""
+        """Iterate over the rows, as tuples of the named columns."""
         return zip(*(self[name].tolist() for name in names), strict=True)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The table as a pandas DataFrame.
+        """Return the table as a pandas DataFrame.
 
         Raises
         ------
@@ -109,7 +126,7 @@ class Table:
             If pandas is not installed.
         """
         frame: pandas.DataFrame = import_optional(
-            "pandas", "to_pandas()", "to_dicts() needs nothing"
+            "pandas", "to_pandas()", "to_dicts() works without it"
         ).DataFrame({name: self[name].tolist() for name in self.columns})
         return frame
 

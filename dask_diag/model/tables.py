@@ -223,77 +223,79 @@ class Computations(RecordingTable):
 
     __slots__ = ()
     computation = category("Its id, unique among all runs.")
-    called = time("When `dask.compute` was called; `start` where it was not, or not seen.")
-    start = time("When the scheduler started, with a graph that was made.")
-    prepared = time("When the graph was in order and its first task could be submitted.")
-    stop = time("When it returned or raised; of one that still runs, now.")
-    workers = integer("How many tasks could run at once; 0 if not known.")
-    cpu_process = duration("CPU of the computing process meanwhile, all threads.")
-    cpu_scheduler = duration("CPU of the thread that called the scheduler.")
+    called = time("When `dask.compute` was called; equal to `start` if that call was not seen.")
+    start = time("When the scheduler started, after graph construction.")
+    prepared = time("When the graph was ordered and its first task could be submitted.")
+    stop = time("When it returned or raised; while it runs, the time of reading.")
+    workers = integer("Number of tasks that could run at once; 0 if unknown.")
+    cpu_process = duration("CPU time of the main process during the computation, all threads.")
+    cpu_scheduler = duration("CPU time of the thread that called the scheduler.")
     cpu_children = duration(
-        "CPU of the descendants of the process meanwhile: programs that tasks start, and worker "
-        "processes; NaN if not known."
+        "CPU time of child processes during the computation: programs that tasks start, and worker "
+        "processes; NaN if unknown."
     )
     cpu_other_processes = duration(
-        "CPU of other programs meanwhile, on the CPUs that the process may use; NaN if not known."
+        "CPU time of other processes during the computation, on the CPUs that the process may use; "
+        "NaN if unknown."
     )
     cpu_hooks = duration(
-        "CPU of the profilers' hooks for its tasks, about: calibrated per task; NaN if not known."
+        "Estimated CPU time of the profilers' hooks for its tasks, calibrated per task; NaN if "
+        "unknown."
     )
     cpu_ends = duration(
-        "CPU of the profilers' hooks as it started and ended, measured; NaN if not known."
+        "Measured CPU time of the profilers' hooks at its start and end; NaN if unknown."
     )
     cpu_own_threads = duration(
-        "CPU of the profilers' own threads since the computation before it ended; NaN if not known."
+        "CPU time of the profilers' own threads since the end of the previous computation; NaN if "
+        "unknown."
     )
     own_seconds = duration(
-        "Of the time from `called` to `prepared`, that of the profilers' hooks; NaN if not known."
+        "Time of the profilers' hooks between `called` and `prepared`; NaN if unknown."
     )
-    voluntary_switches = number("", "How often a thread of the process gave its CPU up to wait.")
-    involuntary_switches = number("", "How often one lost its CPU though it could have run.")
-    cpus = integer("How many CPUs the process may use.")
-    memory_limit = number("bytes", "Memory that the process may use; NaN if not known.")
+    voluntary_switches = number("", "How often a thread of the process gave up its CPU to wait.")
+    involuntary_switches = number("", "How often a runnable thread of the process lost its CPU.")
+    cpus = integer("Number of CPUs that the process may use.")
+    memory_limit = number("bytes", "Memory that the process may use; NaN if unknown.")
     graph_bytes = number(
         "bytes",
-        "Size of the data that the graph gives to its tasks, counted for each of them; NaN if not "
-        "known.",
+        "Size of the data in the graph, counted once per task that uses it; NaN if unknown.",
     )
-    span = category("The span in which it started; empty without one.")
+    span = category("The span in which it started; empty without a span.")
     scheduler = category("`threads`, `processes`, `synchronous` or `distributed`.")
     cluster = category("The id of the cluster that ran it; empty on a local scheduler.")
     call_site = category(
-        "The line of the user's code that called dask, as `file.py:12`; empty if not known, as on "
-        "a cluster."
+        "Call site: the line of the user's code that called dask, such as `file.py:12`; empty if "
+        "unknown, and on a cluster."
     )
-    error = category("The type of the exception that ended it, or `unknown`; empty if none did.")
+    error = category("Type of the exception that ended it, or `unknown`; empty without any.")
     pool_end = category(
-        "How the worker process ended that broke the pool: `exit 1`, `SIGKILL`; `unguarded` where "
-        "it could not start because it came to the same computation, for lack of "
-        "`if __name__ == '__main__'`. Empty if none did, or if it is not known."
+        "How the worker process that broke the pool ended: `exit 1`, `SIGKILL`; `unguarded` if it "
+        "started the same computation again, because the script lacks "
+        "`if __name__ == '__main__'`. Empty if the pool did not break, or if unknown."
     )
 
 
 class Planned(RecordingTable):
-    """A row per computation and function: how many of its tasks the scheduler was to run."""
+    """A row per computation and function: the number of tasks that the scheduler was to run."""
 
     __slots__ = ()
     computation = category("The computation.")
     function = category("The function, as in `tasks`.")
-    tasks = integer("How many of its tasks; those that were not run are among them.")
+    tasks = integer("Number of tasks, including those that were not run.")
 
 
 class Progress(RecordingTable):
-    """A row per computation that runs, as it was when the recording was read or written last."""
+    """A row per running computation, at the time when the recording was last read or written."""
 
     __slots__ = ()
-    computation = category("The computation; empty while its graph is made.")
+    computation = category("The computation; empty during graph construction.")
     phase = category("`graph`, `ordering` or `tasks`: see the phases of a running computation.")
     since = time("When this phase started.")
-    total = integer("How many tasks it has; while they are put in order, data are among them.")
-    finished = integer("How many the scheduler has finished.")
-    ready = integer("How many could run, and wait for a worker.")
-    waiting = integer("How many wait for others.")
-    running = integer("How many were handed to workers and not collected.")
+    total = integer("Number of its tasks; while the graph is ordered, data nodes are included.")
+    finished = integer("Number of finished tasks.")
+    ready = integer("Number of tasks that could run and wait for a worker.")
+    waiting = integer("Number of tasks that wait for other tasks.")
+    running = integer("Number of tasks in flight: sent to workers and not collected.")
 
 
 class Tasks(RecordingTable):
@@ -303,34 +305,35 @@ class Tasks(RecordingTable):
     key = text("Its key, as text.")
     function = category("The prefix of the key; without one, the name of the function called.")
     start = time("When it started, read on the thread that ran it.")
-    stop = time("When it stopped, read there too.")
-    thread_cpu = duration("CPU of that thread between the two.")
-    thread_noncpu = duration("The rest of the time between the two.")
+    stop = time("When it stopped, read on the same thread.")
+    thread_cpu = duration("CPU time of that thread between `start` and `stop`.")
+    thread_noncpu = duration("Off-CPU time: the rest of the time between `start` and `stop`.")
     submitted = time("When the scheduler submitted it.")
     collected = time("When the scheduler collected its result; NaN if it did not.")
     worker = worker_name("The thread or process that ran it: `thread-0`, `process-3`, `caller`.")
-    pid = category("The process that ran it; 0 if not known.")
-    thread = category("The ident of the thread that ran it; 0 if not known.")
+    pid = category("The process that ran it; 0 if unknown.")
+    thread = category("The ident of the thread that ran it; 0 if unknown.")
     computation = category("The computation it belongs to.")
-    span = category("The span it was annotated with, else its computation's.")
+    span = category("The span of its annotation, otherwise that of its computation.")
     outcome = category("`ok`, `failed`, `unfinished`, `cancelled` or `rescheduled`.")
-    error = category("The exception's type; empty if there was none.")
+    error = category("Type of its exception; empty without an exception.")
     error_message = category(
-        "What it says, cut, and without what looks like a secret; empty on a cluster."
+        "Message of the exception, shortened, with secrets masked; empty on a cluster."
     )
     error_location = category(
-        "File, line and function of the program's innermost line; empty on a cluster."
+        "File, line and function of the innermost line of the program in the traceback; empty on a "
+        "cluster."
     )
     attempt = integer("1 for its first run, 2 for the second, …; each run is a row.")
-    host = category("The host that ran it; empty if not known.")
-    nbytes = number("bytes", "The size of its result, if measured in bytes; else NaN.")
+    host = category("The host that ran it; empty if unknown.")
+    nbytes = number("bytes", "Size of its result; NaN if not measured in bytes.")
     queued = duration(
-        "How long a cluster's scheduler had it ready and did not send it; NaN elsewhere."
+        "Time that it was ready in the queue of a cluster's scheduler; NaN elsewhere."
     )
-    stolen = integer("1 if another worker ran it than it was first sent to, else 0.")
-    client = category("The client of a cluster that asked for it; empty elsewhere.")
-    seceded = time("When it gave its worker's thread back though it went on; NaN if never.")
-    seceded_cpu = duration("Of `thread_cpu`, what it used after that; NaN if it did not.")
+    stolen = integer("1 if work stealing moved it to a different worker, otherwise 0.")
+    client = category("Client of the cluster that requested it; empty on local schedulers.")
+    seceded = time("When it seceded: left its worker's thread pool and went on; NaN if it did not.")
+    seceded_cpu = duration("Part of `thread_cpu` after it seceded; NaN if it did not.")
 
 
 class Dependencies(RecordingTable):
@@ -338,7 +341,7 @@ class Dependencies(RecordingTable):
 
     __slots__ = ()
     task = task_row("Row of the task in `tasks`.")
-    depends_on = task_row("Row in `tasks` of the task whose result it takes.")
+    depends_on = task_row("Row in `tasks` of the task whose result it needs.")
 
 
 class Metrics(RecordingTable):
@@ -346,82 +349,82 @@ class Metrics(RecordingTable):
 
     __slots__ = ()
     task = task_row("Row of the task in `tasks`.")
-    activity = category("The label it was reported under.")
+    activity = category("The label under which it was reported.")
     unit = category("Its unit, `seconds`, `bytes` or any other.")
-    value = number("its unit", "How much.")
-    cpu = duration("Of seconds, how many were CPU seconds; NaN if not known.")
+    value = number("its unit", "The amount.")
+    cpu = duration("CPU seconds among the seconds; NaN if unknown, and for other units.")
 
 
 class Resources(RecordingTable):
     """A row per sample of a `ResourceProfiler`."""
 
     __slots__ = ()
-    time = time("When it was taken.")
-    cpu = number("%", "CPU since the sample before, of one core, of all processes together.")
-    memory = number("bytes", "Resident memory of the computing process.")
+    time = time("When the sample was taken.")
+    cpu = number("%", "CPU of all processes since the previous sample; 100% is one CPU.")
+    memory = number("bytes", "Resident memory of the main process.")
     memory_children = number(
-        "bytes", "Resident memory of its descendants, and of a cluster's processes elsewhere."
+        "bytes", "Resident memory of child processes, and of the cluster's other processes."
     )
     read = number("bytes", "Bytes read from storage since the first sample.")
     written = number("bytes", "Bytes written to storage since the first sample.")
-    threads = number("", "Threads of all processes.")
+    threads = number("", "Number of threads of all processes.")
     delay = duration("How long after it was due the sample was taken.")
     cpu_other_processes = number(
-        "%", "CPU of other programs since the sample before, of one core; NaN if not known."
+        "%", "CPU of other processes since the previous sample; 100% is one CPU; NaN if unknown."
     )
 
 
 class Processes(RecordingTable):
-    """A row per process and sample of `resources`, and more from between tasks.
+    """A row per process and sample of `resources`, and per sample of memory between tasks.
 
-    Processes of a cluster that the computing process did not start have times of their own.
+    Processes of a cluster that the main process did not start are sampled at times of their own.
     """
 
     __slots__ = ()
-    time = time("When it was read.")
+    time = time("When the sample was taken.")
     pid = integer("The process.")
-    is_child = integer("0 for the computing process, 1 for its descendants and others.")
-    memory = number("bytes", "Its resident memory.")
-    cpu = number("%", "CPU since the sample before, of one core; NaN between samples.")
+    is_child = integer("0 for the main process, 1 for its child processes and others.")
+    memory = number("bytes", "Resident memory of the process.")
+    cpu = number("%", "CPU since the previous sample; 100% is one CPU; NaN between samples.")
     host = category("The host it runs on, as in `tasks`.")
     worker = worker_name(
-        "What it is of a cluster: `client`, `scheduler`, a worker as in `workers`, or several."
+        "Its role in a cluster: `client`, `scheduler`, a worker as in `workers`, or several."
     )
 
 
 class Memory(RecordingTable):
-    """A row per sample of a `MemorySampler`, over this process and its descendants."""
+    """A row per sample of a `MemorySampler`, over the main process and its child processes."""
 
     __slots__ = ()
     label = category("The series it belongs to, a block of the program.")
-    time = time("When it was taken.")
-    rss = number("bytes", "Resident memory; pages that processes share count in each.")
-    pss = number("bytes", "Proportional memory: shared pages are divided; NaN if not read.")
-    uss = number("bytes", "Memory of one process alone, summed; NaN if not read.")
-    processes = number("", "How many processes.")
+    time = time("When the sample was taken.")
+    rss = number("bytes", "Resident memory (RSS); shared pages count once per process.")
+    pss = number("bytes", "Proportional memory (PSS): shared pages are divided; NaN if not read.")
+    uss = number("bytes", "Unique memory (USS), without shared pages; NaN if not read.")
+    processes = number("", "Number of processes.")
     delay = duration("How long after it was due the sample was taken.")
 
 
 class Allocations(RecordingTable):
     """A row per line of code that allocated memory which was in use near the peak of a block.
 
-    It is of the last snapshot that tracemalloc took in the block, of this process, with what was
-    allocated since tracing started. The rows of a block sum to all that was traced.
+    The rows are from the last snapshot that tracemalloc took in the block. They cover memory that
+    this process allocated since tracing started, and sum to all traced memory.
     """
 
     __slots__ = ()
-    label = category("The block, as in `memory`; empty of a whole recording.")
+    label = category("The block, as in `memory`; empty for a whole recording.")
     time = time("When the snapshot was taken.")
     function = category(
-        "The qualified name of its function; in brackets what is no single line of the program."
+        "Qualified name of the function; in brackets if it is not a single line of the program."
     )
-    file = category("The source file; empty of what is no single line.")
-    line = integer("The line; 0 of what is no single line.")
-    code = category("The line's code, where it is recorded; what looks secret is masked.")
-    bytes = number("bytes", "Size of its blocks that were in use.")
-    blocks = integer("How many blocks; of more than 100,000 below 4 kB an estimate.")
-    memory = number("bytes", "What was in use then, of all that is traced.")
-    peak = number("bytes", "The most of it that was in use; snapshots count, too.")
+    file = category("The source file; empty if not a single line.")
+    line = integer("The line; 0 if not a single line.")
+    code = category("Source of the line, if recorded, with secrets masked.")
+    bytes = number("bytes", "Size of the blocks in use that the line allocated.")
+    blocks = integer("Number of blocks; an estimate above 100,000 blocks smaller than 4 kB.")
+    memory = number("bytes", "Traced memory in use at that time.")
+    peak = number("bytes", "Peak of traced memory, including that of the snapshots.")
 
 
 class CachedResults(RecordingTable):
@@ -432,41 +435,41 @@ class CachedResults(RecordingTable):
     function = category("The function of its task.")
     computation = category("The computation it belongs to.")
     metric = number(
-        "of the recording's `metric_unit`", "Its size, as the metric measures it, or NaN."
+        "of the recording's `metric_unit`", "Size of the result by the metric; NaN if unknown."
     )
-    start = time("When the scheduler got it.")
+    start = time("When the scheduler received it.")
     stop = time("When the scheduler released it.")
 
 
 class Transfers(RecordingTable):
-    """A row each time that a task, a result or other data was moved between processes."""
+    """A row each time that a task, a result or other data passed between processes."""
 
     __slots__ = ()
     task = task_row(
-        "Row of the task in `tasks`; -1 of data that no recorded task made, as scattered data.",
+        "Row of the task in `tasks`; -1 for data of no recorded task, such as scattered data.",
     )
     activity = category("`serialize` or `deserialize`; `transfer` between workers of a cluster.")
-    side = category("Where it was done: `scheduler` or `worker`; `network` of a transfer.")
+    side = category("Where it happened: `scheduler` or `worker`; `network` for a transfer.")
     start = time("When it started.")
     stop = time("When it stopped.")
-    bytes = number("bytes", "Size of what was pickled or sent.")
-    source = worker_name("The worker of a cluster that it was sent from; else empty.")
-    destination = worker_name("The worker that it was sent to; else empty.")
+    bytes = number("bytes", "Serialized size.")
+    source = worker_name("The worker of a cluster that sent it; otherwise empty.")
+    destination = worker_name("The worker of a cluster that received it; otherwise empty.")
 
 
 class Waits(RecordingTable):
-    """A row per thing that a task waited for."""
+    """A row per reason why a task was off the CPU."""
 
     __slots__ = ()
     task = task_row("Row of the task in `tasks`.")
-    activity = category("What it waited for: `cpu-wait`, `gil-wait`, `io-wait`, …")
-    seconds = duration("For how long: read for `cpu-wait`, else what its samples represent.")
+    activity = category("The reason: `cpu-wait`, `gil-wait`, `io-wait`, …")
+    seconds = duration("Duration: read from the kernel for `cpu-wait`, otherwise from samples.")
     samples = integer(
-        "In how many samples it was seen; of `cpu-wait` 1 if it was read for all of it, else 0."
+        "Number of samples; for `cpu-wait`, 1 if it was read for the whole task, otherwise 0."
     )
     label = category(
-        "The label of the metered code in which it was seen; empty outside of such code, and of "
-        "`cpu-wait`, which is read for the whole task."
+        "Label of the metered code that waited; empty outside of such code, and for `cpu-wait`, "
+        "which is read for the whole task."
     )
 
 
@@ -475,34 +478,34 @@ class Pools(RecordingTable):
 
     __slots__ = ()
     computation = category("The computation.")
-    library = category("The library, as threadpoolctl names it; empty if not known.")
-    threads = integer("How many threads it has; 0 if not known.")
-    known = integer("0 in the one row of a computation whose pools could not be listed, else 1.")
+    library = category("The library, as threadpoolctl names it; empty if unknown.")
+    threads = integer("Number of its threads; 0 if unknown.")
+    known = integer("0 in the one row of a computation with unknown pools, otherwise 1.")
 
 
 class Workers(RecordingTable):
-    """A row per worker of a cluster, or computation and worker process that ran its tasks."""
+    """A row per worker of a cluster; on a local scheduler, per computation and worker process."""
 
     __slots__ = ()
-    computation = category("The computation; of a worker of a cluster, the cluster.")
-    pid = category("The process; 0 if not known.")
-    joined = time("When it could first run tasks: before its computation or in it.")
-    worker = worker_name("Its name, with which `tasks.worker` starts; empty elsewhere.")
-    address = category("Its address; empty if it is no worker of a cluster.")
+    computation = category("The computation; for a worker of a cluster, the cluster.")
+    pid = category("The process; 0 if unknown.")
+    joined = time("When it could first run tasks, before its computation or during it.")
+    worker = worker_name("Its name, the beginning of `tasks.worker`; empty on local schedulers.")
+    address = category("Its address; empty on local schedulers.")
     host = category("The host it runs on.")
-    threads = integer("How many tasks it can run at once.")
+    threads = integer("Number of tasks that it can run at once.")
     left = time("When it left the cluster; NaN if it did not.")
-    reason = category("Why it left, as distributed's scheduler says.")
-    clock_offset = duration("What was added to its times; 0 where processes share a clock.")
-    clock_error = duration("How wrong that may be.")
-    cpus = integer("How many CPUs its process may use; 0 if not known.")
-    memory_limit = number("bytes", "Memory that it may use; NaN if not known.")
-    version = category("The version of dask_diag that it has; empty if none.")
-    measured = integer("1 if its tasks were measured there, 0 if distributed's times are used.")
+    reason = category("Why it left, in the words of distributed's scheduler.")
+    clock_offset = duration("Offset added to its times; 0 if processes share a clock.")
+    clock_error = duration("Maximum error of `clock_offset`.")
+    cpus = integer("Number of CPUs that its process may use; 0 if unknown.")
+    memory_limit = number("bytes", "Memory that it may use; NaN if unknown.")
+    version = category("Its version of dask_diag; empty without dask_diag.")
+    measured = integer("1 if dask_diag measured its tasks, 0 if distributed's times are used.")
 
 
 class OtherTasks(RecordingTable):
-    """A row per task of a client that was not recorded, on a worker of a cluster that was."""
+    """A row per task of a client that was not recorded, on a worker of the recorded cluster."""
 
     __slots__ = ()
     computation = category("The cluster.")
@@ -512,53 +515,53 @@ class OtherTasks(RecordingTable):
 
 
 class WorkerEvents(RecordingTable):
-    """A row each time that a worker of a cluster was paused, or moved results to disk or back."""
+    """A row per pause of a worker of a cluster, and per spill or unspill of results."""
 
     __slots__ = ()
     computation = category("The cluster.")
     worker = worker_name("The worker, as in `workers`.")
     event = category("`paused`, `disk-write` or `disk-read`.")
     start = time("When it started.")
-    stop = time("When it stopped; of a pause that lasted, when recording stopped.")
-    bytes = number("bytes", "Size of what was written or read, pickled; NaN of a pause.")
+    stop = time("When it stopped; if the pause had not ended, when recording stopped.")
+    bytes = number("bytes", "Serialized size of the results; NaN for a pause.")
 
 
 class Threads(RecordingTable):
     """A row per computation, process and group of threads that used CPU.
 
-    Those of the computing process sum to its CPU. A very short computation has none: reading the
-    clocks would take too long a part of it. Of worker processes there are threads besides the one
-    that runs tasks, if they used 0.05 s or more.
+    The rows of the main process sum to its CPU time. A very short computation has none, because
+    reading the clocks would take too large a part of it. Worker processes have rows for threads
+    that do not run tasks, if these threads used at least 0.05 s.
     """
 
     __slots__ = ()
     computation = category("The computation.")
     pid = integer("The process.")
-    is_child = integer("0 for the computing process, 1 for its worker processes.")
-    kind = category("What the threads are: see the kinds of threads.")
+    is_child = integer("0 for the main process, 1 for its worker processes.")
+    kind = category("Kind of the threads: see *Kinds of threads*.")
     name = category(
-        "Of Python's threads their name without its number, of native ones the library that "
-        "runs them; empty if not known."
+        "Name of Python threads without their number, or the library of native threads; empty if "
+        "unknown."
     )
-    threads = integer("How many threads; 0 if not known.")
-    cpu_seconds = duration("CPU of these threads meanwhile.")
+    threads = integer("Number of threads; 0 if unknown.")
+    cpu_seconds = duration("CPU time of these threads during the computation.")
 
 
 class Frames(RecordingTable):
-    """A row per line of code that was seen running."""
+    """A row per sampled line of code."""
 
     __slots__ = ()
-    name = category("The qualified name of its function.")
+    name = category("Qualified name of its function.")
     file = category("The source file; empty for functions not written in Python.")
     line = integer("The line.")
-    first_line = integer("The line where the function starts; 0 if not known.")
+    first_line = integer("The line where the function starts; 0 if unknown.")
 
 
 class CallTree(RecordingTable):
     """A row per node of the tree of calls."""
 
     __slots__ = ()
-    parent = node_row("Row of its caller in `call_tree`, an earlier one; -1 of an outermost call.")
+    parent = node_row("Row of its caller in `call_tree`, above this row; -1 for an outermost call.")
     frame = frame_row("Row of its line in `frames`.")
 
 
@@ -568,23 +571,23 @@ class Samples(RecordingTable):
     __slots__ = ()
     start = time("When the cycle started.")
     stop = time("When the cycle stopped.")
-    root = category("What the time belongs to, such as `tasks` or `scheduler`.")
+    root = category("Context of the stack, such as `tasks`: see *Roots of stack samples*.")
     function = category("The function of the tasks that were sampled; empty outside tasks.")
-    key = category("The task's key, of tasks longer than a quarter of a cycle; else empty.")
-    worker = worker_name("The worker of a cluster that ran the tasks; empty elsewhere.")
+    key = category("Key of the task, for tasks longer than a quarter of a cycle; otherwise empty.")
+    worker = worker_name("The worker of a cluster that ran the tasks; empty on local schedulers.")
     node = node_row("Row of the innermost call in `call_tree`; -1 for time not sampled.")
     seconds = duration("Self time: the seconds that the samples represent.")
-    cpu_seconds = duration("How many of these were CPU seconds.")
-    count = integer("How many samples.")
+    cpu_seconds = duration("CPU seconds among these seconds.")
+    count = integer("Number of samples.")
 
 
 class Environment(RecordingTable):
-    """A row per fact about where the recording was made."""
+    """A row per fact about the environment of the recording."""
 
     __slots__ = ()
     section = category("`versions`, `machine`, `configuration` or `calling code`.")
-    name = text("What it is.")
-    value = text("Its value, as text; what looks like a secret is masked.")
+    name = text("Name of the fact.")
+    value = text("Its value as text, with secrets masked.")
 
 
 REFERENCES: Mapping[str, tuple[str, ...]] = {

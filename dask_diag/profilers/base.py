@@ -152,19 +152,19 @@ class Diagnostic(Observer):
         await self.clusters.finish()
 
     def register(self) -> None:
-        """Profile every computation of this process until `unregister`."""
+        """Profile every computation of this process until `unregister` is called."""
         with self._lock:
             if not self.is_active:
                 self._activate()
             self._registered = True
 
     def unregister(self) -> None:
-        """End what `register` started. A block entered with ``with`` goes on.
+        """Undo `register`. A block entered with ``with`` continues.
 
         Raises
         ------
         NotRegisteredError
-            If it is not registered. It is a KeyError, too.
+            If the profiler is not registered. The error is also a KeyError.
         """
         end_left(is_over)
         with self._lock:
@@ -177,7 +177,7 @@ class Diagnostic(Observer):
                 self.session.stop = perf_counter()
 
     def clear(self) -> None:
-        """Forget all records except those of running computations."""
+        """Forget everything except running computations."""
         with self._lock:
             self.session.clear(perf_counter() if self.is_active else None)
             self._results = []
@@ -187,10 +187,7 @@ class Diagnostic(Observer):
 
     @property
     def results(self) -> list[Any]:
-        """List of a namedtuple for each record, including computations that have ended.
-
-        It is made when asked for, from the recorded columns.
-        """
+        """A namedtuple for each record of ended computations; made from the recording when read."""
         with self._lock:
             for computation in self.session.computations:
                 snapshot = computation.finished
@@ -212,11 +209,16 @@ class Diagnostic(Observer):
         raise NotImplementedError
 
     def summary(self) -> Summary:
-        """Table of the measurements, by function, for a terminal or a notebook.
+        """Table of the measurements by function, for a terminal or a notebook.
+
+        Returns
+        -------
+        Summary
+            A string of at most 80 columns; an HTML table in a notebook.
 
         See Also
         --------
-        dask_diag.summary : the same for several diagnostics over one block.
+        dask_diag.summary : The same for several profilers over one block.
         """
         from dask_diag.views.summary import summary
 
@@ -255,18 +257,18 @@ class Diagnostic(Observer):
         self.session.fault(text)
 
     def notices(self) -> list[str]:
-        """Remarks for a reader of the numbers."""
+        """Sentences that a reader of the numbers should know."""
         notices = list(self.session.faults)
         client = distributed_client()
         if not self.session.computations and client and not self.clusters.logs:
             notices.append(
-                f"no computation was seen on this process's schedulers: they ran on {client}, "
+                f"no computation ran on dask's local schedulers: computations ran on {client}, "
                 "which was not recorded"
             )
         if not sees_overlapping_computes():
             notices.append(
-                "this version of dask shows only the first of several overlapping computations; "
-                "use a version that dask_diag supports to record all of them"
+                "this version of dask exposes only the first of several overlapping computations; "
+                "upgrade dask to record all of them"
             )
         logs = self.clusters.logs if self._leader is None else ()
         return notices + [text for log in logs for text in log.notices()]

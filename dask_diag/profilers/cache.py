@@ -117,49 +117,71 @@ def notices_of_unknown(counts: Iterable[Mapping[str, int]], total: int) -> list[
     names = [name for name, _ in unknown.most_common(_NAMED)]
     more = ", …" if len(unknown) > _NAMED else ""
     return [
-        f"the sizes of {count:,} of {total:,} results ({percent(count / max(count, total))}) "
-        f"are not known: they are of type {', '.join(names)}{more}; a metric that measures them "
-        "can be given"
+        f"sizes are unknown for {count:,} of {total:,} results "
+        f"({percent(count / max(count, total))}), of type {', '.join(names)}{more}; pass metric=, "
+        "a function that measures them"
     ]
 
 
 CacheData = namedtuple("CacheData", ("key", "task", "metric", "cache_time", "free_time"))
-"""A result that the scheduler cached, as `CacheProfiler.results` hold it."""
+CacheData.__doc__ = "A result in `CacheProfiler.results`; times of ``time.perf_counter()``."
 
 
 class CacheProfiler(Diagnostic):
     """Profile the results that the scheduler caches in memory between tasks.
 
-    On a client of distributed: the results that are in the memory of its workers.
+    On a cluster of distributed, these are the results in the memory of the workers.
 
     Parameters
     ----------
     metric : callable, optional
-        Called with each task's result; returns its size as a number. By default each result counts
-        1. ``cachey.nbytes`` measures bytes. An error that it raises is caught, counted and shown in
-        the summary; that result's size is then not known (NaN).
+        Takes the result of a task and returns its size as a number; ``cachey.nbytes`` measures
+        bytes. Default: each result counts 1. If the metric raises, the size of that result is NaN,
+        and a notice counts the errors.
     metric_name : str, optional
-        What the metric measures, for labels; the callable's name by default.
+        Name of the metric, for labels. Default: the name of the callable.
     unit : str, optional
-        The unit of what the metric returns: ``"bytes"`` and ``"seconds"`` are shown with prefixes,
-        any other as it is. By default ``cachey.nbytes``, ``dask.sizeof.sizeof`` and
-        ``sys.getsizeof`` return bytes, and all others numbers without a unit, whatever their name.
+        Unit of the metric. ``"bytes"`` and ``"seconds"`` are shown with prefixes, any other unit as
+        it is. Default: ``"bytes"`` for ``cachey.nbytes``, ``dask.sizeof.sizeof`` and
+        ``sys.getsizeof``, no unit for other callables.
 
     Attributes
     ----------
     results : list of CacheData
-        Key, task, metric, and the times (seconds of ``time.perf_counter()``) at which the scheduler
-        got the result and released it.
+        For each result: key, task, metric, and the times (seconds of ``time.perf_counter()``) at
+        which the scheduler received and released the result.
+    recording : Recording
+        The same in the table ``cached_results``, with the computations.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If `metric` is not callable, or `unit` is not text.
+
+    See Also
+    --------
+    record : Runs all profilers over a block, this one with bytes as its metric.
 
     Notes
     -----
-    Only the size of a result is noted. It is released with the last task that takes it, unless the
-    caller asked for it.
+    The profiler keeps the size of a result, never the result. The scheduler releases a result after
+    the last task that needs the result, unless the caller requested it.
 
-    On a cluster a result is there from when the scheduler knows it to be until no one needs it; one
-    that several workers have counts once. The metric is not called there: where it is in bytes,
-    they are those that distributed measures, and results count 1 without a metric. With any other
-    metric, those of clusters are left out.
+    On a cluster, the lifetime of a result runs from when the scheduler learns of it until it is
+    released; replicas count once. The metric is not called on a cluster: if the metric measures
+    bytes, sizes are those that distributed measures; without a metric, each result counts 1; with
+    any other metric, results on clusters are left out.
+
+    Examples
+    --------
+    >>> import sys
+    >>> from dask.threaded import get
+    >>> from dask_diag import CacheProfiler
+    >>> with CacheProfiler(sys.getsizeof) as cprof:
+    ...     get({"x": (bytes, 1000), "y": (len, "x")}, "y")
+    1000
+    >>> [(data.key, data.metric) for data in cprof.results]
+    [('x', 1033), ('y', 28)]
     """
 
     draws = "cache"
@@ -178,6 +200,7 @@ class CacheProfiler(Diagnostic):
             )
         self._sizes_by_computation: dict[int, array[float]] = {}
         self._measured_by_tasks: dict[int, ResultSizes] = {}
+        self._unknown: Counter[str] = Counter()
         self._released: ClusterResults | None = None
         super().__init__()
         self._sizes = _sizes_by(metric)
@@ -192,7 +215,7 @@ class CacheProfiler(Diagnostic):
         return self.metric_name
 
     def clear(self) -> None:
-        """Forget all records except those of running computations."""
+        """Forget everything except running computations."""
         with self._lock:
             super().clear()
             self._released = None
@@ -204,13 +227,11 @@ class CacheProfiler(Diagnostic):
                 self._sizes.errors.clear()
             elif self._sizes is not None:
                 self._sizes.unknown.clear()
+            self._unknown.clear()
 
     @property
     def results(self) -> list[CacheData]:
-        """List of a namedtuple for each result; those of clusters come last.
-
-        It is made when asked for, from the recorded columns.
-        """
+        """A `CacheData` for each result, those of clusters last."""
         with self._lock:
             results = super().results
             if self.clusters.logs and self._is_known_on_clusters:
@@ -226,7 +247,7 @@ class CacheProfiler(Diagnostic):
 
     @property
     def recording(self) -> Recording:
-        """Results of all computations so far, cached ones included."""
+        """The results of all computations so far, those still cached included."""
         from dask_diag.capture.build import build_recording
         from dask_diag.capture.increments import tasks_tables
 
@@ -288,25 +309,27 @@ class CacheProfiler(Diagnostic):
         ]
 
     def notices(self) -> list[str]:
-        """Remarks for a reader of the numbers."""
+        """Sentences that a reader of the numbers should know."""
         notices = [*super().notices(), *self._notices_of_unknown_sizes()]
         if self.clusters.logs and not self._is_known_on_clusters:
             notices.append(
-                f"CacheProfiler: results on clusters are left out: {self.metric_name} is not "
-                "called there; a metric in bytes, or none, is known"
+                f"CacheProfiler: results on clusters are left out, because {self.metric_name} is "
+                "not called there; use a metric in bytes, or none"
             )
         errors = self._sizes.errors if isinstance(self._sizes, CheckedMetric) else {}
         return notices + [
-            f"CacheProfiler: the metric failed on {counted(count, 'result')} with "
-            f"{error}, which {'counts' if count == 1 else 'count'} as NaN"
+            f"CacheProfiler: the metric failed on {counted(count, 'result')}, counted as NaN: "
+            f"{error}"
             for error, count in tuple(errors.items())
         ]
 
     def _notices_of_unknown_sizes(self) -> list[str]:
         own = [self._sizes] if isinstance(self._sizes, ResultSizes) else []
-        measured_by = [*own, *self._measured_by_tasks.values()]
-        total = sum(map(len, self._sizes_by_computation.values()))
-        return notices_of_unknown([sizes.unknown for sizes in measured_by], total)
+        with self._lock:
+            measured_by = [*own, *self._measured_by_tasks.values()]
+            unknown = [self._unknown, *(sizes.unknown for sizes in measured_by)]
+            total = sum(map(len, self._sizes_by_computation.values()))
+            return notices_of_unknown(unknown, total)
 
     def _calibrate(self) -> None:
         if isinstance(self._sizes, ResultSizes):
@@ -339,6 +362,13 @@ class CacheProfiler(Diagnostic):
         computation.hooks["results"] = (
             self._cost_beside_tasks if watch.measures_tasks else self._cost
         )
+
+    def computation_ends(self, computation: Computation, failed: bool) -> None:
+        """Count the results of unknown size."""
+        with self._lock:
+            sizes = self._measured_by_tasks.pop(computation.number, None)
+            if sizes is not None:
+                self._unknown.update(sizes.unknown)
 
 
 def _counts_as_one(value: object) -> int:

@@ -126,40 +126,46 @@ MEMORY_KINDS = ("process", "rss", "pss", "uss")
 
 
 class MemorySampler:
-    """Sample the memory of this process and all its descendants, in named parts of a program.
+    """Sample the memory of this process and its child processes, in named parts of a program.
 
-    On a client of distributed: that of the workers and the scheduler, too.
+    On a cluster of distributed, also the memory of the workers and the scheduler.
 
     Parameters
     ----------
-    trace : bool, optional
-        Find out who allocated the memory that is in use at the peak of each block, by function and
-        line, with tracemalloc: see `peak_allocations`. It slows down what Python allocates in small
-        pieces 2 to 12 times, and hardly what computes with large arrays.
-    code : bool, optional
-        Whether `trace` notes the code of these lines. Literals and comments that look like secrets
-        are masked in it.
+    trace : bool, default False
+        Record which functions and lines allocated the memory in use at the peak of each block, with
+        tracemalloc: see `peak_allocations`. Code that allocates many small Python objects runs 2 to
+        12 times slower; code that computes with large arrays hardly slows down.
+    code : bool, default True
+        With `trace`, also record the source of these lines. Literals and comments that look like
+        secrets are masked.
 
     Attributes
     ----------
     samples : dict of str to list of (float, float)
-        Seconds since the epoch and bytes of each sample, by label, as distributed has it.
+        For each label: seconds since 1970 and bytes of each sample, as in distributed.
+    recording : Recording
+        The samples so far, in the tables ``memory`` and ``allocations``.
+
+    See Also
+    --------
+    task_memory : The memory of tasks.
 
     Notes
     -----
-    Any number of blocks may run at the same time, in any threads; each has a thread that samples.
-    Labels name series, and a series is one block: where a label is used again, a number is added,
-    ``"load (2)"`` for the second block of ``"load"``, in the order in which they are entered.
+    Any number of blocks may run at the same time, in any threads; each has its own sampling thread.
+    A label names one block. If a label is used again, a number is appended: ``"load (2)"`` is the
+    second block of ``"load"``.
 
-    Resident memory (RSS) counts pages that processes share in each of them; the proportional one
-    (PSS) in parts that sum to what there is, and the unique one (USS) only pages of one process
-    alone. On Linux all are read; elsewhere what psutil knows. It takes the kernel long to find what
-    is shared, so that is read in as many samples as fit into a fiftieth of the time.
+    Resident memory (RSS) counts shared pages once per process. Proportional memory (PSS) divides
+    shared pages among the processes. Unique memory (USS) excludes shared pages. On Linux all three
+    are read, elsewhere those that psutil knows. PSS and USS are expensive to read, so they are read
+    in as many samples as fit into 2% of the time.
 
-    Where `trace` is on, a snapshot of all allocations is taken whenever this process has more
-    memory than at the last one; but snapshots have a tenth of the time at most. The last one is
-    reported, with how near the peak it is. It has what was allocated in the block, by Python or
-    numpy, in this process. tracemalloc is stopped at the end of the block, unless it was on before.
+    With `trace`, a snapshot of all allocations is taken whenever the process has more memory than
+    at the last snapshot, for at most 10% of the time. The last snapshot is reported, and how near
+    the peak it is. It covers allocations by Python or numpy in this process since the block began.
+    tracemalloc is stopped at the end of the block, unless it was on before.
 
     Examples
     --------
@@ -193,25 +199,29 @@ class MemorySampler:
     def sample(
         self, label: str | None = None, *, measure: str = "process", interval: float = 0.5
     ) -> MemoryBlock:
-        """Sample in a ``with`` block; what it binds is the name of the series.
+        """Sample memory in a ``with`` block, which binds the label of the series.
 
-        With a client whose event loop runs the program, use ``async with``.
+        With an asynchronous client, use ``async with``.
 
         Parameters
         ----------
         label : str, optional
-            The name of the series; by default a new one.
-        measure : {"process", "rss", "pss", "uss"}, optional
-            What `samples`, `to_pandas` and `plot` show of the series; the recording has all.
-            ``"process"`` is the resident memory, or, if there were several processes, the
-            proportional one, where that is known.
-        interval : float, optional
-            Seconds between samples. The first is taken on entering, the last on leaving.
+            Label of the series. Default: a new one.
+        measure : {"process", "rss", "pss", "uss"}, default "process"
+            Kind of memory that `samples`, `to_pandas` and `plot` show; the recording has all kinds.
+            ``"process"`` is resident memory; with several processes it is proportional memory,
+            where that is known.
+        interval : float, default 0.5
+            Seconds between samples. The first is taken on entering the block, the last on leaving.
+
+        Returns
+        -------
+        context manager
 
         Raises
         ------
-        TypeError, ValueError
-            If an argument is none of these.
+        ArgumentTypeError, ArgumentValueError
+            If `measure` or `interval` is not as described.
         """
         if label is not None and not isinstance(label, str):
             raise ArgumentTypeError(f"label: expected text, found {type(label).__name__}")
@@ -244,7 +254,7 @@ class MemorySampler:
 
     @property
     def samples(self) -> dict[str, list[tuple[float, float]]]:
-        """Seconds since the epoch and bytes of each sample, by label."""
+        """For each label, seconds since 1970 and bytes of each sample."""
         from dask_diag.analysis.memory import series_of
 
         recording = self.recording
@@ -276,13 +286,17 @@ class MemorySampler:
         return build_recording(self.session, self.notices(), tables)
 
     def to_pandas(self, *, align: bool = False) -> pandas.DataFrame:
-        """Bytes by time, a column for each series.
+        """The samples as a DataFrame of bytes, with one column per label.
 
         Parameters
         ----------
-        align : bool, optional
-            Count time from the first sample of each series, so that they can be laid beside each
-            other. By default the index has the time of day (UTC).
+        align : bool, default False
+            Index by the time since the first sample of each series, so that series can be compared.
+            Otherwise the index is the time of day (UTC).
+
+        Returns
+        -------
+        pandas.DataFrame
 
         Raises
         ------
@@ -298,10 +312,10 @@ class MemorySampler:
 
         Parameters
         ----------
-        align : bool, optional
-            Count time from the first sample of each series.
+        align : bool, default False
+            Draw each series from its first sample on, so that series can be compared.
         **kwargs
-            ``palette``, ``label_size``, and keywords for bokeh's figure, over the defaults.
+            ``palette``, ``label_size``, and keyword arguments of bokeh's figure.
 
         Returns
         -------
@@ -329,7 +343,7 @@ class MemorySampler:
         self.session.fault(text)
 
     def notices(self) -> list[str]:
-        """Remarks for a reader of the numbers."""
+        """Sentences that a reader of the numbers should know."""
         with self._lock:
             recorders = [series.clusters for series in self._series.values()]
         texts = [text for recorder in recorders for log in recorder.logs for text in log.notices()]

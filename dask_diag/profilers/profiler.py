@@ -21,29 +21,33 @@ if TYPE_CHECKING:
 
 
 TaskData = namedtuple("TaskData", ("key", "task", "start_time", "end_time", "worker_id"))
-"""A task that was done, as `Profiler.results` hold it."""
+TaskData.__doc__ = "A finished task in `Profiler.results`; times of ``time.perf_counter()``."
 
 
 class Profiler(Diagnostic):
-    """Profile computations task by task, on dask's local schedulers and on clusters.
+    """Profile computations task by task, on local schedulers and on clusters.
 
-    Each task's start, stop and CPU time are read on the thread that runs it, in whichever process
-    that is; the scheduler's own two times, submitted and collected, are recorded, too.
+    The thread or process that runs a task reads the task's start, stop and CPU time. The
+    scheduler's two times of the task, submitted and collected, are recorded as well.
 
     Parameters
     ----------
-    waits : bool, optional
-        Record what tasks waited for when they had no CPU time: a processor (exact), the GIL,
-        another lock, files or sockets, a device, the end of a sleep, or memory (sampled every
-        10 ms). Only on Linux; elsewhere the summary says why it is missing.
+    waits : bool, default False
+        Record the reason why a task's thread was off the CPU: the wait for a CPU (exact), for the
+        GIL, another lock, files or sockets, a device, the end of a sleep, or memory (sampled every
+        10 ms). On Linux only; elsewhere a notice says so.
 
     Attributes
     ----------
     results : list of TaskData
         Key, task, start and stop (seconds of ``time.perf_counter()``) and worker of each task that
-        was done. The task is described, not kept: see `TaskInfo`.
+        finished. The task is described, not kept: see `TaskInfo`.
     recording : Recording
-        Everything that was measured, with the tasks that failed or were not finished.
+        Everything that was measured, including tasks that failed or did not finish.
+
+    See Also
+    --------
+    record : Runs all profilers over a block.
 
     Examples
     --------
@@ -68,7 +72,7 @@ class Profiler(Diagnostic):
         self._cluster_results: dict[int, int] = {}
 
     def clear(self) -> None:
-        """Forget all records except those of running computations."""
+        """Forget everything except running computations."""
         super().clear()
         self._cluster_results = {}
 
@@ -77,10 +81,7 @@ class Profiler(Diagnostic):
 
     @property
     def results(self) -> list[TaskData]:
-        """List of a namedtuple for each finished task; those of clusters come last.
-
-        It is made when asked for, from the recorded columns.
-        """
+        """A `TaskData` for each finished task, those of clusters last."""
         with self._lock:
             results = super().results
             if self.clusters.logs:
@@ -99,7 +100,7 @@ class Profiler(Diagnostic):
 
     @property
     def recording(self) -> Recording:
-        """Tasks of all computations so far, those in flight included."""
+        """The tasks of all computations so far, those in flight included."""
         from dask_diag.capture.build import build_recording
         from dask_diag.capture.increments import tasks_tables
 
@@ -131,15 +132,20 @@ class Profiler(Diagnostic):
     def _wait_recorder(self) -> WaitRecorder:
         from dask_diag.sampling.waits import WaitRecorder
 
-        return WaitRecorder(partial(self.fault, "to record waits"))
+        return WaitRecorder(lambda: self.is_active, partial(self.fault, "to record waits"))
+
+    def _deactivate(self) -> None:
+        super()._deactivate()
+        if self._waits is not None:
+            self._guarded("to stop recording waits", self._waits.close)
 
     def notices(self) -> list[str]:
-        """Remarks for a reader of the numbers."""
+        """Sentences that a reader of the numbers should know."""
         from dask_diag.system.threads import why_not_by_thread
 
         notices = super().notices()
         if self.session.computations and why_not_by_thread():
-            notices.append(f"CPU is not known by thread: {why_not_by_thread()}")
+            notices.append(f"CPU time of single threads is unknown: {why_not_by_thread()}")
         why_not = self._waits.why_not if self._waits else ""
         if why_not:
             notices.append(f"waits=True has no effect here: {why_not}")

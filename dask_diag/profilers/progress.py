@@ -472,55 +472,64 @@ class _Running(NamedTuple):
 
 
 class ProgressBar(Diagnostic):
-    """Show how far each computation is, and how much of its tasks' time is CPU time.
+    """Show the progress of each computation and the CPU share of its tasks.
 
     Parameters
     ----------
-    minimum : float, optional
-        Seconds that a computation must take before anything is shown.
-    width : int, optional
+    minimum : float, default 0
+        Show nothing for computations shorter than this, in seconds.
+    width : int, default 40
         Width of the bar in characters.
-    dt : float, optional
+    dt : float, default 0.1
         Seconds between updates.
     out : file, optional
-        Where to write; by default whatever ``sys.stdout`` is when a line is drawn.
-    label : str, optional
-        Shown before the bar.
+        File to write to. Default: ``sys.stdout`` at the time of each update.
+    label : str, default ""
+        Text before the bar.
     bar : tqdm or rich.progress.Progress, optional
-        A bar of yours to show it in; `width` and `out` are then not used.
+        Your own bar, to show the progress in; `width` and `out` are then ignored. Default: a bar of
+        dask_diag.
 
     Attributes
     ----------
     last_duration : float
-        Seconds that the computation which ended last took.
+        Seconds that the last finished computation took.
+
+    Raises
+    ------
+    DiagnosticError
+        If an argument is not as described.
 
     Notes
     -----
-    On a terminal and in a notebook one line is drawn over and over. On anything else, a log file
-    for one, whole lines are written, one for each tenth that is done and not more often than `dt`;
-    a computation of less than a second has one line.
+    On a terminal and in a notebook, one line is redrawn. In a log file, a whole line is written for
+    each 10% of the tasks, at most every `dt` seconds; a computation shorter than 1 s has one line.
 
-    While a computation runs the line has the tasks that are done and all of them, and the seconds
-    that have passed. From a second and a twentieth of the tasks on it has about how many are left,
-    if tasks take as long as those before. The last field is the CPU share (thread CPU seconds of
-    the tasks that are done, of their wall seconds), then which computation it is where there are
-    several. At its end the line is dask's, with the CPU share, and whether it failed.
+    While a computation runs, the line shows finished and total tasks and the elapsed time. After 1
+    s and 5% of the tasks it also shows about how many seconds are left, if the remaining tasks take
+    as long as the finished ones. The last fields are the CPU share (CPU time of the finished tasks
+    divided by their task time) and, if several computations run, which one it is. At the end, the
+    line is dask's, with the CPU share, and says if the computation failed.
 
-    On a client of distributed the bar is drawn by the client's own event loop, about twice a second
-    and when a computation ends: no thread is started. A computation lasts from when the client
-    submits tasks while it has none until all are done: a burst of ``submit`` has one bar.
+    On a cluster of distributed, the client's event loop draws the bar, about twice per second and
+    when a computation ends; no thread is started. A computation starts when an idle client submits
+    tasks and ends when all its tasks have finished: a burst of ``submit`` calls shows one bar.
 
-    A bar of tqdm or rich starts again with each computation; those that overlap are added up in it.
-    It has the CPU share as tqdm's postfix or as field ``cpu`` of rich's task. Where a computation
-    fails it stays as it is, and says so. To start a ``Progress`` and to close either is left to
-    you.
+    A bar of tqdm or rich starts again with each computation and adds up computations that overlap.
+    The CPU share is tqdm's postfix, or the field ``cpu`` of rich's task. If a computation fails,
+    the bar stays as it is and says so. You must start a ``Progress``, and close either kind of bar,
+    yourself.
 
     Examples
     --------
+    >>> import dask.array as da
     >>> from dask_diag import ProgressBar
-    >>> from tqdm.auto import tqdm                      # doctest: +SKIP
+    >>> with ProgressBar():  # doctest: +ELLIPSIS
+    ...     da.ones(1000, chunks=100).sum().compute()
+    [###...#] | 100% Completed | ...
+    >>> from tqdm.auto import tqdm
     >>> with tqdm(unit="task") as bar, ProgressBar(bar=bar):    # doctest: +SKIP
-    ...     array.compute()
+    ...     da.ones(1000, chunks=100).sum().compute()
     """
 
     measures_tasks = True
@@ -558,7 +567,7 @@ class ProgressBar(Diagnostic):
 
     @property
     def recording(self) -> Recording:
-        """Running computations and the one that ended last, with their tasks."""
+        """Running computations and the last finished one, with their tasks."""
         from dask_diag.capture.build import build_recording
         from dask_diag.capture.increments import tasks_tables
 

@@ -156,7 +156,7 @@ class ProfilerGroup:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Errors of profilers; also among the notices of `recording`."""
+        """Errors of profilers and of writing; they are also notices of `recording`."""
         return tuple(self._faults)
 
     @property
@@ -197,14 +197,14 @@ class ProfilerGroup:
         return [*notices, *self._faults]
 
     def summary(self, *, verbose: bool = False) -> str:
-        """Table of the measurements, by function, for a terminal or a notebook.
+        """Table of the measurements by function, for a terminal or a notebook.
 
         See `dask_diag.summary` for `verbose`.
         """
         return self.recording.summary(verbose=verbose)
 
     def findings(self) -> list[Finding]:
-        """What slowed the block down, the worst first: see `dask_diag.findings`."""
+        """Causes of lost time, the worst first: see `dask_diag.findings`."""
         return self.recording.findings()
 
     def report(
@@ -231,7 +231,7 @@ class ProfilerGroup:
         try:
             work(*args, **kwargs)
         except Exception as error:
-            self._note_fault(f"what was measured is not complete: {error}")
+            self._note_fault(f"some measurements are missing: {error}")
 
     def _note_fault(self, text: str) -> None:
         fault = f"{type(self).__name__}: {text}"
@@ -308,52 +308,69 @@ _LONGEST_START = 5.0
 
 
 class record(ProfilerGroup):  # noqa: N801
-    """Run all profilers over a block and write what they measure to a file meanwhile.
+    """Run all profilers over a block and write the measurements to a file during the block.
 
-    If this process is killed, the file has all but at most the last second, with the tasks that ran
-    and the results that were cached then; its `state` is ``truncated``.
+    If the process is killed, the file lacks at most the last second. It contains the tasks that ran
+    and the results that were cached at the last write; its `state` is ``truncated``.
 
     Parameters
     ----------
     path : str or os.PathLike
-    overwrite : bool, optional
-        Whether a file that is there may be replaced.
+        Recording file to write, such as ``"run.diag"``.
+    overwrite : bool, default False
+        Replace an existing file.
     resource_interval : float, default 0.5
         Seconds between samples of CPU and memory.
-    waits : bool, optional
-        Find out what tasks waited for, as `Profiler` does.
-    metric, metric_name, unit : optional
-        What `CacheProfiler` measures of each result, by default its bytes, where they are known at
-        little cost.
-    code : bool or str, optional
-        Whether to note the code that calls, or a text to note in its place. Literals and comments
-        that look like secrets are masked in it, if names or shapes show them.
-    trace_memory : bool, optional
-        Find out who allocated the memory that is in use at the peak, which slows down Python: see
-        `MemorySampler`.
-    live : bool, optional
-        Start a viewer, in a process of its own, and print the address of its page on stderr: it
-        shows the recording while it is made, to this user of this machine. The end of a short block
-        waits until the address is printed.
+    waits : bool, default True
+        Record why tasks were off the CPU, as `Profiler` does.
+    metric : callable, optional
+        Measures each result, as in `CacheProfiler`. Default: bytes, where they are cheap to
+        determine.
+    metric_name, unit : str, optional
+        Name and unit of `metric`. Defaults: as in `CacheProfiler`.
+    code : bool or str, default True
+        Record the calling code (True), omit it (False), or store this text instead. Literals and
+        comments that look like secrets are masked.
+    trace_memory : bool, default False
+        Record which functions and lines allocated the memory in use at the peak. Slows Python down:
+        see `MemorySampler`.
+    live : bool, default False
+        Start a live view in a separate process and print its address on stderr. Only the same user
+        on the same machine can open it. A short block ends only after the address is printed.
+
+    Attributes
+    ----------
+    recording : Recording
+        All measurements so far.
+    faults : tuple of str
+        Errors of profilers and of writing; they are also notices of `recording`.
 
     Raises
     ------
     RecordingFileError
-        On entering, if the file cannot be written. What fails later is never raised, but is among
-        the notices of `recording`.
+        On entering, if the file cannot be written. Later failures are never raised; they become
+        notices of `recording`.
+
+    See Also
+    --------
+    performance_report : Writes a report instead of a recording file.
 
     Notes
     -----
-    On the main thread Ctrl-C does not interrupt entering and leaving: `KeyboardInterrupt` is raised
-    when the file is closed, unless one ended the block already.
+    On the main thread, Ctrl-C does not interrupt entering and leaving the block:
+    `KeyboardInterrupt` is raised after the file is closed, unless one has already ended the block.
+
+    With an asynchronous client of distributed, use ``async with``.
 
     Examples
     --------
-    >>> import dask_diag
-    >>> with dask_diag.record("run.diag") as run:       # doctest: +SKIP
-    ...     array.compute(scheduler="threads")
-    >>> run.summary()                                   # doctest: +SKIP
-    >>> dask_diag.load("run.diag")                      # doctest: +SKIP
+    >>> import dask.array as da
+    >>> from dask_diag import load, record
+    >>> with record("run.diag") as run:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> print(run.summary())        # doctest: +SKIP
+    >>> load("run.diag").state
+    'complete'
     """
 
     def __init__(
@@ -482,47 +499,54 @@ class record(ProfilerGroup):  # noqa: N801
             work()
         except Exception as error:
             self._writing_failed = True
-            self._note_fault(f"what was measured could not all be written: {error}")
+            self._note_fault(f"not everything could be written: {error}")
 
 
 class performance_report(ProfilerGroup):  # noqa: N801
-    """Run all profilers over a block and write a page about it.
+    """Run all profilers over a block and write a report about the block.
 
-    The page needs no network. It shows findings first, then what was measured. It is written also
+    The report is one HTML page, which shows findings first and needs no network. It is written even
     if the block raises. If the report fails after the block has started, a warning says so; nothing
     is raised into the block.
 
     Parameters
     ----------
-    filename : str or os.PathLike, optional
-        The page to write. A file of that name is replaced.
+    filename : str or os.PathLike, default "dask-report.html"
+        Page to write. An existing file is replaced.
     resource_interval : float, default 0.5
         Seconds between samples of CPU and memory.
-    waits : bool, optional
-        Find out what tasks waited for, as `Profiler` does.
-    metric, metric_name, unit : optional
-        What `CacheProfiler` measures of each result, by default its bytes, where they are known at
-        little cost.
-    code : bool or str, optional
-        Whether to note the code that calls, or a text to note in its place. Literals and comments
-        that look like secrets are masked in it, if names or shapes show them.
-    trace_memory : bool, optional
-        Find out who allocated the memory that is in use at the peak, which slows down Python: see
-        `MemorySampler`.
-    mode : str, optional
-        ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
-        that needs the network.
+    waits : bool, default True
+        Record why tasks were off the CPU, as `Profiler` does.
+    metric : callable, optional
+        Measures each result, as in `CacheProfiler`. Default: bytes, where they are cheap to
+        determine.
+    metric_name, unit : str, optional
+        Name and unit of `metric`. Defaults: as in `CacheProfiler`.
+    code : bool or str, default True
+        Record the calling code (True), omit it (False), or store this text instead. Literals and
+        comments that look like secrets are masked.
+    trace_memory : bool, default False
+        Record which functions and lines allocated the memory in use at the peak. Slows Python down:
+        see `MemorySampler`.
+    mode : {"inline", "cdn"}, default "inline"
+        ``"inline"`` puts bokeh's code into the page; ``"cdn"`` makes a small page that needs the
+        network.
 
     Raises
     ------
     DiagnosticError
-        On entering, if the page could not be written.
+        On entering, if the page cannot be written.
+
+    See Also
+    --------
+    record : Writes a recording file, from which `report` makes the same page.
 
     Examples
     --------
+    >>> import dask.array as da
     >>> from dask_diag import performance_report
-    >>> with performance_report(filename="dask-report.html"):       # doctest: +SKIP
-    ...     array.compute(scheduler="threads")
+    >>> with performance_report(filename="dask-report.html"):
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
     """
 
     def __init__(
@@ -575,10 +599,10 @@ class performance_report(ProfilerGroup):  # noqa: N801
 
             report(self.recording, self._path, mode=self._mode)
         except KeyboardInterrupt:
-            _tell("performance_report: the page was not written: interrupted")
+            _tell("performance_report: the report was not written: interrupted")
             raise
         except Exception as error:
-            _tell(f"performance_report: the page could not be written: {error}")
+            _tell(f"performance_report: the report could not be written: {error}")
 
 
 def _tell(text: str) -> None:

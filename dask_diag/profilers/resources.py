@@ -23,37 +23,57 @@ if TYPE_CHECKING:
 
 
 ResourceData = namedtuple("ResourceData", ("time", "mem", "cpu"))
-"""A sample, as `ResourceProfiler.results` hold it: seconds, MB (1e6 bytes), per cent of a core."""
+ResourceData.__doc__ = "A sample in `ResourceProfiler.results`: s, MB (1e6 bytes), % of a CPU."
 
 _NAN = float("nan")
 
 
 class ResourceProfiler(Diagnostic):
-    """Profile the CPU, the memory and the bytes moved by this process and all its descendants.
+    """Profile CPU, memory and I/O of this process and its child processes.
 
-    On a client of distributed: the CPU and the memory of the workers and the scheduler, too.
+    On a cluster of distributed, also CPU and memory of the workers and the scheduler.
 
     Parameters
     ----------
-    dt : float, optional
+    dt : float, default 1
         Seconds between samples.
 
     Attributes
     ----------
     results : list of ResourceData
-        Time (seconds of ``time.perf_counter()``), memory (MB) and CPU (% of one core) of each
-        sample, from when sampling has stopped.
+        Time (seconds of ``time.perf_counter()``), memory (MB) and CPU (% of one CPU) of each
+        sample; filled when sampling stops.
+    recording : Recording
+        The samples so far, in the tables ``resources`` and ``processes``.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError
+        If `dt` is not a finite number above 0.
+
+    See Also
+    --------
+    record : Runs all profilers over a block, this one every 0.5 s.
 
     Notes
     -----
-    A thread samples with psutil; its own CPU time is left out. As a context manager it samples
-    throughout the block, when registered only while computations run. CPU is that of the interval
-    which ends with the sample; memory is the sum of resident sizes, in which pages that processes
-    share count in each. Between tasks, when none runs, memory alone is noted, for a hundredth of
-    the time at most: so it is known what the next one began with.
+    A thread samples with psutil; the CPU time of that thread is subtracted. In a ``with`` block the
+    profiler samples all the time; when registered, only while computations run. The CPU of a sample
+    is that of the interval before the sample. Memory is the sum of resident sizes, in which shared
+    pages count once per process. Between tasks only memory is sampled, for at most 1% of the time,
+    to obtain the value at the start of the next task.
 
-    On a cluster each process is sampled where it runs, every `dt` seconds, as long as the profiler
-    is active; what processes share, as several workers may, counts once.
+    On a cluster, each process is sampled on its host every `dt` seconds while the profiler is
+    active. A process that several workers share counts once.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import ResourceProfiler
+    >>> with ResourceProfiler(dt=0.1) as rprof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> rprof.results[0]._fields
+    ('time', 'mem', 'cpu')
     """
 
     draws = "resources"
@@ -84,7 +104,7 @@ class ResourceProfiler(Diagnostic):
 
     @property
     def results(self) -> list[ResourceData]:
-        """A namedtuple for each sample, from when sampling has stopped."""
+        """A `ResourceData` for each sample; filled when sampling stops."""
         with self._lock:
             if not self._results:
                 width = len(SAMPLE_COLUMNS)
@@ -126,7 +146,7 @@ class ResourceProfiler(Diagnostic):
         return {}
 
     def close(self) -> None:
-        """Stop sampling at any time."""
+        """Stop sampling, even inside a block."""
         with self._lock:
             self._blocks = 0
             self._sampled_computations.clear()

@@ -14,10 +14,10 @@ from dask.utils import parse_timedelta
 from dask_diag.capture.computation import Computation
 from dask_diag.config import setting
 from dask_diag.errors import DiagnosticError
-from dask_diag.formatting import seconds
+from dask_diag.formatting import counted, seconds
 from dask_diag.model.codes import PROFILING
 from dask_diag.profilers.base import Diagnostic
-from dask_diag.sampling.sampler import Subscription, sampler
+from dask_diag.sampling.sampler import StandingSubscription
 
 if TYPE_CHECKING:
     from dask_diag.cluster.log import ClusterLog
@@ -58,7 +58,8 @@ def _seconds(name: str, value: str | float | None) -> float:
         where = f"diag.profile.{name} of dask's configuration"
         value = setting(f"diag.profile.{name}")
     message = (
-        f"{where}: expected a time of 0.1 ms or more, as '10ms' or in seconds, found {value!r}"
+        f"{where}: expected a time of at least 0.1 ms, such as '10ms' (a number is seconds), "
+        f"found {value!r}"
     )
     try:
         seconds = float(parse_timedelta(value, default="s"))
@@ -72,23 +73,24 @@ def _seconds(name: str, value: str | float | None) -> float:
 class SamplingProfiler(Diagnostic):
     """Profile the lines of code in which tasks spend their time, on local schedulers and clusters.
 
-    Every `interval` one thread of each process samples the stacks of the threads that run a task,
-    and of the threads that compute: the one that entered or registered the profiler all the time,
-    others while they compute. So imports, the making of graphs and dask's scheduler show as lines,
-    each under its root: see `dask_diag.model.codes.ROOTS`.
-    Samples are summed up in cycles, so that a long computation needs no more memory than a short
-    one. Seconds sum to those that the tasks took; time without samples is labelled. Tasks longer
-    than a quarter of the cycle are tracked individually, by key; shorter ones by function.
+    Every `interval`, one thread per process samples the stacks of the threads that run tasks. It
+    also samples the thread that entered or registered the profiler, and other threads while they
+    compute, so that imports, graph construction and dask's scheduler show as lines, each under its
+    root: see `dask_diag.model.codes.ROOTS`.
+
+    Samples are summed in cycles, so that a long computation needs no more memory than a short one.
+    The seconds sum to those that the tasks took; time without samples is labeled. Tasks longer than
+    a quarter of the cycle are tracked by key, shorter ones by function.
 
     Parameters
     ----------
     interval : str or float, optional
-        Between two samples: a time such as ``"10ms"``, or seconds. By default what dask's
-        configuration has under ``diag.profile.interval``, which is 10 ms.
+        Time between samples: text such as ``"10ms"``, or seconds. Default:
+        ``diag.profile.interval`` of dask's configuration, which is 10 ms.
     cycle : str or float, optional
-        The time of which samples are summed up. By default what dask's configuration has under
-        ``diag.profile.cycle``, which is 100 ms. When there are 300 cycles, every two become
-        one, and tasks must be twice as long to be tracked individually.
+        Time over which samples are summed. Default: ``diag.profile.cycle`` of dask's configuration,
+        which is 100 ms. At 300 cycles, pairs of cycles are merged, which doubles the length from
+        which on tasks are tracked by key.
 
     Attributes
     ----------
@@ -98,20 +100,25 @@ class SamplingProfiler(Diagnostic):
     Raises
     ------
     DiagnosticError
-        If a time cannot be understood, is shorter than 0.1 ms, or a cycle is shorter than the
-        interval.
+        If a time cannot be understood or is shorter than 0.1 ms, or if the cycle is shorter than
+        the interval.
+
+    See Also
+    --------
+    hottest_lines : The lines with the most self time.
+    call_tree : All sampled calls as a tree.
 
     Notes
     -----
-    On a cluster the tasks are sampled by their workers; coroutines are not, as they share a thread
-    with their worker: their time counts as not sampled.
+    On a cluster the workers sample their tasks. Coroutines are not sampled, because they share a
+    thread with their worker; their time counts as not sampled.
 
-    Threads that a task starts are not sampled. Calls of dask_diag, with what they call, are one
-    line: ``(dask_diag)``. Functions that are not written in Python show as the
-    line that calls them, or by name if dask calls them itself. Sampling needs the GIL: code that
-    releases it often is sampled somewhat more often than it should be. While a call keeps the GIL
-    nothing is sampled; its end is, and represents all that time, unless the task ends with it: then
-    the time counts as not sampled.
+    Threads that a task starts are not sampled. Calls of dask_diag, and everything that they call,
+    show as one line, ``(dask_diag)``. A function that is not written in Python shows as the line
+    that calls it, or by name if dask calls it directly. Sampling needs the GIL: code that often
+    releases the GIL is sampled slightly too often. While a call holds the GIL, nothing is sampled.
+    The next sample represents all that time, unless the task has ended by then: such time counts as
+    not sampled.
 
     Examples
     --------
@@ -120,8 +127,8 @@ class SamplingProfiler(Diagnostic):
     >>> with SamplingProfiler(interval="1ms") as sprof:
     ...     get({"total": (sum, range(2_000_000))}, "total")
     1999999000000
-    >>> [row["name"] for row in sprof.tree(root="tasks").to_dicts()]
-    ['all', 'tasks', 'sum', 'sum']
+    >>> [row["name"] for row in sprof.tree(root="tasks").to_dicts()][:3]
+    ['all', 'tasks', 'sum']
     """
 
     draws = "flame"
@@ -131,7 +138,10 @@ class SamplingProfiler(Diagnostic):
         self, interval: str | float | None = None, cycle: str | float | None = None
     ) -> None:
         self._interval, self._cycle = sample_times(interval, cycle)
-        self._subscriptions: dict[int, Subscription] = {}
+        self._subscription = StandingSubscription(
+            lambda: self.is_active, partial(self.fault, "to sample stacks"), self._forget_code
+        )
+        self._keeps_code = False
         self._callers: CallerProbe | None = None
         self.stacks = self._no_stacks()
         super().__init__()
@@ -165,24 +175,25 @@ class SamplingProfiler(Diagnostic):
         Parameters
         ----------
         start, stop : float, optional
-            The range of time, in seconds of ``time.perf_counter()``.
+            Range of time, in seconds of ``time.perf_counter()``. Default: all.
         function : str, optional
-            Only tasks of this function, which is the prefix of their keys.
+            Only tasks of this function, the prefix of their keys. Default: all.
         key : object, optional
-            Only the task of this key, as it is or as text; ``""`` for tasks not tracked by key.
+            Only the task with this key, given as it is or as text; ``""`` for tasks not tracked by
+            key. Default: all.
         root : str, optional
-            Only samples of this root, one of `dask_diag.model.codes.ROOTS`; by default of all.
+            Only samples of this root, one of `dask_diag.model.codes.ROOTS`. Default: all.
 
         Returns
         -------
         Table
-            A row per node: see `dask_diag.call_tree`.
+            One row per node, with the columns of `dask_diag.call_tree`.
 
         Raises
         ------
         DiagnosticError
-            If no sample has that key or is of that function, there is no such root, or a time is
-            no number.
+            If no sample has that key or function, the root does not exist, or a time is not a
+            number.
         """
         from dask_diag.analysis.call_tree import Selection, call_tree
 
@@ -196,16 +207,21 @@ class SamplingProfiler(Diagnostic):
         key: object = None,
         root: str | None = None,
     ) -> Summary:
-        """The ten lines that computed longest, and the three that waited longest.
+        """The ten lines that computed longest and the three that waited longest.
 
         Parameters
         ----------
         start, stop, function, key, root : optional
-            Selection of samples, as in `tree`; the root is by default ``tasks``.
+            Selection of samples, as in `tree`. The default root is ``tasks``.
+
+        Returns
+        -------
+        Summary
+            A string of at most 80 columns; an HTML table in a notebook.
 
         See Also
         --------
-        dask_diag.summary : what several diagnostics measured over one block.
+        dask_diag.summary : Everything that several profilers measured over one block.
         """
         from dask_diag.analysis.call_tree import Selection
         from dask_diag.views.hottest import flame_summary
@@ -223,22 +239,22 @@ class SamplingProfiler(Diagnostic):
         root: str | None = None,
         overwrite: bool = False,
     ) -> None:
-        """Write the stacks into a file that flame graph viewers open.
+        """Write the stacks to a file for flame graph viewers.
 
         Parameters
         ----------
-        path : str or path
-            ``*.speedscope.json``, or ``*.collapsed`` or ``*.folded``, which says the format.
+        path : str or os.PathLike
+            ``*.speedscope.json``, ``*.collapsed`` or ``*.folded``. The ending selects the format.
         start, stop, function, key, root : optional
             Selection of samples, as in `tree`.
-        overwrite : bool, optional
-            Whether a file that is there may be replaced.
+        overwrite : bool, default False
+            Replace an existing file.
 
         Raises
         ------
         DiagnosticError
-            If the ending says no known format, the folder does not exist, a file is there and may
-            not be replaced, or there are no such samples.
+            If the ending is unknown, the directory does not exist, the file exists and `overwrite`
+            is false, or no sample is selected.
         """
         from dask_diag.analysis.call_tree import Selection
         from dask_diag.views.exports.stacks import export_stacks
@@ -257,7 +273,7 @@ class SamplingProfiler(Diagnostic):
         return stacks.tables(self.start_time or now, self.end_time or now)
 
     def clear(self) -> None:
-        """Forget all records except those of running computations."""
+        """Forget everything except running computations."""
         with self._lock:
             super().clear()
             if self.session.computations:
@@ -284,6 +300,7 @@ class SamplingProfiler(Diagnostic):
         try:
             if callers is not None:
                 callers.stop()
+            self._subscription.end_if_unused()
         finally:
             super()._deactivate()
 
@@ -311,34 +328,37 @@ class SamplingProfiler(Diagnostic):
         attach_probe(computation, probe, failed)
         if self._callers is not None:
             self._callers.begin(computation)
-        self._subscriptions[computation.number] = sampler.add(probe.sample, probe.interval, failed)
-        keep_code()
+        self._subscription.begin(computation.number, probe.sample, probe.interval)
+        if not self._keeps_code:
+            self._keeps_code = True
+            keep_code()
 
     def computation_ends(self, computation: Computation, failed: bool) -> None:
         """Stop sampling the tasks of a computation."""
+        self._subscription.end(computation.number)
+
+    def _forget_code(self) -> None:
         from dask_diag.sampling.stacks import forget_code
 
-        subscription = self._subscriptions.get(computation.number)
-        if subscription is not None:
-            sampler.remove(subscription)
-            del self._subscriptions[computation.number]
+        if self._keeps_code:
+            self._keeps_code = False
             forget_code()
 
     def notices(self) -> list[str]:
-        """Remarks for a reader of the numbers."""
+        """Sentences that a reader of the numbers should know."""
         notices = super().notices()
         stacks = self.stacks
         if stacks.late:
             times = "once" if stacks.late == 1 else f"{stacks.late:,} times"
             notices.append(
-                f"{PROFILING}SamplingProfiler came late {times} (longest gap "
-                f"{seconds(stacks.longest_gap)}): a task kept the GIL, or the machine was busy. "
-                "The next sample represents the gap; if the task had ended by then, its time is "
+                f"{PROFILING}SamplingProfiler was late {times} (longest gap "
+                f"{seconds(stacks.longest_gap)}): a task held the GIL, or the machine was busy. "
+                "The next sample represents the gap; if the task had ended by then, the gap is "
                 "shown as not sampled"
             )
         if stacks.cut:
             notices.append(
-                f"SamplingProfiler reached its limit of distinct stacks: the innermost calls of "
-                f"{stacks.cut:,} samples count to their callers"
+                "SamplingProfiler reached its limit of distinct stacks: the innermost calls of "
+                f"{counted(stacks.cut, 'sample')} count for their callers"
             )
         return notices

@@ -120,12 +120,12 @@ _POLL_CALLS = ("poll", "ppoll")
 def why_not_here() -> str:
     """Reason why waits cannot be classified on this machine; empty if they can."""
     if sys.platform != "linux":
-        return f"it reads Linux's /proc, and this is {sys.platform}"
+        return f"it needs Linux's /proc, and this is {sys.platform}"
     if sys.implementation.name != "cpython":
-        return f"it knows CPython's lock, and this is {sys.implementation.name}"
+        return f"it needs CPython, and this is {sys.implementation.name}"
     if platform.machine() not in _NUMBERS:
         machines = ", ".join(_NUMBERS)
-        return f"it knows the system calls of {machines}, and this is {platform.machine()}"
+        return f"it supports {machines}, and this is {platform.machine()}"
     for name in ("schedstat", "syscall"):
         try:
             with open(f"/proc/thread-self/{name}", "rb") as file:

@@ -193,6 +193,10 @@ class Sampler:
         if thread is not threading.current_thread():
             thread.join()
 
+    def has(self, user: Subscription) -> bool:
+        """Whether a user is called: neither removed, nor taken out after an error or by a fork."""
+        return any(other is user for other in self._users)
+
     def _set_ticks(self) -> None:
         now = perf_counter()
         intervals: dict[Listener, float] = {}
@@ -257,6 +261,61 @@ class Sampler:
 
 
 sampler = Sampler()
+
+
+class StandingSubscription:
+    """A user of the sampler from its first computation on, for as long as its profiler is active.
+
+    To subscribe for each computation would wake the sampler's thread, or start it, each time.
+
+    Parameters
+    ----------
+    is_active : callable
+        Whether the profiler is active, and so may see more computations.
+    failed : callable
+        Called with an error of the listener.
+    ended : callable, optional
+        Called when sampling has ended.
+    """
+
+    def __init__(
+        self,
+        is_active: Callable[[], bool],
+        failed: Callable[[Exception], None],
+        ended: Callable[[], object] = bool,
+    ) -> None:
+        self._is_active = is_active
+        self._failed = failed
+        self._ended = ended
+        self._user: Subscription | None = None
+        self._open: set[int] = set()
+        # A signal may interrupt a thread that holds it, and compute.
+        self._lock = threading.RLock()
+
+    def begin(self, computation: int, listener: Listener, interval: float) -> None:
+        """Call a listener from now on."""
+        with self._lock:
+            self._open.add(computation)
+            if self._user is None or not sampler.has(self._user):
+                self._user = sampler.add(listener, interval, self._failed)
+
+    def end(self, computation: int) -> None:
+        """End a computation; of the last one after its profiler has ended, sampling ends, too."""
+        with self._lock:
+            self._open.discard(computation)
+        if not self._is_active():
+            self.end_if_unused()
+
+    def end_if_unused(self) -> None:
+        """End sampling, unless a computation runs."""
+        with self._lock:
+            if self._open or self._user is None:
+                return
+            user, self._user = self._user, None
+        sampler.remove(user)
+        self._ended()
+
+
 if hasattr(os, "register_at_fork"):
     # The child of a fork has the object, but not the thread.
     os.register_at_fork(after_in_child=sampler.__init__)  # type: ignore[misc]

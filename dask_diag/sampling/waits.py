@@ -11,10 +11,12 @@ of the exact time that nothing else explains.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from itertools import count
 from random import Random
+from weakref import WeakSet
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.metrics import Metered, Wait
@@ -22,7 +24,7 @@ from dask_diag.capture.task import TaskThread, ThisThread
 from dask_diag.model.codes import Activity
 from dask_diag.sampling.linux import LinuxThread, seconds_waited, why_not_here
 from dask_diag.sampling.probes import SampledTask, attach_probe
-from dask_diag.sampling.sampler import Listener, Subscription, TaskRun, running_now, sampler
+from dask_diag.sampling.sampler import Listener, StandingSubscription, TaskRun, running_now
 
 _TICKS = 4
 """Over so many it is averaged how many tasks a thread starts between two."""
@@ -42,7 +44,7 @@ class ProbedThread(TaskThread):
     linux : LinuxThread
     """
 
-    __slots__ = ("_between_ticks", "_random", "_tasks_at_tick", "linux")
+    __slots__ = ("__weakref__", "_between_ticks", "_random", "_tasks_at_tick", "linux")
 
     def __init__(self, ident: int, native_id: int) -> None:
         super().__init__(ident, native_id)
@@ -76,12 +78,20 @@ class ProbedThread(TaskThread):
 
 
 class ThisProbedThread(ThisThread):
-    """The current thread; a plain one if its state cannot be read."""
+    """The current thread; a plain one if its state cannot be read.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    probed : weakref.WeakSet of ProbedThread
+        Where the threads are put that run tasks and live.
+    """
+
+    def __init__(self, probed: WeakSet[ProbedThread]) -> None:
         super().__init__()
+        self.probed = probed
         with suppress(Exception):
             self.now = ProbedThread(self.now.ident, self.now.native_id)
+            self.probed.add(self.now)
 
 
 INTERVAL = 0.01
@@ -100,13 +110,19 @@ _DID_NOT_RUN = 0.02
 class WaitProbe:
     """Samples the waits of tasks."""
 
-    __slots__ = ("this_thread",)
+    __slots__ = ("_threads", "this_thread")
 
     interval = INTERVAL
 
     def __init__(self) -> None:
         # The files of a thread stay open as long as the probe: opening them is most of the cost.
-        self.this_thread = ThisProbedThread()
+        self._threads: WeakSet[ProbedThread] = WeakSet()
+        self.this_thread = ThisProbedThread(self._threads)
+
+    def begin(self) -> None:
+        """Begin a computation, of which the first task on each thread is read."""
+        for thread in self._threads:
+            thread.due = 0
 
     def __reduce__(self) -> tuple[object, ...]:
         return WaitProbe, ()
@@ -270,6 +286,8 @@ class WaitRecorder:
 
     Parameters
     ----------
+    is_active : callable
+        Whether the profiler is active; while it is, threads' files stay open between computations.
     failed : callable
         Called with an error of the sampler.
 
@@ -279,10 +297,14 @@ class WaitRecorder:
         Why waits are not recorded here, as of the last computation; empty if they are.
     """
 
-    def __init__(self, failed: Callable[[Exception], None]) -> None:
+    def __init__(self, is_active: Callable[[], bool], failed: Callable[[Exception], None]) -> None:
         self.why_not = ""
+        self._is_active = is_active
         self._failed = failed
-        self._subscriptions: dict[int, Subscription] = {}
+        self._subscription = StandingSubscription(is_active, failed)
+        self._probes: dict[int, WaitProbe] = {}
+        self._idle: list[WaitProbe] = []
+        self._pid = 0
 
     def probe(self) -> WaitProbe | None:
         """A probe whose cost can be measured; None where waits cannot be recorded."""
@@ -290,18 +312,26 @@ class WaitRecorder:
 
     def begin(self, computation: Computation) -> None:
         """Sample the tasks of a computation."""
-        self.why_not = why_not_here()
+        if self._pid != os.getpid():
+            # The threads of idle probes are those of the parent of a fork.
+            self._idle, self._pid, self.why_not = [], os.getpid(), why_not_here()
         if self.why_not:
             return
-        probe = WaitProbe()
+        # One for each computation that runs: of each the first task of each thread is read.
+        probe = self._idle.pop() if self._idle else WaitProbe()
+        probe.begin()
+        self._probes[computation.number] = probe
         attach_probe(computation, probe, self._failed)
-        self._subscriptions[computation.number] = sampler.add(
-            probe.sample, probe.interval, self._failed
-        )
+        self._subscription.begin(computation.number, probe.sample, probe.interval)
 
     def end(self, computation: Computation) -> None:
         """Stop sampling a computation that has ended."""
-        subscription = self._subscriptions.get(computation.number)
-        if subscription is not None:
-            sampler.remove(subscription)
-            del self._subscriptions[computation.number]
+        probe = self._probes.pop(computation.number, None)
+        if probe is not None and self._is_active():
+            self._idle.append(probe)
+        self._subscription.end(computation.number)
+
+    def close(self) -> None:
+        """Close all files, and stop sampling: the profiler has ended."""
+        self._idle, self._pid = [], 0
+        self._subscription.end_if_unused()

@@ -116,7 +116,8 @@ def joined(chunks: Sequence[Chunk], notices: Sequence[str]) -> Recording:
             columns = TABLES[name].schema
             unknown += [f"{name}.{column}" for column in table.columns if column not in columns]
             values[name] = TABLES[name]({c: table[c] for c in columns})
-    left_out = [f"this version of dask_diag leaves out {', '.join(unknown)}"] if unknown else []
+    notice = f"left out {', '.join(unknown)}: unknown to this version of dask_diag; upgrade it"
+    left_out = [notice] if unknown else []
     for name, value in values.items():
         expected = _CHECKED.get(str(fields_of[name].type))
         if expected and not isinstance(value, expected):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from dask_diag._version import __version__
 from dask_diag.errors import RecordingFileError
 from dask_diag.files import as_path, os_errors_as
+from dask_diag.formatting import counted
 from dask_diag.model.codes import State
 from dask_diag.model.recording import Recording, worst_state
 from dask_diag.storage import container
@@ -31,21 +32,31 @@ _MAX_SIZE = container.MAX_SIZE + (1 << 24)
 
 
 def load(path: str | os.PathLike[str]) -> Recording:
-    """Read the recording in a file; no content of the file is executed.
+    """Read a recording from a file. No content of the file is executed.
 
     Parameters
     ----------
     path : str or os.PathLike
+        Recording file, written by `record`, `save` or ``dask-diag run``.
 
     Returns
     -------
     Recording
-        If the file is truncated or damaged, the part before; its `state` and a notice say so.
+        If the file is truncated or damaged, the part before; `state` and a notice say so.
 
     Raises
     ------
     RecordingFileError
-        If the file cannot be read, is not a recording, or is of another version.
+        If the file cannot be read, is not a recording, or has an unsupported version.
+
+    Examples
+    --------
+    >>> from dask_diag import Profiler, load, save
+    >>> with Profiler() as prof:
+    ...     pass
+    >>> save(prof.recording, "run.diag")
+    >>> load("run.diag").state
+    'complete'
     """
     data = memoryview(_content(path))
     first = next(container.read_entries(data), None)
@@ -66,7 +77,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
     except Exception as error:
         # Each chunk is as written: another program wrote them.
         raise RecordingFileError(
-            f"cannot read {path}: its chunks do not fit together ({error}); {_ADVICE}"
+            f"cannot read {path}: its chunks are inconsistent ({error}); {_ADVICE}"
         ) from error
 
 
@@ -164,7 +175,7 @@ def _version(about: bytes) -> object:
 
 
 class ChunkScan:
-    """Decodes the chunks of a file from its front, up to the first that is not as it was written.
+    """Decodes the chunks of a file from its front, up to the first damaged one.
 
     Parameters
     ----------
@@ -242,12 +253,13 @@ def _state_of(
     name = os.path.basename(os.fsdecode(path))
     is_closed = container.ends_with_directory(data)
     if is_closed or container.goes_on(entries, stop, end):
-        how = "has changed since it was closed" if is_closed else "is not as it was written"
+        how = "has changed since it was closed" if is_closed else "differs from what was written"
         return State.DAMAGED, [
-            f"{name} is damaged: it {how}, from byte {stop:,} on; the last {len(end):,} bytes "
-            "cannot be read. Everything up to there was loaded; get another copy for the rest."
+            f"{name} is damaged: it {how}, from byte {stop:,} on; the last "
+            f"{counted(len(end), 'byte')} cannot be read. Everything up to there was loaded; "
+            "get another copy for the rest."
         ]
-    lost = f" The last {len(end):,} bytes cannot be read." if len(end) else ""
+    lost = f" The last {counted(len(end), 'byte')} cannot be read." if len(end) else ""
     return State.TRUNCATED, [
         f"{name} is truncated: the writing process did not close it (killed?). Everything up "
         f"to the last complete chunk was loaded.{lost}"

@@ -105,7 +105,7 @@ def lock(file: int, path: Path) -> None:
     except _IS_LOCKED:
         who = "this process" if _is_locked_here(file) else "another process"
         raise RecordingFileError(
-            f"cannot write {path}: {who} is writing it; choose another name, or wait for its end"
+            f"cannot write {path}: {who} is writing it; choose another name, or wait until it ends"
         ) from None
     except OSError:
         # A file system without locks: an unguarded recording is better than none.
@@ -202,19 +202,34 @@ _FAST, _SMALL = 1, 4
 
 
 def save(recording: Recording, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write a recording to a file: all of it, or nothing.
+    """Write a recording to a file atomically: a file that cannot be completed is not created.
 
     Parameters
     ----------
     recording : Recording
+        Measurements to write.
     path : str or os.PathLike
-    overwrite : bool, optional
-        Whether an existing file may be replaced.
+        File to write, such as ``"run.diag"``.
+    overwrite : bool, default False
+        Replace an existing file.
 
     Raises
     ------
     RecordingFileError
-        If it cannot be written; an existing file is then unchanged.
+        If the file cannot be written. An existing file is then unchanged.
+
+    See Also
+    --------
+    record : Writes the file while the program runs.
+
+    Examples
+    --------
+    >>> from dask_diag import Profiler, load, save
+    >>> with Profiler() as prof:
+    ...     pass
+    >>> save(prof.recording, "run.diag")
+    >>> load("run.diag").is_complete
+    True
     """
     with (
         atomic_file(
@@ -228,29 +243,31 @@ def save(recording: Recording, path: str | os.PathLike[str], *, overwrite: bool 
 class Writer:
     """Writes a recording to a file chunk by chunk.
 
-    Appended chunks can be loaded even if this process is killed; a file that was not closed is
-    loaded as truncated.
+    Appended chunks can be loaded even if the process is killed; a file that was not closed loads as
+    truncated.
 
     Parameters
     ----------
     path : str or os.PathLike
-    overwrite : bool, optional
-        Whether an existing file may be replaced.
+        File to write.
+    overwrite : bool, default False
+        Replace an existing file.
     shown_as : str or os.PathLike, optional
-        The name of the file in errors, if not its path.
-    level : int, optional
-        The level of compression, from 1 to 9; by default fast, not to slow the computation down.
+        Name of the file in errors. Default: `path`.
+    level : int, default 1
+        Compression level, from 1 (fast) to 9 (small).
 
     Raises
     ------
     RecordingFileError
-        If it cannot be written, as when another writer has it open; other methods raise it, too.
+        If the file cannot be written, for example because another writer has opened it. All
+        methods raise it.
 
     Notes
     -----
-    Not thread-safe. There is no buffer: chunks are handed to the operating system at once, but may
-    be lost with power before the file is closed. After an error no more can be appended; the chunks
-    before stay.
+    Not thread-safe. Chunks are not buffered: they reach the operating system at once, but a power
+    failure before `close` can lose them. After an error, no more chunks can be appended; earlier
+    chunks remain in the file.
     """
 
     def __init__(
@@ -289,10 +306,10 @@ class Writer:
         Parameters
         ----------
         chunk : Recording
-            The new rows. Rows of tasks are counted from the first chunk on. Fields other than
-            tables take the place of those of earlier chunks.
+            New rows. References to tasks count rows from the first chunk on. Fields that are not
+            tables replace those of earlier chunks.
         provisional : Recording, optional
-            Rows of running tasks and computations, for now. The next chunk takes their place.
+            Rows of running tasks and computations, which the next chunk replaces. Default: none.
         """
         if self._file is None:
             raise RecordingFileError(f"cannot write {self._shown_as}: it has been closed")
@@ -306,7 +323,7 @@ class Writer:
             self._put(new)
 
     def close(self) -> None:
-        """Mark the file as complete, and close it; a second call does nothing."""
+        """Mark the file as complete and close it; further calls do nothing."""
         if self._file is None:
             return
         with self._closed_on_error():
@@ -318,7 +335,7 @@ class Writer:
             close(file)
 
     def abandon(self) -> None:
-        """Close the file without marking it as complete: it will be loaded as truncated."""
+        """Close the file without marking it as complete, so that it loads as truncated."""
         self._close_after_last_chunk()
 
     def _put(self, named: list[tuple[str, bytes]]) -> None:
@@ -333,7 +350,7 @@ class Writer:
         if start > container.MAX_SIZE:
             raise RecordingFileError(
                 f"cannot write {self._shown_as}: a file holds at most {container.MAX_SIZE:,} "
-                "bytes; record less in one"
+                "bytes; split the run into several recordings"
             )
         self._write(b"".join(data))
         self._entries.append(entries[0])

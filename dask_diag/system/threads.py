@@ -90,7 +90,7 @@ def _source() -> Callable[[], dict[int, float]] | str:
         try:
             if get_native_id() in read():
                 return read
-            reason = f"on {sys.platform}, threads have other numbers than Python gives them"
+            reason = f"on {sys.platform}, psutil and Python number threads differently"
         except (OSError, AttributeError, NotImplementedError) as error:
             reason = f"{type(error).__name__}: {error}"
     return reason
@@ -160,7 +160,7 @@ class ThreadCpu(NamedTuple):
 
 
 class ThreadUsage:
-    """CPU of threads from creation until `stop`.
+    """CPU of threads from creation, or a reading before, until `stop`.
 
     A thread that starts meanwhile counts from its start. One that ends is not lost: the process's
     clock has it, and so `ended` has what all live threads together do not.
@@ -168,8 +168,8 @@ class ThreadUsage:
 
     __slots__ = ("_after", "_before")
 
-    def __init__(self) -> None:
-        self._before = read_threads()
+    def __init__(self, before: ThreadReading | None = None) -> None:
+        self._before = before or read_threads()
         self._after: ThreadReading | None = None
 
     def stop(self) -> None:
@@ -189,6 +189,10 @@ class ThreadUsage:
         cpu_process = after.cpu_process - before.cpu_process
         ended = cpu_process - sum(thread.cpu for thread in threads)
         return [*threads, ThreadCpu("ended", "", 0, ended)] if ended > _CLOCKS_DIFFER else threads
+
+
+NO_THREADS = ThreadUsage(ThreadReading(0.0, 0.0, {}, OwnThreads({}, {})))
+"""In place of those of a computation that has ended."""
 
 
 def _of_live_threads(before: ThreadReading, after: ThreadReading) -> Iterator[ThreadCpu]:

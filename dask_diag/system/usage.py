@@ -6,6 +6,7 @@ import os
 import sys
 from contextlib import suppress
 from functools import cache
+from math import isnan
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -158,10 +159,21 @@ class UsageSoFar(NamedTuple):
     def until_now(self) -> Usage:
         """Usage since then; must be called on the same thread."""
         now = UsageSoFar.now()
-        lasted, *used = (after - before for before, after in zip(self[:5], now[:5], strict=True))
         # The machine is not read at the same moments as the time.
-        machine = (lasted * cpus for cpus in used_since(self.machine, now.machine))
-        return Usage(*used, *machine)
+        children, others = used_since(self.machine, now.machine)
+        lasted = now.time - self.time
+        return Usage(
+            now.cpu_process - self.cpu_process,
+            now.thread_cpu - self.thread_cpu,
+            now.voluntary - self.voluntary,
+            now.involuntary - self.involuntary,
+            _NAN if isnan(children) else lasted * children,
+            _NAN if isnan(others) else lasted * others,
+        )
+
+
+NO_USAGE = UsageSoFar(_NAN, _NAN, _NAN, _NAN, _NAN, Reading(_NAN, _NAN, _NAN))
+"""In place of that before a computation that has ended."""
 
 
 class NativePool(NamedTuple):

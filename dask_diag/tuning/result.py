@@ -372,19 +372,19 @@ def _marks(row: Row, number: int, longest: float) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """The settings tried on a program, with gains.
+    """Settings tried on a program, with their gains.
 
     Attributes
     ----------
     rows : tuple of Row
         The baseline first, then the settings, the fastest first.
     recording : Recording
-        The recording of the baseline.
+        Recording of the baseline.
     findings : tuple of (Finding, float)
-        The findings of that recording, with the gain that was measured of the setting which
-        answers them; NaN if none does. Of those that have one, `potential_saving` is measured, too.
+        Findings of that recording, each with the measured gain of the setting that it advised; NaN
+        if none was tried. If there is one, `potential_saving` of the finding is measured as well.
     notes : tuple of str
-        Notes that a reader must know beside the numbers.
+        Sentences that a reader of the numbers should know.
     is_interrupted : bool
         Whether Ctrl-C ended the trials.
     """
@@ -397,7 +397,7 @@ class TuneResult:
 
     @property
     def best(self) -> Setting | None:
-        """The setting to use; None if none is faster beyond chance, with the same result."""
+        """The setting to use; None if no setting is faster beyond chance with the same result."""
         best = best_of(self.rows)
         return best.setting if best is not None else None
 
@@ -405,8 +405,11 @@ class TuneResult:
     def table(self) -> Table:
         """A row per setting.
 
-        ``setting``, ``runs``, ``median`` (s), ``gain`` (2 is half the time) with its 95% interval
-        ``low`` to ``high``, ``predicted`` and ``verdict``; what is not known is NaN.
+        Returns
+        -------
+        Table
+            ``setting``, ``runs``, ``median`` (s), ``gain`` (2 is half the time) with its 95%
+            interval ``low`` to ``high``, ``predicted`` and ``verdict``; unknown numbers are NaN.
         """
         gains = [row.gain or _NO_GAIN for row in self.rows]
         return Table(
@@ -427,7 +430,17 @@ class TuneResult:
         return tune_summary(self.rows, self.findings, self.notes)
 
     def page(self, title: str = "Settings tried") -> str:
-        """The summary and a chart of each run, as a page of HTML that needs no network."""
+        """The summary and a chart of all runs, as HTML that needs no network.
+
+        Parameters
+        ----------
+        title : str, default "Settings tried"
+            Title of the page.
+
+        Returns
+        -------
+        str
+        """
         return tune_page(self.rows, self.summary(), title)
 
     def _repr_html_(self) -> str:

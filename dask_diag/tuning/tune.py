@@ -77,49 +77,55 @@ def tune(
     check: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> TuneResult:
-    """Try settings on an unchanged program, and measure which are faster.
+    """Try settings on an unchanged program and measure which are faster.
 
-    It is run in child processes: once to record it, and then again and again, without and with each
-    setting in turn, until the gains are certain or the budget is spent. What findings advise is
-    tried, and a few settings that often help: one native thread, each local scheduler, more and
-    fewer workers. Of those that are faster all are then tried together.
+    The program runs in child processes: once to be recorded, and then repeatedly, without and with
+    each setting in turn, until the gains are certain or the budget is spent. ``tune`` tries what
+    findings advise and a few settings that often help: one native thread, each local scheduler,
+    more and fewer workers. Finally, it tries all faster settings together.
 
     Parameters
     ----------
     program : path or callable
-        A script, or a function without arguments. A function travels by cloudpickle; only the time
-        of its call counts.
+        A script, or a function without arguments. A function is pickled with cloudpickle, and only
+        the time of its call counts.
     arguments : sequence of str, optional
-        Arguments of the script.
+        Arguments of the script. Default: none.
     schedulers : iterable of {"threads", "processes", "sync"}, optional
-        Try these, too.
+        Schedulers to try in addition. Default: none.
     workers : int, or iterable of int, optional
-        Try these numbers of workers, too.
+        Numbers of workers to try in addition. Default: none.
     config : mapping of str to iterable of str, optional
-        Values to try of keys of dask's configuration, such as ``{"array.chunk-size": ["64MiB"]}``.
+        Values to try for keys of dask's configuration, such as ``{"array.chunk-size": ["64MiB"]}``.
+        Default: none.
     parameters : mapping of str to sequence of str, optional
-        Values to try of ``{name}`` in the arguments, of which the first is that of the baseline; of
-        a name that is not in them, values of an environment variable.
-    only : bool, optional
-        Try only what is asked for.
-    budget : float or str, optional
-        Seconds, or text such as ``"90s"``, ``"10m"`` or ``"1h"``.
+        Values to try for ``{name}`` in the arguments; the first value is the baseline. If a name is
+        not in the arguments, values of an environment variable. Default: none.
+    only : bool, default False
+        Try only the settings passed here.
+    budget : float or str, default "10m"
+        Maximum time: seconds, or text such as ``"90s"``, ``"10m"`` or ``"1h"``.
     check : str, optional
-        A shell command that gets what the script printed on its stdin, and ends with status 0 if
-        that is right. Without it, what is printed (or returned) must be the same with each setting.
+        Shell command that receives the script's stdout on stdin; exit status 0 means that the
+        output is right. Default: the output (or the result of the function) must be the same with
+        each setting.
     progress : callable, optional
-        Called with a line of text before each run.
+        Called with a line of text before each run. Default: no output.
 
     Returns
     -------
     TuneResult
-        After Ctrl-C, what is known by then.
+        The settings with their gains. After Ctrl-C, the results so far.
 
     Raises
     ------
     DiagnosticError
         If the program fails without any setting, takes longer than the budget, computes nothing on
-        a local scheduler, or if a value cannot be tried.
+        a local scheduler, or a value cannot be tried.
+
+    See Also
+    --------
+    what_if : Predict changes without running the program.
 
     Examples
     --------

@@ -94,6 +94,7 @@ def _below(parts: SummaryParts) -> Iterator[str]:
     if parts.bar:
         yield from _bar(parts.bar_title, parts.bar)
     yield findings_html(parts.findings, parts.note_on_findings)
+    yield _paragraph(parts.more)
     if parts.rows:
         yield parts.picture()
         yield html_table(parts.columns, parts.rows)

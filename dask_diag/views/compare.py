@@ -8,7 +8,7 @@ from math import isnan, nan
 
 from toolz import groupby
 
-from dask_diag.analysis.compare import CONFIDENCE, MIN_TASKS, Comparison
+from dask_diag.analysis.compare import CONFIDENCE, CPU, MIN_TASKS, Comparison
 from dask_diag.analysis.compare_runs import COMPUTING, WALL, RunComparison
 from dask_diag.formatting import amount, count, counted, percent, quantity, seconds, size
 from dask_diag.views.cell import table_summary
@@ -26,7 +26,7 @@ _MUCH = 0.1
 def comparison_summary(comparison: Comparison, before: str, after: str) -> Summary:
     """Summary of the changes between two named recordings."""
     heading = f"{shown(before, 30)} → {shown(after, 30)}\n{_walls(comparison)}"
-    warning = note_on_others(*others_of(comparison))
+    warning = "" if comparison.of == CPU else note_on_others(*others_of(comparison))
     heading = f"{warning}\n{heading}" if warning else heading
     rows, notes = list(comparison_rows(comparison)), list(comparison_notes(comparison))
     return table_summary(heading, HEADINGS, rows, notes)
@@ -102,6 +102,8 @@ def comparison_notes(comparison: Comparison) -> Iterator[str]:
     """Sentences needed to read the numbers."""
     records = comparison.functions.to_dicts()
     yield from note_on_unrelated(records)
+    if comparison.of == CPU:
+        yield "before and after are the CPU time of tasks"
     if len(records) > _FUNCTIONS_SHOWN:
         hidden = counted(len(records) - _FUNCTIONS_SHOWN, "function")
         yield f"{hidden} that changed less not shown"
@@ -185,23 +187,28 @@ def run_comparison_summary(comparison: RunComparison) -> Summary:
     rows = groupby("kind", comparison.changes.to_dicts())
     runs = {row["name"]: row for row in rows["run"]}
     before, after = comparison.runs
-    wall = runs[WALL]
-    _, wall_before, wall_after, change, verdict = _runs_row(wall)
-    warning = note_on_others(*comparison.others)
+    is_cpu = CPU in runs
+    whole, what = (runs[CPU], "CPU time of tasks") if is_cpu else (runs[WALL], "wall time")
+    _, of_before, of_after, change, verdict = _runs_row(whole)
+    warning = "" if is_cpu else note_on_others(*comparison.others)
     headline = (
         (f"{warning}\n" if warning else "")
         + f"{counted(before, 'run')} before, {counted(after, 'run')} after: "
-        f"wall time {wall_before} → {wall_after}, {verdict}{f' ({change})' if change else ''}"
+        f"{what} {of_before} → {of_after}, {verdict}{f' ({change})' if change else ''}"
+    )
+    totals = (
+        {CPU: what}
+        if is_cpu
+        else {COMPUTING: "time in computations", WALL: f"{what} of the recorded block"}
     )
     functions = rows.get("function", [])
     others = [*rows.get("phase", []), *rows.get("activity", [])]
     lines = [
         *(_runs_row(row) for row in functions[:_SHOWN]),
         *(_runs_row({**row, "name": f"{row['kind']} {row['name']}"}) for row in others),
-        _runs_row({**runs[COMPUTING], "name": "time in computations"}),
-        _runs_row({**wall, "name": "wall time of the recorded block"}),
+        *(_runs_row({**runs[key], "name": name}) for key, name in totals.items()),
     ]
-    notes = [*note_on_unrelated(functions), *_notes(len(functions), wall)]
+    notes = [*note_on_unrelated(functions), *_notes(len(functions), whole, what)]
     return table_summary(headline, _HEADINGS, lines, notes)
 
 
@@ -217,10 +224,10 @@ def _runs_row(row: Record) -> tuple[str, ...]:
     return (shown(row["name"]), seconds(before), seconds(after), change, row["verdict"])
 
 
-def _notes(functions: int, wall: Record) -> Iterator[str]:
+def _notes(functions: int, whole: Record, what: str) -> Iterator[str]:
     if functions > _SHOWN:
         yield f"{counted(functions - _SHOWN, 'function')} that changed less not shown"
-    if isnan(wall["spread"]):
+    if isnan(whole["spread"]):
         yield (
             "no verdicts: with one run on each side the spread between runs is unknown; "
             "dask-diag run --repeat 5 records several"
@@ -230,8 +237,9 @@ def _notes(functions: int, wall: Record) -> Iterator[str]:
         "± is the change that the differences between runs explain; all verdicts together are "
         "wrong in 2 of 100 comparisons of an unchanged program"
     )
-    if wall["before"]:
+    if whole["before"]:
+        share = percent(whole["spread"] / whole["before"])
         yield (
-            f"a change of the wall by less than {percent(wall['spread'] / wall['before'])} looks "
-            "like chance: more runs, or a quieter machine, show smaller ones"
+            f"a change of the {what} by less than {share} looks like chance: more runs, or a "
+            "quieter machine, show smaller ones"
         )

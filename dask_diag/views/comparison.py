@@ -63,9 +63,6 @@ class Sides(NamedTuple):
 
 def wall(sides: Sides) -> Iterator[Part]:
     """The wall time of both recordings, on one scale, and the change of each part."""
-    warning = note_on_others(*others_of(sides.comparison))
-    if warning:
-        yield Text([f"{warning}."])
     bars = [wall_bar(analysis) for analysis in sides.analyses]
     walls = [duration(analysis) for analysis in sides.analyses]
     longest = max(walls) or 1.0
@@ -249,6 +246,8 @@ def comparison_page(before: Recording, after: Recording, names: tuple[str, str])
         for label, recording in zip(labels, (before, after), strict=True)
         if (text := incomplete(recording))
     ]
+    if others := note_on_others(*others_of(sides.comparison)):
+        warnings.append(f"{others}.")
     return Page(title, head, warnings, sections).html()
 
 

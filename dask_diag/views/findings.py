@@ -17,17 +17,19 @@ _ADDRESSES = ("https://", "http://", "file://")
 """Nothing else becomes a link: an address may not be a script."""
 _INTERVALS_SHOWN = 3
 """A longer list says nothing."""
+EXPLAIN = "dask-diag explain"
 _WORKERS_SHOWN = 2
 _NAMES_SHOWN = 4
 _MUCH_OFF_CPU, _OF_THE_WALL = 0.5, 0.1
 """Shares of the time of tasks, and of the wall time, that need an explanation."""
 
 
-def lost(finding: Finding) -> str:
-    """Seconds lost by a finding, and how they are known; empty if unknown."""
+def saving(finding: Finding) -> str:
+    """Seconds that a fix could save, or saved, and how they are known; empty if unknown."""
     said = finding.saving_in_words
-    tried = ", measured" if finding.certainty == MEASURED else ""
-    return said and f"{said} lost{tried}"
+    if said and finding.certainty == MEASURED:
+        return f"saved {said}, measured by tune"
+    return said and f"could save {said}"
 
 
 def savings_overlap(findings: Sequence[Finding], recording: Recording) -> str:
@@ -42,11 +44,22 @@ def savings_overlap(findings: Sequence[Finding], recording: Recording) -> str:
     )
 
 
-def what_to_do(advice: str) -> str:
+def fix(advice: str) -> str:
     """Advice as a sentence; without a fix, the sentence says so."""
     if advice.startswith(NO_FIX):
         return f"{advice[:1].upper()}{advice[1:]}."
-    return f"To do: {advice}."
+    return f"Fix: {advice}."
+
+
+def in_a_line(finding: Finding) -> str:
+    """Code, possible saving and fix."""
+    title = ": ".join(filter(None, (finding.code, saving(finding))))
+    return f"{title}. {fix(finding.advice)}"
+
+
+def explained_by(findings: Sequence[Finding]) -> str:
+    """The command that explains the first finding; empty without findings."""
+    return f"More: {EXPLAIN} {findings[0].code}" if findings else ""
 
 
 def location(finding: Finding, recording: Recording) -> str:
@@ -71,18 +84,13 @@ def location(finding: Finding, recording: Recording) -> str:
     return "; ".join(parts)
 
 
-def page_of(finding: Finding) -> str:
-    """The page of the documentation about such findings."""
-    return f"findings/{finding.code}"
-
-
 def address_of_page(finding: Finding) -> str:
-    """Address of that page, if the configuration ``diag.docs`` has the documentation's address."""
+    """Address of a finding's page, if the configuration ``diag.docs`` has the documentation's."""
     # A summary names no address, and does without dask.
     import dask.config
 
     docs = str(dask.config.get("diag.docs", None) or "").rstrip("/")
-    return f"{docs}/{page_of(finding)}.html" if docs.startswith(_ADDRESSES) else ""
+    return f"{docs}/findings/{finding.code}.html" if docs.startswith(_ADDRESSES) else ""
 
 
 def _time(value: float) -> str:

@@ -29,26 +29,26 @@ _WAITS = 3
 
 
 def flame_summary(source: Sources, count: int = 10, selection: Selection = ALL_SAMPLES) -> Summary:
-    """The lines of code in which most of the tasks' time was spent, or that of another root.
+    """Lines of code in which tasks, or another root, spent most of their time.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
-        Several are combined, as recordings of the same block.
-    count : int
-        Largest number of lines.
+        Measurements with stack samples. Several are combined, as recordings of the same block.
+    count : int, default 10
+        Maximum number of lines.
     selection : Selection, optional
+        Samples to use. Default: all tasks.
 
     Returns
     -------
     Summary
-        A string of at most 80 columns; in a notebook it shows as an HTML table.
+        A string of at most 80 columns; an HTML table in a notebook.
 
     Raises
     ------
     DiagnosticError
-        If no sample has the key or is of the function that is selected.
+        If no sample has the selected key or function.
     """
     return table_summary(*flame_summary_parts(recording_of(source), count, selection))
 

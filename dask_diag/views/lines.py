@@ -216,6 +216,8 @@ Line = tuple[str, str]
 
 _LARGE_OWN = 0.05
 """Least share of the sampled time of a line of the program's own code that is named."""
+_MOSTLY = 0.5
+"""Least share of task time with known stacks, to say where it was spent."""
 _LONG_WAIT = 0.05
 """Least share of the sampled time of a wait that is named."""
 _LARGE_GROWTH = 1e6
@@ -410,11 +412,14 @@ def _own_code(recording: Recording) -> Iterator[Line]:
     Time in libraries is that of the own line that called them.
     """
     samples = recording.samples
-    sampled = float(samples.seconds[samples.root.eq(Root.TASKS)].sum())
+    in_tasks = samples.root.eq(Root.TASKS)
+    sampled = float(samples.seconds[in_tasks].sum())
+    # Of the rest no stack is known.
+    known = float(samples.seconds[in_tasks & (samples.node >= 0)].sum())
     if not sampled:
         return
     own = own_lines(recording)
-    if own and own[0].seconds >= _LARGE_OWN * sampled:
+    if own and own[0].seconds >= _LARGE_OWN * known:
         time, share = seconds(own[0].seconds), percent(own[0].seconds / sampled)
         place = _location(own[0]._asdict())
         yield "Your code", f"{place}: {time} with calls, {share} of task time"
@@ -423,12 +428,11 @@ def _own_code(recording: Recording) -> Iterator[Line]:
     sites = totals_by(computations.call_site, computations.stop - computations.start)
     site = max(sites, key=lambda name: sites[name], default="")
     if site:
-        in_libraries = percent(1 - sum(line.seconds for line in own) / sampled)
-        yield (
-            "Your code",
-            f"{shown(site, 40)} computes ({seconds(sites[site])}); tasks spend {in_libraries} of "
-            "their time in libraries",
-        )
+        computes = f"{shown(site, 40)} computes ({seconds(sites[site])})"
+        if known >= _MOSTLY * sampled:
+            share = percent(1 - sum(line.seconds for line in own) / known)
+            computes = f"{computes}; tasks spend {share} of their time in libraries"
+        yield "Your code", computes
 
 
 def _hottest_line(recording: Recording) -> Iterator[Line]:

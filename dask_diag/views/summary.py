@@ -24,12 +24,13 @@ from dask_diag.model.tables import Tasks
 from dask_diag.views.cell import findings_html, make_summary
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import (
+    explained_by,
+    fix,
     incomplete,
     location,
-    lost,
     no_findings,
+    saving,
     savings_overlap,
-    what_to_do,
 )
 from dask_diag.views.lines import labelled_lines, shares_of_wall_time, worker_time_line
 from dask_diag.views.saved_picture import timeline_html
@@ -126,21 +127,29 @@ HEADINGS = ("function", "tasks", "task time", "CPU", "CPU %", "longest")
 
 
 def summary(source: Sources, *, verbose: bool = False) -> Summary:
-    """What was measured, by function, with totals, failures and notices.
+    """Table of the measurements by function, with totals, findings, failures and notices.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
+        Measurements. Several are combined.
     verbose : bool, default False
-        Whether to show all: worker time, phases, waits, hottest lines, cached results, other
-        threads, more functions, and remarks on the profilers.
+        Show everything: worker time, phases, waits, hottest lines, cached results, other threads,
+        more functions, and the profilers' own overhead.
 
     Returns
     -------
     Summary
-        A string of at most 80 columns; in a notebook it shows as an HTML table. Its method
-        ``for_terminal(width, color)`` has other widths, and colours.
+        A string of at most 80 columns, to print; an HTML table in a notebook. Its method
+        ``for_terminal(width, color)`` returns other widths, and colors.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, summary
+    >>> with Profiler() as prof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> print(summary(prof))        # doctest: +SKIP
     """
     return make_summary(summary_parts(Analysis(recording_of(source)), verbose))
 
@@ -156,6 +165,7 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
         warning=incomplete(analysis.recording),
         findings=[_in_words(finding, analysis.recording) for finding in shown_findings],
         note_on_findings=savings_overlap(shown_findings, analysis.recording),
+        more=explained_by(shown_findings),
         bar_title=f"Wall time {seconds(wall)}",
         bar=shares,
         columns=HEADINGS,
@@ -188,30 +198,40 @@ class FindingList(list[Finding]):
 
 
 def findings(source: Sources) -> FindingList:
-    """What went wrong in a recording, the worst first.
+    """Causes of lost time, and of misleading numbers, in a recording; the worst first.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined. Findings about waits for the GIL and for CPUs need
-        ``Profiler(waits=True)``, findings about memory need `ResourceProfiler`.
+        Measurements. Several are combined. Findings about waits for the GIL and for CPUs need
+        ``Profiler(waits=True)``; findings about memory need a `ResourceProfiler`. `record` has
+        both.
 
     Returns
     -------
     list of Finding
         Empty if nothing is worth reporting. A notebook shows it as cards.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, findings
+    >>> with Profiler(waits=True) as prof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> for finding in findings(prof):          # doctest: +SKIP
+    ...     print(finding.code, finding.evidence, finding.advice)
     """
     recording = recording_of(source)
     return FindingList(find(Analysis(recording)), recording)
 
 
 def _in_words(finding: Finding, recording: Recording) -> FindingText:
-    """Code, severity and loss of a finding; evidence, advice and place."""
+    """Code, severity and saving of a finding; evidence, advice and place."""
     evidence, advice = shown(finding.evidence, 600), shown(finding.advice, 400)
     where = location(finding, recording)
-    text = f"{evidence}. {what_to_do(advice)}"
+    text = f"{evidence}. {fix(advice)}"
     text = f"{text} Where: {where}." if where else text
-    return FindingText(finding.code, finding.severity, lost(finding), text)
+    return FindingText(finding.code, finding.severity, saving(finding), text)
 
 
 def sentence(analysis: Analysis, findings: Sequence[Finding]) -> str:

@@ -41,17 +41,17 @@ Paint = Callable[[str, str], str]
 
 
 class FindingText(NamedTuple):
-    """A finding in words: code, severity, loss, and the other sentences."""
+    """A finding in words: code, severity, possible saving, and the other sentences."""
 
     code: str
     severity: str
-    lost: str
+    saving: str
     text: str
 
     @property
     def title(self) -> str:
         """The first line."""
-        return f"{self.code} ({', '.join(filter(None, (self.severity, self.lost)))})"
+        return ": ".join(filter(None, (f"{self.code} ({self.severity})", self.saving)))
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ class SummaryParts:
     note_on_findings : str
         A sentence before the findings.
     findings : sequence of FindingText
+    more : str
+        Where the findings are explained.
     bar_title : str
     bar : sequence of (Look, float)
         Looks and shares of the whole, the largest first.
@@ -93,6 +95,7 @@ class SummaryParts:
     warning: str = ""
     note_on_findings: str = ""
     findings: Sequence[FindingText] = ()
+    more: str = ""
     bar_title: str = ""
     bar: Sequence[tuple[Look, float]] = ()
     lines: Sequence[tuple[str, str]] = ()
@@ -138,7 +141,7 @@ def text_of(
     ]
     below: list[Iterable[str]] = [
         _lines(parts.note_on_findings, width),
-        findings,
+        (*findings, *_lines(parts.more, width)),
         _bar(parts.bar_title, parts.bar, width, paint),
         _table(parts.columns, parts.rows, width, parts.is_wrapped, cuts_names),
         _labelled(parts.lines, width, paint),

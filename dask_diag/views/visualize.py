@@ -67,55 +67,64 @@ def visualize(
     plots: Iterable[str] | None = None,
     **kwargs: Any,
 ) -> LayoutDOM:
-    """Draw what was measured with bokeh; several plots are stacked over one time axis.
+    """Draw measurements with bokeh: plots over one time axis, as a page.
 
-    The page says first how long it took, where the time went and what was found. Over the plots are
-    a strip of all time and what the workers did, below them where worker time went, with a choice
-    of functions and of the unit, and what allocated the memory that was in use at the peak.
+    The page begins with the wall time, its division and the findings. An overview and worker
+    activity appear above the plots; below them, worker time by activity (filterable by function and
+    unit) and the allocations in use at the peak of memory.
 
     Parameters
     ----------
     profilers : Recording, profiler, or list of these
-    filename : str or path, optional
-        The file to write; an existing one is replaced. To show in a browser what is not saved, a
-        temporary file is written.
-    show : bool, optional
-        Open the picture in a browser, or in the notebook.
+        Measurements. Several are combined.
+    filename : str or os.PathLike, default "profile.html"
+        File to write. An existing file is replaced. With ``save=False``, a browser opens a
+        temporary file.
+    show : bool, default True
+        Open the page in a browser, or show it in the notebook.
     save : bool, optional
-        Write the file. By default it is written, except in a notebook.
-    mode : str, optional
-        Where the page finds bokeh's own code: ``"inline"``, the default, puts it into the page,
-        which then needs no network; ``"cdn"`` makes a small page that does.
+        Write the file. Default: True, but False in a notebook.
+    mode : {"inline", "cdn"}, default "inline"
+        ``"inline"`` puts bokeh's code into the page; ``"cdn"`` makes a small page that needs the
+        network.
     plots : list of {"tasks", "resources", "cache", "memory", "activities"}, optional
-        Draw only these. By default everything that the profilers recorded.
+        Plots to draw. Default: all that were recorded.
     **kwargs
-        ``palette`` (name of a bokeh palette), ``label_size`` (most characters of a label, 60), and
-        keywords for bokeh's figure, which replace the defaults, for the plots over time. The
-        pictures of activities are as wide as those.
+        ``palette`` (name of a bokeh palette), ``label_size`` (maximum number of characters of a
+        label, 60), and keyword arguments of bokeh's figure for the plots over time. The plots of
+        activities have the same width.
 
     Returns
     -------
     bokeh figure, grid of figures, or layout
-        The plots over time, as dask.diagnostics returns them; with the pictures of activities only
-        where `plots` names them.
+        The plots over time, as dask.diagnostics returns them; with the plots of activities only if
+        `plots` names them.
 
     Raises
     ------
     DiagnosticError
-        If something is given that cannot be drawn, if `plots` names something that was not
-        recorded, or if the file cannot be written.
+        If `profilers` cannot be drawn, `plots` names something that was not recorded, or the file
+        cannot be written.
     UnknownKeywordError
-        If bokeh's figure does not know a keyword; it is an AttributeError, too.
+        If bokeh's figure does not know a keyword argument; also an AttributeError.
 
     Warns
     -----
     RuntimeWarning
-        If two of the plots cover times that do not overlap; the page shows it too.
+        If two plots cover times that do not overlap; the page also shows this warning.
 
     Notes
     -----
-    The page is light or dark as the reader's system is, and figures are narrower where the window
-    is, unless `kwargs` say how large they are.
+    The page follows the reader's light or dark mode. Figures fit the width of the window, unless
+    `kwargs` give sizes.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, ResourceProfiler, visualize
+    >>> with Profiler() as prof, ResourceProfiler(dt=0.1) as rprof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> figure = visualize([prof, rprof], "profile.html", show=False)
     """
     path = _path_of(filename, kwargs)
     if save:
@@ -162,8 +171,8 @@ def _path_of(filename: str | os.PathLike[str], kwargs: dict[str, Any]) -> Path:
         filename = kwargs.pop("file_path")
     if not isinstance(filename, (str, os.PathLike)):
         raise DiagnosticError(
-            f"filename: expected a path, found {type(filename).__name__}; several profilers are "
-            "given as a list"
+            f"filename: expected a path, found {type(filename).__name__}; pass several profilers "
+            "as a list"
         )
     return as_path(filename, "filename")
 

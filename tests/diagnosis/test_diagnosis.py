@@ -120,7 +120,7 @@ def test_settings_are_read_from_advice():
         {"scheduler": "processes"},
         {},
     )
-    assert settings_in("scheduler='threads', num_workers=8 could save") == (
+    assert settings_in("because CPUs are idle: scheduler='threads', num_workers=8; or") == (
         {"scheduler": "threads", "num_workers": 8},
         {},
     )

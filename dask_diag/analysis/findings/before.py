@@ -80,7 +80,7 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
         Gain(took * share),
         evidence(
             "{took:seconds} of {wall:seconds} ({share:share}) passed before the first computation"
-            + "; {workers:worker} of a cluster joined, the last one after {joined:seconds}"
+            + ". {workers:worker} of the cluster joined, the last one after {joined:seconds}"
             * (joined_after > 0)
             + "{lines}",
             took=took,
@@ -114,18 +114,20 @@ def _advice_on_start(
     """Advice on a slow start, which may be the start of a cluster."""
     starting = sum(line.seconds - line.importing for line in lines if _DISTRIBUTED in line.file)
     if sampled and importing >= MOSTLY_IMPORTS * sampled:
-        return "import less, or where it is needed; python -X importtime shows what takes long"
+        return (
+            "import fewer modules, or import them lazily; python -X importtime shows which are slow"
+        )
     advice = (
         "read and prepare data in tasks (dask.dataframe.read_parquet, dask.array.from_array, "
-        "dask.delayed), so that all workers take part in it"
+        "dask.delayed), so that all workers share the work"
     )
     if waits_for_cluster and (not sampled or starting >= MOSTLY_CLUSTER * sampled):
         advice = (
-            "keep one cluster for several programs (dask scheduler, dask worker), to which each "
-            "connects with Client(address)"
+            "keep one cluster running for several programs (dask scheduler, dask worker), and "
+            "connect each program with Client(address)"
         )
     if not sampled:
-        return f"record with SamplingProfiler to see the lines that take the time; {advice}"
+        return f"record with SamplingProfiler to see which lines take the time; {advice}"
     return advice
 
 
@@ -154,7 +156,7 @@ def pool_startup(analysis: Analysis) -> Diagnosis | None:
         gain,
         evidence(
             "{processes:count} worker processes took {lost:seconds} of {computing:seconds} to "
-            "start; all tasks together ran for {tasks:seconds}",
+            "start. All tasks together ran for {tasks:seconds}",
             processes=has_started.sum(),
             lost=gain.seconds,
             computing=analysis.computing,
@@ -171,15 +173,15 @@ def _advice_on_pool(analysis: Analysis) -> str:
     in_turns = float(np.where(np.isnan(cpu), analysis.task_seconds, cpu).sum())
     saved = np.fmin(analysis.seconds_saved(scheduler="threads"), analysis.computing - in_turns)
     if saved >= WORTH_GAINING * analysis.computing:
-        return "compute with scheduler='threads': tasks are too short to make up for the start"
+        return "use scheduler='threads': the tasks are too short to amortize process start-up"
     if len(analysis.computations) > 1:
         return (
             "use one pool for all computations: "
             "dask.config.set(pool=concurrent.futures.ProcessPoolExecutor())"
         )
     return (
-        "no fix found for one computation: its tasks would take longer in threads if they "
-        "hold the GIL. More work in one computation makes up for the start"
+        "no fix found for a single computation: in threads, its tasks would take longer if they "
+        "hold the GIL. More work in one computation amortizes process start-up"
     )
 
 
@@ -223,17 +225,17 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
     # On a cluster the calls that made the others are not known.
     number = 1 if analysis.schedulers == {"distributed"} else len(computations)
     several = (
-        "compute results together, dask.compute(a, b), so that what they have in common is "
-        "prepared once; "
+        "compute results together with dask.compute(a, b), so that their common part is prepared "
+        "once; "
     ) * (number > 1)
     return Diagnosis(
         severity_of(lost / wall),
         Gain(lost),
         evidence(
-            "Making, optimizing and ordering the "
+            "Constructing, optimizing and ordering the "
             + "first " * (number < len(computations))
             + ("graphs of {graphs:count} computations" if number > 1 else "graph")
-            + " took {took:seconds} of {wall:seconds} ({tasks:task} ran){lines}",
+            + " took {took:seconds} of {wall:seconds}. In all, {tasks:task} ran{lines}",
             graphs=number,
             took=took + built,
             wall=wall,
@@ -256,8 +258,12 @@ def _seconds_preparing(recording: Recording, is_sampled: bool) -> float:
     """
     computations = recording.computations
     called, prepared = call_times(computations), prepared_times(computations)
-    preparing = []
-    for start, end in zip(called.tolist(), prepared.tolist(), strict=True):
+    # Few graphs are made while another computation is called: only for these it is looked which.
+    in_order = np.sort(called)
+    alone = np.searchsorted(in_order, prepared, "right") - np.searchsorted(in_order, called) < 2
+    is_whole = alone & (computations.stop > prepared)
+    preparing = [Intervals(called[is_whole], prepared[is_whole])]
+    for start, end in zip(called[~is_whole].tolist(), prepared[~is_whole].tolist(), strict=True):
         is_inside = (called >= start) & (computations.stop <= end)
         within = Intervals(called[is_inside], computations.stop[is_inside])
         preparing.append(within.gaps(start, end))
@@ -275,20 +281,19 @@ def _seconds_preparing(recording: Recording, is_sampled: bool) -> float:
 _CAUSES = (
     (
         ("dask/hashing.py", "dask/tokenize.py"),
-        "dask names tasks by hashing the data that they are given: make it a delayed object "
-        "once, data = dask.delayed(data), or give it a name (from_array(..., name='...'))",
+        "wrap large data once, data = dask.delayed(data), or name them, from_array(..., "
+        "name='...'): dask names tasks by hashing the data that are passed to them",
     ),
     (
         ("dask/delayed.py",),
-        "dask looks for delayed objects in all lists and dicts that it is given: make large "
-        "ones in a task, or pass dask.delayed(data, traverse=False); else make fewer calls, "
-        "each on several items",
+        "create large lists and dicts in a task, or pass dask.delayed(data, traverse=False): dask "
+        "searches lists and dicts for delayed objects; otherwise make fewer calls, each for "
+        "several items",
     ),
     (
         ("pandas/", "dask/dataframe/io/"),
-        "dask looks at the data of a table to divide it, however few chunks there are: read it "
-        "in tasks (dask.dataframe.read_parquet), or leave it in its order, "
-        "from_pandas(..., sort=False)",
+        "read the data in tasks (dask.dataframe.read_parquet), or pass from_pandas(..., "
+        "sort=False): dask inspects a DataFrame to partition it, even into few partitions",
     ),
 )
 """Starts of paths, and the advice if most of the time was spent in these files."""
@@ -302,8 +307,8 @@ def _advice_on_graphs(lines: list[ProgramLine]) -> str:
         if took > ONE_CAUSE * total:
             return advice
     return (
-        "make fewer and larger chunks; select data before other steps; keep what is used again "
-        "with persist()"
+        "make fewer and larger chunks; select data before other steps; persist() what several "
+        "computations use"
     )
 
 

@@ -16,6 +16,7 @@ from dask_diag.analysis.findings.rule import (
     evidence,
     largest,
     merged_intervals,
+    mostly_in,
     rule,
     severity_of,
     simulated,
@@ -50,27 +51,27 @@ def transfer_bound(analysis: Analysis) -> Diagnosis | None:
     # needs it had to run elsewhere.
     if (transfers.task < 0).any() or gain.seconds < WORTH_GAINING * analysis.computing:
         gain = Gain(waited / analysis.workers)
-    advice = "reduce results in the tasks that make them, before other workers need them"
+    advice = "reduce results in the tasks that create them, before other workers need them"
     workers = analysis.recording.workers
     hosts = workers.host[~workers.address.eq("")].tolist()
     if len(hosts) > len(set(hosts)):
         advice += (
-            "; or, if tasks release the GIL, run one worker a host with more threads, which "
+            "; or, if tasks release the GIL, run one worker per host with more threads, which "
             "share results: Client(n_workers=..., threads_per_worker=...)"
         )
     return Diagnosis(
         severity_of(share),
         gain,
         evidence(
-            "Free threads waited {waited:seconds} ({share:share} of the cluster's time) for "
-            "{results:result} of other workers, {moved:bytes} in all; one took {median:seconds} "
-            "(median). Mostly: {functions}",
+            "Worker threads waited {waited:seconds} for results of other workers ({share:share} of "
+            "worker time). {results:result} moved, {moved:bytes} in all; the median took "
+            "{median:seconds}{functions}",
             waited=waited,
             share=share,
             results=len(transfers),
             moved=np.nansum(transfers.bytes),
             median=np.median(took),
-            functions=functions,
+            functions=mostly_in(functions),
         ),
         advice,
         FindingLocation(
@@ -99,8 +100,8 @@ def unbalanced_workers(analysis: Analysis) -> Diagnosis | None:
         severity_of(share),
         Gain(lost / analysis.workers),
         evidence(
-            "Threads were idle for {idle:seconds} ({share:share} of the cluster's time) while "
-            "tasks waited at other workers: {most} was busy for {longest:seconds}, {least} for "
+            "Worker threads were idle for {idle:seconds} ({share:share} of worker time) while "
+            "tasks waited at other workers. {most} ran tasks for {longest:seconds}, {least} for "
             "{shortest:seconds}",
             idle=lost,
             share=share,
@@ -109,9 +110,9 @@ def unbalanced_workers(analysis: Analysis) -> Diagnosis | None:
             least=least,
             shortest=busy[least],
         ),
-        "let tasks run on any worker (no workers= or resources=, work stealing on), and give the "
-        "others what they need: scatter common data with client.scatter(data, broadcast=True), "
-        "spread data that few workers have with client.rebalance()",
+        "let tasks run on any worker (without workers= and resources=, with work stealing), and "
+        "give all workers the data: client.scatter(data, broadcast=True), or client.rebalance() "
+        "for data that few workers hold",
         FindingLocation(merged_intervals(*Intervals.join(times)), (most,)),
     )
 
@@ -171,22 +172,20 @@ def worker_lost(analysis: Analysis) -> Diagnosis | None:
         severity_of(share),
         Gain((seconds_cut + seconds_again) / analysis.workers),
         evidence(
-            "{workers:worker} left while needed: {names}. {cut_short:run} had no result (up to "
-            "{seconds_cut:seconds}), {again:task} ran again as the result was lost "
-            "({seconds_again:seconds}); {retried:further attempt}; together {share:share} of the "
-            "cluster's time",
+            "{workers:worker} left the cluster with unfinished tasks or needed results: {names}. "
+            "{cut_short:attempt} ended without a result (up to {seconds_cut:seconds}), and "
+            "{again:task} ran again because results were lost ({seconds_again:seconds}): together "
+            "{share:share} of worker time",
             workers=len(names),
             names=labels[:MOST_NAMED],
             cut_short=is_cut_short.sum(),
             seconds_cut=seconds_cut,
             again=is_again.sum(),
             seconds_again=seconds_again,
-            retried=(tasks.attempt[is_affected] > 1).sum(),
             share=share,
         ),
-        "look into the logs of these workers and their nannies for the reason, and into the "
-        "system's log for the out-of-memory killer; if it was memory, use smaller chunks or fewer "
-        "threads a worker",
+        "check the logs of these workers and their nannies, and the system log for the "
+        "out-of-memory killer; if memory ran out, use smaller chunks or fewer threads per worker",
         replace(where, workers=tuple(names)),
     )
 

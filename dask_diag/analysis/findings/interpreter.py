@@ -131,7 +131,7 @@ LEAST_NAMED = 0.1
 _NOT_TASKS = frozenset({"scheduler", "dask_diag"})
 """Kinds of threads that use the GIL and are no part of what tasks do."""
 MORE_PROCESSES = "Client(n_workers=..., threads_per_worker=1)"
-RELEASE = "use code that releases the GIL in these functions, as NumPy does on whole arrays"
+RELEASE = "use code that releases the GIL in these functions, such as NumPy on whole arrays"
 
 
 class _GilWaits(NamedTuple):
@@ -174,13 +174,13 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
     gain = simulated(analysis, analysis.wall_of_tasks(waits.own), remove=remove)
     has_cpus = waits.share_with_cpu >= OF_ITS_OWN
     if not is_recorded:
-        advice = f"{FIND_OUT}; if it is the GIL, {_remedy(analysis, remove)}"
+        advice = f"{FIND_OUT}; if they wait for the GIL, {_remedy(analysis, remove)}"
     elif has_cpus:
         advice = _remedy(analysis, remove)
     else:
         advice = (
-            "record again while CPUs are free, with no more workers than CPUs: tasks also waited "
-            "for CPUs, and a thread that has the GIL and no CPU stops all others"
+            "record again while CPUs are idle, with no more workers than CPUs: tasks also waited "
+            "for CPUs, and a thread that holds the GIL without a CPU blocks all others"
         )
     is_certain = is_recorded and has_cpus
     return Diagnosis(
@@ -195,9 +195,9 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
 def _gil_evidence(analysis: Analysis, waits: _GilWaits) -> Evidence:
     if not analysis.has_waits:
         return evidence(
-            "{tasks:mean} concurrent tasks used only {cpus:mean} CPUs and were off-CPU "
-            "{share:share} of the time. This suggests GIL contention; another lock or short sleeps "
-            "look the same. Mostly: {functions}",
+            "Tasks were off the CPU for {share:share} of their time: on average {tasks:mean} ran "
+            "at once, on only {cpus:mean} CPUs. This suggests waits for the GIL; another lock, or "
+            "short sleeps, look the same. Mostly in {functions}",
             tasks=analysis.at_once,
             cpus=analysis.cpu_in_tasks / analysis.busy_wall,
             share=waits.own / analysis.in_tasks,
@@ -207,13 +207,13 @@ def _gil_evidence(analysis: Analysis, waits: _GilWaits) -> Evidence:
         )
     table = waits_of_functions(analysis.recording)
     names = table["function"][table["activity"].eq(Activity.GIL_WAIT)].tolist()
-    for_scheduler = ", {scheduler:seconds} of it for the scheduler's thread"
-    for_cpus = ", {cpus:seconds} of it perhaps because threads that had it waited for a CPU"
+    for_scheduler = ". For {scheduler:seconds} of it, the scheduler's thread held the GIL"
+    for_cpus = ". For up to {cpus:seconds} of it, the thread with the GIL waited for a CPU itself"
     return evidence(
-        "Tasks waited {waited:seconds} for the GIL ({share:share})"
+        "Tasks waited {waited:seconds} for the GIL ({share:share} of their time)"
         + for_scheduler * (waits.scheduler >= WORTH_REPORTING * waits.waited)
         + for_cpus * (waits.share_with_cpu < 1 - WORTH_REPORTING)
-        + ". Mostly: {functions}",
+        + ". Mostly in {functions}",
         waited=waits.waited,
         share=waits.waited / analysis.in_tasks,
         scheduler=waits.scheduler,
@@ -292,24 +292,21 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
     # A small size beside a large one need not be read.
     moved = [f"{size(results)} of results"] * (results > LEAST_NAMED * data)
     moved += [f"{size(data)} of data in the graph"] * (data > LEAST_NAMED * results)
-    need = "they need time to start" + (f" and to move {' and '.join(moved)}" if moved else "")
+    cost = " and ".join(["start-up", *([f"moving {' and '.join(moved)}"] if moved else [])])
     least = WORTH_PROCESSES * analysis.computing
     if saved < least:
-        longer = f"{seconds(-saved)} longer" if saved < 0 else f"only {seconds(saved)} less"
-        return (
-            f"{RELEASE}; worker processes do not help: {need}, and are predicted to take {longer}"
-        )
+        if saved < 0:
+            return f"{RELEASE}; worker processes would take {seconds(-saved)} longer, with {cost}"
+        return f"{RELEASE}; worker processes would save only {seconds(saved)}, net of {cost}"
     most = (saved - least) * BYTES_A_SECOND
     is_data_known = not np.isnan(analysis.computations.graph_bytes).any()
     if has_sizes:
-        if_little = (
-            f", if the program gives its tasks less than {size(most)} of data, which is not known"
-        )
+        if_little = f", if the program passes less than {size(most)} of data to its tasks"
         return (
-            f"compute with {how}, predicted to save {seconds(saved)} though {need}"
+            f"compute with {how}, predicted to save {seconds(saved)}, net of {cost}"
             f"{if_little * (not is_data_known)}; or {RELEASE}"
         )
-    little = "" if is_data_known else " and the program gives them little data"
+    little = "" if is_data_known else " and the program passes them little data"
     # A result is sent to the scheduler's process, and from there to another.
     return (
         f"{RELEASE}; or compute with {how} if tasks pass each other less than {size(most / 2)} of "
@@ -363,13 +360,13 @@ def thread_oversubscription(analysis: Analysis) -> Diagnosis | None:
         # Threads of a library that is not known may do something else, and so may tasks.
         Gain(saved, kind if libraries and is_spinning_known else UPPER_BOUND),
         evidence(
-            "{tasks:mean} concurrent tasks called {libraries} (up to {threads:count} threads) on "
-            "{cpus:count} CPUs. Its threads used {used:seconds} of CPU time, the tasks' own "
-            "threads {own:seconds}"
-            + ", about {spinning:seconds} of it in loops that wait for these" * is_spinning_named
-            + "; tasks {waited}",
+            "Tasks and native threads competed for {cpus:CPU}: on average {tasks:mean} tasks ran "
+            "at once, and each called {libraries} with up to {threads:count} threads. The native "
+            "threads used {used:seconds} of CPU time, the tasks' own threads {own:seconds}"
+            + ", about {spinning:seconds} of it busy-waiting for native threads" * is_spinning_named
+            + ". Tasks {waited}",
             tasks=analysis.at_once,
-            libraries=libraries or "a native library whose name is not known",
+            libraries=libraries or "an unknown native library",
             threads=1 + most,
             cpus=analysis.cpus,
             used=used,
@@ -424,14 +421,14 @@ def _wait_clause(analysis: Analysis, waits: CpuWaits, locked: float) -> Evidence
     for_cpus = (
         "{waited:seconds} for a CPU"
         if is_recorded
-        else ("were off-CPU for {waited:seconds} (Profiler(waits=True) shows why)")
+        else "were off the CPU for {waited:seconds} (Profiler(waits=True) shows why)"
     )
     if waits.others >= WORTH_NAMING_OTHERS * waits.waited:
-        for_cpus += ", {others:seconds} of it while other programs had the CPUs"
+        for_cpus += " ({others:seconds} of it while other processes used the CPUs)"
     parts = [for_cpus] * bool(waits.waited or not is_recorded)
-    parts += ["{locked:seconds} for these threads or for locks"] * bool(locked)
+    parts += ["{locked:seconds} for native threads or locks"] * bool(locked)
     return evidence(
-        "waited " * is_recorded + "; ".join(parts),
+        "waited " * is_recorded + " and ".join(parts),
         waited=waits.waited,
         others=waits.others,
         locked=locked,
@@ -442,7 +439,10 @@ def _pools_advice(libraries: list[str]) -> str:
     names = [VARIABLES[library] for library in libraries or USUAL]
     settings = [f"{name}=1" for name in dict.fromkeys(names)]
     if not libraries:
-        return f"find out which library it is; try {' or '.join(settings)} before Python starts"
+        return (
+            f"find out which library starts these threads; try {' or '.join(settings)} before "
+            "Python starts"
+        )
     how = "compute inside threadpoolctl.threadpool_limits(1)"
     if "arrow" in libraries:
         how = "call pyarrow.set_cpu_count(1)"
@@ -475,19 +475,19 @@ def busy_machine(analysis: Analysis) -> Diagnosis | None:
         return None
     how = "waited {waited:seconds} for"
     if not is_recorded:
-        how = "were off-CPU for {waited:seconds}, perhaps waiting for"
+        how = "were off the CPU for {waited:seconds}, perhaps waiting for"
     return Diagnosis(
         severity_of(share, is_certain=is_recorded),
         _gain_of_cpus(analysis, waits, waits.others, "machine"),
         evidence(
-            "Other programs used {others:seconds} of CPU meanwhile, {share:share} of {cpus:count} "
-            f"CPUs; tasks {how} a CPU",
+            f"Tasks {how} a CPU, while other processes used {{share:share}} of {{cpus:CPU}} "
+            "({others:seconds} of CPU time)",
             # Each of several computations at once has all of it.
             others=others / analysis.overlap,
             share=others / available,
             cpus=analysis.cpus,
             waited=waits.waited,
         ),
-        "measure again when the machine is idle; else use no more workers than there are free CPUs",
+        "measure again when the machine is idle; otherwise use no more workers than idle CPUs",
         where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.CPU_WAIT)),
     )

@@ -54,14 +54,14 @@ def cache_pressure(analysis: Analysis) -> Diagnosis | None:
         "high" if peak >= VERY_NEAR * allowed else "medium",
         NO_GAIN,
         evidence(
-            "The scheduler cached results of {peak:bytes} at once, {share:share} of the "
-            "{allowed:bytes} that this process may use. Mostly: {functions}",
+            "Cached results reached {peak:bytes}, {share:share} of the {allowed:bytes} that this "
+            "process may use. Mostly results of {functions}",
             peak=peak,
             share=peak / allowed,
             allowed=allowed,
             functions=names,
         ),
-        "reduce results in the task that makes them, compute in parts, or use smaller chunks and "
+        "reduce results in the task that creates them, compute in parts, or use smaller chunks and "
         "fewer workers",
         FindingLocation(
             merged_intervals(total.times[:-1][is_high], total.times[1:][is_high]),
@@ -122,18 +122,18 @@ def memory_growth(analysis: Analysis) -> Diagnosis | None:
     if not is_steady or grown < worth_reporting:
         return None
     severity = "high" if grown > VERY_LARGE else "medium"
-    which = "including {results:bytes} of cached or just returned results"
+    which = ", including {results:bytes} of cached or just returned results" * (results > 0)
     if isnan(results):
-        severity, which = "low", "results not measured; record with CacheProfiler"
+        severity, which = "low", "; results were not measured (record with CacheProfiler)"
     elif grown - earlier < worth_reporting:
-        severity, which = "low", "{earlier:bytes} may be results returned earlier"
+        severity, which = "low", ", up to {earlier:bytes} of it in results returned earlier"
     return Diagnosis(
         severity,
         NO_GAIN,
         evidence(
-            "Memory grew by {grown:bytes} and was not released: while no task ran it was "
-            f"{{before:bytes}} at first and {{after:bytes}} after {{lasted:seconds}} ({which}); it "
-            "rose steadily in between",
+            "Memory grew steadily by {grown:bytes} and was not released. While no task ran, the "
+            "program used {before:bytes} at first and {after:bytes} after {lasted:seconds}"
+            f"{which}",
             grown=grown,
             before=before,
             after=after,
@@ -141,8 +141,8 @@ def memory_growth(analysis: Analysis) -> Diagnosis | None:
             results=results,
             earlier=earlier,
         ),
-        "look for caches, globals or growing lists in tasks; also reduce results before returning "
-        "them; on Linux the allocator may retain memory (MALLOC_TRIM_THRESHOLD_)",
+        "look for caches, globals and growing lists in tasks; reduce results before tasks return "
+        "them; on Linux, the allocator may retain freed memory (MALLOC_TRIM_THRESHOLD_)",
         where_of_intervals(times[:1], times[-1:]),
     )
 
@@ -182,7 +182,7 @@ def _rise(recording: Recording, times: FloatArray, sizes: FloatArray) -> tuple[f
 WORTH_REPORTING = 0.05
 """Least share of the time of the cluster's threads that is lost."""
 LESS_MEMORY = (
-    "use smaller chunks or fewer threads a worker, and release futures that are not needed; or "
+    "use smaller chunks or fewer threads per worker, and release futures that are not needed; or "
     "give each worker more memory: Client(n_workers=..., memory_limit=...)"
 )
 
@@ -220,16 +220,16 @@ def spilling(analysis: Analysis) -> Diagnosis | None:
         severity_of(events.share),
         events.gain,
         evidence(
-            "{workers:worker} wrote {written:bytes} of results to disk and read {read:bytes} back, "
-            "in {lasted:seconds}; a worker starts no task and sends no result meanwhile. Free "
-            "threads waited {waited:seconds} for it",
+            "{workers:worker} spilled {written:bytes} of results to disk and read {read:bytes} "
+            "back, in {lasted:seconds}. A worker starts no task and sends no result while it "
+            "spills; its idle threads waited {waited:seconds}",
             workers=events.workers,
             written=written,
             read=read,
             lasted=events.lasted,
             waited=analysis.spent(Activity.SPILL),
         ),
-        f"results do not fit into the workers' memory: {LESS_MEMORY}",
+        LESS_MEMORY,
         events.where,
     )
 
@@ -245,8 +245,9 @@ def memory_pressure(analysis: Analysis) -> Diagnosis | None:
         severity_of(events.share),
         events.gain,
         evidence(
-            "{workers:worker} paused for {lasted:seconds} in all ({share:share} of the cluster's "
-            "time): memory was above distributed.worker.memory.pause, and no task started there",
+            "{workers:worker} paused for {lasted:seconds} in all ({share:share} of worker time), "
+            "because memory use was above distributed.worker.memory.pause. A paused worker starts "
+            "no tasks",
             workers=events.workers,
             lasted=events.lasted,
             share=events.share,

@@ -56,17 +56,19 @@ Times = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class FindingLocation:
-    """Place of a finding; a field is empty if it is not known, or is everywhere.
+    """Location of a finding in time, on workers and in functions.
+
+    A field is empty if it is unknown, or if the finding holds everywhere.
 
     Attributes
     ----------
     intervals : tuple of (float, float)
-        When: start and stop in seconds of the recording's clock, as those of its tasks. In order,
+        Starts and stops in seconds of the recording's clock, such as those of its tasks; in order,
         without overlap, and few: intervals that lie close together are joined.
     workers : tuple of str
-        Names of workers, that with most of it first.
+        Names of workers, the most affected worker first.
     functions : tuple of str
-        Names of functions, that with most of it first.
+        Names of functions, the most affected function first.
     """
 
     intervals: Times = ()
@@ -90,30 +92,41 @@ class Quantity(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that cost time or may mislead, and what to do about it.
+    """A cause of lost time or of misleading numbers, with its evidence and a fix.
 
     Attributes
     ----------
     code : str
-        What it is; each code has a page in the documentation.
-    severity : str
-        ``high``, ``medium`` or ``low``.
+        Name of the finding, such as ``"gil-bound"``; each has a page in the documentation.
+    severity : {"high", "medium", "low"}
+        How much the finding matters for the wall time, or for the numbers.
     potential_saving : float
         Seconds of wall time that a fix of this cause alone would save; NaN if unknown. Savings
         of several findings overlap: do not add them.
     evidence : str
-        What was measured.
+        The measurements that show the cause.
     advice : str
-        What to do.
+        The fix.
     certainty : {"estimate", "upper_bound", "measured", "unknown"}
-        What `potential_saving` is. ``estimate``: the difference between two simulations of the
+        Kind of `potential_saving`. ``estimate``: the difference between two simulations of the
         program, with the cause and without the cause. ``upper_bound``: the fix saves at most this,
         and possibly nothing. ``measured``: `tune` ran the program with the fix and without it.
         ``unknown``: there is no number.
     where : FindingLocation
         When, on which workers and in which functions.
     numbers : dict of str to Quantity
-        The numbers of `evidence`, by name, each with its unit.
+        The numbers of `evidence` by name, each with its unit.
+
+    See Also
+    --------
+    findings : Lists the findings of a recording.
+
+    Examples
+    --------
+    >>> from dask_diag import Finding
+    >>> finding = Finding("gil-bound", "high", 1.5, "evidence", "advice", certainty="estimate")
+    >>> finding.to_dict()["potential_saving"]
+    1.5
     """
 
     code: str
@@ -339,7 +352,7 @@ def in_words(names: Sequence[str]) -> str:
 
 def memory_not_recorded(headroom: MemoryHeadroom) -> str:
     """Warning to add to advice to run more tasks at once that may not fit into memory."""
-    return "" if headroom.is_known else "; each needs its memory, which was not recorded"
+    return "" if headroom.is_known else "; memory was not recorded: check that more tasks fit"
 
 
 def compute_together(computations: int) -> str:
@@ -347,8 +360,8 @@ def compute_together(computations: int) -> str:
     if computations < 2:
         return ""
     return (
-        "compute results that do not depend on each other together, dask.compute(a, b), so that "
-        "their tasks run at once; "
+        "compute independent results together with dask.compute(a, b), so that their tasks run in "
+        "parallel; "
     )
 
 
@@ -363,11 +376,16 @@ def lines_sampled(recording: Recording, chosen: BoolArray) -> list[ProgramLine]:
 
 
 def line_clause(lines: Sequence[ProgramLine]) -> str:
-    """End of a sentence: the lines with most time."""
+    """Sentence on the lines with most time, after another sentence."""
     total = sum(line.seconds for line in lines)
     most = [
         f"{line} {percent(line.seconds / total)}"
         for line in lines[:MOST_LINES]
         if line.seconds >= WORTH_NAMING * total
     ]
-    return f". Mostly: {', '.join(most)}" if most else ""
+    return f". Hottest line{'s' * (len(most) > 1)}: {', '.join(most)}" if most else ""
+
+
+def mostly_in(functions: Sequence[str]) -> str:
+    """Sentence on functions, if there are any, after another sentence."""
+    return f". Mostly in {in_words(functions)}" if functions else ""

@@ -68,10 +68,10 @@ def serial_chain(analysis: Analysis) -> Diagnosis | None:
         severity_of(share),
         Gain(lost),
         evidence(
-            "A serial chain of {tasks:count} dependent tasks"
+            "A chain of {tasks:count} dependent tasks"
             + " in {computations:count} computations" * (number > 1)
-            + " takes {chain:seconds} of {wall:seconds}{added_up}; more workers cannot help. "
-            "Functions: {functions}",
+            + " took {chain:seconds} of {wall:seconds}{added_up}; more workers cannot help. "
+            "Mostly in {functions}",
             tasks=len(path.tasks),
             computations=number,
             chain=chain,
@@ -80,8 +80,8 @@ def serial_chain(analysis: Analysis) -> Diagnosis | None:
             functions=path.functions["function"].tolist()[:MOST_NAMED],
         ),
         compute_together(number)
-        + "split the chain into independent parts (combine results in a tree, not one after the "
-        "other), or make its tasks faster",
+        + "split the chain into independent parts (combine results in a tree, not one after "
+        "another), or make its tasks faster",
         where_of_tasks(analysis.recording, is_on_path),
     )
 
@@ -124,15 +124,15 @@ def overlapping_computations(analysis: Analysis) -> Diagnosis | None:
         NO_GAIN,
         evidence(
             "Up to {computations:count} computations ran at once for {lasted:seconds}, with "
-            "{workers:count} workers on {cpus:count} CPUs. Their tasks had to share these, so "
-            "they may have taken longer than alone",
+            "{workers:count} workers on {cpus:CPU}. They competed for the same CPUs, so each may "
+            "have run slower than it would alone",
             computations=running.max(),
             lasted=lasted,
             workers=workers.max(),
             cpus=analysis.cpus,
         ),
-        "compute them together with dask.compute(a, b), or one after the other, or with fewer "
-        "workers each",
+        "compute them together with dask.compute(a, b), one after another, or with fewer workers "
+        "each",
         where_of_intervals(edges[:-1][is_competing], edges[1:][is_competing]),
     )
 
@@ -182,8 +182,8 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
         severity_of(max(overhead / analysis.available, gain.seconds / analysis.computing)),
         gain,
         evidence(
-            "{tasks:count} tasks average {work:seconds} of work and {overhead:seconds} of overhead "
-            "({share:share}). Mostly: {functions}",
+            "{tasks:count} tasks average {work:seconds} of work and {overhead:seconds} of "
+            "scheduling overhead ({share:share}). Mostly in {functions}",
             tasks=started,
             work=mean,
             overhead=cost,
@@ -213,8 +213,9 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
     most = _rounded(parallel / (CHUNKS_A_WORKER * workers), floor)
     if most < 2:
         return nan, (
-            f"no fix found: no more than {counted(parallel, 'task')} of a function at a "
-            f"time, so larger chunks would leave too few for {counted(workers, 'worker')}"
+            f"no fix found: at most {counted(parallel, 'task')} of a function can run at once in "
+            "the computation with most task time; larger chunks would leave too few for "
+            f"{counted(workers, 'worker')}"
         )
     factor = min(wanted, most)
     saved = analysis.seconds_saved(merge_tasks=factor)
@@ -226,10 +227,9 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
     recording = analysis.recording
     saved += seconds_sampled(recording, graphs_made_before(recording)) * (1 - 1 / factor)
     reason = (
-        f"overhead is below {percent(GOAL)} for tasks of {seconds(mean * factor)} or more"
+        f"tasks of at least {seconds(mean * factor)} keep overhead below {percent(GOAL)}"
         if wanted <= most
-        else f"larger ones would leave fewer than {CHUNKS_A_WORKER} for each of "
-        f"{counted(workers, 'worker')}"
+        else f"larger ones would leave fewer than {CHUNKS_A_WORKER} per worker"
     )
     return saved, f"make chunks about {count(factor)} times as large: {reason}"
 
@@ -277,8 +277,8 @@ def scheduler_bound(analysis: Analysis) -> Diagnosis | None:
         Gain(lost),
         evidence(
             "{workers:mean} workers waited for the scheduler for {waited:share} of "
-            "{lasted:seconds}{added_up}: its one thread handed out {tasks:count} tasks, "
-            "{each:seconds} each",
+            "{lasted:seconds}{added_up}. Its one thread sent {tasks:count} tasks to workers, one "
+            "every {each:seconds}",
             workers=analysis.workers,
             waited=min(waited / lasted, 1.0),
             lasted=lasted,
@@ -313,8 +313,8 @@ def _scheduler_of_a_cluster(analysis: Analysis) -> Diagnosis | None:
         Gain(lost),
         evidence(
             "The scheduler's thread used a CPU for {busy:share} of {wall:seconds}{added_up}: "
-            "{each:seconds} for each of {tasks:count} tasks. The {threads:mean} threads of the "
-            "workers were free for {free:share} of the time while tasks were on their way",
+            "{each:seconds} for each of {tasks:count} tasks. The {threads:mean} worker threads "
+            "were idle for {free:share} of the time while tasks were in flight",
             busy=min(cpu / wall, 1.0),
             wall=wall,
             added_up=analysis.added_up,

@@ -34,6 +34,7 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
     if not is_failed.any():
         return _broken_pool(analysis)
     first = int(is_failed.argmax())
+    exception = _exception(tasks, first)
     lasted = float((tasks.stop - tasks.start)[is_failed].sum())
     computations = recording.computations.filter(
         recording.computations.computation.eq(tasks.computation[first])
@@ -45,16 +46,17 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
         evidence(
             "{failed:task} failed "
             + ("after an unknown time" if np.isnan(lasted) else "after {lasted:seconds}")
-            + ". First: {key} of {function} with {exception}",
+            + (". The first was" if is_failed.sum() > 1 else ". It was")
+            + " {key} of {function}{exception}",
             failed=is_failed.sum(),
             lasted=lasted,
             key=tasks.key[first],
             function=tasks.function[first],
-            exception=_exception(tasks, first),
+            exception=f": {exception}" if exception else "",
         ),
-        "run that task again in this process with client.recreate_error_locally(future)"
+        "run this task again in this process with client.recreate_error_locally(future)"
         if computations.scheduler.eq("distributed").any()
-        else "debug that task alone with scheduler='synchronous'",
+        else "debug this task alone with scheduler='synchronous'",
         where_of_tasks(recording, is_failed),
     )
 
@@ -89,7 +91,7 @@ def _broken_pool(analysis: Analysis) -> Diagnosis | None:
             "{end} (BrokenProcessPool), with "
             + ("{in_flight:task} of {functions}" if unfinished.any() else "no task")
             + " in flight"
-            + ", none of which is known to have started" * (not has_started),
+            + "; none is known to have started" * (not has_started),
             end=end,
             in_flight=unfinished.sum(),
             functions=where.functions,
@@ -107,37 +109,37 @@ def _end_of_worker(end: str, has_started: bool) -> tuple[str, str]:
         return (
             "Worker processes ended while they started: each runs the program's file again, and "
             "came to this computation",
-            "put what the program does under if __name__ == '__main__':, below its functions; its "
-            "stderr has the error",
+            "put the program's top-level code under if __name__ == '__main__':, below its "
+            "functions; the program's stderr shows the error",
         )
     if end == "SIGKILL":
         return (
             "A worker process was killed by SIGKILL",
             "look for the out-of-memory killer in the system log, and use fewer workers or smaller "
-            f"chunks; else {alone}",
+            f"chunks; otherwise {alone}",
         )
     if end.startswith("SIG"):
         return (
-            f"A worker process died by {end}",
-            f"{alone}: their compiled code may have failed",
+            f"A worker process was killed by {end}",
+            f"{alone}: their compiled code may have crashed",
         )
     if end in ("exit 0", "exit 1") and not has_started:
         return (
-            f"A worker process ended with status {status}, as one does that cannot start",
+            f"A worker process ended with status {status}, like a process that cannot start",
             "read the program's stderr, which shows a module that cannot be imported or an "
-            "initializer of the pool that fails; else look for a task that calls os._exit",
+            "initializer of the pool that fails; otherwise look for a task that calls os._exit",
         )
     if end.startswith("exit "):
         return (
             f"A worker process ended with status {status}",
-            f"look for what ends the process in these tasks, as os._exit does; {alone}",
+            f"look for calls in these tasks that end the process, such as os._exit; {alone}",
         )
     return (
-        "A worker process ended, and how is not known",
-        "read the program's stderr; if it says nothing, look for the out-of-memory killer in the "
-        f"system log; else {alone}"
+        "A worker process ended for an unknown reason",
+        "read the program's stderr; if it is empty, look for the out-of-memory killer in the "
+        f"system log; otherwise {alone}"
         if has_started
-        else "read the program's stderr: as far as is known, worker processes could not start",
+        else "read the program's stderr: probably worker processes could not start",
     )
 
 
@@ -155,15 +157,15 @@ def late_samples(analysis: Analysis) -> Diagnosis | None:
         severity_of(float(is_late.mean()) / 2),
         NO_GAIN,
         evidence(
-            "{late:count} of {samples:count} resource samples were late, by up to "
+            "{late:count} of {samples:count} samples of CPU and memory were late, by up to "
             "{longest:seconds}. A task held the GIL, or the machine was overloaded; peaks between "
             "samples are missing",
             late=is_late.sum(),
             samples=len(samples),
             longest=delay[is_late].max(),
         ),
-        "do not rely on memory and CPU between late samples; find the tasks that ran then in the "
-        "task plot: code that holds the GIL that long stops all other threads, too",
+        "find the tasks that ran at these times in the task plot: code that holds the GIL for "
+        "long also blocks all other threads; do not rely on CPU and memory between late samples",
         where_of_intervals((samples.time - delay)[is_late], samples.time[is_late]),
     )
 

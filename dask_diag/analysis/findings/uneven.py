@@ -37,7 +37,7 @@ Line = tuple[str, str, int]
 
 
 def _hottest_line(recording: Recording, row: int) -> Evidence:
-    """Clause on the line in which a task spent most time; empty with too few samples."""
+    """Sentence on the line in which a task spent most time; empty with too few samples."""
     tasks, samples = recording.tasks, recording.samples
     is_of_function = samples.function.eq(tasks.function[row])
     is_of_key = is_of_function & samples.key.eq(tasks.key[row])
@@ -50,7 +50,7 @@ def _hottest_line(recording: Recording, row: int) -> Evidence:
     name, file, number_of_line = line
     shares, number = _shares_of_lines(recording, is_of_function & ~is_of_key)
     return evidence(
-        "; it spent {in_line:share} of its time in {name}{location}"
+        ". It spent {in_line:share} of its time in {name}{location}"
         + ", other tasks of {function} {others_in_line:share}" * (number >= FEWEST_SAMPLES),
         in_line=share,
         name=name,
@@ -101,20 +101,20 @@ def straggler(analysis: Analysis) -> Diagnosis | None:
     gain = simulated(analysis, lost / analysis.overlap, speedup=speedup)
     worst = max(groups, key=lambda group: group.saved)
     row, *more = worst.rows
-    advice = "check that task's input; split it, or start it first"
+    advice = "check this task's input; split the task, or start it first"
     if more:
-        advice = "check the input of these tasks; split them, or start them first"
+        advice = "check the input of these tasks; split the tasks, or start them first"
     if gain.certainty == ESTIMATE and gain.seconds < WORTH_GAINING * analysis.computing:
-        which = "these tasks" if more else "that task"
+        which = "these tasks" if more else "this task"
         advice = f"no fix found: splitting {which} is not predicted to help"
     return Diagnosis(
         severity_of(gain.seconds / analysis.computing),
         gain,
         evidence(
-            "Task {key} took {took:seconds}"
-            + ", {more:count} more beside it at least half as long" * bool(more)
-            + ", other tasks of {function} {median:seconds} (median); other workers were idle "
-            "until it stopped{line}",
+            "Task {key} took {took:seconds}, the median task of {function} {median:seconds}; other "
+            "workers were idle until it finished"
+            + ". {more:other task} ran beside it for at least half of its time" * bool(more)
+            + "{line}",
             key=tasks.key[row],
             took=analysis.task_seconds[row],
             more=len(more),
@@ -155,7 +155,7 @@ def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
     last task: steps that depend on it, as the last step of a sum, run afterwards. Computations with
     one worker have no outliers.
     """
-    for occupancy in analysis.occupancies:
+    for occupancy in analysis.large_occupancies:
         tasks = occupancy.tasks
         medians = _median_of_others(analysis, tasks)
         is_known = ~np.isnan(tasks.worker_start) & ~np.isnan(tasks.worker_stop)
@@ -231,7 +231,7 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
     recording = analysis.recording
     lost, most_workers, times = 0.0, 0, 1.0
     is_large = np.zeros(len(analysis.task_seconds), bool)
-    for occupancy in analysis.occupancies:
+    for occupancy in analysis.large_occupancies:
         rows = occupancy.tasks.rows
         is_final = _puts_together(recording, rows)
         large = rows[_has_the_work(analysis, rows, is_final)]
@@ -257,8 +257,9 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
         severity_of(lost / analysis.wall),
         Gain(lost / analysis.overlap),
         evidence(
-            "{tasks:task} of {functions} had {work:share} or more of the work of a computation "
-            "with {workers:count} workers: the others were idle. Longest: {longest:seconds}",
+            "{tasks:task} of {functions} did at least {work:share} of the work of a computation "
+            "with {workers:count} workers; the other workers were idle. The longest task took "
+            "{longest:seconds}",
             tasks=is_large.sum(),
             functions=where.functions,
             work=MOST_OF_WORK,
@@ -266,7 +267,7 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
             longest=analysis.task_seconds[is_large].max(),
         ),
         compute_together(len(recording.computations) * has_memory)
-        + "make chunks smaller, so that there are several tasks for each worker",
+        + "make chunks smaller, for several tasks per worker",
         where,
     )
 
@@ -306,7 +307,7 @@ def imbalance(analysis: Analysis) -> Diagnosis | None:
     ends = []
     computations = analysis.computations
     in_batches = set(computations.computation[computations.scheduler.eq("processes")])
-    for occupancy in analysis.occupancies:
+    for occupancy in analysis.large_occupancies:
         idle, *end = _uneven_end(occupancy, occupancy.computation in in_batches)
         idle /= occupancy.workers
         if idle:
@@ -317,12 +318,12 @@ def imbalance(analysis: Analysis) -> Diagnosis | None:
     if lost < WORTH_REPORTING * analysis.wall:
         return None
     gain = Gain(lost / analysis.overlap)
-    advice = "make more and smaller tasks, several per worker, to balance them"
+    advice = "make more and smaller tasks, several per worker"
     if analysis.schedulers == {"processes"}:
         saved = analysis.seconds_saved(chunksize=1)
         if saved >= WORTH_GAINING * analysis.computing:
             gain = Gain(saved, ESTIMATE)
-            advice = f"set chunksize=1, predicted to save {seconds(saved)}; else {advice}"
+            advice = f"set chunksize=1, predicted to save {seconds(saved)}; otherwise {advice}"
         else:
             advice += "; chunksize=1 alone is not predicted to help"
     return Diagnosis(

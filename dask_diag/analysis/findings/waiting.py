@@ -63,12 +63,12 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
         # A program that the task started may compute meanwhile: for it, tasks may wait otherwise.
         for_programs = _seconds_of_programs(analysis) - analysis.waited(Activity.CHILD_WAIT)
         lost = max(0.0, analysis.waited(Activity.IO_WAIT) - max(0.0, for_programs))
-        how = "waited {lost:seconds} for files or sockets"
+        how = "waited {lost:seconds} for files or sockets ({share:share} of their time)"
     else:
         lost = _non_cpu_of_tasks_without_any_cpu(analysis)
         how = (
-            "were blocked for {lost:seconds} by I/O, a sleep, a lock or another program (not known "
-            "which)"
+            "were off the CPU for {lost:seconds} ({share:share} of their time), waiting for I/O, a "
+            "sleep, a lock or another program (which one is unknown)"
         )
     share = lost / max(analysis.in_tasks, analysis.occupied)
     if share < MOSTLY_WAITING:
@@ -79,12 +79,12 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
         severity_of(share, is_certain=is_known),
         Gain(saved, ESTIMATE) if is_known else Gain(saved),
         evidence(
-            f"Tasks {how}: {{share:share}} of their time. Mostly: {{functions}}",
+            f"Tasks {how}. Mostly in {{functions}}",
             lost=lost,
             share=share,
             functions=where.functions,
         ),
-        advice if is_known else f"{FIND_OUT}; if it is I/O, {advice}",
+        advice if is_known else f"{FIND_OUT}; if they wait for I/O, {advice}",
         where,
     )
 
@@ -112,16 +112,15 @@ def _more_workers(analysis: Analysis) -> tuple[float, str]:
     if analysis.on_cluster:
         how = f"{workers} threads in all, Client(n_workers=..., threads_per_worker=...)"
     if isnan(saved):
-        unsure = "not simulated, so it may not help"
-        return saved, f"{less}; or try {how}: {unsure}{memory_not_recorded(headroom)}"
+        return saved, f"{less}; or try {how} (not simulated){memory_not_recorded(headroom)}"
     if saved < WORTH_GAINING * analysis.computing:
         return nan, (
             f"{less}; more workers cannot help: no more tasks can run at once, or CPUs are busy"
         )
     several = "several" if analysis.schedulers == {"synchronous"} else "more"
     return saved, (
-        f"run {several} tasks at once, as CPUs are free: {how} could save up to {seconds(saved)}; "
-        f"or {less}{memory_not_recorded(headroom)}"
+        f"run {several} tasks at once, because CPUs are idle: {how}; or {less}"
+        f"{memory_not_recorded(headroom)}"
     )
 
 
@@ -179,9 +178,9 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
         severity_of(share),
         Gain(saved, kind),
         evidence(
-            "{moving:seconds} of worker time ({share:share}) moved {moved:bytes} of tasks, inputs "
-            "and results between processes, {pickling:seconds} of it in pickling and unpickling. "
-            "Mostly: {functions}",
+            "Moving {moved:bytes} of tasks, inputs and results between processes took "
+            "{moving:seconds} of worker time ({share:share}). Pickling and unpickling took "
+            "{pickling:seconds} of it. Mostly in {functions}",
             moving=moving,
             share=share,
             moved=np.nansum(transfers.bytes) / 2,
@@ -199,15 +198,15 @@ def _advice_on_moving(analysis: Analysis) -> str:
     # If the tasks hold the GIL, threads run one of them at a time.
     in_turns = analysis.computing - analysis.cpu_in_tasks
     least = WORTH_GAINING * analysis.computing
-    less = "load data in the tasks that use it, and return less"
+    less = "load data in the tasks that use it, and return smaller results"
     if min(saved, in_turns) >= least:
         return (
-            f"compute with scheduler='threads', predicted to save {seconds(saved)}, or "
+            f"use scheduler='threads', predicted to save {seconds(saved)}, or "
             f"{seconds(in_turns)} if these functions hold the GIL; or {less}"
         )
     if saved < least:
         return f"{less}; scheduler='threads' is not predicted to help"
-    return f"compute with scheduler='threads' if these functions release the GIL; else {less}"
+    return f"use scheduler='threads' if these functions release the GIL; otherwise {less}"
 
 
 def _seconds_of_imports(analysis: Analysis) -> float:
@@ -292,15 +291,15 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
         evidence(
             "Tasks waited {waited:seconds} for locks ({share:share} of their time)"
             + ", in {lines}" * bool(most)
-            + ". Mostly: {functions}",
+            + ". Mostly in {functions}",
             waited=waited,
             share=waited / analysis.in_tasks,
             lines=most,
             functions=where.functions,
         ),
-        "hold the lock for less of the task, or give each task what it locks: a file, a "
-        "connection, a buffer of its own"
-        + "; Python code that holds the GIL meanwhile gains nothing from that"
+        "hold the lock for a smaller part of the task, or give each task its own file, connection "
+        "or buffer, so that no lock is needed"
+        + "; this does not help if the locked code holds the GIL"
         * may_hold_the_gil,
         where,
     )
@@ -391,15 +390,15 @@ def _polled_lock(
         severity_of(total / analysis.in_tasks),
         Gain(lost),
         evidence(
-            "Tasks slept {slept:seconds} in {lines} ({share:share} of their time) and went on from "
-            "there one at a time, as tasks do that poll a lock file. Mostly: {functions}",
+            "Tasks slept {slept:seconds} ({share:share} of their time) in {lines}, and continued "
+            "one at a time, like tasks that poll a lock file. Mostly in {functions}",
             slept=total,
             lines=[str(line) for line in lines],
             share=total / analysis.in_tasks,
             functions=where.functions,
         ),
-        "give each task what it locks: a file, a connection, a directory of its own; or hold the "
-        "lock for less of the task. More threads do not help",
+        "give each task its own file, connection or directory, so that no lock is needed; or hold "
+        "the lock for a smaller part of the task; more threads do not help",
         where,
     )
 
@@ -516,7 +515,8 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
         severity_of(lost / analysis.computing),
         Gain(lost, ESTIMATE),
         evidence(
-            f"Tasks {how} for {{share:share}} of their time, while {{idle}}. Mostly: {{functions}}",
+            f"Tasks {how} for {{share:share}} of their time, while {{idle}}. Mostly in "
+            "{functions}",
             share=share,
             idle=_idle_clause(analysis),
             functions=where.functions,
@@ -538,7 +538,8 @@ def _idle_clause(analysis: Analysis) -> Evidence:
     idle = max(1 - (used + others) / cpus, 0.0)
     if idle < HARDLY_IDLE:
         share = min(others / cpus, 1.0)
-        return evidence("other programs used {others:share} of {cpus:CPU}", others=share, cpus=cpus)
+        used_by_others = "they needed no CPU (other processes used {others:share} of {cpus:CPU})"
+        return evidence(used_by_others, others=share, cpus=cpus)
     were = "was" if cpus == 1 else "were"
     return evidence(f"{{cpus:CPU}} {were} {{idle:share}} idle", cpus=cpus, idle=idle)
 

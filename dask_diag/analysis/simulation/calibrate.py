@@ -6,6 +6,7 @@ step on one thread; that of a cluster sends each task to a worker that may have 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import inf
@@ -182,8 +183,8 @@ def _known(value: float) -> float:
     return float(np.nan_to_num(value))
 
 
-def works_of(recording: Recording) -> dict[str, Work]:
-    """Tasks and costs of each computation with tasks."""
+def works_of(recording: Recording, without: Collection[str] = ()) -> dict[str, Work]:
+    """Tasks and costs of each computation with tasks, but for some."""
     tasks, dependencies = recording.tasks, recording.dependencies
     local, on_cluster = timestamps_of(recording), _timestamps_on_cluster(recording)
     network = _Network(recording)
@@ -196,7 +197,7 @@ def works_of(recording: Recording) -> dict[str, Work]:
     works = {}
     for computation in recording.computations.to_dicts():
         name = computation["computation"]
-        if name not in rows_of:
+        if name not in rows_of or name in without:
             continue
         rows, is_local = rows_of[name], computation["scheduler"] != "distributed"
         timestamps = local if is_local else on_cluster

@@ -115,8 +115,8 @@ class Change:
                 raise DiagnosticError(f"{name}: expected {expected}, found {value!r}")
         if "scheduler" in asked and recording.computations.scheduler.eq("distributed").any():
             raise DiagnosticError(
-                "scheduler: expected a recording of local schedulers; what a computation of a "
-                "cluster would take on one of these is not known"
+                "scheduler: expected a recording of local schedulers, found one of a cluster; its "
+                "time on a local scheduler cannot be predicted"
             )
         removed = shares_removed(recording, asked.get("remove") or ())
         pairs = {"remove": removed, "speedup": asked.get("speedup", {})}
@@ -169,7 +169,7 @@ def shares_removed(recording: Recording, remove: Collection[str]) -> dict[str, f
     unknown = sorted(set(remove) - names)
     if isinstance(remove, str) or unknown:
         raise DiagnosticError(
-            f"remove: expected a set of activities among {', '.join(sorted(names))}; found "
+            f"remove: expected a set of activities among {', '.join(sorted(names))}, found "
             f"{remove if isinstance(remove, str) else ', '.join(unknown)}"
         )
     if not isinstance(remove, Mapping):

@@ -15,6 +15,7 @@ from dask_diag.analysis.cpu import LEAST_FREE
 from dask_diag.analysis.simulation.work import Work
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
+from dask_diag.formatting import counted
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,12 @@ class Waiting:
 
     def check_collected(self) -> None:
         """Refuse to end while tasks are waiting."""
-        waiting = np.count_nonzero(self._missing)
+        waiting = int(np.count_nonzero(self._missing))
         if waiting:
             raise DiagnosticError(
-                f"expected dependencies without cycles, found {waiting} tasks in or after a cycle; "
-                "this recording's dependencies are damaged"
+                "expected dependencies without cycles, found "
+                f"{counted(waiting, 'task')} in or after a cycle; this recording's "
+                "dependencies are damaged"
             )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from dask_diag.analysis.cpu import seconds_beside
+from dask_diag.analysis.groups import counts_by
 from dask_diag.analysis.phases import seconds_not_of_graphs
 from dask_diag.analysis.simulation.calibrate import works_of
 from dask_diag.analysis.simulation.change import (
@@ -59,6 +60,9 @@ CPU_OF_SLEEPERS = 0.1
 Those that compute get more even beside five programs on two CPUs."""
 
 
+MOST_REPLAYED = 200
+"""Computations that are replayed; of more, each is like the most similar one that is."""
+
 CONTENTION = (Activity.CPU_WAIT, Activity.GIL_WAIT)
 """Waits that are there because tasks ran at once."""
 
@@ -93,9 +97,35 @@ class Simulator:
         return sorted(rows, key=lambda row: float(row["called"]))
 
     @cached_property
+    def alike(self) -> dict[str, str]:
+        """The replayed computation that stands for each other one: none, up to `MOST_REPLAYED`.
+
+        Of the computations of one line with as many tasks, those are replayed that are evenly
+        spread over all, by how long they lasted.
+        """
+        if len(self.computations) <= MOST_REPLAYED:
+            return {}
+        labels = self.recording.tasks.computation
+        counts = dict(zip(labels.values, counts_by(labels).tolist(), strict=True))
+        groups: dict[tuple[object, ...], list[Row]] = {}
+        for row in self.computations:
+            kind = row["scheduler"], row["cluster"], row["workers"], row["call_site"]
+            groups.setdefault((*kind, counts.get(row["computation"], 0)), []).append(row)
+        each = max(MOST_REPLAYED // len(groups), 1)
+        alike = {}
+        for rows in groups.values():
+            rows.sort(key=lambda row: float(row["stop"] - row["called"]))
+            parts = min(each, len(rows))
+            for part in range(parts):
+                these = rows[part * len(rows) // parts : (part + 1) * len(rows) // parts]
+                middle = these[len(these) // 2]["computation"]
+                alike.update({row["computation"]: middle for row in these})
+        return {name: other for name, other in alike.items() if name != other}
+
+    @cached_property
     def works(self) -> dict[str, Work]:
-        """Tasks and costs of each computation with tasks."""
-        works = works_of(self.recording)
+        """Tasks and costs of each computation with tasks that is replayed."""
+        works = works_of(self.recording, self.alike)
         cpus = {row["computation"]: max(float(row["cpus"]), 1.0) for row in self.computations}
         recorded = self.recording.computations.computation.tolist()
         fixed = dict(zip(recorded, seconds_not_of_graphs(self.recording).tolist(), strict=True))
@@ -176,20 +206,34 @@ class Simulator:
             until = max(until, row["stop"])
         return max(0.0, self.recording.stop - self.recording.start - covered)
 
+    @cached_property
+    def _lasted(self) -> dict[str, float]:
+        """Seconds of each computation."""
+        return {row["computation"]: row["stop"] - row["called"] for row in self.computations}
+
+    @cached_property
+    def _times(self) -> dict[str, float]:
+        """How many computations as long as each of those that are replayed it stands for."""
+        times = dict.fromkeys(self.works, 1.0)
+        for name, other in self.alike.items():
+            if other in times and self._lasted[other] > 0:
+                times[other] += self._lasted[name] / self._lasted[other]
+        return times
+
     def functions(self, work: Work) -> IntArray:
         """The function of each task, as a number."""
         return self.recording.tasks.function.codes[work.rows].astype(np.int64)
 
     def seconds_of(self, activity: str) -> float:
         """Removable seconds of an activity, of workers and schedulers."""
-        works = self.works.values()
+        works = [(work, self._times[name]) for name, work in self.works.items()]
         if activity == Activity.GRAPH:
-            return sum(work.graph for work in works)
+            return sum(work.graph * times for work, times in works)
         if activity == Activity.STARTUP:
-            return sum(sum(work.startup) for work in works)
+            return sum(sum(work.startup) * times for work, times in works)
         if activity == Activity.OVERHEAD:
-            steps = (getattr(work, name).sum() for work in works for name in STEPS)
-            return float(sum(steps)) + sum(work.before for work in works)
+            steps = (getattr(work, name).sum() * times for work, times in works for name in STEPS)
+            return float(sum(steps)) + sum(work.before * times for work, times in works)
         if activity == Activity.TRANSFER:
             moved = self.recording.transfers
             moved = moved.filter(moved.activity.eq(activity))
@@ -209,28 +253,28 @@ class Simulator:
         sizes = self.result_sizes
         if sizes is None:
             return nan
-        moved = (
-            bytes_moved(replace(work, graph_bytes=0.0), sizes[work.rows])
-            for work in self.works.values()
-        )
-        return float(sum(to_task.sum() + from_task.sum() for to_task, from_task in moved))
+        total = 0.0
+        for name, work in self.works.items():
+            moved = bytes_moved(replace(work, graph_bytes=0.0), sizes[work.rows])
+            total += self._times[name] * float(sum(part.sum() for part in moved))
+        return total
 
     @property
     def bytes_of_graphs(self) -> float:
         """Bytes of graphs' data sent to processes; 0 if unknown."""
-        return sum(work.graph_bytes for work in self.works.values())
+        return sum(self._times[name] * work.graph_bytes for name, work in self.works.items())
 
     def chunks(self) -> tuple[int, int]:
-        """Number of mergeable tasks of a function, and of workers, in the longest computation.
+        """Number of mergeable tasks of a function, and of workers, in one computation.
 
-        That need not have most tasks: dask-awkward first computes which columns are needed, with
-        tasks that have no data.
+        The computation with most task time need not have most tasks: dask-awkward first computes
+        which columns are needed, with tasks that have no data. Nor need it be the longest: on a
+        cluster, that may be a wait for few tasks.
         """
         works = self.works
         if not works:
             return 0, 1
-        lasted = {row["computation"]: row["stop"] - row["called"] for row in self.computations}
-        work = works[max(works, key=lasted.__getitem__)]
+        work = max(works.values(), key=lambda work: float(work.seconds.sum()))
         return side_by_side(work, self.functions(work)), work.workers
 
     def simulate(self, **changes: Unpack[Changes]) -> Simulation:
@@ -247,6 +291,13 @@ class Simulator:
     def _simulate(self, change: Change) -> Simulation:
         factors = speedups(self.recording, dict(change.speedup))
         rows: list[Row] = []
+        row_of: dict[str, Row] = {}
+        for computation in self.computations:
+            if computation["computation"] in self.works:
+                is_same = computation["scheduler"] == change.scheduler
+                changed = replace(change, scheduler=None) if is_same else change
+                made = _ChangedComputation(self, changed, factors, computation).row()
+                row_of[made["computation"]] = made
         moved: list[tuple[float, float]] = []
         first = last = self.recording.start
         for computation in self.computations:
@@ -254,10 +305,10 @@ class Simulator:
             before = bisect_right(moved, (computation["called"], inf))
             stop, simulated = moved[before - 1] if before else (first, first)
             seconds = computation["stop"] - computation["called"]
-            if computation["computation"] in self.works:
-                is_same = computation["scheduler"] == change.scheduler
-                changed = replace(change, scheduler=None) if is_same else change
-                rows.append(_ChangedComputation(self, changed, factors, computation).row())
+            name = str(computation["computation"])
+            row = row_of.get(self.alike.get(name, name))
+            if row is not None:
+                rows.append(row if row["computation"] == name else _as_long(row, name, seconds))
                 seconds = rows[-1]["seconds"]
             begins = simulated + computation["called"] - stop
             insort(moved, (computation["stop"], begins + seconds))
@@ -389,8 +440,8 @@ class _ChangedComputation:
             return np.full(len(work), float(self._change.result_bytes))
         if self._simulator.result_sizes is None:
             raise DiagnosticError(
-                "scheduler: what passes between processes is not known; record the sizes of "
-                "results with CacheProfiler(metric=nbytes, unit='bytes'), or give result_bytes"
+                "scheduler: the sizes of results are unknown, which pass between processes; record "
+                "them with CacheProfiler(metric=nbytes, unit='bytes'), or pass result_bytes"
             )
         return self._simulator.result_sizes[work.rows]
 
@@ -466,6 +517,13 @@ class _ChangedComputation:
         return cpus, processes / turns if turns > 0 else inf
 
 
+def _as_long(row: Row, computation: str, seconds: float) -> Row:
+    """The row of a computation that took so many seconds, and is like the one of another row."""
+    times = seconds / row["measured"] if row["measured"] > 0 else 1.0
+    of_time = ("measured", "seconds", "preparing", "scheduling", "work")
+    return {**row, "computation": computation, **{name: row[name] * times for name in of_time}}
+
+
 def is_of_cluster(recording: Recording) -> bool:
     """Whether a cluster ran any computation."""
     return bool(recording.computations.scheduler.eq("distributed").any())
@@ -514,64 +572,79 @@ def simulate(
     idle_machine: bool = False,
     idle_pools: bool = False,
 ) -> Simulation:
-    """Predict how long a recorded program would have taken, had something been different.
+    """Predict the wall time of a recorded program under a change.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
+        Measurements with tasks. Several are combined.
     workers : int, optional
         Number of workers (threads or processes) of a local scheduler, for every computation;
-        ``math.inf`` for as many as there are tasks. The machine stays the same: tasks that need a
-        CPU share the CPUs that it has. Default: as recorded.
-    remove : collection of str
-        Activities that take no time: any of tasks (``gil-wait``, ``io-wait``, ``serialize``, …),
-        ``overhead`` (handing tasks out and collecting their results), ``graph``, ``startup`` (of
-        worker processes), ``transfer`` (between workers of a cluster). A mapping has the share of
-        a task's activity that is removed: ``{"cpu-wait": 0.5}``.
+        ``math.inf`` for one per task. The machine stays the same: tasks that need a CPU share its
+        CPUs. Default: as recorded.
+    remove : collection of str, or mapping of str to float, optional
+        Activities that take no time: any activity of tasks (``gil-wait``, ``io-wait``,
+        ``serialize``, …), ``overhead`` (scheduling overhead), ``graph``, ``startup`` (of worker
+        processes), ``transfer`` (between workers of a cluster). A mapping gives the share of an
+        activity that is removed: ``{"cpu-wait": 0.5}``. Default: none.
     speedup : mapping of str to float, optional
-        Functions, or keys of single tasks, and how many times as fast they are: ``{"mean": 2.0}``.
+        Speed-up factors of functions, or of single tasks by key: ``{"mean": 2.0}``. Default: none.
     merge_tasks : int, optional
-        Every so many tasks of a function become one, as if chunks were so many times as large.
+        Merge this many tasks of a function into one, as if chunks were larger by that factor.
+        Default: 1.
     threads : int, optional
-        On a cluster, the number of threads of all workers together, in workers with as many each as
+        On a cluster, the number of threads of all workers together. Threads per worker stay as
         recorded; if the recorded workers were on several hosts, more threads are on more hosts.
         Default: as recorded.
     chunksize : int, optional
-        A worker process is sent so many tasks at once, at most. It changes nothing on clusters.
+        Maximum number of tasks sent to a worker process at once. No effect on clusters. Default: as
+        recorded.
     scheduler : {"processes", "threads"}, optional
-        Computations that ran under another scheduler run under this one. For processes the sizes of
-        results must have been measured in bytes, by a `CacheProfiler`: they pass between processes.
-        Threads are predicted as if tasks that ran in processes did not need the GIL.
+        Run computations of other local schedulers under this one. Processes need the sizes of
+        results in bytes, from a `CacheProfiler`, because results pass between processes. Threads
+        are predicted as if tasks that ran in processes did not need the GIL. Default: as recorded.
     result_bytes : float, optional
-        The size of each result, in place of those that were measured.
-    idle_machine : bool, optional
-        No other program uses the CPUs. Else those that others used are not there for more workers,
-        either.
-    idle_pools : bool, optional
-        Threads of native libraries, and others that tasks use, do nothing.
+        Size of each result in bytes. Default: as recorded.
+    idle_machine : bool, default False
+        Predict for a machine without other programs. Otherwise CPU time that other programs used is
+        also unavailable to additional workers.
+    idle_pools : bool, default False
+        Ignore the CPU time of native thread pools and of other threads that tasks use.
 
     Returns
     -------
     Simulation
-        Its ``seconds`` are the prediction.
+        Its ``seconds`` are the predicted wall time.
 
     Raises
     ------
     DiagnosticError
-        If an argument is not as described, tasks depend on each other in a cycle, or `scheduler` is
-        given and a cluster ran computations.
+        If an argument is not as described, dependencies of tasks have a cycle, or `scheduler` is
+        given for computations of a cluster.
+
+    See Also
+    --------
+    what_if : Predict many changes at once.
 
     Notes
     -----
-    The recorded graph is replayed, with measured durations and in the recorded order, on so many
-    workers beside the scheduler's thread. What each step of that thread costs is read from the
-    recording; for another scheduler it is what was typical where this was written.
+    The recorded graph is replayed on that many workers beside the scheduler's thread, with measured
+    durations and in the recorded order. The cost of each step of the scheduler's thread is taken
+    from the recording; for another scheduler, a typical cost is used.
 
     Computations of a cluster are replayed as distributed schedules them, with transfers between
-    workers as fast as recorded. Not in the prediction are: memory and what is moved to disk, tasks
-    of other clients, tasks that only some workers may run, and tasks that the client would submit
-    earlier as it has results earlier.
+    workers as fast as recorded. The prediction ignores memory and spilling, tasks of other clients,
+    restrictions of tasks to some workers, and tasks that the client would submit earlier because
+    it would have results earlier.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, simulate
+    >>> with Profiler() as prof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> simulate(prof, workers=8).seconds > 0
+    True
     """
     simulator = Simulator(source)
     return simulator.simulate(

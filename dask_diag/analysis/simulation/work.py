@@ -24,14 +24,14 @@ class Simulation:
     Attributes
     ----------
     seconds : float
-        Predicted wall time of all that was recorded.
+        Predicted wall time of the whole recording.
     measured : float
-        The wall time that was measured.
+        Measured wall time.
     outside : float
-        Seconds before, between and after computations.
+        Seconds before, between and after computations, which are not simulated.
     computations : Table
-        A row per computation that ran tasks: ``computation``, ``workers``, ``measured``,
-        ``seconds``, ``preparing``, ``scheduling``, ``work``.
+        A row per computation that ran tasks: ``computation``, ``workers``, and in seconds
+        ``measured``, ``seconds`` (predicted), ``preparing``, ``scheduling``, ``work``.
     """
 
     seconds: float
@@ -41,12 +41,12 @@ class Simulation:
 
     @property
     def error(self) -> float:
-        """Seconds by which a replay without changes is longer than measured."""
+        """Predicted minus measured seconds: the error of a simulation without changes."""
         return self.seconds - self.measured
 
     @property
     def preparing(self) -> float:
-        """Seconds of computations before the first and after the last tasks."""
+        """Seconds of computations before their first tasks and after their last."""
         return self._sum("preparing")
 
     @property
@@ -56,7 +56,7 @@ class Simulation:
 
     @property
     def work(self) -> float:
-        """Worker-seconds of tasks."""
+        """Task time, in seconds."""
         return self._sum("work")
 
     def _sum(self, column: str) -> float:

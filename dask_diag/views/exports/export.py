@@ -43,40 +43,51 @@ def export(
     *,
     overwrite: bool = False,
 ) -> Path:
-    """Write what was measured for another program to read.
+    """Write measurements to a file for another program.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
-    path : str or path
-        The file to write. If its name ends in ``.gz`` it is compressed. For csv and parquet a path
-        without the format's ending is a folder, with a file for each table; with it, it is a file
-        of the tasks alone.
+        Measurements. Several are combined.
+    path : str or os.PathLike
+        File to write; compressed if the name ends in ``.gz``. For csv and parquet, a path with the
+        ending of the format is a file with the tasks, any other path a directory with one file per
+        table.
     format : {"perfetto", "speedscope", "collapsed", "json", "csv", "parquet"}, optional
-        By default it follows from the path's ending: ``.perfetto.json`` or ``.trace.json``,
+        Default: by the ending of `path`: ``.perfetto.json`` or ``.trace.json``,
         ``.speedscope.json``, ``.collapsed`` or ``.folded``, any other ``.json``, ``.csv``,
         ``.parquet``.
-    overwrite : bool, optional
-        Whether to replace an existing file; or in a folder the files of an earlier export, also
-        those that this one does not write. Other files in the folder stay.
+    overwrite : bool, default False
+        Replace an existing file. In a directory, replace the files of an earlier export and delete
+        those of tables that the new export does not have; other files stay.
 
     Returns
     -------
     Path
-        The file or folder. It appears when it is complete, or not at all.
+        The file or directory. It is written atomically.
 
     Raises
     ------
     DiagnosticError
-        If the format is not known, if the file exists and may not be replaced, if what the format
-        needs was not measured, or if it cannot be written.
+        If the format is unknown, the file exists and `overwrite` is false, the data for the format
+        were not measured, or the file cannot be written.
     MissingDependencyError
-        If pyarrow, which writes parquet, is not installed.
+        If pyarrow is not installed, for parquet.
 
     Notes
     -----
-    The columns are described in the documentation, under *Exports*.
+    The page *Exports* of the documentation describes the columns.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, export
+    >>> with Profiler() as prof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> export(prof, "tasks.csv").name
+    'tasks.csv'
+    >>> export(prof, "run.perfetto.json").name
+    'run.perfetto.json'
     """
     recording = recording_of(source)
     target = as_path(path)
@@ -88,7 +99,7 @@ def export(
     chosen = FORMATS[name]
     packed = target.name.endswith(_PACKED)
     if packed and name == "parquet":
-        raise DiagnosticError(f"path: {name} is compressed by itself; leave {_PACKED!r} off")
+        raise DiagnosticError(f"path: {name} files are already compressed; drop {_PACKED!r}")
     if chosen.write is not None and _ending(target) not in chosen.endings:
         with atomic_folder(target, overwrite=overwrite) as folder:
             for part, table in tables.tables(recording):
@@ -120,6 +131,6 @@ def _format_of(path: Path) -> str:
             return name
     endings = "; ".join(f"{name}: {' or '.join(each.endings)}" for name, each in FORMATS.items())
     raise DiagnosticError(
-        f"path: expected an ending that says the format ({endings}), found {str(path)!r}; or name "
-        f"the format: {', '.join(map(repr, FORMATS))}"
+        f"path: expected the ending of a format ({endings}), found {str(path)!r}; or pass "
+        f"format=, one of {', '.join(map(repr, FORMATS))}"
     )

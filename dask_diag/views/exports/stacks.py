@@ -33,32 +33,34 @@ def export_stacks(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write the stacks that were sampled into a file that flame graph viewers open.
+    """Write sampled stacks to a file for flame graph viewers.
 
     Parameters
     ----------
     recording : Recording
-    path : str or path
-        ``*.speedscope.json`` for speedscope: a profile for each function of tasks and each other
-        root, weighted by seconds. ``*.collapsed`` or ``*.folded`` for lines of
+        Measurements with stack samples.
+    path : str or os.PathLike
+        ``*.speedscope.json`` for speedscope: a profile per function of tasks and per other root,
+        weighted by seconds. ``*.collapsed`` or ``*.folded`` for lines of
         ``root;function;caller;callee weight``, weighted by whole microseconds.
     selection : Selection, optional
-    overwrite : bool, optional
-        Whether a file that is there may be replaced.
+        Samples to use. Default: all.
+    overwrite : bool, default False
+        Replace an existing file.
 
     Raises
     ------
     DiagnosticError
-        If the ending says no known format, the folder does not exist, a file is there and may not
-        be replaced, or there are no such samples.
+        If the ending is unknown, the directory does not exist, the file exists and `overwrite` is
+        false, or no sample is selected.
     """
     target = as_path(path, "path")
     kinds = {".speedscope.json": "speedscope", ".collapsed": "collapsed", ".folded": "collapsed"}
     kind = next((kinds[ending] for ending in kinds if target.name.endswith(ending)), None)
     if kind is None:
         raise DiagnosticError(
-            "path: expected one that ends in .speedscope.json, .collapsed or .folded, which says "
-            f"the format, found {str(target)!r}"
+            "path: expected the ending .speedscope.json, .collapsed or .folded, found "
+            f"{str(target)!r}"
         )
     with atomic_file(target, overwrite=overwrite) as temporary, open_text(temporary) as stream:
         stream.write(stacks_text(recording, kind, selection, target.name))
@@ -84,7 +86,7 @@ def _weighted(recording: Recording, selection: Selection) -> tuple[Table, list[t
     """
     if not len(recording.samples):
         raise DiagnosticError(
-            "no stack samples to write: nothing was computed meanwhile, or they were not recorded; "
+            "no stack samples to write: nothing was computed, or stacks were not sampled; "
             "record with SamplingProfiler, dask_diag.record or `dask-diag run`"
         )
     nodes, node = tree_and_nodes(recording, selection)

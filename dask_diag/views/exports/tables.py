@@ -50,8 +50,8 @@ def tasks_of(recording: Recording) -> Table:
     """
     if not len(recording.tasks):
         raise DiagnosticError(
-            "no tasks were recorded, which such a file is of: name a folder to write the other "
-            "tables, or record with Profiler, dask_diag.record or `dask-diag run`"
+            "no tasks were recorded, and a single file has only tasks: name a directory to write "
+            "the other tables, or record with Profiler, dask_diag.record or `dask-diag run`"
         )
     return _numbered("tasks", recording.tasks)
 
@@ -143,7 +143,7 @@ def _known(value: Value) -> Value:
 
 def write_parquet(table: Table, path: Path, recording: Recording, compressed: bool) -> None:
     """Write a table; parquet compresses it."""
-    purpose = "the format 'parquet'", "'csv' and 'json' need nothing"
+    purpose = "the format 'parquet'", "'csv' and 'json' work without it"
     pyarrow, parquet = (import_optional(n, *purpose) for n in ("pyarrow", "pyarrow.parquet"))
 
     def kind(column: Values) -> object:

@@ -76,9 +76,7 @@ class Options:
 
     def __init__(self, palette: str | None = None, label_size: int = 60, **kwargs: Any) -> None:
         if not isinstance(label_size, int) or label_size < 1:
-            raise DiagnosticError(
-                f"label_size: expected the most characters of a label, found {label_size!r}"
-            )
+            raise DiagnosticError(f"label_size: expected a positive integer, found {label_size!r}")
         self.palette = palette
         self.label_size = label_size
         self.colors: FunctionColors | None = None

@@ -140,7 +140,7 @@ def layers_of(analysis: Analysis, options: Options) -> list[Layer]:
     layers = [
         *(Layer(Look(shown(name, 40), colors[name]), made.functions[name]) for name in named),
         Layer(Look("other functions", OTHER), made.functions[OTHER_FUNCTIONS]),
-        *_layers_by_activity(made.off_cpu),
+        *_layers_by_activity(made.of_tasks),
         *layers_without_function(made),
     ]
     least = LEAST * sum(layer.heights.sum() for layer in layers)

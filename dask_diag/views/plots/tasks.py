@@ -460,7 +460,7 @@ def _free_time(
     if occupied is None:
         occupied = occupancies(recording)
     made = worker_layers(recording, occupied, [], BINS)
-    in_tasks = sum([*made.functions.values(), *made.off_cpu.values()])
+    in_tasks = sum([*made.functions.values(), *made.of_tasks.values()])
     without_task = sum([*made.moving.values(), *made.free.values()])
     # Lanes may be more than the workers of a computation, or fewer if some had no task.
     free: FloatArray = np.maximum(without_task, lanes - in_tasks)

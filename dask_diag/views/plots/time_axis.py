@@ -26,6 +26,8 @@ from dask_diag.views.plots.figures import Options, new_figure, quads
 
 _MOST_NAMES = 50
 """Phases with a name: there are several phases for each computation."""
+_MOST_DRAWN = 500
+"""Phases, or computations, that are drawn."""
 Phase = tuple[str, float, float]
 """A name, with start and stop on the plot's axis."""
 
@@ -43,12 +45,12 @@ def shade_phases(plot: figure, recordings: Iterable[Recording], origin: float) -
     origin : float
         Start of the plot's axis, in the recordings' seconds.
     """
-    phases = [
+    phases = _longest(
         (row["phase"], row["start"] - origin, row["stop"] - origin)
         for recording in recordings
         for row in phase_intervals(recording).to_dicts()
         if row["phase"] != "tasks"
-    ]
+    )
     if phases:
         names, left, right = zip(*phases, strict=True)
         colors = [look_of(name).color for name in names]
@@ -56,6 +58,12 @@ def shade_phases(plot: figure, recordings: Iterable[Recording], origin: float) -
         look = {"fill_color": "color", "fill_alpha": 0.45, "line_color": None, "level": "underlay"}
         quads(plot, source, 0, float(plot.y_range.end), **look)
     return phases
+
+
+def _longest(phases: Iterable[Phase]) -> list[Phase]:
+    """The longest intervals, in order: of more than are drawn, the others are finer than pixels."""
+    longest = sorted(phases, key=lambda phase: phase[1] - phase[2])[:_MOST_DRAWN]
+    return sorted(longest, key=lambda phase: phase[1])
 
 
 def name_phases(plot: figure, phases: Iterable[Phase], height: float | None = None) -> None:
@@ -136,7 +144,7 @@ def overview(
     end = shown.bounds[1] if shown.bounds else shown.end
     recordings = list(recordings)
     rows = [
-        [bar for recording in recordings for bar in _computations(recording, origin)],
+        _longest(bar for recording in recordings for bar in _computations(recording, origin)),
         *_rows_of([bar for recording in recordings for bar in _spans(recording, origin)]),
     ]
     settings = {"tools": "", "title": None, "toolbar_location": None, "min_border_top": 2}

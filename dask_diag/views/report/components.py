@@ -258,18 +258,18 @@ class Code(Part):
 class ShownFinding(NamedTuple):
     """A finding as texts.
 
-    `intervals` are seconds on the page's time axis, which the page shades. `page` is a page of the
-    documentation, `address` its address, if known.
+    `intervals` are seconds on the page's time axis, which the page shades. `command` prints the
+    documentation, `address` is its address, if known.
     """
 
     code: str
     severity: str
-    lost: str
+    saving: str
     evidence: str
     advice: str
     where: str
     intervals: Sequence[tuple[float, float]]
-    page: str
+    command: str
     address: str
 
 

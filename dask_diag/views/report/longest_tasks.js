@@ -106,7 +106,7 @@ function row_of(table, {cells, start, stop}, i) {
         if (n === 0) {
             const button = document.createElement("button")
             Object.assign(button, {type: "button", className: "place", textContent: text})
-            button.title = "Show in the timeline"
+            button.title = "Show in timeline"
             Object.assign(button.dataset, {start, stop, task: i})
             cell.scope = "row"
             cell.append(button)

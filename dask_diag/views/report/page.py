@@ -50,19 +50,19 @@ def report(
     *,
     overwrite: bool = False,
 ) -> Path:
-    """Write a page that shows findings first, and then everything that was measured.
+    """Write an HTML report: findings first, then everything that was measured.
 
     Parameters
     ----------
     source : Recording, profiler, or list of these
-        Several are combined.
-    path : str or path, optional
-        The page to write.
-    mode : str, optional
-        ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
-        that needs the network.
-    overwrite : bool, optional
-        Whether a file that is there may be replaced.
+        Measurements. Several are combined.
+    path : str or os.PathLike, default "dask-report.html"
+        Page to write.
+    mode : {"inline", "cdn"}, default "inline"
+        ``"inline"`` puts bokeh's code into the page; ``"cdn"`` makes a small page that needs the
+        network.
+    overwrite : bool, default False
+        Replace an existing file.
 
     Returns
     -------
@@ -72,12 +72,21 @@ def report(
     Raises
     ------
     DiagnosticError
-        If something is given that has no recording, if the file is there and `overwrite` is false,
-        or if it cannot be written.
+        If `source` has no recording, the file exists and `overwrite` is false, or the file cannot
+        be written.
 
     Notes
     -----
-    A section that cannot be made is a message in the page, and the others are as they would be.
+    If a section cannot be rendered, the page shows an error message in its place.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, report
+    >>> with Profiler() as prof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> report(prof, "run.html").name
+    'run.html'
     """
     target = as_path(path, "path")
     check_target(target, overwrite)

@@ -8,7 +8,7 @@ const HATCHES = {
     "hatch-up": (x, y) => x + y === PERIOD - 1, "hatch-down": (x, y) => x === y,
     "hatch-lines": (x, y) => y === 0, "hatch-dots": (x, y) => x + y === 0,
     "hatch-cross": (x, y) => x === y || x + y === PERIOD - 1, "striped": (x, y) => x === y,
-    "line": (x, y) => y === 1, "dashed": (x, y) => y === 1 && x > 0,
+    "line": () => true, "dashed": (x) => x > 0,
 }
 const LEFT_OUT = "button, details:not([open]), summary, script, .unseen, .pinned"
 const SIDES = ["Top", "Right", "Bottom", "Left"]
@@ -53,7 +53,8 @@ function paint_box(context, element, style, {left, top, width, height}) {
     const hatch = Object.keys(HATCHES).find((name) => element.classList.contains(name))
     if (hatch !== undefined) {
         context.fillStyle = pattern_of(context, HATCHES[hatch], style.getPropertyValue("--color"))
-        context.fillRect(left, top, width, height)
+        const is_line = ["line", "dashed"].includes(hatch)
+        context.fillRect(left, is_line ? top + height / 2 - 1 : top, width, is_line ? 2 : height)
     }
     const [above, right, below, before] = SIDES.map((side) => parseFloat(style[`border${side}Width`]))
     const sides = [[left, top, width, above], [left + width - right, top, right, height],

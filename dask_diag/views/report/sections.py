@@ -20,14 +20,7 @@ from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording
 from dask_diag.views.colors import LIMIT, FunctionColors, Look
 from dask_diag.views.escaping import short_key
-from dask_diag.views.findings import (
-    address_of_page,
-    location,
-    lost,
-    no_findings,
-    page_of,
-    what_to_do,
-)
+from dask_diag.views.findings import EXPLAIN, address_of_page, fix, location, no_findings, saving
 from dask_diag.views.hottest import flame_summary_parts
 from dask_diag.views.lines import (
     TRACING_COST,
@@ -91,12 +84,12 @@ def _shown(finding: Finding, recording: Recording) -> ShownFinding:
     return ShownFinding(
         code=finding.code,
         severity=finding.severity,
-        lost=lost(finding),
+        saving=saving(finding),
         evidence=safe(finding.evidence, 600),
-        advice=safe(what_to_do(finding.advice), 400),
+        advice=safe(fix(finding.advice), 400),
         where=location(finding, recording),
         intervals=[(left - start, right - start) for left, right in finding.where.intervals],
-        page=page_of(finding),
+        command=f"{EXPLAIN} {finding.code}",
         address=address_of_page(finding),
     )
 
@@ -307,7 +300,7 @@ def bounded(bound: str, growth: float) -> str:
     return f"≤ {size(growth)}" if bound == "upper" and not isnan(growth) else size(growth)
 
 
-_SEEN = 0.01
+_SEEN = 0.002
 """Share of the limit of memory of the fewest cached results whose plot is not folded."""
 
 
@@ -427,6 +420,10 @@ _COLUMNS_OF_PATHS = (
 )
 
 
+_MOST_PATHS = 100
+"""Computations whose critical paths are listed."""
+
+
 def critical_path(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """The critical path of each computation, by function, and task by task."""
     recording = analysis.recording
@@ -436,8 +433,14 @@ def critical_path(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     path = analysis.critical_path
     computations = recording.computations.computation.tolist()
     names = dict(zip(computations, names_of_computations(recording), strict=True))
+    longest = path.computations
+    caption = "Critical path of each computation"
+    if len(longest) > _MOST_PATHS:
+        caption += f", the {count(_MOST_PATHS)} longest of {count(len(longest))}"
+        of_most = np.argsort(-longest["wall"], kind="stable")[:_MOST_PATHS]
+        longest = longest.filter(np.sort(of_most))
     yield Grid(
-        "Critical path of each computation",
+        caption,
         _COLUMNS_OF_PATHS,
         [
             (
@@ -446,7 +449,7 @@ def critical_path(analysis: Analysis, figures: Figures) -> Iterator[Part]:
                 str(row["workers"]),
                 f"{amount(row['max_speedup'])}×",
             )
-            for row in path.computations.to_dicts()
+            for row in longest.to_dicts()
         ],
     )
     yield Grid(

@@ -130,7 +130,8 @@ export function text_of_bin(tasks, lane, from, to, {functions, free}) {
     free.names.forEach((name, i) => {
         if (rest * shares[i] >= LEAST_NAMED) parts.push(`${name} ${percent(rest * shares[i])}`)
     })
-    return `${count(in_bin)} ${in_bin === 1 ? "task" : "tasks"}: ${parts.join(", ")}`
+    const all = `${count(in_bin)} ${in_bin === 1 ? "task" : "tasks"}`
+    return parts.length > 0 ? `${all}: ${parts.join(", ")}` : all
 }
 
 function text_of_part(name, time, off_cpu) {
