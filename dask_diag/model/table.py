@@ -157,17 +157,20 @@ class Table:
         return _with_unit(value, str(row[unit[1:]]) if unit.startswith("=") else unit)
 
 
+_NUMBER = "right;white-space:nowrap"
+
+
 def html_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], is_text: Sequence[bool] = (True,)
 ) -> str:
     """A table for a notebook, numbers to the right; columns beyond `is_text` are numbers."""
-    aligned = ["left" if left else "right" for left in is_text]
-    aligned += ["right"] * (len(columns) - len(aligned))
+    styles = ["left" if left else _NUMBER for left in is_text]
+    styles += [_NUMBER] * (len(columns) - len(styles))
 
     def cells(tag: str, row: Sequence[str]) -> str:
         return "".join(
-            f'<{tag} style="text-align:{side}">{escape(text)}</{tag}>'
-            for side, text in zip(aligned, row, strict=True)
+            f'<{tag} style="text-align:{style}">{escape(text)}</{tag}>'
+            for style, text in zip(styles, row, strict=True)
         )
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)

@@ -67,7 +67,7 @@ def swatch(style: str) -> str:
 def in_a_row(items: Iterable[str]) -> str:
     """Small texts, or HTML, beside each other."""
     spans = (f'<span style="display: inline-block">{item}</span>' for item in items)
-    return f'<div style="font-size: 12px">{", ".join(spans)}</div>'
+    return f'<p style="font-size: 12px">{", ".join(spans)}</p>'
 
 
 def _as_html(parts: SummaryParts) -> str:

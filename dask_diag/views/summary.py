@@ -180,7 +180,7 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
     )
 
 
-class Findings(list[Finding]):
+class FindingList(list[Finding]):
     """Findings of a recording, which a notebook shows as cards."""
 
     def __init__(self, found: Iterable[Finding], recording: Recording) -> None:
@@ -197,7 +197,7 @@ class Findings(list[Finding]):
         return findings_html(texts, note) or f"<p>{no_findings(Analysis(self._recording))}</p>"
 
 
-def findings(source: Sources) -> Findings:
+def findings(source: Sources) -> FindingList:
     """Causes of lost time, and of misleading numbers, in a recording; the worst first.
 
     Parameters
@@ -222,7 +222,7 @@ def findings(source: Sources) -> Findings:
     ...     print(finding.code, finding.evidence, finding.advice)
     """
     recording = recording_of(source)
-    return Findings(find(Analysis(recording)), recording)
+    return FindingList(find(Analysis(recording)), recording)
 
 
 def _in_words(finding: Finding, recording: Recording) -> FindingText:

@@ -73,7 +73,8 @@ def _script(recording: Recording) -> Iterator[str]:
     table = recording.environment
     if len(table):
         locations = table.filter(table.section.eq("calling code")).name.tolist()
-        yield from (safe(location, 80) for location in locations[:1])
+        # A notebook's cell has no name here, but where it called dask.
+        yield from (safe(location, 80) for location in locations[:1] if location != "as given")
 
 
 def _call_sites(recording: Recording) -> Iterator[str]:
