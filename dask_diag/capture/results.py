@@ -9,6 +9,7 @@ from itertools import chain, islice
 from sys import getsizeof
 from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from dask_diag.hooks.stack import Graph, SchedulerState, contents_of_node, is_node, is_node_type
 
@@ -100,8 +101,19 @@ class ResultSizes:
         self.unknown[kind] = self.unknown.get(kind, 0) + 1
 
 
+_found: WeakKeyDictionary[type, Measure] = WeakKeyDictionary()
+"""The functions of types that were looked at: that takes longer than to measure most values."""
+
+
 def _measure_of(kind: type) -> Measure:
     """Function that measures values of a type."""
+    measure = _found.get(kind)
+    if measure is None:
+        measure = _found[kind] = _find_measure(kind)
+    return measure
+
+
+def _find_measure(kind: type) -> Measure:
     if kind in _SIZE_OF:
         return _SIZE_OF[kind]
     if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
