@@ -33,7 +33,7 @@ WORTH_NAMING = 0.05
 MOST_LINES = 3
 """Lines that are named at most."""
 WORTH_GAINING = 0.1
-"""Least share of the wall time of all computations that a remedy is predicted to gain."""
+"""Least share of the time in computations that a remedy is predicted to gain."""
 HIGH = 0.3
 """The share of the time from which on a loss is high."""
 MEDIUM = 0.1
@@ -64,9 +64,9 @@ class FindingLocation:
         When: start and stop in seconds of the recording's clock, as those of its tasks. In order,
         without overlap, and few: intervals that lie close together are joined.
     workers : tuple of str
-        Names of workers, that with most of it first.
+        Names of workers, the worker with the largest part first.
     functions : tuple of str
-        Names of functions, that with most of it first.
+        Names of functions, the function with the largest part first.
     """
 
     intervals: Times = ()
