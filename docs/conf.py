@@ -27,6 +27,11 @@ extensions = [
 ]
 autosummary_generate = True
 autodoc_typehints = "none"
+# What dask and other profilers call, not the reader.
+autodoc_default_options = {
+    "exclude-members": "computation_ends, computation_starts, fault, follow, has_own_hooks, "
+    "leave_clusters, results_on_clusters, scheduler_returns, share, sizes_of, tasks_start"
+}
 numpydoc_show_class_members = False
 exclude_patterns = ["_build"]
 html_theme = "furo"

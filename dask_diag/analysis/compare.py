@@ -280,7 +280,7 @@ class Comparison(NamedTuple):
         # With more tasks at once, computations take less time, but their tasks no less CPU time.
         if not total["seconds_before"] or self.of == CPU:
             return False
-        # The time of computations varies no more than that of their tasks.
+        # The time in computations varies no more than that of their tasks.
         share = by + total["spread"] / total["seconds_before"]
         return bool(total["elapsed_after"] < (1 - share) * total["elapsed_before"])
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Fact = TypeVar("Fact")
 
 REPLAYED_WITHIN = 0.1
-"""Share of the time of computations by which the replay of a cluster may differ from it."""
+"""Share of the time in computations by which the replay of a cluster may differ from it."""
 _ROUNDING = 1e-9
 _BESIDE_TASKS = 5.0
 """Factor of the calibrated cost that hooks may have for real tasks: tasks empty the caches of a

@@ -39,12 +39,12 @@ def task_memory(source: Sources, by: str = "function") -> Table:
         By function, the largest growth first:
 
         * ``function``; ``tasks``; ``sampled``: number of tasks with at least one sample; ``exact``:
-          number of tasks whose growth is not shared with other tasks.
+          number of tasks whose growth is exact (see Notes).
         * ``min_memory``, ``max_memory``: minimum and maximum of the samples while a task ran, in
           bytes.
         * ``peak_growth``, ``mean_growth``: largest and mean growth of the tasks, in bytes.
-        * ``bound``: ``exact`` if the growth of all tasks is, otherwise ``upper``; empty without a
-          sample.
+        * ``bound``: ``exact`` if the growth of all tasks is exact, otherwise ``upper``; empty
+          without a sample.
 
         By task, in the order of `Recording.tasks`: ``key``, ``function``, ``samples`` (count),
         ``min_memory``, ``max_memory``, ``growth`` (bytes; NaN without a sample), ``exact``.
@@ -59,9 +59,9 @@ def task_memory(source: Sources, by: str = "function") -> Table:
     The memory of a task is that of the process that ran it. In the main process, all threads share
     this memory, and it includes child processes. ``growth`` is **exact** if no other task ran in
     the process from the sample before the task until its end: the maximum minus that sample.
-    Otherwise it is an **upper bound**: the maximum minus the minimum since no computation ran, as
-    if this task had allocated everything in between. Peaks between two samples are missed: choose a
-    short ``dt``, and check ``sampled``.
+    Otherwise it is an **upper bound**: the maximum minus the minimum since the last sample at which
+    no computation ran, as if this task had allocated everything in between. Peaks between two
+    samples are missed: choose a short ``dt``, and check ``sampled``.
 
     Examples
     --------

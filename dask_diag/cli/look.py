@@ -106,13 +106,13 @@ def export(file: str, format_: str | None, output: str | None, force: bool) -> N
     print_result(f"export: {one_line(written)}{empty}")
 
 
-_AMOUNT = "The total, or the label under which tasks metered it."
+_AMOUNT = "The number of {0}, or the label under which tasks metered {0}."
 
 
 @click.command("throughput")
 @click.argument("file", type=FilePath())
-@click.option("--events", metavar="N|LABEL", help=_AMOUNT)
-@click.option("--bytes", "read", metavar="N|LABEL", help=_AMOUNT)
+@click.option("--events", metavar="N|LABEL", help=_AMOUNT.format("events"))
+@click.option("--bytes", "read", metavar="N|LABEL", help=_AMOUNT.format("bytes"))
 @click.option(
     "--by",
     type=click.Choice(["function", "worker"]),
@@ -146,18 +146,20 @@ def _number_or_label(text: str | None) -> float | str | None:
     "-w",
     "--workers",
     type=click.IntRange(min=1),
+    metavar="N",
     multiple=True,
-    help="Also predict with this number of workers, besides twice and four times as many; may be "
-    "repeated.",
+    help="Also predict with N workers, not only with twice and four times as many as recorded; may "
+    "be repeated.",
 )
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
+    metavar="N",
     multiple=True,
-    help="The same for a cluster: number of threads of all workers together.",
+    help="For a cluster: also predict with N threads, of all workers together.",
 )
 def what_if(file: str, workers: tuple[int, ...], threads: tuple[int, ...]) -> None:
-    """Predict the wall time with more workers, faster functions, or without waits."""
+    """Predict the wall time with more workers, larger chunks, faster functions, or no waits."""
     from dask_diag.analysis.what_if import what_if as predict
     from dask_diag.storage.read import load
     from dask_diag.views.what_if import what_if_summary

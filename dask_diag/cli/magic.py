@@ -227,7 +227,7 @@ class DiagMagics(Magics):
         default=0.5,
         help="seconds between samples of CPU and memory (default 0.5)",
     )
-    @argument("--no-code", action="store_true", help="leave the cell's code out of the recording")
+    @argument("--no-code", action="store_true", help="leave the calling code out of the recording")
     @argument(
         "--trace-memory",
         action="store_true",

@@ -99,7 +99,7 @@ def seconds_between(context: click.Context, option: click.Parameter, value: str)
 )
 @click.option("--metric-name", help="Name of the metric, for labels.")
 @click.option("--unit", help="Unit of the metric, such as bytes.")
-@click.option("--no-code", is_flag=True, help="Leave the program's code out of the recording.")
+@click.option("--no-code", is_flag=True, help="Leave the calling code out of the recording.")
 @click.option(
     "--trace-memory",
     is_flag=True,

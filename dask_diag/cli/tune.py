@@ -76,7 +76,11 @@ def names(context: click.Context, option: click.Parameter, text: str | None) -> 
 )
 @click.option("--only", is_flag=True, help="Try only what these options name.")
 @click.option(
-    "--budget", default="10m", show_default=True, help="Time limit for all runs: 90s, 10m, 1h."
+    "--budget",
+    metavar="TIME",
+    default="10m",
+    show_default=True,
+    help="Time limit for all runs: 90s, 10m, 1h.",
 )
 @click.option(
     "--check",

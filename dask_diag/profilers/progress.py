@@ -509,7 +509,7 @@ class ProgressBar(Diagnostic):
     s and 5% of the tasks it also shows about how many seconds are left, if the remaining tasks take
     as long as the finished ones. The last fields are the CPU share (CPU time of the finished tasks
     divided by their task time) and, if several computations run, which one it is. At the end, the
-    line is dask's, with the CPU share, and says if the computation failed.
+    line is that of dask's bar, with the CPU share, and says if the computation failed.
 
     On a cluster of distributed, the client's event loop draws the bar, about twice per second and
     when a computation ends; no thread is started. A computation starts when an idle client submits

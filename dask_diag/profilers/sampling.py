@@ -89,8 +89,8 @@ class SamplingProfiler(Diagnostic):
         ``diag.profile.interval`` of dask's configuration, which is 10 ms.
     cycle : str or float, optional
         Time over which samples are summed. Default: ``diag.profile.cycle`` of dask's configuration,
-        which is 100 ms. At 300 cycles, pairs of cycles are merged, which doubles the length from
-        which on tasks are tracked by key.
+        which is 100 ms. Whenever there are 300 cycles, pairs of them are merged: a cycle then
+        lasts twice as long, and tasks must last twice as long to be tracked by key.
 
     Attributes
     ----------

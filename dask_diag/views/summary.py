@@ -264,7 +264,7 @@ def _never_run(recording: Recording) -> int:
 
 
 def outcome(analysis: Analysis) -> str:
-    """Wall time of computations, tasks, workers and outcome, in one line."""
+    """Wall time in computations, tasks, workers and outcome, in one line."""
     recording = analysis.recording
     tasks, computations = recording.tasks, recording.computations
     number = len(computations) + len(computations_of_tasks_alone(recording))

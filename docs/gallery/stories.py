@@ -86,10 +86,11 @@ STORIES = (
         "python climatology.py",
         "python climatology.py --days 90",
         "Monthly means of forty years of daily fields. Each chunk contains six days, like the "
-        "files. The tasks are so short that their scheduling takes a large part of the time.",
+        "files. The program is slow because its tasks are so short "
+        "that scheduling them takes a large part of the time.",
         "Each chunk contains ninety days: 15 times fewer chunks for the same sums.",
         recognized="The program runs thousands of tasks of less than a few milliseconds, and "
-        "``overhead`` is one of the longest parts of the bar below *Worker time*. "
+        "*scheduling overhead* is one of the longest parts of the bar *Wall time*. "
         "Chunks often have the size of the files or of one time step.",
     ),
     Story(
@@ -138,8 +139,8 @@ STORIES = (
         "reading the texts.",
         "Each process counts its own words and sends back only the counts.",
         recognized='The program uses ``scheduler="processes"``, as bags do by default, and '
-        "``serialize`` or ``deserialize`` is one of the longest parts of the bar below "
-        "*Worker time*.",
+        "*serialization* or *deserialization* is one of the longest parts of the bar "
+        "*Wall time*.",
     ),
     Story(
         "collisions",
@@ -166,8 +167,8 @@ STORIES = (
         "Sixty files from a server that takes a tenth of a second to answer. The CPUs are idle "
         "nearly all the time: two threads run tasks, and each task waits for the server.",
         "Sixteen threads instead of two, because a waiting thread needs no CPU.",
-        recognized="The column *CPU %* is close to zero, and ``io-wait`` is the longest part of "
-        "the bar below *Worker time*.",
+        recognized="The column *CPU %* is close to zero, and *tasks waiting for I/O* is the "
+        "longest part of the bar *Wall time*.",
     ),
     Story(
         "memory",

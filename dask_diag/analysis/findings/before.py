@@ -132,7 +132,7 @@ def _advice_on_start(
 
 
 WORTH_REPORTING = 0.15
-"""Least share of the time of computations that the start of processes takes."""
+"""Least share of the time in computations that the start of processes takes."""
 
 
 @rule("pool-startup")
@@ -186,7 +186,7 @@ def _advice_on_pool(analysis: Analysis) -> str:
 
 
 SLOW_PREPARATION = 0.25
-"""Least share of the time of computations in which graphs were prepared."""
+"""Least share of the time in computations in which graphs were prepared."""
 LONG_PREPARATION = 0.1
 """Least seconds in which graphs were prepared."""
 LONGER_THAN_IMPORTS = 0.5

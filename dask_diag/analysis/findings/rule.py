@@ -33,7 +33,7 @@ WORTH_NAMING = 0.05
 MOST_LINES = 3
 """Lines that are named at most."""
 WORTH_GAINING = 0.1
-"""Least share of the wall time of all computations that a remedy is predicted to gain."""
+"""Least share of the time in computations that a remedy is predicted to gain."""
 HIGH = 0.3
 """The share of the time from which on a loss is high."""
 MEDIUM = 0.1

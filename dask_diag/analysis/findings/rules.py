@@ -19,7 +19,7 @@ from dask_diag.model import codes
 LONG_ENOUGH = 0.1
 """Seconds of all computations below which time is not worth a finding."""
 NOTICED = 0.01
-"""Least share of the time of computations that a finding has lost: less is noise."""
+"""Least share of the time in computations that a finding has lost: less is noise."""
 NOTICED_SECONDS = 0.005
 """Least seconds of it."""
 WITHOUT_TIME = frozenset({"failed-tasks", "worker-lost"})

@@ -628,7 +628,7 @@ def simulate(
 
     Notes
     -----
-    The recorded graph is replayed on that many workers beside the scheduler's thread, with measured
+    The recorded graph is replayed on these workers and the scheduler's thread, with measured
     durations and in the recorded order. The cost of each step of the scheduler's thread is taken
     from the recording; for another scheduler, a typical cost is used.
 
