@@ -408,6 +408,8 @@ def test_a_function_is_tuned():
         finding.code for finding in dask_diag.findings(result.recording)
     ]
     assert "<table>" in result._repr_html_()
+    assert repr(result).startswith(f"<TuneResult: {result.best.name}")
+    assert len(repr(result)) < 300
 
 
 def two_cpus_are_free():

@@ -370,7 +370,7 @@ def _marks(row: Row, number: int, longest: float) -> Iterator[str]:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TuneResult:
     """Settings tried on a program, with their gains.
 
@@ -423,7 +423,7 @@ class TuneResult:
                 "predicted": np.array([row.predicted for row in self.rows], float),
                 "verdict": Categorical.of(row.verdict for row in self.rows),
             }
-        )
+        ).in_units(median="s")
 
     def summary(self) -> Summary:
         """The table and the settings to use, for a terminal or a notebook."""
@@ -442,6 +442,9 @@ class TuneResult:
         str
         """
         return tune_page(self.rows, self.summary(), title)
+
+    def __repr__(self) -> str:
+        return f"<TuneResult: {_headline(self.rows)}>"
 
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
