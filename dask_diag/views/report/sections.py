@@ -20,7 +20,15 @@ from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording
 from dask_diag.views.colors import LIMIT, FunctionColors, Look
 from dask_diag.views.escaping import short_key
-from dask_diag.views.findings import EXPLAIN, address_of_page, fix, location, no_findings, saving
+from dask_diag.views.findings import (
+    EXPLAIN,
+    address_of_page,
+    fix,
+    location,
+    no_findings,
+    saving,
+    savings_overlap,
+)
 from dask_diag.views.hottest import flame_summary_parts
 from dask_diag.views.lines import (
     TRACING_COST,
@@ -66,6 +74,9 @@ _SHOWN = 10
 def findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """Findings, or the reason why there are none."""
     found = [_shown(finding, analysis.recording) for finding in find(analysis)]
+    overlap = savings_overlap(find(analysis), analysis.recording)
+    if overlap:
+        yield Text([overlap])
     if found:
         low = [finding for finding in found if finding.severity == "low"]
         others = [finding for finding in found if finding.severity != "low"]
