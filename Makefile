@@ -23,7 +23,7 @@ $(VENV)/.%: setup.cfg pyproject.toml
 demo: $(VENV)/.demo
 	mkdir -p demo
 	$(BIN)/dask-diag run --waits --force --output demo/qr.diag examples/qr.py
-	$(BIN)/dask-diag report --force demo/qr.diag --output demo/report.html
+	$(BIN)/dask-diag report --force demo/qr.diag --html demo/report.html
 
 # Before each commit.
 check: lint test
@@ -122,7 +122,7 @@ test-dist: dist
 gallery: $(VENV)/.gallery
 	mkdir -p docs/_build
 	$(BIN)/python -m docs.gallery
-	$(BIN)/dask-diag report --force docs/stories/climatology.diag --output docs/_build/climatology.html
+	$(BIN)/dask-diag report --force docs/stories/climatology.diag --html docs/_build/climatology.html
 	$(BIN)/python docs/screenshot.py docs/_build/climatology.html docs/_static/reading.png --numbers
 
 # Makes the pictures in the README and the documentation; needs Chromium.

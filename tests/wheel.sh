@@ -31,7 +31,7 @@ record() {
     name=$1 label=$2 program=$3
     "$name/bin/dask-diag" run --waits --output "$name-$label.diag" "$program" >"$name-$label.txt" 2>&1 ||
         { cat "$name-$label.txt"; exit 1; }
-    "$name/bin/dask-diag" report "$name-$label.diag" --output "$name-$label.html"
+    "$name/bin/dask-diag" report "$name-$label.diag" --html "$name-$label.html"
     test -s "$name-$label.html"
 }
 
