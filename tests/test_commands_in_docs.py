@@ -191,3 +191,15 @@ def test_what_compare_prints_is_as_it_is_shown():
     (shown,) = re.findall(r"code-block:: text\n\n((?: .*\n|\n)+)", text)
     printed = CliRunner().invoke(main, ["compare", *both]).stdout
     assert textwrap.dedent(shown).strip() == printed.strip()
+
+
+@pytest.mark.parametrize("name", ["Makefile", "tests/wheel.sh"])
+def test_the_options_of_its_commands_exist(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    calls = re.findall(r'/dask-diag"? ([a-z][a-z-]*)(.*)', text)
+    assert calls
+    for command, rest in calls:
+        parameters = main.commands[command].params
+        known = {option for each in parameters for option in (*each.opts, *each.secondary_opts)}
+        of_the_command = rest.partition(".py")[0]
+        assert set(re.findall(r" (--[a-z-]+)", of_the_command)) <= known, (command, rest)
