@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 
@@ -421,7 +422,10 @@ def _own_code(recording: Recording) -> Iterator[Line]:
     own = own_lines(recording)
     if own and own[0].seconds >= _LARGE_OWN * known:
         time, share = seconds(own[0].seconds), percent(own[0].seconds / sampled)
-        place = _location(own[0]._asdict())
+        # The reader knows where the own files are.
+        folder, file = os.path.split(own[0].file)
+        name = os.path.join(os.path.basename(folder), file) if file == "__init__.py" else file
+        place = _location(own[0]._asdict() | {"file": name})
         yield "Your code", f"{place}: {time} with calls, {share} of task time"
         return
     computations = recording.computations
