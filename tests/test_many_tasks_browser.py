@@ -95,7 +95,7 @@ def test_many_tasks_are_drawn_soon(open_file, browser, tmp_path, retried):
         _, of_few = opened_alone(10_000)
         reported, took = opened_alone(200_000)
         assert took < max(3000, 1.5 * of_few)
-        assert reported["status"].startswith("200,000 tasks in view, binned")
+        assert reported["status"].startswith("200,000 tasks in view, aggregated")
         assert len(reported["images"]) == 16
 
     retried(measure)

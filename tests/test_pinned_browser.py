@@ -86,7 +86,9 @@ def expected(recording, row):
     length = tasks.stop - tasks.start
     alike = length[tasks.function.eq(tasks.function[row])]
     longer = int((alike > length[row] + TICK / 2).sum())
-    rank = "longest" if longer == 0 else f"longest but {count(longer)}"
+    place = longer + 1
+    suffix = {1: "st", 2: "nd", 3: "rd"}.get(place % 10 if place % 100 // 10 != 1 else 0, "th")
+    rank = "longest" if longer == 0 else f"{count(place)}{suffix} longest"
     share = percent(tasks.thread_cpu[row] / length[row])
     parts = [
         name(tasks, row),

@@ -144,7 +144,7 @@ def test_a_report_shows_the_table(recording, tmp_path, monkeypatch):
     assert "unlimited workers" in text
     monkeypatch.setattr(sections, "_TASKS_SIMULATED", 10)
     text = report(recording, tmp_path / "report.html", mode="cdn", overwrite=True).read_text()
-    assert "Not simulated for 25 tasks" in text
+    assert "Too many tasks to simulate here (25)" in text
 
 
 def test_a_number_of_workers_is_as_good_as_a_list_of_one():

@@ -131,7 +131,7 @@ def _errors_in_one_line() -> Iterator[None]:
         except Exception:
             print_message(traceback.format_exc())
             raise CommandFailure(
-                "this is a defect of dask-diag; please report it with the lines above"
+                "this is a bug in dask-diag; please report it with the traceback above"
             ) from None
     except click.ClickException as error:
         print_message("\n".join(map(_visible, _text_of(error).split("\n"))))

@@ -106,8 +106,7 @@ def _shown(finding: Finding, recording: Recording) -> ShownFinding:
 
 
 _LANES = (
-    "Above: the workers, by what they did. Below: a lane for each worker, of a "
-    "cluster for each of its threads"
+    "Top: activity of the workers. Bottom: one lane per worker, or per worker thread on a cluster"
 )
 _RECTANGLES = (
     "a rectangle for each task; the solid part is its share of CPU time, the striped one the rest."
@@ -169,7 +168,7 @@ def _critical_path_switch(analysis: Analysis, figures: Figures) -> Iterator[Part
 
 def summary(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """The summary, and notices."""
-    yield Text(["Of the whole run, whatever part of the time the plots show."])
+    yield Text(["Covers the whole run, whatever range the plots show."])
     lines = [*labelled_lines(analysis), *profiling_lines(analysis, verbose=True)]
     yield Text([f"{label}: {text}" for label, text in lines], listed=True)
     yield Text([notice_text(notice) for notice in analysis.recording.notices], listed=True)
@@ -259,8 +258,8 @@ def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:
             ],
         )
         meaning = (
-            "≤ is an upper bound: other tasks ran in that process meanwhile, or before. "
-            "Without it the amount is exact."
+            "≤ marks an upper bound: other tasks also ran in that process. Values without it are "
+            "exact."
         )
         yield Text([meaning])
 
@@ -397,8 +396,8 @@ def tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     elif not len(rows):
         yield Text(["No task is known to have started."])
     else:
-        pinning = "A task's button pins it and shows it in the timeline"
-        yield Text([f"{pinning}; a second time all is shown again."])
+        pinning = "Click a task to pin it and to zoom the timeline to it"
+        yield Text([f"{pinning}; click again to show the whole run."])
         left = tasks.start[rows] - recording.start
         times = zip(left.tolist(), took[rows].tolist(), strict=True)
         yield Grid(
@@ -498,7 +497,7 @@ def predictions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         yield not_there("tasks", "Profiler", analysis.recording)
         return
     if tasks > _TASKS_SIMULATED:
-        yield Text([f"Not simulated for {counted(tasks, 'task')}; dask-diag what-if does."])
+        yield Text([f"Too many tasks to simulate here ({count(tasks)}): run dask-diag what-if."])
         return
     table = table_of(analysis.simulator)
     rows = [tuple(map(safe, row)) for row in prediction_rows(table)]
@@ -514,7 +513,7 @@ def calling_code(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """The code that computed; characters that cannot be printed are spelled out."""
     rows = _environment(analysis.recording, "calling code")
     if not rows:
-        yield Text(["The code that computed was not recorded, or its source is not there."])
+        yield Text(["The calling code was not recorded, or its source file was not found."])
     for path, text in rows:
         lines = [safe(line.expandtabs(), 500) for line in text[:_CODE].split("\n")]
         code = "\n".join(lines) + ("\n…" if len(text) > _CODE else "")
@@ -525,7 +524,7 @@ def environment(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """Versions, machine, and configuration."""
     recording = analysis.recording
     if not len(recording.environment):
-        yield Text(["Where this was recorded is not in the recording."])
+        yield Text(["This recording has no information on its environment."])
         return
 
     def grid(section: str, columns: tuple[str, str] = ("", "")) -> Grid:

@@ -53,8 +53,16 @@ export function rank_of(tasks, i) {
 
 function rank_text({of, longer, alike}) {
     if (of === 1) return "the only one"
-    if (alike > 0) return `longest but about ${count(longer + alike / 2)} of ${count(of)}`
-    return longer === 0 ? `longest of ${count(of)}` : `longest but ${count(longer)} of ${count(of)}`
+    if (longer + alike === 0) return `longest of ${count(of)}`
+    const place = Math.round(longer + alike / 2) + 1
+    return `${alike > 0 ? "about " : ""}${ordinal(place)} longest of ${count(of)}`
+}
+
+const SUFFIXES = {one: "st", two: "nd", few: "rd", other: "th"}
+const ORDINALS = new Intl.PluralRules("en", {type: "ordinal"})
+
+function ordinal(n) {
+    return `${count(n)}${SUFFIXES[ORDINALS.select(n)]}`
 }
 
 function waiting_text(tasks, i, last, name_of) {

@@ -107,9 +107,9 @@ function text_at(tasks, x, y, models) {
 }
 
 function text_of_pixels(in_view, most, precision) {
-    return `${count(in_view)} tasks in view, binned: the height is the share of time. From below: `
+    return `${count(in_view)} tasks in view, aggregated: height is the share of time. From below: `
         + "functions, tasks off the CPU, and hatched or pale: no task. "
-        + `Zoom in below ${count(most)} tasks to see each one: ${precision}.`
+        + `Zoom in to fewer than ${count(most)} tasks to see each one: ${precision}.`
 }
 
 function without_keys({size_of_keys}) {
