@@ -90,9 +90,9 @@ def test_what_was_measured_is_made_into_a_recording_once(groupby, tmp_path, monk
             made.append(None)
             return groupby
 
-    def sweep(recording, function=facts.occupancies):
+    def sweep(recording, in_series=False, function=facts.occupancies):
         swept.append(recording)
-        return function(recording)
+        return function(recording, in_series)
 
     monkeypatch.setattr(facts, "occupancies", sweep)
     visualize(Measured(), tmp_path / "page.html", show=False)

@@ -199,8 +199,8 @@ class CacheProfiler(Diagnostic):
                 f"{metric!r}; leave it out to count results"
             )
         self._sizes_by_computation: dict[int, array[float]] = {}
-        self._measured_by_tasks: dict[int, ResultSizes] = {}
-        self._unknown: Counter[str] = Counter()
+        # Numbers of results of unknown size by type, of each computation that has some or runs.
+        self._unknown: dict[int, Mapping[str, int]] = {}
         self._released: ClusterResults | None = None
         super().__init__()
         self._sizes = _sizes_by(metric)
@@ -222,12 +222,11 @@ class CacheProfiler(Diagnostic):
             running = {computation.number for computation in self.session.computations}
             for number in set(self._sizes_by_computation) - running:
                 del self._sizes_by_computation[number]
-                self._measured_by_tasks.pop(number, None)
+                self._unknown.pop(number, None)
             if isinstance(self._sizes, CheckedMetric):
                 self._sizes.errors.clear()
             elif self._sizes is not None:
                 self._sizes.unknown.clear()
-            self._unknown.clear()
 
     @property
     def results(self) -> list[CacheData]:
@@ -324,12 +323,9 @@ class CacheProfiler(Diagnostic):
         ]
 
     def _notices_of_unknown_sizes(self) -> list[str]:
-        own = [self._sizes] if isinstance(self._sizes, ResultSizes) else []
-        with self._lock:
-            measured_by = [*own, *self._measured_by_tasks.values()]
-            unknown = [self._unknown, *(sizes.unknown for sizes in measured_by)]
-            total = sum(map(len, self._sizes_by_computation.values()))
-            return notices_of_unknown(unknown, total)
+        own = [self._sizes.unknown] if isinstance(self._sizes, ResultSizes) else []
+        total = sum(map(len, self._sizes_by_computation.values()))
+        return notices_of_unknown([*own, *self._unknown.values()], total)
 
     def _calibrate(self) -> None:
         if isinstance(self._sizes, ResultSizes):
@@ -351,7 +347,7 @@ class CacheProfiler(Diagnostic):
             # Bytes are measured where a result was made: it is in the processor's cache there, and
             # the scheduler is not kept from its work. A user's metric is called by the scheduler.
             result_sizes = computation.result_sizes = computation.result_sizes or ResultSizes()
-            self._measured_by_tasks[computation.number] = result_sizes
+            self._unknown[computation.number] = result_sizes.unknown
             sizes = self._sizes_by_computation[computation.number] = result_sizes.of_rows
         else:
             watch.measure_results(sizes, self._size_of)
@@ -364,11 +360,9 @@ class CacheProfiler(Diagnostic):
         )
 
     def computation_ends(self, computation: Computation, failed: bool) -> None:
-        """Count the results of unknown size."""
-        with self._lock:
-            sizes = self._measured_by_tasks.pop(computation.number, None)
-            if sizes is not None:
-                self._unknown.update(sizes.unknown)
+        """Forget an empty count. Without a lock: a reader may take long."""
+        if not self._unknown.get(computation.number):
+            self._unknown.pop(computation.number, None)
 
 
 def _counts_as_one(value: object) -> int:

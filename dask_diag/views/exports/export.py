@@ -131,6 +131,6 @@ def _format_of(path: Path) -> str:
             return name
     endings = "; ".join(f"{name}: {' or '.join(each.endings)}" for name, each in FORMATS.items())
     raise DiagnosticError(
-        f"path: expected the ending of a format ({endings}), found {str(path)!r}; or pass "
-        f"format=, one of {', '.join(map(repr, FORMATS))}"
+        f"path: expected the ending of a format ({endings}), found {str(path)!r}; or name "
+        f"the format: {', '.join(map(repr, FORMATS))}"
     )
