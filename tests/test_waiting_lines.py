@@ -78,7 +78,7 @@ MADE = ("Point.__new__", "<string>", 1, 1)
         # The innermost own line has what libraries and Python do for it, waits included.
         (
             [([RUN, SOLVE, CORE, LEAF], 3.0), ([RUN, LOAD, CORE, GET], 4.0), ([RUN], 1.0)],
-            "/prog/user.py:12 in load: 4.00 s with calls, 50% of task time",
+            "user.py:12 in load: 4.00 s with calls, 50% of task time",
         ),
         ([([CORE, SENT, LEAF], 1.0)], "line 9 in parse: 1.00 s with calls, 100% of task time"),
         # A line of little time, or none: the line that called dask.
