@@ -242,7 +242,8 @@ def test_a_registration_in_a_thread_that_ends_and_a_clear(retried):
             sprof.unregister()
         # Without a computation all is before.
         assert seconds.pop(Root.BEFORE) == about(0.2)
-        assert not any(seconds.values())
+        # A sample that was being taken may be counted after the records are cleared.
+        assert sum(seconds.values()) <= INTERVAL
 
     retried(measure)
 

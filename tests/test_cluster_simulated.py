@@ -224,7 +224,7 @@ def more_workers():
         for workers in (2, 4, 8):
             grown(client, workers)
             truth = took(measured(client, nap, [0.2] * 16))
-            assert predicted(one, workers=workers) == pytest.approx(truth, rel=0.1)
+            assert predicted(one, threads=workers) == pytest.approx(truth, rel=0.1)
 
 
 def a_straggler_that_is_halved():

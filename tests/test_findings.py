@@ -155,7 +155,7 @@ def test_gil_bound(waits, retried):
 @pytest.mark.parametrize("waits", [False, True])
 def test_io_bound(waits, retried):
     is_known = waits and sys.platform == "linux"
-    guess = "by I/O, a sleep, a lock or another program (not known which)"
+    guess = "for I/O, a sleep, a lock or another program (which one is unknown)"
     how = "Profiler(waits=True) (dask-diag run --waits)"
 
     def measure():
@@ -183,14 +183,22 @@ def wait_for_the_lock():
     "code, dsk, expected",
     [
         # What merely sleeps or waits for a lock is not said to do I/O.
-        ("io-bound", independent((time.sleep, 0.1), 6), ("were blocked", "not known which")),
-        ("io-bound", independent((wait_for_the_lock,), 6), ("were blocked", "not known which")),
+        (
+            "io-bound",
+            independent((time.sleep, 0.1), 6),
+            ("were off the CPU", "which one is unknown"),
+        ),
+        (
+            "io-bound",
+            independent((wait_for_the_lock,), 6),
+            ("were off the CPU", "which one is unknown"),
+        ),
         # Turns with another lock are not said to be for the interpreter's.
         (
             "gil-bound",
             lambda: independent((hash_in_turns, 0.4), 2),
             (
-                *("medium", "another lock or short sleeps look the same"),
+                *("medium", "another lock, or short sleeps, look the same"),
                 "; record what tasks wait for with Profiler(waits=True)",
             ),
         ),
@@ -259,9 +267,9 @@ def test_a_straggler_is_reported_with_the_line_in_which_it_spent_its_time(get, r
         dsk["work", 99] = (search_for_long, 1.0, ("late", 0))
         with SamplingProfiler("5ms") as sprof:
             recording = recorded(dsk, get, **options)
-        assert "it spent" not in the(recording, "straggler").evidence
+        assert "It spent" not in the(recording, "straggler").evidence
         evidence = the(Recording.combine([recording, sprof.recording]), "straggler").evidence
-        said = re.search(r"it spent (\d+)% of its time in search_one_by_one \((.*)\)", evidence)
+        said = re.search(r"It spent (\d+)% of its time in search_one_by_one \((.*)\)", evidence)
         assert int(said[1]) > 80
         assert said[2].endswith(f"test_findings.py:{line}")
         assert evidence.endswith("other tasks of work 0%")
@@ -269,7 +277,7 @@ def test_a_straggler_is_reported_with_the_line_in_which_it_spent_its_time(get, r
         with SamplingProfiler("5ms", cycle="10s") as sprof:
             recording = recorded(dsk, get, **options)
         both = Recording.combine([recording, sprof.recording])
-        assert "it spent" not in the(both, "straggler").evidence
+        assert "It spent" not in the(both, "straggler").evidence
 
     retried(measure)
 
@@ -295,7 +303,7 @@ def test_memory_growth(retried):
         kept = chain((keep,), 30)
         assert_found(
             the(of_memory(kept), "memory-growth"),
-            *(math.nan, "low", "results not measured; record with CacheProfiler"),
+            *(math.nan, "low", "results were not measured (record with CacheProfiler)"),
         )
         finding = the(of_memory(kept, with_sizes=True), "memory-growth")
         assert finding.severity == "medium"
@@ -361,7 +369,7 @@ def test_results_that_a_program_keeps_are_no_sure_growth(retried):
             for n in range(20):
                 retained.append(dask.local.get_sync({("make", n): (make_slowly, n)}, ("make", n)))
         finding = the(Recording.combine([rprof.recording, cprof.recording]), "memory-growth")
-        assert_found(finding, "low", "may be results returned earlier")
+        assert_found(finding, "low", "in results returned earlier")
 
     retried(measure)
 
@@ -471,7 +479,7 @@ def test_a_failure_at_an_unknown_time_is_said_to_be():
     first = findings(prof.recording)[0]
     assert first.code == "failed-tasks"
     assert_found(first, math.nan, "failed after an unknown time")
-    assert "0 s lost" not in prof.summary()
+    assert not re.search(r"save (about|at most) 0 s", prof.summary())
 
 
 def test_a_few_waits_in_a_compute_that_was_stuck_are_not_said_to_be_most():
@@ -584,7 +592,7 @@ def test_a_python_thread_pool_of_tasks_is_no_native_one(retried):
         with ThreadPoolExecutor(4, thread_name_prefix="pool-x") as pool:
             recording = recorded(independent((spin_on, pool), 8))
         assert "thread-oversubscription" not in codes(recording)
-        text = " ".join(str(summary(recording)).split())
+        text = " ".join(str(summary(recording, verbose=True)).split())
         named = re.search(r"4 Python threads pool-x ([\d.]+) s", text)
         assert named, text
         assert float(named[1]) == pytest.approx(1.6, rel=0.1)

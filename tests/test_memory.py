@@ -64,7 +64,7 @@ def test_what_a_task_took_alone_is_exact(get, retried):
         assert row["max_memory"] - row["min_memory"] <= 1.1 * 200 * MB
         assert re.search(
             r"Memory growth +take (1[89]|2[01])\d MB \(largest during a task, sampled\)",
-            str(summary(recording)),
+            str(summary(recording, verbose=True)),
         )
 
     retried(measure)

@@ -333,7 +333,7 @@ def test_cpu_time_of_other_threads_is_shown(retried):
     def summary_of(work):
         with Profiler() as prof:
             dask.threaded.get({("s", 0): (work, 0.3)}, ("s", 0))
-        return prof.summary()
+        return prof.recording.summary(verbose=True)
 
     def measure():
         elsewhere = summary_of(spin_elsewhere)
