@@ -67,7 +67,7 @@ def test_a_line_that_computes_and_waits_longest_is_named_once():
     assert "Longest wait" not in text
 
 
-RUN = ("run", "/home/someone/work/main.py", 7, 3)
+RUN = ("run", "/home/someone/program/main.py", 7, 3)
 SENT = ("parse", "<dynamic-code>", 9, 8)
 MADE = ("Point.__new__", "<string>", 1, 1)
 

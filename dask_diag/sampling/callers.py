@@ -14,7 +14,8 @@ import time
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from threading import get_ident, get_native_id
@@ -220,7 +221,8 @@ class CallingThread:
 class CallerProbe:
     """Samples calling threads for one profiler, from its creation to `stop`.
 
-    Only the sampler's thread changes what is known of threads.
+    What is known of threads changes while `_sampling` is held: by the sampler's thread, or by a
+    thread that ends or restarts the counts.
 
     Parameters
     ----------
@@ -244,7 +246,8 @@ class CallerProbe:
         self._interval = interval
         self._session = session
         self._walker = CallerWalker()
-        self.restart(stacks)
+        self._stacks = stacks
+        self._first_call = inf
         self._started: deque[tuple[int, int, Computation]] = deque()
         self._own_thread = weakref.ref(threading.current_thread())
         self._own_ident = get_ident()
@@ -254,8 +257,14 @@ class CallerProbe:
 
     def restart(self, stacks: Stacks) -> None:
         """Count samples into `stacks` from now on, as if nothing had been computed before."""
-        self._stacks = stacks
-        self._first_call = inf
+        with self._while_not_sampling() as is_held:
+            if is_held:
+                self._count_all_missed()
+                now = perf_counter()
+                for thread in self._threads.values():
+                    thread.skip_until(now)
+            self._stacks = stacks
+            self._first_call = inf
 
     def begin(self, computation: Computation) -> None:
         """Sample the current thread until its computation stops."""
@@ -264,16 +273,27 @@ class CallerProbe:
     def stop(self) -> None:
         """Sample no more, and release all code."""
         sampler.remove(self._subscription)
-        # The child of a fork has no sampler, and the lock may have been held.
-        if self._sampling.acquire(timeout=1.0):
-            try:
-                self._take_started()
-                for ident, thread in self._threads.items():
-                    thread.count_missed(self._root_at(ident), self._stacks)
+        with self._while_not_sampling() as is_held:
+            if is_held:
+                self._count_all_missed()
                 self._threads = {}
                 self._walker.forget()
-            finally:
+
+    @contextmanager
+    def _while_not_sampling(self) -> Iterator[bool]:
+        # The child of a fork has no sampler, and the lock may have been held.
+        is_held = self._sampling.acquire(timeout=1.0)
+        try:
+            yield is_held
+        finally:
+            if is_held:
                 self._sampling.release()
+
+    def _count_all_missed(self) -> None:
+        """Count ticks up to the end of each computation that has ended."""
+        self._take_started()
+        for ident, thread in self._threads.items():
+            thread.count_missed(self._root_at(ident), self._stacks)
 
     def sample(self, passed: float) -> None:
         """Sample every due thread."""
