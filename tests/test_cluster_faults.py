@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import dask
 import dask.config
+import numpy as np
 import pytest
 
 pytest.importorskip("distributed")
@@ -47,6 +48,8 @@ from .clusters import (
     cluster,
     naps,
     rows,
+    seconds_by_activity,
+    thread_seconds,
     waits,
     what_is_there,
     workers_of,
@@ -309,7 +312,14 @@ def test_dask_diag_run_records_the_cluster_that_a_script_starts():
     assert recording.state == "complete"
     assert recording.tasks.outcome.tolist() == ["ok"] * 33
     assert len(recording.dependencies) == 32
-    assert_adds_up(recording)
+    if not np.isnan(recording.tasks.thread_cpu).any():
+        assert_adds_up(recording)
+    else:
+        # Attempts that ran before their worker was prepared have the times that the scheduler was
+        # told: late by as much as messages were, they may overlap other attempts.
+        seconds = seconds_by_activity(recording)
+        above = sum(seconds.values()) - thread_seconds(recording)
+        assert -1e-9 < above < 1e-9 + seconds["other"]
 
 
 def raises(x):
