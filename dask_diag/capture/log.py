@@ -11,11 +11,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from itertools import accumulate, chain, compress, count, islice
 from operator import attrgetter, sub
+from threading import get_ident
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from dask_diag.capture.metrics import Metric, Wait
 from dask_diag.capture.task import Transfer
 from dask_diag.errors import ArgumentTypeError, ArgumentValueError
+from dask_diag.system.interpreter import growing_array
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -25,7 +27,16 @@ if TYPE_CHECKING:
 
 SEPARATOR = "/"
 
-_path: ContextVar[tuple[str, ...]] = ContextVar("dask_diag_span", default=())
+_path: ContextVar[tuple[int, tuple[str, ...]]] = ContextVar("dask_diag_span", default=(0, ()))
+"""The thread that opened the innermost open span, and all open tags."""
+_THREADS_INHERIT = bool(getattr(sys.flags, "thread_inherit_context", False))
+"""Whether a thread starts in the context of the thread that starts it, which free-threaded builds
+do. A thread of a pool would have the span of the moment for its life."""
+
+
+def _open_tags() -> tuple[str, ...]:
+    thread, tags = _path.get()
+    return () if _THREADS_INHERIT and thread != get_ident() else tags
 
 
 @contextmanager
@@ -63,8 +74,8 @@ def span(*tags: str) -> Iterator[str]:
             raise ArgumentTypeError(f"span: expected tags as text, found {tag!r}")
         if not tag:
             raise ArgumentValueError("span: expected tags as text, found an empty text")
-    path = (*_path.get(), *tags)
-    token = _path.set(path)
+    path = (*_open_tags(), *tags)
+    token = _path.set((get_ident(), path))
     try:
         with _span_on_clusters(tags):
             yield "/".join(path)
@@ -94,7 +105,7 @@ def name_of_annotation(annotation: object) -> str:
 
 def current_span() -> str:
     """The name of the innermost open span, after the names of outer spans; empty without a span."""
-    return SEPARATOR.join(_path.get())
+    return SEPARATOR.join(_open_tags())
 
 
 def dependents_of(
@@ -133,8 +144,8 @@ class DependencyLog:
     __slots__ = ("_dependencies", "_lock", "_row_of", "closed", "rows", "stops")
 
     def __init__(self) -> None:
-        self.stops = array("I", [0])
-        self.rows = array("I")
+        self.stops = growing_array("I", [0])
+        self.rows = growing_array("I")
         self.closed = False
         self._dependencies: Mapping[Hashable, Collection[Hashable]] | None = None
         self._row_of: dict[Hashable, int] = {}
@@ -167,7 +178,7 @@ class DependencyLog:
                 needed = [[key for key in keys_of_task if key in row_of] for keys_of_task in needed]
                 rows = [row for row in rows if row is not None]
             counts = accumulate(map(len, needed), initial=self.stops[-1])
-            self.rows.extend(rows)  # type: ignore[arg-type]
+            self.rows.extend(rows)
             self.stops.extend(islice(counts, 1, None))
 
     def between(self, first: int, stop: int, in_flight: Sequence[Hashable]) -> RowDependencies:
@@ -254,10 +265,10 @@ class TaskLog:
     width: ClassVar[int] = 2
 
     def __init__(self) -> None:
-        self.rows = array("I")
-        self.codes = array("I")
+        self.rows = growing_array("I")
+        self.codes = growing_array("I")
         self.labels: dict[tuple[str, str], int] = {}
-        self.values = array("d")
+        self.values = growing_array("d")
 
     def between(self, first: int, stop: int) -> Self:
         """A copy of the entries about the rows from `first` to `stop`; more may be added meanwhile.

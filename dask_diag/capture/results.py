@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from dask_diag.hooks.stack import Graph, SchedulerState, contents_of_node, is_node, is_node_type
+from dask_diag.system.interpreter import growing_array
 
 UNKNOWN = float("nan")
 """The size of a result that is not known: this object, and no other NaN."""
@@ -56,7 +56,7 @@ class ResultSizes:
 
     def __init__(self) -> None:
         self.unknown: dict[str, int] = {}
-        self.of_rows = array("d")
+        self.of_rows = growing_array("d")
         self.add = self.of_rows.append
         # Each profiler has its own, so that the program's types are freed with it.
         self._measures: dict[type, Measure] = {}

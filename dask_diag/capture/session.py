@@ -225,7 +225,7 @@ def open_calls(started: Collection[float]) -> Iterator[ProgressInfo]:
     started : collection of float
         Times when dask was called for computations that have started.
     """
-    threads = tuple(calls_of_threads.items())
+    threads = tuple(calls_of_threads.copy().items())
     if not threads:
         return
     frames = current_frames()

@@ -33,6 +33,7 @@ from dask_diag.capture.metrics import (
 from dask_diag.errors import DiagnosticError
 from dask_diag.hooks.stack import GraphNode, bytes_of_result, bytes_of_task
 from dask_diag.system.code import current_frames
+from dask_diag.system.interpreter import has_gil
 from dask_diag.system.threads import ThreadCpu, WorkerThreads
 
 if TYPE_CHECKING:
@@ -694,8 +695,13 @@ passes_errors_on.add(id(ThreadNotingTask.__call__.__code__))
 
 
 def threads_of_tasks() -> dict[int, int]:
-    """The idents of the threads with running tasks, by the ``id()`` of the wrappers."""
-    threads = {}
+    """The idents of the threads with running tasks, by the ``id()`` of the wrappers.
+
+    None without a GIL, where the local variables of another thread's frames must not be read.
+    """
+    threads: dict[int, int] = {}
+    if not has_gil():
+        return threads
     for thread, leaf in current_frames().items():
         frame: FrameType | None = leaf
         while frame is not None:

@@ -151,7 +151,7 @@ class ClusterLog:
     @property
     def began(self) -> float:
         """Time of the first graph, by this process's clock; infinity without a graph."""
-        starts = [computation.start for computation in tuple(self.computations.values())]
+        starts = [computation.start for computation in self.computations.copy().values()]
         return min(starts, default=inf) - self.offset
 
     def end(self) -> None:
@@ -193,7 +193,7 @@ class ClusterLog:
         return [*notices, *self._notices_on_workers()]
 
     def _notices_on_workers(self) -> list[str]:
-        workers = tuple(self.workers.values())
+        workers = tuple(self.workers.copy().values())
         reasons: dict[str, list[str]] = {}
         for worker in workers:
             if worker.facts and not worker.facts.get("measured"):

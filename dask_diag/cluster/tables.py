@@ -81,7 +81,7 @@ class ClusterTables:
         """Computations done since the previous call, and current computations."""
         finished, running = [], []
         for log in logs:
-            for number, computation in tuple(log.computations.items()):
+            for number, computation in log.computations.copy().items():
                 key, stop = (id(log), number), computation.stop
                 if key in self._final:
                     continue

@@ -154,7 +154,7 @@ def cluster_workers_table(logs: Sequence[ClusterLog]) -> tables.Workers:
     """
     known: dict[str, list[tuple[ClusterLog, ClusterWorker]]] = {}
     for log in logs:
-        for worker in tuple(log.workers.values()):
+        for worker in log.workers.copy().values():
             known.setdefault(worker.id, []).append((log, worker))
     rows = []
     for described in known.values():

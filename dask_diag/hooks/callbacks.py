@@ -130,8 +130,8 @@ def _claim(
             if home is not active and callback not in active:
                 active.add(callback)
                 _activations[callback] = active
-        # Copied in one step: others add to it without our lock.
-        everyone = tuple(active)
+        # Copied in one step, also without a GIL: others add to it without our lock.
+        everyone = tuple(active.copy())
         now_active = frozenset(everyone)
         if is_nested:
             around = frozenset().union(*_active_at_start)

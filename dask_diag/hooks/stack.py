@@ -25,6 +25,7 @@ from dask._task_spec import Task as Task
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_diag.system.code import current_frames
+from dask_diag.system.interpreter import has_gil
 
 Graph = dict[Hashable, Any]
 """A graph as the scheduler has it: nodes, data and, while tasks run, their wrappers, by key."""
@@ -108,7 +109,9 @@ def scheduler_kind(frame: FrameType | None) -> SchedulerKind:
     said = next((kind for asks, kind in _SAY_WHO.items() if asks is who), None) if who else None
     name = _kind_of(executor) or said or ("threads" if variables else "synchronous")
     is_called = isinstance(executor, _SYNCHRONOUS)
-    kind = SchedulerKind(name, workers, is_called or said == name == "threads")
+    # Without a GIL the thread of a running task cannot be read from its frame: the task notes it.
+    says_who = is_called or (said == name == "threads" and has_gil())
+    kind = SchedulerKind(name, workers, says_who)
     # One object for all computations that are alike.
     return _kinds.setdefault(kind, kind)
 

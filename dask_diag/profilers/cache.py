@@ -26,6 +26,7 @@ from dask_diag.profilers.engine import (
     rehearsal_of_results,
     seconds_per_task,
 )
+from dask_diag.system.interpreter import growing_array
 
 if TYPE_CHECKING:
     from dask_diag.cluster.log import ClusterLog
@@ -337,7 +338,7 @@ class CacheProfiler(Diagnostic):
         self._cost_beside_tasks = max(0.0, beside - seconds_per_task("tasks", rehearsal))
 
     def _began(self, computation: Computation) -> None:
-        self._sizes_by_computation[computation.number] = array("d")
+        self._sizes_by_computation[computation.number] = growing_array("d")
 
     def tasks_start(self, watch: Watch) -> None:
         """Measure the results of a computation."""

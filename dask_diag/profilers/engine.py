@@ -30,6 +30,7 @@ from dask_diag.hooks.stack import (
     is_on_stack,
     scheduler_frame,
 )
+from dask_diag.system.interpreter import growing_array
 
 if TYPE_CHECKING:
     from dask_diag.capture.results import ResultSizes
@@ -387,7 +388,7 @@ class Observer(Callback):
 
 def watch_of(dsk: Graph) -> Watch | None:
     """The open watch of the computation of a graph."""
-    for watch in tuple(watches.values()):
+    for watch in watches.copy().values():
         if watch.computation.dsk is dsk:
             return watch
     return None
@@ -395,7 +396,7 @@ def watch_of(dsk: Graph) -> Watch | None:
 
 def end_left(is_left: Callable[[Computation], bool]) -> None:
     """End, as failed, the open computations whose schedulers have returned."""
-    for watch in tuple(watches.values()):
+    for watch in watches.copy().values():
         if is_left(watch.computation):
             watch.end(failed=True)
 
@@ -479,7 +480,7 @@ def rehearsal_of_results(size_of: SizeOf) -> Callable[[int], None]:
     """Return a function of a number that does the work of the hooks for a result."""
     watch = Watch()
     watch.computation = Computation({})
-    watch.measure_results(array("d"), size_of)
+    watch.measure_results(growing_array("d"), size_of)
     tasks = range(_TASKS)
     state: SchedulerState = {
         "dependencies": {number: (number - 1,) if number else () for number in tasks},

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dask_diag.capture.session import Session
 from dask_diag.cluster.recorder import ClusterRecorder
 from dask_diag.errors import ArgumentTypeError, ArgumentValueError, number
+from dask_diag.system.interpreter import growing_array
 from dask_diag.system.samplers import BlockSampler
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class MemoryBlock:
         self._clusters = ClusterRecorder(fault)
 
     def __enter__(self) -> str:
-        series = SampledSeries(array("d"), ClusterRecorder(self._fault))
+        series = SampledSeries(growing_array("d"), ClusterRecorder(self._fault))
         self._sampler, self._clusters = None, series.clusters
         name = self._entered(series)
         try:

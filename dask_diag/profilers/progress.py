@@ -638,7 +638,7 @@ class ProgressBar(Diagnostic):
         """States of the computations of a cluster, ended ones first and only once."""
         states = []
         with self._cluster_lock:
-            for computation in list(log.computations.values()):
+            for computation in log.computations.copy().values():
                 key = log.scheduler, computation.name
                 if key in self._cluster_ended:
                     continue

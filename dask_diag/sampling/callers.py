@@ -302,7 +302,7 @@ class CallerProbe:
             self._take_callers()
             if not self._threads:
                 return
-            tasks, frames, now = thread_frames()
+            tasks, frames, now, _ = thread_frames()
             for ident in tuple(self._threads):
                 self._sample_thread(ident, frames.get(ident), now, ident in tasks)
 
@@ -314,7 +314,7 @@ class CallerProbe:
 
     def _take_callers(self) -> None:
         """Add threads inside a call of dask before their computation starts."""
-        callers = tuple(calls_of_threads.items())
+        callers = tuple(calls_of_threads.copy().items())
         in_tasks = running_now() if callers else {}
         for ident, calls in callers:
             if ident not in self._threads and ident not in in_tasks:

@@ -30,7 +30,7 @@ def running_now() -> dict[int, TaskRun]:
     It is to be quick: tasks that wake up meanwhile would be seen to wait for the GIL.
     """
     runs = running_tasks.copy()
-    for computation in tuple(running.values()):
+    for computation in running.copy().values():
         if not computation.probes:
             continue
         wrappers: tuple[TaskRun, ...] = tuple(computation.wrappers)  # type: ignore[attr-defined]
@@ -55,11 +55,15 @@ class ThreadFrames(NamedTuple):
         The innermost frame of each thread, by its ident. Not to be kept: it holds the user's data.
     now : float
         Time of the reading, in seconds of ``time.perf_counter()``.
+    before : float
+        Time before the reading. Of a task that started later, the frames may be those of the task
+        before it.
     """
 
     tasks: dict[int, TaskRun]
     frames: Mapping[int, FrameType]
     now: float
+    before: float
 
 
 _shared: dict[int, ThreadFrames | None] = {}
@@ -82,11 +86,11 @@ def thread_frames() -> ThreadFrames:
     shared = _shared.get(ident)
     if shared is not None:
         return shared
-    tasks = running_now()
+    tasks, before = running_now(), perf_counter()
     frames = current_frames()
     # The frame of this call would keep all alive in a circle.
     frames.pop(ident, None)
-    read = ThreadFrames(tasks, frames, perf_counter())
+    read = ThreadFrames(tasks, frames, perf_counter(), before)
     if ident in _shared:
         _shared[ident] = read
     return read

@@ -226,7 +226,7 @@ class RemoteStackTaskProbe(StackTaskProbe):
         # A copy in one step: the sampler may be at work.
         return tuple(
             ((number + 0.5) * cycle, stack.lines if stack else (), seconds, cpu, count)
-            for (number, stack), (seconds, cpu, count) in tuple(self._seen.items())
+            for (number, stack), (seconds, cpu, count) in self._seen.copy().items()
         )
 
     def _see(self, now: float, stack: Stack | None, seconds: float, cpu: float) -> None:
@@ -244,7 +244,7 @@ class RemoteStackTaskProbe(StackTaskProbe):
 
 def sample_stacks(passed: float) -> None:
     """Sample every running task that is due."""
-    tasks, frames, now = thread_frames()
+    tasks, frames, now, before = thread_frames()
     ticks, interval = 0, 0.0
     for ident, run in tasks.items():
         task_probe = run.task_probe(StackProbe)
@@ -254,7 +254,7 @@ def sample_stacks(passed: float) -> None:
             interval = task_probe.probe.interval
             ticks = ticks_until(now, interval)
         innermost = frames.get(ident)
-        if innermost is None or not task_probe.is_due(ticks):
+        if innermost is None or task_probe.start > before or not task_probe.is_due(ticks):
             continue
         stack = _walker.stack_of(innermost, task_probe.task.task)
         # If the run goes on before and after, it did when the frame was read.

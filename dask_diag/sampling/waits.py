@@ -230,7 +230,7 @@ class WaitTaskProbe:
         # A copy in one step: the sampler may be at work.
         return [
             Wait(activity, seen[0], int(seen[1]), _text(self._labels[label]))
-            for (activity, label), seen in tuple(self._tally.items())
+            for (activity, label), seen in self._tally.copy().items()
         ]
 
 

@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 from dask_diag.capture.keys import function_name, name_of_function
 from dask_diag.capture.task import Line
 from dask_diag.hooks.stack import called_from, is_machinery
+from dask_diag.system.interpreter import has_gil
 
 _MAX_BYTES = 4_000_000
 
@@ -150,7 +151,8 @@ def _called_without_frame(innermost: FrameType, beginnings: Set[int], task: obje
     It is not written in Python; or it has not started, or has stopped, and held the GIL
     up to there.
     """
-    called = called_from(innermost)
+    # Without a GIL the local variables of another thread's frames must not be read.
+    called = called_from(innermost) if has_gil() else None
     if called is not None:
         code = getattr(called, "__code__", None)
         if isinstance(code, CodeType) and is_machinery(code):

@@ -17,6 +17,7 @@ from importlib import metadata
 from types import FrameType
 
 from dask_diag.system.code import parsed
+from dask_diag.system.interpreter import build
 from dask_diag.system.secrets import is_secret_name, redacted_repr, redacted_source, redacted_text
 
 Row = tuple[str, str, str]
@@ -43,7 +44,7 @@ def environment() -> list[Row]:
 
 def _versions() -> Iterator[tuple[str, str]]:
     """Versions of Python, and of loaded known packages."""
-    yield "python", f"{platform.python_version()} ({platform.python_implementation()})"
+    yield "python", f"{platform.python_version()} ({platform.python_implementation()}{build()})"
     for name in _PACKAGES:
         module = sys.modules.get(_MODULE.get(name, name))
         if module is None:

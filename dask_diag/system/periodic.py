@@ -13,6 +13,8 @@ from math import ceil, inf, nan
 from time import perf_counter, thread_time
 from typing import NamedTuple
 
+from dask_diag.system.interpreter import has_gil
+
 OWN_THREADS = "dask_diag-"
 """Prefix of the names of all threads of this package."""
 
@@ -150,7 +152,8 @@ class ShareOfTime:
 
 def _full_collections() -> int:
     """Number of collections of all garbage so far."""
-    return int(gc.get_stats()[2]["collections"])
+    # Without a GIL each collection is of all garbage, and counts as one of the youngest objects.
+    return int(gc.get_stats()[2 if has_gil() else 0]["collections"])
 
 
 _SHORTEST_INTERVAL = 0.005

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from time import perf_counter
 
+from dask_diag.system.interpreter import growing_array
 from dask_diag.system.periodic import PeriodicThread, ShareOfTime
 from dask_diag.system.usage import machine_cpu, used_since
 
@@ -43,8 +44,8 @@ class ResourceRows:
     """
 
     def __init__(self) -> None:
-        self.samples = array("d")
-        self.processes = array("d")
+        self.samples = growing_array("d")
+        self.processes = growing_array("d")
 
     def clear(self) -> None:
         """Forget all."""
