@@ -170,7 +170,7 @@ class Analysis:
     """Memory that was sampled while the tasks of each function ran."""
 
     memory_headroom = _fact(memory.memory_headroom)
-    """Factor by which more tasks at once would fit into memory."""
+    """How many workers fit into memory, and by which multiple tasks at once may be more."""
 
     cached_levels = _fact(memory.cached_levels)
     """Cached results of each function over time, and of all functions."""
