@@ -190,9 +190,9 @@ def test_ten_thousand_computations_are_summed_up_soon(tmp_path):
     start = process_time()
     recording.summary()
     recording.findings()
-    # 2 s each on an idle machine, 60 s once.
-    assert process_time() - start < 15
+    # 1.4 s on an idle machine, 60 s once; then 2.5 s for a page of 1.7 MB.
+    assert process_time() - start < 6
     path = recording.report(tmp_path / "page.html")
-    assert process_time() - start < 40
-    assert path.stat().st_size < 4e6
+    assert process_time() - start < 20
+    assert path.stat().st_size < 3e6
     assert "the 100 longest of 10,000" in path.read_text()

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from dask_diag import findings, load, record
-from dask_diag.analysis.memory import workers_that_fit
+from dask_diag.analysis.memory import memory_headroom
 from dask_diag.analysis.what_if import what_if
 from dask_diag.tuning.candidates import candidates, more_workers
 from dask_diag.tuning.settings import Setting
@@ -90,9 +90,9 @@ def read_while_tasks_ran():
             "too-few-threads",
             waiting,
             {
-                1130: "; run more tasks at once: num_workers=8; ",
+                1130: ("num_workers=8; 2 workers needed 300 MB of 1.13 GB: at most 8 fit"),
                 1120: "; run more tasks at once: num_workers=4; ",
-                625: "; run more tasks at once: num_workers=4; ",
+                625: "num_workers=4; 2 workers needed 300 MB of 625 MB: at most 4 fit",
                 **dict.fromkeys((620, 300, 100)),
                 # Of 900 MB, 850 MB were there: four times the 50 MB fit into 1,100 MB.
                 (1375, 850, 900): "num_workers=8",
@@ -130,7 +130,7 @@ def read_while_tasks_ran():
             lambda limit, label: on_workers(limit=limit, label=label),
             {
                 (limit, label): advised
-                and (f"threads_per_worker={advised} ", f"not: {NOT_RECORDED}")
+                and (f"threads_per_worker={advised} ", "a worker process needed 300 MB of")
                 for label in ("{}", "client, scheduler, {}")
                 for limit, advised in {1200: 4, 1000: 2, 620: None}.items()
             },
@@ -197,7 +197,7 @@ def test_tune_tries_no_more_workers_than_fit():
         assert {"4 workers", "8 workers"} & names(waiting(limit)) == tried
     assert "1 worker" in names(waiting(600))
     best = Setting("4 workers", config={"num_workers": "4"})
-    assert more_workers([best], [best], workers_that_fit(waiting(1000))) is None
+    assert more_workers([best], [best], memory_headroom(waiting(1000)).most) is None
     assert more_workers([best], [best]).workers == 8
 
 
@@ -210,12 +210,20 @@ def test_tune_tries_other_schedulers_with_more_at_once_where_they_fit(limit, is_
     assert bool({"scheduler=threads", "scheduler=processes"} & schedulers) == is_tried
 
 
-@pytest.mark.parametrize("limit, said", [(1200, None), (1000, "7 workers"), (200, "2 workers")])
-def test_what_if_says_for_how_many_workers_there_is_memory(limit, said):
+@pytest.mark.parametrize(
+    "limit, most, said",
+    [
+        (1200, 8, None),
+        (1000, 7, "2 workers needed 300 MB of 1.00 GB: at most 7 fit"),
+        (200, 2, "2 workers needed 300 MB of 200 MB: at most 2 fit"),
+    ],
+)
+def test_what_if_says_how_many_workers_fit_into_memory(limit, most, said):
     made = with_memory(in_rounds(16), 100, 300, limit)
+    assert memory_headroom(made).most == most
     text = " ".join(what_if_summary(what_if(made), made).split())
-    assert ("there is memory for the tasks of" in text) == (said is not None)
-    assert said is None or f"the tasks of {said} at most" in text
+    assert ("recorded memory" in text) == (said is not None)
+    assert said is None or said in text
 
 
 def holds(megabytes, seconds):

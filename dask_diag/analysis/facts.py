@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -61,8 +61,6 @@ class Analysis:
         self.recording = recording
         self.tasks = recording.tasks
         self.computations = recording.computations
-        self.found: list[Any] | None = None
-        """The findings, once these were made."""
 
     @cached_property
     def occupancies(self) -> list[Occupancy]:
@@ -170,7 +168,7 @@ class Analysis:
     """Memory that was sampled while the tasks of each function ran."""
 
     memory_headroom = _fact(memory.memory_headroom)
-    """Factor by which more tasks at once would fit into memory."""
+    """How many workers fit into memory, and by which multiple tasks at once may be more."""
 
     cached_levels = _fact(memory.cached_levels)
     """Cached results of each function over time, and of all functions."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import inf, isnan
+from math import inf, isinf, isnan, nan
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from dask_diag.analysis.intervals import Intervals, StepFunction
 from dask_diag.analysis.task_times import running_computations, start_times, stop_times
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError, import_optional
-from dask_diag.formatting import BYTES
+from dask_diag.formatting import BYTES, count, counted, size
 from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.model.tables import CachedResults, Memory
@@ -297,10 +298,41 @@ of a cluster pauses there; elsewhere other programs, and what is between two sam
 
 
 class MemoryHeadroom(NamedTuple):
-    """A multiple of the tasks at once that fits into memory; infinite if not known."""
+    """How many workers fit into memory, by the memory that their tasks needed.
+
+    Attributes
+    ----------
+    times : float
+        Multiple of the recorded tasks at once that fits; infinite if that is not known.
+    workers : int
+        Recorded workers; on a cluster threads of all workers together.
+    needed, limit : float
+        Bytes of the process with the least room: what it needed then, and may use. NaN if not
+        known.
+    is_known, on_cluster : bool
+    """
 
     times: float
+    workers: int
+    needed: float
+    limit: float
     is_known: bool
+    on_cluster: bool
+
+    @property
+    def most(self) -> float:
+        """Number of workers that fit: no fewer than recorded, and infinite if not known."""
+        return inf if isinf(self.times) else float(int(self.workers * max(1.0, self.times)))
+
+    def __str__(self) -> str:
+        if isinf(self.times):
+            return "more workers fit into memory" if self.is_known else "memory was not recorded"
+        if isnan(self.needed):
+            return "workers paused or moved results to disk: no more fit into memory"
+        needed = f"needed {size(self.needed)} of {size(self.limit)}"
+        if self.on_cluster:
+            return f"a worker process {needed}: at most {counted(int(self.most), 'thread')} fit"
+        return f"{counted(self.workers, 'worker')} {needed}: at most {count(self.most)} fit"
 
 
 def memory_headroom(recording: Recording) -> MemoryHeadroom:
@@ -310,20 +342,21 @@ def memory_headroom(recording: Recording) -> MemoryHeadroom:
     of its tasks: so many times as many need so many times as much. Where a worker paused, or moved
     results to disk, there is none for more.
     """
-    times = [as_much for as_much in _room_of_processes(recording) if not isnan(as_much)]
+    rooms = [room for room in _room_of_processes(recording) if not isnan(room[0])]
     if len(recording.worker_events):
-        times.append(1.0)
-    return MemoryHeadroom(min(times, default=inf), bool(times))
+        rooms.append((1.0, nan, nan))
+    times, needed, limit = min(rooms, key=itemgetter(0), default=(inf, nan, nan))
+    workers = max(1, int(recording.computations.workers.max(initial=1)))
+    on_cluster = bool(recording.computations.scheduler.eq("distributed").any())
+    return MemoryHeadroom(times, workers, needed, limit, bool(rooms), on_cluster)
 
 
-def workers_that_fit(recording: Recording) -> float:
-    """The number of workers with tasks that fit into memory: no fewer than recorded."""
-    recorded = max(1, int(recording.computations.workers.max(initial=1)))
-    return recorded * max(1.0, memory_headroom(recording).times)
+_Room = tuple[float, float, float]
+"""A multiple of the tasks at once, and the bytes that a process needed and may use."""
 
 
-def _room_of_processes(recording: Recording) -> Iterator[float]:
-    """The possible growth of memory, as a multiple, of each worker or of the local process.
+def _room_of_processes(recording: Recording) -> Iterator[_Room]:
+    """The room of each worker, or of the local process.
 
     NaN where there is no sample while computations ran, or no limit is known.
     """
@@ -334,23 +367,26 @@ def _room_of_processes(recording: Recording) -> Iterator[float]:
         is_of_it = np.array([worker["worker"] in some for some in names], bool)
         rows = processes.filter(is_of_it[processes.worker.codes])
         readings = MemoryReadings.of(recording, rows.time, rows.memory)
-        yield _times_as_much(recording, readings, worker["memory_limit"])
+        yield _room(recording, readings, worker["memory_limit"])
     computations = recording.computations
     local = computations.memory_limit[~computations.scheduler.eq("distributed")]
     if len(local):
-        yield _times_as_much(recording, memory_of_all(recording), float(np.fmin.reduce(local)))
+        yield _room(recording, memory_of_all(recording), float(np.fmin.reduce(local)))
 
 
-def _times_as_much(recording: Recording, readings: MemoryReadings, limit: float) -> float:
+def _room(recording: Recording, readings: MemoryReadings, limit: float) -> _Room:
     running = running_computations(recording.computations, readings.times) > 0
     # If something ran when it was read first, what it had before is not known: all is of tasks.
     base = np.where(np.maximum.accumulate(~running), readings.lowest, 0.0)
     grown = readings.sizes - base
     if isnan(limit) or not (running & ~np.isnan(grown)).any():
-        return float("nan")
-    rows = running & (grown > 0)
+        return nan, nan, nan
+    rows = np.flatnonzero(running & (grown > 0))
+    if not len(rows):
+        return inf, nan, nan
     times = np.maximum(MOST_OF_MEMORY * limit - base[rows], 0.0) / grown[rows]
-    return float(times.min(initial=inf))
+    least = int(times.argmin())
+    return float(times[least]), float(readings.sizes[rows[least]]), limit
 
 
 def series_of(

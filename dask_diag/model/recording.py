@@ -64,7 +64,7 @@ _NO_ROWS: Any = NO_ROWS
 """In place of the empty table of any kind."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Recording:
     """Measurements of one block, or of one profiler since it was cleared; frozen.
 

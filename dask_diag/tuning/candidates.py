@@ -10,7 +10,7 @@ from math import inf
 from dask_diag.analysis.findings.interpreter import USUAL, VARIABLES
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.findings.waiting import MORE_WORKERS
-from dask_diag.analysis.memory import workers_that_fit
+from dask_diag.analysis.memory import memory_headroom
 from dask_diag.analysis.simulation.schedulers import COSTS
 from dask_diag.analysis.simulation.simulate import Simulator
 from dask_diag.errors import DiagnosticError
@@ -99,7 +99,7 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
     computations = recording.computations
     used = set(computations.scheduler.tolist())
     now = max(1, int(computations.workers.max(initial=1)))
-    most_that_fit = workers_that_fit(recording)
+    most_that_fit = memory_headroom(recording).most
     # A program that ran one task at a time gets a worker for each CPU.
     alone = used == {"synchronous"}
     then = max(now, int(computations.cpus.max(initial=1))) if alone else now

@@ -16,7 +16,7 @@ from typing import Any
 from toolz import unique
 
 from dask_diag.analysis.findings.rule import MEASURED, Finding
-from dask_diag.analysis.memory import workers_that_fit
+from dask_diag.analysis.memory import memory_headroom
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.tuning.candidates import (
@@ -203,7 +203,7 @@ def tune_with(
     is_interrupted = False
     try:
         race.run(settings)
-        _run_combinations(race, subject, workers_that_fit(recording))
+        _run_combinations(race, subject, memory_headroom(recording).most)
     except KeyboardInterrupt:
         is_interrupted = True
         notes.append("interrupted: this is what was measured until then")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dask_diag.analysis.memory import workers_that_fit
+from dask_diag.analysis.memory import memory_headroom
 from dask_diag.analysis.simulation.simulate import is_of_cluster
-from dask_diag.formatting import amount, counted, percent, seconds
+from dask_diag.formatting import amount, percent, seconds
 from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -47,13 +47,10 @@ def _note_on_memory(recording: Recording, table: Table) -> list[str]:
     """Number of workers that fit into memory, if known and exceeded by the table."""
     numbers = table.filter(table["kind"].is_in(_NUMBERS))["name"].tolist()
     asked = [int(number) for number in numbers if number.isdecimal()]
-    most = workers_that_fit(recording)
-    if most >= max(asked, default=0):
+    headroom = memory_headroom(recording)
+    if headroom.most >= max(asked, default=0):
         return []
-    return [
-        "By the memory that was recorded, there is memory for the tasks of "
-        f"{counted(int(most), 'worker')} at most: what is predicted for more would not fit."
-    ]
+    return [f"By the recorded memory, {headroom}."]
 
 
 def what_if_summary(table: Table, recording: Recording) -> Summary:

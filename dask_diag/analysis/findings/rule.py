@@ -350,9 +350,15 @@ def in_words(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def memory_not_recorded(headroom: MemoryHeadroom) -> str:
-    """Warning to add to advice to run more tasks at once that may not fit into memory."""
-    return "" if headroom.is_known else "; memory was not recorded: check that more tasks fit"
+MOST_ADVISED = 16
+"""Times the present workers; where more fit, memory is not mentioned."""
+
+
+def on_memory(headroom: MemoryHeadroom) -> str:
+    """What to add to advice to run more tasks at once, of which only so many fit into memory."""
+    if not headroom.is_known:
+        return "; memory was not recorded: check that more tasks fit"
+    return f"; {headroom}" if headroom.most < MOST_ADVISED * headroom.workers else ""
 
 
 def compute_together(computations: int) -> str:

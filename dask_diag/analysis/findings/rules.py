@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings import (
     before,
@@ -15,6 +17,7 @@ from dask_diag.analysis.findings import (
 )
 from dask_diag.analysis.findings.rule import Finding, Rule
 from dask_diag.model import codes
+from dask_diag.model.recording import Recording
 
 LONG_ENOUGH = 0.1
 """Seconds of all computations below which time is not worth a finding."""
@@ -37,11 +40,16 @@ CODES = tuple(codes.FINDINGS)
 """Codes of all findings; each has a page in the documentation."""
 
 
+_found: WeakKeyDictionary[Recording, list[Finding]] = WeakKeyDictionary()
+"""Findings of recordings, while these are in use."""
+
+
 def find(analysis: Analysis) -> list[Finding]:
     """Findings of a recording whose facts may be known already, the worst first; made once."""
-    if analysis.found is None:
-        analysis.found = _find(analysis)
-    return list(analysis.found)
+    found = _found.get(analysis.recording)
+    if found is None:
+        found = _found[analysis.recording] = _find(analysis)
+    return list(found)
 
 
 def _find(analysis: Analysis) -> list[Finding]:

@@ -22,7 +22,7 @@ from dask_diag.analysis.findings.rule import (
     FindingLocation,
     Gain,
     evidence,
-    memory_not_recorded,
+    on_memory,
     rule,
     severity_of,
     simulated,
@@ -112,15 +112,14 @@ def _more_workers(analysis: Analysis) -> tuple[float, str]:
     if analysis.on_cluster:
         how = f"{workers} threads in all, Client(n_workers=..., threads_per_worker=...)"
     if isnan(saved):
-        return saved, f"{less}; or try {how} (not simulated){memory_not_recorded(headroom)}"
+        return saved, f"{less}; or try {how} (not simulated){on_memory(headroom)}"
     if saved < WORTH_GAINING * analysis.computing:
         return nan, (
             f"{less}; more workers cannot help: no more tasks can run at once, or CPUs are busy"
         )
     several = "several" if analysis.schedulers == {"synchronous"} else "more"
     return saved, (
-        f"run {several} tasks at once, because CPUs are idle: {how}; or {less}"
-        f"{memory_not_recorded(headroom)}"
+        f"run {several} tasks at once, because CPUs are idle: {how}; or {less}{on_memory(headroom)}"
     )
 
 
@@ -522,7 +521,7 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
             functions=where.functions,
         ),
         f"run more tasks at once: {_thread_settings(analysis, workers)}"
-        f"{memory_not_recorded(analysis.memory_headroom)}",
+        f"{on_memory(analysis.memory_headroom)}",
         where,
     )
 
