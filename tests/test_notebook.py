@@ -214,6 +214,7 @@ def test_nothing_is_written_but_what_is_asked_for(shell, monkeypatch, tmp_path):
         ("--interval 0", "--interval: expected seconds between samples"),
         ("--interval nan", "--interval: expected seconds between samples"),
         ("-o no/where.diag", "make the dir"),
+        ("-o 'run.diag", "No closing quotation"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_runs(options, message, shell):
@@ -257,7 +258,9 @@ def test_the_example_runs(tmp_path, monkeypatch):
 
 def calling_code(recording):
     return [
-        row["value"] for row in recording.environment.to_dicts() if row["section"] == "calling code"
+        (row["name"], row["value"])
+        for row in recording.environment.to_dicts()
+        if row["section"] == "calling code"
     ]
 
 
@@ -268,11 +271,18 @@ def test_the_cell_is_noted_without_its_secrets_or_left_out(shell, monkeypatch, t
     monkeypatch.setattr("sys.argv", [str(launcher)])
     monkeypatch.setenv("API_TOKEN", "")
     body = f"password = 'hunter2'  # seen\n%env API_TOKEN=hunter2\n{COMPUTE}"
-    assert shell(f"%%diag run -q -o run.diag --html page.html\n{body}")[0].success
+    name = f"In[{shell.shell.execution_count}]"
+    line = "%%diag run -q -o run.diag --html 'the page.html'"
+    assert shell(f"{line}\n{body}")[0].success
     for recording in (shell.names["run"], dask_diag.load("run.diag")):
-        (code,) = calling_code(recording)
-        assert code.startswith("password = '…'  # seen\n%env API_TOKEN=…\nimport dask; total")
-    page = Path("page.html").read_text()
+        ((cell, code),) = calling_code(recording)
+        assert cell == name
+        # The cell as it was given: lines have their numbers, and options are part of it.
+        first, *others = code.split("\n")
+        assert first == "%%diag run -q -o run.diag --html '…'"
+        assert others == ["password = '…'  # seen", "%env API_TOKEN=…", COMPUTE.rstrip()]
+        assert recording.computations.call_site.tolist() == [f"{name}:4"]
+    page = Path("the page.html").read_text()
     assert "# seen" in page
     assert "hunter2" not in page
     assert shell(f"%%diag run -q -o none.diag --no-code\n{body}")[0].success

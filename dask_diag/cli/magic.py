@@ -23,8 +23,9 @@ from urllib.parse import parse_qs, urlsplit
 import click
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class, needs_local_scope
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import HTML, display
+from IPython.utils.process import arg_split
 
 from dask_diag.cli.output import (
     check_page,
@@ -126,8 +127,8 @@ _NO_AWAIT = (
 )
 
 
-def _started(arguments: Namespace, cell: str, written: Container[str]) -> ProfilerGroup:
-    """Start recording; files `written` by earlier cells, or by this cell, may be replaced."""
+def _started(arguments: Namespace, cell: str, name: str, written: Container[str]) -> ProfilerGroup:
+    """Start recording a cell; files `written` by earlier cells, or by it, may be replaced."""
     from dask_diag.profilers.record import ProfilerGroup, record
 
     try:
@@ -135,7 +136,8 @@ def _started(arguments: Namespace, cell: str, written: Container[str]) -> Profil
         check_recording(
             arguments.output,
             arguments.force or is_own,
-            lambda _, recorded: recorded == cell.rstrip(),
+            # With other options it is the same cell.
+            lambda _, recorded: _below_magic(recorded) == _below_magic(cell).rstrip(),
         )
         check_page(arguments.html, arguments.force, arguments.output)
         arguments.page = ""
@@ -151,12 +153,16 @@ def _started(arguments: Namespace, cell: str, written: Container[str]) -> Profil
             # Whether it may be replaced was checked.
             make = partial(record, arguments.output, overwrite=True)
         trace = arguments.trace_memory
-        return make(
-            resource_interval=interval, waits=waits, code=code, trace_memory=trace
-        ).__enter__()
+        group = make(resource_interval=interval, waits=waits, code=code, trace_memory=trace)
+        group.code_name = name
+        return group.__enter__()
     except (click.ClickException, DiagnosticError, ValueError, TypeError) as error:
         why = error.message if isinstance(error, click.ClickException) else str(error)
         raise UsageError(why) from None
+
+
+def _below_magic(cell: str) -> str:
+    return cell.partition("\n")[2]
 
 
 @contextlib.contextmanager
@@ -245,7 +251,7 @@ class DiagMagics(Magics):
         """
         # What the cell raises is shown without this frame.
         __tracebackhide__ = True
-        arguments = parse_argstring(self.diag, line)
+        arguments = self._arguments(line)
         if arguments.help:
             # As argparse describes a line magic; `::` is for documents.
             text = self.diag.parser.format_help()
@@ -259,7 +265,9 @@ class DiagMagics(Magics):
             raise UsageError(_NO_AWAIT)
         if arguments.live and arguments.output is None:
             arguments.output = self._temporary_file()
-        recorder = _started(arguments, cell, self._written)
+        given = f"%%diag {line}".rstrip() + f"\n{cell}"
+        name = f"In[{_number_of_cell(self.shell)}]"
+        recorder = _started(arguments, given, name, self._written)
         if arguments.output is not None:
             self._written.add(os.path.realpath(arguments.output))
         self._live_cell = None
@@ -276,6 +284,15 @@ class DiagMagics(Magics):
             raise
         self._finish(recorder, arguments, None, None, None)
         return value
+
+    def _arguments(self, line: str) -> Namespace:
+        """Parse options, without the quotes of a path: IPython's own parser would keep them."""
+        try:
+            words = arg_split(line, posix=os.name != "nt")
+        except ValueError as error:
+            raise UsageError(f"{error}: {line}") from None
+        arguments: Namespace = self.diag.parser.parse_args(words)
+        return arguments
 
     def _start_traceback_at(self, file: str) -> None:
         """Show the traceback that comes next from the first line in a file on.

@@ -55,7 +55,11 @@ class ProfilerGroup:
     Attributes
     ----------
     profilers : tuple of Diagnostic
+    code_name : str
+        Name of code that was given as text.
     """
+
+    code_name = "as given"
 
     def __init__(
         self,
@@ -222,7 +226,7 @@ class ProfilerGroup:
 
         self._environment = environment()
         if isinstance(self._code, str):
-            self._environment += given_code(self._code)
+            self._environment += given_code(self._code, self.code_name)
         elif self._code:
             self._environment += calling_code(sys._getframe())
 

@@ -371,8 +371,10 @@ def redacted_source(text: str) -> str:
         The same lines; what is masked reads ``'…'``.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    is_magic = text.lstrip().startswith("%%")
-    for code in () if is_magic else (text, _MAGIC.sub(r"\1pass", text)):
+    first = text.split(maxsplit=1)[:1]
+    # Below other magics may be any language.
+    is_python = not (first and first[0].startswith("%%")) or first == ["%%diag"]
+    for code in () if not is_python else (text, _MAGIC.sub(r"\1pass", text)):
         try:
             lines = _masked_code(code).split("\n")
         except Exception:

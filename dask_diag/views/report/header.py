@@ -23,6 +23,7 @@ from dask_diag.views.summary import outcome, sentence
 _LEAST = 0.0005
 """Share of the wall time of the smallest part in the bar."""
 _IN_ORDER = list(PHASES)
+_CELL = "In["
 
 
 def head(analysis: Analysis) -> Head:
@@ -73,8 +74,10 @@ def _script(recording: Recording) -> Iterator[str]:
     table = recording.environment
     if len(table):
         locations = table.filter(table.section.eq("calling code")).name.tolist()
-        # A notebook's cell has no name here, but where it called dask.
-        yield from (safe(location, 80) for location in locations[:1] if location != "as given")
+        # A notebook's cell is named by the line in it that called dask.
+        yield from (
+            safe(name, 80) for name in locations[:1] if not name.startswith(("as given", _CELL))
+        )
 
 
 def _call_sites(recording: Recording) -> Iterator[str]:
@@ -90,7 +93,7 @@ def _call_sites(recording: Recording) -> Iterator[str]:
 def _place(site: str) -> str:
     """A line that called dask: of a file, or of a notebook's cell."""
     cell, _, line = site.rpartition(":")
-    if cell.startswith("In["):
+    if cell.startswith(_CELL):
         return f"in a notebook, {safe(cell, 20)}, line {safe(line, 20)}"
     return f"at {safe(site, 80)}"
 
