@@ -589,7 +589,8 @@ class Lines(RecordingTable):
 
     __slots__ = ()
     caller = line_row("Row in `lines` of the line that called it, above this row; -1 if outermost.")
-    file = category("The source file; of a notebook, the cell.")
+    file = category("The source file, as in `frames`.")
+    cell = category("The cell of a notebook, as IPython names it; empty outside notebooks.")
     line = integer("The line where the expression starts.")
     end_line = integer("The line where the expression ends; 0 if unknown.")
     column = integer(
