@@ -297,6 +297,48 @@ def run(tasks, stop=None, workers=2, cpus=2, scheduler="threads", **columns):
     )
 
 
+ANALYSIS, HELPERS = "/home/someone/code/analysis.py", "/home/someone/code/helpers.py"
+
+
+def recording_with_lines():
+    """Tasks of a program whose lines are known: fused ones, through a helper, and one built before.
+
+    The fused tasks take 10 s, of which `slow` has 6 s, `quick` 3 s, and `mean_chunk` 1 s.
+    """
+    tasks = [
+        *(Task(2.0 * n, 2.0 * n + 2.0, 1.0, "mean_chunk-quick", n % 2) for n in range(5)),
+        Task(10.0, 11.0, function="mean_agg", depends_on=(0, 1, 2, 3, 4)),
+        Task(11.0, 12.0, function="clean"),
+        Task(12.0, 13.5, function="clean", worker=1),
+        Task(14.0, 14.5, function="load"),
+        Task(14.5, 14.75, function="odd"),
+    ]
+    made = with_columns(run(tasks), "tasks", group=[0] * 5 + [1, 2, 3, 4, -1])
+    return with_tables(
+        made,
+        lines=columns_of(
+            "caller file line end_line column end_column function called text",
+            (-1, ANALYSIS, 24, 24, 5, 23, "<module>", "map_blocks", "z = y.map_blocks(slow)"),
+            (-1, ANALYSIS, 25, 25, 5, 24, "<module>", "map_blocks", "w = z.map_blocks(quick)"),
+            (-1, ANALYSIS, 26, 26, 5, 19, "<module>", "mean", "m = w.mean(axis=0)"),
+            (-1, ANALYSIS, 30, 30, 5, 12, "<module>", "", "a = tidy(raw)"),
+            (3, HELPERS, 21, 21, 12, 22, "tidy", "delayed", "    return clean(raw)"),
+            (-1, ANALYSIS, 31, 31, 5, 14, "<module>", "", "b = tidy(other)"),
+            (5, HELPERS, 21, 21, 12, 22, "tidy", "delayed", "    return clean(raw)"),
+        ),
+        steps=columns_of(
+            "group function line how seconds cpu_seconds timed",
+            (0, "slow", 0, "name", 0.6, 0.1, 1),
+            (0, "quick", 1, "name", 0.3, 0.3, 1),
+            (0, "mean_chunk", 2, "name", 0.1, 0.1, 1),
+            (1, "mean_agg", 2, "name", NAN, NAN, 0),
+            (2, "clean", 4, "name", NAN, NAN, 0),
+            (3, "clean", 6, "token", NAN, NAN, 0),
+            (4, "load", -1, "built before", NAN, NAN, 0),
+        ),
+    )
+
+
 def two_at_once(seconds=1.0, cpu=1.0, later=0.0, **kwargs):
     """Two tasks, of which the second may start later."""
     second = Task(later, later + seconds, cpu, worker=1)
