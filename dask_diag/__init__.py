@@ -11,6 +11,7 @@ from dask_diag.errors import DiagnosticError
 
 if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
+    from dask_diag.analysis.built_by import lines
     from dask_diag.analysis.call_tree import Selection, call_tree, hottest_lines
     from dask_diag.analysis.compare_runs import compare
     from dask_diag.analysis.critical_path import critical_path
@@ -60,6 +61,7 @@ __all__ = [
     "export",
     "findings",
     "hottest_lines",
+    "lines",
     "load",
     "peak_allocations",
     "performance_report",
@@ -97,6 +99,7 @@ _MODULES = {
     "export": "dask_diag.views.exports.export",
     "findings": "dask_diag.views.summary",
     "hottest_lines": "dask_diag.analysis.call_tree",
+    "lines": "dask_diag.analysis.built_by",
     "load": "dask_diag.storage.read",
     "task_memory": "dask_diag.analysis.memory",
     "peak_allocations": "dask_diag.analysis.memory",

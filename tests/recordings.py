@@ -13,7 +13,7 @@ from dask_diag import FindingLocation, Recording, findings
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.codes import ROOTS, Root
 from dask_diag.model.table import Table
-from dask_diag.model.tables import TABLES
+from dask_diag.model.tables import GROUPS, TABLES
 
 NOTHING = Recording(start=0.5, stop=1.5, epoch=1e9)
 EMPTY = Table({})
@@ -121,7 +121,9 @@ def filled_table(name, columns):
     rows = len(next(iter(columns.values()))) if columns else 0
     unknown = set(columns) - set(kind.schema)
     assert not unknown, f"{name} has no {unknown}"
-    return kind({n: _column(c.kind, columns.get(n), rows) for n, c in kind.schema.items()})
+    no_rows = {n: [-1] * rows for n, c in kind.schema.items() if c.refers_to == GROUPS}
+    given = no_rows | columns
+    return kind({n: _column(c.kind, given.get(n), rows) for n, c in kind.schema.items()})
 
 
 def _column(kind, values, rows):
@@ -291,6 +293,48 @@ def run(tasks, stop=None, workers=2, cpus=2, scheduler="threads", **columns):
         dependencies=filled_table(
             "dependencies",
             {"task": [task for task, _ in pairs], "depends_on": [other for _, other in pairs]},
+        ),
+    )
+
+
+ANALYSIS, HELPERS = "/home/someone/code/analysis.py", "/home/someone/code/helpers.py"
+
+
+def recording_with_lines():
+    """Tasks of a program whose lines are known: fused ones, through a helper, and one built before.
+
+    The fused tasks take 10 s, of which `slow` has 6 s, `quick` 3 s, and `mean_chunk` 1 s.
+    """
+    tasks = [
+        *(Task(2.0 * n, 2.0 * n + 2.0, 1.0, "mean_chunk-quick", n % 2) for n in range(5)),
+        Task(10.0, 11.0, function="mean_agg", depends_on=(0, 1, 2, 3, 4)),
+        Task(11.0, 12.0, function="clean"),
+        Task(12.0, 13.5, function="clean", worker=1),
+        Task(14.0, 14.5, function="load"),
+        Task(14.5, 14.75, function="odd"),
+    ]
+    made = with_columns(run(tasks), "tasks", group=[0] * 5 + [1, 2, 3, 4, -1])
+    return with_tables(
+        made,
+        lines=columns_of(
+            "caller file line end_line column end_column function called text",
+            (-1, ANALYSIS, 24, 24, 5, 23, "<module>", "map_blocks", "z = y.map_blocks(slow)"),
+            (-1, ANALYSIS, 25, 25, 5, 24, "<module>", "map_blocks", "w = z.map_blocks(quick)"),
+            (-1, ANALYSIS, 26, 26, 5, 19, "<module>", "mean", "m = w.mean(axis=0)"),
+            (-1, ANALYSIS, 30, 30, 5, 12, "<module>", "", "a = tidy(raw)"),
+            (3, HELPERS, 21, 21, 12, 22, "tidy", "delayed", "    return clean(raw)"),
+            (-1, ANALYSIS, 31, 31, 5, 14, "<module>", "", "b = tidy(other)"),
+            (5, HELPERS, 21, 21, 12, 22, "tidy", "delayed", "    return clean(raw)"),
+        ),
+        steps=columns_of(
+            "group function line how seconds cpu_seconds timed",
+            (0, "slow", 0, "name", 0.6, 0.1, 1),
+            (0, "quick", 1, "name", 0.3, 0.3, 1),
+            (0, "mean_chunk", 2, "name", 0.1, 0.1, 1),
+            (1, "mean_agg", 2, "name", NAN, NAN, 0),
+            (2, "clean", 4, "name", NAN, NAN, 0),
+            (3, "clean", 6, "token", NAN, NAN, 0),
+            (4, "load", -1, "built before", NAN, NAN, 0),
         ),
     )
 

@@ -1,0 +1,134 @@
+"""Seconds by the line that built the work: known tables, known sums, and each view of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dask_diag
+from dask_diag import DiagnosticError, Recording
+from dask_diag.analysis.built_by import lines
+from dask_diag.model.codes import Root
+
+from .recordings import (
+    ANALYSIS,
+    CORE,
+    HELPERS,
+    NAN,
+    NOTHING,
+    columns_of,
+    recording_with_lines,
+    with_columns,
+    with_stacks,
+    with_tables,
+)
+
+
+def of_lines(recording, *names, by="line"):
+    table = dask_diag.lines(recording, by=by)
+    rows = zip(*(table[name].tolist() for name in names), strict=True)
+    return dict(zip(table["line"].tolist(), rows, strict=True))
+
+
+def test_a_fused_tasks_seconds_are_divided_as_its_steps_were_timed():
+    table = lines(recording_with_lines())
+    assert list(table.tuples("file", "line", "text", "tasks", "functions")) == [
+        (ANALYSIS, 24, "z = y.map_blocks(slow)", 5, "slow"),
+        (ANALYSIS, 25, "w = z.map_blocks(quick)", 5, "quick"),
+        (HELPERS, 21, "return clean(raw)", 2, "clean"),
+        (ANALYSIS, 26, "m = w.mean(axis=0)", 6, "mean_chunk, mean_agg"),
+        ("", 0, "(built before the recording)", 1, "load"),
+        ("", 0, "(line unknown)", 1, ""),
+    ]
+    assert table["seconds"] == pytest.approx([6.0, 3.0, 2.5, 2.0, 0.5, 0.25])
+    # Of CPU and of waits each line has what its own steps had: 1 s of 5, 4 s of 5.
+    assert table["cpu_seconds"] == pytest.approx([1.0, 3.0, 2.5, 2.0, 0.5, 0.25])
+    assert table["waits"] == pytest.approx([5.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    assert all(np.isnan(table[name]).all() for name in ("bytes", "built_seconds"))
+
+
+def test_lines_of_helpers_are_those_of_the_script_that_called_them():
+    seconds = of_lines(recording_with_lines(), "seconds", "text", by="script")
+    assert (seconds[30], seconds[31]) == ((1.0, "a = tidy(raw)"), (1.5, "b = tidy(other)"))
+    assert sorted(seconds) == [0, 24, 25, 26, 30, 31]
+    with pytest.raises(DiagnosticError, match="by: expected 'line' or 'script', found 'function'"):
+        lines(recording_with_lines(), by="function")
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        # A step that was not timed divides the group evenly; so does one of which no time passed.
+        ([("a", 0, 1.0), ("b", 1, NAN)], (1.0, 1.0)),
+        ([("a", 0, 0.0), ("b", 1, 0.0)], (1.0, 1.0)),
+        # Rows of one step count together, whatever was written between them.
+        ([("a", 0, 1.0), ("b", 1, 1.0), ("a", 0, 2.0), ("b", 1, NAN)], (1.5, 0.5)),
+        # Two steps of one line are one line.
+        ([("a", 0, 1.0), ("c", 0, 2.0), ("b", 1, 1.0)], (1.5, 0.5)),
+    ],
+)
+def test_steps_are_summed_before_they_divide(steps, expected):
+    rows = [(0, name, line, "name", seconds, NAN, 1) for name, line, seconds in steps]
+    recording = with_tables(
+        NOTHING,
+        tasks={"start": [0.0], "stop": [2.0], "group": [0]},
+        lines={"caller": [-1, -1], "file": ["a.py"] * 2, "line": [1, 2]},
+        steps=columns_of("group function line how seconds cpu_seconds timed", *rows),
+    )
+    seconds = of_lines(recording, "seconds")
+    assert (*seconds[1], *seconds[2]) == pytest.approx(expected)
+
+
+def test_what_a_line_built_is_what_was_sampled_on_and_below_it():
+    def frame(file, line):
+        return ("<module>", file, line, 1)
+
+    helper, infer = ("tidy", HELPERS, 21, 20), ("slow", ANALYSIS, 7, 6)
+    rows = [
+        ((0.0, 1.0), Root.BEFORE, [frame(ANALYSIS, 24), CORE, infer], 0.5, 0.5),
+        ((0.0, 1.0), Root.BETWEEN, [frame(ANALYSIS, 31), helper, CORE], 0.25, 0.25),
+        # A line of the program that builds nothing, and a task.
+        ((0.0, 1.0), Root.BEFORE, [frame(ANALYSIS, 31), infer], 0.125, 0.125),
+        ((0.0, 1.0), "slow", [frame(ANALYSIS, 24), infer], 0.1, 0.1),
+        ((0.0, 1.0), Root.GRAPH, None, 0.1, 0.1),
+    ]
+    recording = with_stacks(recording_with_lines(), rows)
+    built = of_lines(recording, "built_seconds")
+    assert (built[24], built[21], built[25]) == ((0.5,), (0.25,), (0.0,))
+    by_script = of_lines(recording, "built_seconds", by="script")
+    assert (by_script[24], by_script[31], by_script[30]) == ((0.5,), (0.25,), (0.0,))
+
+
+def test_without_lines_there_are_no_rows_and_references_may_be_damaged():
+    recording = recording_with_lines()
+    assert len(lines(with_tables(recording, lines={}, steps={}))) == 0
+    assert len(lines(Recording(start=0.0, stop=1.0, epoch=0.0))) == 0
+    odd = with_columns(recording, "steps", line=[0, 99, -7, 2, 4, 6, -1])
+    odd = with_columns(odd, "lines", caller=[5, 1, -9, 99, 3, -1, 5])
+    for by in ("line", "script"):
+        assert lines(odd, by)["seconds"].sum() == pytest.approx(14.25)
+
+
+@given(st.data())
+def test_lines_sum_to_all_tasks(data):
+    recording = recording_with_lines()
+    groups = data.draw(st.lists(st.integers(-1, 6), min_size=10, max_size=10))
+    amounts = st.sampled_from([0.0, 1e-9, 0.5, 3.0, NAN])
+    steps = {
+        name: data.draw(st.lists(amounts, min_size=7, max_size=7))
+        for name in ("seconds", "cpu_seconds")
+    }
+    steps["group"] = data.draw(st.lists(st.integers(-1, 3), min_size=7, max_size=7))
+    steps["line"] = data.draw(st.lists(st.integers(-1, 6), min_size=7, max_size=7))
+    recording = with_columns(with_columns(recording, "tasks", group=groups), "steps", **steps)
+    for by in ("line", "script"):
+        table = lines(recording, by)
+        assert table["seconds"].sum() == pytest.approx(14.25)
+        assert np.nansum(table["cpu_seconds"]) == pytest.approx(9.25)
+        assert np.nansum(table["waits"]) == pytest.approx(5.0)
+    both = dask_diag.combine([recording, replace(recording, run_id="another")])
+    assert lines(both)["seconds"].sum() == pytest.approx(14.25)
