@@ -25,6 +25,7 @@ WORDS = {
     "Activities of a worker": codes.ACTIVITIES,
     "Events of a worker": codes.WORKER_EVENTS,
     "Roots of stack samples": codes.ROOTS,
+    "Sources of lines": codes.LINE_SOURCES,
 }
 
 

@@ -13,7 +13,7 @@ from dask_diag import FindingLocation, Recording, findings
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.codes import ROOTS, Root
 from dask_diag.model.table import Table
-from dask_diag.model.tables import TABLES
+from dask_diag.model.tables import GROUPS, TABLES
 
 NOTHING = Recording(start=0.5, stop=1.5, epoch=1e9)
 EMPTY = Table({})
@@ -121,7 +121,9 @@ def filled_table(name, columns):
     rows = len(next(iter(columns.values()))) if columns else 0
     unknown = set(columns) - set(kind.schema)
     assert not unknown, f"{name} has no {unknown}"
-    return kind({n: _column(c.kind, columns.get(n), rows) for n, c in kind.schema.items()})
+    no_rows = {n: [-1] * rows for n, c in kind.schema.items() if c.refers_to == GROUPS}
+    given = no_rows | columns
+    return kind({n: _column(c.kind, given.get(n), rows) for n, c in kind.schema.items()})
 
 
 def _column(kind, values, rows):

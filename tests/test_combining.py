@@ -58,11 +58,32 @@ def test_a_recording_combined_with_itself_or_nothing_else_is_itself(path):
             value = getattr(both, field.name)
             if isinstance(value, Table):
                 # Samples refer to the frames and calls of the part that has them.
-                if parts == [recording] or field.name not in ("frames", "call_tree"):
+                if parts == [recording] or field.name not in ("frames", "call_tree", "lines"):
                     assert rows(value) == rows(getattr(recording, field.name)), field.name
             elif field.name != "notices":
                 assert value == getattr(recording, field.name)
         assert both.notices[: len(recording.notices)] == recording.notices
+
+
+def test_groups_and_rows_of_lines_move_with_the_tasks_that_a_combination_keeps():
+    def part(name, text, caller_first):
+        lines = {"caller": [-1, 0][: 1 + caller_first], "file": ["a.py"] * (1 + caller_first)}
+        return with_tables(
+            NOTHING,
+            computations={"computation": [name]},
+            tasks={"computation": [name] * 3, "group": [1, 0, -1], "key": ["x", "y", "z"]},
+            lines=lines | {"text": ["", text][1 - caller_first :]},
+            steps={"group": [0, 1, 1], "line": [-1, 0, caller_first], "function": ["y", "x", text]},
+        )
+
+    one, two = part("c", "one", True), part("d", "two", False)
+    both = Recording.combine([one, two, one])
+    # The third has no task of its own: neither has it steps.
+    assert both.tasks.group.tolist() == [1, 0, -1, 3, 2, -1]
+    steps = list(both.steps.tuples("group", "line", "function"))
+    of_one = [(0, -1, "y"), (1, 0, "x"), (1, 1, "one")]
+    assert steps == [*of_one, (2, -1, "y"), (3, 2, "x"), (3, 2, "two")]
+    assert list(both.lines.tuples("caller", "text"))[:3] == [(-1, ""), (0, "one"), (-1, "two")]
 
 
 def test_a_combination_has_the_times_and_the_worst_state_of_its_parts():
@@ -113,7 +134,7 @@ def test_a_copied_file_counts_once_and_a_notice_says_so():
     one = load("one.diag")
     both = Recording.combine([one, load("copy.diag")])
     for name, table in one.tables().items():
-        if name not in ("frames", "call_tree"):
+        if name not in ("frames", "call_tree", "lines"):
             assert rows(getattr(both, name)) == rows(table), name
     assert "2 recordings recorded the same 2 computations; they are counted once" in both.notices
     assert both.run_id == one.run_id == run.recording.run_id

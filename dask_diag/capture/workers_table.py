@@ -30,11 +30,11 @@ def constant(value: str, count: int) -> Categorical:
 
 def constant_number(value: float, count: int) -> Array:
     """A number in each row; an integer stays an integer."""
-    number = np.uint8(value) if isinstance(value, int) else np.float64(value)
+    number = np.int8(value) if isinstance(value, int) else np.float64(value)
     return _repeated(number, count)
 
 
-def _repeated(number: np.uint8 | np.float64, count: int) -> Array:
+def _repeated(number: np.uint8 | np.int8 | np.float64, count: int) -> Array:
     # As np.broadcast_to does in ten times the time; of bytes, so that nothing can be written to it.
     return np.ndarray(count, number.dtype, number.tobytes(), strides=(0,))
 
@@ -65,6 +65,7 @@ def on_local_schedulers(count: int) -> dict[str, Array | Categorical]:
         "client": constant("", count),
         "seceded": unknown,
         "seceded_cpu": unknown,
+        "group": constant_number(-1, count),
     }
 
 

@@ -158,6 +158,7 @@ def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
         "queued": microseconds(runs["queued"], np.rint),
         "stolen": runs["stolen"].astype(np.int64),
         "client": Categorical(runs["client"], log.clients),
+        "group": np.full(len(ids), -1),
     }
     return Table({name: columns[name] for name in TABLES["tasks"].schema})
 

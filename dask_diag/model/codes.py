@@ -92,6 +92,16 @@ class Root:
     TASKS = "tasks"
 
 
+class LineSource:
+    """How the line that built a step is known; `LINE_SOURCES` has the meanings."""
+
+    NAME = "name"
+    TOKEN = "token"
+    DEPENDENTS = "dependents"
+    BEFORE = "built before"
+    COMPUTED = "computed at"
+
+
 STATES = {
     State.COMPLETE: "The writing process closed the file, and its content is unchanged.",
     State.TRUNCATED: "The writing process did not close the file, or its end is lost.",
@@ -152,6 +162,16 @@ ROOTS = {
     Root.TASKS: "Tasks, on the threads that ran them.",
 }
 """Roots of stack samples, in the order of time."""
+
+LINE_SOURCES = {
+    LineSource.NAME: "The line named the layer or made the expression.",
+    LineSource.TOKEN: "The name contains the token of a name that the line made.",
+    LineSource.DEPENDENTS: "Dask invented the name; the line is that of the tasks that depend on "
+    "it.",
+    LineSource.BEFORE: "The work was built before recording started: the line is unknown.",
+    LineSource.COMPUTED: "A graph without collections: the line is that of the computation.",
+}
+"""How the line that built a step is known."""
 
 PHASES = {
     "before": "Before the first computation.",

@@ -26,6 +26,7 @@ from dask_diag.formatting import counted, seconds
 from dask_diag.model import codes
 from dask_diag.model.table import NO_ROWS, stack
 from dask_diag.model.tables import (
+    GROUPS,
     TABLES,
     Allocations,
     CachedResults,
@@ -34,6 +35,7 @@ from dask_diag.model.tables import (
     Dependencies,
     Environment,
     Frames,
+    Lines,
     Memory,
     Metrics,
     OtherTasks,
@@ -44,6 +46,7 @@ from dask_diag.model.tables import (
     RecordingTable,
     Resources,
     Samples,
+    Steps,
     Tasks,
     Threads,
     Transfers,
@@ -132,6 +135,11 @@ class Recording:
     samples : Table
         A row per cycle, root, function, key and call stack. A task has rows of its own if at least
         a quarter of a cycle of the task was sampled; shorter tasks are summed under an empty key.
+    lines : Table
+        A row per line of the user's code that built work of dask, and per line that called it.
+        `dask_diag.lines` sums up the tasks of each line.
+    steps : Table
+        A row per kind of tasks and step of them, with the line that built it.
     environment : Table
         A row per fact about the environment. Configuration entries that look like secrets are
         omitted; in values and in the calling code, text that looks like a secret is masked
@@ -190,6 +198,8 @@ class Recording:
     frames: Frames = _NO_ROWS
     call_tree: CallTree = _NO_ROWS
     samples: Samples = _NO_ROWS
+    lines: Lines = _NO_ROWS
+    steps: Steps = _NO_ROWS
     planned: Planned = _NO_ROWS
     progress: Progress = _NO_ROWS
     environment: Environment = _NO_ROWS
@@ -295,6 +305,7 @@ def combine(sources: Iterable[Source]) -> Recording:
     for name, is_repeated in _TABLES_BY_COMPUTATION.items():
         masks[name] = _masks_per_computation(several, name, repeats if is_repeated else {})
     masks["samples"] = _stack_masks(several, repeats)
+    masks["steps"] = [_mask_of_steps(*part) for part in zip(several, masks["tasks"], strict=True)]
     masks["resources"], masks["processes"] = _resource_masks(several)
     masks["workers"] = known_best
     masks["other_tasks"] = _event_masks(several, "other_tasks")
@@ -345,11 +356,11 @@ def _joined(
 ) -> dict[str, RecordingTable]:
     """The kept rows of all recordings, with new positions in references."""
     kept: dict[str, list[RecordingTable]] = {name: [] for name in TABLES}
-    counts = dict.fromkeys(("tasks", "frames", "call_tree"), 0)
+    counts = dict.fromkeys(("tasks", "frames", "call_tree", "lines", GROUPS), 0)
     for index, recording in enumerate(recordings):
         positions = {}
         for name, before in counts.items():
-            mask = masks[name][index]
+            mask = np.ones(_groups(recording), bool) if name == GROUPS else masks[name][index]
             position = np.where(mask, np.cumsum(mask) - 1 + before, _DROPPED)
             positions[name] = np.append(position, -1)
             counts[name] += int(mask.sum())
@@ -360,6 +371,19 @@ def _joined(
     tables = {name: stack(rows) for name, rows in kept.items()}
     tables["transfers"] = _drop_repeated_transfers(tables["transfers"])
     return tables | {name: _sorted_by_time(tables[name]) for name in ("resources", "processes")}
+
+
+def _groups(recording: Recording) -> int:
+    """The number of groups: one more than the greatest."""
+    both = recording.tasks.group, recording.steps.group
+    return 1 + max(int(column.max(initial=-1)) for column in both)
+
+
+def _mask_of_steps(recording: Recording, kept_tasks: BoolArray) -> BoolArray:
+    """Leave out steps of which all tasks are left out."""
+    groups = recording.tasks.group
+    left_out = np.setdiff1d(groups, groups[kept_tasks])
+    return ~np.isin(recording.steps.group, left_out)
 
 
 def _reindexed(table: T, positions: Mapping[str, IntArray]) -> T:

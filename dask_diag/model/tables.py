@@ -38,7 +38,7 @@ class Column(Generic[ColumnValues]):
     is_time : bool
         Whether the values are times, in seconds of a clock with an arbitrary start.
     refers_to : str
-        The table with the rows (-1: no row) or workers referred to; or empty.
+        The table with the rows (-1: no row) or workers referred to, or `GROUPS`; or empty.
     """
 
     def __init__(
@@ -95,11 +95,13 @@ number = partial(Column[FloatArray], "float")
 """A column of numbers with a unit."""
 integer = partial(Column[IntArray], "integer", "")
 """A column of counts."""
-task_row, frame_row, node_row = (
+GROUPS = "groups"
+"""What columns with the number of a kind of tasks refer to; files before kinds lack them."""
+task_row, frame_row, node_row, line_row, group_number = (
     partial(Column[IntArray], "integer", "", refers_to=table)
-    for table in ("tasks", "frames", "call_tree")
+    for table in ("tasks", "frames", "call_tree", "lines", GROUPS)
 )
-"""Columns of rows of a table."""
+"""Columns of rows of a table, and of groups."""
 category = partial(Column[Categorical], "category", "")
 """A column of texts, few of them distinct."""
 worker_name = partial(Column[Categorical], "category", "", refers_to="workers")
@@ -334,6 +336,7 @@ class Tasks(RecordingTable):
     client = category("Client of the cluster that requested it; empty on local schedulers.")
     seceded = time("When it seceded: left its worker's thread pool and went on; NaN if it did not.")
     seceded_cpu = duration("Part of `thread_cpu` after it seceded; NaN if it did not.")
+    group = group_number("The kind of its steps, as in `steps`; -1 if unknown.")
 
 
 class Dependencies(RecordingTable):
@@ -579,6 +582,47 @@ class Samples(RecordingTable):
     seconds = duration("Self time: the seconds that the samples represent.")
     cpu_seconds = duration("CPU seconds among these seconds.")
     count = integer("Number of samples.")
+
+
+class Lines(RecordingTable):
+    """A row per line of the user's code that built work of dask, and per line that called it."""
+
+    __slots__ = ()
+    caller = line_row("Row in `lines` of the line that called it, above this row; -1 if outermost.")
+    file = category("The source file; of a notebook, the cell.")
+    line = integer("The line where the expression starts.")
+    end_line = integer("The line where the expression ends; 0 if unknown.")
+    column = integer(
+        "The character of `text` where the expression starts, counted from 1; 0 if unknown, and if "
+        "a secret is masked."
+    )
+    end_column = integer("The character after its end, in the line `end_line`; 0 if unknown.")
+    function = category("Qualified name of the user's function, or `<module>`.")
+    called = category("The function of dask that the line called; empty if it called others only.")
+    text = category(
+        "Source of the line with its indentation, shortened, with secrets masked; empty if not "
+        "recorded."
+    )
+
+
+class Steps(RecordingTable):
+    """A row per kind of tasks (group) and step of them; a task that is not fused is one step.
+
+    A step can have several rows: they count together.
+    """
+
+    __slots__ = ()
+    group = group_number("The kind of tasks: of one name, or with the same steps and lines.")
+    function = category("The function of the step: its prefix before fusion.")
+    line = line_row("Row in `lines` of the line that built it; -1 if unknown.")
+    how = category("How the line is known: see *Sources of lines*.")
+    seconds = duration(
+        "Time of the step in the timed tasks; NaN if the tasks' time is divided equally."
+    )
+    cpu_seconds = duration(
+        "CPU time of the step in the timed tasks; NaN if the tasks' time is divided equally."
+    )
+    timed = integer("Number of tasks whose steps were timed.")
 
 
 class Environment(RecordingTable):

@@ -11,7 +11,7 @@ import numpy as np
 
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
-from dask_diag.model.tables import TABLES
+from dask_diag.model.tables import GROUPS, TABLES
 from dask_diag.storage.codec import (
     KEY,
     NUMBERS,
@@ -115,7 +115,15 @@ def joined(chunks: Sequence[Chunk], notices: Sequence[str]) -> Recording:
             table = stack([chunk.tables[name] for chunk in chunks if name in chunk.tables])
             columns = TABLES[name].schema
             unknown += [f"{name}.{column}" for column in table.columns if column not in columns]
-            values[name] = TABLES[name]({c: table[c] for c in columns})
+            values[name] = TABLES[name](
+                {
+                    # Earlier versions of dask_diag had no groups.
+                    column.name: np.full(len(table), -1)
+                    if column.refers_to == GROUPS and column.name not in table.columns
+                    else table[column.name]
+                    for column in columns.values()
+                }
+            )
     notice = f"left out {', '.join(unknown)}: unknown to this version of dask_diag; upgrade it"
     left_out = [notice] if unknown else []
     for name, value in values.items():
