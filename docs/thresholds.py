@@ -32,6 +32,7 @@ SHARED: Mapping[str, float] = {
 """Thresholds of several findings: the index lists them."""
 TIMES_AS_MANY = ", ".join(map(str, waiting.TIMES_AS_MANY))
 SECONDS = {
+    "A_FREED_OBJECT",
     "LATE",
     "LONGER_THAN_IMPORTS",
     "LONG_ENOUGH",

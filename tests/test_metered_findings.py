@@ -20,8 +20,8 @@ from dask_diag.model.codes import ACTIVITIES, WAITS
 
 from .recordings import Task, filled_table, run, with_tables, with_waits
 
-LABELS = ["jet_selection", "I/O", *ACTIVITIES]
-"""Also names of activities: a user knows none of them."""
+LABELS = ["jet_selection", "I/O", *sorted({*ACTIVITIES} - {"gc"})]
+"""Also names of activities: a user knows none of them. Only the collector meters ``gc``."""
 
 
 def said(recording):

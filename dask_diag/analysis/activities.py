@@ -90,13 +90,13 @@ def _seconds_of_tasks(
     ok, unmeasured = counted & tasks.outcome.eq(Outcome.OK), np.isnan(tasks.thread_cpu)
     yield of_mask(Activity.OTHER, ok & unmeasured, ran.stop - ran.start)
     ok &= ~unmeasured
-    cpu, noncpu = seconds_of_workers(recording)
-    unmetered = None
-    if with_labels:
-        cpu, unmetered, metered = without_metered(recording, ok)
-        yield from _by_activity(metered, metered.value, ran.filter(metered.task))
+    noncpu = seconds_of_workers(recording)[1]
+    cpu, unmetered, metered = without_metered(recording, ok, with_labels)
+    yield from _by_activity(metered, metered.value, ran.filter(metered.task))
     yield of_mask(Activity.CPU, ok, cpu)
-    for activity, seconds, has_any in divided(recording, noncpu, ok, unmetered):
+    for activity, seconds, has_any in divided(
+        recording, noncpu, ok, unmetered if len(metered) else None
+    ):
         yield of_mask(activity, has_any, seconds)
     moved = _transfers(recording, counted)
     moved = moved.filter(moved.side.eq("worker"))

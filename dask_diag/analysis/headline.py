@@ -74,6 +74,7 @@ _PARTS = {
     Activity.PAGE_FAULT: "tasks waiting for memory",
     Activity.UNEXPLAINED: "tasks off the CPU for unknown reasons",
     Activity.NONCPU: "tasks off the CPU",
+    Activity.GC: "collecting garbage in tasks",
     Activity.SERIALIZE: "serializing tasks and results",
     Activity.DESERIALIZE: "deserializing tasks and results",
     Activity.FAILED: "tasks that failed",

@@ -25,16 +25,20 @@ from dask_diag.model.tables import Metrics, Waits
 
 
 def without_metered(
-    recording: Recording, mask: BoolArray
+    recording: Recording, mask: BoolArray, with_labels: bool = True
 ) -> tuple[FloatArray, FloatArray, Metrics]:
     """CPU and off-CPU seconds of tasks without metered code, and metered rows of the masked.
+
+    Without labels only the collection of garbage counts as metered: what users call code is left
+    out.
 
     None of the masked tasks' is negative, and with what a task metered they sum to what it took.
     What it metered by a clock of its own, or only reported, is limited to that.
     """
     metrics = recording.metrics
     cpu, noncpu = seconds_of_workers(recording)
-    metered = metrics.filter(metrics.unit.eq("seconds") & mask[metrics.task])
+    chosen = metrics.unit.eq("seconds") & mask[metrics.task]
+    metered = metrics.filter(chosen if with_labels else chosen & metrics.activity.eq(Activity.GC))
     measured = ~np.isnan(metered.cpu)
     task, seconds, of_cpu = metered.task, np.array(metered.value), metered.cpu
     _limit(seconds, task, measured, cpu + noncpu)

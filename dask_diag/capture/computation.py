@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_diag.capture.failures import NO_FAILURE
+from dask_diag.capture.garbage import ignore_collections, notice_collections
 from dask_diag.capture.keys import Keys, PlannedTasks, function_of
 from dask_diag.capture.log import (
     DependencyLog,
@@ -116,6 +117,7 @@ def start_listening(listener: object, everywhere: bool = True) -> None:
             hear_distributed()
             hearing.add(listener)
         listening.add(listener)
+        notice_collections()
 
 
 def stop_listening(listener: object) -> None:
@@ -125,6 +127,8 @@ def stop_listening(listener: object) -> None:
         hearing.discard(listener)
         if not hearing:
             stop_hearing_distributed()
+        if not listening:
+            ignore_collections()
 
 
 def _after_fork() -> None:

@@ -13,6 +13,8 @@ from threading import get_ident
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from dask_diag.model.codes import Activity
+
 _NAN = float("nan")
 _SINGLE = 1_000
 """Metrics of a task that are there one by one: beyond them, they are added up."""
@@ -22,6 +24,8 @@ Metric = tuple[str, str, float, float]
 
 A plain tuple, because to make one that has names takes longer than to read a clock.
 """
+COLLECTED = "objects"
+"""Unit of what a collection of garbage found."""
 
 
 class Wait(NamedTuple):
@@ -70,6 +74,20 @@ class Metered:
         self.append(metric)
         if unit == "seconds" and self.open:
             self.open[-1].inner_wall += metric[2]
+
+    def add_collection(self, seconds: float, cpu: float, objects: float) -> None:
+        """Record a collection of garbage, and take it off the block that is open."""
+        if self.open:
+            self.open[-1].inner_wall += seconds
+            self.open[-1].inner_cpu += cpu
+        added = ("seconds", seconds, cpu), (COLLECTED, objects, _NAN)
+        last = self.metrics[-2:]
+        if [metric[:2] for metric in last] != [(Activity.GC, unit) for unit, *_ in added]:
+            self.metrics += ((Activity.GC, *metric) for metric in added)
+            return
+        for at, (unit, value, of_cpu) in zip((-2, -1), added, strict=True):
+            _, _, before, cpu_before = self.metrics[at]
+            self.metrics[at] = (Activity.GC, unit, before + value, cpu_before + of_cpu)
 
     def append(self, metric: Metric) -> None:
         """Add a metric; many metrics of a task, as a rule of few labels, are added up."""
@@ -164,7 +182,8 @@ class Block:
             outer.inner_wall += self.inner_wall if metric is None else value
             outer.inner_cpu += self.inner_cpu if metric is None else cpu
         if metric is not None:
-            own = value - self.inner_wall, cpu - self.inner_cpu
+            # Garbage may have been collected since the clocks were read.
+            own = max(0.0, value - self.inner_wall), max(0.0, cpu - self.inner_cpu)
             metered.append((metric[0], unit, *own))
 
     def _take_out_of(self, opened: list[Block]) -> tuple[Block, Block | None]:
@@ -198,6 +217,10 @@ runs_a_task: set[int] = set()
 Code itself would be hashed again, with all its constants, for each frame of a stack.
 """
 
+runs_in_collections: set[int] = set()
+"""The ``id()`` of the code of functions that Python's collector calls: what they interrupted is
+what a stack is of."""
+
 runs_around_tasks: set[int] = set()
 """The ``id()`` of the code of functions that tasks are called by: a stack need not be read further.
 
@@ -220,6 +243,16 @@ def _current_task() -> MeteredTask | None:
             return None
         frame = frame.f_back
     return None
+
+
+def meter_collection(seconds: float, cpu: float, objects: float) -> None:
+    """Record that the running task, if there is one, collected garbage.
+
+    To be called by the callback of the collector itself, which the code that allocates calls.
+    """
+    task = _current_task()
+    if task is not None and task.start is not None and task.stop is None:
+        _metered_of(task).add_collection(seconds, cpu, objects)
 
 
 def _metered_of(task: MeteredTask) -> Metered:

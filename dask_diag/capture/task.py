@@ -20,6 +20,7 @@ from dask_diag.capture.failures import (
     passes_errors_on,
     take_out_own_frames,
 )
+from dask_diag.capture.garbage import ignore_collections, notice_collections
 from dask_diag.capture.metrics import (
     Metered,
     Metric,
@@ -316,6 +317,7 @@ class RemoteTask:
         _worker_threads.start(self.computation)
         hearing.add(self)
         listening.add(self)
+        notice_collections()
         start = perf_counter()
         self.cpu_before = cpu = thread_time()
         # Last, for those that sample the task: it has started.
@@ -347,6 +349,8 @@ class RemoteTask:
                 self.fault = f"{type(error).__name__}: {error}"
         listening.discard(self)
         hearing.discard(self)
+        if not listening:
+            ignore_collections()
         metered = self.metered
         return Measurement(
             computation=self.computation,

@@ -49,6 +49,7 @@ class Activity:
 
     CPU = "thread-cpu"
     NONCPU = "thread-noncpu"
+    GC = "gc"
     CPU_WAIT = "cpu-wait"
     GIL_WAIT = "gil-wait"
     LOCK_WAIT = "lock-wait"
@@ -142,6 +143,8 @@ TASK_ACTIVITIES = {
     Activity.CPU: "A task's thread had a CPU, outside metered code.",
     Activity.NONCPU: "A task's thread was off the CPU, outside metered code.",
     **WAITS,
+    Activity.GC: "A task's thread collected garbage, in collections of at least 0.05 ms; no other "
+    "thread runs Python code meanwhile.",
     Activity.DESERIALIZE: "A worker process deserialized a task's inputs; or a free worker waited "
     "while the scheduler deserialized a result.",
     Activity.SERIALIZE: "A worker process serialized a result; or a free worker waited while the "
@@ -222,6 +225,7 @@ FINDINGS = {
     "io-bound": "Tasks waited for files or sockets.",
     "serialization-bound": "Moving data between processes took long.",
     "overlapping-computations": "Computations competed for the CPUs.",
+    "garbage-collection": "Tasks collected garbage for long.",
     "memory-growth": "Memory grew and was not released.",
     "failed-tasks": "Tasks raised exceptions, or worker processes died.",
     "busy-machine": "Other processes used CPUs that tasks waited for.",
@@ -251,6 +255,7 @@ CAUSES = {
     "io-bound": "tasks waiting for files or sockets",
     "serialization-bound": "moving tasks and results between processes",
     "overlapping-computations": "computations competing for the CPUs",
+    "garbage-collection": "collecting garbage",
     "failed-tasks": "tasks that failed",
     "busy-machine": "other processes on the CPUs",
     "slow-start": "time before the first computation",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import cache, partial
 from itertools import islice
 
+from dask_diag.capture.metrics import runs_in_collections
 from dask_diag.model.codes import Activity
 from dask_diag.system.processes import LinuxReader
 
@@ -286,6 +287,9 @@ class _Kernel:
 
     def _is_pythons(self, address: int) -> bool:
         return self._lock_begins <= address < self._lock_ends
+
+
+runs_in_collections.add(id(_File.__del__.__code__))
 
 
 @cache

@@ -11,6 +11,7 @@ from collections.abc import Set
 from types import CodeType, FrameType
 
 from dask_diag.capture.keys import function_name, name_of_function
+from dask_diag.capture.metrics import runs_in_collections
 from dask_diag.capture.task import Line
 from dask_diag.hooks.stack import called_from, is_machinery
 from dask_diag.system.interpreter import has_gil
@@ -75,8 +76,12 @@ class Walker:
             code = id(frame.f_code)
             if code in beginnings:
                 break
-            add(code)
-            add(frame.f_lasti)
+            if code in runs_in_collections:
+                instructions.clear()
+                innermost = frame.f_back or frame
+            else:
+                add(code)
+                add(frame.f_lasti)
             frame = frame.f_back
         else:
             return None

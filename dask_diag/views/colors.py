@@ -66,6 +66,7 @@ _STYLES = {
 _GRAPH = Look("graph preparation", "#8d78ad", ".", "magenta")
 _BEFORE_METERED = {Activity.CPU: Look("tasks computing (CPU)", "#1567b1", terminal="blue")}
 _AFTER_METERED = {
+    Activity.GC: Look("collecting garbage", "#d8fea1", terminal="green"),
     Activity.NONCPU: Look("tasks off the CPU", "#e5b93c"),
     Activity.CPU_WAIT: Look("tasks waiting for a CPU", "#ffea61"),
     Activity.GIL_WAIT: Look("tasks waiting for the GIL", "#ea833e"),

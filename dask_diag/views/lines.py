@@ -19,7 +19,7 @@ from dask_diag.analysis.task_times import overlap, seconds_computing
 from dask_diag.analysis.throughput import throughput
 from dask_diag.analysis.waits import metered_amounts, metered_cpu
 from dask_diag.formatting import amount, count, counted, percent, quantity, seconds, size
-from dask_diag.model.codes import Outcome, Root
+from dask_diag.model.codes import Activity, Outcome, Root
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.cell import make_summary
@@ -316,7 +316,9 @@ def _imports(analysis: Analysis) -> str:
 
 def _metered(recording: Recording) -> Iterator[Line]:
     """Amounts that tasks metered; for seconds also the share on a CPU."""
-    amounts = metered_amounts(recording)
+    amounts = {
+        of: value for of, value in metered_amounts(recording).items() if of[0] != Activity.GC
+    }
     cpu = metered_cpu(recording)
     parts = [
         f"{shown(activity, 24)} {seconds(value)} ({percent(cpu[activity] / value)} on a CPU)"

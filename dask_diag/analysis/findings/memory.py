@@ -19,7 +19,10 @@ from dask_diag.analysis.findings.rule import (
     merged_intervals,
     rule,
     severity_of,
+    simulated,
+    sums_of_tasks,
     where_of_intervals,
+    where_of_tasks,
 )
 from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.memory import cached_at, memory_at_rest, returned_by
@@ -89,7 +92,60 @@ VERY_LARGE = 1e9
 """Growth in bytes beyond which the severity is high."""
 
 
-@rule("memory-growth", needs_tasks=False)
+COLLECTING = 0.1
+"""Least share of the tasks' time, and of the time in computations that a fix gains."""
+A_FREED_OBJECT = 0.4e-6
+"""CPU seconds to find and free an object of a cycle, at most."""
+THRESHOLD = 100_000
+"""Advised first threshold of the collector: objects that may be made before it looks for cycles."""
+
+
+@rule("garbage-collection", needs=("metrics",))
+def garbage_collection(analysis: Analysis) -> Diagnosis | None:
+    """Python's collector looked through many objects, again and again, in tasks."""
+    metrics = analysis.recording.metrics
+    rows = metrics.filter(metrics.activity.eq(Activity.GC) & metrics.unit.eq("seconds"))
+    spent = collecting = float(rows.value.sum())
+    found = float(
+        metrics.value[metrics.activity.eq(Activity.GC) & metrics.unit.eq("objects")].sum()
+    )
+    # What is found has to be freed: the rest is spent on looking through what stays.
+    cpu = float(np.nansum(rows.cpu))
+    collecting *= max(0.0, 1 - found * A_FREED_OBJECT / cpu) if cpu else 0.0
+    if not analysis.in_tasks or collecting < COLLECTING * analysis.in_tasks:
+        return None
+    # A collection keeps the GIL from all other tasks that run.
+    remove = {Activity.GC: collecting / spent}
+    for_gil = analysis.waited(Activity.GIL_WAIT)
+    if for_gil:
+        others = max(analysis.at_once - 1, 0.0)
+        remove[Activity.GIL_WAIT] = min(1.0, others * collecting / for_gil)
+    gain = simulated(analysis, analysis.wall_of_tasks(collecting), remove=remove)
+    if gain.seconds < COLLECTING * analysis.computing:
+        return None
+    where = where_of_tasks(
+        analysis.recording, sums_of_tasks(analysis.recording, rows.task, rows.value)
+    )
+    return Diagnosis(
+        severity_of(gain.seconds / analysis.computing),
+        gain,
+        evidence(
+            "Tasks collected garbage for {spent:seconds} ({share:share} of their time) and found "
+            "{found:object}; no other thread runs Python code meanwhile. Mostly in {functions}",
+            spent=spent,
+            found=found,
+            share=spent / analysis.in_tasks,
+            functions=where.functions,
+        ),
+        "call gc.freeze() after loading data that stays, so that the collector does not look "
+        f"through it; or collect less often: gc.set_threshold({THRESHOLD:_}, 50, 1000); or keep "
+        "arrays in place of many small objects",
+        where,
+    )
+
+
+# Garbage that is not collected yet looks like growth.
+@rule("memory-growth", unless=("garbage-collection",), needs_tasks=False)
 def memory_growth(analysis: Analysis) -> Diagnosis | None:
     """Memory grew steadily and was not released.
 

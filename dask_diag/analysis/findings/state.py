@@ -143,7 +143,8 @@ def _end_of_worker(end: str, has_started: bool) -> tuple[str, str]:
     )
 
 
-@rule("late-samples", needs=("resources",), needs_tasks=False)
+# A collection keeps the GIL from the sampler.
+@rule("late-samples", needs=("resources",), unless=("garbage-collection",), needs_tasks=False)
 def late_samples(analysis: Analysis) -> Diagnosis | None:
     """Resource samples were taken late: events between the samples are not known."""
     samples = analysis.recording.resources

@@ -27,11 +27,14 @@ def seconds_by_activity(recording: Recording) -> dict[str, FloatArray]:
     """
     rows = len(recording.tasks)
     ok = recording.tasks.outcome.eq(Outcome.OK)
-    cpu, noncpu = seconds_of_workers(recording)
+    noncpu = seconds_of_workers(recording)[1]
+    cpu, unmetered, collections = without_metered(recording, ok, with_labels=False)
     sums: dict[str, FloatArray] = {Activity.CPU: np.where(ok, np.nan_to_num(cpu), 0.0)}
-    for activity, seconds, chosen in divided(recording, np.nan_to_num(noncpu), ok):
+    of_waits = np.nan_to_num(unmetered) if len(collections) else None
+    for activity, seconds, chosen in divided(recording, np.nan_to_num(noncpu), ok, of_waits):
         sums[activity] = sums.get(activity, np.zeros(rows)) + np.where(chosen, seconds, 0.0)
     transfers = recording.transfers
+    _add(sums, collections.activity, collections.task, collections.value, rows)
     moved = transfers.filter(transfers.side.eq("worker"))
     _add(sums, moved.activity, moved.task, moved.stop - moved.start, rows)
     return sums

@@ -1,0 +1,104 @@
+"""Garbage that tasks collect: an activity of its own on all schedulers, and a finding."""
+
+import gc
+from time import perf_counter, sleep
+
+import dask
+import pytest
+
+from dask_diag import Profiler, activities
+from dask_diag.capture import garbage
+
+from .recordings import check, in_rounds, with_tables
+
+STAYS = [[n] for n in range(200_000)]
+
+
+def collecting(number):
+    """Seconds that some collections took, by the clock of the task itself."""
+    gc.disable()
+    try:
+        start = perf_counter()
+        for _ in range(2):
+            gc.collect()
+        took = perf_counter() - start
+    finally:
+        gc.enable()
+    sleep(0.01)
+    return took
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes", "synchronous"])
+def test_seconds_of_collections_are_an_activity_and_all_seconds_still_sum(scheduler):
+    with Profiler() as prof:
+        took = sum(
+            dask.compute(
+                *(dask.delayed(collecting)(n) for n in range(2)),
+                scheduler=scheduler,
+                num_workers=1,
+            )
+        )
+    seconds = {row["activity"]: row["value"] for row in activities(prof).to_dicts()}
+    assert seconds["gc"] == pytest.approx(took, rel=0.1)
+    (computation,) = prof.recording.computations.to_dicts()
+    wall = computation["stop"] - computation["called"]
+    assert sum(seconds.values()) == pytest.approx(wall * computation["workers"])
+    assert min(seconds.values()) >= 0
+    assert garbage._notice not in gc.callbacks
+
+
+def test_collections_in_metered_code_are_taken_off_its_label():
+    from dask_diag import context_meter
+
+    def task():
+        with context_meter.meter("work"):
+            return collecting(0)
+
+    with Profiler() as prof:
+        (took,) = dask.compute(dask.delayed(task)(), scheduler="synchronous")
+    seconds = {row["activity"]: row["value"] for row in activities(prof).to_dicts()}
+    assert seconds["gc"] == pytest.approx(took, rel=0.1)
+    assert seconds["work"] < 0.1
+
+
+def test_nothing_is_metered_outside_tasks_nor_after_an_error_of_the_clock(monkeypatch):
+    with Profiler() as prof:
+        gc.collect()
+        dask.compute(dask.delayed(sum)([1]), scheduler="synchronous")
+        monkeypatch.setattr(garbage, "perf_counter", None)
+        dask.compute(dask.delayed(gc.collect)(), scheduler="synchronous")
+    assert not len(prof.recording.metrics)
+
+
+def collected(share, found=0.0, at_once=1, for_gil=0.0):
+    """Tasks of a second each, of which this share is collections that found so many objects."""
+    recording = in_rounds(10 * at_once, at_once, 1.0 - for_gil)
+    tasks = list(range(10 * at_once))
+    collections = {
+        "task": tasks * 2,
+        "activity": ["gc"] * 2 * len(tasks),
+        "unit": ["seconds"] * len(tasks) + ["objects"] * len(tasks),
+        "value": [share] * len(tasks) + [found] * len(tasks),
+        "cpu": [share] * len(tasks) + [float("nan")] * len(tasks),
+    }
+    waits = {
+        "task": tasks * 2,
+        "activity": ["cpu-wait"] * len(tasks) + ["gil-wait"] * len(tasks),
+        "seconds": [0.0] * len(tasks) + [for_gil] * len(tasks),
+        "samples": [1] * len(tasks) + [int(100 * for_gil)] * len(tasks),
+    }
+    return with_tables(recording, metrics=collections, waits=waits if for_gil else {})
+
+
+def test_collections_that_find_little_are_found():
+    cases = {
+        # All seconds are lost, and with two threads also those in which the other one waits.
+        (0.4,): ("estimate", "high", 4.0, "gc.freeze()", "gc.set_threshold(100_000", "40%"),
+        (0.15,): ("estimate", "medium", 1.5, {"found": (0.0, "object")}),
+        (0.05,): None,
+        # What is found has to be freed: 0.4 µs each.
+        (0.4, 1e6): None,
+        (0.4, 5e5): ("estimate", "medium", 2.0, {"found": (5e6, "object")}),
+        (0.3, 0.0, 2, 0.3): ("estimate", "high", 6.0),
+    }
+    check("garbage-collection", collected, cases)
