@@ -120,7 +120,7 @@ def kill_once(path):
     """End the worker's process, the first time."""
     if not os.path.exists(path):
         open(path, "w").close()
-        time.sleep(0.5)
+        time.sleep(1.3)
         os.kill(os.getpid(), signal.SIGKILL)
     return True
 
@@ -141,18 +141,37 @@ def test_a_worker_that_is_killed_takes_no_row_with_it(tmp_path_factory):
     assert all(row["thread_cpu"] == row["thread_cpu"] for row in increments)
     killed, again = rows(recording, "kill_once")
     assert (killed["outcome"], killed["attempt"]) == ("unfinished", 1)
+    # Each half second a worker says what it runs.
+    assert killed["start"] - killed["submitted"] == pytest.approx(0.0, abs=0.2)
+    assert killed["stop"] != killed["stop"]
     assert (again["outcome"], again["attempt"]) == ("ok", 2)
     (lost,) = [row for row in recording.workers.to_dicts() if row["left"] == row["left"]]
     assert lost["address"] == doomed
     assert lost["reason"]
-    # It ran for half a second until it was killed, and results that no other worker had are made again.
+    # It ran for 1.3 s until it was killed, and results that no other worker had are made again.
     finding = {finding.code: finding for finding in findings(recording)}["worker-lost"]
     slept_again = [row for row in rows(recording, "sleep") if row["attempt"] > 1]
     seconds = sum(row["stop"] - row["start"] for row in slept_again)
     assert finding.numbers["cut_short"].value == 1
     assert finding.numbers["again"].value == len(slept_again)
-    assert 0.5 + seconds <= finding.potential_saving * 2 <= 1.5 + seconds
+    assert 1.3 + seconds <= finding.potential_saving * 2 <= 2.3 + seconds
     assert_adds_up(recording)
+
+
+def test_a_task_with_which_workers_die_has_failed(tmp_path_factory):
+    with cluster(processes=True) as client, Profiler() as prof:
+        client.cluster.scheduler.allowed_failures = 0
+        path = str(tmp_path_factory.mktemp("killed") / "done")
+        future = client.submit(kill_once, path)
+        wait(future)
+    (row,) = rows(prof.recording, "kill_once")
+    assert (row["outcome"], row["error"]) == ("failed", "KilledWorker")
+    found = {finding.code: finding for finding in findings(prof.recording)}
+    assert f"{future.key} of kill_once: KilledWorker" in found["failed-tasks"].evidence
+    # Nobody is to run it in the client; and one cause is one finding.
+    assert "recreate_error_locally" not in found["failed-tasks"].advice
+    assert "worker-lost" not in found
+    assert "1 task failed" in prof.recording.summary()
 
 
 def test_calls_of_processes_and_actors_are_said_to_be_not_measured(client):

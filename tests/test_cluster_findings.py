@@ -388,6 +388,36 @@ def test_tasks_too_small(count, work, is_found):
         assert "num_workers" not in finding.advice
 
 
+@pytest.mark.parametrize(("moving", "is_found"), [(False, True), (True, False)])
+def test_tasks_in_tasks_are_small_and_data_on_the_way_is_no_overhead(moving, is_found):
+    """A task that started 200 tasks of 1 ms, each 3 ms on its way, has seceded since."""
+    sent = [0.001 + n * 0.004 for n in range(201)]
+    rows = [("a/0", s, s + 0.003, e, e, s) for s, e in zip(sent, sent[1:])]
+    started = ("a/1", 0.0, 0.0, sent[-1], sent[-1], 0.0, 0.001)
+    way = moved(*((n, s, s + 0.003, 1e6, "b", "a") for n, s in enumerate(sent[:-1])))
+    tables = {"transfers": way} if moving else {}
+    made = on_cluster([started, *rows], [ONE], stop=sent[-1], **tables)
+    finding = by_code(made).get("tasks-too-small")
+    assert bool(finding) == is_found
+    if finding:
+        assert numbers(finding, "tasks", "work") == (201, 0.001)
+        assert finding.advice.startswith("call these functions directly in the tasks")
+    assert "201 tasks on 1 worker" in made.summary()
+
+
+def test_a_lock_of_the_cluster_is_named_by_the_line_that_asks_for_it():
+    takes = [MAIN, ("Semaphore.__enter__", f"{PACKAGES}/distributed/semaphore.py", 400, 390), WAITS]
+    waiting = [*takes, ("Event.wait", "/usr/lib/python3.12/threading.py", 629, 600)]
+    # One of four at a time has it.
+    one = with_waits(tasks_of(8, "abcd", cpu=0.25), "lock-wait")
+    for path, is_found in ((waiting, True), ([MAIN, WAITS, waiting[-1]], False)):
+        made = with_stacks(one, [((0.0, 2.0), "f", path, 8.0, 2.0)])
+        finding = by_code(made).get("lock-bound")
+        assert bool(finding) == is_found
+        if finding:
+            assert "in main (~/code/main.py:5)." in finding.evidence
+
+
 def sampled(*rows, made=None):
     """Eight tasks, 3 s into their recording; a row of the client's stacks is root, path and times."""
     made = replace(tasks_of(8, "ab") if made is None else made, start=-3.0)

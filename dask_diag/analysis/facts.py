@@ -175,9 +175,9 @@ class Analysis:
 
     @cached_property
     def task_seconds(self) -> FloatArray:
-        """Seconds of each task; 0 if not known."""
+        """Seconds that each task had a worker, until it seceded; 0 if not known."""
         tasks = self.tasks
-        return np.nan_to_num(tasks.stop - tasks.start)
+        return np.nan_to_num(np.fmin(tasks.stop, tasks.seceded) - tasks.start)
 
     @cached_property
     def in_tasks(self) -> float:

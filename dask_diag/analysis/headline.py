@@ -120,6 +120,9 @@ def headline(analysis: Analysis, findings: Sequence[Finding] = ()) -> str:
     computed = parts.pop(Activity.CPU, 0.0)
     share = f"{percent(computed / wall)} of it computing in tasks"
     said = f"{seconds(wall)} of wall time, {share}{_average(analysis) if computed else ''}"
+    if findings and findings[0].code == "failed-tasks":
+        # Without a result no seconds matter.
+        return f"{said}. {findings[0].evidence.partition('. ')[0]}"
     worst = max(
         (finding for finding in findings if finding.potential_saving > 0),
         key=lambda finding: finding.potential_saving,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import inf, nan
 from typing import NamedTuple
 
@@ -38,6 +38,9 @@ _LINEAR_ALGEBRA = re.compile(r"(?:numpy|scipy)/linalg/")
 _CLIENT = "distributed/client.py"
 _SUBMITS = re.compile(r"(?:^|\.)(?:submit|map|compute|persist|get)$")
 """The functions of a client that make a graph; Python 3.10 has no names of classes."""
+_SCHEDULERS = ("dask", "distributed")
+_LOCKS_OF_CLUSTERS = re.compile(r"distributed/(?:lock|semaphore|queues|variable)\.py$")
+"""Files of distributed whose calls wait for the scheduler to let one task after another go on."""
 _THREADING = re.compile(r"/(?:threading|concurrent/futures/_base)\.py$")
 _WAITS_FOR_THREADS = frozenset(
     {"Event.wait", "Barrier.wait", "Thread.join", "Future.result", "Future.exception"}
@@ -73,6 +76,12 @@ def program_lines(recording: Recording, weights: FloatArray) -> list[ProgramLine
         Seconds of each row of `Recording.samples`; those of samples without a stack are left out.
     """
     return _sorted_lines(recording, weights, *_lines_of_program(recording))
+
+
+def lines_outside_dask(recording: Recording, weights: FloatArray) -> list[ProgramLine]:
+    """`program_lines` without the lines of dask and distributed: those of their callers."""
+    frame, importing = _lines_of_program(recording, besides=_SCHEDULERS)
+    return _sorted_lines(recording, weights, frame, importing)
 
 
 def _sorted_lines(
@@ -179,7 +188,9 @@ def seconds_waiting_for_threads(recording: Recording) -> float:
     frames, tree, samples = recording.frames, recording.call_tree, recording.samples
     is_wait = frames.name.is_in(_WAITS_FOR_THREADS)[tree.frame]
     is_wait &= _nodes_in(recording, _THREADING.search)
-    waits = _samples_in(recording, innermost(tree.parent, is_wait) >= 0)
+    locks = _nodes_in(recording, lambda file: _LOCKS_OF_CLUSTERS.match(short_path(file)))
+    is_wait = (innermost(tree.parent, is_wait) >= 0) & (innermost(tree.parent, locks) < 0)
+    waits = _samples_in(recording, is_wait)
     of_tasks = samples.root.eq(Root.TASKS)
     sampled = samples.seconds[of_tasks & (samples.node >= 0)].sum()
     without_cpu = np.maximum(np.nan_to_num(samples.seconds - samples.cpu_seconds), 0.0)
@@ -206,17 +217,26 @@ def _nodes_in(recording: Recording, matches: Callable[[str], object]) -> BoolArr
     return mask[files.codes][recording.call_tree.frame]
 
 
+def _in_packages(recording: Recording, packages: Collection[str]) -> BoolArray:
+    return _nodes_in(recording, lambda file: package_of(short_path(file)) in packages)
+
+
 def _samples_in(recording: Recording, nodes: BoolArray) -> BoolArray:
     """Select the samples with a stack that ends in one of the nodes."""
     return np.append(nodes, False)[recording.samples.node]
 
 
-def _lines_of_program(recording: Recording) -> tuple[IntArray, BoolArray]:
-    """The program's frame for each node of the call tree, and whether the line imports."""
+def _lines_of_program(
+    recording: Recording, besides: Collection[str] = ()
+) -> tuple[IntArray, BoolArray]:
+    """The program's frame for each node of the call tree, and whether the line imports.
+
+    Frames of the standard library, and of the packages `besides`, are not the program's.
+    """
     tree = recording.call_tree
     imports = _nodes_in(recording, _IMPORT_SYSTEM.search)
     importing = innermost(tree.parent, imports) >= 0
-    is_library = _nodes_in(recording, is_standard_library)
+    is_library = _nodes_in(recording, is_standard_library) | _in_packages(recording, besides)
     node = innermost(tree.parent, ~importing & ~is_library)
     return np.where(node >= 0, np.append(tree.frame, _OUTSIDE)[node], _OUTSIDE), importing
 
@@ -275,7 +295,7 @@ def waiting_lines(
     """The lines with the longest waits, the longest first.
 
     A wait is in ``Condition.wait`` or the like, whatever it is for: it is named by the innermost
-    line outside Python's standard library.
+    line outside Python's standard library, dask and distributed.
 
     Parameters
     ----------
@@ -296,7 +316,8 @@ def waiting_lines(
     if not len(rows):
         return Table({})
     node, waited = samples.node[rows], seconds[rows]
-    outside = innermost(stacks.parent, ~_nodes_in(recording, is_standard_library))[node]
+    inside = _nodes_in(recording, is_standard_library) | _in_packages(recording, _SCHEDULERS)
+    outside = innermost(stacks.parent, ~inside)[node]
     lines, names = lines_of_frames(recording), recording.frames.name
     line = lines.codes[stacks.frame[np.where(outside < 0, node, outside)]]
     inner = names.codes[stacks.frame[node]]

@@ -72,9 +72,10 @@ def start_times(recording: Recording) -> FloatArray:
 
 
 def stop_times(recording: Recording) -> FloatArray:
-    """Stops of tasks; if not known, of the computation."""
+    """Stops of tasks; if not known, when the scheduler knew of the end, or of the computation."""
     tasks = recording.tasks
-    return np.where(np.isnan(tasks.stop), computation_stops(recording), tasks.stop)
+    latest = np.fmin(tasks.collected, computation_stops(recording))
+    return np.where(np.isnan(tasks.stop), latest, tasks.stop)
 
 
 def worker_stop_times(recording: Recording) -> FloatArray:

@@ -67,7 +67,7 @@ from dask_diag.cluster.wire import (
 )
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState
+    from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from dask_diag.cluster.wire import (
         AttachReply,
@@ -85,6 +85,8 @@ if TYPE_CHECKING:
 
 ACTIVE = frozenset(("waiting", "processing", "queued", "no-worker"))
 """States of a task that is to be run."""
+KILLED_WORKER = "KilledWorker"
+"""Error of a task with which several workers died."""
 PAUSED = "paused"
 QUEUED = "queued"
 NAN = float("nan")
@@ -509,7 +511,7 @@ class RecordedTask:
 
     __slots__ = (
         *("attempt", "computation", "counted_in", "is_done", "is_out"),
-        *("queued", "queued_at", "run", "sent", "span", "worker"),
+        *("queued", "queued_at", "run", "sent", "span", "worker", "worker_state"),
     )
 
     def __init__(self, computation: RecordedComputation) -> None:
@@ -520,6 +522,7 @@ class RecordedTask:
         self.queued_at: float | None = None
         self.run = -1
         self.worker = ""
+        self.worker_state: WorkerState | None = None
         self.is_out = self.is_done = False
         self.counted_in: RecordedComputation | None = None
 
@@ -903,6 +906,7 @@ class RunCollector:
         task.sent = now
         task.queued = 0.0 if task.queued_at is None else now - task.queued_at
         task.queued_at = None
+        task.worker_state = ts.processing_on
         task.worker = ts.processing_on.address if ts.processing_on else ""
         task.is_out = True
 
@@ -938,7 +942,10 @@ class RunCollector:
                 task.computation.seconds += stop - start
                 task.computation.cpu_of_tasks += cpu
         elif worker not in self.scheduler.workers:
-            outcome, measured = UNFINISHED, b""
+            # The last of several workers that died with a task makes it fail.
+            outcome = FAILED if finish == "erred" else UNFINISHED
+            measured = RunMeasurements(b"", KILLED_WORKER * (finish == "erred"))
+            startstops = last_heard_of(task.worker_state, ts)
         elif finish == "erred":
             outcome, measured = FAILED, b""
         else:
@@ -1515,6 +1522,14 @@ def distributed_row(startstops: Iterable[Interval] | None) -> bytes:
             start, stop = interval["start"] + to_clock, interval["stop"] + to_clock
             return WORKER_ROW.pack(start, stop, NAN, NAN, NAN, 0, 0)
     return NOT_STARTED
+
+
+def last_heard_of(worker: WorkerState | None, state: TaskState) -> Sequence[Interval]:
+    """The start of a run without an end, if a worker that died has reported the run."""
+    lasted = getattr(worker, "executing", {}).get(state)
+    if worker is None or lasted is None:
+        return ()
+    return ({"action": "compute", "start": worker.last_seen - lasted, "stop": NAN},)
 
 
 def span_name(span: Mapping[str, Sequence[str]]) -> str:

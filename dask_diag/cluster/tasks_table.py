@@ -231,7 +231,10 @@ class ClusterStacks:
                 continue
             runs = np.frombuffer(batch.rows, RUN.dtype)
             labels, keys = worker_labels(runs["worker"], log), list(batch.keys)
-            tasks = tasks_of(batch, log, Lanes()).replacing({"worker": labels})
+            tasks = tasks_of(batch, log, Lanes())
+            # A run whose worker died ended when the scheduler knew of it, at the latest.
+            stops = np.where(np.isnan(tasks["stop"]), tasks["collected"], tasks["stop"])
+            tasks = tasks.replacing({"worker": labels, "stop": stops})
             self._tasks.append(tasks)
             rows = np.searchsorted(np.frombuffer(batch.ids, np.int64), list(batch.details))
             for row, details in zip(rows.tolist(), batch.details.values(), strict=True):

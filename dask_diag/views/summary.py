@@ -11,6 +11,7 @@ import numpy as np
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.findings.rules import find
+from dask_diag.analysis.groups import lookup, rows_of_workers
 from dask_diag.analysis.headline import (
     computations_of_tasks_alone,
     headline,
@@ -20,7 +21,6 @@ from dask_diag.analysis.headline import (
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import OUTCOMES, PROFILING, UNKNOWN_WORKER, Outcome
 from dask_diag.model.recording import Recording, Sources, recording_of
-from dask_diag.model.tables import Tasks
 from dask_diag.views.cell import findings_html, make_summary
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import (
@@ -274,7 +274,7 @@ def outcome(analysis: Analysis) -> str:
     time = f"{time}{counted(number, 'computation')}{_not_ended(recording, number)}"
     if not len(tasks):
         return time
-    used = _workers_used(tasks)
+    used = _workers_used(recording)
     workers = f" on {counted(used, 'worker')}" if used else ""
     return f"{time}: {counted(len(tasks), 'task')}{workers}, {_outcome(recording)}"
 
@@ -306,10 +306,17 @@ def _outcome(recording: Recording) -> str:
     return ", ".join([*at_least, *others]) or "all done"
 
 
-def _workers_used(tasks: Tasks) -> int:
-    """Number of known workers that started a task."""
+def _workers_used(recording: Recording) -> int:
+    """Number of known workers that started a task; threads that seceded are none."""
+    tasks = recording.tasks
     is_known = ~np.isnan(tasks.start) & ~tasks.worker.eq(UNKNOWN_WORKER)
-    return len(np.unique(tasks.worker.codes[is_known]))
+    on_cluster = recording.workers.filter(~recording.workers.address.eq(""))
+    threads = lookup(on_cluster.worker, on_cluster.threads)
+    lanes, used = tasks.worker[is_known], 0
+    for name, rows in rows_of_workers(lanes).items():
+        number = len(np.unique(lanes.codes[rows]))
+        used += min(number, threads.get(name, number))
+    return used
 
 
 def function_rows(analysis: Analysis, verbose: bool) -> Iterator[tuple[str, ...]]:

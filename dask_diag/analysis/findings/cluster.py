@@ -128,6 +128,8 @@ def _busy_seconds(analysis: Analysis) -> dict[str, float]:
 
 
 _NONE: IntArray = np.zeros(0, np.int64)
+KILLED_WORKER = "KilledWorker"
+"""The error of a task with which several workers died."""
 RETIRED = "retire-workers"
 """The reason of workers that someone, or an adaptive cluster, asked to leave."""
 
@@ -137,7 +139,8 @@ def worker_lost(analysis: Analysis) -> Diagnosis | None:
     """Workers left with unfinished tasks, or with results that were needed."""
     tasks, workers = analysis.tasks, analysis.recording.workers
     left = workers.filter(~np.isnan(workers.left) & ~workers.reason.eq(RETIRED))
-    if not len(left):
+    # If a task fails for it, that is the finding.
+    if not len(left) or tasks.error.eq(KILLED_WORKER).any():
         return None
     lanes = rows_of_workers(tasks.worker)
     has_no_result = tasks.outcome.eq(Outcome.UNFINISHED) & ~np.isnan(tasks.collected)

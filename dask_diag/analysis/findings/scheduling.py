@@ -13,6 +13,7 @@ from dask_diag.analysis.findings.interpreter import cpu_waits
 from dask_diag.analysis.findings.rule import (
     ESTIMATE,
     MOST_NAMED,
+    NO_FIX,
     NO_GAIN,
     WORTH_GAINING,
     Diagnosis,
@@ -168,7 +169,8 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
     if started < FEWEST_SMALL_TASKS or analysis.in_tasks / started > SHORT:
         return None
     share = overhead / (overhead + analysis.in_tasks)
-    if share < WORTH_REPORTING:
+    # If threads rather waited for data, larger tasks would move as much of them.
+    if share < WORTH_REPORTING or overhead < analysis.spent(Activity.TRANSFER):
         return None
     mean, cost = analysis.in_tasks / started, overhead / started
     saved, advice = _larger_chunks(analysis, mean, cost)
@@ -176,6 +178,9 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
     if isnan(saved):
         saved = analysis.seconds_saved(remove={Activity.OVERHEAD}) * own
         gain = Gain(analysis.wall_of_workers(overhead) if isnan(saved) else saved)
+    if (~np.isnan(analysis.tasks.seceded)).any():
+        directly = "call these functions directly in the tasks that start them as tasks"
+        advice = directly if advice.startswith(NO_FIX) else f"{directly}; or {advice}"
     where = where_of_tasks(analysis.recording, np.ones(len(analysis.task_seconds)))
     return Diagnosis(
         # Fewer tasks save time in which none runs, too.

@@ -6,6 +6,7 @@ import numpy as np
 
 from dask_diag.analysis.call_tree import short_path
 from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings.cluster import KILLED_WORKER
 from dask_diag.analysis.findings.rule import (
     NO_GAIN,
     NOWHERE,
@@ -35,6 +36,7 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
         return _broken_pool(analysis)
     first = int(is_failed.argmax())
     exception = _exception(tasks, first)
+    is_killed = tasks.error[first] == KILLED_WORKER
     lasted = float((tasks.stop - tasks.start)[is_failed].sum())
     computations = recording.computations.filter(
         recording.computations.computation.eq(tasks.computation[first])
@@ -47,18 +49,32 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
             "{failed:task} failed "
             + ("after an unknown time" if np.isnan(lasted) else "after {lasted:seconds}")
             + (". The first was" if is_failed.sum() > 1 else ". It was")
-            + " {key} of {function}{exception}",
+            + " {key} of {function}{exception}"
+            + ". {died:worker} died while they ran it" * is_killed,
             failed=is_failed.sum(),
             lasted=lasted,
             key=tasks.key[first],
             function=tasks.function[first],
             exception=f": {exception}" if exception else "",
+            died=tasks.attempt[first],
         ),
-        "run this task again in this process with client.recreate_error_locally(future)"
-        if computations.scheduler.eq("distributed").any()
-        else "debug this task alone with scheduler='synchronous'",
+        _advice_on_failure(
+            tasks.error[first], is_on_cluster="distributed" in computations.scheduler.tolist()
+        ),
         where_of_tasks(recording, is_failed),
     )
+
+
+def _advice_on_failure(error: str, is_on_cluster: bool) -> str:
+    if error == KILLED_WORKER:
+        return (
+            "workers died while they ran this task: give them more memory, or the task less data; "
+            "otherwise look for compiled code that crashes. The logs of the workers' nannies show "
+            "how they ended"
+        )
+    if is_on_cluster:
+        return "run this task again in this process with client.recreate_error_locally(future)"
+    return "debug this task alone with scheduler='synchronous'"
 
 
 def _exception(tasks: Tasks, row: int) -> str:

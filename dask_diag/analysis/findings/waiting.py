@@ -33,6 +33,7 @@ from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import (
     ProgramLine,
     line_of_samples,
+    lines_outside_dask,
     program_lines,
     seconds_waiting_for_threads,
 )
@@ -281,6 +282,7 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
         analysis.cpu_in_tasks <= ONE_AT_A_TIME * analysis.busy_wall
         and gain.seconds > analysis.computing - analysis.cpu_in_tasks
     )
+    lines = lines_outside_dask(analysis.recording, _seconds_off_cpu(analysis, _in(analysis, where)))
     # Tasks may wait for other things, too: a sample does not say for which.
     least = WORTH_NAMING * sum(line.seconds for line in lines)
     most = [str(line) for line in lines[:MOST_NAMED] if line.seconds >= least]
@@ -339,9 +341,14 @@ def _where_locked(analysis: Analysis) -> tuple[FindingLocation, list[ProgramLine
     Those lines are outside the standard library.
     """
     where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
+    seconds = _seconds_off_cpu(analysis, _in(analysis, where))
+    return where, program_lines(analysis.recording, seconds)
+
+
+def _in(analysis: Analysis, where: FindingLocation) -> BoolArray:
+    """Select the samples of tasks of the functions of a place."""
     samples = analysis.recording.samples
-    of_functions = samples.root.eq(Root.TASKS) & samples.function.is_in(where.functions)
-    return where, program_lines(analysis.recording, _seconds_off_cpu(analysis, of_functions))
+    return samples.root.eq(Root.TASKS) & samples.function.is_in(where.functions)
 
 
 def _seconds_off_cpu(analysis: Analysis, chosen: BoolArray) -> FloatArray:
