@@ -216,6 +216,8 @@ ACTIVITIES = {**TASK_ACTIVITIES, **WORKER_ACTIVITIES}
 """Activities of a worker; their times sum to wall time times workers."""
 
 FINDINGS = {
+    "repeated-work": "Computations repeated work of earlier ones.",
+    "small-computations": "Computations took long compared with their few tasks.",
     "gil-bound": "Tasks waited for the GIL.",
     "thread-oversubscription": "Native threads and tasks competed for the CPUs.",
     "tasks-too-small": "Tasks were short compared with their overhead.",
@@ -246,6 +248,8 @@ FINDINGS = {
 }
 """The codes of findings; each has a page in the documentation."""
 CAUSES = {
+    "repeated-work": "work that was done before",
+    "small-computations": "the cost of a computation for few tasks",
     "gil-bound": "tasks waiting for the GIL",
     "thread-oversubscription": "native threads competing for the CPUs",
     "tasks-too-small": "scheduling overhead of small tasks",

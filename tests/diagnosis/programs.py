@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.diagnosis import (
     programs_data,
     programs_elsewhere,
+    programs_field,
     programs_short,
     programs_tasks,
     programs_typical,
@@ -21,6 +22,7 @@ _ALL = [
         programs_typical,
         programs_short,
         programs_elsewhere,
+        programs_field,
     )
     for program in module.PROGRAMS
 ]

@@ -8,6 +8,7 @@ from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings import (
     before,
     cluster,
+    computations,
     interpreter,
     memory,
     scheduling,
@@ -30,8 +31,11 @@ WITHOUT_TIME = frozenset({"failed-tasks", "worker-lost"})
 
 RULES: tuple[Rule, ...] = tuple(
     rule
-    # First the critical path, which takes most memory, while no other facts are kept.
-    for subject in (scheduling, memory, before, state, interpreter, waiting, cluster, uneven)
+    # The critical path, which takes most memory, before other facts are kept.
+    for subject in (
+        *(computations, scheduling, before, memory, state),
+        *(interpreter, waiting, cluster, uneven),
+    )
     for rule in vars(subject).values()
     if isinstance(rule, Rule)
 )

@@ -159,7 +159,7 @@ CHUNKS_A_WORKER = 3
 """Chunks that the advised size leaves for each worker, at least."""
 
 
-@rule("tasks-too-small")
+@rule("tasks-too-small", unless=("small-computations",))
 def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
     """Overhead was large compared with the work of tasks."""
     started = int((analysis.task_seconds > 0).sum())
@@ -257,7 +257,7 @@ WAITED_ON_CLUSTER = 0.3
 way, or in the scheduler's queue."""
 
 
-@rule("scheduler-bound")
+@rule("scheduler-bound", unless=("small-computations",))
 def scheduler_bound(analysis: Analysis) -> Diagnosis | None:
     """Workers mostly waited for the thread that hands out tasks."""
     if analysis.on_cluster:

@@ -1,0 +1,91 @@
+"""Planted programs after public reports of programs that were slow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.bag as db
+import numpy as np
+from dask import delayed
+
+from tests.diagnosis.program import Program
+from tests.diagnosis.work_field import Source, load_frame, load_lines, sorted_window
+
+FRAMES = 16
+
+
+def frames() -> Any:
+    return da.map_blocks(load_frame, chunks=((1,) * FRAMES, (200,), (200,)), dtype=float)
+
+
+def shown_one_by_one(_: None, remedied: bool) -> float:
+    """Each frame is divided by the maximum of all."""
+    array = frames()
+    scaled = array / (array.max().compute() if remedied else array.max())
+    return round(float(sum(scaled[n].compute().sum() for n in range(FRAMES))), 3)
+
+
+def statistics_of_a_bag(_: None, remedied: bool) -> tuple[int, ...]:
+    """Several results of one bag, computed one by one."""
+    lines = db.from_sequence(range(12), npartitions=12).map(load_lines)
+    wanted = [lines.count(), lines.sum(), lines.max(), lines.min()]
+    results = dask.compute(*wanted) if remedied else [one.compute() for one in wanted]
+    return tuple(map(int, results))
+
+
+def healthy_frames(_: None, remedied: bool) -> float:
+    """Frames that are shown one by one, and need only themselves."""
+    array = frames() * 2
+    return round(float(sum(array[n].compute().sum() for n in range(FRAMES))), 3)
+
+
+def windows(_: None, remedied: bool) -> int:
+    """Small windows of an image, one after the other."""
+    source = Source()
+    image = da.from_array(source, chunks=500, inline_array=True)
+    read = source if remedied else image
+    total = 0
+    for row in range(0, 3600, 100):
+        for column in range(0, 3600, 130):
+            window = read[row : row + 120, column : column + 120]
+            total += int(np.asarray(window).sum())
+    return total
+
+
+def small_calls(_: None, remedied: bool) -> int:
+    """Delayed calls, computed one by one."""
+    calls = [delayed(pow)(n, 2, pure=False) for n in range(700)]
+    return sum(dask.compute(*calls) if remedied else [call.compute() for call in calls])
+
+
+def healthy_windows(_: None, remedied: bool) -> float:
+    """Many computations with work enough for one each."""
+    tasks = (delayed(sorted_window)(n) + delayed(sorted_window)(-n) for n in range(1, 120))
+    return round(float(sum(task.compute() for task in tasks)), 3)
+
+
+SMALL: frozenset[str] = frozenset({"graph-preparation", "tasks-too-small", "scheduler-bound"})
+ONE_BY_ONE: frozenset[str] = frozenset({"too-few-threads", "chunks-too-large"})
+"""Frames that are loaded one by one could be loaded at once."""
+
+PROGRAMS = (
+    Program(
+        "frames shown one by one",
+        shown_one_by_one,
+        "repeated-work",
+        true=frozenset({"too-few-threads"}),
+        remaining=ONE_BY_ONE,
+    ),
+    Program(
+        "statistics of a bag one by one",
+        statistics_of_a_bag,
+        "repeated-work",
+        settings={"scheduler": "sync"},
+    ),
+    Program("healthy: frames of their own", healthy_frames, true=ONE_BY_ONE),
+    Program("windows of an image", windows, "small-computations"),
+    Program("delayed calls one by one", small_calls, "small-computations", remaining=SMALL),
+    Program("healthy: many computations", healthy_windows),
+)

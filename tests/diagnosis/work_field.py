@@ -1,0 +1,34 @@
+"""What tasks of programs after public reports do: worker processes import it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+
+def load_frame(block_info: Any = None) -> Any:
+    time.sleep(0.02)
+    return np.random.default_rng(0).random((1, 200, 200))
+
+
+def load_lines(number: int) -> int:
+    total = 0
+    for n in range(400_000):
+        total += n % 7
+    return total + number
+
+
+class Source:
+    """An image that is read window by window."""
+
+    shape, dtype, ndim = (4000, 4000), np.dtype("u1"), 2
+    data = np.ones((4000, 4000), "u1")
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.data[index].copy()
+
+
+def sorted_window(number: int) -> float:
+    return float(np.sort(np.random.default_rng(abs(number)).random(150_000))[number])

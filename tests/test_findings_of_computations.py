@@ -1,0 +1,137 @@
+"""Findings on many computations, on recordings written by hand: the same work again, too little."""
+
+import numpy as np
+import pytest
+
+from dask_diag.model.table import stack
+
+from .recordings import Task, check, run, with_tables
+
+pytestmark = pytest.mark.once
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+LOAD = f"('load-{TOKEN}', 0)"
+
+
+def several(computations, apart=0.0, called=0.0, before=0.0, **columns):
+    """Computations one after the other: of each, keys and seconds of the tasks of one worker."""
+    parts, start = [], 0.0
+    for number, keys in enumerate(computations):
+        begins = start + called + before
+        ends = np.cumsum([begins, *(seconds for _, seconds in keys)]).tolist()
+        pairs = zip(ends, ends[1:], strict=False)
+        tasks = [
+            Task(*pair, function=key.split("-")[0].strip("('"))
+            for pair, (key, _) in zip(pairs, keys, strict=True)
+        ]
+        one = run(tasks, stop=ends[-1], workers=1)
+        name = f"run-{number}"
+        parts.append(
+            with_tables(
+                one,
+                computations={n: one.computations[n].tolist() for n in one.computations.columns}
+                | {
+                    "computation": [name],
+                    "called": [start],
+                    "start": [start + called],
+                    "prepared": [begins],
+                    "call_site": [f"main.py:{number % 2}"],
+                    **{column: [value] for column, value in columns.items()},
+                },
+                tasks={n: one.tasks[n].tolist() for n in one.tasks.columns}
+                | {"computation": [name] * len(keys), "key": [key for key, _ in keys]},
+            )
+        )
+        start = ends[-1] + apart
+    tables = {
+        name: stack([getattr(part, name) for part in parts]) for name in ("computations", "tasks")
+    }
+    columns_of = {
+        name: {column: table[column].tolist() for column in table.columns}
+        for name, table in tables.items()
+    }
+    return with_tables(parts[0], **columns_of)
+
+
+def other(number):
+    """A key of work that nothing else has."""
+    return f"('own-{number:032x}', 0)"
+
+
+def shared(share, key=LOAD, number=4):
+    """Computations of a second, of which this share is the same work."""
+    return several([[(key, share), (other(n), 1 - share)] for n in range(number)])
+
+
+def test_work_that_an_earlier_computation_did_is_repeated():
+    check(
+        "repeated-work",
+        shared,
+        [
+            (
+                0.5,
+                (
+                    "high",
+                    "upper_bound",
+                    1.5,
+                    "3 of 4 runs of load repeat earlier ones: 1 different key in 4 computations",
+                    "main.py:1 and main.py:0",
+                ),
+            ),
+            # 3% of four seconds, and 9%.
+            ((0.04,), None),
+            ((0.12,), "low"),
+            # All of it: the preparation of its graph, too, would not be needed.
+            ((1.0,), 3.0),
+            # Keys that dask did not name: the user may give one name to two things.
+            ((0.5, "load"), None),
+            ((0.5, "('load', 0)"), None),
+            ((0.5, "load-0"), None),
+            ((0.5, "load-3f2b8c1e-52a4-4d1c-9f43-8a1b2c3d4e5f"), 1.5),
+            ((0.5, f"('load-{TOKEN}', 0)", 1), None),
+        ],
+    )
+
+
+def test_a_key_that_one_computation_runs_again_is_not_repeated_work():
+    again = [(LOAD, 0.5), (LOAD, 0.5)]
+    check("repeated-work", several, [(([again],), None), (([again, [(other(0), 1.0)]],), None)])
+    different = [[(f"('load-{TOKEN}', {n})", 1.0)] for n in range(4)]
+    check("repeated-work", several, [((different,), None)])
+
+
+def small(number=200, tasks=3, work=0.2, **kwargs):
+    """Computations of 2 ms, of which tasks run for this share."""
+    idle = 1e-3 * (1 - work)
+    keys = [
+        [(other(1000 * n + k), 2e-3 * work / tasks) for k in range(tasks)] for n in range(number)
+    ]
+    return several(keys, called=idle, before=idle, **kwargs)
+
+
+def test_computations_that_take_longer_than_their_tasks_are_small():
+    check(
+        "small-computations",
+        small,
+        [
+            (
+                {},
+                (
+                    "high",
+                    "upper_bound",
+                    0.32,
+                    "200 computations of 3 tasks took 2.00 ms each, of which tasks ran for 400 µs",
+                ),
+            ),
+            ({"number": 90}, None),
+            ({"tasks": 21}, None),
+            ({"work": 0.45}, True),
+            ({"work": 0.55}, None),
+            # The program does other things most of the time.
+            ({"apart": 0.02}, None),
+            ({"apart": 0.004}, "medium"),
+            ({"cpu_ends": 1e-3}, 0.12),
+            ({"scheduler": "distributed"}, None),
+        ],
+    )
+    check("tasks-too-small", small, [({}, None)])
