@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from pathlib import Path
@@ -312,6 +313,36 @@ def test_a_script_that_crashes_or_prints_something_else_with_a_setting(tuned):
     assert "N=1: " not in text
 
 
+def test_environments_without_dask_diag_are_compared(tuned, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    # Without site, no editable install is found: only what is in the folders of the path.
+    packages = sysconfig.get_path("purelib")
+    for name in ("one", "two"):
+        Path(name, "odd-1.dist-info").mkdir(parents=True)
+        Path(name, "odd-1.dist-info", "METADATA").write_text(f"Name: odd\nVersion: {name}.0\n")
+        folders = f"$PYTHONPATH:{Path(name).absolute()}:{packages}"
+        python = Path(name, "python")
+        run = f'PYTHONPATH="{folders}" exec "{sys.executable}" -S "$@"'
+        python.write_text(f"#!/bin/sh\nNAMED={name} {run}\n")
+        python.chmod(0o755)
+    script = write(
+        SLEEPS.replace("0.2", "0.001")
+        + """
+    import importlib.util, os
+    has = importlib.util.find_spec("dask_diag") is not None
+    with open("ran", "a") as file:
+        print(os.environ["NAMED"], "recorded" if has else "plain", file=file)
+"""
+    )
+    text = tuned("--only", "--python", "one/python", "--python", "two/python", script)
+    assert " python: two/python " in text
+    assert " fails" not in text
+    assert "Versions that differ one/python two/python odd one.0 two.0" in text
+    ran = Path("ran").read_text().splitlines()
+    assert sorted(set(ran)) == ["one plain", "one recorded", "two plain", "two recorded"]
+    assert ran.count("one recorded") == ran.count("two recorded") == 1
+
+
 def test_a_script_that_sets_its_own_scheduler_is_said_to(tuned):
     name = write(SLEEPS.replace("0.2", "0.001").replace("*tasks", "*tasks, scheduler='threads'"))
     text = tuned("--only", "--scheduler", "sync", name)
@@ -354,6 +385,7 @@ def test_ctrl_c_shows_what_is_known_and_leaves_no_child(number):
         (["--workers", "0", "script.py"], "expected numbers such as 2,4,8"),
         (["--set", "N", "script.py"], "expected NAME=VALUE, found 'N'"),
         (["--only", "script.py"], "--only: name something to try"),
+        (["--python", "no/python", "script.py"], "python: expected a Python interpreter, such as"),
         (["script.py"], "nothing to tune: the program computed nothing"),
         (["-c", "raise KeyError(3)"], "the program fails without any setting (status 1): KeyError"),
     ],

@@ -74,6 +74,13 @@ def names(context: click.Context, option: click.Parameter, text: str | None) -> 
     help="Values to try for {NAME} in ARGUMENTS, the first as baseline; without {NAME} there, for "
     "the environment variable NAME.",
 )
+@click.option(
+    "--python",
+    multiple=True,
+    metavar="PATH",
+    help="Interpreter to run the program with, the first as baseline; may be repeated. Its "
+    "environment need not have dask_diag.",
+)
 @click.option("--only", is_flag=True, help="Try only what these options name.")
 @click.option(
     "--budget",
@@ -102,6 +109,7 @@ def tune(
     workers: list[int],
     config: dict[str, list[str]],
     parameters: dict[str, list[str]],
+    python: tuple[str, ...],
     only: bool,
     budget: str,
     check: str | None,
@@ -125,7 +133,7 @@ def tune(
 
     kind = kind_of_program(module, code)
     check_page(page, force, ProgramRunner(kind, program, arguments).path)
-    if only and not (scheduler or workers or config or parameters):
+    if only and not (scheduler or workers or config or parameters or python[1:]):
         raise click.UsageError("--only: name something to try: --scheduler, --workers, ...")
     with _ended_by_signals() as ended_by, _progress_line(budget) as progress:
         result = tune_program(
@@ -134,6 +142,7 @@ def tune(
             workers=workers,
             config=config,
             parameters=parameters,
+            python=python,
             only=only,
             budget=budget,
             check=check,

@@ -200,7 +200,10 @@ _HOW_TO_READ = (
 
 
 def tune_summary(
-    rows: Sequence[Row], findings: Iterable[tuple[Finding, float]], notes: Iterable[str]
+    rows: Sequence[Row],
+    findings: Iterable[tuple[Finding, float]],
+    notes: Iterable[str],
+    versions: Sequence[str],
 ) -> Summary:
     """A table of the settings and lines to use the best, at most 80 columns wide.
 
@@ -211,6 +214,8 @@ def tune_summary(
     findings : iterable of (Finding, float)
         Findings with the measured gain of the remedy, or NaN.
     notes : iterable of str
+    versions : sequence of str
+        Lines of a table of versions, which stands below.
     """
     texts = [_texts(row) for row in rows if not row.not_applied]
     # The last row is set off: it is what the others are compared with.
@@ -220,10 +225,11 @@ def tune_summary(
     parts = SummaryParts(
         _headline(rows), _COLUMNS, [*texts[1:], texts[0]], notices=notices, is_wrapped=True
     )
-    table, lines = make_summary(parts), list(_lines_to_use(rows))
-    if not lines:
+    table = make_summary(parts)
+    blocks = [block for block in (list(_lines_to_use(rows)), versions) if block]
+    if not blocks:
         return table
-    text = "\n".join(lines)
+    text = "\n\n".join("\n".join(block) for block in blocks)
     return Summary(
         f"{table}\n\n{text}",
         lambda: f"{table._repr_html_()}<pre>{html.escape(text)}</pre>",
@@ -236,6 +242,8 @@ def _lines_to_use(rows: Sequence[Row]) -> Iterator[str]:
     if row is None:
         return
     best = row.setting
+    if best.python:
+        yield f"To use it, run the program with {best.python}."
     if best.shell_lines():
         yield "To use it, in a shell:"
         yield from (f"    {line}" for line in best.shell_lines())
@@ -387,6 +395,8 @@ class TuneResult:
         Sentences that a reader of the numbers should know.
     is_interrupted : bool
         Whether Ctrl-C ended the trials.
+    versions : tuple of str
+        Lines of a table of the versions that differ between interpreters.
     """
 
     rows: tuple[Row, ...]
@@ -394,6 +404,7 @@ class TuneResult:
     findings: tuple[tuple[Finding, float], ...] = ()
     notes: tuple[str, ...] = ()
     is_interrupted: bool = False
+    versions: tuple[str, ...] = ()
 
     @property
     def best(self) -> Setting | None:
@@ -427,7 +438,7 @@ class TuneResult:
 
     def summary(self) -> Summary:
         """The table and the settings to use, for a terminal or a notebook."""
-        return tune_summary(self.rows, self.findings, self.notes)
+        return tune_summary(self.rows, self.findings, self.notes, self.versions)
 
     def page(self, title: str = "Settings tried") -> str:
         """The summary and a chart of all runs, as HTML that needs no network.

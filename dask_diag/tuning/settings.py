@@ -33,6 +33,8 @@ class Setting:
         Values for ``{name}`` in the program's arguments.
     reason : str
         The code of the finding behind the setting, or empty.
+    python : str
+        The interpreter that runs the program; empty for that of the baseline.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Setting:
     config: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+    python: str = ""
 
     @property
     def changes(self) -> dict[str, str]:
@@ -48,6 +51,7 @@ class Setting:
             **{f"${name}": value for name, value in self.variables.items()},
             **{f"dask {name}": value for name, value in self.config.items()},
             **{f"{{{name}}}": value for name, value in self.parameters.items()},
+            **({"python": self.python} if self.python else {}),
         }
 
     @property
@@ -135,6 +139,7 @@ def combined(settings: Iterable[Setting]) -> Setting | None:
         merge(part.variables for part in parts),
         merge(part.config for part in parts),
         merge(part.parameters for part in parts),
+        python=next((part.python for part in parts if part.python), ""),
     )
 
 

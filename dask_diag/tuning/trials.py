@@ -7,7 +7,6 @@ import hashlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ import psutil
 
 from dask_diag.errors import DiagnosticError
 from dask_diag.tuning.function_program import read_result
+from dask_diag.tuning.interpreters import THIS_ONE, Interpreter
 from dask_diag.tuning.settings import Setting, filled
 
 if TYPE_CHECKING:
@@ -146,6 +146,8 @@ class Program:
         The values of parameters of the baseline.
     folder : Path or None
         The folder of a program calling a function, with the time and a digest of the result.
+    interpreters : sequence of Interpreter
+        The interpreter of the baseline, and others to try.
     """
 
     kind: str
@@ -153,6 +155,12 @@ class Program:
     arguments: Sequence[str] = ()
     defaults: Mapping[str, str] = field(default_factory=dict)
     folder: Path | None = None
+    interpreters: Sequence[Interpreter] = (THIS_ONE,)
+
+    def interpreter(self, setting: Setting) -> Interpreter:
+        """The interpreter that runs the program with a setting."""
+        first = self.interpreters[0]
+        return next((one for one in self.interpreters if one.path == setting.python), first)
 
     @property
     def selection(self) -> list[str]:
@@ -176,7 +184,9 @@ class ChildRunner:
 
     def run(self, setting: Setting, timeout: float) -> Trial:
         """Run the program once."""
-        return self._trial([sys.executable, *self._program.selection], setting, timeout)
+        python = self._program.interpreter(setting)
+        command = [python.path, *self._program.selection]
+        return self._trial(command, setting, os.environ, timeout)
 
     def record(self, setting: Setting, timeout: float) -> Trial:
         """Run the program once with all profilers."""
@@ -185,8 +195,9 @@ class ChildRunner:
         with tempfile.TemporaryDirectory(prefix="dask_diag-tune-") as folder:
             path = os.path.join(folder, "run.diag")
             options = ["--quiet", f"--output={path}", *self._program.selection[:-1], "--"]
-            command = [sys.executable, "-m", "dask_diag", "run", *options, self._program.what]
-            trial = self._trial(command, setting, timeout)
+            python = self._program.interpreter(setting)
+            command = [python.path, "-m", "dask_diag", "run", *options, self._program.what]
+            trial = self._trial(command, setting, python.to_record(os.environ), timeout)
             try:
                 recording = load(path)
             except DiagnosticError:
@@ -194,10 +205,16 @@ class ChildRunner:
                 return trial
         return replace(trial, recording=recording)
 
-    def _trial(self, command: Sequence[str], setting: Setting, timeout: float) -> Trial:
+    def _trial(
+        self,
+        command: Sequence[str],
+        setting: Setting,
+        variables: Mapping[str, str],
+        timeout: float,
+    ) -> Trial:
         parameters = {**self._program.defaults, **setting.parameters}
         command = [*command, *filled(self._program.arguments, parameters)]
-        environment = {**os.environ, **setting.environment}
+        environment = {**variables, **setting.environment}
         with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
             trial = run_child(command, environment, timeout, stdout=stdout, stderr=stderr)
             if trial.status:

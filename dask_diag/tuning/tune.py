@@ -27,6 +27,7 @@ from dask_diag.tuning.candidates import (
     requested,
 )
 from dask_diag.tuning.function_program import write_function
+from dask_diag.tuning.interpreters import differing_versions, interpreters
 from dask_diag.tuning.race import Race
 from dask_diag.tuning.result import Agreement, Row, TuneResult, rows_of, winners
 from dask_diag.tuning.settings import Setting, combined
@@ -72,6 +73,7 @@ def tune(
     workers: int | Iterable[int] = (),
     config: Mapping[str, str | Iterable[str]] | None = None,
     parameters: Mapping[str, Sequence[str]] | None = None,
+    python: str | Sequence[str] = (),
     only: bool = False,
     budget: float | str = "10m",
     check: str | None = None,
@@ -101,6 +103,10 @@ def tune(
     parameters : mapping of str to sequence of str, optional
         Values to try for ``{name}`` in the arguments; the first value is the baseline. If a name is
         not in the arguments, values of an environment variable. Default: none.
+    python : str or sequence of str, optional
+        Python interpreters, such as ``"venv/bin/python"``: the first runs the baseline, the others
+        are tried, and versions of packages that differ are listed. Their environments need not
+        have dask_diag. Default: the interpreter that runs this.
     only : bool, default False
         Try only the settings passed here.
     budget : float or str, default "10m"
@@ -139,8 +145,14 @@ def tune(
         (key, value) for key, several in _values("config", config).items() for value in several
     ]
     given = _texts("arguments", arguments)
+    paths = list(unique([python] if isinstance(python, str) else _texts("python", python)))
     with ExitStack() as stack:
         if callable(program):
+            if paths:
+                raise DiagnosticError(
+                    "python: expected with a script, as a function belongs to the interpreter that "
+                    "runs this; found a function"
+                )
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dask_diag-")))
             write_function(program, folder)
             name = "dask_diag.tuning.function_program"
@@ -160,14 +172,18 @@ def tune(
         asked_for = requested(
             _schedulers(schedulers), _numbers(workers), pairs, values, program.arguments
         )
-        return tune_with(
-            ChildRunner(replace(program, defaults=defaults), check),
-            asked_for,
+        found = stack.enter_context(interpreters(paths))
+        others = [Setting(f"python: {one.path}", python=one.path) for one in found[1:]]
+        program = replace(program, defaults=defaults, interpreters=found)
+        result = tune_with(
+            ChildRunner(program, check),
+            [*others, *asked_for],
             only=only,
             budget=seconds_of_budget(budget),
             progress=progress or (lambda line: None),
             subject="stdout" if program.folder is None else "what it returns",
         )
+        return replace(result, versions=tuple(differing_versions(found)))
 
 
 def tune_with(
