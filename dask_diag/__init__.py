@@ -139,3 +139,7 @@ if "dask" in sys.modules:
     from dask_diag.config import load_defaults
 
     load_defaults()
+    if sys.modules["dask"].config.get("diag.lines.capture", None) == "always":
+        from dask_diag.hooks.lines import start_capturing
+
+        start_capturing()
