@@ -140,6 +140,4 @@ if "dask" in sys.modules:
 
     load_defaults()
     if sys.modules["dask"].config.get("diag.lines.capture", None) == "always":
-        from dask_diag.hooks.lines import start_capturing
-
-        start_capturing()
+        importlib.import_module("dask_diag.hooks.lines").start_capturing()
