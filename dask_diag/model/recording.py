@@ -220,11 +220,11 @@ class Recording:
         """Combine several recordings: see `dask_diag.combine`."""
         return combine(sources)
 
-    def summary(self, *, verbose: bool = False) -> str:
-        """Table of the measurements by function: see `dask_diag.summary`."""
+    def summary(self, *, verbose: bool = False, by: str = "function") -> str:
+        """Table of the measurements by function or line: see `dask_diag.summary`."""
         import dask_diag
 
-        return dask_diag.summary(self, verbose=verbose)
+        return dask_diag.summary(self, verbose=verbose, by=by)
 
     def findings(self) -> list[dask_diag.Finding]:
         """Causes of lost time, the worst first: see `dask_diag.findings`."""
