@@ -181,4 +181,6 @@ def test_the_command_prints_lines_or_the_source_with_them(tmp_path):
     assert "(built before the recording)                 4%" in source
     assert "(line unknown)" in source
     dask_diag.save(NOTHING, tmp_path / "none.diag")
-    assert run_command("lines", str(tmp_path / "none.diag")).stdout.startswith("This recording has no")
+    assert run_command("lines", str(tmp_path / "none.diag")).stdout.startswith(
+        "This recording has no"
+    )

@@ -76,7 +76,7 @@ class BuiltBy:
         self._recording = recording
         self.heads = _heads(recording) if by == "script" else np.arange(len(recording.lines))
         lines = [
-            Place(cell or file, line, text)
+            Place(cell or file, line, text.strip())
             for file, cell, line, text in recording.lines.tuples("file", "cell", "line", "text")
         ]
         rows = [lines[head] for head in self.heads.tolist()]
@@ -130,20 +130,12 @@ class BuiltBy:
         present = dict.fromkeys(names.codes[np.argsort(-sums[names.codes], kind="stable")].tolist())
         return [(names.values[code], float(sums[code])) for code in present]
 
-    def groups_of(self, place: int) -> list[int]:
-        """The groups with a step of a place, those of which it has the largest share first."""
+    def groups_of(self, place: int, seconds: FloatArray) -> list[int]:
+        """The groups with a step of a place, that with most seconds of the place first."""
         of_place = np.flatnonzero(self._place == place)
-        order = of_place[np.argsort(-self._shares[of_place], kind="stable")]
+        parts = self._by_group(seconds)[self._group[of_place]] * self._shares[of_place]
+        order = of_place[np.argsort(-parts, kind="stable")]
         return list(dict.fromkeys(self._group[order].tolist()))
-
-    def main_places(self) -> IntArray:
-        """For each group the place with the largest share; that of unknown lines without steps."""
-        largest = np.full(self._groups, len(self.places) - 1)
-        group, place, row = distinct_pairs(self._group, self._place)
-        share = np.bincount(row, self._shares, len(group))
-        order = np.argsort(share, kind="stable")
-        largest[group[order]] = place[order]
-        return largest
 
     def _by_group(self, amounts: FloatArray | BoolArray) -> FloatArray:
         known = self._has_steps
@@ -229,7 +221,7 @@ def table_of_lines(recording: Recording, built: BuiltBy, sizes: FloatArray | Non
         {
             "file": Categorical.of(place.file for place in places),
             "line": np.array([place.line for place in places], np.int64),
-            "text": Categorical.of(place.text.strip() for place in places),
+            "text": Categorical.of(place.text for place in places),
             "tasks": counts[order],
             "seconds": seconds[order],
             "cpu_seconds": built.cpu_sums(cpu)[order],

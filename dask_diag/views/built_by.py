@@ -93,18 +93,27 @@ def lines_summary(recording: Recording, by: str = "line", has_source: bool = Fal
     )
 
 
+def sources_of(recording: Recording) -> dict[str, dict[int, str]]:
+    """Text of known lines of each file or cell, by number."""
+    sources: dict[str, dict[int, str]] = {}
+    for (file, line), text in recorded_lines(recording).items():
+        sources.setdefault(file, {})[line] = text
+    for cell, line, text in recording.lines.tuples("cell", "line", "text"):
+        sources.setdefault(cell, {})[line] = text
+    return sources
+
+
 def source_rows(recording: Recording, table: Table) -> Rows:
     """The known source of the program, line by line, with the cells of lines that built work."""
     rows: Rows = []
-    total, known = float(table["seconds"].sum()), recorded_lines(recording)
+    total, sources = float(table["seconds"].sum()), sources_of(recording)
     for file, of_file in rows_by(table["file"]).items():
         listed = table.filter(of_file).to_dicts()
         if not file:
             rows += [_row(_name(row), [row], total) for row in listed]
             continue
         records = {row["line"]: row for row in listed}
-        source = {line: row["text"] for line, row in records.items()}
-        source |= {line: text for (of, line), text in known.items() if of == file}
+        source = {line: row["text"] for line, row in records.items()} | sources.get(file, {})
         rows.append((os.path.basename(file),))
         for line, text in sorted(source.items()):
             name = shown(f"{line:5}  {text.expandtabs()}", 100)
