@@ -142,3 +142,5 @@ if "dask" in sys.modules:
     from dask_diag.config import load_defaults
 
     load_defaults()
+    if sys.modules["dask"].config.get("diag.lines.capture", None) == "always":
+        importlib.import_module("dask_diag.hooks.lines").start_capturing()

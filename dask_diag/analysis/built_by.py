@@ -66,6 +66,8 @@ class BuiltBy:
     ----------
     heads : array of int
         For each row of `Recording.lines` the row of the line that has its work.
+    builders : array of int
+        Rows of `Recording.lines` that called dask.
     places : list of Place
         Lines, and then `BUILT_BEFORE` and `UNKNOWN`.
     place_of_row : array of int
@@ -87,6 +89,9 @@ class BuiltBy:
         known = (steps.line >= -1) & (steps.line < len(rows))
         self._place = self.place_of_row[np.where(known, steps.line, -1)]
         self._place[steps.how.eq(LineSource.BEFORE) & (steps.line < 0)] = number[BUILT_BEFORE]
+        # A name such as `wrapper` is no name of a function that was called.
+        of_steps = np.isin(np.arange(len(rows)), steps.line)
+        self.builders = np.flatnonzero(of_steps | ~recording.lines.called.eq(""))
         self._group = steps.group
         tasks = recording.tasks.group
         self._has_steps = np.isin(tasks, self._group)
@@ -253,7 +258,7 @@ def seconds_building(recording: Recording, built: BuiltBy) -> FloatArray:
     if not len(samples):
         return np.full(len(built.places), np.nan)
     lines = recording.lines
-    builders = np.flatnonzero(~lines.called.eq(""))
+    builders = built.builders
     heads = built.heads[builders]
     at = list(lines.tuples("file", "line"))
     place_at = {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_diag.capture.failures import NO_FAILURE
 from dask_diag.capture.keys import Keys, PlannedTasks, function_of
+from dask_diag.capture.lines.steps import NO_KINDS, EndedKinds
 from dask_diag.capture.log import (
     DependencyLog,
     Labels,
@@ -304,6 +305,9 @@ class TaskRows(NamedTuple):
     dependents : array of int
         How many tasks depend on the result of each row: see `dependents_of`; none if results were
         not measured.
+    groups : bytes
+        The position among `kinds` of each task's, as integers of 4 bytes; -1 if not known.
+    kinds : EndedKinds
     """
 
     first: int
@@ -319,6 +323,8 @@ class TaskRows(NamedTuple):
     waits: WaitLog
     sizes: array[float]
     dependents: array[int]
+    groups: bytes
+    kinds: EndedKinds
 
     def since(self, row: int) -> TaskRows:
         """The tasks from a row on, of the tasks of an ended computation."""
@@ -339,6 +345,8 @@ class TaskRows(NamedTuple):
             waits=self.waits.between(row, stop),
             sizes=self.sizes[row:],
             dependents=self.dependents[row:],
+            groups=self.groups[4 * row :],
+            kinds=self.kinds,
         )
 
 
@@ -436,6 +444,8 @@ class Computation:
     called, start, prepared : float
         Times when dask was called, the scheduler started, and the graph was in order; seconds of
         ``time.perf_counter()``. What has not happened yet is None.
+    kinds : TaskKinds
+        The steps of its tasks, and the lines that built them, from when the graph was in order.
     planned, usage_before
         The tasks that it was to run, from when the graph was in order to its end; and what this
         process had used when it started.
@@ -492,6 +502,7 @@ class Computation:
         "is_closed",
         "keys",
         "kind",
+        "kinds",
         "metrics",
         "number",
         "own",
@@ -532,6 +543,7 @@ class Computation:
         self.call_site = call_site(scheduler)
         self.prepared: float | None = None
         self.planned: PlannedTasks | None = None
+        self.kinds: EndedKinds = NO_KINDS
         self.finished: ComputationSnapshot | None = None
         self.number = (int(run_id(), 16) << _BITS_OF_COUNT) + next(_count)
         self.pid = os.getpid()
@@ -643,6 +655,8 @@ class Computation:
         if wrapper is None:
             return
         wrapper.receive(measurement)
+        if measurement.steps:
+            self.kinds.add(self.kinds.number_of(measurement.key), *measurement.steps)
         if (transfer := wrapper.transfer) is not None:
             transfer.landing, transfer.landed, transfer.bytes_out = landing, landed, size
 

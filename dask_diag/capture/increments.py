@@ -24,6 +24,7 @@ from dask_diag.capture.computation import (
     ComputationSnapshot,
     TaskRows,
 )
+from dask_diag.capture.lines.tables import LineTables
 from dask_diag.capture.results_table import ResultCache
 from dask_diag.capture.session import ProgressInfo, Session, open_calls, progress_of, snapshot_of
 from dask_diag.capture.stacks_table import SeenBefore, joined_stacks, stacks_as_seen, stacks_tables
@@ -100,7 +101,7 @@ class _TakenComputation:
         self.progress, planned = progress_of(self._computation), self._computation.planned
         self._planned = planned.by_function(self._computation.dsk) if planned else {}
 
-    def read(self, workers: Workers, position: int) -> int:
+    def read(self, workers: Workers, lines: LineTables, position: int) -> int:
         """Read the tasks that have not been taken for good.
 
         Returns the number of final tasks, from `position` on.
@@ -112,7 +113,8 @@ class _TakenComputation:
         self.info, self._rows = snapshot.info, snapshot.tasks
         self.has_ended = is_closed and self.info.stop is not None
         final = self._rows.final
-        self._tasks = tasks_of(self.info, self._rows, workers)
+        groups = lines.groups(self._rows.kinds, self._rows.groups)
+        self._tasks = tasks_of(self.info, self._rows, workers).replacing({"group": groups})
         positions = np.arange(position, position + final)
         self._positions = np.concatenate([self._positions, positions])
         self._functions.append(self._tasks["function"][:final])
@@ -256,10 +258,13 @@ class _TakenSeries:
     def look(self) -> None:
         """Do nothing: they have ended."""
 
-    def read(self, workers: Workers, position: int) -> int:
+    def read(self, workers: Workers, lines: LineTables, position: int) -> int:
         """Read all tasks; returns their number."""
         self._first, self._rows = position, joined_rows(self._computations)
-        self._tasks = tasks_of_series(self._computations, self._rows, workers)
+        rows = (one.tasks for one in self._computations)
+        groups = np.concatenate([lines.groups(one.kinds, one.groups) for one in rows])
+        tasks = tasks_of_series(self._computations, self._rows, workers)
+        self._tasks = tasks.replacing({"group": groups})
         return self._rows.final
 
     def infos(self) -> Iterator[tuple[ComputationInfo, TaskThreads]]:
@@ -337,6 +342,8 @@ class TaskTables:
         Returns what was pulled from clusters.
     results : CacheProfiler, optional
         The profiler that measures results, if any.
+    with_code : bool, optional
+        Whether the text of lines that built tasks is recorded.
     """
 
     def __init__(
@@ -344,6 +351,7 @@ class TaskTables:
         session: Session,
         logs: Callable[[], Sequence[ClusterLog]] = tuple,
         results: ResultSource = None,
+        with_code: bool = True,
     ) -> None:
         self._session = session
         self._logs = logs
@@ -353,6 +361,7 @@ class TaskTables:
         self._seen: set[int] = set()
         self._running: list[_TakenComputation | _TakenSeries] = []
         self._workers: Workers = {}
+        self._lines = LineTables(with_code)
         self._count = 0
 
     def take(self) -> Increment:
@@ -367,7 +376,7 @@ class TaskTables:
         for one in taken:
             one.look()
         for one in taken:
-            self._count += one.read(self._workers, self._count)
+            self._count += one.read(self._workers, self._lines, self._count)
         # Of tasks that run none has started later than the computation is said to have reached.
         now = perf_counter()
         on_clusters = self._take_clusters(now)
@@ -384,6 +393,8 @@ class TaskTables:
         provisional["progress"] = tables.Progress.of_rows(
             progress._asdict() for progress in (*going_on, *calls) if progress is not None
         )
+        # Their seconds grow as long as tasks run: all rows are written again.
+        provisional.update(self._lines.tables())
         return joined(new, on_clusters[0]), joined(provisional, on_clusters[1])
 
     def _take_clusters(self, now: float) -> Increment:

@@ -27,6 +27,7 @@ from dask_diag.capture.keys import (
     names_of_plain_keys,
     tasks_not_submitted,
 )
+from dask_diag.capture.lines.steps import NO_KINDS
 from dask_diag.capture.log import (
     NO_DEPENDENCIES,
     NO_METRICS,
@@ -169,6 +170,8 @@ def rows_of(
         waits=waits,
         sizes=_NO_SIZES if sizes is None else sizes[first : min(first + final, stop)],
         dependents=_dependents_of_rows(computation, keys),
+        groups=computation.kinds.numbers_of(keys),
+        kinds=computation.kinds,
     )
 
 
@@ -305,7 +308,9 @@ def _publish(computation: Computation, failed: bool) -> None:
         not_run=not_run,
         cpu_own_threads=take_cpu_of_own_threads(),
     )
-    computation.finished = ComputationSnapshot(info, tasks._replace(keys=keys))
+    kinds, groups = computation.kinds.ended(tasks.groups)
+    tasks = tasks._replace(keys=keys, kinds=kinds, groups=groups)
+    computation.finished = ComputationSnapshot(info, tasks)
     # Others may be reading what was here: it is replaced, and not cleared.
     computation.rows, computation.keys, computation.exceptional = _NONE, _NONE, _NOTHING
     computation.metrics, computation.transfers = tasks.metrics, tasks.transfers
@@ -339,6 +344,7 @@ def _failure_of(computation: Computation) -> tuple[str, str]:
 def _release(computation: Computation) -> None:
     computation.dependencies.close()
     computation.dependencies = NO_DEPENDENCIES
+    computation.kinds = NO_KINDS
     # A task that still runs keeps its wrapper, which must not keep the other tasks.
     computation.wrappers = computation.free = _NONE
     computation.aside = computation.annotated = computation.hooks = _NOTHING

@@ -168,6 +168,22 @@ class Measurement(NamedTuple):
     failure: tuple[str, ...] = ()
     """The message and location of the exception that ended it."""
     threads: tuple[ThreadCpu, ...] = ()
+    steps: tuple[list[float], ...] = ()
+    """Seconds and CPU seconds of the steps of a fused task, if they were timed."""
+
+
+_left = threading.local()
+
+
+def leave_steps(seconds: list[float], cpu: list[float]) -> None:
+    """Leave the seconds of the steps of a fused task for `take_steps`, on the same thread."""
+    _left.steps = seconds, cpu
+
+
+def take_steps() -> tuple[list[float], ...]:
+    """Seconds and CPU seconds of the steps of the task that this thread has run, if timed."""
+    steps: tuple[list[float], ...] = _left.__dict__.pop("steps", ())
+    return steps
 
 
 class Transfer:
@@ -364,6 +380,7 @@ class RemoteTask:
             stacks=self.stacks,
             threads=_worker_threads.threads(),
             fault=self.fault or _worker_threads.fault,
+            steps=take_steps(),
         )
 
 

@@ -17,6 +17,7 @@ from dask_diag.capture.computation import (
     TaskRows,
 )
 from dask_diag.capture.keys import function_of_key, text_of_key
+from dask_diag.capture.lines.steps import NO_KINDS
 from dask_diag.capture.log import (
     NO_LABELS,
     MetricLog,
@@ -229,6 +230,8 @@ def joined_rows(computations: Sequence[ComputationSnapshot]) -> TaskRows:
         waits=joined_logs(WaitLog, [(first, part.waits) for first, part in placed]),
         sizes=sizes,
         dependents=dependents,
+        groups=b"".join([part.groups for part in parts]),
+        kinds=NO_KINDS,
     )
 
 

@@ -19,6 +19,7 @@ from dask.callbacks import Callback
 
 from dask_diag.capture.worker_starts import runs_main_again
 from dask_diag.hooks.calls import spend_on_noting, start_noting_calls, stop_noting_calls
+from dask_diag.hooks.lines import start_capturing, stop_capturing
 from dask_diag.hooks.stack import CallbackTuple, is_in_computation
 
 _NAME = "local_callbacks"
@@ -65,6 +66,7 @@ def _install() -> None:
     if _dasks_own is not None:
         setattr(dask.local, _NAME, shared_callbacks)
     start_noting_calls()
+    start_capturing()
 
 
 def _uninstall_if_unused() -> None:
@@ -73,6 +75,7 @@ def _uninstall_if_unused() -> None:
     if _dasks_own is not None:
         setattr(dask.local, _NAME, _dasks_own)
     stop_noting_calls()
+    stop_capturing()
 
 
 @contextmanager

@@ -14,7 +14,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import update_wrapper
 from time import perf_counter, thread_time
 from types import CodeType, FrameType
@@ -24,7 +23,7 @@ import dask.base
 
 from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
 from dask_diag.hooks.stack import frames_from, is_in_task
-from dask_diag.system.code import LIBRARY, USER, owner_of_file
+from dask_diag.system.code import LIBRARY, USER, name_of_cell, owner_of_file
 
 
 class DaskCalls(NamedTuple):
@@ -104,12 +103,7 @@ _MOST_LOCATIONS = 1000
 
 def _note_location(place: tuple[str, int]) -> str:
     file, line = place
-    name = os.path.basename(file)
-    ipython = sys.modules.get("IPython")
-    if ipython is not None:
-        # It need not be complete: it may be loaded just now, or be another one's.
-        with suppress(Exception):
-            _, name = ipython.get_ipython().compile.format_code_name(file)
+    name = name_of_cell(file) or os.path.basename(file)
     if len(_locations) >= _MOST_LOCATIONS:
         _locations.clear()
     return _locations.setdefault(place, f"{name}:{line}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing.pool
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
@@ -9,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import takewhile
 from threading import get_ident
-from types import CodeType, FrameType, MappingProxyType
+from types import CodeType, FrameType, GeneratorType, MappingProxyType
 from typing import Any, Final, NamedTuple, TypedDict
 
 import dask._task_spec
@@ -19,7 +20,7 @@ import dask.multiprocessing
 import dask.optimization
 import dask.threaded
 import dask.utils
-from dask._task_spec import DataNode
+from dask._task_spec import DataNode as DataNode
 from dask._task_spec import GraphNode as GraphNode
 from dask._task_spec import Task as Task
 from dask.highlevelgraph import HighLevelGraph
@@ -64,6 +65,24 @@ def contents_of_node(node: object) -> tuple[object, ...]:
     if isinstance(node, Task):
         return (node.func, *node.args, *node.kwargs.values())
     return (node.value,) if isinstance(node, DataNode) else ()
+
+
+execute_subgraph: Any = getattr(dask._task_spec, "_execute_subgraph", None)
+"""The function of a fused task, whose first argument has the steps by key; None in another dask."""
+
+
+def is_fused(task: object) -> bool:
+    """Whether a task consists of several, which are its steps."""
+    return isinstance(task, Task) and task.func is execute_subgraph
+
+
+_LAZY = {map, filter, zip, itertools.chain, GeneratorType}
+
+
+def is_lazy(result: object) -> bool:
+    """Whether a result is a plain iterator, whose items are made where they are asked for."""
+    kind = type(result)
+    return kind in _LAZY or kind.__name__ == "_MapChunk"
 
 
 _SAY_WHO: Final = {
@@ -138,9 +157,10 @@ with suppress(ImportError):
 _GET_ASYNC = dask.local.get_async.__code__
 _EXECUTE_TASK = dask.local.execute_task.__code__
 _CALL_TASK = Task.__call__.__code__
-_MACHINERY_FILES = {
+machinery_files = {
     module.__file__ for module in (dask._task_spec, dask.core, dask.local, dask.optimization)
 }
+"""Files with the code around tasks; this package adds its own."""
 _MACHINERY = {dask.utils.apply.__code__}
 _NEAR = 12
 """So many frames away, at most, is the function of dask that calls a callback or a task."""
@@ -299,7 +319,7 @@ def _annotations_of_layers(graph: HighLevelGraph, name: str) -> dict[Hashable, o
 
 def is_machinery(code: CodeType) -> bool:
     """Whether code belongs to dask's calls of tasks."""
-    return code.co_filename in _MACHINERY_FILES or code in _MACHINERY
+    return code.co_filename in machinery_files or code in _MACHINERY
 
 
 def called_from(frame: FrameType | None) -> object:

@@ -14,6 +14,7 @@ from dask_diag.cluster.recorder import ClusterRecorder
 from dask_diag.errors import NotRegisteredError
 from dask_diag.formatting import counted, seconds
 from dask_diag.hooks.callbacks import distributed_client, hold, release, sees_overlapping_computes
+from dask_diag.hooks.lines import why_no_lines
 from dask_diag.profilers.engine import (
     Observer,
     end_left,
@@ -270,6 +271,8 @@ class Diagnostic(Observer):
                 "this version of dask exposes only the first of several overlapping computations; "
                 "upgrade dask to record all of them"
             )
+        if self.session.computations:
+            notices += why_no_lines()
         logs = self.clusters.logs if self._leader is None else ()
         return notices + [text for log in logs for text in log.notices()]
 

@@ -6,6 +6,7 @@ What is done here is done for every task: it is counted in instructions (``make 
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from array import array
 from collections.abc import Callable, Hashable, Sequence
@@ -13,16 +14,19 @@ from functools import partial
 from struct import error as NotANumberError  # noqa: N812
 from threading import get_ident
 from time import perf_counter, thread_time
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from dask.callbacks import Callback
 
 from dask_diag.capture.computation import Computation, Readings, start_running
 from dask_diag.capture.keys import PlannedTasks, tasks_not_submitted
+from dask_diag.capture.lines.steps import TaskKinds
 from dask_diag.capture.log import dependents_of
 from dask_diag.capture.results import bytes_in_graph
 from dask_diag.capture.session import count_end, finish
 from dask_diag.capture.task import ThreadNotingTask, pack_row
+from dask_diag.hooks.lines import capturing
 from dask_diag.hooks.stack import (
     CallbackTuple,
     Graph,
@@ -146,6 +150,7 @@ class Watch:
                     profiler.fault("at the start of a computation", error)
             if self.measures_tasks:
                 self._measure_graph()
+                self._find_lines(sys._getframe())
             computation.own.end(is_before_tasks=True)
             # Tasks can be submitted from here on: no time of profilers looks like the scheduler's.
             computation.prepared = perf_counter()
@@ -252,6 +257,18 @@ class Watch:
             computation.graph_bytes = bytes_in_graph(computation.dsk, computation.state)
         except Exception as error:
             self.fault("to measure the data of a graph", error)
+
+    def _find_lines(self, frame: FrameType) -> None:
+        """Find the lines that built its tasks; some fused tasks are replaced by timed copies."""
+        capture, computation = capturing(), self.computation
+        if capture is None:
+            return
+        try:
+            kinds = TaskKinds(capture, capture.here(frame))
+            kinds.read(computation.dsk, computation.state.get("dependents", {}))
+            computation.kinds = kinds
+        except Exception as error:
+            self.fault("to find the lines that built tasks", error)
 
     def measure_results(self, sizes: array[float], size_of: SizeOf) -> None:
         """Append the size of each result to `sizes`, in the order of the rows of tasks."""

@@ -178,7 +178,7 @@ class ProfilerGroup:
         return ChunkBuilder(
             [profiler.session for profiler in self.profilers],
             [
-                TaskTables(self.tasks.session, lambda: clusters.logs, cache),
+                TaskTables(self.tasks.session, lambda: clusters.logs, cache, self._with_code),
                 ResourceTables(self.resources.rows, lambda: clusters.logs),
                 StackTables(
                     sampling.session,

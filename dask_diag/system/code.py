@@ -9,6 +9,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import takewhile
 from types import FrameType
@@ -85,6 +86,16 @@ def owner_of_file(file: str) -> int:
     if file.startswith((*_STANDARD, "<frozen ", "<unknown>")):
         return STANDARD_LIBRARY
     return USER
+
+
+def name_of_cell(file: str) -> str:
+    """The name of a cell as IPython shows it, by the name of its file; empty for other files."""
+    name, ipython = "", sys.modules.get("IPython")
+    if ipython is not None:
+        # It need not be complete: it may be loaded just now, or be another one's.
+        with suppress(Exception):
+            _, name = ipython.get_ipython().compile.format_code_name(file)
+    return str(name)
 
 
 _ATTEMPTS = 5

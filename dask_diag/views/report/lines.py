@@ -79,11 +79,11 @@ def _files(analysis: Analysis, shown: dict[tuple[str, int, str], int]) -> Iterat
 
 def _pieces(analysis: Analysis, file: str, line: int, text: str) -> list[tuple[str, bool]]:
     """Parts of a line, and whether each is an expression that built work."""
-    table = analysis.recording.lines
+    table = analysis.recording.lines.filter(analysis.built_by.builders)
     is_marked = np.zeros(len(text), bool)
-    names = ("file", "cell", "line", "end_line", "column", "end_column", "called")
-    for of, cell, first, last, start, stop, called in table.tuples(*names):
-        if (cell or of, first) == (file, line) and start > 0 and called:
+    names = ("file", "cell", "line", "end_line", "column", "end_column")
+    for of, cell, first, last, start, stop in table.tuples(*names):
+        if (cell or of, first) == (file, line) and start > 0:
             is_marked[start - 1 : stop - 1 if last == line else None] = True
     cuts = [0, *(1 + np.flatnonzero(np.diff(is_marked))).tolist(), len(text)]
     return [

@@ -1,0 +1,152 @@
+"""Names of layers and expressions, with the places of the user's program that made them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Hashable, Iterator
+from itertools import islice
+from types import FrameType
+from typing import NamedTuple, TypeVar, cast
+
+from dask_diag.capture.lines.sites import Site, Sites
+from dask_diag.model.codes import LineSource
+
+
+class Origin(NamedTuple):
+    """Where a step was built, if known, and how that is known: see `LineSource`."""
+
+    site: Site | None
+    how: str
+
+
+BEFORE = Origin(None, LineSource.BEFORE)
+
+_TOKEN = re.compile(r"[0-9a-f]{32}")
+_COPY = re.compile(r"-[0-9a-f]{32}$")
+"""What dask adds to names of collections that it hides from the optimizer."""
+_FUSED_INDEX = "_."
+"""Begins what `rewrite_blockwise` adds to names of the steps of a fused task."""
+
+
+class Names:
+    """Sites by name, of which the oldest are forgotten if there are many.
+
+    Any thread adds a name, in one step of a dict; the later line counts.
+
+    Parameters
+    ----------
+    most : int
+        Names that are remembered at least; at most there are twice as many.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._recent: dict[Hashable, Site | None] = {}
+        self._older: dict[Hashable, Site | None] = {}
+        self._tokens: dict[str, Site | None] = {}
+        self._indexed = 0
+
+    def __len__(self) -> int:
+        return len(self._recent) + len(self._older)
+
+    def __contains__(self, name: Hashable) -> bool:
+        return name in self._recent or name in self._older
+
+    def note(self, name: Hashable, site: Site | None) -> None:
+        """Note a name; a site of None says that it was there before."""
+        recent = self._recent
+        recent[name] = site
+        if len(recent) >= self._most:
+            self._older, self._recent, self._indexed = recent, {}, 0
+
+    def note_new(self, name: Hashable, site: Site | None) -> None:
+        """Note a name that is not known; one that was there before is like no known name either."""
+        if name not in self and (site is not None or self.origin(name) is None):
+            self.note(name, site)
+
+    def get(self, name: Hashable) -> Site | None:
+        """The site of a name; None if not known."""
+        return self._recent.get(name) or self._older.get(name)
+
+    def origin(self, name: Hashable) -> Origin | None:
+        """Where a name, or one that dask made of it, is from; None if not known."""
+        for known in self._alike(name):
+            if known in self:
+                site = self.get(known)
+                return BEFORE if site is None else Origin(site, LineSource.NAME)
+        token = _TOKEN.search(name) if type(name) is str else None
+        if token is None:
+            return None
+        self._index()
+        site = self._tokens.get(token[0], _UNKNOWN)
+        if site is _UNKNOWN:
+            return None
+        return BEFORE if site is None else Origin(site, LineSource.TOKEN)
+
+    def _alike(self, name: Hashable) -> Iterator[Hashable]:
+        yield name
+        if type(name) is str:
+            plain = str(plain_name(name))
+            yield plain
+            yield _COPY.sub("", plain)
+
+    def _index(self) -> None:
+        """Add the tokens of names that were noted since."""
+        recent = self._recent
+        start, self._indexed = self._indexed, len(recent)
+        for name, site in islice(list(recent.items()), start, None):
+            token = _TOKEN.search(name) if type(name) is str else None
+            if token is not None:
+                self._tokens.setdefault(token[0], site)
+        if len(self._tokens) > 4 * self._most:
+            self._tokens.clear()
+
+
+def plain_name(name: Hashable) -> Hashable:
+    """The name of a step without what a fused task adds to it."""
+    return name.partition(_FUSED_INDEX)[0] if type(name) is str else name
+
+
+_UNKNOWN = Site([], [], "")
+_MOST_SHARED = 10_000
+T = TypeVar("T")
+NOWHERE = Site([], [], "")
+"""Of names that were made where no frame of the user's is on the stack, as on a pool's threads."""
+
+
+class Capture:
+    """Notes the line of the user's that makes a layer or an expression.
+
+    Parameters
+    ----------
+    most : int
+        Names that are remembered at least.
+    packages : collection of str
+        Names of installed packages whose lines are the user's.
+
+    Attributes
+    ----------
+    names : Names
+    faults : set of str
+        Errors, each once; nothing is raised into the user's program.
+    """
+
+    def __init__(self, most: int, packages: Collection[str] = ()) -> None:
+        self.names = Names(most)
+        self.faults: set[str] = set()
+        self._sites = Sites(packages)
+        self._shared: dict[Hashable, object] = {}
+
+    def here(self, frame: FrameType | None) -> Site:
+        """The site of a frame and its callers."""
+        return self._sites.here(frame) or NOWHERE
+
+    def shared(self, key: Hashable, value: T) -> T:
+        """The first value that was given for a key: few objects for many computations."""
+        if len(self._shared) > _MOST_SHARED:
+            self._shared.clear()
+        return cast("T", self._shared.setdefault(key, value))
+
+    def fault(self, error: Exception) -> None:
+        """Note an error."""
+        self.faults.add(f"{type(error).__name__}: {error}")

@@ -1,0 +1,450 @@
+"""Kinds of the tasks of a computation: their steps, the lines that built them, and seconds.
+
+A fused task says of what it consists: dask keeps its steps under the keys that they had before. How
+much of its seconds is whose is measured in some tasks of each kind, as shares that are equal are
+far from the truth.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from copy import copy
+from itertools import count, islice
+from operator import itemgetter
+from time import perf_counter, thread_time
+from typing import Any, NamedTuple
+
+from dask_diag.capture.failures import passes_errors_on
+from dask_diag.capture.keys import function_of, function_of_key, is_plain
+from dask_diag.capture.lines.names import BEFORE, Capture, Origin, plain_name
+from dask_diag.capture.lines.sites import Site
+from dask_diag.capture.task import leave_steps
+from dask_diag.hooks.stack import (
+    DataNode,
+    GraphNode,
+    Task,
+    execute_subgraph,
+    is_fused,
+    is_lazy,
+    machinery_files,
+)
+from dask_diag.model.codes import LineSource
+
+Graph = Mapping[Hashable, Any]
+Steps = Mapping[Hashable, int]
+"""The number of a step in its kind, by the key of the step in a fused task."""
+
+
+class Step(NamedTuple):
+    """A step of the tasks of a kind."""
+
+    function: str
+    origin: Origin
+
+
+Kind = tuple[Step, ...]
+
+_TIMED_FIRST = 32
+_TIMED_LATER = 1 / 8
+"""Fused tasks of a kind whose steps are timed: the first ones all, then a part, spread evenly."""
+_GOLDEN = 0.6180339887498949
+_MOST_DEPENDENTS = 200
+"""Tasks that are looked at for the line of one whose name dask has made up."""
+
+
+def _name_of(key: Hashable) -> Hashable:
+    return key[0] if type(key) is tuple and key else key
+
+
+class StepSums:
+    """Seconds and CPU seconds of the steps of the timed tasks of a kind."""
+
+    __slots__ = ("cpu", "seconds", "timed")
+
+    def __init__(self, steps: int) -> None:
+        self.timed = 0
+        self.seconds = [0.0] * steps
+        self.cpu = [0.0] * steps
+
+    @classmethod
+    def of(cls, parts: Sequence[StepSums]) -> StepSums:
+        """The sum of sums of one kind."""
+        made = cls(len(parts[0].seconds))
+        for part in parts:
+            made.add(part.seconds, part.cpu, part.timed)
+        return made
+
+    def add(self, seconds: Sequence[float], cpu: Sequence[float], timed: int = 1) -> None:
+        """Add the seconds of tasks."""
+        self.timed += timed
+        self.seconds = [a + b for a, b in zip(self.seconds, seconds, strict=True)]
+        self.cpu = [a + b for a, b in zip(self.cpu, cpu, strict=True)]
+
+
+class EndedKinds:
+    """The kinds of the tasks of an ended computation.
+
+    Attributes
+    ----------
+    kinds : sequence of Kind
+    sums : mapping of int to StepSums
+        By the position of the kind.
+    """
+
+    __slots__ = ("kinds", "sums")
+
+    def __init__(self, kinds: Sequence[Kind], sums: Mapping[int, StepSums]) -> None:
+        self.kinds = kinds
+        self.sums = sums
+
+    def numbers_of(self, keys: Sequence[Hashable]) -> bytes:
+        """The positions of the kinds of tasks: not known any more, or not yet."""
+        return array("i", [-1]).tobytes() * len(keys)
+
+    def number_of(self, key: Hashable) -> int:
+        """The position of the kind of a task: not known."""
+        return -1
+
+    def add(self, number: int, seconds: Sequence[float], cpu: Sequence[float]) -> None:
+        """Ignore a task that ends later than the computation."""
+
+    def ended(self, numbers: bytes) -> tuple[EndedKinds, bytes]:
+        """Itself."""
+        return self, numbers
+
+
+NO_KINDS = EndedKinds((), {})
+"""Of a computation without lines."""
+
+
+class TaskKinds(EndedKinds):
+    """The kinds of the tasks of a computation that runs.
+
+    Parameters
+    ----------
+    capture : Capture
+    computed_at : Site
+        The line that computes.
+    """
+
+    def __init__(self, capture: Capture, computed_at: Site) -> None:
+        # Threads that run tasks add to the sums, while others read them.
+        self.kinds: list[Kind] = []
+        self.sums: dict[int, StepSums] = {}
+        self._capture = capture
+        self._origin_of = capture.names.origin
+        self._computed_at = Origin(computed_at, LineSource.COMPUTED)
+        self._numbers: dict[Kind, int] = {}
+        self._of_name: dict[Hashable, int] = {}
+        self._of_key: dict[Hashable, int] = {}
+        self._of_steps: dict[tuple[Hashable, ...], tuple[int, list[int]]] = {}
+        self._functions: dict[str, str] = {}
+        self._seen: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def read(self, graph: dict[Hashable, Any], dependents: Mapping[Hashable, Any]) -> None:
+        """Find the kinds of all tasks of a final graph, and put copies to be timed into it."""
+        of_name = self._of_name
+        to_time = []
+        for key, task in graph.items():
+            name = key[0] if type(key) is tuple and key else key
+            if type(task) is Task and task.func is execute_subgraph:
+                number, steps = self._read_fused(key, task, graph, dependents)
+                if of_name.setdefault(name, number) != number:
+                    self._of_key[key] = number
+                if len(self.kinds[number]) > 1 and self._is_next_timed(number):
+                    to_time.append((key, task, number, steps))
+            elif name not in of_name and type(task) is not DataNode:
+                function = function_of(key, task) if is_plain(key) else self._function(name)
+                step = Step(function, self._origin(key, graph, dependents))
+                of_name[name] = self._number((step,))
+        for key, task, number, steps in to_time:
+            sink = _Sink(self, number)
+            graph[key] = timed_copy(task, steps, len(self.kinds[number]), sink)
+
+    def _read_fused(
+        self, key: Hashable, task: Any, graph: Graph, dependents: Mapping[Hashable, Any]
+    ) -> tuple[int, Steps]:
+        """The kind of a fused task, and the position in it of each step of the task."""
+        # Without a step of its own, as where it hands on data, it is one itself.
+        keys = [*_steps_of(task)] or [key]
+        names = tuple([_name_of(step) for step in keys])
+        known = self._of_steps.get(names)
+        if known is None:
+            found: dict[Step, int] = {}
+            positions = []
+            for name in names:
+                origin = self._origin_of(name) or self._origin(key, graph, dependents)
+                step = Step(self._function(plain_name(name)), origin)
+                positions.append(found.setdefault(step, len(found)))
+            known = self._of_steps[names] = self._number(tuple(found)), positions
+        number, positions = known
+        return number, dict(zip(keys, positions, strict=True))
+
+    def _number(self, kind: Kind) -> int:
+        number = self._numbers.setdefault(kind, len(self.kinds))
+        if number == len(self.kinds):
+            self.kinds.append(self._capture.shared(kind, kind))
+        return number
+
+    def _function(self, name: Hashable) -> str:
+        """The function of a step, in few steps for names that differ in a token."""
+        if type(name) is str:
+            cut = name[:-37] if name[-37:-36] == "-" else name[:-33]
+            if name[len(cut) : len(cut) + 1] == "-":
+                known = self._functions.get(cut)
+                if known is None:
+                    known = self._functions[cut] = function_of_key(name)
+                return known
+        return function_of_key(name)
+
+    def _origin(self, key: Hashable, graph: Graph, dependents: Mapping[Hashable, Any]) -> Origin:
+        """Where a task is from: its name says so, or tasks that depend on it, or nothing does."""
+        origin = self._origin_of(_name_of(key))
+        if origin is not None:
+            return origin
+        following, seen = [key], {key}
+        while following and len(seen) < _MOST_DEPENDENTS:
+            key = following.pop(0)
+            for dependent in dependents.get(key, ()):
+                if dependent in seen:
+                    continue
+                seen.add(dependent)
+                following.append(dependent)
+                task = graph.get(dependent)
+                names = [_name_of(dependent)]
+                if is_fused(task):
+                    names += map(_name_of, _steps_of(task))
+                found = next(filter(None, map(self._origin_of, names)), None)
+                if found is not None:
+                    return found if found is BEFORE else Origin(found.site, LineSource.DEPENDENTS)
+        return self._computed_at
+
+    def _is_next_timed(self, number: int) -> bool:
+        seen = self._seen.get(number, 0)
+        self._seen[number] = seen + 1
+        return seen < _TIMED_FIRST or seen * _GOLDEN % 1 < _TIMED_LATER
+
+    def add(self, number: int, seconds: Sequence[float], cpu: Sequence[float]) -> None:
+        """Add the seconds of the steps of a task, if they are those of its kind."""
+        if not 0 <= number < len(self.kinds) or len(seconds) != len(self.kinds[number]):
+            return
+        with self._lock:
+            sums = self.sums.get(number)
+            if sums is None:
+                sums = self.sums[number] = StepSums(len(seconds))
+            sums.add(seconds, cpu)
+
+    def number_of(self, key: Hashable) -> int:
+        """The position of the kind of a task; -1 if not known."""
+        number = self._of_key.get(key)
+        return self._of_name.get(_name_of(key), -1) if number is None else number
+
+    def numbers_of(self, keys: Sequence[Hashable]) -> bytes:
+        """The positions of the kinds of tasks, as integers of 4 bytes."""
+        if self._of_key:
+            return array("i", map(self.number_of, keys)).tobytes()
+        get = self._of_name.get
+        names = [key[0] if type(key) is tuple and key else key for key in keys]
+        return array("i", [get(name, -1) for name in names]).tobytes()
+
+    def ended(self, numbers: bytes) -> tuple[EndedKinds, bytes]:
+        """Kinds and positions without keys; one object for all computations that are alike."""
+        ended = EndedKinds(tuple(self.kinds), self.sums or {})
+        return ended if self.sums else self._capture.shared(ended.kinds, ended), (
+            self._capture.shared(numbers, numbers)
+        )
+
+
+def _steps_of(task: Any) -> Iterator[Hashable]:
+    """The keys of the steps of a fused task; data and references are no steps."""
+    for key, step in task.args[0].items():
+        if type(step) is Task and step.func is execute_subgraph:
+            yield from _steps_of(step)
+        elif isinstance(step, Task):
+            yield key
+
+
+class _Sink:
+    """Adds the seconds of the steps of a task to those of its kind.
+
+    In another process they are left, for the task to send them with its result.
+    """
+
+    __slots__ = ("_kinds", "_number")
+
+    def __init__(self, kinds: TaskKinds, number: int) -> None:
+        self._kinds = kinds
+        self._number = number
+
+    def __call__(self, seconds: list[float], cpu: list[float]) -> None:
+        self._kinds.add(self._number, seconds, cpu)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _in_another_process, ()
+
+
+def _in_another_process() -> Callable[..., None]:
+    return leave_steps
+
+
+def timed_copy(task: Any, steps: Steps, count: int, sink: Callable[..., None]) -> Any:
+    """A copy of a fused task that times its steps."""
+    timed = copy(task)
+    timed.func = TimedSubgraph(steps, count, sink)
+    return timed
+
+
+class TimedSubgraph:
+    """Runs the steps of a fused task, each between two readings of the clocks."""
+
+    __name__ = execute_subgraph.__name__
+
+    def __init__(self, steps: Steps, count: int, sink: Callable[..., None]) -> None:
+        self._steps = steps
+        self._count = count
+        self._sink = sink
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return TimedSubgraph, (self._steps, self._count, self._sink)
+
+    def __call__(
+        self, graph: Graph, result: Hashable, inputs: Sequence[Hashable], *values: object
+    ) -> object:
+        """Run the steps as dask does."""
+        run = _Run(self._steps, self._count)
+        returned = execute_subgraph(run.wrapped(graph, result), result, inputs, *values)
+        run.end()
+        self._sink(run.seconds, run.cpu)
+        return returned
+
+
+class _Run:
+    """The seconds of the steps in one run of a fused task."""
+
+    __slots__ = ("_steps", "cpu", "iterated", "seconds")
+
+    def __init__(self, steps: Steps, count: int) -> None:
+        self._steps = steps
+        self.seconds = [0.0] * count
+        self.cpu = [0.0] * count
+        self.iterated: dict[Hashable, _Iterated] = {}
+
+    def wrapped(
+        self, graph: Graph, result: Hashable, is_inner: bool = False
+    ) -> dict[Hashable, Any]:
+        """The steps of a graph, with clocks around each."""
+        made: dict[Hashable, Any] = {}
+        for key, step in graph.items():
+            is_returned = key == result and not is_inner
+            if type(step) is Task and step.func is execute_subgraph:
+                nested = copy(step)
+                steps, returned = step.args[:2]
+                nested.args = (self.wrapped(steps, returned, not is_returned), *step.args[1:])
+                made[key] = nested
+            elif isinstance(step, Task):
+                made[key] = _TimedStep(key, step, self, self._steps.get(key, 0), is_returned)
+            else:
+                made[key] = step
+        return made
+
+    def end(self) -> None:
+        """Move the seconds of items from the steps that asked for them to those that made them."""
+        for timed in self.iterated.values():
+            if timed.consumer >= 0:
+                for sums, part in (self.seconds, timed.seconds), (self.cpu, timed.cpu):
+                    sums[timed.maker] += part
+                    sums[timed.consumer] -= part
+        self.seconds = [max(0.0, seconds) for seconds in self.seconds]
+        self.cpu = [max(0.0, cpu) for cpu in self.cpu]
+
+
+class _TimedStep(GraphNode):
+    """A step of a fused task, with clocks around it."""
+
+    __slots__ = ("_is_returned", "_number", "_run", "_step")
+
+    def __init__(self, key: Any, step: Any, run: _Run, number: int, is_returned: bool) -> None:
+        self.key = key
+        self._step = step
+        self._run = run
+        self._number = number
+        self._is_returned = is_returned
+
+    @property
+    def dependencies(self) -> frozenset[Hashable]:
+        """The keys of the results taken by the step."""
+        return self._step.dependencies  # type: ignore[no-any-return]
+
+    def __call__(self, values: Any = ()) -> Any:
+        """Run the step and read the clocks around it."""
+        run, number = self._run, self._number
+        for key in run.iterated and self._step.dependencies:
+            if key in run.iterated:
+                run.iterated[key].consumer = number
+        start, cpu = perf_counter(), thread_time()
+        result = self._step(values)
+        run.cpu[number] += thread_time() - cpu
+        run.seconds[number] += perf_counter() - start
+        if is_lazy(result) and not self._is_returned:
+            timed = run.iterated[self.key] = _Iterated(number)
+            return timed.over(result)
+        return result
+
+
+_ITEMS_TIMED = 32
+_ITEMS_BETWEEN = 992
+_SLOW_ITEM = 1e-5
+"""Seconds of an item, on average, from which on all are timed."""
+_first = itemgetter(0)
+
+
+class _Iterated:
+    """The seconds of the items of a lazy iterator, in whatever step asks for them.
+
+    Attributes
+    ----------
+    maker, consumer : int
+        The step that made the iterator, and the one that goes through it; -1 if none does.
+    """
+
+    __slots__ = ("consumer", "cpu", "maker", "seconds")
+
+    def __init__(self, maker: int) -> None:
+        self.seconds = self.cpu = 0.0
+        self.maker = maker
+        self.consumer = -1
+
+    def over(self, items: Iterator[Any]) -> Generator[Any]:
+        """The same items, with clocks around some."""
+        while True:
+            seconds = cpu = 0.0
+            for _ in range(_ITEMS_TIMED):
+                start, began = perf_counter(), thread_time()
+                try:
+                    item = next(items)
+                except StopIteration:
+                    self.seconds += seconds + perf_counter() - start
+                    self.cpu += cpu + thread_time() - began
+                    return
+                cpu += thread_time() - began
+                seconds += perf_counter() - start
+                yield item
+            self.seconds += seconds
+            self.cpu += cpu
+            if seconds < _ITEMS_TIMED * _SLOW_ITEM:
+                passed = count()
+                # No step of Python between these items.
+                yield from map(_first, zip(islice(items, _ITEMS_BETWEEN), passed, strict=False))
+                untimed = next(passed) / _ITEMS_TIMED
+                self.seconds += seconds * untimed
+                self.cpu += cpu * untimed
+
+
+machinery_files.add(__file__)
+passes_errors_on.update(
+    id(function.__code__)
+    for function in (TimedSubgraph.__call__, _TimedStep.__call__, _Iterated.over)
+)

@@ -1,0 +1,300 @@
+"""Functions of dask that name layers, replaced to note the user's line while a profiler is active.
+
+The table `_REPLACED` has all of them. Each is put back by identity. If another tool has replaced it
+meanwhile, ours stays below and only passes calls on. A dask that lacks a function is recorded
+without lines, and a notice says so.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Hashable, Mapping
+from functools import update_wrapper
+from importlib import import_module
+from types import FrameType
+from typing import Any
+
+import dask
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
+from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
+from dask_diag.capture.lines.names import Capture
+from dask_diag.capture.lines.sites import Site
+
+ACTIVE, ALWAYS, NEVER = "active", "always", "never"
+_MOST_NAMES = {ACTIVE: 1_000_000, ALWAYS: 20_000}
+_lock = threading.Lock()
+
+
+class _State:
+    """What the replaced functions see."""
+
+    capture: Capture | None = None
+    reason = ""
+
+
+def capturing() -> Capture | None:
+    """The capture of lines, while it goes on."""
+    return _State.capture
+
+
+def start_capturing() -> None:
+    """Note lines from now on, unless the configuration forbids it."""
+    with _lock:
+        if _State.capture is not None:
+            return
+        when = dask.config.get("diag.lines.capture", ACTIVE)
+        packages = dask.config.get("diag.lines.packages", ()) or ()
+        if when == NEVER:
+            return
+        missing = sorted(one.name for one in _REPLACED if not one.exists())
+        if missing:
+            _State.reason = f"this version of dask lacks {', '.join(missing)}"
+            return
+        capture = Capture(_MOST_NAMES.get(when, _MOST_NAMES[ACTIVE]), packages)
+        for one in _REPLACED:
+            one.put_in()
+        _State.capture = capture
+
+
+def stop_capturing() -> None:
+    """Undo `start_capturing`, unless the configuration asks for lines of the whole program."""
+    with _lock:
+        if _State.capture is None or dask.config.get("diag.lines.capture", ACTIVE) == ALWAYS:
+            return
+        _State.capture = None
+        for one in _REPLACED:
+            one.take_out()
+
+
+def why_no_lines() -> list[str]:
+    """Sentences about lines that are missing."""
+    capture = _State.capture
+    faults = () if capture is None else sorted(capture.faults)
+    notices = [f"some lines that built work are unknown: {fault}" for fault in faults]
+    if _State.reason:
+        notices.append(f"lines that built work are unknown: {_State.reason}")
+    return notices
+
+
+Make = Callable[[Any], Callable[..., object]]
+"""Makes the function in place of one of dask's."""
+
+
+def _found(path: str) -> Any:
+    """A module, or a class in a module, such as ``dask.delayed:DelayedLeaf``; None without it."""
+    module, _, name = path.partition(":")
+    try:
+        found = import_module(module)
+    except ImportError:
+        return None
+    return getattr(found, name, None) if name else found
+
+
+class _Replaced:
+    """A function of dask that can be replaced.
+
+    Parameters
+    ----------
+    owner : str
+        The module, and the class if any, as ``dask.delayed:DelayedLeaf``.
+    name : str
+    make : callable
+    """
+
+    def __init__(self, owner: str, name: str, make: Make) -> None:
+        self.name = f"{owner}.{name}".replace(":", ".")
+        self._owner: Any = _found(owner)
+        self._attribute = name
+        self._make = make
+        self._dasks: Any = getattr(self._owner, "__dict__", {}).get(name)
+        self._before: Any = None
+        self._ours: Any = None
+
+    def exists(self) -> bool:
+        """Whether this dask has it."""
+        return self._dasks is not None
+
+    def put_in(self) -> None:
+        """Replace it; where ours is below another tool's already, it is heard again."""
+        now = vars(self._owner).get(self._attribute)
+        if self._ours is not None and now is not self._dasks:
+            return
+        self._before = now
+        is_method = isinstance(now, classmethod)
+        original = now.__func__ if is_method else now
+        made = update_wrapper(self._make(original), original)
+        self._ours = classmethod(made) if is_method else made
+        setattr(self._owner, self._attribute, self._ours)
+
+    def take_out(self) -> None:
+        """Put back what was there, unless another tool has replaced it meanwhile."""
+        if vars(self._owner).get(self._attribute) is self._ours:
+            setattr(self._owner, self._attribute, self._before)
+            self._before = self._ours = None
+
+
+def _passing_on(function: Callable[..., object]) -> Callable[..., object]:
+    """Take a function out of the tracebacks of errors."""
+    passes_errors_on.add(id(function.__code__))
+    return function
+
+
+def _codes(*functions: object) -> frozenset[int]:
+    """The ids of the code of functions, methods and properties; a dask may lack some."""
+    plain = (getattr(one, "__func__", getattr(one, "fget", one)) for one in functions)
+    return frozenset(id(one.__code__) for one in plain if hasattr(one, "__code__"))
+
+
+_GRAPH = vars(HighLevelGraph)
+_ADD_LAYERS = _codes(_GRAPH.get("from_collections"), _GRAPH.get("_from_collection"))
+"""Functions that make a graph whose new layer has been noted before."""
+_NAME_AGAIN = _codes(
+    getattr(_found("dask.delayed:DelayedLeaf"), "dask", None),
+    getattr(_found("dask.delayed:DelayedAttr"), "dask", None),
+    getattr(_found("dask._expr:HLGExpr"), "from_collection", None),
+)
+"""Functions that make a layer for an object which may have been noted before."""
+_DASK = os.path.dirname(dask.__file__)
+_OPTIMIZERS = frozenset(
+    os.path.join(_DASK, *file)
+    for file in (
+        ("highlevelgraph.py",),
+        ("_expr.py",),
+        ("blockwise.py",),
+        ("base.py",),
+        ("array", "optimization.py"),
+    )
+)
+"""Files that copy layers: one whose name is not known was built before."""
+_FINALIZE = "finalize-"
+
+
+def _note_layer(name: Hashable, layer: object, caller: FrameType) -> None:
+    """Note a new layer, and other names that its keys have."""
+    capture = _State.capture
+    if capture is None:
+        return
+    try:
+        names = capture.names
+        # Dask's optimizers name a graph by its id.
+        is_old = type(name) is int
+        if is_old or id(caller.f_code) in _NAME_AGAIN:
+            if name in names:
+                return
+            site = None if is_old else capture.here(caller)
+            names.note_new(name, site)
+        else:
+            site = capture.here(caller)
+            names.note(name, site)
+        if type(layer) is dict:
+            key = next(iter(layer), None)
+            if (key[0] if type(key) is tuple and key else key) != name:
+                _note_prefixes(capture, layer, site)
+    except Exception as error:
+        capture.fault(error)
+
+
+def _note_prefixes(capture: Capture, layer: object, site: Site | None) -> None:
+    """Note the names in the keys of a layer that has its keys already."""
+    if type(layer) is dict or type(layer) is MaterializedLayer:
+        for name in {key[0] if type(key) is tuple and key else key for key in layer}:
+            capture.names.note_new(name, site)
+
+
+def _note_layers(layers: Mapping[Hashable, object], caller: FrameType) -> None:
+    """Note the layers of a graph that are not known."""
+    capture = _State.capture
+    if capture is None or id(caller.f_code) in _ADD_LAYERS:
+        return
+    try:
+        names = capture.names
+        unknown = [name for name in layers if name not in names]
+        if not unknown:
+            return
+        site = capture.here(caller)
+        is_copy = caller.f_code.co_filename in _OPTIMIZERS
+        for name in unknown:
+            is_old = is_copy and not (type(name) is str and name.startswith(_FINALIZE))
+            built = None if is_old else site
+            names.note_new(name, built)
+            _note_prefixes(capture, layers[name], built)
+    except Exception as error:
+        capture.fault(error)
+
+
+def _from_collections(original: Callable[..., object]) -> Callable[..., object]:
+    def from_collections(
+        cls: type, name: Hashable, layer: object, *args: object, **kwargs: object
+    ) -> object:
+        _note_layer(name, layer, sys._getframe(1))
+        try:
+            return original(cls, name, layer, *args, **kwargs)
+        except BaseException as error:
+            take_out_own_frames(error)
+            raise
+
+    return _passing_on(from_collections)
+
+
+def _graph_init(original: Callable[..., object]) -> Callable[..., object]:
+    def __init__(self: object, layers: Any, *args: object, **kwargs: object) -> None:  # noqa: N807
+        _note_layers(layers, sys._getframe(1))
+        try:
+            original(self, layers, *args, **kwargs)
+        except BaseException as error:
+            take_out_own_frames(error)
+            raise
+
+    return _passing_on(__init__)
+
+
+def _delayed_init(original: Callable[..., object]) -> Callable[..., object]:
+    def __init__(self: Any, *args: object, **kwargs: object) -> None:  # noqa: N807
+        try:
+            original(self, *args, **kwargs)
+        except BaseException as error:
+            take_out_own_frames(error)
+            raise
+        capture = _State.capture
+        if capture is not None:
+            try:
+                capture.names.note(self._key, capture.here(sys._getframe(1)))
+            except Exception as error:
+                capture.fault(error)
+
+    return _passing_on(__init__)
+
+
+def _clone_key(original: Callable[..., object]) -> Callable[..., object]:
+    def clone_key(key: Any, *args: object, **kwargs: object) -> object:
+        try:
+            cloned: Any = original(key, *args, **kwargs)
+        except BaseException as error:
+            take_out_own_frames(error)
+            raise
+        capture = _State.capture
+        if capture is not None:
+            try:
+                name, copied = ((one[0] if type(one) is tuple else one) for one in (key, cloned))
+                if name in capture.names:
+                    capture.names.note(copied, capture.names.get(name))
+            except Exception as error:
+                capture.fault(error)
+        return cloned
+
+    return _passing_on(clone_key)
+
+
+_REPLACED = [
+    _Replaced("dask.highlevelgraph:HighLevelGraph", "from_collections", _from_collections),
+    _Replaced("dask.highlevelgraph:HighLevelGraph", "__init__", _graph_init),
+    _Replaced("dask.delayed:DelayedAttr", "__init__", _delayed_init),
+    _Replaced("dask.delayed:DelayedLeaf", "__init__", _delayed_init),
+    _Replaced("dask.graph_manipulation", "clone_key", _clone_key),
+    _Replaced("dask.blockwise", "clone_key", _clone_key),
+    _Replaced("dask.highlevelgraph", "clone_key", _clone_key),
+]
+"""All functions of dask that are replaced while lines are captured."""

@@ -1,0 +1,195 @@
+"""Each task says which line of the program built it, and each step of a fused task its seconds."""
+
+from __future__ import annotations
+
+from operator import add
+
+import dask
+import dask.array as da
+import dask.bag as db
+import numpy as np
+import pytest
+from dask.graph_manipulation import bind, checkpoint, clone, wait_on
+
+from dask_diag import Profiler
+
+HOW_KNOWN = {"name", "token", "dependents"}
+
+
+def _rows(table):
+    columns = [table[name].tolist() for name in table.columns]
+    return [dict(zip(table.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _steps_by_group(recording):
+    by_group = {}
+    for row in _rows(recording.steps):
+        by_group.setdefault(row["group"], []).append(row)
+    return by_group
+
+
+def _array():
+    return da.ones((8, 8), chunks=(4, 4)) + 1
+
+
+def _add_one(block):
+    return block + 1
+
+
+def _pair(block, other=0):
+    return block
+
+
+def _svd():
+    u, s, v = da.linalg.svd(da.random.random((8, 4), chunks=(4, 4)))
+    return u + s.sum() + v.sum()
+
+
+def _setitem():
+    x = _array()
+    x[x > 3] = 0
+    x[2:3] = 5
+    return x
+
+
+ARRAY = [
+    lambda: _array().sum(axis=0),
+    lambda: _array().mean(),
+    lambda: _array().std(axis=1),
+    lambda: _array().cumsum(axis=0),
+    lambda: _array().cumsum(axis=0, method="blelloch"),
+    lambda: _array().rechunk((2, 8)),
+    lambda: _array().rechunk((8, 1)).rechunk((1, 8)),
+    lambda: _array().T @ _array(),
+    lambda: da.tensordot(_array(), _array(), axes=1),
+    lambda: da.einsum("ij,jk->ik", _array(), _array()),
+    lambda: _array().map_blocks(_add_one).map_blocks(_pair, other=2),
+    lambda: _array().map_overlap(_add_one, depth=1, boundary="reflect"),
+    lambda: da.concatenate([_array(), _array()]),
+    lambda: da.stack([_array(), _array()]).max(axis=0),
+    lambda: _array().reshape(64),
+    lambda: _array()[::2, [1, 3]],
+    lambda: _array()[_array() > 1],
+    lambda: _array().vindex[[0, 1], [2, 3]],
+    lambda: da.take(_array(), [5, 0, 7], axis=0),
+    lambda: da.where(_array() > 1, _array(), 0),
+    lambda: da.histogram(_array(), bins=3, range=(0, 3))[0],
+    lambda: da.bincount(da.from_array(np.arange(8), chunks=4)),
+    lambda: da.unique(da.from_array(np.arange(8) % 3, chunks=4)),
+    lambda: da.percentile(da.from_array(np.arange(8.0), chunks=4), 50),
+    lambda: da.topk(da.from_array(np.arange(8), chunks=4), 3),
+    lambda: da.argmax(_array(), axis=0),
+    lambda: da.random.default_rng(1).normal(size=(8, 8), chunks=4),
+    lambda: da.random.RandomState(1).randint(0, 9, size=8, chunks=4),
+    lambda: da.from_delayed(dask.delayed(np.ones)(3), (3,), float) * 2,
+    lambda: da.from_array(np.ones((8, 8)), chunks=4).astype("f4"),
+    lambda: da.linalg.qr(da.random.random((8, 4), chunks=(4, 4)))[0],
+    lambda: da.linalg.norm(_array()),
+    lambda: da.fft.fft(da.ones((8, 8), chunks=(8, 4)), axis=0),
+    lambda: da.apply_along_axis(np.sum, 0, _array()),
+    lambda: da.apply_gufunc(lambda rows: rows.mean(axis=-1), "(i)->()", _array().rechunk((4, 8))),
+    lambda: da.blockwise(add, "ij", _array(), "ij", 1, None, dtype=float),
+    lambda: da.coarsen(np.sum, _array(), {0: 2}),
+    lambda: da.pad(_array(), 2, mode="constant"),
+    lambda: da.roll(_array(), 3),
+    lambda: da.tril(_array()),
+    lambda: da.searchsorted(da.arange(8, chunks=4), da.arange(3, chunks=3)),
+    lambda: da.cov(_array()),
+    lambda: _array().to_delayed()[0, 0],
+    lambda: _array().persist().sum(),
+    lambda: _array().blocks[0, 1],
+    lambda: _array().compute_chunk_sizes(),
+    lambda: da.shuffle(_array(), [[0, 2], [4, 6]], 0),
+    lambda: da.store(_array(), np.zeros((8, 8)), compute=False),
+    _svd,
+    _setitem,
+]
+
+BAG = [
+    lambda: _bag().map(add, 1),
+    lambda: _bag().filter(bool).map(str).frequencies(),
+    lambda: _bag().fold(add),
+    lambda: _bag().sum(),
+    lambda: _bag().foldby(lambda v: v % 2, add, 0, add, 0),
+    lambda: _bag().groupby(lambda v: v % 2, shuffle="tasks", npartitions=2),
+    lambda: _bag().distinct(),
+    lambda: _bag().topk(2),
+    lambda: _bag().map_partitions(list),
+    lambda: _bag().map(lambda v: [v, v]).flatten(),
+    lambda: _bag().map(lambda v: (v, v)).pluck(0),
+    lambda: _bag().accumulate(add),
+    lambda: _bag().product(_bag()),
+    lambda: _bag().join([1, 2], lambda v: v),
+    lambda: _bag().repartition(1),
+    lambda: _bag().take(1, compute=False),
+    lambda: db.zip(_bag(), _bag()),
+    lambda: db.concat([_bag(), _bag()]),
+    lambda: _bag().var(),
+    lambda: _bag().random_sample(0.5, random_state=1),
+    lambda: _bag().to_delayed()[0],
+    lambda: db.from_delayed([dask.delayed(list)([1, 2])]),
+    lambda: _bag().reduction(sum, sum),
+    lambda: _bag().remove(bool),
+    lambda: _bag().map(lambda v: (v, v)).starmap(add),
+    lambda: _bag().map(add, _bag()),
+]
+
+
+def _bag():
+    return db.from_sequence(range(8), npartitions=2).map(abs)
+
+
+@dask.delayed
+def _increment(value):
+    return value + 1
+
+
+@dask.delayed(nout=2)
+def _two(value):
+    return value, value
+
+
+def _store_delayed():
+    return dask.delayed(np.sum)(_array())
+
+
+DELAYED = [
+    lambda: _increment(1),
+    lambda: _increment(_increment(1)) + 1,
+    lambda: _two(1)[0],
+    lambda: sum([_increment(value) for value in range(3)]),
+    lambda: dask.delayed("a b").split(),
+    lambda: dask.delayed(complex)(1, 2).real,
+    lambda: dask.delayed([_increment(1), {"a": _increment(2)}]),
+    lambda: dask.delayed(sum)([_increment(1), _array().sum()]),
+    lambda: dask.delayed(np.sum)(_array()),
+    lambda: -_increment(2),
+    lambda: 2 * _increment(2),
+    _store_delayed,
+    lambda: _increment(dask.delayed(5)),
+    lambda: _increment(1, dask_key_name="mine"),
+    lambda: clone(_array()),
+    lambda: bind(_array(), _increment(1)),
+    lambda: wait_on(_array()),
+    lambda: checkpoint(_array(), _bag()),
+    lambda: dask.optimize(_array() + 1, _increment(1))[0],
+]
+
+
+@pytest.mark.parametrize("operations", [ARRAY, BAG, DELAYED], ids=["array", "bag", "delayed"])
+@pytest.mark.filterwarnings("ignore")
+def test_every_task_of_every_operation_has_a_line(operations):
+    with dask.config.set(scheduler="synchronous"):
+        for number, operation in enumerate(operations):
+            with Profiler() as profiler:
+                operation().compute()
+            recording = profiler.recording
+            known = _rows(recording.lines)
+            steps = _steps_by_group(recording)
+            for function, group in zip(
+                recording.tasks.function.tolist(), recording.tasks.group.tolist(), strict=True
+            ):
+                for step in steps[group]:
+                    assert step["how"] in HOW_KNOWN, (number, function, step)
+                    assert known[step["line"]]["file"] == __file__, (number, function, step)
+            assert profiler.notices() == []
