@@ -374,10 +374,10 @@ def _joined(
 
 
 def _mask_of_groups(recording: Recording, kept_tasks: BoolArray) -> BoolArray:
-    """Leave out groups of which all tasks are left out."""
+    """Leave out groups without a task that is kept."""
     groups = recording.tasks.group
     most = max(int(column.max(initial=-1)) for column in (groups, recording.steps.group))
-    return ~np.isin(np.arange(most + 1), np.setdiff1d(groups, groups[kept_tasks]))
+    return np.isin(np.arange(most + 1), groups[kept_tasks])
 
 
 def _reindexed(table: T, positions: Mapping[str, IntArray]) -> T:
