@@ -26,6 +26,7 @@ from .recordings import (
     with_stacks,
     with_tables,
 )
+from .test_cli import diag as run_command
 
 
 def of_lines(recording, *names, by="line"):
@@ -132,3 +133,54 @@ def test_lines_sum_to_all_tasks(data):
         assert np.nansum(table["waits"]) == pytest.approx(5.0)
     both = dask_diag.combine([recording, replace(recording, run_id="another")])
     assert lines(both)["seconds"].sum() == pytest.approx(14.25)
+
+
+def test_the_summary_has_five_lines_above_the_functions_and_all_by_line(tmp_path):
+    recording = recording_with_lines()
+    text = str(dask_diag.summary(recording))
+    table = text[text.index("line that built it") : text.index("\n function")]
+    assert "analysis.py:24  z = y.map_blocks(slow)      42%       5      6.00 s" in table
+    assert len(table.strip().splitlines()) == 2 + 5 + 1
+    assert "(1 more line)" in table
+    assert "total" not in table
+    assert "<td" in dask_diag.summary(recording)._repr_html_().split("map_blocks(slow)")[0]
+    by_script = str(recording.summary(by="script"))
+    assert "analysis.py:30  a = tidy(raw)" in by_script
+    assert "total                                      100%      10      14.3 s" in by_script
+    assert "mean_chunk-quick" not in by_script
+    with pytest.raises(DiagnosticError, match="by: expected one of function, line, script"):
+        recording.summary(by="task")
+
+
+def test_work_that_was_built_before_the_recording_says_what_to_do():
+    recording = recording_with_lines()
+    before = with_columns(recording, "steps", how=["built before"] * 7, line=[-1] * 7)
+    text = " ".join(str(dask_diag.summary(before)).split())
+    assert "(built before the recording) 98% 9 14.0 s" in text
+    assert "98% of task time is work that was built before the recording: start recording" in text
+    assert "Built before" not in str(dask_diag.summary(recording))
+
+
+@pytest.mark.leaves_files
+def test_the_command_prints_lines_or_the_source_with_them(tmp_path):
+    recording = recording_with_lines()
+    code = "import dask\n\ny = 1\n" + "\n" * 20 + "z = y.map_blocks(slow)\n"
+    recording = with_tables(
+        recording,
+        environment={"section": ["calling code"], "name": ["analysis.py"], "value": [code]},
+    )
+    dask_diag.save(recording, tmp_path / "run.diag")
+    printed = run_command("lines", str(tmp_path / "run.diag")).stdout
+    assert "helpers.py:21  return clean(raw)            18%       2      2.50 s" in printed
+    source = run_command("lines", str(tmp_path / "run.diag"), "--source", "--by", "script").stdout
+    lines_ = [line.rstrip() for line in source.splitlines()]
+    assert lines_[4:6] == [" analysis.py", "     1  import dask"]
+    assert (
+        "    24  z = y.map_blocks(slow)               42%       5      6.00 s    unknown" in lines_
+    )
+    assert "(built before the recording)                 4%" in source
+    assert "(line unknown)" in source
+    dask_diag.save(NOTHING, tmp_path / "none.diag")
+    assert run_command("lines", str(tmp_path / "none.diag")).stdout.startswith(
+        "This recording has no"
+    )

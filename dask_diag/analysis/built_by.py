@@ -66,6 +66,8 @@ class BuiltBy:
     ----------
     heads : array of int
         For each row of `Recording.lines` the row of the line that has its work.
+    builders : array of int
+        Rows of `Recording.lines` that called dask.
     places : list of Place
         Lines, and then `BUILT_BEFORE` and `UNKNOWN`.
     place_of_row : array of int
@@ -76,7 +78,7 @@ class BuiltBy:
         self._recording = recording
         self.heads = _heads(recording) if by == "script" else np.arange(len(recording.lines))
         lines = [
-            Place(cell or file, line, text)
+            Place(cell or file, line, text.strip())
             for file, cell, line, text in recording.lines.tuples("file", "cell", "line", "text")
         ]
         rows = [lines[head] for head in self.heads.tolist()]
@@ -87,6 +89,9 @@ class BuiltBy:
         known = (steps.line >= -1) & (steps.line < len(rows))
         self._place = self.place_of_row[np.where(known, steps.line, -1)]
         self._place[steps.how.eq(LineSource.BEFORE) & (steps.line < 0)] = number[BUILT_BEFORE]
+        # A name such as `wrapper` is no name of a function that was called.
+        of_steps = np.isin(np.arange(len(rows)), steps.line)
+        self.builders = np.flatnonzero(of_steps | ~recording.lines.called.eq(""))
         self._group = steps.group
         tasks = recording.tasks.group
         self._has_steps = np.isin(tasks, self._group)
@@ -130,20 +135,12 @@ class BuiltBy:
         present = dict.fromkeys(names.codes[np.argsort(-sums[names.codes], kind="stable")].tolist())
         return [(names.values[code], float(sums[code])) for code in present]
 
-    def groups_of(self, place: int) -> list[int]:
-        """The groups with a step of a place, those of which it has the largest share first."""
+    def groups_of(self, place: int, seconds: FloatArray) -> list[int]:
+        """The groups with a step of a place, that with most seconds of the place first."""
         of_place = np.flatnonzero(self._place == place)
-        order = of_place[np.argsort(-self._shares[of_place], kind="stable")]
+        parts = self._by_group(seconds)[self._group[of_place]] * self._shares[of_place]
+        order = of_place[np.argsort(-parts, kind="stable")]
         return list(dict.fromkeys(self._group[order].tolist()))
-
-    def main_places(self) -> IntArray:
-        """For each group the place with the largest share; that of unknown lines without steps."""
-        largest = np.full(self._groups, len(self.places) - 1)
-        group, place, row = distinct_pairs(self._group, self._place)
-        share = np.bincount(row, self._shares, len(group))
-        order = np.argsort(share, kind="stable")
-        largest[group[order]] = place[order]
-        return largest
 
     def _by_group(self, amounts: FloatArray | BoolArray) -> FloatArray:
         known = self._has_steps
@@ -229,7 +226,7 @@ def table_of_lines(recording: Recording, built: BuiltBy, sizes: FloatArray | Non
         {
             "file": Categorical.of(place.file for place in places),
             "line": np.array([place.line for place in places], np.int64),
-            "text": Categorical.of(place.text.strip() for place in places),
+            "text": Categorical.of(place.text for place in places),
             "tasks": counts[order],
             "seconds": seconds[order],
             "cpu_seconds": built.cpu_sums(cpu)[order],
@@ -261,7 +258,7 @@ def seconds_building(recording: Recording, built: BuiltBy) -> FloatArray:
     if not len(samples):
         return np.full(len(built.places), np.nan)
     lines = recording.lines
-    builders = np.flatnonzero(~lines.called.eq(""))
+    builders = built.builders
     heads = built.heads[builders]
     at = list(lines.tuples("file", "line"))
     place_at = {

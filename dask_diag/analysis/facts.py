@@ -15,6 +15,7 @@ import numpy as np
 
 from dask_diag.analysis import cpu, memory
 from dask_diag.analysis.activities import cells, seconds_by_activity
+from dask_diag.analysis.built_by import BuiltBy, table_of_lines
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.groups import counts_by, rows_by
@@ -95,6 +96,14 @@ class Analysis:
     def cells(self) -> Table:
         """Activities by function and worker, in every unit."""
         return cells(self.recording, self.occupancies)
+
+    built_by = _fact(BuiltBy)
+    """Which share of each group of tasks each line of the program built."""
+
+    @cached_property
+    def lines(self) -> Table:
+        """Seconds of tasks by the line that built them, without bytes; no rows without lines."""
+        return table_of_lines(self.recording, self.built_by)
 
     functions = _fact(by_function)
     """Seconds of the tasks of each function, the longest first."""

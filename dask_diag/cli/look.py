@@ -1,4 +1,4 @@
-"""Commands that read a recording: summary, report, export, throughput, what-if, live, top."""
+"""Commands that read a recording, from summary to top."""
 
 from __future__ import annotations
 
@@ -33,6 +33,24 @@ def summary(*, verbose: bool, file: str) -> None:
     from dask_diag.views.summary import summary as summary_of
 
     print_result(summary_of(load(file), verbose=verbose))
+
+
+@click.command("lines")
+@click.argument("file", type=FilePath())
+@click.option("--source", is_flag=True, help="Print the source of the program, line by line.")
+@click.option(
+    "--by",
+    type=click.Choice(["line", "script"]),
+    default="line",
+    show_default=True,
+    help="Print the lines that called dask, or those of the script that called them.",
+)
+def lines(file: str, source: bool, by: str) -> None:
+    """Show which lines of the program cost the time: those that built its tasks."""
+    from dask_diag.storage.read import load
+    from dask_diag.views.built_by import lines_summary
+
+    print_result(lines_summary(load(file), by, source))
 
 
 @click.command()

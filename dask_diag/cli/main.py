@@ -7,7 +7,7 @@ import click
 from dask_diag._version import __version__
 from dask_diag.cli.compare import compare
 from dask_diag.cli.explain import explain
-from dask_diag.cli.look import export, live, report, summary, throughput, top, what_if
+from dask_diag.cli.look import export, lines, live, report, summary, throughput, top, what_if
 from dask_diag.cli.output import OneLineErrors
 from dask_diag.cli.run import run
 from dask_diag.cli.tune import tune
@@ -29,6 +29,7 @@ def main() -> None:
 for _command in (
     run,
     summary,
+    lines,
     explain,
     report,
     throughput,

@@ -220,11 +220,11 @@ class Recording:
         """Combine several recordings: see `dask_diag.combine`."""
         return combine(sources)
 
-    def summary(self, *, verbose: bool = False) -> str:
-        """Table of the measurements by function: see `dask_diag.summary`."""
+    def summary(self, *, verbose: bool = False, by: str = "function") -> str:
+        """Table of the measurements by function or line: see `dask_diag.summary`."""
         import dask_diag
 
-        return dask_diag.summary(self, verbose=verbose)
+        return dask_diag.summary(self, verbose=verbose, by=by)
 
     def findings(self) -> list[dask_diag.Finding]:
         """Causes of lost time, the worst first: see `dask_diag.findings`."""
@@ -305,7 +305,7 @@ def combine(sources: Iterable[Source]) -> Recording:
     for name, is_repeated in _TABLES_BY_COMPUTATION.items():
         masks[name] = _masks_per_computation(several, name, repeats if is_repeated else {})
     masks["samples"] = _stack_masks(several, repeats)
-    masks["steps"] = [_mask_of_steps(*part) for part in zip(several, masks["tasks"], strict=True)]
+    masks[GROUPS] = [_mask_of_groups(*part) for part in zip(several, masks["tasks"], strict=True)]
     masks["resources"], masks["processes"] = _resource_masks(several)
     masks["workers"] = known_best
     masks["other_tasks"] = _event_masks(several, "other_tasks")
@@ -360,7 +360,7 @@ def _joined(
     for index, recording in enumerate(recordings):
         positions = {}
         for name, before in counts.items():
-            mask = np.ones(_groups(recording), bool) if name == GROUPS else masks[name][index]
+            mask = masks[name][index]
             position = np.where(mask, np.cumsum(mask) - 1 + before, _DROPPED)
             positions[name] = np.append(position, -1)
             counts[name] += int(mask.sum())
@@ -373,17 +373,11 @@ def _joined(
     return tables | {name: _sorted_by_time(tables[name]) for name in ("resources", "processes")}
 
 
-def _groups(recording: Recording) -> int:
-    """The number of groups: one more than the greatest."""
-    both = recording.tasks.group, recording.steps.group
-    return 1 + max(int(column.max(initial=-1)) for column in both)
-
-
-def _mask_of_steps(recording: Recording, kept_tasks: BoolArray) -> BoolArray:
-    """Leave out steps of which all tasks are left out."""
+def _mask_of_groups(recording: Recording, kept_tasks: BoolArray) -> BoolArray:
+    """Leave out groups without a task that is kept."""
     groups = recording.tasks.group
-    left_out = np.setdiff1d(groups, groups[kept_tasks])
-    return ~np.isin(recording.steps.group, left_out)
+    most = max(int(column.max(initial=-1)) for column in (groups, recording.steps.group))
+    return np.isin(np.arange(most + 1), groups[kept_tasks])
 
 
 def _reindexed(table: T, positions: Mapping[str, IntArray]) -> T:

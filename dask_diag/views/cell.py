@@ -95,6 +95,8 @@ def _below(parts: SummaryParts) -> Iterator[str]:
         yield from _bar(parts.bar_title, parts.bar)
     yield findings_html(parts.findings, parts.note_on_findings)
     yield _paragraph(parts.more)
+    if parts.above[1]:
+        yield html_table(*parts.above)
     if parts.rows:
         yield parts.picture()
         yield html_table(parts.columns, parts.rows)

@@ -241,7 +241,9 @@ def labelled_lines(analysis: Analysis, verbose: bool = True) -> Iterator[Line]:
     recording = analysis.recording
     if verbose:
         yield from _phases(analysis)
-    yield from _own_code(recording)
+    # Lines that built the tasks have a table of their own.
+    if not len(recording.steps):
+        yield from _own_code(recording)
     if verbose:
         yield from _hottest_line(recording)
     yield from _critical_path(analysis, verbose)

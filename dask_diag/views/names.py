@@ -27,24 +27,24 @@ Lines = dict[tuple[str, int], str]
 
 
 def recorded_lines(recording: Recording) -> Lines:
-    """Text of recorded lines in files of frames.
+    """Text of recorded lines in files of frames, and in those of lines that built work.
 
     A recording names the files of its calling code without folders: if two files of frames have the
     same name, neither has these lines.
     """
     files: dict[str, list[str]] = {}
-    for file in recording.frames.file.values:
+    for file in dict.fromkeys((*recording.frames.file.values, *recording.lines.file.values)):
         files.setdefault(os.path.basename(file), []).append(file)
     lines: Lines = {}
     for name, first, text in _pieces(recording):
         if len(files.get(name, ())) == 1:
             (file,) = files[name]
             numbered = enumerate(text.split("\n"), first)
-            lines.update({(file, number): line.strip() for number, line in numbered})
-    allocated = recording.allocations
-    for file, line, code in allocated.tuples("file", "line", "code"):
-        if code:
-            lines[file, line] = code.strip()
+            lines.update({(file, number): line for number, line in numbered})
+    for table, code in ((recording.allocations, "code"), (recording.lines, "text")):
+        for file, line, text in table.tuples("file", "line", code):
+            if text:
+                lines.setdefault((file, line), text)
     return lines
 
 

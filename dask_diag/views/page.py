@@ -21,7 +21,14 @@ from jinja2 import Environment, FunctionLoader
 
 from dask_diag.views.assets import call, link, text_of
 from dask_diag.views.escaping import shown
-from dask_diag.views.report.components import Figure, FunctionTable, Part, PathSwitch, WallBar
+from dask_diag.views.report.components import (
+    Figure,
+    FunctionTable,
+    Part,
+    PathSwitch,
+    SourceTable,
+    WallBar,
+)
 from dask_diag.views.text import Summary
 
 
@@ -184,12 +191,14 @@ class Page:
         """Script of the page beside its figures."""
         parts = [part for section in self.sections for part in section.all_parts()]
         paths = [part.paths for part in parts if isinstance(part, PathSwitch)]
+        lines = [part.numbers for part in parts if isinstance(part, SourceTable)]
         functions = [part.over_time for part in parts if isinstance(part, FunctionTable)]
         settings = {
             "has_figures": has_figures,
             "exports": self.exports and {"name": self.exports.name, "recorded": self.exports.tasks},
             "paths": paths[0] if paths else None,
             "functions": functions[0] if functions else None,
+            "lines": lines[0] if lines else None,
         }
         # No text in it ends a script.
         text = json.dumps(settings).replace("<", "\\u003c")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from math import isnan
 
 import numpy as np
 
+from dask_diag.analysis.built_by import BY, BuiltBy, table_of_lines
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.findings.rules import find
@@ -18,9 +20,13 @@ from dask_diag.analysis.headline import (
     not_ended,
     why_no_tasks,
 )
+from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import OUTCOMES, PROFILING, UNKNOWN_WORKER, Outcome
 from dask_diag.model.recording import Recording, Sources, recording_of
+from dask_diag.model.tables import Tasks
+from dask_diag.views.built_by import HEADINGS as LINE_HEADINGS
+from dask_diag.views.built_by import line_rows, on_work_built_before, with_total
 from dask_diag.views.cell import findings_html, make_summary
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import (
@@ -123,10 +129,11 @@ def _delays(analysis: Analysis) -> Iterator[tuple[str, str]]:
 
 
 _FUNCTIONS_SHOWN, _WITH_VERBOSE = 10, 30
+_LINES_SHOWN = 5
 HEADINGS = ("function", "tasks", "task time", "CPU", "CPU %", "longest")
 
 
-def summary(source: Sources, *, verbose: bool = False) -> Summary:
+def summary(source: Sources, *, verbose: bool = False, by: str = "function") -> Summary:
     """Table of the measurements by function, with totals, findings, failures and notices.
 
     Parameters
@@ -136,12 +143,20 @@ def summary(source: Sources, *, verbose: bool = False) -> Summary:
     verbose : bool, default False
         Show everything: worker time, phases, waits, hottest lines, cached results, other threads,
         more functions, and the profilers' own overhead.
+    by : {"function", "line", "script"}, default "function"
+        Rows of the table: functions, below the five lines of your program that built most task
+        time; or all these lines, as in `lines`.
 
     Returns
     -------
     Summary
         A string of at most 80 columns, to print; an HTML table in a notebook. Its method
         ``for_terminal(width, color)`` returns other widths, and colors.
+
+    Raises
+    ------
+    DiagnosticError
+        If `by` is unknown.
 
     Examples
     --------
@@ -151,7 +166,15 @@ def summary(source: Sources, *, verbose: bool = False) -> Summary:
     ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
     >>> print(summary(prof))        # doctest: +SKIP
     """
-    return make_summary(summary_parts(Analysis(recording_of(source)), verbose))
+    if by not in ("function", *BY):
+        raise DiagnosticError(f"by: expected one of function, {', '.join(BY)}, found {by!r}")
+    recording = recording_of(source)
+    parts = summary_parts(Analysis(recording), verbose)
+    if by != "function":
+        table = table_of_lines(recording, BuiltBy(recording, by))
+        rows = with_total(recording, table, line_rows(table))
+        parts = replace(parts, above=((), ()), columns=LINE_HEADINGS, rows=rows)
+    return make_summary(parts)
 
 
 def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
@@ -168,10 +191,12 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
         more=explained_by(shown_findings),
         bar_title=f"Wall time {seconds(wall)}",
         bar=shares,
+        above=(LINE_HEADINGS, line_rows(analysis.lines, _LINES_SHOWN)),
         columns=HEADINGS,
         rows=list(function_rows(analysis, verbose)),
         lines=[
             *(worker_time_line(analysis) if verbose else ()),
+            *on_work_built_before(analysis.lines),
             *labelled_lines(analysis, verbose),
             *profiling_lines(analysis, verbose),
         ],

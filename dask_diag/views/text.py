@@ -72,6 +72,8 @@ class SummaryParts:
     bar_title : str
     bar : sequence of (Look, float)
         Looks and shares of the whole, the largest first.
+    above : (sequence of str, sequence of tuple of str)
+        Columns and rows of a table above the other one, without a total.
     columns : sequence of str
     rows : sequence of tuple of str
         The first column is text, the last row a total.
@@ -98,6 +100,7 @@ class SummaryParts:
     more: str = ""
     bar_title: str = ""
     bar: Sequence[tuple[Look, float]] = ()
+    above: tuple[Sequence[str], Sequence[tuple[str, ...]]] = ((), ())
     lines: Sequence[tuple[str, str]] = ()
     notices: Sequence[str] = ()
     is_wrapped: bool = False
@@ -143,6 +146,7 @@ def text_of(
         _lines(parts.note_on_findings, width),
         (*findings, *_lines(parts.more, width)),
         _bar(parts.bar_title, parts.bar, width, paint),
+        _table(*parts.above, width, False, cuts_names, has_total=False),
         _table(parts.columns, parts.rows, width, parts.is_wrapped, cuts_names),
         _labelled(parts.lines, width, paint),
         (line for text in parts.notices for line in _lines(text, width, "- ", "  ")),
@@ -189,6 +193,8 @@ def _table(
     width: int,
     is_wrapped: bool,
     cuts_names: bool,
+    *,
+    has_total: bool = True,
 ) -> list[str]:
     if not rows:
         return []
@@ -205,10 +211,10 @@ def _table(
     table.add_column(first, no_wrap=not is_wrapped, overflow=overflow, ratio=1, min_width=least)
     for name in others:
         table.add_column(name, no_wrap=True, overflow="ellipsis", justify="right")
-    for name, (_, *cells) in zip(names[:-1], rows[:-1], strict=True):
+    for number, (name, (_, *cells)) in enumerate(zip(names, rows, strict=True), 1):
+        if has_total and number == len(rows):
+            table.add_section()
         table.add_row(*map(Text, (name, *cells)))
-    table.add_section()
-    table.add_row(*map(Text, (names[-1], *rows[-1][1:])))
     needed = Measurement.get(console, console.options.update(max_width=_UNLIMITED), table)
     if is_wrapped:
         # A column that does not fit would be left out.

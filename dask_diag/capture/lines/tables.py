@@ -139,7 +139,7 @@ class LineTables:
         if known is not None:
             return known
         text, column, end_column = self._sources.text(place) if self._sources else ("", 0, 0)
-        file = name_of_cell(place.file) or place.file
-        where = file, place.line, place.end_line, column, end_column
+        cell = name_of_cell(place.file) or ""
+        where = place.file, cell, place.line, place.end_line, column, end_column
         self._lines.append((caller, *where, place.function, called, text))
         return self._rows.setdefault((caller, place, called), len(self._lines) - 1)

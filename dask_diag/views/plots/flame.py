@@ -535,7 +535,7 @@ def code_of_lines(
     texts = {"": 0}
     lines_of_nodes = zip(nodes["file"].tolist(), lines.tolist(), strict=True)
     codes = [
-        texts.setdefault(shown(recorded.get(line, ""), _NAME), len(texts))
+        texts.setdefault(shown(recorded.get(line, "").strip(), _NAME), len(texts))
         for line in lines_of_nodes
     ]
     return np.array(codes, dtype=np.int64), list(texts)

@@ -182,6 +182,38 @@ class FunctionTable(Part):
     over_time: Mapping[str, object] = field(repr=False)
 
 
+class SourceRow(NamedTuple):
+    """A line of source: its row in the numbers, or -1; number; pieces, marked or not.
+
+    A line that `is_far` from all that built work is shown when asked for.
+    """
+
+    row: int
+    number: str
+    pieces: Sequence[tuple[str, bool]]
+    is_far: bool
+
+
+class SourceFile(NamedTuple):
+    """The source of a file or a cell."""
+
+    name: str
+    rows: Sequence[SourceRow]
+
+
+@dataclass(frozen=True)
+class SourceTable(Part):
+    """The source of the program; ``lines.js`` shows the `numbers` beside the lines."""
+
+    files: Sequence[SourceFile]
+    numbers: Mapping[str, object] = field(repr=False)
+
+    @property
+    def far(self) -> int:
+        """The number of lines that are shown when asked for."""
+        return sum(row.is_far for file in self.files for row in file.rows)
+
+
 @dataclass(frozen=True)
 class PathSwitch(Part):
     """The switch that outlines the critical path among the tasks.

@@ -70,6 +70,12 @@ async function pin(pins, number) {
     button_of(pins.row, "zoom").hidden = false
     button_of(pins.row, "path").hidden = (detail?.last ?? null) === null
     pins.outlines.data = outlines_of(page, [number])
+    tell(number)
+}
+
+// To other parts of the page: the number of the pinned task, or null.
+function tell(number) {
+    document.dispatchEvent(new CustomEvent("pinned", {detail: number}))
 }
 
 async function show_path(pins) {
@@ -104,6 +110,7 @@ function unpin(pins) {
         part.textContent = ""
     for (const action of ["zoom", "path"]) button_of(pins.row, action).hidden = true
     for (const source of [pins.outlines, pins.path]) source.data = emptied(source.data)
+    tell(null)
 }
 
 function button_of(row, action) {

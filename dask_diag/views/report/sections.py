@@ -62,6 +62,7 @@ from dask_diag.views.report.components import (
 )
 from dask_diag.views.report.figures import Figures, with_one_axis
 from dask_diag.views.report.functions import functions
+from dask_diag.views.report.lines import lines
 from dask_diag.views.summary import notice_text, profiling_lines
 from dask_diag.views.text import Record
 from dask_diag.views.what_if import HEADINGS, notes, prediction_rows
@@ -548,6 +549,7 @@ FINDINGS = Section("findings", "Findings", findings, is_on_top=True)
 SECTIONS = (
     FINDINGS,
     Section("timeline", "Timeline", timeline, is_on_top=True),
+    Section("lines", "By line of the program", lines, is_optional=True, entry="Lines"),
     Section("functions", "By function", functions, entry="Functions"),
     Section("summary", "Summary", summary, is_folded=True, entry="Functions"),
     Section("workers", "Workers", workers, is_optional=True, entry="Functions"),

@@ -9,7 +9,7 @@ const FACTORS = {n: 1e-9, "µ": 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12}
 const NUMBER = /^[≤≥<>~]?\s*(-?[\d.,]+)\s*([nµmkMGT]?)(?:s|B|%|×|$)/
 
 export function offer_sorting() {
-    for (const table of document.querySelectorAll("section table")) {
+    for (const table of document.querySelectorAll("section table:not(.source)")) {
         const names = [...table.querySelectorAll("thead th")]
         if (table.tBodies[0].rows.length < 3) continue
         names.forEach((name) => {
