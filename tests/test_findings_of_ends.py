@@ -60,14 +60,14 @@ def one_after_the_other(workers, *ran):
     return in_sequence(tasks, workers=workers)
 
 
-def in_batches(*sizes):
+def in_batches(*sizes, scheduler="processes"):
     """Tasks of a second, sent to a process each in batches of these sizes."""
     tasks = [
         Task(n, n + 1, 0.1, worker=worker, collected=size)
         for worker, size in enumerate(sizes)
         for n in range(size)
     ]
-    recording = run(tasks, scheduler="processes")
+    recording = run(tasks, scheduler=scheduler)
     return with_columns(recording, "tasks", submitted=[0.0] * len(tasks))
 
 
@@ -81,6 +81,26 @@ def ready_at(ready):
     begins = 0.72 if ready < 0.45 else 0.68
     last = Task(begins, 1.0, depends_on=(2,))
     return run([Task(0, 0.4), Task(0, 0.4, worker=1), Task(0.4, begins), last])
+
+
+def test_batches_keep_tasks_from_idle_processes():
+    cases = {
+        (6, 2): (
+            *("high", "estimate", 2.0, FindingLocation(((0.0, 6.0),), ("thread-0",), ("work",))),
+            "6 tasks of work, 1.00 s each, were sent to one process in one batch, while 1 of 2 "
+            "processes were idle",
+        ),
+        (3, 0): "3 tasks of work",
+        (2, 1): None,
+        (4, 4): None,
+        (1, 1): None,
+    }
+    check("batched-tasks", in_batches, cases)
+    others = {(3, 0): None, (6, 2): None}
+    for code in ("chunks-too-large", "too-few-threads", "pool-startup"):
+        check(code, in_batches, others)
+    in_threads = {(6, 2): None}
+    check("batched-tasks", lambda *sizes: in_batches(*sizes, scheduler="threads"), in_threads)
 
 
 @pytest.mark.parametrize(
@@ -119,17 +139,8 @@ def ready_at(ready):
                 (3, (0.5, 0.5), (0.4, 0.4)): {"longest": 1.0, "shortest": 0.0},
             },
         ),
-        # Single tasks are advised where batches are uneven.
-        (
-            in_batches,
-            {
-                (6, 2): (
-                    *("estimate", 2, FindingLocation(((2.0, 6.0),))),
-                    "; set chunksize=1, predicted to save 2.00 s",
-                ),
-                (2, 1): ("upper_bound", "chunksize=1 alone is not predicted to help"),
-            },
-        ),
+        # Of two and one, single tasks would be as uneven. Six and two are `batched-tasks`.
+        (in_batches, {(2, 1): "upper_bound", (6, 2): None}),
         # Thread 1 could have had any task: the scheduler was slow. A process may have had them all
         # in one batch.
         (all_ready_at_once, {"threads": None, "processes": True}),

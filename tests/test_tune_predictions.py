@@ -74,13 +74,13 @@ def in_one_batch():
     return with_columns(recording, "tasks", submitted=[0.0] * 8)
 
 
-def test_smaller_batches_are_tried_where_work_is_divided_unevenly():
+def test_smaller_batches_are_tried_where_tasks_wait_in_batches():
     recording, uneven = (
         in_one_batch(),
-        Finding("imbalance", "high", 2.0, "", "", certainty="estimate"),
+        Finding("batched-tasks", "high", 2.0, "", "", certainty="estimate"),
     )
     smaller = candidates(recording, [uneven])[0]
-    assert (smaller.config, smaller.reason) == ({"chunksize": "1"}, "imbalance")
+    assert (smaller.config, smaller.reason) == ({"chunksize": "1"}, "batched-tasks")
     assert smaller.environment == {"DASK_CHUNKSIZE": "1"}
     assert not [setting for setting in candidates(recording, []) if "chunksize" in setting.config]
     # Four for each.

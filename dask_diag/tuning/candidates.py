@@ -27,7 +27,7 @@ _ADVISED_BY = {
     "more workers": ("too-few-threads", "io-bound"),
     "more threads": ("too-few-threads", "io-bound"),
     "fewer workers": (),
-    "chunksize": ("imbalance", "chunks-too-large"),
+    "chunksize": ("batched-tasks",),
 }
 """The codes of the findings that a setting answers."""
 _ONLY_IF_ADVISED = frozenset({"chunksize", "more threads"})

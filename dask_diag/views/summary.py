@@ -24,7 +24,6 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import OUTCOMES, PROFILING, UNKNOWN_WORKER, Outcome
 from dask_diag.model.recording import Recording, Sources, recording_of
-from dask_diag.model.tables import Tasks
 from dask_diag.views.built_by import HEADINGS as LINE_HEADINGS
 from dask_diag.views.built_by import line_rows, on_work_built_before, with_total
 from dask_diag.views.cell import findings_html, make_summary

@@ -11,7 +11,7 @@ import numpy as np
 from dask import delayed
 
 from tests.diagnosis.program import Program
-from tests.diagnosis.work_field import Source, load_frame, load_lines, sorted_window
+from tests.diagnosis.work_field import Source, load_frame, load_lines, rest, sorted_window
 
 FRAMES = 16
 
@@ -66,7 +66,28 @@ def healthy_windows(_: None, remedied: bool) -> float:
     return round(float(sum(task.compute() for task in tasks)), 3)
 
 
+def branches(_: None, remedied: bool) -> int:
+    """Three branches after a common first step."""
+    start = delayed(rest)(0.0)
+    parts = [delayed(rest)(0.5, start) for _ in range(3)]
+    return int(delayed(rest)(0.0, *parts).compute() + 1)
+
+
+def long_partitions(_: None, remedied: bool) -> int:
+    """A bag with as many partitions as processes."""
+    numbers = db.from_sequence(range(2), npartitions=2)
+    return int(numbers.map(load_lines, 4_000_000).sum().compute())
+
+
+def healthy_batches(_: None, remedied: bool) -> int:
+    """Batches of six for each process."""
+    numbers = db.from_sequence(range(24), npartitions=24)
+    return int(numbers.map(load_lines, 1_000_000).sum().compute())
+
+
 SMALL: frozenset[str] = frozenset({"graph-preparation", "tasks-too-small", "scheduler-bound"})
+PROCESSES = {"scheduler": "processes", "num_workers": 2}
+STARTUP: frozenset[str] = frozenset({"pool-startup"})
 ONE_BY_ONE: frozenset[str] = frozenset({"too-few-threads", "chunks-too-large"})
 """Frames that are loaded one by one could be loaded at once."""
 
@@ -88,4 +109,21 @@ PROGRAMS = (
     Program("windows of an image", windows, "small-computations"),
     Program("delayed calls one by one", small_calls, "small-computations", remaining=SMALL),
     Program("healthy: many computations", healthy_windows),
+    Program(
+        "branches in one batch",
+        branches,
+        "batched-tasks",
+        settings={"scheduler": "processes", "num_workers": 3},
+        remedy={"chunksize": 1},
+        remaining=STARTUP | ONE_BY_ONE,
+    ),
+    Program(
+        "two partitions in one batch",
+        long_partitions,
+        "batched-tasks",
+        settings=PROCESSES,
+        remedy={"chunksize": 1},
+        remaining=STARTUP,
+    ),
+    Program("healthy: full batches", healthy_batches, settings=PROCESSES, true=STARTUP),
 )

@@ -13,9 +13,9 @@ def load_frame(block_info: Any = None) -> Any:
     return np.random.default_rng(0).random((1, 200, 200))
 
 
-def load_lines(number: int) -> int:
+def load_lines(number: int, lines: int = 400_000) -> int:
     total = 0
-    for n in range(400_000):
+    for n in range(lines):
         total += n % 7
     return total + number
 
@@ -32,3 +32,8 @@ class Source:
 
 def sorted_window(number: int) -> float:
     return float(np.sort(np.random.default_rng(abs(number)).random(150_000))[number])
+
+
+def rest(seconds: float, *needs: float) -> float:
+    time.sleep(seconds)
+    return seconds

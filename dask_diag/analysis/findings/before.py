@@ -19,6 +19,7 @@ from dask_diag.analysis.findings.rule import (
     simulated,
     where_of_intervals,
 )
+from dask_diag.analysis.findings.scheduling import gain_of_single_tasks
 from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import (
@@ -145,7 +146,8 @@ def pool_startup(analysis: Analysis) -> Diagnosis | None:
     # What is lost in computations at the same time is lost once.
     waited = min(analysis.wall_of_workers(waiting), Intervals.join(starting).union().seconds)
     gain = simulated(analysis, waited, remove={Activity.STARTUP})
-    if gain.seconds < WORTH_REPORTING * analysis.computing:
+    least = max(WORTH_REPORTING * analysis.computing, gain_of_single_tasks(analysis))
+    if gain.seconds < least:
         return None
     computations, workers = analysis.computations, analysis.recording.workers
     called = lookup(computations.computation, call_times(computations))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import ceil, floor, isnan, log10, nan
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,8 +29,9 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.intervals import Intervals, StepFunction
 from dask_diag.analysis.lines import graphs_made_before
+from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.analysis.phases import first_starts
-from dask_diag.columns import BoolArray, FloatArray
+from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import Activity
 from dask_diag.model.tables import Tasks
@@ -145,6 +147,84 @@ def _cpu_during(tasks: Tasks, edges: FloatArray, chosen: BoolArray) -> float:
     took = tasks.stop - tasks.start
     share = np.divide(within, took, out=np.zeros(len(tasks)), where=took > 0)
     return float(np.nansum(share * tasks.thread_cpu))
+
+
+@rule("batched-tasks")
+def batched_tasks(analysis: Analysis) -> Diagnosis | None:
+    """Tasks waited in the batch of one process while other processes were idle."""
+    gained = gain_of_single_tasks(analysis)
+    if gained <= 0:
+        return None
+    batches = _all_batches(analysis)
+    worst = max(batches, key=lambda batch: batch.waited)
+    took = analysis.task_seconds[worst.rows]
+    rows = np.concatenate([batch.rows for batch in batches])
+    where = where_of_tasks(analysis.recording, np.isin(np.arange(len(analysis.tasks)), rows))
+    return Diagnosis(
+        severity_of(gained / analysis.computing),
+        Gain(gained, ESTIMATE),
+        evidence(
+            "{tasks:task} of {functions}, {mean:seconds} each, were sent to one process in one "
+            "batch, while {idle:count} of {workers:count} processes were idle"
+            + ". Tasks of {batches:count} batches waited so"
+            * (len(batches) > 1),
+            tasks=len(worst.rows),
+            functions=where.functions,
+            mean=took.mean(),
+            idle=max(round(worst.idle), 1),
+            workers=round(analysis.workers),
+            batches=len(batches),
+        ),
+        "set chunksize=1, as an argument of compute or with dask.config.set: dask sends up to 6 "
+        "tasks to a process at once",
+        where,
+    )
+
+
+def gain_of_single_tasks(analysis: Analysis) -> float:
+    """Seconds that ``chunksize=1`` is predicted to save; 0 if they are few, or no task waited."""
+    if analysis.schedulers != {"processes"} or not _all_batches(analysis):
+        return 0.0
+    gained = analysis.seconds_saved(chunksize=1)
+    return gained if gained >= WORTH_GAINING * analysis.computing else 0.0
+
+
+class _Batch(NamedTuple):
+    """Tasks that a process got together, and how many processes were idle until the last began.
+
+    `waited` are the seconds of these tasks in which a process was idle.
+    """
+
+    rows: IntArray
+    idle: float
+    waited: float
+
+
+def _all_batches(analysis: Analysis) -> list[_Batch]:
+    return [batch for one in analysis.large_occupancies for batch in _batches(analysis, one)]
+
+
+def _batches(analysis: Analysis, occupancy: Occupancy) -> Iterator[_Batch]:
+    """Batches of a computation in which a task waited for others while a process was idle."""
+    rows, tasks = occupancy.tasks.rows, analysis.tasks
+    start, stop, submitted, collected = (
+        times[rows] for times in (tasks.start, tasks.stop, tasks.submitted, tasks.collected)
+    )
+    worker = tasks.worker.codes[rows]
+    order = np.lexsort((start, worker))
+    before, after = order[:-1], order[1:]
+    # A batch is submitted before its first task starts; its results come back together.
+    is_next = (worker[before] == worker[after]) & (submitted[after] <= start[before])
+    is_next &= collected[before] >= stop[after]
+    for batch in np.split(order, np.flatnonzero(~is_next) + 1):
+        if len(batch) < 2:
+            continue
+        first, last = float(start[batch[0]]), float(start[batch[-1]])
+        free = occupancy.workers - occupancy.busy
+        idle = float(occupancy.seconds_during(free, first, last))
+        waited = min(float((start[batch] - first).sum()), idle)
+        if waited > 0:
+            yield _Batch(rows[batch], idle / (last - first), waited)
 
 
 GOAL = 0.05

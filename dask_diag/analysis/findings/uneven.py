@@ -26,7 +26,6 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.occupancy import Occupancy, TaskTimes
 from dask_diag.columns import BoolArray, FloatArray, IntArray
-from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
 
 FEWEST_SAMPLES = 10
@@ -225,7 +224,7 @@ MOST_OF_WORK = 0.9
 """Share of a computation's work that is in fewer tasks than workers if chunks are too large."""
 
 
-@rule("chunks-too-large", unless=("serial-chain",))
+@rule("chunks-too-large", unless=("serial-chain", "batched-tasks"))
 def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
     """Fewer tasks than workers: some workers have nothing to run from the start."""
     recording = analysis.recording
@@ -300,7 +299,13 @@ NOT_READY = 0.5
 """Largest share of an uneven end whose tasks were not ready when it started."""
 
 
-@rule("imbalance", unless=("straggler", "serial-chain", "chunks-too-large", "unbalanced-workers"))
+@rule(
+    "imbalance",
+    unless=(
+        *("straggler", "serial-chain", "batched-tasks", "chunks-too-large"),
+        "unbalanced-workers",
+    ),
+)
 def imbalance(analysis: Analysis) -> Diagnosis | None:
     """Workers stopped early, since the remaining tasks could not be divided evenly."""
     lost, most, busy = 0.0, 0.0, (0.0, 0.0)
@@ -317,25 +322,16 @@ def imbalance(analysis: Analysis) -> Diagnosis | None:
         lost += idle
     if lost < WORTH_REPORTING * analysis.wall:
         return None
-    gain = Gain(lost / analysis.overlap)
-    advice = "make more and smaller tasks, several per worker"
-    if analysis.schedulers == {"processes"}:
-        saved = analysis.seconds_saved(chunksize=1)
-        if saved >= WORTH_GAINING * analysis.computing:
-            gain = Gain(saved, ESTIMATE)
-            advice = f"set chunksize=1, predicted to save {seconds(saved)}; otherwise {advice}"
-        else:
-            advice += "; chunksize=1 alone is not predicted to help"
     return Diagnosis(
         severity_of(lost / analysis.wall),
-        gain,
+        Gain(lost / analysis.overlap),
         evidence(
             "One worker ran tasks for {longest:seconds}, another for {shortest:seconds} and was "
             "then idle",
             longest=busy[1],
             shortest=busy[0],
         ),
-        advice,
+        "make more and smaller tasks, several per worker",
         where_of_intervals(*np.reshape(ends, (-1, 2)).T),
     )
 

@@ -29,6 +29,7 @@ from dask_diag.analysis.findings.rule import (
     sums_of_tasks,
     where_of_tasks,
 )
+from dask_diag.analysis.findings.scheduling import gain_of_single_tasks
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import (
     ProgramLine,
@@ -509,7 +510,8 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
         return None
     computing = _seconds_of_programs(analysis)
     workers, lost = _workers_worth_having(analysis, computing > OF_CHILDREN * waited)
-    if lost < WORTH_REPORTING * analysis.computing:
+    # What single tasks in place of batches gain needs no threads.
+    if lost - gain_of_single_tasks(analysis) < WORTH_REPORTING * analysis.computing:
         return None
     for_programs = analysis.waited(Activity.CHILD_WAIT)
     how = "slept or waited for I/O"
