@@ -418,6 +418,20 @@ def test_a_lock_of_the_cluster_is_named_by_the_line_that_asks_for_it():
             assert "in main (~/code/main.py:5)." in finding.evidence
 
 
+@pytest.mark.parametrize(("joined", "is_found"), [(0.4, False), (6.0, True)])
+def test_a_cluster_without_workers_is_waited_for(joined, is_found):
+    """A graph arrives at 0; its tasks of 4 s run from when the only worker joins."""
+    made = on_cluster([("a/0", joined, joined, joined + 4, joined + 4)], [("a", 1, joined, NAN)])
+    parts = {row["part"]: row["seconds"] for row in Analysis(made).wall_time.to_dicts()}
+    assert parts["startup"] == pytest.approx(joined)
+    assert parts.get("preparing", 0.0) == 0.0
+    assert sum(parts.values()) == pytest.approx(10.0)
+    finding = assert_found(by_code(made), "pool-startup", "high" if is_found else None, joined)
+    if finding:
+        assert numbers(finding, "lost", "computing", "computations") == (6, 10, 1)
+        assert finding.where.intervals == ((0.0, joined),)
+
+
 def sampled(*rows, made=None):
     """Eight tasks, 3 s into their recording; a row of the client's stacks is root, path and times."""
     made = replace(tasks_of(8, "ab") if made is None else made, start=-3.0)

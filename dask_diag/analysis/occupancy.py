@@ -78,7 +78,8 @@ class Occupancy:
     computation, span : str
         The computation is empty for a series.
     computations, first_starts : Intervals, array of float
-        From when to when each computation lasted, and when its first task started, or it stopped.
+        From when to when each computation lasted, and when its first task started, or it stopped;
+        on a cluster, when its graph arrived.
     workers : int
         The number that the scheduler gave, or that ran at once if that is more.
     tasks : TaskTimes
@@ -158,6 +159,11 @@ class Occupancy:
     def startup(self) -> IntArray:
         """Workers in processes that had not started a task."""
         return self._state(Activity.STARTUP)
+
+    @property
+    def without_workers(self) -> Intervals:
+        """When no worker of the cluster was there."""
+        return self.when(self.capacity == 0) if not self.is_series else _NO_INTERVALS
 
     @property
     def imports(self) -> IntArray:
@@ -290,9 +296,9 @@ def occupancies(recording: Recording, in_series: bool = False) -> list[Occupancy
                 computation=name,
                 span=computations.span[index],
                 computations=Intervals(swept[:1], swept[-1:]),
-                first_starts=np.fmin.reduce(
-                    of_tasks.worker_start, initial=swept[-1], keepdims=True
-                ),
+                first_starts=swept[:1]
+                if computations.cluster[index]
+                else np.fmin.reduce(of_tasks.worker_start, initial=swept[-1], keepdims=True),
                 workers=max(int(capacity.max(initial=0)), 1),
                 tasks=of_tasks,
                 times=swept,

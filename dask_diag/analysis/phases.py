@@ -57,9 +57,11 @@ def phase_intervals(recording: Recording) -> Table:
         Columns ``phase``, ``start`` and ``stop``, seconds as in the recording's tables.
     """
     computations = recording.computations
+    # A graph that has arrived at a cluster is prepared, whatever its first task waits for.
+    started = np.where(computations.cluster.eq(""), first_starts(recording), computations.start)
     called, first, stop = (
         np.clip(times, recording.start, recording.stop)
-        for times in (call_times(computations), first_starts(recording), computations.stop)
+        for times in (call_times(computations), started, computations.stop)
     )
     edges = np.unique(np.concatenate([[recording.start, recording.stop], called, first, stop]))
     starts, stops = edges[:-1], edges[1:]

@@ -47,13 +47,17 @@ def wall_time(
         Columns ``part``, a phase other than ``tasks`` or an activity, and ``seconds``, which sum to
         ``recording.stop - recording.start``. Phases are in order of time; activities, in place of
         ``tasks``, the largest first. ``startup`` and ``profilers`` have what was ``preparing``
-        before the first task, too.
+        before the first task, too; ``startup`` also the time in which a cluster had no worker.
     """
     occupied = occupancies(recording) if occupied is None else occupied
     if activities is None:
         activities = seconds_by_activity(recording, occupied)
     shares = _shares_while_tasks_run(activities, occupied) if len(recording.tasks) else {}
     seconds, starting = _seconds_of_phases(recording, occupied)
+    without = seconds_without_workers(occupied)
+    if without:
+        seconds["tasks"] -= without
+        starting[Activity.STARTUP] = starting.get(Activity.STARTUP, 0.0) + without
     parts: dict[str, float] = {}
     for phase in PHASES:
         if phase == "tasks" and shares:
@@ -63,6 +67,13 @@ def wall_time(
     for activity, started in starting.items():
         parts[activity] = parts.get(activity, 0.0) + started
     return Table({"part": Categorical.of(parts), "seconds": np.array([*parts.values()])})
+
+
+def seconds_without_workers(occupied: Sequence[Occupancy]) -> float:
+    """Seconds in computations of clusters that had no worker, while no other had one."""
+    without = Intervals.join([occupancy.without_workers for occupancy in occupied]).union()
+    having = Intervals.join([occupancy.when(occupancy.capacity) for occupancy in occupied])
+    return without.seconds - having.union().intersection(without).seconds
 
 
 def _seconds_of_phases(

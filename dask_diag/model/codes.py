@@ -178,9 +178,10 @@ LINE_SOURCES = {
 
 PHASES = {
     "before": "Before the first computation.",
-    "preparing": "Construction, optimization and ordering of a graph, with the imports for it; or "
-    "waiting for the workers before its first task.",
-    "tasks": "From the start of a computation's first task to the stop of the computation.",
+    "preparing": "Construction, optimization and ordering of a graph, with the imports for it, up "
+    "to the start of its first task; on a cluster, up to its arrival there.",
+    "tasks": "From the start of a computation's first task to the stop of the computation; on a "
+    "cluster, from the arrival of its graph.",
     "between": "Between computations.",
     "after": "After the last computation.",
 }
@@ -190,7 +191,8 @@ WORKER_ACTIVITIES = {
     Activity.GRAPH: "No task yet: graph construction, optimization and ordering; also imports, if "
     "stacks were not sampled.",
     Activity.STARTUP: "No task yet: dask imported modules before graph construction; or a worker "
-    "process had not started its first task, although a task could have run.",
+    "process had not started its first task, although a task could have run. As a part of wall "
+    "time also: a cluster had no worker.",
     Activity.PROFILERS: "No task yet: the profilers started with a computation.",
     Activity.TRANSFER: "A free worker of a cluster waited for results from other workers.",
     Activity.SPILL: "A free worker of a cluster waited while it spilled or unspilled results.",

@@ -30,6 +30,7 @@ from dask_diag.analysis.lines import (
 )
 from dask_diag.analysis.phases import not_of_graphs, times_of_phases
 from dask_diag.analysis.task_times import call_times, prepared_times
+from dask_diag.analysis.wall_time import seconds_without_workers
 from dask_diag.model.codes import Activity, Root
 from dask_diag.model.recording import Recording
 
@@ -138,9 +139,9 @@ WORTH_REPORTING = 0.15
 
 @rule("pool-startup")
 def pool_startup(analysis: Analysis) -> Diagnosis | None:
-    """Worker processes took long to start, compared with the computation."""
+    """Worker processes took long to start, compared with the computation; or all were missing."""
     if "processes" not in analysis.schedulers:
-        return None
+        return _no_workers(analysis)
     waiting = sum(occupied.seconds(occupied.startup) for occupied in analysis.occupancies)
     starting = [occupied.when(occupied.startup) for occupied in analysis.occupancies]
     # What is lost in computations at the same time is lost once.
@@ -166,6 +167,28 @@ def pool_startup(analysis: Analysis) -> Diagnosis | None:
         ),
         _advice_on_pool(analysis),
         where_of_intervals(called_before[has_started], workers.joined[has_started]),
+    )
+
+
+def _no_workers(analysis: Analysis) -> Diagnosis | None:
+    """Computations of a cluster waited for its workers to start, as if it adapts to the work."""
+    lost = seconds_without_workers(analysis.occupancies)
+    if lost < WORTH_REPORTING * analysis.computing:
+        return None
+    times = [occupied.without_workers for occupied in analysis.occupancies]
+    return Diagnosis(
+        severity_of(lost / analysis.computing),
+        Gain(lost),
+        evidence(
+            "The cluster had no worker for {lost:seconds} of {computing:seconds}, in "
+            "{computations:computation} that waited for workers to start",
+            lost=lost,
+            computing=analysis.computing,
+            computations=sum(1 for intervals in times if intervals.seconds > 0),
+        ),
+        "keep workers between computations, such as cluster.adapt(minimum=1), or a fixed number: "
+        "cluster.scale(...); or compute results together, in one computation",
+        where_of_intervals(*Intervals.join(times)),
     )
 
 
