@@ -1,7 +1,7 @@
 #!/bin/sh
 # Run the suite, without truths and browsers, on pairs of Python and dask that are supported:
 # tests/matrix.sh prepare installs them, tests/matrix.sh run does the rest; without a word, both.
-# Where the variable LEGS names some of oldest, pinned and newest, only these run.
+# Where the variable LEGS names some of oldest, pinned, contexts and newest, only these run.
 # A Python that the machine does not have is replaced by the nearest that it has; the pair is shown.
 set -eu
 
@@ -21,12 +21,13 @@ with_coffea() {
 
 prepare_all() {
     prepare oldest "$(find_python 3.10 3.11 3.12 3.13)" "dask[array]==2025.1.0"
-    prepare pinned "$(find_python 3.12 3.13 3.11 3.10)" "dask[array]==2025.3.0"
+    prepare pinned "$(find_python 3.13 3.12 3.11 3.10)" "dask[array]==2025.3.0"
     with_coffea
-    prepare newest "$(find_python 3.13 3.12 3.11 3.10)" "dask[array]"
+    prepare contexts "$(find_python 3.14 3.13)" "dask[array]"
+    prepare newest "$(find_python 3.15 3.14 3.13 3.12 3.11 3.10)" "dask[array]"
 }
 
-legs=${LEGS:-oldest pinned newest}
+legs=${LEGS:-oldest pinned contexts newest}
 
 # Processes of a leg beside the others, and of one after the other.
 beside=2 alone=4
@@ -43,6 +44,13 @@ run() {
 leg() {
     case $1 in
     oldest) run oldest "$2" ;;
+    # Threads that start in the context of the thread that starts them, as in free-threaded builds:
+    # what has to do with threads.
+    contexts)
+        PYTHON_THREAD_INHERIT_CONTEXT=1 run contexts "$2" tests/test_span.py tests/test_sampling.py \
+            tests/test_waits.py tests/test_threads.py tests/test_record.py tests/test_redaction.py \
+            tests/test_interrupts.py tests/test_free_threading.py tests/test_tracebacks.py
+        ;;
     *) run "$1" "$2" --ignore-glob="*/test_cluster_*" ;;
     esac
 }
