@@ -85,9 +85,10 @@ def one_task(start, stop, cpu):
         "computation": ["c"],
     }
     table = filled_table("tasks", columns)
-    info = SimpleNamespace(name="c", number=1, thread=1, stop=stop, scheduler="synchronous")
-    info.called = info.start = info.prepared = start
-    return table, [SimpleNamespace(info=info)]
+    facts = SimpleNamespace(thread=1, scheduler="synchronous")
+    computation = SimpleNamespace(name="c", number=1, stop=stop, facts=facts)
+    computation.called = computation.start = computation.prepared = start
+    return table, [computation]
 
 
 def test_samples_are_in_the_block_in_their_cycles(monkeypatch):

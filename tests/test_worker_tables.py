@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dask_diag._version import __version__
+from dask_diag.capture.computation import Facts
 from dask_diag.capture.stacks_table import joined_stacks
 from dask_diag.capture.task import RemoteWorker, pack_row
 from dask_diag.capture.workers_table import (
@@ -36,22 +37,22 @@ PID, CALLER = 100, 1
 
 
 def info(scheduler="threads", workers=2, threads=(), remote=None, name="c"):
-    return SimpleNamespace(
-        name=name,
-        pid=PID,
-        thread=CALLER,
-        scheduler=scheduler,
-        workers=workers,
-        threads=threads,
-        remote_workers=remote or {},
-    )
+    facts = Facts(PID, CALLER, "", workers, "", scheduler)
+    facts = facts._replace(threads=threads, remote_workers=remote or {})
+    return SimpleNamespace(name=name, facts=facts)
 
 
 def of_workers(computation, ran_on, start=None):
     """The name, the process and the thread of what ran each task."""
     workers = {}
     start = np.arange(len(ran_on)) if start is None else start
-    codes = worker_codes(computation, np.array(ran_on, float), np.array(start, float), workers)
+    codes = worker_codes(
+        [computation],
+        np.zeros(len(ran_on), int),
+        np.array(ran_on, float),
+        np.array(start, float),
+        workers,
+    )
     names, facts = worker_names(workers), list(workers)
     return [(names[code], *facts[code][:2]) for code in codes.tolist()]
 

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from toolz import merge_with
 
-from dask_diag.capture.computation import ComputationInfo, ComputationSnapshot, run_id
+from dask_diag.capture.computation import (
+    NUMBERS,
+    ComputationSnapshot,
+    Facts,
+    run_id,
+)
 from dask_diag.capture.session import Session
 from dask_diag.capture.workers_table import (
     TaskThreads,
@@ -129,46 +134,50 @@ class ChunkBuilder:
 
 
 def computations_tables(
-    computations: Sequence[tuple[ComputationInfo, TaskThreads]], now: float
+    computations: Sequence[ComputationSnapshot], threads: Sequence[TaskThreads], now: float
 ) -> Tables:
-    """The tables of computations, without tasks; a running computation stops `now`."""
-    infos = [info for info, _ in computations]
-    limits = {"cpus": processors(), "memory_limit": memory_limit(), "cluster": ""} if infos else {}
-    return {
-        "computations": tables.Computations.of_rows(
-            {**_row_of_computation(info, now), **limits} for info in infos
-        ),
-        "pools": _pools_table(infos),
-        "workers": workers_table(infos),
-        "threads": threads_table(computations),
-    }
+    """The tables of computations, without tasks; a running computation stops `now`.
+
+    `threads` are those of the tasks of each computation.
+    """
+    made: Tables = {"computations": _computations_table(computations, now)}
+    # Of many small ones there is nothing else.
+    pairs = zip(computations, threads, strict=True)
+    others = [(one, of_tasks) for one, of_tasks in pairs if any(one.facts[_PLAIN:])]
+    made["pools"] = _pools_table(one for one, _ in others)
+    made["workers"] = workers_table(one for one, _ in others)
+    return {**made, "threads": threads_table(others)}
+
+
+_PLAIN = Facts._fields.index("threads")
+
+
+def _computations_table(
+    computations: Sequence[ComputationSnapshot], now: float
+) -> tables.Computations:
+    if not computations:
+        return tables.Computations.empty()
+    numbers = np.array([one.numbers for one in computations]).T
+    made: dict[str, Any] = dict(zip(NUMBERS, numbers, strict=True))
+    made["stop"] = np.where(np.isnan(made["stop"]), now, made["stop"])
+    made["prepared"] = np.where(np.isnan(made["prepared"]), made["stop"], made["prepared"])
+    facts = zip(*(one.facts[:_PLAIN] for one in computations), strict=True)
+    made |= zip(Facts._fields, facts, strict=False)
+    made["computation"] = [one.name for one in computations]
+    count = len(computations)
+    made |= {"cpus": [processors()] * count, "memory_limit": [memory_limit()] * count}
+    made["cluster"] = [""] * count
+    schema = tables.Computations.schema
+    return tables.Computations({name: schema[name].values_of(made[name]) for name in schema})
 
 
 def snapshots_tables(snapshots: Sequence[ComputationSnapshot]) -> Tables:
     """The tables of computations, made of snapshots."""
-    return computations_tables(
-        [(snapshot.info, task_threads(snapshot.tasks.rows)) for snapshot in snapshots],
-        perf_counter(),
-    )
+    threads = [task_threads(snapshot.tasks.rows) for snapshot in snapshots]
+    return computations_tables(snapshots, threads, perf_counter())
 
 
-def _row_of_computation(info: ComputationInfo, now: float) -> dict[str, object]:
-    usage, stop = info.usage, info.stop or now
-    return {
-        **info._asdict(),
-        "computation": info.name,
-        "prepared": info.prepared or stop,
-        "stop": stop,
-        "cpu_process": usage.cpu_process,
-        "cpu_scheduler": usage.thread_cpu,
-        "cpu_children": usage.cpu_children,
-        "cpu_other_processes": usage.cpu_other_processes,
-        "voluntary_switches": usage.voluntary,
-        "involuntary_switches": usage.involuntary,
-    }
-
-
-def _pools_table(computations: Iterable[ComputationInfo]) -> tables.Pools:
+def _pools_table(computations: Iterable[ComputationSnapshot]) -> tables.Pools:
     return tables.Pools.of_rows(
         {
             "computation": computation.name,
@@ -177,7 +186,7 @@ def _pools_table(computations: Iterable[ComputationInfo]) -> tables.Pools:
             "known": pool != NOT_LISTED,
         }
         for computation in computations
-        for pool in computation.pools
+        for pool in computation.facts.pools
     )
 
 

@@ -8,6 +8,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import count
+from math import isnan
 from threading import get_ident
 from time import perf_counter, thread_time
 from types import MappingProxyType
@@ -19,7 +20,6 @@ from dask_diag.capture.keys import Keys, PlannedTasks, function_of
 from dask_diag.capture.lines.steps import NO_KINDS, EndedKinds
 from dask_diag.capture.log import (
     DependencyLog,
-    Labels,
     MetricLog,
     RowDependencies,
     TransferLog,
@@ -58,7 +58,7 @@ from dask_diag.hooks.stack import (
 from dask_diag.model.codes import Outcome
 from dask_diag.system.periodic import ALWAYS
 from dask_diag.system.threads import ThreadCpu, ThreadUsage
-from dask_diag.system.usage import NativePool, Usage, UsageSoFar
+from dask_diag.system.usage import NativePool, UsageSoFar
 
 if TYPE_CHECKING:
     from dask_diag.capture.results import ResultSizes
@@ -208,80 +208,6 @@ def _name_of(number: int) -> str:
     return "{:016x}-{}".format(*divmod(number, 1 << _BITS_OF_COUNT))
 
 
-class ComputationInfo(NamedTuple):
-    """Facts about a computation, without tasks.
-
-    Attributes
-    ----------
-    number : int
-        Unique among all computations of all runs: the digits of `run_id`, and a count.
-    pid, thread : int
-        The process and the thread that ran the scheduler.
-    called, start, prepared, stop : float
-        Times when dask was called, the scheduler started, the graph was in order, and the scheduler
-        returned; seconds of ``time.perf_counter()``. What has not happened yet is None.
-    call_site : str
-        The line of the user's code that called dask, as ``file.py:12``; empty if not known.
-    workers : int
-        How many tasks the scheduler lets run at once; 0 if not known.
-    span : str
-    scheduler : str
-        ``processes``, ``threads`` or ``synchronous``.
-    error : str
-        The type of the exception by which it ended.
-    pool_end : str
-        How the worker process ended that broke the pool; empty if none did, or if it is not known.
-    usage : Usage
-        What this process used meanwhile; thread CPU is NaN if it could not be read.
-    threads : tuple of ThreadCpu
-        What each thread of this process used; empty if that is not known.
-    graph_bytes : float
-        Bytes of data that its tasks are given by the graph; NaN if it is not known.
-    cpu_hooks : float
-        CPU seconds of the hooks of profilers for its tasks, calibrated; NaN if it is not known.
-    cpu_ends, own_seconds : float
-        CPU seconds of hooks as it started and ended, and wall time of those that were before tasks.
-    cpu_own_threads : float
-        CPU seconds of the profilers' own threads since the computation before; NaN if not known, as
-        while it runs.
-    pools : tuple of NativePool
-        The pools of threads of native libraries, if it has ended and was not short.
-    remote_workers : mapping
-        The worker processes that ran tasks, by pid, with what their other threads used.
-    not_run : mapping
-        How many tasks of each function it did not come to, if it failed.
-    """
-
-    number: int
-    pid: int
-    thread: int
-    called: float
-    call_site: str
-    start: float
-    prepared: float | None
-    stop: float | None
-    workers: int
-    span: str
-    scheduler: str
-    error: str
-    pool_end: str
-    usage: Usage
-    threads: tuple[ThreadCpu, ...]
-    graph_bytes: float
-    cpu_hooks: float
-    cpu_ends: float
-    cpu_own_threads: float
-    own_seconds: float
-    pools: tuple[NativePool, ...]
-    remote_workers: Mapping[int, RemoteWorker]
-    not_run: Mapping[str, int] = NOTHING
-
-    @property
-    def name(self) -> str:
-        """The run's id and a count: unique among all computations of all runs."""
-        return _name_of(self.number)
-
-
 class TaskRows(NamedTuple):
     """Tasks of a computation from a row on: collected tasks in order, then tasks in flight.
 
@@ -298,7 +224,7 @@ class TaskRows(NamedTuple):
         Position among these rows, and function, of each task whose key does not name its function.
     exceptional : mapping
         How tasks ended that were not simply done, by position.
-    spans : Labels
+    spans : iterable of (int, str)
         By position.
     dependencies : tuple of (array of int, array of int)
         See `RowDependencies`; the rows are those of the computation.
@@ -320,7 +246,7 @@ class TaskRows(NamedTuple):
     keys: list[Hashable] | Keys
     names: Iterable[tuple[int, str]]
     exceptional: Mapping[int, Exceptional]
-    spans: Labels
+    spans: Iterable[tuple[int, str]]
     dependencies: RowDependencies
     metrics: MetricLog
     transfers: TransferLog
@@ -342,7 +268,7 @@ class TaskRows(NamedTuple):
             keys=self.keys.after(row),
             names=[(named - row, name) for named, name in self.names if named >= row],
             exceptional={n - row: how for n, how in self.exceptional.items() if n >= row},
-            spans=self.spans.since(row),
+            spans=[(labelled - row, name) for labelled, name in self.spans if labelled >= row],
             dependencies=(counts[row:], depends_on[sum(counts[:row]) :]),
             metrics=self.metrics.between(row, stop),
             transfers=self.transfers.between(row, stop),
@@ -354,25 +280,131 @@ class TaskRows(NamedTuple):
         )
 
 
+class Facts(NamedTuple):
+    """What a computation has in common with others.
+
+    Attributes
+    ----------
+    pid, thread : int
+        The process and the thread that ran the scheduler.
+    call_site : str
+        The line of the user's code that called dask, as ``file.py:12``; empty if not known.
+    workers : int
+        How many tasks the scheduler lets run at once; 0 if not known.
+    span : str
+    scheduler : str
+        ``processes``, ``threads`` or ``synchronous``.
+    error : str
+        The type of the exception by which it ended.
+    pool_end : str
+        How the worker process ended that broke the pool; empty if none did, or if it is not known.
+    threads : tuple of ThreadCpu
+        What each thread of this process used; empty if that is not known.
+    pools : tuple of NativePool
+        The pools of threads of native libraries, if it has ended and was not short.
+    remote_workers : mapping
+        The worker processes that ran tasks, by pid, with what their other threads used.
+    not_run : mapping
+        How many tasks of each function it did not come to, if it failed.
+    """
+
+    pid: int
+    thread: int
+    call_site: str
+    workers: int
+    span: str
+    scheduler: str
+    error: str = ""
+    pool_end: str = ""
+    threads: tuple[ThreadCpu, ...] = ()
+    pools: tuple[NativePool, ...] = ()
+    remote_workers: Mapping[int, RemoteWorker] = NOTHING
+    not_run: Mapping[str, int] = NOTHING
+
+    @classmethod
+    def shared(cls, plain: tuple[Any, ...], *others: Any) -> Facts:
+        """One object for all computations that are alike, where there is nothing beside `plain`."""
+        if any(others):
+            return cls(*plain, *others)
+        if len(_facts) >= _MOST_FACTS:
+            _facts.clear()
+        return _facts.get(plain) or _facts.setdefault(plain, cls(*plain))
+
+
+_facts: dict[tuple[Any, ...], Facts] = {}
+_MOST_FACTS = 1000
+
+NUMBERS = (
+    *("called", "start", "prepared", "stop", "graph_bytes", "cpu_hooks", "cpu_ends"),
+    *("cpu_own_threads", "own_seconds", "cpu_process", "cpu_scheduler", "voluntary_switches"),
+    *("involuntary_switches", "cpu_children", "cpu_other_processes", "done", "total"),
+)
+"""Numbers of a snapshot, as columns of `Recording.computations`; and numbers of its tasks."""
+CPU_ENDS = NUMBERS.index("cpu_ends")
+
+
 class ComputationSnapshot:
-    """Facts about a computation, and tasks.
+    """Facts about a computation, and tasks: of one that has ended, all that is kept.
 
     A plain class, as to make a dataclass takes a tenth of the import of this package.
 
     Attributes
     ----------
-    info : ComputationInfo
+    number : int
+    facts : Facts
+    numbers : array of float
+        `NUMBERS`; what has not happened yet is NaN.
     tasks : TaskRows
     functions : Categorical or None
         The functions of all tasks of a computation that has ended, once a builder has found them.
     """
 
-    __slots__ = ("functions", "info", "tasks")
+    __slots__ = ("facts", "functions", "number", "numbers", "tasks")
 
-    def __init__(self, info: ComputationInfo, tasks: TaskRows) -> None:
-        self.info = info
+    is_closed = True
+
+    def __init__(self, number: int, facts: Facts, numbers: array[float], tasks: TaskRows) -> None:
+        self.number = number
+        self.facts = facts
+        self.numbers = numbers
         self.tasks = tasks
         self.functions: Categorical | None = None
+
+    @property
+    def finished(self) -> ComputationSnapshot:
+        """Itself: it stands for a `Computation` that has ended."""
+        return self
+
+    @property
+    def name(self) -> str:
+        """The run's id and a count."""
+        return _name_of(self.number)
+
+    @property
+    def called(self) -> float:
+        """Time when dask was called."""
+        return self.numbers[0]
+
+    @property
+    def start(self) -> float:
+        """Time when the scheduler started."""
+        return self.numbers[1]
+
+    @property
+    def prepared(self) -> float | None:
+        """Time when the graph was in order; None before."""
+        prepared = self.numbers[2]
+        return None if isnan(prepared) else prepared
+
+    @property
+    def stop(self) -> float | None:
+        """Time when the scheduler returned; None before."""
+        stop = self.numbers[3]
+        return None if isnan(stop) else stop
+
+    def tasks_done(self) -> tuple[int, int]:
+        """Number of tasks that the scheduler had finished, and number of all tasks."""
+        return int(self.numbers[-2]), int(self.numbers[-1])
 
 
 INTERRUPTIONS = {"KeyboardInterrupt", "SystemExit"}
@@ -495,7 +527,6 @@ class Computation:
         "call_site",
         "called",
         "dependencies",
-        "done_at_end",
         "dsk",
         "exceptional",
         "finished",
@@ -562,7 +593,6 @@ class Computation:
         self.hooks: dict[str, float] = {}
         self.own = OwnCost()
         self.is_closed = False
-        self.done_at_end = (0, 0)
         self.worker_id: object = None
         self.requested: Collection[Hashable] | None = None
         self.sizes: array[float] | None = None
@@ -600,7 +630,7 @@ class Computation:
     def stop(self) -> float | None:
         """Seconds of ``time.perf_counter()``; None before the end."""
         finished = self.finished
-        return None if finished is None else finished.info.stop
+        return None if finished is None else finished.stop
 
     @property
     def scheduler(self) -> str:
@@ -628,7 +658,8 @@ class Computation:
             for keys in (state.get("ready", ()), state.get("waiting", ()), state.get("running", ()))
         )
         # Its state is released at the end, and may have been meanwhile.
-        return (finished, finished + unfinished) if self.finished is None else self.done_at_end
+        ended = self.finished
+        return (finished, finished + unfinished) if ended is None else ended.tasks_done()
 
     def new_wrapper(self) -> TimedTask:
         """Make a wrapper, where no wrapper is free."""

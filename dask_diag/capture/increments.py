@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,7 @@ from dask_diag.capture.build import (
     processes_table,
     resources_table,
 )
-from dask_diag.capture.computation import (
-    Computation,
-    ComputationInfo,
-    ComputationSnapshot,
-    TaskRows,
-)
+from dask_diag.capture.computation import NOTHING, Computation, ComputationSnapshot
 from dask_diag.capture.lines.tables import LineTables
 from dask_diag.capture.results_table import ResultCache
 from dask_diag.capture.session import ProgressInfo, Session, open_calls, progress_of, snapshot_of
@@ -32,18 +28,11 @@ from dask_diag.capture.task import ROW
 from dask_diag.capture.tasks_table import (
     joined_rows,
     log_tables,
+    of_rows,
     tasks_of,
-    tasks_of_series,
     with_workers_named,
 )
-from dask_diag.capture.workers_table import (
-    NO_THREADS,
-    TaskThreads,
-    Workers,
-    constant,
-    numbers_of,
-    task_threads,
-)
+from dask_diag.capture.workers_table import NO_THREADS, TaskThreads, Workers, task_threads
 from dask_diag.columns import BoolArray, Categorical, IntArray, concatenate
 from dask_diag.model import tables
 from dask_diag.model.table import NO_ROWS, Table, stack
@@ -62,148 +51,228 @@ ResultSource = Any
 """A profiler of results: a `CacheProfiler`, or None."""
 
 
-class _TakenComputation:
-    """Takes the tasks of a computation, increment by increment.
-
-    In each increment `look`, `read` and `tables` are called, in this order.
+class _Taken:
+    """A computation whose tasks are taken, increment by increment.
 
     Attributes
     ----------
-    info : ComputationInfo
-    has_ended : bool
-        Whether the computation has ended for all profilers: then all of its rows are final.
+    computation : Computation or ComputationSnapshot
+    snapshot : ComputationSnapshot
+        With the tasks that have not been taken for good.
+    positions : array of int
+        Of the rows taken for good, in the table of all tasks: rows of other computations are
+        between those of one.
+    functions : list of Categorical
+        Of these rows.
+    threads : TaskThreads
+        The threads of these rows.
+    planned : mapping of str to int
+        Number of tasks of each function.
     progress : ProgressInfo or None
         How far it was before its rows were read; None after the end.
-    threads : TaskThreads
-        The threads of all tasks read so far, final or not.
+    has_ended : bool
+        Whether the computation has ended for all profilers: then all of its rows are final.
     """
 
-    info: ComputationInfo
-    progress: ProgressInfo | None
-    threads: TaskThreads
-    _planned: Mapping[str, int]
-    _rows: TaskRows
-    _tasks: Table
+    __slots__ = (
+        "computation",
+        "functions",
+        "has_ended",
+        "planned",
+        "positions",
+        "progress",
+        "snapshot",
+        "threads",
+    )
 
-    def __init__(self, computation: Computation, results: ResultSource) -> None:
-        self._computation = computation
-        self._results = results
+    snapshot: ComputationSnapshot
+
+    def __init__(self, computation: Computation | ComputationSnapshot) -> None:
+        self.computation = computation
+        self.positions = _NO_POSITIONS
+        self.functions: list[Categorical] = []
+        self.threads = NO_THREADS
+        self.planned: Mapping[str, int] = NOTHING
+        self.progress: ProgressInfo | None = None
         self.has_ended = False
-        # Of the rows that are final, in the table of all tasks: rows of other computations are
-        # between those of one.
-        self._positions: IntArray = np.zeros(0, np.int64)
-        self._functions = [Categorical([], [])]
-        self._final_threads = NO_THREADS
-        self._cached_results = ResultCache()
 
-    def look(self) -> None:
-        """Read how far the computation is."""
-        self.progress, planned = progress_of(self._computation), self._computation.planned
-        self._planned = planned.by_function(self._computation.dsk) if planned else {}
-
-    def read(self, workers: Workers, lines: LineTables, position: int) -> int:
-        """Read the tasks that have not been taken for good.
-
-        Returns the number of final tasks, from `position` on.
-        """
-        computation = self._computation
+    def read(self, results: ResultSource) -> None:
+        """Read the tasks that have not been taken for good."""
+        computation = self.computation
+        self.progress = None
+        if isinstance(computation, Computation):
+            self.progress, planned = progress_of(computation), computation.planned
+            self.planned = planned.by_function(computation.dsk) if planned else NOTHING
         # The first profiler that ends a computation publishes it; the hooks of others cost more.
         is_closed = computation.is_closed
-        snapshot = snapshot_of(computation, len(self._positions), self._sizes())
-        self.info, self._rows = snapshot.info, snapshot.tasks
-        self.has_ended = is_closed and self.info.stop is not None
-        final = self._rows.final
-        groups = lines.groups(self._rows.kinds, self._rows.groups)
-        self._tasks = tasks_of(self.info, self._rows, workers).replacing({"group": groups})
-        positions = np.arange(position, position + final)
-        self._positions = np.concatenate([self._positions, positions])
-        self._functions.append(self._tasks["function"][:final])
-        rows, stop = self._rows.rows, final * ROW.size
-        self._final_threads = self._final_threads.plus(task_threads(rows[:stop]))
-        self.threads = self._final_threads.plus(task_threads(rows[stop:]))
-        finished = computation.finished
-        if finished is not None and self.has_ended:
-            finished.functions = concatenate(self._functions)
-        return final
+        sizes = None if results is None else results.sizes_of(computation)
+        self.snapshot = snapshot_of(computation, len(self.positions), sizes)
+        self.has_ended = is_closed and self.snapshot.stop is not None
 
-    def _sizes(self) -> Sequence[float] | None:
-        """The size of the result of each row so far; None if not measured.
+    def take(self, positions: IntArray, functions: Categorical, rows: slice) -> TaskThreads:
+        """Take the final rows, of all that were read; returns the threads of all tasks so far.
 
-        The last row's may be missing, or that of the next one be there.
+        Parameters
+        ----------
+        positions, functions
+            Of the rows of all computations.
+        rows : slice
+            Those of this one.
         """
-        sizes: Sequence[float] | None = None
-        if self._results is not None:
-            sizes = self._results.sizes_of(self._computation)
-        return sizes
+        tasks, ended = self.snapshot.tasks, self.computation.finished
+        if self.has_ended and ended is not None:
+            if self.functions or tasks.final > _WORTH_KEEPING:
+                ended.functions = concatenate([*self.functions, functions[rows]])
+            if not self.snapshot.facts.threads:
+                return NO_THREADS
+        final = slice(rows.start, rows.start + tasks.final)
+        self.positions = np.concatenate([self.positions, positions[final]])
+        self.functions.append(functions[final])
+        stop = tasks.final * ROW.size
+        self.threads = self.threads.plus(task_threads(tasks.rows[:stop]))
+        return self.threads.plus(task_threads(tasks.rows[stop:]))
 
-    @property
-    def has_stopped(self) -> bool:
-        """Whether the computation has ended for a profiler."""
-        return self.info.stop is not None
+    def planned_tasks(self, submitted: Counter[str]) -> Mapping[str, int]:
+        """Number of tasks of each function, of which so many were read now."""
+        if self.snapshot.stop is None:
+            return self.planned
+        for functions in self.functions:
+            submitted.update(functions.tolist())
+        submitted.update(self.snapshot.facts.not_run)
+        return submitted
 
-    def infos(self) -> Iterator[tuple[ComputationInfo, TaskThreads]]:
-        """Facts about the computation, and the threads of its tasks."""
-        yield self.info, self.threads
 
-    def planned(self) -> Iterator[dict[str, object]]:
-        """Rows of `Recording.planned`: how many tasks of each function were to run.
+_NO_POSITIONS: IntArray = np.zeros(0, np.int64)
+_WORTH_KEEPING = 1000
+"""Tasks of a computation from which on their functions are kept."""
 
-        Where the computation has ended these are the tasks that were submitted, and those that it
-        did not come to.
-        """
-        planned = self._planned
-        if self.info.stop is not None:
-            functions = concatenate(self._functions)
-            counts = np.bincount(functions.codes, minlength=len(functions.values)).tolist()
-            submitted = Counter(dict(zip(functions.values, counts, strict=True)))
-            planned = submitted + Counter(self.info.not_run)
-        for function, count in sorted(planned.items()):
-            if count:
-                yield {"computation": self.info.name, "function": function, "tasks": count}
 
-    def tables(self, position: int) -> Increment:
-        """Return the tables of the tasks read; provisional tasks begin at `position`."""
-        rows, taken = self._rows, len(self._positions)
-        after = np.arange(position, position + len(self._tasks) - rows.final)
-        positions = np.concatenate([self._positions, after])
-        released, cached = self._results_tables()
-        new, provisional = {"cached_results": released}, {"cached_results": cached}
-        is_final = np.arange(len(self._tasks)) < rows.final
-        new["tasks"], provisional["tasks"] = _split(self._tasks, is_final)
-        for name, table in log_tables(rows).items():
+class _Rows:
+    """The tasks that were read of several computations: as tables, all at once.
+
+    To make tables of each computation of two tasks would take as long as to compute it.
+
+    Parameters
+    ----------
+    taken : sequence of _Taken
+        One at least.
+    workers : dict
+        Grows by new workers.
+    lines : LineTables
+        Grows by new kinds of tasks.
+
+    Attributes
+    ----------
+    is_final : array of bool
+    """
+
+    def __init__(self, taken: Sequence[_Taken], workers: Workers, lines: LineTables) -> None:
+        self._taken = taken
+        snapshots = [one.snapshot for one in taken]
+        self._rows = joined_rows(snapshots)
+        self._of_row = of_rows(snapshots)
+        groups = [lines.groups(one.tasks.kinds, one.tasks.groups) for one in snapshots]
+        tasks = tasks_of(snapshots, self._rows, workers)
+        self._tasks = tasks.replacing({"group": np.concatenate([_NO_POSITIONS, *groups])})
+        self._stops = np.cumsum(np.bincount(self._of_row, minlength=len(taken)))
+        starts = np.append(0, self._stops[:-1])
+        self._among_own = np.arange(len(self._of_row)) - starts[self._of_row]
+        final = np.array([one.tasks.final for one in snapshots], np.int64)
+        self.is_final: BoolArray = self._among_own < final[self._of_row]
+        self._positions = self._refers = _NO_POSITIONS
+
+    def tables(self, first: int, provisional: int) -> Increment:
+        """Tables of final and of provisional tasks, which begin at these positions."""
+        is_final = self.is_final
+        final, others = first + np.cumsum(is_final), provisional + np.cumsum(~is_final)
+        self._positions = positions = np.where(is_final, final, others) - 1
+        self._refers = positions
+        if any(len(one.positions) for one in self._taken):
+            now = np.split(positions, self._stops[:-1])
+            pairs = zip([one.positions for one in self._taken], now, strict=True)
+            self._refers = np.concatenate([part for pair in pairs for part in pair])
+        new, running = {}, {}
+        new["tasks"], running["tasks"] = _split(self._tasks, is_final)
+        limit = first + np.count_nonzero(is_final)
+        for name, table in log_tables(self._rows, positions, self._refers).items():
             if len(table):
-                moved = _moved(table, name, positions)
-                new[name], provisional[name] = _split(moved, table["task"] < taken)
-        return new, provisional
+                new[name], running[name] = _split(table, table["task"] < limit)
+        return new, running
 
-    def _results_tables(self) -> tuple[Table, Table]:
+    def take(self) -> list[TaskThreads]:
+        """Take the final rows of each computation; returns the threads of their tasks."""
+        functions, start, threads = self._tasks["function"], 0, []
+        for one, stop in zip(self._taken, self._stops.tolist(), strict=True):
+            threads.append(one.take(self._positions, functions, slice(start, stop)))
+            start = stop
+        return threads
+
+    def planned(self) -> list[Iterable[tuple[str, str, int]]]:
+        """Rows of `Recording.planned` of each computation.
+
+        Where it has ended these are the tasks that were submitted, and those that it did not come
+        to.
+        """
+        functions = self._tasks["function"]
+        names, count = functions.values, max(1, len(functions.values))
+        pairs, numbers = np.unique(self._of_row * count + functions.codes, return_counts=True)
+        submitted: list[Counter[str]] = [Counter() for _ in self._taken]
+        for pair, number in zip(pairs.tolist(), numbers.tolist(), strict=True):
+            submitted[pair // count][names[pair % count]] = number
+        return [
+            [
+                (one.snapshot.name, *item)
+                for item in sorted(one.planned_tasks(now).items())
+                if item[1]
+            ]
+            for one, now in zip(self._taken, submitted, strict=True)
+        ]
+
+    def results(self, cache: ResultCache, source: ResultSource) -> Increment:
         """The released results, and the cached results."""
-        sizes = self._sizes()
-        if sizes is None:
-            return NO_ROWS, NO_ROWS
-        rows, info = self._rows, self.info
-        tasks = self._tasks.filter(slice(rows.final))
-        # Tasks that were in flight at the end come last, and have no result.
-        collected = int((~np.isnan(tasks["collected"])).sum())
-        released = self._cached_results.add(
-            Table({name: tasks[name] for name in ("key", "function")}),
-            sizes[rows.first : rows.first + collected],
-            tasks["collected"],
-            rows.dependents,
-            rows.dependencies,
+        taken, rows, names = self._taken, self._rows, ("key", "function", "computation")
+        collected, count = self._tasks["collected"], len(self._of_row)
+        came = np.bincount(self._of_row, ~np.isnan(collected), len(taken)).tolist()
+        sizes, measured = array("d"), np.zeros(len(taken), np.int64)
+        for number, one in enumerate(taken):
+            # Tasks that were in flight at the end come last, and have no result.
+            last = min(int(came[number]), one.snapshot.tasks.final)
+            of_tasks, first = source.sizes_of(one.computation), one.snapshot.tasks.first
+            new = () if of_tasks is None else of_tasks[first : first + last]
+            sizes.extend(new)
+            measured[number] = len(new)
+        chosen = self._among_own < measured[self._of_row]
+        needed, dependents = np.zeros((2, count), np.int64)
+        needed[: len(rows.dependencies[0])] = rows.dependencies[0]
+        dependents[: len(rows.dependents)] = rows.dependents
+        depends_on = np.array(rows.dependencies[1], np.int64)[np.repeat(chosen, needed)]
+        released = cache.add(
+            Table({name: self._tasks[name] for name in names}).filter(chosen),
+            sizes,
+            collected[chosen],
+            dependents[chosen],
+            (needed[chosen], self._refers[depends_on]),
+            positions=self._positions[chosen],
         )
-        self._cached_results.drop_names()
-        cached = self._cached_results.until(perf_counter() if info.stop is None else info.stop)
-        released, cached = (_named_results(info.name, table) for table in (released, cached))
-        return (stack([released, cached]), NO_ROWS) if self.has_ended else (released, cached)
+        cache.drop_names()
+        stops = {one.snapshot.name: one.snapshot.stop for one in taken}
+        ended = {one.snapshot.name for one in taken if one.has_ended}
+        cached = cache.until(perf_counter(), stops)
+        cache.forget(ended)
+        if not len(cached):
+            return {"cached_results": _results_table(released)}, {}
+        has_ended = cached["computation"].is_in(ended)
+        new_rows = stack([released, cached.filter(has_ended)])
+        running = _results_table(cached.filter(~has_ended))
+        return {"cached_results": _results_table(new_rows)}, {"cached_results": running}
 
 
-def _named_results(computation: str, results: Table) -> Table:
-    """Results with their computation, as `Recording.cached_results`."""
+def _results_table(results: Table) -> Table:
+    """Results as `Recording.cached_results`, computation by computation."""
     if not len(results):
         return NO_ROWS
-    made = results.replacing({"computation": constant(computation, len(results))})
-    return Table({name: made[name] for name in tables.CachedResults.schema})
+    order = np.argsort(results["computation"].codes, kind="stable")
+    return Table({name: results[name][order] for name in tables.CachedResults.schema})
 
 
 def _split(table: Table, is_final: BoolArray) -> tuple[Table, Table]:
@@ -211,122 +280,6 @@ def _split(table: Table, is_final: BoolArray) -> tuple[Table, Table]:
     if is_final.all():
         return table, NO_ROWS
     return table.filter(is_final), table.filter(~is_final)
-
-
-def _moved(table: Table, name: str, positions: IntArray) -> Table:
-    """Renumber the tasks in a table with references."""
-    return table.replacing({column: positions[table[column]] for column in REFERENCES[name]})
-
-
-class _TakenSeries:
-    """Takes computations that have ended since the previous increment, all at once.
-
-    It has the methods of `_TakenComputation`: to make tables of each computation of two tasks would
-    take as long as to compute it.
-    """
-
-    has_ended = has_stopped = True
-    progress = None
-
-    def __init__(self, computations: Sequence[ComputationSnapshot], sizes: Sequence[Any]) -> None:
-        self._computations = computations
-        self._sizes = sizes
-        self._first = 0
-        self._rows: TaskRows
-        self._tasks: Table
-
-    @classmethod
-    def divide(
-        cls, computations: Sequence[Computation], results: ResultSource
-    ) -> tuple[list[_TakenSeries], list[Computation]]:
-        """Series of the computations of each thread, and those that are taken one by one."""
-        series: dict[tuple[object, ...], tuple[list[ComputationSnapshot], list[Any]]] = {}
-        others = []
-        for computation in computations:
-            finished = computation.finished if computation.is_closed else None
-            sizes = None if results is None else results.sizes_of(computation)
-            if finished is None or not _is_plain(finished, sizes):
-                others.append(computation)
-                continue
-            info = finished.info
-            kind = info.pid, info.thread, info.scheduler, info.workers, sizes is None
-            snapshots, all_sizes = series.setdefault(kind, ([], []))
-            snapshots.append(finished)
-            all_sizes.append(sizes)
-        return [cls(*parts) for parts in series.values()], others
-
-    def look(self) -> None:
-        """Do nothing: they have ended."""
-
-    def read(self, workers: Workers, lines: LineTables, position: int) -> int:
-        """Read all tasks; returns their number."""
-        self._first, self._rows = position, joined_rows(self._computations)
-        rows = (one.tasks for one in self._computations)
-        groups = np.concatenate([lines.groups(one.kinds, one.groups) for one in rows])
-        tasks = tasks_of_series(self._computations, self._rows, workers)
-        self._tasks = tasks.replacing({"group": groups})
-        return self._rows.final
-
-    def infos(self) -> Iterator[tuple[ComputationInfo, TaskThreads]]:
-        """Facts about each computation, and the threads of its tasks, if any are of use."""
-        for one in self._computations:
-            threads = task_threads(one.tasks.rows) if one.info.threads else NO_THREADS
-            yield one.info, threads
-
-    def planned(self) -> Iterator[dict[str, object]]:
-        """Rows of `Recording.planned`."""
-        functions, computations = self._tasks["function"], self._tasks["computation"]
-        pairs = zip(computations.codes.tolist(), functions.codes.tolist(), strict=True)
-        counts = Counter(pairs)
-        rows = [
-            (code, functions.values[function], count) for (code, function), count in counts.items()
-        ]
-        for code, function, count in sorted(rows):
-            name = computations.values[code]
-            yield {"computation": name, "function": function, "tasks": count}
-
-    def tables(self, position: int) -> Increment:
-        """Return the tables of the tasks; none is provisional."""
-        positions = np.arange(self._first, self._first + self._rows.final)
-        new = {"tasks": self._tasks, "cached_results": self._results()}
-        for name, table in log_tables(self._rows).items():
-            if len(table):
-                new[name] = _moved(table, name, positions)
-        return new, dict.fromkeys(("tasks", "cached_results"), NO_ROWS)
-
-    def _results(self) -> Table:
-        if self._sizes[0] is None:
-            return NO_ROWS
-        rows, tasks, cache = self._rows, self._tasks, ResultCache()
-        stops = np.array([one.info.stop for one in self._computations], float)
-        counts = [len(one.tasks.rows) // ROW.size for one in self._computations]
-        columns = {name: tasks[name] for name in ("key", "function", "computation")}
-        released = cache.add(
-            Table({**columns, "ended": np.repeat(stops, counts)}),
-            [size for sizes in self._sizes for size in sizes],
-            tasks["collected"],
-            rows.dependents,
-            rows.dependencies,
-        )
-        cached = cache.columns
-        made = stack([released, cached.replacing({"stop": cached["ended"]})])
-        made = made.filter(np.argsort(made["computation"].codes, kind="stable"))
-        return Table({name: made[name] for name in tables.CachedResults.schema})
-
-
-_MOST_ROWS = 1000
-"""Tasks of a computation that is taken with others, at most."""
-
-
-def _is_plain(computation: ComputationSnapshot, sizes: Sequence[float] | None) -> bool:
-    """Whether a computation can be taken with others: all of its few tasks were collected here."""
-    info, tasks = computation.info, computation.tasks
-    return (
-        not (info.remote_workers or info.not_run or tasks.exceptional or len(tasks.spans.rows))
-        and 0 < tasks.final <= _MOST_ROWS
-        and not np.isnan(numbers_of(tasks.rows)[5]).any()
-        and (sizes is None or len(sizes) == tasks.final == len(tasks.dependents))
-    )
 
 
 class TaskTables:
@@ -359,7 +312,8 @@ class TaskTables:
         self._results_on_clusters: Callable[[], Table] | None = None
         self._clusters: ClusterTables | None = None
         self._seen: set[int] = set()
-        self._running: list[_TakenComputation | _TakenSeries] = []
+        self._running: list[_Taken] = []
+        self._cache = ResultCache()
         self._workers: Workers = {}
         self._lines = LineTables(with_code)
         self._count = 0
@@ -369,32 +323,55 @@ class TaskTables:
         computations = tuple(self._session.computations)
         unseen = [one for one in computations if one.number not in self._seen]
         self._seen.update(one.number for one in unseen)
-        series, others = _TakenSeries.divide(unseen, self._results)
-        self._running += series
-        self._running += [_TakenComputation(one, self._results) for one in others]
-        taken = self._running
+        taken = [*self._running, *map(_Taken, unseen)]
         for one in taken:
-            one.look()
-        for one in taken:
-            self._count += one.read(self._workers, self._lines, self._count)
+            one.read(self._results)
         # Of tasks that run none has started later than the computation is said to have reached.
         now = perf_counter()
-        on_clusters = self._take_clusters(now)
-        position, parts = self._count, []
-        for one in taken:
-            parts.append(one.tables(position))
-            position += len(parts[-1][1]["tasks"])
-        ended = [one for one in taken if one.has_ended]
+        new, provisional = self._take_local(taken, now)
         self._running = [one for one in taken if not one.has_ended]
-        new = self._together([part for part, _ in parts], ended, now)
-        provisional = self._together([part for _, part in parts], self._running, now)
         calls = open_calls({computation.called for computation in computations})
-        going_on = [one.progress for one in self._running if not one.has_stopped]
+        going_on = [one.progress for one in self._running if one.snapshot.stop is None]
         provisional["progress"] = tables.Progress.of_rows(
             progress._asdict() for progress in (*going_on, *calls) if progress is not None
         )
         # Their seconds grow as long as tasks run: all rows are written again.
         provisional.update(self._lines.tables())
+        return new, provisional
+
+    def _take_local(self, taken: Sequence[_Taken], now: float) -> Increment:
+        """Take the computations of this process, and those of clusters."""
+        rows, first = _Rows(taken, self._workers, self._lines), self._count
+        self._count += int(np.count_nonzero(rows.is_final))
+        on_clusters = self._take_clusters(now)
+        made = rows.tables(first, self._count)
+        results: Increment = {}, {}
+        if self._results is not None:
+            results = rows.results(self._cache, self._results)
+        planned, threads = rows.planned(), rows.take()
+        # In the order of starts, which numbers have.
+        order = sorted(range(len(taken)), key=lambda position: taken[position].snapshot.number)
+        parts = []
+        for is_final, part, others in zip((True, False), made, results, strict=True):
+            chosen = [position for position in order if taken[position].has_ended == is_final]
+            tasks = part["tasks"]
+            rows_of_all = {
+                **dict.fromkeys(("cached_results", *REFERENCES), NO_ROWS),
+                **part,
+                **others,
+                # A table without rows has no columns of workers yet.
+                "tasks": with_workers_named(tasks, self._workers) if len(tasks) else NO_ROWS,
+                **computations_tables(
+                    [taken[position].snapshot for position in chosen],
+                    [threads[position] for position in chosen],
+                    now,
+                ),
+                "planned": tables.Planned.of_rows(
+                    row for position in chosen for row in planned[position]
+                ),
+            }
+            parts.append(rows_of_all)
+        new, provisional = parts
         return joined(new, on_clusters[0]), joined(provisional, on_clusters[1])
 
     def _take_clusters(self, now: float) -> Increment:
@@ -414,27 +391,6 @@ class TaskTables:
             new = {**new, "cached_results": self._results_on_clusters()}
         return new, provisional
 
-    def _together(
-        self,
-        parts: Sequence[Tables],
-        computations: Sequence[_TakenComputation | _TakenSeries],
-        now: float,
-    ) -> Tables:
-        """Concatenate the tables of computations."""
-        made = joined(dict.fromkeys(("tasks", "cached_results", *REFERENCES), NO_ROWS), *parts)
-        tasks = made["tasks"]
-        # A table without rows has no columns of workers yet.
-        made["tasks"] = with_workers_named(tasks, self._workers) if len(tasks) else NO_ROWS
-        planned = (row for one in computations for row in one.planned())
-        infos = [info for one in computations for info in one.infos()]
-        # In the order of starts, which numbers have.
-        infos.sort(key=lambda info: info[0].number)
-        return {
-            **made,
-            **computations_tables(infos, now),
-            "planned": tables.Planned.of_rows(planned),
-        }
-
 
 def tasks_tables(session: Session, results: ResultSource = None) -> Tables:
     """Tables of all that a session has captured, with tasks in the order of submission."""
@@ -446,9 +402,10 @@ def tasks_tables(session: Session, results: ResultSource = None) -> Tables:
     position_of = np.empty(len(order), dtype=np.int64)
     position_of[order] = np.arange(len(order))
     made["tasks"] = tasks.filter(order)
-    for name in REFERENCES:
+    for name, columns in REFERENCES.items():
         if len(made[name]):
-            made[name] = _moved(made[name], name, position_of)
+            moved = {column: position_of[made[name][column]] for column in columns}
+            made[name] = made[name].replacing(moved)
     return made
 
 

@@ -233,14 +233,6 @@ class Labels:
         self.rows.append(row)
         self.codes.append(self.names.setdefault(name, len(self.names)))
 
-    def since(self, row: int) -> Labels:
-        """The labels from a row on, which becomes row 0."""
-        part = Labels()
-        for labelled, name in self:
-            if labelled >= row:
-                part.add(labelled - row, name)
-        return part
-
 
 NO_LABELS = Labels()
 """In place of those of a computation without: it is shared, and nothing is added to it."""
@@ -282,14 +274,26 @@ class TaskLog:
         part.values = self.values[start * self.width : end * self.width]
         return part
 
-    def share_labels(self) -> None:
-        """Have one dict in common with other logs of the same label; nothing is added any more."""
+    def share(self) -> None:
+        """Have in common with other logs what is alike; nothing is added any more."""
+        self.rows, self.codes = shared(self.rows), shared(self.codes)
         if len(self.labels) == 1:
             (label,) = self.labels
             self.labels = _single_labels.setdefault(label, {label: 0})
 
 
 _single_labels: dict[tuple[str, str], dict[tuple[str, str], int]] = {}
+_shared: dict[bytes, array[int]] = {}
+_MOST_SHARED, _SHORT = 1000, 64
+
+
+def shared(numbers: array[int]) -> array[int]:
+    """One short array for all that are equal, to which nothing is added any more."""
+    if len(numbers) > _SHORT:
+        return numbers
+    if len(_shared) >= _MOST_SHARED:
+        _shared.clear()
+    return _shared.setdefault(numbers.tobytes(), numbers)
 
 
 class MetricLog(TaskLog):

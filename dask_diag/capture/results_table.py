@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -23,6 +23,12 @@ from dask_diag.system.secrets import redacted_source
 _FEW_NAMES = 200
 """Names of keys that need not be dropped: to have them costs less than to look for them."""
 _NONE: IntArray = np.zeros(0, np.int64)
+_NAMES: dict[str, type[PrefixStrings] | type[Categorical]] = {
+    "key": PrefixStrings,
+    "function": Categorical,
+    "computation": Categorical,
+}
+_NO_STOPS: Mapping[str, float | None] = {}
 
 
 class ResultCache:
@@ -48,6 +54,8 @@ class ResultCache:
         collected: FloatArray,
         dependents: Sequence[int],
         dependencies: tuple[Sequence[int], Sequence[int]],
+        *,
+        positions: IntArray | None = None,
     ) -> Table:
         """Add the next results; returns the released results, with ``stop``, in order.
 
@@ -61,6 +69,8 @@ class ResultCache:
             Of each row; `dependents` as `TaskRows` has them.
         dependencies : tuple of (sequence of int, sequence of int)
             On how many rows each row depends, if one does, and on which.
+        positions : array of int, optional
+            Ascending numbers by which rows depend on these; by default they are counted.
         """
         count = len(sizes)
         if not count:
@@ -70,13 +80,16 @@ class ResultCache:
             {"metric": np.array(sizes, float), "start": collected[first]}
         )
         columns = stack([self.columns, new])
-        rows = np.concatenate([self._rows, np.arange(self._count, self._count + count)])
+        if positions is None:
+            positions = np.arange(self._count, self._count + count)
+        rows = np.concatenate([self._rows, positions])
         to_come = np.concatenate([self._to_come, np.array(dependents[first], np.int64)])
         self._count += count
         counts = np.array(dependencies[0][first], np.int64)
         tasks = np.repeat(np.arange(len(counts)), counts)
+        needed = np.array(dependencies[1][: len(tasks)], np.int64)
         # Rows are in order, and what a task depends on is cached until the task is done.
-        at = np.searchsorted(rows, np.array(dependencies[1][: len(tasks)], np.int64))
+        at = np.searchsorted(rows, needed)
         came = np.bincount(at, minlength=len(rows))
         last = np.zeros(len(rows), np.int64)
         # Of several tasks the last one remains.
@@ -90,17 +103,32 @@ class ResultCache:
         self.columns = columns.filter(stays)
         return columns.filter(released).replacing({"stop": collected[last[released]]})
 
-    def until(self, now: float) -> Table:
-        """Cached results, as if all were released now."""
-        return self.columns.replacing({"stop": np.full(len(self.columns), now)})
+    def until(self, now: float, stops: Mapping[str, float | None] = _NO_STOPS) -> Table:
+        """Cached results, as if all were released now, or when their computation stops."""
+        columns = self.columns
+        if not stops or not len(columns):
+            return columns.replacing({"stop": np.full(len(columns), now)})
+        names = columns["computation"]
+        of_names = np.array([stops.get(name) or now for name in names.values])
+        return columns.replacing({"stop": of_names[names.codes]})
+
+    def forget(self, computations: Collection[str]) -> None:
+        """Drop the results of computations that have ended."""
+        if len(self.columns):
+            stays = ~self.columns["computation"].is_in(computations)
+            self.columns = self.columns.filter(stays)
+            self._rows, self._to_come = self._rows[stays], self._to_come[stays]
 
     def drop_names(self) -> None:
         """Drop the names of keys, except of cached results."""
         table = self.columns
         if table.columns and len(table["key"].heads.values) > 2 * len(table) + _FEW_NAMES:
-            texts, functions = table["key"].tolist(), table["function"].tolist()
             self.columns = table.replacing(
-                {"key": PrefixStrings.of(texts), "function": Categorical.of(functions)}
+                {
+                    name: kind.of(table[name].tolist())
+                    for name, kind in _NAMES.items()
+                    if name in table.columns
+                }
             )
 
 
@@ -114,7 +142,7 @@ def results_of(computation: ComputationSnapshot, sizes: Sequence[float]) -> Tabl
     # Tasks in flight come last.
     count = min(len(sizes), int((~np.isnan(collected)).sum()))
     rows = Table({"row": np.arange(count)})
-    results, stop = ResultCache(), computation.info.stop
+    results, stop = ResultCache(), computation.stop
     released = results.add(rows, sizes[:count], collected, tasks.dependents, tasks.dependencies)
     return stack([released, results.until(perf_counter() if stop is None else stop)])
 

@@ -11,10 +11,11 @@ from types import FrameType, MappingProxyType
 from typing import Any, NamedTuple
 
 from dask_diag.capture.computation import (
+    CPU_ENDS,
     NOTHING,
     Computation,
-    ComputationInfo,
     ComputationSnapshot,
+    Facts,
     InFlight,
     TaskRows,
     stop_running,
@@ -34,6 +35,7 @@ from dask_diag.capture.log import (
     NO_TRANSFERS,
     NO_WAITS,
     dependents_of,
+    shared,
     spans_of_tasks,
 )
 from dask_diag.capture.task import take_measurement, this_thread
@@ -44,7 +46,7 @@ from dask_diag.model.codes import Outcome, ProgressPhase
 from dask_diag.system.code import current_frames
 from dask_diag.system.periodic import take_cpu_of_own_threads
 from dask_diag.system.threads import NO_THREADS
-from dask_diag.system.usage import NO_USAGE, Usage, thread_pools
+from dask_diag.system.usage import NO_USAGE, NativePool, Usage, thread_pools
 
 _NAN = float("nan")
 _NO_SIZES, _NO_DEPENDENTS = array("d"), array("I")
@@ -54,7 +56,9 @@ _NOTHING: Any = MappingProxyType({})
 
 
 def snapshot_of(
-    computation: Computation, first: int = 0, sizes: Sequence[float] | None = None
+    computation: Computation | ComputationSnapshot,
+    first: int = 0,
+    sizes: Sequence[float] | None = None,
 ) -> ComputationSnapshot:
     """Take a snapshot of a computation, with the tasks from the row `first` on, each once.
 
@@ -66,8 +70,9 @@ def snapshot_of(
         One for each row, if results are measured: a row whose size is not there is not final.
     """
     # It is replaced at the end of the computation, as all that is read here.
-    all_keys = computation.keys
+    all_keys = [] if isinstance(computation, ComputationSnapshot) else computation.keys
     if computation.finished is None:
+        assert isinstance(computation, Computation)
         count = len(all_keys)
         in_flight = computation.in_flight()
         keys, recent = keys_since(all_keys, first, count)
@@ -75,50 +80,72 @@ def snapshot_of(
         measured = [some for some in (computation.sizes, sizes) if some is not None]
         final = min([len(keys), *(len(some) - first for some in measured)])
         computation.dependencies.extend(all_keys, computation.state.get("dependencies", {}))
+        usage = computation.usage_before.until_now()
+        if get_ident() != computation.thread:
+            usage = usage._replace(thread_cpu=_NAN)
+        rows = rows_of(computation, first, keys, in_flight, final)
         snapshot = ComputationSnapshot(
-            info_of(computation), rows_of(computation, first, keys, in_flight, final)
+            computation.number,
+            _facts_of(computation, ("", ""), ()),
+            _numbers_of(computation, usage, _NAN, _NAN),
+            rows,
         )
     finished = computation.finished
     if finished is None:
         return snapshot
     # If it ended meanwhile, what was read may lack what was released.
-    return ComputationSnapshot(finished.info, finished.tasks.since(first)) if first else finished
+    if not first:
+        return finished
+    tasks = finished.tasks.since(first)
+    return ComputationSnapshot(finished.number, finished.facts, finished.numbers, tasks)
 
 
-def info_of(computation: Computation) -> ComputationInfo:
-    """Facts about a computation as it is now, without tasks."""
-    usage = computation.usage_before.until_now()
-    if get_ident() != computation.thread:
-        usage = usage._replace(thread_cpu=_NAN)
-    info = _info_with(computation, usage)
-    return info if computation.finished is None else computation.finished.info
-
-
-def _info_with(computation: Computation, usage: Usage, **of_end: Any) -> ComputationInfo:
-    """Facts about a computation, if this process has used so much; those of its end are given."""
-    return ComputationInfo(
-        number=computation.number,
-        pid=computation.pid,
-        thread=computation.thread,
-        called=computation.called,
-        call_site=computation.call_site,
-        start=computation.start,
-        prepared=computation.prepared,
-        workers=computation.workers,
-        span=computation.span,
-        scheduler=computation.scheduler,
-        usage=usage,
-        threads=tuple(computation.threads.threads()),
-        graph_bytes=computation.graph_bytes,
-        cpu_hooks=hooks_cpu_of(computation),
-        cpu_ends=computation.own.cpu,
-        own_seconds=computation.own.seconds,
-        remote_workers=dict(computation.remote_workers) or NOTHING,
-        **(of_end or _NO_END),
+def _facts_of(
+    computation: Computation,
+    ended: tuple[str, str],
+    pools: tuple[NativePool, ...],
+    not_run: Mapping[str, int] = NOTHING,
+) -> Facts:
+    """Facts on a computation, with the error that ended it and the end of the pool."""
+    plain = (
+        computation.pid,
+        computation.thread,
+        computation.call_site,
+        computation.workers,
+        computation.span,
+        computation.scheduler,
+        *ended,
     )
+    threads = tuple(computation.threads.threads())
+    return Facts.shared(plain, threads, pools, dict(computation.remote_workers), not_run)
 
 
-_NO_END = {"stop": None, "error": "", "pool_end": "", "cpu_own_threads": _NAN, "pools": ()}
+def _numbers_of(
+    computation: Computation, usage: Usage, stop: float, cpu_own_threads: float
+) -> array[float]:
+    """`NUMBERS` of a computation, if this process has used so much."""
+    prepared, own = computation.prepared, computation.own
+    return array(
+        "d",
+        (
+            computation.called,
+            computation.start,
+            _NAN if prepared is None else prepared,
+            stop,
+            computation.graph_bytes,
+            hooks_cpu_of(computation),
+            own.cpu,
+            cpu_own_threads,
+            own.seconds,
+            usage.cpu_process,
+            usage.thread_cpu,
+            usage.voluntary,
+            usage.involuntary,
+            usage.cpu_children,
+            usage.cpu_other_processes,
+            *computation.tasks_done(),
+        ),
+    )
 
 
 def hooks_cpu_of(computation: Computation) -> float:
@@ -136,9 +163,17 @@ def rows_of(
     keys: Sequence[Hashable],
     in_flight: Sequence[InFlight],
     final: int,
+    *,
+    has_ended: bool = False,
 ) -> TaskRows:
-    """The tasks with these keys, from the row `first` on, and the tasks in flight."""
-    stop, in_flight_keys = first + len(keys), [task.key for task in in_flight]
+    """The tasks with these keys, from the row `first` on, and the tasks in flight.
+
+    Once the computation has ended keys are packed, and what is alike is shared.
+    """
+    starts = range(0, len(keys), _BLOCK) if has_ended else ()
+    blocks = [list(keys[start : start + _BLOCK]) for start in starts]
+    stop = first + len(keys)
+    in_flight_keys: list[Hashable] = [task.key for task in in_flight]
     keys = [*keys, *in_flight_keys]
     exceptional = dict(computation.exceptional).items()
     outcomes = {row - first: how for row, how in exceptional if first <= row < stop}
@@ -155,23 +190,29 @@ def rows_of(
         if task.metered is not None:
             metrics.add(row, tuple(task.metered.metrics))
             waits.add(row, tuple(task.metered.waits))
-    sizes = computation.sizes
+    sizes, dependents = computation.sizes, _dependents_of_rows(computation, keys)
+    dependencies = computation.dependencies.between(first, stop, in_flight_keys)
+    kinds, groups = computation.kinds, computation.kinds.numbers_of(keys)
+    if has_ended:
+        kinds, groups = computation.kinds.ended(groups)
+        counts, depends_on = dependencies
+        dependencies, dependents = (shared(counts), shared(depends_on)), shared(dependents)
     return TaskRows(
         first=first,
         final=final,
         rows=b"".join([*computation.rows[first:stop], *(task.row() for task in in_flight)]),
-        keys=keys,
+        keys=Keys(*blocks, in_flight_keys) if has_ended else keys,
         names=names_of_plain_keys(keys, computation.dsk),
         exceptional=outcomes or NOTHING,
         spans=spans_of_tasks(keys, computation.annotated),
-        dependencies=computation.dependencies.between(first, stop, in_flight_keys),
+        dependencies=dependencies,
         metrics=metrics,
         transfers=transfers,
         waits=waits,
-        sizes=_NO_SIZES if sizes is None else sizes[first : min(first + final, stop)],
-        dependents=_dependents_of_rows(computation, keys),
-        groups=computation.kinds.numbers_of(keys),
-        kinds=computation.kinds,
+        sizes=_NO_SIZES if sizes is None else sizes if has_ended else sizes[first : first + final],
+        dependents=dependents,
+        groups=groups,
+        kinds=kinds,
     )
 
 
@@ -279,13 +320,12 @@ def count_end(computation: Computation) -> None:
     computation.own.end()
     finished = computation.finished
     if finished is not None:
-        finished.info = finished.info._replace(cpu_ends=computation.own.cpu)
+        finished.numbers[CPU_ENDS] = computation.own.cpu
 
 
 def _publish(computation: Computation, failed: bool) -> None:
-    computation.done_at_end = computation.tasks_done()
     computation.threads.stop()
-    error, end = _failure_of(computation) if failed else ("", "")
+    ended = _failure_of(computation) if failed else ("", "")
     # If it failed, others of its tasks go on: none is to start or stop after the computation does.
     in_flight = computation.in_flight()
     usage, stop = computation.usage_before.until_now(), perf_counter()
@@ -294,23 +334,16 @@ def _publish(computation: Computation, failed: bool) -> None:
     not_run = _tasks_not_run(computation) if failed else NOTHING
     collected = computation.keys
     computation.dependencies.extend(collected, computation.state.get("dependencies", {}))
-    tasks = rows_of(computation, 0, collected, in_flight, len(collected) + len(in_flight))
-    tasks.waits.share_labels()
-    blocks = (collected[n : n + _BLOCK] for n in range(0, len(collected), _BLOCK))
-    keys = Keys(*blocks, [task.key for task in in_flight])
-    info = _info_with(
-        computation,
-        usage,
-        stop=stop,
-        pools=pools,
-        error=error,
-        pool_end=end,
-        not_run=not_run,
-        cpu_own_threads=take_cpu_of_own_threads(),
+    tasks = rows_of(
+        computation, 0, collected, in_flight, len(collected) + len(in_flight), has_ended=True
     )
-    kinds, groups = computation.kinds.ended(tasks.groups)
-    tasks = tasks._replace(keys=keys, kinds=kinds, groups=groups)
-    computation.finished = ComputationSnapshot(info, tasks)
+    tasks.waits.share()
+    computation.finished = ComputationSnapshot(
+        computation.number,
+        _facts_of(computation, ended, pools, not_run),
+        _numbers_of(computation, usage, stop, take_cpu_of_own_threads()),
+        tasks,
+    )
     # Others may be reading what was here: it is replaced, and not cleared.
     computation.rows, computation.keys, computation.exceptional = _NONE, _NONE, _NOTHING
     computation.metrics, computation.transfers = tasks.metrics, tasks.transfers
@@ -374,8 +407,8 @@ class Session:
         ``time.perf_counter()``.
     epoch : float
         Difference between seconds since 1970 and these times.
-    computations : list of Computation
-        Computations since the diagnostic was cleared.
+    computations : list of Computation or ComputationSnapshot
+        Computations since the diagnostic was cleared; of an ended one its snapshot.
     faults : list of str
         Errors of the diagnostic itself, each once. They are shown to the user and never raised.
     """
@@ -384,7 +417,7 @@ class Session:
         self.start: float | None = None
         self.stop: float | None = None
         self.epoch = 0.0
-        self.computations: list[Computation] = []
+        self.computations: list[Computation | ComputationSnapshot] = []
         self.faults: list[str] = []
         self.anchor()
 
@@ -400,6 +433,17 @@ class Session:
         self.faults = []
         self.start = start
         self.stop = None
+
+    def keep_end_of(self, computation: Computation) -> None:
+        """Keep the snapshot of a computation that has ended in place of it.
+
+        Without a lock: the list only grows, or is replaced by one with what has not ended.
+        """
+        computations, ended = self.computations, computation.finished
+        for position in range(len(computations) - 1, -1, -1):
+            if computations[position] is computation and ended is not None:
+                computations[position] = ended
+                return
 
     def fault(self, text: str) -> None:
         """Note an error of the diagnostic itself."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from toolz import merge_with
 
-from dask_diag.capture.computation import ComputationInfo, ComputationSnapshot
+from dask_diag.capture.computation import ComputationSnapshot
 from dask_diag.capture.tasks_table import recoded, times_of_tasks
 from dask_diag.capture.workers_table import constant
 from dask_diag.columns import Array, Categorical, FloatArray
@@ -146,9 +146,9 @@ def stacks_tables(
     Cycles are cut at the bounds of the block that was sampled, with its computations. `began` is
     when the first graph arrived at a cluster.
     """
-    infos, now = [computation.info for computation in computations], perf_counter()
-    starts = [*([] if start is None else [start]), *(info.called for info in infos)]
-    stops = [np.inf if stop is None else stop, *(info.stop or np.inf for info in infos)]
+    now = perf_counter()
+    starts = [*([] if start is None else [start]), *(one.called for one in computations)]
+    stops = [np.inf if stop is None else stop, *(one.stop or np.inf for one in computations)]
     tasks = times_of_tasks(computations)
 
     def measured(names: Names, cycle: float) -> Cells:
@@ -156,10 +156,10 @@ def stacks_tables(
 
         A task that has not ended stops now, or when its computation did.
         """
-        until = {info.name: info.stop or now for info in infos}
+        until = {one.name: one.stop or now for one in computations}
         ends = np.array([until[name] for name in tasks["computation"].values], dtype=float)
         of_tasks = _measured_tasks(tasks, ends[tasks["computation"].codes], names, cycle)
-        return _together([of_tasks, _measured_callers(tasks, infos, now, names, cycle)])
+        return _together([of_tasks, _measured_callers(tasks, computations, now, names, cycle)])
 
     bounds = min(starts, default=-np.inf), max(stops)
     return _scaled_tables(stacks, measured, bounds, began=began)
@@ -197,31 +197,35 @@ def _measured(cycle: float, function: Array, middle: Array, seconds: Array, cpu:
 
 
 def _measured_callers(
-    tasks: Table, infos: Sequence[ComputationInfo], now: float, names: Names, cycle: float
+    tasks: Table,
+    computations: Sequence[ComputationSnapshot],
+    now: float,
+    names: Names,
+    cycle: float,
 ) -> Cells:
     """Seconds of the calling thread in the graph of each computation, and in the scheduler."""
     graph, scheduler = names.number(Root.GRAPH), names.number(Root.SCHEDULER)
-    computation = tasks["computation"]
+    labels = tasks["computation"]
     took = np.nan_to_num(tasks["stop"] - tasks["start"])
-    sums = np.bincount(computation.codes, took, minlength=len(computation.values)).tolist()
-    seconds_of_tasks = dict(zip(computation.values, sums, strict=True))
+    sums = np.bincount(labels.codes, took, minlength=len(labels.values)).tolist()
+    seconds_of_tasks = dict(zip(labels.values, sums, strict=True))
     rows: list[tuple[int, float, float, float]] = []
-    earlier: dict[int, list[ComputationInfo]] = {}
-    for info in infos:
-        nested, on_thread = 0.0, earlier.setdefault(info.thread, [])
+    earlier: dict[int, list[ComputationSnapshot]] = {}
+    for one in computations:
+        nested, on_thread = 0.0, earlier.setdefault(one.facts.thread, [])
         # Computations come in the order in which they started, the inner ones before the one whose
         # graph they were called in.
-        while on_thread and on_thread[-1].called > info.called:
+        while on_thread and on_thread[-1].called > one.called:
             inner = on_thread.pop()
             nested += (inner.stop or now) - inner.called
-        on_thread.append(info)
-        stop = info.stop or now
-        prepared = stop if info.prepared is None else info.prepared
+        on_thread.append(one)
+        stop = one.stop or now
+        prepared = stop if one.prepared is None else one.prepared
         # There the scheduler's thread runs the tasks itself, and their seconds count with them.
-        is_own = info.scheduler == "synchronous"
-        in_tasks = seconds_of_tasks.get(info.name, 0.0) if is_own else 0.0
+        is_own = one.facts.scheduler == "synchronous"
+        in_tasks = seconds_of_tasks.get(one.name, 0.0) if is_own else 0.0
         for function, since, until, elsewhere in (
-            (graph, info.called, prepared, nested),
+            (graph, one.called, prepared, nested),
             (scheduler, prepared, stop, in_tasks),
         ):
             seconds = until - since - elsewhere

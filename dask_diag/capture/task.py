@@ -62,7 +62,7 @@ pack_row = ROW.pack
 """A task's row: submitted, start, stop, thread CPU, what ran it, collected. NaN is not known.
 
 What ran it is a thread's ident, as the worker gave it to the scheduler, or the pid of a worker
-process (see `ComputationInfo.remote_workers`); 0 where the scheduler asks no worker who it is.
+process (see `Facts.remote_workers`); 0 where the scheduler asks no worker who it is.
 """
 
 

@@ -11,15 +11,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dask_diag.capture.computation import (
-    ComputationInfo,
-    ComputationSnapshot,
-    TaskRows,
-)
+from dask_diag.capture.computation import ComputationSnapshot, TaskRows
 from dask_diag.capture.keys import function_of_key, text_of_key
 from dask_diag.capture.lines.steps import NO_KINDS
 from dask_diag.capture.log import (
-    NO_LABELS,
     MetricLog,
     TaskLog,
     TransferLog,
@@ -161,7 +156,7 @@ def functions_of(computation: ComputationSnapshot) -> Categorical:
     if functions is None:
         functions = keys_and_functions_of(computation.tasks)[1]
         # A computation that has ended never changes.
-        if computation.info.stop is not None:
+        if computation.stop is not None:
             computation.functions = functions
     return functions
 
@@ -184,50 +179,56 @@ def _times_of(computations: Sequence[ComputationSnapshot], functions: Categorica
             "start": start,
             "stop": stop,
             "thread_cpu": cpu,
-            "computation": _by_computation([one.info.name for one in computations], computations),
+            "computation": Categorical.of([one.name for one in computations])[
+                of_rows(computations)
+            ],
         }
     )
 
 
-def _by_computation(
-    values: Sequence[str], computations: Sequence[ComputationSnapshot]
-) -> Categorical:
-    """A column with a value for all tasks of a computation."""
+def of_rows(computations: Sequence[ComputationSnapshot]) -> IntArray:
+    """The position of the computation of each row."""
     counts = [len(one.tasks.rows) // ROW.size for one in computations]
-    labels = Categorical.of(values)
-    return Categorical(np.repeat(labels.codes, counts), labels.values)
+    return np.repeat(np.arange(len(counts)), np.array(counts, np.int64))
 
 
 def joined_rows(computations: Sequence[ComputationSnapshot]) -> TaskRows:
-    """The tasks of computations that have ended, one after the other; without spans."""
+    """The tasks of computations, one after the other.
+
+    Where one refers to a row, that is counted from the first row of the first computation on, with
+    those rows that these computations had before.
+    """
     parts = [one.tasks for one in computations]
+    if len(parts) == 1:
+        return parts[0]
     counts = [len(part.rows) // ROW.size for part in parts]
     firsts = [0, *accumulate(counts)][:-1]
-    placed = list(zip(firsts, parts, strict=True))
+    before = [0, *accumulate(part.first + count for count, part in zip(counts, parts, strict=True))]
+    placed, refers = list(zip(firsts, parts, strict=True)), list(zip(before, parts, strict=False))
     needed, depends_on, sizes, dependents = array("I"), array("I"), array("d"), array("I")
-    for count, first, part in zip(counts, firsts, parts, strict=True):
+    for count, first, part in zip(counts, before, parts, strict=False):
         on_rows, rows = part.dependencies
         needed.extend(on_rows)
         needed.extend([0] * (count - len(on_rows)))
         depends_on.extend([first + row for row in rows])
         sizes.extend(part.sizes)
+        sizes.extend([_NAN] * (count - len(part.sizes)))
         dependents.extend(part.dependents)
-        if len(part.sizes):
-            sizes.extend([_NAN] * (count - len(part.sizes)))
+        dependents.extend([0] * (count - len(part.dependents)))
     return TaskRows(
         first=0,
-        final=sum(counts),
+        final=sum(part.final for part in parts),
         rows=b"".join([part.rows for part in parts]),
         keys=list(chain.from_iterable(part.keys for part in parts)),
         names=[(first + row, name) for first, part in placed for row, name in part.names],
         exceptional={
             first + row: how for first, part in placed for row, how in part.exceptional.items()
         },
-        spans=NO_LABELS,
+        spans=[(first + row, name) for first, part in placed for row, name in part.spans],
         dependencies=(needed, depends_on),
-        metrics=joined_logs(MetricLog, [(first, part.metrics) for first, part in placed]),
-        transfers=joined_logs(TransferLog, [(first, part.transfers) for first, part in placed]),
-        waits=joined_logs(WaitLog, [(first, part.waits) for first, part in placed]),
+        metrics=joined_logs(MetricLog, [(first, part.metrics) for first, part in refers]),
+        transfers=joined_logs(TransferLog, [(first, part.transfers) for first, part in refers]),
+        waits=joined_logs(WaitLog, [(first, part.waits) for first, part in refers]),
         sizes=sizes,
         dependents=dependents,
         groups=b"".join([part.groups for part in parts]),
@@ -248,13 +249,20 @@ def with_workers_named(table: Table, workers: Workers) -> Table:
     return Table({name: named[name] for name in tables.Tasks.schema})
 
 
-def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) -> Table:
-    """The tasks of a computation, with numbers of workers; `workers` grows."""
+def tasks_of(
+    computations: Sequence[ComputationSnapshot], tasks: TaskRows, workers: Workers
+) -> Table:
+    """The tasks of computations, their `joined_rows`, with numbers of workers; `workers` grows."""
     submitted, start, stop, cpu, ran_on, collected = numbers_of(tasks.rows)
     count = len(submitted)
     ends = {row: (how.outcome, how.error, *how.failure) for row, how in tasks.exceptional.items()}
     usual = {"outcome": Outcome.OK, "error": "", "error_message": "", "error_location": ""}
     texts, functions = keys_and_functions_of(tasks)
+    of_row = of_rows(computations)
+    # Those that are alike ran on the same workers.
+    kinds = {id(one.facts): one for one in computations}
+    kind_of = Categorical.of([id(one.facts) for one in computations]).codes.astype(np.int64)
+    spans = Categorical.of([one.facts.span for one in computations])[of_row]
     return Table(
         {
             "key": texts,
@@ -265,30 +273,15 @@ def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) ->
             "thread_noncpu": stop - start - cpu,
             "submitted": submitted,
             "collected": collected,
-            "worker": worker_codes(computation, ran_on, start, workers),
-            "computation": constant(computation.name, count),
-            "span": _mostly(computation.span, dict(tasks.spans), count),
+            "worker": worker_codes([*kinds.values()], kind_of[of_row], ran_on, start, workers),
+            "computation": Categorical.of([one.name for one in computations])[of_row],
+            "span": _renamed(spans, dict(tasks.spans)),
             **{
-                name: _mostly(value, {row: end[n] for row, end in ends.items()}, count)
+                name: _renamed(constant(value, count), {row: end[n] for row, end in ends.items()})
                 for n, (name, value) in enumerate(usual.items())
             },
             **on_local_schedulers(count),
             **_sizes_of(tasks, count),
-        }
-    )
-
-
-def tasks_of_series(
-    computations: Sequence[ComputationSnapshot], tasks: TaskRows, workers: Workers
-) -> Table:
-    """The tasks of computations of one thread, of which `tasks` are `joined_rows`."""
-    made = tasks_of(computations[0].info, tasks, workers)
-    names = [one.info.name for one in computations]
-    spans = [one.info.span for one in computations]
-    return made.replacing(
-        {
-            "computation": _by_computation(names, computations),
-            "span": _by_computation(spans, computations),
         }
     )
 
@@ -308,46 +301,34 @@ def keys_and_functions_of(tasks: TaskRows) -> tuple[PrefixStrings, Categorical]:
     return keys_columns(list(tasks.keys), dict(tasks.names))
 
 
-def _mostly(usual: str, others: dict[int, str], rows: int) -> Categorical:
-    """A column that holds `usual` in all rows but a few."""
-    if not others:
-        return constant(usual, rows)
-    values = list(dict.fromkeys([usual, *others.values()]))
-    # Nearly all rows are alike, and one byte each is enough for the few others.
-    codes = np.zeros(rows, dtype=np.min_scalar_type(len(values)))
-    for row, value in others.items():
-        codes[row] = values.index(value)
-    return Categorical(codes, values)
-
-
 def tasks_and_keys(computation: ComputationSnapshot) -> tuple[Table, list[Hashable]]:
     """The tasks of a computation in the order of submission, and the keys."""
     workers: Workers = {}
-    tasks = with_workers_named(tasks_of(computation.info, computation.tasks, workers), workers)
+    tasks = with_workers_named(tasks_of([computation], computation.tasks, workers), workers)
     keys, order = list(computation.tasks.keys), np.argsort(tasks["submitted"], kind="stable")
     return tasks.filter(order), [keys[row] for row in order.tolist()]
 
 
-def log_tables(tasks: TaskRows) -> dict[str, Table]:
-    """The tables of the logs of tasks, with references to rows of the computation."""
-    return {
-        "dependencies": _dependencies_table(tasks),
+def log_tables(tasks: TaskRows, rows: IntArray, refers: IntArray) -> dict[str, Table]:
+    """The tables of the logs of tasks.
+
+    `rows` has the position of each task in the table of all tasks, `refers` of each row to which
+    one refers.
+    """
+    counts, depends_on = tasks.dependencies
+    made = {
         "metrics": _log_table(tables.Metrics, tasks.metrics, ("activity", "unit", "value", "cpu")),
         "transfers": _transfers_table(tasks.transfers) if tasks.transfers.rows else NO_ROWS,
         "waits": _log_table(tables.Waits, tasks.waits, ("activity", "label", "seconds", "samples")),
     }
-
-
-def _dependencies_table(tasks: TaskRows) -> Table:
-    counts, rows = tasks.dependencies
-    if not rows:
-        return NO_ROWS
-    return Table(
-        {
-            "task": np.arange(tasks.first, tasks.first + len(counts)).repeat(counts),
-            "depends_on": np.array(rows, dtype=np.int64),
-        }
-    )
+    made = {
+        name: table.replacing({"task": refers[table["task"]]}) if len(table) else NO_ROWS
+        for name, table in made.items()
+    }
+    if depends_on:
+        task, depends = rows[: len(counts)].repeat(counts), refers[np.array(depends_on, np.int64)]
+        made["dependencies"] = Table({"task": task, "depends_on": depends})
+    return made
 
 
 def _log_table(kind: type[tables.RecordingTable], log: TaskLog, names: Sequence[str]) -> Table:

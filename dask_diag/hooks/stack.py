@@ -87,10 +87,10 @@ def is_lazy(result: object) -> bool:
 
 
 _SAY_WHO: Final = {
-    getattr(dask.threaded, "_thread_get_id", None): "threads",
-    getattr(dask.multiprocessing, "_process_get_id", None): "processes",
+    id(getattr(dask.threaded, "_thread_get_id", None)): "threads",
+    id(getattr(dask.multiprocessing, "_process_get_id", None)): "processes",
 }
-"""The functions by which a scheduler of dask asks a worker who it is, and what kind it then is."""
+"""Ids of functions by which a scheduler of dask asks a worker who it is, and what kind it is."""
 _SYNCHRONOUS: type | tuple[()] = getattr(dask.local, "SynchronousExecutor", ())
 _OF_A_POOL: type | tuple[()] = getattr(dask.local, "MultiprocessingPoolExecutor", ())
 
@@ -125,7 +125,7 @@ def scheduler_kind(frame: FrameType | None) -> SchedulerKind:
     with suppress(TypeError, ValueError):
         workers = int(variables.get("num_workers") or 0)
     who = variables.get("get_id")
-    said = next((kind for asks, kind in _SAY_WHO.items() if asks is who), None) if who else None
+    said = _SAY_WHO.get(id(who)) if who else None
     name = _kind_of(executor) or said or ("threads" if variables else "synchronous")
     is_called = isinstance(executor, _SYNCHRONOUS)
     # Without a GIL the thread of a running task cannot be read from its frame: the task notes it.
@@ -290,7 +290,8 @@ def annotations_of_graph(name: str, scheduler: FrameType | None) -> Mapping[Hash
     """
     # Only dask's own frames, up to the user's: a graph in a variable of the user's may be another
     # one.
-    for frame in takewhile(_is_of_dask, frames_from(scheduler)):
+    callers = frames_from(None if scheduler is None else scheduler.f_back)
+    for frame in takewhile(_is_of_dask, callers):
         for value in list(frame.f_locals.values()):
             # Of a graph, `isinstance` would look through the classes that are registered as
             # mappings: that takes as long as all else here.

@@ -292,6 +292,10 @@ class Diagnostic(Observer):
             self.session.computations.append(computation)
             self._began(computation)
 
+    def computation_ended(self, computation: Computation) -> None:
+        """Keep what a computation has published, which has ended for all profilers."""
+        self.session.keep_end_of(computation)
+
     def _calibrate(self) -> None:
         """Measure the cost of the hooks for a task, by name, into `_hooks`."""
         if self.measures_tasks:

@@ -293,7 +293,7 @@ class CacheProfiler(Diagnostic):
         from dask_diag.capture.results_table import results_of
         from dask_diag.capture.tasks_table import functions_of
 
-        sizes = self._sizes_by_computation[computation.info.number]
+        sizes = self._sizes_by_computation[computation.number]
         keys, functions = list(computation.tasks.keys), functions_of(computation).tolist()
         are_integers = self._sizes is None or self._sizes.are_integers
         results = results_of(computation, sizes)

@@ -300,6 +300,8 @@ class Watch:
         count_end(computation)
         computation.is_closed = True
         watches.pop(computation.number, None)
+        for profiler in self.profilers:
+            profiler.computation_ended(computation)
 
     def _task_failed(self, doing: str, error: Exception) -> None:
         """Note an error, and go on with a size for each row."""
@@ -338,6 +340,9 @@ class Observer(Callback):
 
         Where it was interrupted, as by Ctrl-C, it is called again.
         """
+
+    def computation_ended(self, computation: Computation) -> None:
+        """Keep what a computation has published, which has ended for all profilers."""
 
     def fault(self, doing: str, error: BaseException) -> None:
         """Note an error of the profiler itself; the user's computation goes on."""

@@ -159,7 +159,7 @@ def _tasks_done(computation: ComputationSnapshot) -> Iterator[TaskData]:
     from dask_diag.capture.tasks_table import tasks_and_keys
 
     table, keys = tasks_and_keys(computation)
-    worker = {"processes": "pid", "threads": "thread"}.get(computation.info.scheduler)
+    worker = {"processes": "pid", "threads": "thread"}.get(computation.facts.scheduler)
     worker_ids = table[worker].tolist() if worker else [None] * len(table)
     names = ("start", "stop", "function", "collected", "outcome")
     columns = [table[name].tolist() for name in names]

@@ -193,8 +193,8 @@ class CallingThread:
                 self.miss_until(prepared, Root.GRAPH, stacks)
             if finished is None:
                 return computation
-            root = Root.GRAPH if finished.info.prepared is None else Root.SCHEDULER
-            self.miss_until(finished.info.stop or prepared or 0.0, root, stacks)
+            root = Root.GRAPH if finished.prepared is None else Root.SCHEDULER
+            self.miss_until(finished.stop or prepared or 0.0, root, stacks)
             self.ended_calls.add(computation.called)
             del self.computations[0]
         return None
