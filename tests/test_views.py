@@ -260,11 +260,11 @@ def test_in_a_notebook_the_figure_shows_inline_and_no_file_is_written(monkeypatc
     assert "<details" not in html["text/html"]
     assert list(tmp_path.iterdir()) == []
     # A script makes it as wide as the cell, but none of the size that the user asked for.
-    assert ", true, () =>" in script["application/javascript"]
+    assert '"fitted": true' in script["application/javascript"]
     figure = prof.visualize(width=2000)
     assert len(published) == 5
     assert figure.id in published[-1]["application/javascript"]
-    assert ", false, () =>" in published[-1]["application/javascript"]
+    assert '"fitted": false' in published[-1]["application/javascript"]
 
 
 def test_what_is_shown_and_not_saved_is_in_no_folder_of_the_users(monkeypatch, tmp_path):

@@ -12,8 +12,9 @@ from itertools import groupby
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from bokeh.core.json_encoder import serialize_json
 from bokeh.document import Document
-from bokeh.embed import file_html
+from bokeh.embed import file_html, json_item
 from bokeh.model import Model
 from bokeh.models import LayoutDOM
 from bokeh.resources import Resources
@@ -186,6 +187,15 @@ class Page:
             actions=self._script(bool(figures)),
             **said,
         )
+
+    def item(self) -> tuple[str, str]:
+        """The picture as an item of bokeh and settings of ``cell.js``: JSON without a tag."""
+        assert self.picture is not None
+        with _without_background(self.picture.references()):
+            item = serialize_json(json_item(self.picture))
+        settings = json.dumps({"fitted": self.fitted, "widgets": text_of("theme/widgets.css")})
+        # nbconvert writes it into a script of a page.
+        return item.replace("<", "\\u003c"), settings
 
     def _script(self, has_figures: bool) -> str:
         """Script of the page beside its figures."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
+from uuid import uuid4
 
-from bokeh.embed.notebook import notebook_content
 from bokeh.io import show as bokeh_show
 from bokeh.io.state import curstate
 from bokeh.layouts import column
@@ -81,7 +80,7 @@ def visualize(
         File to write. An existing file is replaced. With ``save=False``, a browser opens a
         temporary file.
     show : bool, default True
-        Open the page in a browser, or show it in the notebook.
+        Open the page in a browser. In a notebook, show the plots that are returned below the cell.
     save : bool, optional
         Write the file. Default: True, but False in a notebook.
     mode : {"inline", "cdn"}, default "inline"
@@ -144,16 +143,18 @@ def visualize(
         picture=picture,
         fitted=not SIZES & options.figure.keys(),
     )
-    is_report = chosen is None and (save or show)
+    is_in_cell = show and notebook
+    is_report = chosen is None and (save or (show and not notebook))
     with _as_report(drawn, drawings, options) if is_report else nullcontext(drawn) as page:
         if save:
             write_text(path, page.html(mode))
-        if show and notebook:
-            _show_in_notebook(page, _saved(drawings, options))
-        elif show and save:
+        if show and save and not is_in_cell:
             view(path.resolve().as_uri())
-        elif show:
+        elif show and not is_in_cell:
             _show_in_browser(page, mode)
+    if is_in_cell:
+        # Each figure costs the notebook's page time: a cell has those that are returned.
+        _show_in_notebook(drawn, _saved(drawings, options))
     for notice in notices:
         warnings.warn(notice, RuntimeWarning, stacklevel=2)
     return picture
@@ -421,20 +422,27 @@ def _show_in_notebook(page: Page, saved: tuple[str, str]) -> None:
     `saved` is seen if no scripts run, as in a notebook that is opened again and not trusted: the
     script that draws the picture hides it.
     """
-    assert page.picture is not None
     saved_html, saved_text = saved
     _load_bokeh()
-    drawing, div, _ = notebook_content(page.picture)
+    # A kernel that was started again gives figures the ids of others.
+    place = f"dask-diag-{uuid4().hex}"
     # JupyterLab removes the attribute `hidden` if it does not trust the output.
-    said = f'<div>{saved_html}</div><div style="display: none">{div}</div>'
+    plots = f'<div style="display: none"><div id="{place}" style="display: contents"></div></div>'
+    said = f"<div>{saved_html}</div>{plots}"
     _publish({_HTML: f'<div class="dask-diag-cell">{said}</div>', _TEXT: saved_text})
-    id_, fitted = json.dumps(page.picture.id), json.dumps(page.fitted)
-    arguments = f"{id_}, {fitted}, () => {{\n{drawing}\n}}"
+    item, settings = page.item()
     # As bokeh publishes it: with an extension of its own, and without one.
     _publish(
-        {_JAVASCRIPT: script("theme/cell.js", "show_in_cell", arguments), _BOKEH: ""},
-        {_BOKEH: {"id": page.picture.id}},
+        {
+            _JAVASCRIPT: script("theme/cell.js", "show_in_cell", f'"{place}", {item}, {settings}'),
+            _BOKEH: "",
+        },
+        {_BOKEH: {"id": place}},
     )
+
+
+_loaded_by: tuple[object, object] = None, None
+"""The cell whose output has bokeh's script, if the notebook names its cells, and its run."""
 
 
 def _load_bokeh() -> None:
@@ -443,12 +451,28 @@ def _load_bokeh() -> None:
     Bokeh's own `output_notebook` stores it twice in the notebook, and with it MathJax, which is as
     large as all the rest and which no plot here needs.
     """
-    if curstate().notebook:
+    global _loaded_by
+    cell, run = _running_cell()
+    # A cell that runs again has lost the output that it had.
+    is_lost = cell is not None and cell == _loaded_by[0] and run != _loaded_by[1]
+    if curstate().notebook and not is_lost:
         return
+    _loaded_by = cell, run
     curstate().output_notebook()
     components = ["bokeh", "bokeh-gl", "bokeh-widgets", "bokeh-tables"]
     scripts = "\n;".join(Resources(mode="inline", components=components).js_raw)
     _publish({_JAVASCRIPT: f"(function () {{\n{scripts}\n}}).call(window)"})
+
+
+def _running_cell() -> tuple[object, object]:
+    """Id of the cell, if the notebook names its cells, and of its run."""
+    try:
+        from IPython import get_ipython
+
+        parent = get_ipython().get_parent()
+        return parent["metadata"].get("cellId"), parent["header"]["msg_id"]
+    except (ImportError, AttributeError, KeyError):
+        return None, None
 
 
 def _publish(data: dict[str, str], metadata: dict[str, dict[str, str]] | None = None) -> None:
