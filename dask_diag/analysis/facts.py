@@ -18,6 +18,7 @@ from dask_diag.analysis.activities import cells, seconds_by_activity
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.groups import counts_by, rows_by
+from dask_diag.analysis.lines import busiest_thread
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.simulation.change import Changes
@@ -247,6 +248,9 @@ class Analysis:
     def known_cpu_outside_tasks(self) -> float:
         """CPU seconds of threads that are neither a task's nor the scheduler's; 0 if unknown."""
         return max(float(np.nan_to_num(cpu.cpu_outside_tasks(self.recording))), 0.0)
+
+    busiest_thread = _fact(busiest_thread)
+    """The Python thread besides tasks and schedulers that was busy for longest; None if unknown."""
 
     cpu_of_scheduler = _fact(cpu.cpu_of_scheduler)
     """CPU seconds of the threads that called the scheduler."""

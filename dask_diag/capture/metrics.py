@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Hashable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache, wraps
 from math import isfinite, isnan
@@ -13,7 +13,7 @@ from threading import get_ident
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from dask_diag.model.codes import Activity
+from dask_diag.model.codes import COMPUTATIONS, IN_TASKS, Activity
 
 _NAN = float("nan")
 _SINGLE = 1_000
@@ -427,6 +427,14 @@ class ContextMeter:
 
 context_meter = ContextMeter()
 """The meter to use in tasks."""
+
+
+def meter_in_task() -> AbstractContextManager[None]:
+    """Meter a computation that starts here, if it is in a measured task."""
+    if _current_task() is None:
+        return nullcontext()
+    context_meter.digest_metric(IN_TASKS, 1, COMPUTATIONS)
+    return context_meter.meter(IN_TASKS)
 
 
 def _the_meter() -> ContextMeter:

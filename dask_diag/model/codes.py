@@ -14,6 +14,8 @@ THREAD_KINDS = {
 the CPU of threads that run no tasks."""
 
 
+IN_TASKS, COMPUTATIONS = "computations in tasks", "computations"
+"""Label of the seconds in which tasks ran dask inside, and the unit of the number of times."""
 UNKNOWN_WORKER = "unknown"
 """The worker of tasks whose worker is not known."""
 
@@ -53,6 +55,7 @@ class Activity:
     CPU_WAIT = "cpu-wait"
     GIL_WAIT = "gil-wait"
     LOCK_WAIT = "lock-wait"
+    THREAD_WAIT = "thread-wait"
     IO_WAIT = "io-wait"
     CHILD_WAIT = "child-wait"
     SLEEP = "sleep"
@@ -91,6 +94,7 @@ class Root:
     SCHEDULER = "scheduler"
     BETWEEN = "between computations"
     TASKS = "tasks"
+    THREADS = "other threads"
 
 
 STATES = {
@@ -120,6 +124,8 @@ WAITS = {
     Activity.CPU_WAIT: "The thread could run but had no CPU (read from the kernel).",
     Activity.GIL_WAIT: "The thread waited for the GIL.",
     Activity.LOCK_WAIT: "The thread waited for another lock.",
+    Activity.THREAD_WAIT: "The thread waited for another thread of the program: for a result, an "
+    "event, its end, or a computation started in the task. On a cluster, `lock-wait`.",
     Activity.IO_WAIT: "The thread waited for files, sockets or pipes.",
     Activity.CHILD_WAIT: "The thread waited for another program, for its end or at its pipe.",
     Activity.SLEEP: "The thread slept.",
@@ -153,6 +159,8 @@ ROOTS = {
     Root.BETWEEN: "The profiled thread between and after computations, and while it computes "
     "futures.",
     Root.TASKS: "Tasks, on the threads that ran them.",
+    Root.THREADS: "Other Python threads of the process while tasks ran, only while these had a CPU "
+    "or waited for one. Linux only.",
 }
 """Roots of stack samples, in the order of time."""
 
@@ -214,6 +222,7 @@ FINDINGS = {
     "pool-startup": "Worker processes took long to start.",
     "scheduler-bound": "Workers waited for the scheduler's thread.",
     "lock-bound": "Tasks waited for a lock.",
+    "busy-thread": "Tasks waited for one thread that was busy.",
     "too-few-threads": "Tasks slept or waited while CPUs were idle.",
     "chunks-too-large": "Fewer tasks than workers did most of the work.",
     "cache-pressure": "Cached results came near the memory limit.",
@@ -243,6 +252,7 @@ CAUSES = {
     "pool-startup": "starting worker processes",
     "scheduler-bound": "the scheduler's thread",
     "lock-bound": "tasks waiting for a lock",
+    "busy-thread": "tasks waiting for one busy thread",
     "too-few-threads": "CPUs idle while tasks waited",
     "chunks-too-large": "fewer tasks than workers",
     "transfer-bound": "workers waiting for results of other workers",

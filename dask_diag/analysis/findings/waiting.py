@@ -22,6 +22,7 @@ from dask_diag.analysis.findings.rule import (
     FindingLocation,
     Gain,
     evidence,
+    line_clause,
     memory_not_recorded,
     rule,
     severity_of,
@@ -265,7 +266,7 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
     if _wait_for_native_threads(analysis):
         return None
     in_all = analysis.waited(Activity.LOCK_WAIT)
-    waited = in_all - _seconds_waited_for_threads(analysis)
+    waited = in_all - _seconds_locked_for_threads(analysis)
     if waited <= 0 or waited < WORTH_REPORTING * analysis.in_tasks:
         return None
     gain = simulated(
@@ -306,6 +307,11 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
 
 
 def _seconds_waited_for_threads(analysis: Analysis) -> float:
+    """Seconds in which tasks waited for other threads."""
+    return analysis.waited(Activity.THREAD_WAIT) + _seconds_locked_for_threads(analysis)
+
+
+def _seconds_locked_for_threads(analysis: Analysis) -> float:
     """Seconds of ``lock-wait`` in which tasks waited for other threads.
 
     Stacks show calls that wait for a thread, such as calls of fsspec's event loop. Without stacks:
@@ -315,7 +321,8 @@ def _seconds_waited_for_threads(analysis: Analysis) -> float:
     waited = analysis.waited(Activity.LOCK_WAIT)
     if not waited or _wait_for_native_threads(analysis):
         return 0.0
-    seen = min(seconds_waiting_for_threads(analysis.recording), waited)
+    seen = seconds_waiting_for_threads(analysis.recording) - analysis.waited(Activity.THREAD_WAIT)
+    seen = min(max(seen, 0.0), waited)
     held = analysis.in_tasks - waited
     if seen >= FOR_THREADS * waited:
         return waited
@@ -485,8 +492,46 @@ MOST_OF_IT = 0.8
 """Share of what the most workers gain that is enough: fewer threads need less memory."""
 
 
+FULL = 0.7
+"""Least share of the time with a running task in which the thread that tasks wait for is busy."""
+
+
+@rule("busy-thread", needs=("samples",))
+def busy_thread(analysis: Analysis) -> Diagnosis | None:
+    """Tasks waited for one thread that computed all the time, such as an event loop."""
+    thread = analysis.busiest_thread
+    if thread is None or analysis.on_cluster or not analysis.in_tasks:
+        return None
+    waited = _seconds_waited_for_threads(analysis)
+    busy = thread.seconds / analysis.busy_wall
+    if waited < MOSTLY_WAITING * analysis.in_tasks or busy < FULL:
+        return None
+    # In processes as many such threads compute at once as there are CPUs.
+    saved = min(thread.seconds, analysis.computing) * (1 - 1 / analysis.cpus)
+    if saved < WORTH_REPORTING * analysis.computing:
+        return None
+    where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.THREAD_WAIT))
+    return Diagnosis(
+        severity_of(saved / analysis.computing),
+        Gain(saved),
+        evidence(
+            "Tasks waited {waited:seconds} ({share:share} of their time) for other threads; thread "
+            "{thread} was busy for {busy:share} of the time{lines}",
+            waited=waited,
+            share=waited / analysis.in_tasks,
+            thread=thread.name,
+            busy=min(busy, 1.0),
+            lines=line_clause(thread.lines),
+        ),
+        "compute in the tasks what this thread computes for them, or use processes, each with such "
+        f"a thread of its own: scheduler='processes', num_workers={analysis.cpus}; more threads do "
+        "not help",
+        where,
+    )
+
+
 # A lock that is polled shows as a sleep.
-@rule("too-few-threads", unless=("lock-bound",))
+@rule("too-few-threads", unless=("lock-bound", "busy-thread"))
 def too_few_threads(analysis: Analysis) -> Diagnosis | None:
     """Tasks slept or waited, but not for locks, while CPUs were idle and other tasks could run."""
     is_mixed = analysis.on_cluster and len(analysis.schedulers) > 1
@@ -497,7 +542,7 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
     for_threads = 0.0 if analysis.on_cluster else _seconds_waited_for_threads(analysis)
     waited = analysis.waited(*WAITS) + for_threads
     share = waited / analysis.in_tasks
-    locked = analysis.waited(Activity.LOCK_WAIT) - for_threads
+    locked = analysis.waited(Activity.LOCK_WAIT, Activity.THREAD_WAIT) - for_threads
     # More threads would queue for the lock, which the simulator does not know.
     if share < MOSTLY_WAITING or locked > OFTEN_LOCKED * analysis.in_tasks:
         return None
@@ -549,6 +594,7 @@ def _cpus_used(analysis: Analysis) -> float:
     if not analysis.busy_wall:
         return 0.0
     used = analysis.cpu_in_tasks + analysis.cpu_of_children * analysis.overlap
+    used += analysis.known_cpu_outside_tasks
     # Of programs that tasks of worker processes start only samples know.
     return max(used / analysis.busy_wall, cpus_sampled(analysis.recording))
 
@@ -580,6 +626,9 @@ def _workers_worth_having(analysis: Analysis, for_programs: bool) -> tuple[int, 
     # have those of other programs, as tasks may that only wait.
     used = _cpus_used(analysis) + for_programs * cpus_of_others(analysis.recording)
     most = analysis.computing * max(0.0, 1 - used / analysis.cpus_for_tasks)
+    if analysis.busiest_thread is not None:
+        # Tasks that wait for a thread are no sooner done than it is.
+        most = min(most, max(0.0, analysis.computing - analysis.busiest_thread.seconds))
     gains = {
         times * now: min(_gained_in_threads(analysis, times * now), most)
         for times in TIMES_AS_MANY
