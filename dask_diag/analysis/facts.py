@@ -335,6 +335,28 @@ class Analysis:
         return int(self.computations.cpus.max(initial=1))
 
     @cached_property
+    def cpu_limit(self) -> float:
+        """CPUs that a limit of CPU time allows; infinite without one."""
+        return float(self.recording.quotas.cpus.min(initial=math.inf))
+
+    @cached_property
+    def held_back(self) -> float:
+        """Seconds in which a limit of CPU time kept the program from running."""
+        quotas = self.recording.quotas
+        rows = rows_by(self.computations.computation)
+        held = 0.0
+        for name, throttled in zip(
+            quotas.computation.tolist(), quotas.throttled.tolist(), strict=True
+        ):
+            if throttled > 0 and name in rows:
+                ran = self.computations.filter(rows[name])
+                used = float(np.nansum([*ran.cpu_process, *ran.cpu_children]))
+                wall = float((ran.stop - ran.start).sum())
+                # As many CPUs stand still in the rest of the time as were used before.
+                held += min(throttled, wall * throttled / (used + throttled))
+        return held / self.overlap
+
+    @cached_property
     def schedulers(self) -> set[str]:
         """Kinds of schedulers that ran computations."""
         return set(self.computations.scheduler.tolist())
@@ -348,7 +370,7 @@ class Analysis:
     def cpus_for_tasks(self) -> float:
         """CPUs that tasks could use; infinite on a cluster whose CPUs are not known."""
         if not self.on_cluster:
-            return self.cpus
+            return min(self.cpus, self.cpu_limit)
         workers = self.recording.workers
         workers = workers.filter(~workers.address.eq(""))
         # Workers of a host share its CPUs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +24,7 @@ from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model import tables
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
+from dask_diag.system.control_groups import cpu_limit
 from dask_diag.system.processes import memory_limit
 from dask_diag.system.samplers import (
     MEMORY_COLUMNS,
@@ -139,6 +141,7 @@ def computations_tables(
             {**_row_of_computation(info, now), **limits} for info in infos
         ),
         "pools": _pools_table(infos),
+        "quotas": _quotas_table(infos),
         "workers": workers_table(infos),
         "threads": threads_table(computations),
     }
@@ -178,6 +181,15 @@ def _pools_table(computations: Iterable[ComputationInfo]) -> tables.Pools:
         }
         for computation in computations
         for pool in computation.pools
+    )
+
+
+def _quotas_table(computations: Iterable[ComputationInfo]) -> tables.Quotas:
+    limit = cpu_limit().cpus
+    return tables.Quotas.of_rows(
+        (computation.name, limit, computation.usage.throttled)
+        for computation in computations
+        if limit < inf
     )
 
 

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_diag.capture.failures import NO_FAILURE
-from dask_diag.capture.garbage import ignore_collections, notice_collections
 from dask_diag.capture.keys import Keys, PlannedTasks, function_of
 from dask_diag.capture.log import (
     DependencyLog,
@@ -29,7 +28,9 @@ from dask_diag.capture.metrics import (
     Metered,
     hear_distributed,
     hearing,
+    ignore_collections,
     listening,
+    notice_collections,
     stop_hearing_distributed,
 )
 from dask_diag.capture.task import (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 import warnings
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache, wraps
@@ -245,16 +247,6 @@ def _current_task() -> MeteredTask | None:
     return None
 
 
-def meter_collection(seconds: float, cpu: float, objects: float) -> None:
-    """Record that the running task, if there is one, collected garbage.
-
-    To be called by the callback of the collector itself, which the code that allocates calls.
-    """
-    task = _current_task()
-    if task is not None and task.start is not None and task.stop is None:
-        _metered_of(task).add_collection(seconds, cpu, objects)
-
-
 def _metered_of(task: MeteredTask) -> Metered:
     metered: Metered = task.metered or Metered()
     task.metered = metered
@@ -487,3 +479,50 @@ def stop_hearing_distributed() -> None:
     callbacks = getattr(_distributed_meter(), "_callbacks", None)
     if callbacks is not None:
         callbacks.get().pop(_NAME, None)
+
+
+# Python collects on the thread that happens to allocate, and no other thread runs Python code
+# meanwhile. While nothing is collected, nothing is done.
+
+_SHORTEST = 50e-6
+"""Seconds: collections of few objects are shorter, and to find the task takes a tenth of it."""
+
+_began: list[tuple[float, float]] = []
+"""The clocks as the collection that runs now began; Python runs one at a time."""
+
+
+def notice_collections() -> None:
+    """Meter the collections of tasks from now on; more than one call does no more."""
+    # PyPy has no callbacks.
+    callbacks = getattr(gc, "callbacks", None)
+    if callbacks is not None and _notice not in callbacks:
+        # Two threads may both add it: a collection is popped by the first to see its end.
+        callbacks.append(_notice)
+
+
+def ignore_collections() -> None:
+    """Undo `notice_collections`."""
+    callbacks = getattr(gc, "callbacks", [])
+    while _notice in callbacks:
+        with suppress(ValueError):
+            callbacks.remove(_notice)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=ignore_collections)
+
+
+def _notice(phase: str, info: Mapping[str, int]) -> None:
+    # An error would be printed to the program's stderr.
+    with suppress(Exception):
+        if phase == "start":
+            _began[:] = [(perf_counter(), thread_time())]
+        elif _began:
+            start, cpu = _began.pop()
+            lasted = perf_counter() - start
+            task = _current_task() if lasted >= _SHORTEST else None
+            if task is not None and task.start is not None and task.stop is None:
+                _metered_of(task).add_collection(lasted, thread_time() - cpu, info["collected"])
+
+
+runs_in_collections.add(id(_notice.__code__))

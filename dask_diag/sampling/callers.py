@@ -42,10 +42,7 @@ _RUNNERS = str(_PACKAGE / "cli")
 """Files that run a program or a cell: its stacks begin with its first line."""
 _WRAPPERS = (
     str(_PACKAGE / "hooks"),
-    *(
-        str(_PACKAGE / "capture" / f"{name}.py")
-        for name in ("task", "metrics", "garbage", "log", "keys")
-    ),
+    *(str(_PACKAGE / "capture" / f"{name}.py") for name in ("task", "metrics", "log", "keys")),
     str(_PACKAGE / "sampling" / "probes.py"),
 )
 """Files that pass calls on to the code of the user and of dask."""

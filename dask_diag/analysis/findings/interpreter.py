@@ -26,7 +26,7 @@ from dask_diag.analysis.findings.rule import (
 from dask_diag.analysis.lines import cpu_share_of_linear_algebra
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
 from dask_diag.analysis.waits import waits as waits_of_functions
-from dask_diag.formatting import seconds, size
+from dask_diag.formatting import counted, seconds, size
 from dask_diag.model.codes import Activity
 
 VARIABLES = {
@@ -72,6 +72,8 @@ def cpu_waits(analysis: Analysis, spinning: float = 0.0) -> CpuWaits:
     waited = analysis.waited(Activity.CPU_WAIT)
     if not analysis.has_waits:
         waited = max(0.0, analysis.off_cpu_in_tasks)
+    # While a limit holds the program back, all that run wait.
+    waited = max(0.0, waited - analysis.held_back * analysis.overlap * analysis.at_once)
     groups = [group for group in analysis.thread_groups if group.kind != "tasks"]
     pools = spinning + sum(group.cpu for group in groups if _is_pool(group))
     rest = sum(group.cpu for group in groups if not _is_pool(group)) + analysis.cpu_of_children
@@ -447,6 +449,34 @@ def _pools_advice(libraries: list[str]) -> str:
     if "arrow" in libraries:
         how = "call pyarrow.set_cpu_count(1)"
     return f"set {' and '.join(settings)} before Python starts, or {how}"
+
+
+HELD_BACK = 0.1
+"""Least share of the time in computations in which the limit held the program back."""
+
+
+@rule("cpu-quota", needs=("quotas",))
+def cpu_quota(analysis: Analysis) -> Diagnosis | None:
+    """A limit of CPU time, as of a container, kept the program from running."""
+    held, limit = analysis.held_back, analysis.cpu_limit
+    if held < HELD_BACK * analysis.computing:
+        return None
+    return Diagnosis(
+        severity_of(held / analysis.computing),
+        Gain(held),
+        evidence(
+            "The container's limit of {limit} held the program back for {held:seconds} of "
+            "{wall:seconds}, with {tasks:mean} tasks at once on average",
+            limit=f"{limit:g} CPU" + "s" * (limit != 1),
+            held=held,
+            wall=analysis.computing,
+            tasks=analysis.at_once,
+        ),
+        "raise the limit (docker run --cpus=..., resources.limits.cpu of Kubernetes); more than "
+        f"{counted(analysis.cpus, 'worker')} (num_workers={analysis.cpus}) cannot compute faster "
+        "within it",
+        where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.CPU_WAIT)),
+    )
 
 
 OTHERS = 0.1
