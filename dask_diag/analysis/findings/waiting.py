@@ -10,7 +10,7 @@ import numpy as np
 from dask_diag.analysis.call_tree import short_path
 from dask_diag.analysis.cpu import cpus_of_others, cpus_sampled, seconds_beside
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.findings.interpreter import cpu_waits
+from dask_diag.analysis.findings.interpreter import ONE_AT_A_TIME, cpu_waits, locks_are_the_gil
 from dask_diag.analysis.findings.rule import (
     ESTIMATE,
     FIND_OUT,
@@ -244,14 +244,9 @@ OF_POOLS = 0.15
 OF_WAITS = 0.1
 """Least share of the tasks' waits in which these threads computed, if tasks waited for them: they
 may lack a CPU most of the time, on a busy machine, but not all of it."""
-HELD = 0.75
-"""Least share of the time with a running task in which one does not wait, if they share a lock:
-the one that holds it."""
 FOR_THREADS = 0.6
 """Share of these waits in which stacks show that tasks wait for other threads, from which on all of
 them are: waits and stacks are sampled at different times, and the rest is within their error."""
-ONE_AT_A_TIME = 1.1
-"""CPU seconds of tasks, by the seconds in which any ran, up to which they may have held the GIL."""
 INSIDE = 0.5
 """Largest share of the time at these lines that is dask's own: of a computation inside a task."""
 _SCHEDULER = ("dask/local.py", "dask/threaded.py")
@@ -263,7 +258,7 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
     turns = _sleep_in_turns(analysis)
     if turns is not None:
         return _polled_lock(analysis, *turns)
-    if _wait_for_native_threads(analysis):
+    if _wait_for_native_threads(analysis) or locks_are_the_gil(analysis):
         return None
     in_all = analysis.waited(Activity.LOCK_WAIT)
     waited = in_all - _seconds_locked_for_threads(analysis)
@@ -312,24 +307,15 @@ def _seconds_waited_for_threads(analysis: Analysis) -> float:
 
 
 def _seconds_locked_for_threads(analysis: Analysis) -> float:
-    """Seconds of ``lock-wait`` in which tasks waited for other threads.
+    """Seconds of ``lock-wait`` in which stacks show calls that wait for other threads.
 
-    Stacks show calls that wait for a thread, such as calls of fsspec's event loop. Without stacks:
-    a task holds the lock that tasks share, so never do all running tasks wait; for an answer of
-    a thread all running tasks may wait.
+    Of clusters, and of recordings by earlier versions, which had no ``thread-wait``.
     """
     waited = analysis.waited(Activity.LOCK_WAIT)
     if not waited or _wait_for_native_threads(analysis):
         return 0.0
     seen = seconds_waiting_for_threads(analysis.recording) - analysis.waited(Activity.THREAD_WAIT)
-    seen = min(max(seen, 0.0), waited)
-    held = analysis.in_tasks - waited
-    if seen >= FOR_THREADS * waited:
-        return waited
-    if held >= HELD * analysis.busy_wall / analysis.overlap:
-        return seen
-    _, lines = _where_locked(analysis)
-    return seen if _are_nested_computations(lines) else waited
+    return waited if seen >= FOR_THREADS * waited else max(seen, 0.0)
 
 
 def _wait_for_native_threads(analysis: Analysis) -> bool:
