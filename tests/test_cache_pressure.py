@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from dask_diag import Profiler
-from dask_diag.system.processes import limits_of_groups, memory_limit
+from dask_diag.system.control_groups import limits_of_groups
+from dask_diag.system.processes import memory_limit
 
 from .recordings import MB, Task, by_code, numbers, run, with_tables
 

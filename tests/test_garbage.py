@@ -7,7 +7,7 @@ import dask
 import pytest
 
 from dask_diag import Profiler, activities
-from dask_diag.capture import garbage
+from dask_diag.capture import metrics
 
 from .recordings import check, in_rounds, with_tables
 
@@ -44,7 +44,7 @@ def test_seconds_of_collections_are_an_activity_and_all_seconds_still_sum(schedu
     wall = computation["stop"] - computation["called"]
     assert sum(seconds.values()) == pytest.approx(wall * computation["workers"])
     assert min(seconds.values()) >= 0
-    assert garbage._notice not in gc.callbacks
+    assert metrics._notice not in gc.callbacks
 
 
 def test_collections_in_metered_code_are_taken_off_its_label():
@@ -65,7 +65,7 @@ def test_nothing_is_metered_outside_tasks_nor_after_an_error_of_the_clock(monkey
     with Profiler() as prof:
         gc.collect()
         dask.compute(dask.delayed(sum)([1]), scheduler="synchronous")
-        monkeypatch.setattr(garbage, "perf_counter", None)
+        monkeypatch.setattr(metrics, "perf_counter", None)
         dask.compute(dask.delayed(gc.collect)(), scheduler="synchronous")
     assert not len(prof.recording.metrics)
 

@@ -233,3 +233,32 @@ def test_findings_of_computations_at_once_lose_of_the_time_that_passed():
     steps = run([Task(n, n + 1, 0.0, depends_on=(n - 1,) * (n > 0)) for n in range(10)])
     alone = by_code(steps)["serial-chain"]
     check("serial-chain", at_once, {steps: (alone.potential_saving, alone.severity)})
+
+
+def in_turns(for_lock, for_gil, cpu=0.5, samples=(80, 20)):
+    """Two tasks at once that computed one at a time, and waited for a lock and for the GIL."""
+    recording = in_rounds(80, 2, cpu)
+    every = list(range(80))
+    waits = {
+        "task": every * 3,
+        "activity": ["cpu-wait"] * 80 + ["lock-wait"] * 80 + ["gil-wait"] * 80,
+        "seconds": [0.0] * 80 + [for_lock] * 80 + [for_gil] * 80,
+        "samples": [1] * 80 + [samples[0]] * 80 + [samples[1]] * 80,
+    }
+    return with_tables(recording, waits=waits)
+
+
+def test_a_lock_whose_holder_waits_for_the_gil_is_the_gil():
+    cases = {
+        # As pandas parses text: Python's own lock of a cache, held by code that holds the GIL.
+        (0.4, 0.1): ("high", 20, "waited 40.0 s for the GIL", "releases the GIL"),
+        # Nobody waits for the GIL: the holder releases it, or sleeps.
+        (0.5, 0.0, 0.5, (100, 0)): None,
+        (0.7, 0.1, 0.2): None,
+        # Tasks compute at once.
+        (0.2, 0.05, 0.75): None,
+    }
+    check("gil-bound", in_turns, cases)
+    assert "lock-bound" not in by_code(in_turns(0.4, 0.1))
+    assert "lock-bound" in by_code(in_turns(0.5, 0.0, 0.5, (100, 0)))
+    assert "lock-bound" in by_code(in_turns(0.7, 0.1, 0.2))

@@ -30,6 +30,7 @@ WAITS = {
     "cpu-wait",
     "gil-wait",
     "lock-wait",
+    "thread-wait",
     "io-wait",
     "child-wait",
     "sleep",
@@ -131,7 +132,7 @@ def test_waits_of_metered_code_are_in_waits_and_under_its_label_in_activities(ge
     unmetered = {name: reported.get(name, 0.0) for name in WAITS}
     assert sum(unmetered.values()) == pytest.approx(noncpu - metered, abs=1e-9)
     assert reported["I/O"] > 0.29
-    assert unmetered["lock-wait"] > 0.2 > unmetered["sleep"]
+    assert unmetered["thread-wait"] > 0.2 > unmetered["sleep"]
     table = recording.waits
     assert set(table["label"][table["activity"].eq("sleep")].tolist()) == {"I/O"}
 

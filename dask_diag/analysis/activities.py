@@ -94,9 +94,8 @@ def _seconds_of_tasks(
     cpu, unmetered, metered = without_metered(recording, ok, with_labels)
     yield from _by_activity(metered, metered.value, ran.filter(metered.task))
     yield of_mask(Activity.CPU, ok, cpu)
-    for activity, seconds, has_any in divided(
-        recording, noncpu, ok, unmetered if len(metered) else None
-    ):
+    of_waits = unmetered if with_labels or len(metered) else None
+    for activity, seconds, has_any in divided(recording, noncpu, ok, of_waits, with_labels):
         yield of_mask(activity, has_any, seconds)
     moved = _transfers(recording, counted)
     moved = moved.filter(moved.side.eq("worker"))

@@ -19,6 +19,7 @@ from dask_diag.analysis.built_by import BuiltBy, table_of_lines
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.groups import counts_by, rows_by
+from dask_diag.analysis.lines import busiest_thread
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.simulation.change import Changes
@@ -255,6 +256,9 @@ class Analysis:
         """CPU seconds of threads that are neither a task's nor the scheduler's; 0 if unknown."""
         return max(float(np.nan_to_num(cpu.cpu_outside_tasks(self.recording))), 0.0)
 
+    busiest_thread = _fact(busiest_thread)
+    """The Python thread besides tasks and schedulers that was busy for longest; None if unknown."""
+
     cpu_of_scheduler = _fact(cpu.cpu_of_scheduler)
     """CPU seconds of the threads that called the scheduler."""
 
@@ -338,6 +342,28 @@ class Analysis:
         return int(self.computations.cpus.max(initial=1))
 
     @cached_property
+    def cpu_limit(self) -> float:
+        """CPUs that a limit of CPU time allows; infinite without one."""
+        return float(self.recording.quotas.cpus.min(initial=math.inf))
+
+    @cached_property
+    def held_back(self) -> float:
+        """Seconds in which a limit of CPU time kept the program from running."""
+        quotas = self.recording.quotas
+        rows = rows_by(self.computations.computation)
+        held = 0.0
+        for name, throttled in zip(
+            quotas.computation.tolist(), quotas.throttled.tolist(), strict=True
+        ):
+            if throttled > 0 and name in rows:
+                ran = self.computations.filter(rows[name])
+                used = float(np.nansum([*ran.cpu_process, *ran.cpu_children]))
+                wall = float((ran.stop - ran.start).sum())
+                # As many CPUs stand still in the rest of the time as were used before.
+                held += min(throttled, wall * throttled / (used + throttled))
+        return held / self.overlap
+
+    @cached_property
     def schedulers(self) -> set[str]:
         """Kinds of schedulers that ran computations."""
         return set(self.computations.scheduler.tolist())
@@ -351,7 +377,7 @@ class Analysis:
     def cpus_for_tasks(self) -> float:
         """CPUs that tasks could use; infinite on a cluster whose CPUs are not known."""
         if not self.on_cluster:
-            return self.cpus
+            return min(self.cpus, self.cpu_limit)
         workers = self.recording.workers
         workers = workers.filter(~workers.address.eq(""))
         # Workers of a host share its CPUs.

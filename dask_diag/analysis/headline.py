@@ -67,6 +67,7 @@ _PARTS = {
     Activity.CPU_WAIT: "tasks waiting for a CPU",
     Activity.GIL_WAIT: "tasks waiting for the GIL",
     Activity.LOCK_WAIT: "tasks waiting for locks",
+    Activity.THREAD_WAIT: "tasks waiting for other threads",
     Activity.IO_WAIT: "tasks waiting for files or sockets",
     Activity.CHILD_WAIT: "tasks waiting for programs that they started",
     Activity.SLEEP: "tasks sleeping",

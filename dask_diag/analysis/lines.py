@@ -23,6 +23,7 @@ from dask_diag.analysis.call_tree import (
     short_path,
     table_of_lines,
 )
+from dask_diag.analysis.groups import sums_by
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.model.codes import Root
 from dask_diag.model.recording import Recording
@@ -196,6 +197,32 @@ def seconds_waiting_for_threads(recording: Recording) -> float:
     without_cpu = np.maximum(np.nan_to_num(samples.seconds - samples.cpu_seconds), 0.0)
     waited = without_cpu[of_tasks & waits].sum()
     return float(waited / sampled * samples.seconds[of_tasks].sum()) if sampled else 0.0
+
+
+class BusyThread(NamedTuple):
+    """A Python thread that ran no task: its name, and seconds in which it had or wanted a CPU."""
+
+    name: str
+    seconds: float
+    lines: list[ProgramLine]
+
+
+def busiest_thread(recording: Recording) -> BusyThread | None:
+    """The other thread that was busy for longest while tasks ran, if any was sampled."""
+    samples, parent = recording.samples, recording.call_tree.parent
+    rows = np.flatnonzero(samples.root.eq(Root.THREADS) & (samples.node >= 0))
+    if not len(rows):
+        return None
+    outermost = np.arange(len(parent))
+    for node in np.flatnonzero(parent >= 0).tolist():
+        outermost[node] = outermost[parent[node]]
+    names = recording.frames.name[recording.call_tree.frame[outermost[samples.node]]]
+    seconds = np.zeros(len(samples))
+    seconds[rows] = samples.seconds[rows]
+    longest = int(sums_by(names, seconds).argmax())
+    seconds[names.codes != longest] = 0.0
+    name = names.values[longest].removeprefix("(thread ").removesuffix(")")
+    return BusyThread(name, float(seconds.sum()), program_lines(recording, seconds))
 
 
 def cpu_share_of_linear_algebra(recording: Recording) -> float:

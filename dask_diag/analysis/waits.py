@@ -234,16 +234,18 @@ def divided(
     noncpu: FloatArray,
     mask: BoolArray,
     unmetered: FloatArray | None = None,
+    with_labels: bool = True,
 ) -> Iterator[tuple[str, FloatArray, BoolArray]]:
     """The off-CPU seconds of the tasks in the mask, divided among activities.
 
     With each activity come the seconds of all tasks, and which of the tasks have any of it. Those
     of tasks that were not sampled stay ``thread-noncpu``. If `unmetered` is given, only these of
-    the off-CPU seconds are divided: those outside of metered code.
+    the off-CPU seconds are divided: those outside of metered code. Without labels, the code that a
+    wait was sampled in does not matter.
     """
     undivided = mask.copy()
     dividend = noncpu if unmetered is None else unmetered
-    for_cpu, pools = _explained(recording, noncpu, mask, unmetered)
+    for_cpu, pools = _explained(recording, noncpu, mask, unmetered, with_labels)
     parts: dict[str, FloatArray] = {READ: for_cpu} if pools else {}
     for pool in pools:
         blocked = dividend[pool.tasks] - for_cpu[pool.tasks]
@@ -257,13 +259,20 @@ def divided(
 
 
 def _explained(
-    recording: Recording, noncpu: FloatArray, mask: BoolArray, unmetered: FloatArray | None = None
+    recording: Recording,
+    noncpu: FloatArray,
+    mask: BoolArray,
+    unmetered: FloatArray | None = None,
+    with_labels: bool = True,
 ) -> tuple[FloatArray, list[_WaitPool]]:
     """Seconds of each task's waits for a CPU, and pools with shares of the other seconds."""
     if not len(recording.waits):
         return np.zeros(len(noncpu)), []
     dividend = noncpu if unmetered is None else unmetered
     table = recording.waits.filter(mask[recording.waits.task])
+    if not with_labels:
+        nowhere = Categorical(np.zeros(len(table), np.int64), [""])
+        table = Waits({**{name: table[name] for name in table.columns}, "label": nowhere})
     is_read = table.activity.eq(READ)
     for_cpu, is_reading = _read_of(table.filter(is_read), noncpu)
     share_of_all = _share_for_cpu(noncpu[is_reading], for_cpu[is_reading])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +13,7 @@ from toolz import merge_with
 
 from dask_diag.capture.computation import (
     NUMBERS,
+    THROTTLED,
     ComputationSnapshot,
     Facts,
     run_id,
@@ -28,6 +30,7 @@ from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model import tables
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
+from dask_diag.system.control_groups import cpu_limit
 from dask_diag.system.processes import memory_limit
 from dask_diag.system.samplers import (
     MEMORY_COLUMNS,
@@ -145,6 +148,7 @@ def computations_tables(
     pairs = zip(computations, threads, strict=True)
     others = [(one, of_tasks) for one, of_tasks in pairs if any(one.facts[_PLAIN:])]
     made["pools"] = _pools_table(one for one, _ in others)
+    made["quotas"] = _quotas_table(computations)
     made["workers"] = workers_table(one for one, _ in others)
     return {**made, "threads": threads_table(others)}
 
@@ -188,6 +192,13 @@ def _pools_table(computations: Iterable[ComputationSnapshot]) -> tables.Pools:
         for computation in computations
         for pool in computation.facts.pools
     )
+
+
+def _quotas_table(computations: Iterable[ComputationSnapshot]) -> tables.Quotas:
+    limit = cpu_limit().cpus
+    if limit == inf:
+        return tables.Quotas.empty()
+    return tables.Quotas.of_rows((one.name, limit, one.numbers[THROTTLED]) for one in computations)
 
 
 def resources_table(samples: array[float]) -> tables.Resources:

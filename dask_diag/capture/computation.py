@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_diag.capture.failures import NO_FAILURE
-from dask_diag.capture.garbage import ignore_collections, notice_collections
 from dask_diag.capture.keys import Keys, PlannedTasks, function_of
 from dask_diag.capture.lines.steps import NO_KINDS, EndedKinds
 from dask_diag.capture.log import (
@@ -30,7 +29,9 @@ from dask_diag.capture.metrics import (
     Metered,
     hear_distributed,
     hearing,
+    ignore_collections,
     listening,
+    notice_collections,
     stop_hearing_distributed,
 )
 from dask_diag.capture.task import (
@@ -337,10 +338,11 @@ _MOST_FACTS = 1000
 NUMBERS = (
     *("called", "start", "prepared", "stop", "graph_bytes", "cpu_hooks", "cpu_ends"),
     *("cpu_own_threads", "own_seconds", "cpu_process", "cpu_scheduler", "voluntary_switches"),
-    *("involuntary_switches", "cpu_children", "cpu_other_processes", "done", "total"),
+    *("involuntary_switches", "cpu_children", "cpu_other_processes", "throttled"),
+    *("done", "total"),
 )
 """Numbers of a snapshot, as columns of `Recording.computations`; and numbers of its tasks."""
-CPU_ENDS = NUMBERS.index("cpu_ends")
+CPU_ENDS, THROTTLED = NUMBERS.index("cpu_ends"), NUMBERS.index("throttled")
 
 
 class ComputationSnapshot:

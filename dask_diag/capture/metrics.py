@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 import warnings
-from collections.abc import Callable, Hashable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache, wraps
 from math import isfinite, isnan
@@ -13,7 +15,7 @@ from threading import get_ident
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from dask_diag.model.codes import Activity
+from dask_diag.model.codes import COMPUTATIONS, IN_TASKS, Activity
 
 _NAN = float("nan")
 _SINGLE = 1_000
@@ -245,16 +247,6 @@ def _current_task() -> MeteredTask | None:
     return None
 
 
-def meter_collection(seconds: float, cpu: float, objects: float) -> None:
-    """Record that the running task, if there is one, collected garbage.
-
-    To be called by the callback of the collector itself, which the code that allocates calls.
-    """
-    task = _current_task()
-    if task is not None and task.start is not None and task.stop is None:
-        _metered_of(task).add_collection(seconds, cpu, objects)
-
-
 def _metered_of(task: MeteredTask) -> Metered:
     metered: Metered = task.metered or Metered()
     task.metered = metered
@@ -429,6 +421,14 @@ context_meter = ContextMeter()
 """The meter to use in tasks."""
 
 
+def meter_in_task() -> AbstractContextManager[None]:
+    """Meter a computation that starts here, if it is in a measured task."""
+    if _current_task() is None:
+        return nullcontext()
+    context_meter.digest_metric(IN_TASKS, 1, COMPUTATIONS)
+    return context_meter.meter(IN_TASKS)
+
+
 def _the_meter() -> ContextMeter:
     return context_meter
 
@@ -479,3 +479,50 @@ def stop_hearing_distributed() -> None:
     callbacks = getattr(_distributed_meter(), "_callbacks", None)
     if callbacks is not None:
         callbacks.get().pop(_NAME, None)
+
+
+# Python collects on the thread that happens to allocate, and no other thread runs Python code
+# meanwhile. While nothing is collected, nothing is done.
+
+_SHORTEST = 50e-6
+"""Seconds: collections of few objects are shorter, and to find the task takes a tenth of it."""
+
+_began: list[tuple[float, float]] = []
+"""The clocks as the collection that runs now began; Python runs one at a time."""
+
+
+def notice_collections() -> None:
+    """Meter the collections of tasks from now on; more than one call does no more."""
+    # PyPy has no callbacks.
+    callbacks = getattr(gc, "callbacks", None)
+    if callbacks is not None and _notice not in callbacks:
+        # Two threads may both add it: a collection is popped by the first to see its end.
+        callbacks.append(_notice)
+
+
+def ignore_collections() -> None:
+    """Undo `notice_collections`."""
+    callbacks = getattr(gc, "callbacks", [])
+    while _notice in callbacks:
+        with suppress(ValueError):
+            callbacks.remove(_notice)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=ignore_collections)
+
+
+def _notice(phase: str, info: Mapping[str, int]) -> None:
+    # An error would be printed to the program's stderr.
+    with suppress(Exception):
+        if phase == "start":
+            _began[:] = [(perf_counter(), thread_time())]
+        elif _began:
+            start, cpu = _began.pop()
+            lasted = perf_counter() - start
+            task = _current_task() if lasted >= _SHORTEST else None
+            if task is not None and task.start is not None and task.stop is None:
+                _metered_of(task).add_collection(lasted, thread_time() - cpu, info["collected"])
+
+
+runs_in_collections.add(id(_notice.__code__))

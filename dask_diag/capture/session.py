@@ -143,6 +143,7 @@ def _numbers_of(
             usage.involuntary,
             usage.cpu_children,
             usage.cpu_other_processes,
+            usage.throttled,
             *computation.tasks_done(),
         ),
     )

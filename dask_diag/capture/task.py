@@ -20,7 +20,6 @@ from dask_diag.capture.failures import (
     passes_errors_on,
     take_out_own_frames,
 )
-from dask_diag.capture.garbage import ignore_collections, notice_collections
 from dask_diag.capture.metrics import (
     Metered,
     Metric,
@@ -28,7 +27,9 @@ from dask_diag.capture.metrics import (
     ends_a_task,
     hear_distributed,
     hearing,
+    ignore_collections,
     listening,
+    notice_collections,
     runs_a_task,
 )
 from dask_diag.errors import DiagnosticError

@@ -11,12 +11,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import thread_time
 
 import dask.local
 from dask.callbacks import Callback
 
+from dask_diag.capture.metrics import meter_in_task
 from dask_diag.capture.worker_starts import runs_main_again
 from dask_diag.hooks.calls import spend_on_noting, start_noting_calls, stop_noting_calls
 from dask_diag.hooks.lines import start_capturing, stop_capturing
@@ -96,10 +97,12 @@ def shared_callbacks(
             _scheduler_returns(given)
         return
     began = thread_time()
-    own, others, active = _claim(is_in_computation())
+    is_nested = is_in_computation()
+    own, others, active = _claim(is_nested)
     spend_on_noting(began)
     try:
-        yield (*others, *(own[0][0].__self__.share(own) if own else ()))  # type: ignore[union-attr]
+        with meter_in_task() if is_nested else nullcontext():
+            yield (*others, *(own[0][0].__self__.share(own) if own else ()))  # type: ignore[union-attr]
     finally:
         try:
             _scheduler_returns(own)

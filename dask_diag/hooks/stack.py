@@ -157,6 +157,8 @@ with suppress(ImportError):
     _Expression = Expr
 
 
+WAITS_FOR_TASKS: CodeType | None = getattr(getattr(dask.local, "queue_get", None), "__code__", None)
+"""Code of the function in which a scheduler waits for tasks, on other threads."""
 _GET_ASYNC = dask.local.get_async.__code__
 _EXECUTE_TASK = dask.local.execute_task.__code__
 _CALL_TASK = Task.__call__.__code__

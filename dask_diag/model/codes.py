@@ -14,6 +14,8 @@ THREAD_KINDS = {
 the CPU of threads that run no tasks."""
 
 
+IN_TASKS, COMPUTATIONS = "computations in tasks", "computations"
+"""Label of the seconds in which tasks ran dask inside, and the unit of the number of times."""
 UNKNOWN_WORKER = "unknown"
 """The worker of tasks whose worker is not known."""
 
@@ -53,6 +55,7 @@ class Activity:
     CPU_WAIT = "cpu-wait"
     GIL_WAIT = "gil-wait"
     LOCK_WAIT = "lock-wait"
+    THREAD_WAIT = "thread-wait"
     IO_WAIT = "io-wait"
     CHILD_WAIT = "child-wait"
     SLEEP = "sleep"
@@ -91,6 +94,7 @@ class Root:
     SCHEDULER = "scheduler"
     BETWEEN = "between computations"
     TASKS = "tasks"
+    THREADS = "other threads"
 
 
 class LineSource:
@@ -130,6 +134,8 @@ WAITS = {
     Activity.CPU_WAIT: "The thread could run but had no CPU (read from the kernel).",
     Activity.GIL_WAIT: "The thread waited for the GIL.",
     Activity.LOCK_WAIT: "The thread waited for another lock.",
+    Activity.THREAD_WAIT: "The thread waited for another thread of the program: for a result, an "
+    "event, its end, or a computation started in the task. On a cluster, `lock-wait`.",
     Activity.IO_WAIT: "The thread waited for files, sockets or pipes.",
     Activity.CHILD_WAIT: "The thread waited for another program, for its end or at its pipe.",
     Activity.SLEEP: "The thread slept.",
@@ -163,6 +169,8 @@ ROOTS = {
     Root.BETWEEN: "The profiled thread between and after computations, and while it computes "
     "futures.",
     Root.TASKS: "Tasks, on the threads that ran them.",
+    Root.THREADS: "Other Python threads of the process while tasks ran, only while these had a CPU "
+    "or waited for one. Linux only.",
 }
 """Roots of stack samples, in the order of time."""
 
@@ -232,12 +240,14 @@ FINDINGS = {
     "garbage-collection": "Tasks collected garbage for long.",
     "memory-growth": "Memory grew and was not released.",
     "failed-tasks": "Tasks raised exceptions, or worker processes died.",
+    "cpu-quota": "A limit of CPU time held the program back.",
     "busy-machine": "Other processes used CPUs that tasks waited for.",
     "slow-start": "Much time passed before the first computation.",
     "graph-preparation": "Graphs took long to construct, optimize and order.",
     "pool-startup": "Worker processes took long to start.",
     "scheduler-bound": "Workers waited for the scheduler's thread.",
     "lock-bound": "Tasks waited for a lock.",
+    "busy-thread": "Tasks waited for one thread that was busy.",
     "too-few-threads": "Tasks slept or waited while CPUs were idle.",
     "batched-tasks": "Tasks of a batch waited while processes were idle.",
     "chunks-too-large": "Fewer tasks than workers did most of the work.",
@@ -264,12 +274,14 @@ CAUSES = {
     "overlapping-computations": "computations competing for the CPUs",
     "garbage-collection": "collecting garbage",
     "failed-tasks": "tasks that failed",
+    "cpu-quota": "the limit of CPU time",
     "busy-machine": "other processes on the CPUs",
     "slow-start": "time before the first computation",
     "graph-preparation": "graph preparation",
     "pool-startup": "starting worker processes",
     "scheduler-bound": "the scheduler's thread",
     "lock-bound": "tasks waiting for a lock",
+    "busy-thread": "tasks waiting for one busy thread",
     "too-few-threads": "CPUs idle while tasks waited",
     "batched-tasks": "batches of tasks for one process",
     "chunks-too-large": "fewer tasks than workers",

@@ -43,6 +43,7 @@ from dask_diag.model.tables import (
     Pools,
     Processes,
     Progress,
+    Quotas,
     RecordingTable,
     Resources,
     Samples,
@@ -114,6 +115,8 @@ class Recording:
     pools : Table
         A row per native thread pool at the end of a computation. Without threadpoolctl, one row
         without a name and with 0 threads.
+    quotas : Table
+        A row per computation of a process whose CPU time is limited, as in a container.
     workers : Table
         A row per worker of a cluster, or per computation and worker process.
     other_tasks : Table
@@ -191,6 +194,7 @@ class Recording:
     transfers: Transfers = _NO_ROWS
     waits: Waits = _NO_ROWS
     pools: Pools = _NO_ROWS
+    quotas: Quotas = _NO_ROWS
     workers: Workers = _NO_ROWS
     other_tasks: OtherTasks = _NO_ROWS
     worker_events: WorkerEvents = _NO_ROWS
@@ -342,7 +346,7 @@ T = TypeVar("T", bound=RecordingTable)
 
 # All profilers have the computations of a block and their threads: no repetition.
 _TABLES_BY_COMPUTATION = {
-    **dict.fromkeys(("computations", "planned", "progress", "pools", "threads"), False),
+    **dict.fromkeys(("computations", "planned", "progress", "pools", "quotas", "threads"), False),
     **dict.fromkeys(("tasks", "cached_results"), True),
     **dict.fromkeys(("memory", "allocations"), False),
 }

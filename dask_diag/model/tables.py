@@ -486,6 +486,17 @@ class Pools(RecordingTable):
     known = integer("0 in the one row of a computation with unknown pools, otherwise 1.")
 
 
+class Quotas(RecordingTable):
+    """A row per computation of a process whose CPU time a control group limits: a container."""
+
+    __slots__ = ()
+    computation = category("The computation.")
+    cpus = number("", "CPU seconds per second that the limit allows.")
+    throttled = duration(
+        "Time in which the limit held CPUs back, summed over these; NaN if unknown."
+    )
+
+
 class Workers(RecordingTable):
     """A row per worker of a cluster; on a local scheduler, per computation and worker process."""
 

@@ -252,7 +252,7 @@ class CacheProfiler(Diagnostic):
         from dask_diag.capture.increments import tasks_tables
 
         made = tasks_tables(self.session, results=self)
-        names = ("computations", "pools", "workers", "threads", "cached_results")
+        names = ("computations", "pools", "quotas", "workers", "threads", "cached_results")
         recording = build_recording(
             self.session,
             self.notices(),

@@ -14,7 +14,7 @@ import time
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
@@ -29,9 +29,10 @@ from dask_diag.capture.task import Line
 from dask_diag.hooks.calls import DaskCalls, calls_of_threads, codes_of_dask_calls
 from dask_diag.model.codes import Root
 from dask_diag.sampling.call_tree import Run, Stacks
+from dask_diag.sampling.linux import LinuxThread, why_not_here
 from dask_diag.sampling.sampler import running_now, sampler, thread_frames
 from dask_diag.sampling.walker import Stack, Walker
-from dask_diag.system.periodic import ticks_until
+from dask_diag.system.periodic import OwnThread, ticks_until
 
 OWN_CALLS = Line("(dask_diag)")
 """In place of this package's own calls, and of all that they called."""
@@ -41,10 +42,7 @@ _RUNNERS = str(_PACKAGE / "cli")
 """Files that run a program or a cell: its stacks begin with its first line."""
 _WRAPPERS = (
     str(_PACKAGE / "hooks"),
-    *(
-        str(_PACKAGE / "capture" / f"{name}.py")
-        for name in ("task", "metrics", "garbage", "log", "keys")
-    ),
+    *(str(_PACKAGE / "capture" / f"{name}.py") for name in ("task", "metrics", "log", "keys")),
     str(_PACKAGE / "sampling" / "probes.py"),
 )
 """Files that pass calls on to the code of the user and of dask."""
@@ -79,6 +77,11 @@ class CallerWalker(Walker):
         key = array("q", instructions).tobytes()
         stack = self._stacks.get(key) or self._read_thread(innermost, instructions, key)
         return None if stack is None else CallerStack(stack, dask_calls)
+
+    def below(self, outermost: Line, stack: Stack) -> Stack:
+        """The same stack below another line."""
+        key = repr((outermost.name, id(stack))).encode()
+        return self._stacks.get(key) or self._store(key, Stack((outermost, *stack.lines)))
 
     def _read_thread(
         self, innermost: FrameType, instructions: list[int], key: bytes
@@ -221,6 +224,50 @@ class CallingThread:
         return ticks_until(now, self._interval) > self._ticks
 
 
+class OtherThread:
+    """A Python thread that runs no task, and the seconds in which it was busy.
+
+    Parameters
+    ----------
+    native_id : int or None
+        None of a thread that is not counted.
+    name : str
+
+    Attributes
+    ----------
+    line : Line
+        Its name, as the outermost line of its stacks.
+    """
+
+    __slots__ = ("_before", "_linux", "line")
+
+    def __init__(self, native_id: int | None, name: str) -> None:
+        self._linux = None if native_id is None else LinuxThread(native_id)
+        self._before = self._now()
+        self.line = Line(f"(thread {name})")
+
+    @classmethod
+    def of(cls, thread: threading.Thread | None) -> OtherThread:
+        """A live thread; threads of profilers, and those of libraries, do not count."""
+        if thread is None or isinstance(thread, OwnThread):
+            return cls(None, "")
+        return cls(thread.native_id, thread.name)
+
+    def _now(self) -> tuple[float, float]:
+        """CPU seconds so far, and seconds without a CPU."""
+        try:
+            linux = self._linux
+            return (0.0, 0.0) if linux is None else (linux.cpu(), linux.waited_for_cpu())
+        except OSError:
+            return self._before
+
+    def busy_since(self) -> tuple[float, float]:
+        """Seconds since the sample before in which it ran or wanted a CPU; of them CPU seconds."""
+        (cpu_before, waited_before), self._before = self._before, self._now()
+        cpu, waited = self._before
+        return cpu - cpu_before + max(0.0, waited - waited_before), cpu - cpu_before
+
+
 class CallerProbe:
     """Samples calling threads for one profiler, from its creation to `stop`.
 
@@ -255,6 +302,8 @@ class CallerProbe:
         self._own_thread = weakref.ref(threading.current_thread())
         self._own_ident = get_ident()
         self._threads = {self._own_ident: CallingThread(get_native_id(), perf_counter(), interval)}
+        self._others: dict[int, OtherThread] = {}
+        self._reads_others = not why_not_here()
         self._sampling = threading.Lock()
         self._subscription = sampler.add(self.sample, interval, failed)
 
@@ -303,11 +352,10 @@ class CallerProbe:
         with self._sampling:
             self._take_started()
             self._take_callers()
-            if not self._threads:
-                return
             tasks, frames, now, _ = thread_frames()
             for ident in tuple(self._threads):
                 self._sample_thread(ident, frames.get(ident), now, ident in tasks)
+            self._sample_others(tasks, frames, now)
 
     def _take_started(self) -> None:
         while self._started:
@@ -345,6 +393,26 @@ class CallerProbe:
             stack = thread.stack(innermost, self._walker)
             if stack is not None:
                 self._count(ident, thread, stack, now)
+
+    def _sample_others(
+        self, tasks: Container[int], frames: Mapping[int, FrameType], now: float
+    ) -> None:
+        """Sample the threads that use a CPU and run neither a task nor a scheduler."""
+        before, self._others = self._others, {}
+        if not tasks or not self._reads_others:
+            return
+        others = [ident for ident in frames if ident not in tasks and ident not in self._threads]
+        if not before.keys() >= set(others):
+            live = {thread.ident: thread for thread in threading.enumerate()}
+        for ident in others:
+            thread = before.get(ident)
+            if thread is None:
+                thread = OtherThread.of(live.get(ident))
+            self._others[ident] = thread
+            busy, cpu = thread.busy_since()
+            if cpu > 0 and (stack := self._walker.stack_of_thread(frames[ident])) is not None:
+                below = self._walker.below(thread.line, stack.stack)
+                self._stacks.see(now, Run.outside_tasks(Root.THREADS), below, busy, cpu)
 
     def _own_thread_lives(self) -> bool:
         thread = self._own_thread()

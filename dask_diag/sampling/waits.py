@@ -11,20 +11,32 @@ of the exact time that nothing else explains.
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
+import queue
+import threading
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
 from random import Random
+from types import FrameType
 from weakref import WeakSet
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.metrics import Metered, Wait
-from dask_diag.capture.task import TaskThread, ThisThread
+from dask_diag.capture.task import RemoteTask, TaskThread, ThisThread, TimedTask
+from dask_diag.hooks.stack import WAITS_FOR_TASKS
 from dask_diag.model.codes import Activity
 from dask_diag.sampling.linux import LinuxThread, seconds_waited, why_not_here
 from dask_diag.sampling.probes import SampledTask, attach_probe
-from dask_diag.sampling.sampler import Listener, StandingSubscription, TaskRun, running_now
+from dask_diag.sampling.sampler import (
+    Listener,
+    StandingSubscription,
+    TaskRun,
+    running_now,
+    thread_frames,
+)
 
 _TICKS = 4
 """Over so many it is averaged how many tasks a thread starts between two."""
@@ -185,7 +197,7 @@ class WaitTaskProbe:
         How long its thread had waited for a processor when it was sampled first.
     """
 
-    __slots__ = ("_cpu", "_labels", "_tally", "_task", "_thread", "start", "waited")
+    __slots__ = ("_cpu", "_is_here", "_labels", "_tally", "_task", "_thread", "start", "waited")
 
     def __init__(self, task: SampledTask, thread: ProbedThread | None, start: float) -> None:
         self.start = start
@@ -196,6 +208,8 @@ class WaitTaskProbe:
         self._tally: dict[tuple[str, int], list[float]] = {}
         self._labels: dict[int, Hashable] = {}
         self._cpu = task.cpu_before
+        # A task of a cluster waits for a lock of the cluster, too, as for another thread.
+        self._is_here = isinstance(task, (TimedTask, RemoteTask))
         self.waited = b"" if thread is None else thread.linux.read_schedstat()
 
     def tick(self) -> None:
@@ -216,6 +230,8 @@ class WaitTaskProbe:
         self._cpu = cpu
         if not activity:
             return
+        if activity == Activity.LOCK_WAIT and self._is_here and waits_for_thread(self._frame()):
+            activity = Activity.THREAD_WAIT
         metered = self._task.metered
         # A slice, in one step: the task may leave the block meanwhile.
         opened = () if metered is None else metered.open[-1:]
@@ -225,6 +241,11 @@ class WaitTaskProbe:
         seen[0] += 0.0 if activity == Activity.GIL_WAIT and ran else passed
         seen[1] += 1
 
+    def _frame(self) -> FrameType | None:
+        """Innermost frame of the thread; not to be kept."""
+        thread = self._thread
+        return None if thread is None else thread_frames().frames.get(thread.ident)
+
     def waits(self) -> list[Wait]:
         """Waits sampled so far."""
         # A copy in one step: the sampler may be at work.
@@ -232,6 +253,28 @@ class WaitTaskProbe:
             Wait(activity, seen[0], int(seen[1]), _text(self._labels[label]))
             for (activity, label), seen in self._tally.copy().items()
         ]
+
+
+_FOR_THREADS = {
+    *(threading.Event.wait.__code__, threading.Thread.join.__code__),
+    *(threading.Barrier.wait.__code__, Future.result.__code__, Future.exception.__code__),
+    *(concurrent.futures.wait.__code__, concurrent.futures.as_completed.__code__),
+    *(code for code in [WAITS_FOR_TASKS] if code is not None),
+}
+"""Functions that return when another thread has done something, not when one releases a lock."""
+_WAITING_FILES = {code.co_filename for code in _FOR_THREADS} | {queue.__file__}
+
+
+def waits_for_thread(frame: FrameType | None) -> bool:
+    """Whether a thread that is blocked in a lock waits for another thread to do something."""
+    while frame is not None:
+        code = frame.f_code
+        if code in _FOR_THREADS:
+            return True
+        if code.co_filename not in _WAITING_FILES:
+            return False
+        frame = frame.f_back
+    return False
 
 
 def _text(label: Hashable) -> str:

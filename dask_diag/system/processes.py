@@ -8,12 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple, TypeVar
 
 import psutil
 
+from dask_diag.system.control_groups import own_memory_limits
 from dask_diag.system.periodic import ShareOfTime
 
 _NAN = float("nan")
@@ -404,10 +404,6 @@ except ImportError:
     resource = None  # type: ignore[assignment]
 
 
-_CONTROL_GROUPS = Path("/sys/fs/cgroup")
-_OWN_GROUPS = Path("/proc/self/cgroup")
-
-
 def memory_limit() -> float:
     """Bytes; NaN if not known."""
     limits = [limit for limit in (_memory_of_machine(), *_limits()) if limit > 0]
@@ -426,37 +422,4 @@ def _limits() -> Iterator[float]:
             soft = resource.getrlimit(getattr(resource, name))[0] if hasattr(resource, name) else -1
             if soft != resource.RLIM_INFINITY:
                 yield float(soft)
-    yield from _limits_of_own_groups()
-
-
-@cache
-def _limits_of_own_groups() -> tuple[float, ...]:
-    """Read once: `record` asks with each chunk, and reading files gives the GIL up."""
-    return tuple(limits_of_groups(_OWN_GROUPS, _CONTROL_GROUPS))
-
-
-def limits_of_groups(own: Path, root: Path) -> Iterator[float]:
-    """Limits of the control groups of a process, and of the enclosing groups."""
-    try:
-        lines = own.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            base, name = root, "memory.max"
-        elif "memory" in controllers.split(","):
-            base, name = root / "memory", "memory.limit_in_bytes"
-        else:
-            continue
-        group = base / path.lstrip("/")
-        # In a container the path may be that of the host: then only the root is there.
-        for folder in (group, *group.parents):
-            if folder == base.parent:
-                break
-            try:
-                text = (folder / name).read_text().strip()
-            except OSError:
-                continue
-            if text.isdecimal():
-                yield float(text)
+    yield from own_memory_limits()

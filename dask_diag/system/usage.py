@@ -6,10 +6,11 @@ import os
 import sys
 from contextlib import suppress
 from functools import cache
-from math import isnan
+from math import ceil, isnan
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, NamedTuple
 
+from dask_diag.system.control_groups import cpu_limit
 from dask_diag.system.periodic import ShareOfTime
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ class MachineCpu:
             try:
                 cpus, idle = idle_seconds()
                 busy, children = cpus * perf_counter() - idle, children_seconds()
-                self._last = Reading(start, children, busy - process_time() - children)
+                others = busy - process_time() - children
+                # Of the CPUs that are not for this process, a part of what others use is counted.
+                share = min(1.0, cpu_limit().cpus / cpus) if cpus else 1.0
+                self._last = Reading(start, children, share * others)
             except Exception:
                 # A /proc that has no such files, or that this process may not read.
                 self._last = Reading(start, _NAN, _NAN)
@@ -127,7 +131,8 @@ class Usage(NamedTuple):
 
     `cpu_children` is that of all descendants, `cpu_other_processes` that of other programs on the
     CPUs that the process may use. A switch is voluntary if the thread had to wait for something,
-    and involuntary if it could have gone on.
+    and involuntary if it could have gone on. `throttled` is the time in which the limit of a
+    control group held CPUs back, summed over these; NaN without a limit.
     """
 
     cpu_process: float
@@ -136,6 +141,7 @@ class Usage(NamedTuple):
     involuntary: float
     cpu_children: float
     cpu_other_processes: float
+    throttled: float
 
 
 class UsageSoFar(NamedTuple):
@@ -147,6 +153,7 @@ class UsageSoFar(NamedTuple):
     voluntary: float
     involuntary: float
     machine: Reading
+    throttled: float
 
     @classmethod
     def now(cls) -> UsageSoFar:
@@ -154,7 +161,8 @@ class UsageSoFar(NamedTuple):
         used = resource.getrusage(resource.RUSAGE_SELF) if resource else None
         voluntary, involuntary = (used.ru_nvcsw, used.ru_nivcsw) if used else (_NAN, _NAN)
         clocks = perf_counter(), process_time(), thread_time()
-        return cls(*clocks, voluntary, involuntary, machine_cpu())
+        throttled = cpu_limit().throttled()
+        return cls(*clocks, voluntary, involuntary, machine_cpu(), throttled)
 
     def until_now(self) -> Usage:
         """Usage since then; must be called on the same thread."""
@@ -169,10 +177,11 @@ class UsageSoFar(NamedTuple):
             now.involuntary - self.involuntary,
             _NAN if isnan(children) else lasted * children,
             _NAN if isnan(others) else lasted * others,
+            now.throttled - self.throttled,
         )
 
 
-NO_USAGE = UsageSoFar(_NAN, _NAN, _NAN, _NAN, _NAN, Reading(_NAN, _NAN, _NAN))
+NO_USAGE = UsageSoFar(_NAN, _NAN, _NAN, _NAN, _NAN, Reading(_NAN, _NAN, _NAN), _NAN)
 """In place of that before a computation that has ended."""
 
 
@@ -188,11 +197,12 @@ NOT_LISTED = NativePool("", 0)
 
 
 def processors() -> int:
-    """Number of processors allowed for the process."""
+    """Number of processors allowed for the process, by affinity and by its control groups."""
     try:
-        return len(os.sched_getaffinity(0))
+        allowed = len(os.sched_getaffinity(0))
     except AttributeError:
-        return os.cpu_count() or 1
+        allowed = os.cpu_count() or 1
+    return int(min(allowed, max(1.0, ceil(min(cpu_limit().cpus, allowed)))))
 
 
 def thread_pools() -> list[NativePool]:

@@ -71,6 +71,7 @@ _AFTER_METERED = {
     Activity.CPU_WAIT: Look("tasks waiting for a CPU", "#ffea61"),
     Activity.GIL_WAIT: Look("tasks waiting for the GIL", "#ea833e"),
     Activity.LOCK_WAIT: Look("tasks waiting for locks", "#bd6105"),
+    Activity.THREAD_WAIT: Look("tasks waiting for other threads", "#76635d"),
     Activity.IO_WAIT: Look("tasks waiting for I/O", "#9e6d4c"),
     Activity.CHILD_WAIT: Look("tasks waiting for programs", "#e2bfa4"),
     Activity.SLEEP: Look("tasks sleeping", "#f9e9b8"),

@@ -11,6 +11,7 @@ import numpy as np
 from dask_diag.analysis.call_tree import SAMPLES_OF_TASKS, SENT_CODE, numbered, short_path
 from dask_diag.analysis.cpu import ThreadGroup
 from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings.rule import largest
 from dask_diag.analysis.groups import totals_by
 from dask_diag.analysis.lines import computing_lines, own_lines, waiting_lines
 from dask_diag.analysis.memory import PeakSnapshot, peak_allocations, peak_snapshots, series_of
@@ -19,7 +20,7 @@ from dask_diag.analysis.task_times import overlap, seconds_computing
 from dask_diag.analysis.throughput import throughput
 from dask_diag.analysis.waits import metered_amounts, metered_cpu
 from dask_diag.formatting import amount, count, counted, percent, quantity, seconds, size
-from dask_diag.model.codes import Activity, Outcome, Root
+from dask_diag.model.codes import COMPUTATIONS, IN_TASKS, Activity, Outcome, Root
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.cell import make_summary
@@ -256,6 +257,7 @@ def labelled_lines(analysis: Analysis, verbose: bool = True) -> Iterator[Line]:
     yield from allocation_lines(recording)
     yield from _cached_results(analysis, verbose)
     yield from _metered(recording)
+    yield from _in_tasks(recording)
     yield from throughput_line(recording)
     if verbose:
         yield from thread_lines(analysis)
@@ -319,7 +321,9 @@ def _imports(analysis: Analysis) -> str:
 def _metered(recording: Recording) -> Iterator[Line]:
     """Amounts that tasks metered; for seconds also the share on a CPU."""
     amounts = {
-        of: value for of, value in metered_amounts(recording).items() if of[0] != Activity.GC
+        of: value
+        for of, value in metered_amounts(recording).items()
+        if of[0] not in (Activity.GC, IN_TASKS)
     }
     cpu = metered_cpu(recording)
     parts = [
@@ -332,6 +336,21 @@ def _metered(recording: Recording) -> Iterator[Line]:
         parts.append(f"and {count(len(amounts) - len(parts))} more")
     if parts:
         yield "Metered", ", ".join(parts)
+
+
+def _in_tasks(recording: Recording) -> Iterator[Line]:
+    """Computations that tasks ran inside, by function."""
+    metrics = recording.metrics
+    rows = metrics.filter(metrics.activity.eq(IN_TASKS))
+    functions = recording.tasks.function[rows.task]
+    is_count = rows.unit.eq(COMPUTATIONS)
+    for name in largest(functions, rows.value * ~is_count):
+        of_name = functions.eq(name)
+        computations = rows.value[of_name & is_count].sum()
+        tasks = counted(len(np.unique(rows.task[of_name])), "task")
+        lasted = seconds(rows.value[of_name & ~is_count].sum())
+        said = f"{counted(int(computations), 'computation')} in {tasks} of {shown(name, 24)}"
+        yield "Inside tasks", f"{said}: {lasted}"
 
 
 def _off_cpu(analysis: Analysis) -> Iterator[Line]:

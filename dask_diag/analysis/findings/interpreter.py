@@ -23,10 +23,11 @@ from dask_diag.analysis.findings.rule import (
     top_functions,
     where_of_tasks,
 )
+from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.lines import cpu_share_of_linear_algebra
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
 from dask_diag.analysis.waits import waits as waits_of_functions
-from dask_diag.formatting import seconds, size
+from dask_diag.formatting import counted, seconds, size
 from dask_diag.model.codes import Activity
 
 VARIABLES = {
@@ -72,10 +73,13 @@ def cpu_waits(analysis: Analysis, spinning: float = 0.0) -> CpuWaits:
     waited = analysis.waited(Activity.CPU_WAIT)
     if not analysis.has_waits:
         waited = max(0.0, analysis.off_cpu_in_tasks)
+    # While a limit holds the program back, all that run wait, whatever other programs do.
+    held = analysis.held_back / analysis.computing if analysis.computing else 0.0
+    waited = max(0.0, waited - held * analysis.wall * analysis.at_once)
     groups = [group for group in analysis.thread_groups if group.kind != "tasks"]
     pools = spinning + sum(group.cpu for group in groups if _is_pool(group))
     rest = sum(group.cpu for group in groups if not _is_pool(group)) + analysis.cpu_of_children
-    others = float(np.nansum(analysis.computations.cpu_other_processes))
+    others = float(np.nansum(analysis.computations.cpu_other_processes)) * (1 - held)
     # Tasks compete with each other where more run than there are CPUs.
     sharing = max(1.0, analysis.at_once / analysis.cpus)
     used = pools + rest + others + (1 - 1 / sharing) * (analysis.cpu_in_tasks - spinning)
@@ -134,6 +138,36 @@ MORE_PROCESSES = "Client(n_workers=..., threads_per_worker=1)"
 RELEASE = "use code that releases the GIL in these functions, such as NumPy on whole arrays"
 
 
+ONE_AT_A_TIME = 1.1
+"""CPU seconds of tasks, by the seconds in which any ran, up to which they may have held the GIL."""
+COMPUTED = 0.6
+"""Least share of the time with a running task in which one computed, or waited for a CPU, if the
+holder of a lock holds the GIL."""
+OF_GIL = 0.15
+"""Least share of the samples for the GIL, among those for it and for locks, if a lock is held by
+code that holds the GIL."""
+
+
+def locks_are_the_gil(analysis: Analysis) -> bool:
+    """Whether tasks waited for locks because their holders waited for the GIL.
+
+    Then they would take turns without it, too. A holder that sleeps or reads does not compute;
+    one that releases the GIL leaves it to others, who do not wait for it.
+    """
+    if analysis.on_cluster or not analysis.busy_wall:
+        return False
+    table = analysis.waits
+    samples = lookup(table["activity"], table["samples"]) if len(table) else {}
+    for_gil, for_locks = (samples.get(name, 0) for name in (Activity.GIL_WAIT, Activity.LOCK_WAIT))
+    computed = analysis.cpu_in_tasks + analysis.waited(Activity.CPU_WAIT) / analysis.at_once
+    return bool(
+        for_locks
+        and for_gil >= OF_GIL * (for_gil + for_locks)
+        and analysis.cpu_in_tasks <= ONE_AT_A_TIME * analysis.busy_wall
+        and computed >= COMPUTED * analysis.busy_wall
+    )
+
+
 class _GilWaits(NamedTuple):
     """Seconds that tasks waited for the GIL, and the reasons.
 
@@ -170,7 +204,10 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
     if share < WORTH_REPORTING:
         return None
     # Without recorded waits it is not known what else tasks waited for.
-    remove = {Activity.GIL_WAIT if is_recorded else Activity.NONCPU: waits.own / waits.waited}
+    of_own = waits.own / waits.waited
+    remove = {Activity.GIL_WAIT if is_recorded else Activity.NONCPU: of_own}
+    if is_recorded and locks_are_the_gil(analysis):
+        remove[Activity.LOCK_WAIT] = of_own
     gain = simulated(analysis, analysis.wall_of_tasks(waits.own), remove=remove)
     has_cpus = waits.share_with_cpu >= OF_ITS_OWN
     if not is_recorded:
@@ -229,6 +266,8 @@ def _waits_for_gil(analysis: Analysis) -> _GilWaits:
     average, the same share of the waits of others for the GIL is a wait for the CPU.
     """
     waited = analysis.waited(Activity.GIL_WAIT)
+    if locks_are_the_gil(analysis):
+        waited += analysis.waited(Activity.LOCK_WAIT)
     scheduler = waited * _share_of_scheduler(analysis)
     needed = analysis.cpu_in_tasks + analysis.waited(Activity.CPU_WAIT)
     with_cpu = analysis.cpu_in_tasks / needed if needed else 1.0
@@ -447,6 +486,34 @@ def _pools_advice(libraries: list[str]) -> str:
     if "arrow" in libraries:
         how = "call pyarrow.set_cpu_count(1)"
     return f"set {' and '.join(settings)} before Python starts, or {how}"
+
+
+HELD_BACK = 0.1
+"""Least share of the time in computations in which the limit held the program back."""
+
+
+@rule("cpu-quota", needs=("quotas",))
+def cpu_quota(analysis: Analysis) -> Diagnosis | None:
+    """A limit of CPU time, as of a container, kept the program from running."""
+    held, limit = analysis.held_back, analysis.cpu_limit
+    if held < HELD_BACK * analysis.computing:
+        return None
+    return Diagnosis(
+        severity_of(held / analysis.computing),
+        Gain(held),
+        evidence(
+            "The container's limit of {limit} held the program back for {held:seconds} of "
+            "{wall:seconds}, with {tasks:mean} tasks at once on average",
+            limit=f"{limit:g} CPU" + "s" * (limit != 1),
+            held=held,
+            wall=analysis.computing,
+            tasks=analysis.at_once,
+        ),
+        "raise the limit (docker run --cpus=..., resources.limits.cpu of Kubernetes); more than "
+        f"{counted(analysis.cpus, 'worker')} (num_workers={analysis.cpus}) cannot compute faster "
+        "within it",
+        where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.CPU_WAIT)),
+    )
 
 
 OTHERS = 0.1

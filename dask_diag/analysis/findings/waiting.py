@@ -10,7 +10,7 @@ import numpy as np
 from dask_diag.analysis.call_tree import short_path
 from dask_diag.analysis.cpu import cpus_of_others, cpus_sampled, seconds_beside
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.findings.interpreter import cpu_waits
+from dask_diag.analysis.findings.interpreter import ONE_AT_A_TIME, cpu_waits, locks_are_the_gil
 from dask_diag.analysis.findings.rule import (
     ESTIMATE,
     FIND_OUT,
@@ -22,6 +22,7 @@ from dask_diag.analysis.findings.rule import (
     FindingLocation,
     Gain,
     evidence,
+    line_clause,
     on_memory,
     rule,
     severity_of,
@@ -244,14 +245,9 @@ OF_POOLS = 0.15
 OF_WAITS = 0.1
 """Least share of the tasks' waits in which these threads computed, if tasks waited for them: they
 may lack a CPU most of the time, on a busy machine, but not all of it."""
-HELD = 0.75
-"""Least share of the time with a running task in which one does not wait, if they share a lock:
-the one that holds it."""
 FOR_THREADS = 0.6
 """Share of these waits in which stacks show that tasks wait for other threads, from which on all of
 them are: waits and stacks are sampled at different times, and the rest is within their error."""
-ONE_AT_A_TIME = 1.1
-"""CPU seconds of tasks, by the seconds in which any ran, up to which they may have held the GIL."""
 INSIDE = 0.5
 """Largest share of the time at these lines that is dask's own: of a computation inside a task."""
 _SCHEDULER = ("dask/local.py", "dask/threaded.py")
@@ -263,10 +259,10 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
     turns = _sleep_in_turns(analysis)
     if turns is not None:
         return _polled_lock(analysis, *turns)
-    if _wait_for_native_threads(analysis):
+    if _wait_for_native_threads(analysis) or locks_are_the_gil(analysis):
         return None
     in_all = analysis.waited(Activity.LOCK_WAIT)
-    waited = in_all - _seconds_waited_for_threads(analysis)
+    waited = in_all - _seconds_locked_for_threads(analysis)
     if waited <= 0 or waited < WORTH_REPORTING * analysis.in_tasks:
         return None
     gain = simulated(
@@ -308,23 +304,20 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
 
 
 def _seconds_waited_for_threads(analysis: Analysis) -> float:
-    """Seconds of ``lock-wait`` in which tasks waited for other threads.
+    """Seconds in which tasks waited for other threads."""
+    return analysis.waited(Activity.THREAD_WAIT) + _seconds_locked_for_threads(analysis)
 
-    Stacks show calls that wait for a thread, such as calls of fsspec's event loop. Without stacks:
-    a task holds the lock that tasks share, so never do all running tasks wait; for an answer of
-    a thread all running tasks may wait.
+
+def _seconds_locked_for_threads(analysis: Analysis) -> float:
+    """Seconds of ``lock-wait`` in which stacks show calls that wait for other threads.
+
+    Of clusters, and of recordings by earlier versions, which had no ``thread-wait``.
     """
     waited = analysis.waited(Activity.LOCK_WAIT)
     if not waited or _wait_for_native_threads(analysis):
         return 0.0
-    seen = min(seconds_waiting_for_threads(analysis.recording), waited)
-    held = analysis.in_tasks - waited
-    if seen >= FOR_THREADS * waited:
-        return waited
-    if held >= HELD * analysis.busy_wall / analysis.overlap:
-        return seen
-    _, lines = _where_locked(analysis)
-    return seen if _are_nested_computations(lines) else waited
+    seen = seconds_waiting_for_threads(analysis.recording) - analysis.waited(Activity.THREAD_WAIT)
+    return waited if seen >= FOR_THREADS * waited else max(seen, 0.0)
 
 
 def _wait_for_native_threads(analysis: Analysis) -> bool:
@@ -492,8 +485,46 @@ MOST_OF_IT = 0.8
 """Share of what the most workers gain that is enough: fewer threads need less memory."""
 
 
+FULL = 0.7
+"""Least share of the time with a running task in which the thread that tasks wait for is busy."""
+
+
+@rule("busy-thread", needs=("samples",))
+def busy_thread(analysis: Analysis) -> Diagnosis | None:
+    """Tasks waited for one thread that computed all the time, such as an event loop."""
+    thread = analysis.busiest_thread
+    if thread is None or analysis.on_cluster or not analysis.in_tasks:
+        return None
+    waited = _seconds_waited_for_threads(analysis)
+    busy = thread.seconds / analysis.busy_wall
+    if waited < MOSTLY_WAITING * analysis.in_tasks or busy < FULL:
+        return None
+    # In processes as many such threads compute at once as there are CPUs.
+    saved = min(thread.seconds, analysis.computing) * (1 - 1 / analysis.cpus)
+    if saved < WORTH_REPORTING * analysis.computing:
+        return None
+    where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.THREAD_WAIT))
+    return Diagnosis(
+        severity_of(saved / analysis.computing),
+        Gain(saved),
+        evidence(
+            "Tasks waited {waited:seconds} ({share:share} of their time) for other threads; thread "
+            "{thread} was busy for {busy:share} of the time{lines}",
+            waited=waited,
+            share=waited / analysis.in_tasks,
+            thread=thread.name,
+            busy=min(busy, 1.0),
+            lines=line_clause(thread.lines),
+        ),
+        "compute in the tasks what this thread computes for them, or use processes, each with such "
+        f"a thread of its own: scheduler='processes', num_workers={analysis.cpus}; more threads do "
+        "not help",
+        where,
+    )
+
+
 # A lock that is polled shows as a sleep.
-@rule("too-few-threads", unless=("lock-bound",))
+@rule("too-few-threads", unless=("lock-bound", "busy-thread"))
 def too_few_threads(analysis: Analysis) -> Diagnosis | None:
     """Tasks slept or waited, but not for locks, while CPUs were idle and other tasks could run."""
     is_mixed = analysis.on_cluster and len(analysis.schedulers) > 1
@@ -504,7 +535,7 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
     for_threads = 0.0 if analysis.on_cluster else _seconds_waited_for_threads(analysis)
     waited = analysis.waited(*WAITS) + for_threads
     share = waited / analysis.in_tasks
-    locked = analysis.waited(Activity.LOCK_WAIT) - for_threads
+    locked = analysis.waited(Activity.LOCK_WAIT, Activity.THREAD_WAIT) - for_threads
     # More threads would queue for the lock, which the simulator does not know.
     if share < MOSTLY_WAITING or locked > OFTEN_LOCKED * analysis.in_tasks:
         return None
@@ -557,6 +588,7 @@ def _cpus_used(analysis: Analysis) -> float:
     if not analysis.busy_wall:
         return 0.0
     used = analysis.cpu_in_tasks + analysis.cpu_of_children * analysis.overlap
+    used += analysis.known_cpu_outside_tasks
     # Of programs that tasks of worker processes start only samples know.
     return max(used / analysis.busy_wall, cpus_sampled(analysis.recording))
 
@@ -588,6 +620,9 @@ def _workers_worth_having(analysis: Analysis, for_programs: bool) -> tuple[int, 
     # have those of other programs, as tasks may that only wait.
     used = _cpus_used(analysis) + for_programs * cpus_of_others(analysis.recording)
     most = analysis.computing * max(0.0, 1 - used / analysis.cpus_for_tasks)
+    if analysis.busiest_thread is not None:
+        # Tasks that wait for a thread are no sooner done than it is.
+        most = min(most, max(0.0, analysis.computing - analysis.busiest_thread.seconds))
     gains = {
         times * now: min(_gained_in_threads(analysis, times * now), most)
         for times in TIMES_AS_MANY

@@ -31,7 +31,8 @@ def seconds_by_activity(recording: Recording) -> dict[str, FloatArray]:
     cpu, unmetered, collections = without_metered(recording, ok, with_labels=False)
     sums: dict[str, FloatArray] = {Activity.CPU: np.where(ok, np.nan_to_num(cpu), 0.0)}
     of_waits = np.nan_to_num(unmetered) if len(collections) else None
-    for activity, seconds, chosen in divided(recording, np.nan_to_num(noncpu), ok, of_waits):
+    noncpu = np.nan_to_num(noncpu)
+    for activity, seconds, chosen in divided(recording, noncpu, ok, of_waits, with_labels=False):
         sums[activity] = sums.get(activity, np.zeros(rows)) + np.where(chosen, seconds, 0.0)
     transfers = recording.transfers
     _add(sums, collections.activity, collections.task, collections.value, rows)
