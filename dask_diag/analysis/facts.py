@@ -15,6 +15,7 @@ import numpy as np
 
 from dask_diag.analysis import cpu, memory
 from dask_diag.analysis.activities import cells, seconds_by_activity
+from dask_diag.analysis.client_times import client_times
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.groups import counts_by, rows_by
@@ -97,6 +98,9 @@ class Analysis:
     def cells(self) -> Table:
         """Activities by function and worker, in every unit."""
         return cells(self.recording, self.occupancies)
+
+    client_times = _fact(client_times)
+    """Seconds of the samples of the program's own thread: waiting, sending, its own code."""
 
     functions = _fact(by_function)
     """Seconds of the tasks of each function, the longest first."""

@@ -222,7 +222,7 @@ calls on large lists they had 54%, of thousands of calls 12%."""
 
 
 # A graph that took long to make may compute in no time.
-@rule("graph-preparation", needs=("computations",), needs_tasks=False)
+@rule("graph-preparation", needs=("computations",), unless=("large-arguments",), needs_tasks=False)
 def graph_preparation(analysis: Analysis) -> Diagnosis | None:
     """Graphs took long to be made, optimized and put in order."""
     recording, computations = analysis.recording, analysis.computations

@@ -89,7 +89,7 @@ VERY_LARGE = 1e9
 """Growth in bytes beyond which the severity is high."""
 
 
-@rule("memory-growth", needs_tasks=False)
+@rule("memory-growth", unless=("large-arguments",), needs_tasks=False)
 def memory_growth(analysis: Analysis) -> Diagnosis | None:
     """Memory grew steadily and was not released.
 

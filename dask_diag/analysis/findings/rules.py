@@ -5,6 +5,7 @@ from __future__ import annotations
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings import (
     before,
+    client,
     cluster,
     interpreter,
     memory,
@@ -27,8 +28,11 @@ WITHOUT_TIME = frozenset({"failed-tasks", "worker-lost"})
 
 RULES: tuple[Rule, ...] = tuple(
     rule
-    # First the critical path, which takes most memory, while no other facts are kept.
-    for subject in (scheduling, memory, before, state, interpreter, waiting, cluster, uneven)
+    for subject in (
+        # First the critical path, which takes most memory, while no other facts are kept.
+        *(scheduling, client, memory, before, state),
+        *(interpreter, waiting, cluster, uneven),
+    )
     for rule in vars(subject).values()
     if isinstance(rule, Rule)
 )

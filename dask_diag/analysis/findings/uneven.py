@@ -225,7 +225,7 @@ MOST_OF_WORK = 0.9
 """Share of a computation's work that is in fewer tasks than workers if chunks are too large."""
 
 
-@rule("chunks-too-large", unless=("serial-chain",))
+@rule("chunks-too-large", unless=("serial-chain", "serial-computations"))
 def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
     """Fewer tasks than workers: some workers have nothing to run from the start."""
     recording = analysis.recording
@@ -300,7 +300,13 @@ NOT_READY = 0.5
 """Largest share of an uneven end whose tasks were not ready when it started."""
 
 
-@rule("imbalance", unless=("straggler", "serial-chain", "chunks-too-large", "unbalanced-workers"))
+@rule(
+    "imbalance",
+    unless=(
+        *("straggler", "serial-chain", "chunks-too-large", "unbalanced-workers"),
+        *("serial-computations", "large-results"),
+    ),
+)
 def imbalance(analysis: Analysis) -> Diagnosis | None:
     """Workers stopped early, since the remaining tasks could not be divided evenly."""
     lost, most, busy = 0.0, 0.0, (0.0, 0.0)
