@@ -14,6 +14,8 @@ THREAD_KINDS = {
 the CPU of threads that run no tasks."""
 
 
+SENT_CODE = "<dynamic-code>"
+"""The file of functions of the main module in other processes, as cloudpickle names it."""
 UNKNOWN_WORKER = "unknown"
 """The worker of tasks whose worker is not known."""
 
