@@ -36,6 +36,7 @@ SECONDS = {
     "LATE",
     "LONGER_THAN_IMPORTS",
     "LONG_ENOUGH",
+    "LONG_OWN",
     "LONG_PREPARATION",
     "LONG_READING",
     "LONG_START",
@@ -44,7 +45,10 @@ SECONDS = {
     "PREPARED_PER_TASK",
     "SHORT",
 }
-BYTES = {"BYTES_A_SECOND", "GROWN", "LARGE", "VERY_LARGE"}
+BYTES = {
+    *("BYTES_A_SECOND", "GROWN", "LARGE", "LARGE_ARGUMENT", "MUCH_BROUGHT", "MUCH_GIVEN"),
+    *("SLOW_ON_A_HOST", "VERY_LARGE"),
+}
 NUMBERS = {"LEAST_OF_ONE_CPU", "UNEVEN"}
 """Below 1, and not shares."""
 

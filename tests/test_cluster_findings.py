@@ -15,6 +15,7 @@ from .recordings import (
     MAIN,
     by_code,
     columns_of,
+    filled_table,
     numbers,
     with_columns,
     with_stacks,
@@ -131,7 +132,8 @@ def test_the_worker_that_received_for_longest_is_named_first():
 
 def test_fewer_workers_are_advised_only_if_a_host_has_several():
     apart = by_code(moving(6.0))["transfer-bound"].advice
-    together = by_code(addressed(moving(6.0), host=["one", "one"]))["transfer-bound"].advice
+    large = with_columns(moving(6.0), "transfers", bytes=[3e9])
+    together = by_code(addressed(large, host=["one", "one"]))["transfer-bound"].advice
     assert "Client(" not in apart
     assert "Client(n_workers=..., threads_per_worker=...)" in together
 
@@ -430,6 +432,91 @@ def test_a_cluster_without_workers_is_waited_for(joined, is_found):
     if finding:
         assert numbers(finding, "lost", "computing", "computations") == (6, 10, 1)
         assert finding.where.intervals == ((0.0, joined),)
+
+
+GATHERS = [MAIN, ("Client.gather", CLIENT, 2538, 2500), WAITS]
+SUBMITS = [MAIN, ("Client.submit", CLIENT, 2148, 2000), PICKLES]
+
+
+def one_by_one(tasks=1, count=8, path=GATHERS, own=0.0, stop=None):
+    """Computations of a second on two threads, a second from one to the next, if there is code."""
+    step = 1.0 + own
+    starts = [n * step for n in range(count)]
+    rows = [(f"{'ab'[n]}/0", s, s, s + 1, s + 1) for s in starts for n in range(tasks)]
+    stop = starts[-1] + step if stop is None else stop
+    made = on_cluster(rows, stop=stop)
+    names = [f"c{n}" for n in range(count)]
+    columns = {name: made.computations[name].tolist() * count for name in made.computations.columns}
+    columns |= {"computation": names, "stop": [s + 1 for s in starts]}
+    columns |= dict.fromkeys(("called", "start", "prepared"), starts)
+    made = replace(made, computations=filled_table("computations", columns))
+    made = with_columns(made, "tasks", computation=[n for n in names for _ in range(tasks)])
+    made = with_columns(made, "tasks", client=["x"] * len(rows), nbytes=[1e8] * len(rows))
+    stacks = [((s, s + 1), "between computations", path, 1.0, 0.0) for s in starts]
+    if own:
+        later = [("note", "/home/someone/code/main.py", 20, 18)]
+        stacks += [((s + 1, s + step), "between computations", later, own, own) for s in starts]
+    return with_stacks(made, stacks)
+
+
+def test_computations_one_after_the_other():
+    found = by_code(one_by_one())
+    assert_found(found, "serial-computations", "high", 4.0)
+    assert numbers(found["serial-computations"], "number", "tasks", "workers") == (8, 8, 2)
+    assert "at main (~/code/main.py:5)" in found["serial-computations"].evidence
+    # One cause is one finding.
+    assert not found.keys() & {"chunks-too-large", "imbalance", "client-bound", "large-results"}
+    # Few; with a task for each thread; without a line at which the program waited.
+    for made in (one_by_one(count=4), one_by_one(tasks=2), one_by_one(path=[MAIN])):
+        assert "serial-computations" not in by_code(made)
+
+
+def test_the_programs_own_code_and_results_that_come_late():
+    """Of each step of 2 s, the program is a second in code of its own, or waits for a result."""
+    found = by_code(one_by_one(tasks=2, own=1.0))
+    finding = assert_found(found, "client-bound", "high", 8.0)
+    assert numbers(finding, "lost", "wall") == (8, 16)
+    assert "note (~/code/main.py:20) 100%" in finding.evidence
+    assert "client-bound" not in by_code(one_by_one(tasks=2, own=0.3))
+    # The last result of 100 MB is on its way for 4 s.
+    made = one_by_one(tasks=2, stop=12.0)
+    samples = [((8.0, 12.0), "graph", GATHERS, 4.0, 0.0)]
+    finding = assert_found(by_code(with_stacks(made, samples)), "large-results", "high", 4.0)
+    assert "at main (~/code/main.py:5)" in finding.evidence
+    small = with_columns(made, "tasks", nbytes=[1e5] * 16)
+    for other in (
+        with_stacks(small, samples),
+        with_stacks(made, [(*samples[0][:2], [MAIN], 4, 0)]),
+    ):
+        assert "large-results" not in by_code(other)
+
+
+@pytest.mark.parametrize(("given", "is_found"), [(100e6, True), (10e6, False)])
+def test_data_given_to_tasks(given, is_found):
+    """Ten tasks of 0.1 s, one each second; the program takes 6 s to submit them."""
+    rows = [("a/0", n, n + 0.9, n + 1.0, n + 1.0) for n in range(10)]
+    made = with_columns(on_cluster(rows, [ONE]), "computations", graph_bytes=[given])
+    stacks = [((0.0, 10.0), "between computations", SUBMITS, 3.0, 3.0)]
+    stacks += [((-3.0, 0.0), "before computations", SUBMITS, 3.0, 3.0)]
+    found = by_code(replace(with_stacks(made, stacks), start=-3.0))
+    # Of 13 s, all but the second in which tasks run.
+    finding = assert_found(found, "large-arguments", "high" if is_found else None, 12.0)
+    if finding:
+        assert numbers(finding, "given", "tasks", "each") == (100e6, 10, 10e6)
+        assert "to 10 tasks of f, 10.0 MB each, at main (~/code/main.py:5)." in finding.evidence
+        assert "graph-preparation" not in found
+
+
+@pytest.mark.parametrize(("nbytes", "hosts"), [(3e6, "xx"), (300e6, "xx"), (3e6, "xy")])
+def test_small_objects_move_slowly_within_a_host(nbytes, hosts):
+    tasks = [("a/0", 0, 0, 1, 1), ("b/0", 1, 9, 10, 10)]
+    made = on_cluster(tasks, transfers=moved((0, 1.0, 9.0, nbytes, "a", "b")))
+    found = by_code(with_columns(made, "workers", host=list(hosts)))
+    is_slow = (nbytes, hosts) == (3e6, "xx")
+    codes = {"serialization-bound", "transfer-bound"}
+    assert codes & set(found) == {"serialization-bound" if is_slow else "transfer-bound"}
+    if is_slow:
+        assert numbers(found["serialization-bound"], "rate", "results") == (375e3, 1)
 
 
 def sampled(*rows, made=None):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +24,23 @@ pytestmark = pytest.mark.once
 
 def a_stack(*names):
     return Stack(tuple(Line(name, "file.py", 1, 1) for name in names))
+
+
+@pytest.mark.leaves_files
+def test_functions_of_the_main_module_have_its_file_or_that_of_their_cell(tmp_path, monkeypatch):
+    """As cloudpickle sends them, their file is not known to other processes."""
+    script = tmp_path / "script.py"
+    script.write_text("import time\n\n@delayed\ndef nap(n):\n    time.sleep(n)\n")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
+    for cell, text in (("<cell 1>", "def work(n):\n"), ("<cell 2>", "x = 1\n\ndef work(n):\n")):
+        monkeypatch.setitem(linecache.cache, cell, (9, None, text.splitlines(True), cell))
+    lines = [("nap", 3), ("work", 1), ("work", 3), ("elsewhere", 3), ("nap", 40)]
+    stacks = Stacks(1.0)
+    sent = tuple(Line(name, "<dynamic-code>", first + 1, first) for name, first in lines)
+    stacks.take("f", "key", [(0.5, sent, 0.5, 0.0, 1)])
+    files = [line.file for line in stacks.snapshot().lines]
+    unknown = "<dynamic-code>"
+    assert files == [str(script), "<cell 1>", "<cell 2>", unknown, unknown]
 
 
 def test_tasks_of_the_last_two_cycles_keep_their_keys_when_cycles_merge(monkeypatch):

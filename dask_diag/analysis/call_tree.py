@@ -16,7 +16,7 @@ from dask_diag.analysis.functions import expect_functions
 from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray, Values
 from dask_diag.errors import DiagnosticError
-from dask_diag.model.codes import ROOTS, Root
+from dask_diag.model.codes import ROOTS, SENT_CODE, Root
 from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Samples
@@ -41,10 +41,6 @@ _STANDARD_LIBRARY = re.compile(
 def is_standard_library(file: str) -> bool:
     """Whether a source file belongs to Python; functions without a file do, too."""
     return not file or bool(_STANDARD_LIBRARY.search(file.replace("\\", "/")))
-
-
-SENT_CODE = "<dynamic-code>"
-"""The file of functions of the main module in other processes, as cloudpickle names it."""
 
 
 def is_own_code(file: str) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from dask_diag.analysis import cpu, memory
 from dask_diag.analysis.activities import cells, seconds_by_activity
 from dask_diag.analysis.built_by import BuiltBy, table_of_lines
+from dask_diag.analysis.client_times import client_times
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.groups import counts_by, rows_by
@@ -105,6 +106,9 @@ class Analysis:
     def lines(self) -> Table:
         """Seconds of tasks by the line that built them, without bytes; no rows without lines."""
         return table_of_lines(self.recording, self.built_by)
+
+    client_times = _fact(client_times)
+    """Seconds of the samples of the program's own thread: waiting, sending, its own code."""
 
     functions = _fact(by_function)
     """Seconds of the tasks of each function, the longest first."""

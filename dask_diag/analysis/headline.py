@@ -35,7 +35,8 @@ def is_known_why_no_tasks(recording: Recording) -> bool:
         return False
     if len(recording.computations):
         # The data of a graph are counted where its tasks are measured.
-        return bool((~np.isnan(recording.computations.graph_bytes)).any())
+        local = recording.computations.cluster.eq("")
+        return bool((local & ~np.isnan(recording.computations.graph_bytes)).any())
     # A profiler alone does not note where it is; and what was lost of a file may be all of it.
     return recording.is_complete and len(recording.environment) > 0
 

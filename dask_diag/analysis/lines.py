@@ -112,7 +112,7 @@ def own_lines(recording: Recording) -> list[ProgramLine]:
     innermost own line on its stack.
     """
     samples, tree = recording.samples, recording.call_tree
-    node = innermost(tree.parent, _nodes_in(recording, is_own_code))
+    node = innermost(tree.parent, files_of_nodes(recording, is_own_code))
     frame = np.where(node >= 0, np.append(tree.frame, _OUTSIDE)[node], _OUTSIDE)
     nothing = np.zeros(len(frame), bool)
     return _sorted_lines(recording, samples.seconds * samples.root.eq(Root.TASKS), frame, nothing)
@@ -150,8 +150,8 @@ def graphs_made_before(recording: Recording) -> BoolArray:
     """
     tree, names = recording.call_tree, recording.frames.name
     submits = np.array([bool(_SUBMITS.search(name)) for name in names.values], bool)[names.codes]
-    is_dask = _nodes_in(recording, lambda file: package_of(short_path(file)) == "dask")
-    is_client = _nodes_in(recording, lambda file: short_path(file) == _CLIENT)
+    is_dask = files_of_nodes(recording, lambda file: package_of(short_path(file)) == "dask")
+    is_client = files_of_nodes(recording, lambda file: short_path(file) == _CLIENT)
     _, importing = _lines_of_program(recording)
     in_dask = innermost(tree.parent, is_dask | is_client & submits[tree.frame]) >= 0
     chosen = _samples_in(recording, in_dask & ~importing)
@@ -188,8 +188,8 @@ def seconds_waiting_for_threads(recording: Recording) -> float:
     """
     frames, tree, samples = recording.frames, recording.call_tree, recording.samples
     is_wait = frames.name.is_in(_WAITS_FOR_THREADS)[tree.frame]
-    is_wait &= _nodes_in(recording, _THREADING.search)
-    locks = _nodes_in(recording, lambda file: _LOCKS_OF_CLUSTERS.match(short_path(file)))
+    is_wait &= files_of_nodes(recording, _THREADING.search)
+    locks = files_of_nodes(recording, lambda file: _LOCKS_OF_CLUSTERS.match(short_path(file)))
     is_wait = (innermost(tree.parent, is_wait) >= 0) & (innermost(tree.parent, locks) < 0)
     waits = _samples_in(recording, is_wait)
     of_tasks = samples.root.eq(Root.TASKS)
@@ -231,13 +231,13 @@ def cpu_share_of_linear_algebra(recording: Recording) -> float:
     A native function is not on the stack: its caller's line is.
     """
     samples = recording.samples
-    is_call = _nodes_in(recording, lambda file: _LINEAR_ALGEBRA.match(short_path(file)))
+    is_call = files_of_nodes(recording, lambda file: _LINEAR_ALGEBRA.match(short_path(file)))
     sampled = samples.root.eq(Root.TASKS) & (samples.node >= 0)
     cpu = np.nan_to_num(samples.cpu_seconds) * sampled
     return float(cpu[_samples_in(recording, is_call)].sum() / cpu.sum()) if cpu.sum() else nan
 
 
-def _nodes_in(recording: Recording, matches: Callable[[str], object]) -> BoolArray:
+def files_of_nodes(recording: Recording, matches: Callable[[str], object]) -> BoolArray:
     """Select the nodes of the call tree by file, a path with slashes."""
     files = recording.frames.file
     mask = np.array([bool(matches(file.replace("\\", "/"))) for file in files.values], bool)
@@ -245,7 +245,7 @@ def _nodes_in(recording: Recording, matches: Callable[[str], object]) -> BoolArr
 
 
 def _in_packages(recording: Recording, packages: Collection[str]) -> BoolArray:
-    return _nodes_in(recording, lambda file: package_of(short_path(file)) in packages)
+    return files_of_nodes(recording, lambda file: package_of(short_path(file)) in packages)
 
 
 def _samples_in(recording: Recording, nodes: BoolArray) -> BoolArray:
@@ -261,9 +261,9 @@ def _lines_of_program(
     Frames of the standard library, and of the packages `besides`, are not the program's.
     """
     tree = recording.call_tree
-    imports = _nodes_in(recording, _IMPORT_SYSTEM.search)
+    imports = files_of_nodes(recording, _IMPORT_SYSTEM.search)
     importing = innermost(tree.parent, imports) >= 0
-    is_library = _nodes_in(recording, is_standard_library) | _in_packages(recording, besides)
+    is_library = files_of_nodes(recording, is_standard_library) | _in_packages(recording, besides)
     node = innermost(tree.parent, ~importing & ~is_library)
     return np.where(node >= 0, np.append(tree.frame, _OUTSIDE)[node], _OUTSIDE), importing
 
@@ -343,7 +343,7 @@ def waiting_lines(
     if not len(rows):
         return Table({})
     node, waited = samples.node[rows], seconds[rows]
-    inside = _nodes_in(recording, is_standard_library) | _in_packages(recording, _SCHEDULERS)
+    inside = files_of_nodes(recording, is_standard_library) | _in_packages(recording, _SCHEDULERS)
     outside = innermost(stacks.parent, ~inside)[node]
     lines, names = lines_of_frames(recording), recording.frames.name
     line = lines.codes[stacks.frame[np.where(outside < 0, node, outside)]]

@@ -29,6 +29,7 @@ from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
+from dask.sizeof import sizeof
 from dask.utils import funcname
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.metrics import time
@@ -484,7 +485,7 @@ class RecordedComputation:
         self.cpu_at_start, self.cpu = thread_time(), 0.0
         self.client_number = -1
         self.active = self.workers = self.total = self.done = self.failed = 0
-        self.seconds = self.cpu_of_tasks = 0.0
+        self.seconds = self.cpu_of_tasks = self.graph_bytes = 0.0
 
     def set_sessions(self, sessions: list[RecordedSession]) -> None:
         """Set the sessions of the client."""
@@ -497,9 +498,8 @@ class RecordedComputation:
         graph = self.number, self.name, self.client, self.span
         bounds = self.start, None if self.active else self.stop
         tasks = self.total, self.done, self.failed
-        return ClusterComputation(
-            *graph, *bounds, self.workers, cpu, *tasks, self.seconds, self.cpu_of_tasks
-        )
+        sums = self.seconds, self.cpu_of_tasks, self.graph_bytes
+        return ClusterComputation(*graph, *bounds, self.workers, cpu, *tasks, *sums)
 
 
 class RecordedTask:
@@ -800,6 +800,8 @@ class RunCollector:
         """Add the tasks of a graph."""
         spans = self.computations.spans_of(keys, annotations.get("span", {}))
         computation = self.computations.of_client(client, next(iter(spans.values()), ""))
+        if computation.recorders:
+            computation.graph_bytes += bytes_of_arguments([self.scheduler.tasks[k] for k in keys])
         for key in keys:
             task = self.tasks.get(key)
             if task is None:
@@ -1512,6 +1514,24 @@ def size_of(key: Hashable) -> int:
     if kind is str or kind is bytes:
         return len(key)  # type: ignore[arg-type]
     return sum(map(size_of, key)) if kind is tuple else 0  # type: ignore[call-overload]
+
+
+TASKS_LOOKED_AT = 10
+"""Tasks of a graph whose arguments are measured, about."""
+SMALL_ARGUMENT = 1000
+"""Bytes below which an argument does not count: a number or a name."""
+
+
+def bytes_of_arguments(states: Sequence[TaskState]) -> float:
+    """Bytes of the data that the tasks of a graph are given, estimated from a few tasks."""
+    few = states[:: max(1, len(states) // TASKS_LOOKED_AT)]
+    total = 0
+    for spec in (state.run_spec for state in few):
+        named = getattr(spec, "kwargs", {})
+        values = (*getattr(spec, "args", ()), *named.values(), getattr(spec, "value", None))
+        sizes = [sizeof(value) for value in values]
+        total += sum(size for size in sizes if size >= SMALL_ARGUMENT)
+    return total * len(states) / len(few) if few else 0.0
 
 
 def distributed_row(startstops: Iterable[Interval] | None) -> bytes:

@@ -139,6 +139,7 @@ def _computation_row(
         "stop": microseconds(np.array(stop), np.ceil),
         "workers": computation.workers,
         "cpu_scheduler": computation.cpu_scheduler,
+        "graph_bytes": computation.graph_bytes,
         "span": computation.span,
         "scheduler": "distributed",
         "cluster": log.scheduler,

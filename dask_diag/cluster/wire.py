@@ -208,7 +208,8 @@ class ClusterComputation(NamedTuple):
     """A computation, by the scheduler's clock; `stop` is None while tasks are active.
 
     `total` to `cpu` are counted if a session shows progress: all tasks, tasks done and failed, and
-    seconds and CPU seconds of the tasks done.
+    seconds and CPU seconds of the tasks done. `graph_bytes` is the size of the data in its graphs,
+    if a session wants tasks.
     """
 
     number: int
@@ -224,6 +225,7 @@ class ClusterComputation(NamedTuple):
     failed: int
     seconds: float
     cpu: float
+    graph_bytes: float
 
 
 class ClusterWorker(NamedTuple):

@@ -16,6 +16,8 @@ the CPU of threads that run no tasks."""
 
 IN_TASKS, COMPUTATIONS = "computations in tasks", "computations"
 """Label of the seconds in which tasks ran dask inside, and the unit of the number of times."""
+SENT_CODE = "<dynamic-code>"
+"""The file of functions of the main module in other processes, as cloudpickle names it."""
 UNKNOWN_WORKER = "unknown"
 """The worker of tasks whose worker is not known."""
 
@@ -252,6 +254,10 @@ FINDINGS = {
     "batched-tasks": "Tasks of a batch waited while processes were idle.",
     "chunks-too-large": "Fewer tasks than workers did most of the work.",
     "cache-pressure": "Cached results came near the memory limit.",
+    "large-arguments": "Tasks of a cluster were given large data.",
+    "large-results": "Large results were brought to the program.",
+    "serial-computations": "Tasks were submitted one by one, after each result.",
+    "client-bound": "The program ran its own code between computations.",
     "transfer-bound": "Workers waited for results of other workers.",
     "unbalanced-workers": "Workers were idle while tasks waited at others.",
     "spilling": "Workers spilled results to disk.",
@@ -285,6 +291,10 @@ CAUSES = {
     "too-few-threads": "CPUs idle while tasks waited",
     "batched-tasks": "batches of tasks for one process",
     "chunks-too-large": "fewer tasks than workers",
+    "large-arguments": "data sent with each task",
+    "large-results": "results on their way to the program",
+    "serial-computations": "tasks submitted one by one",
+    "client-bound": "the program's own code between computations",
     "transfer-bound": "workers waiting for results of other workers",
     "unbalanced-workers": "threads idle while tasks waited at other workers",
     "spilling": "workers moving results to disk or back",

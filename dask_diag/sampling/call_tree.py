@@ -18,8 +18,9 @@ from weakref import WeakSet
 
 from dask_diag.capture.keys import text_of_key
 from dask_diag.capture.task import Line, StackSample
-from dask_diag.model.codes import Root
+from dask_diag.model.codes import SENT_CODE, Root
 from dask_diag.sampling.walker import Stack
+from dask_diag.system.code import file_of_sent_code
 
 NO_NODE = -1
 """In place of a node, for time in which no stack was read."""
@@ -191,6 +192,13 @@ class Snapshot(NamedTuple):
     cycles: dict[int, PackedCycle]
 
 
+def _known_here(line: Line) -> Line:
+    """A line of another process, with the file that the program has here."""
+    if line.file != SENT_CODE:
+        return line
+    return line._replace(file=file_of_sent_code(line.name, line.first))
+
+
 class Stacks:
     """The samples of one profiler.
 
@@ -254,7 +262,7 @@ class Stacks:
             is_long = sum(seconds for _, _, seconds, _, _ in samples) >= LONG * self.cycle
             group = Group(function, text_of_key(key) if is_long else "")
             for time, lines, seconds, cpu, count in samples:
-                location = group, self._node_of(lines)
+                location = group, self._node_of(map(_known_here, lines))
                 add_to(self._cells_at(time), location, (seconds, cpu, count))
 
     def note_late(self, time: float, seconds: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import linecache
 import operator
 import os
 import sys
@@ -16,6 +17,8 @@ from types import FrameType
 from typing import TypeVar, cast
 
 import dask
+
+from dask_diag.model.codes import SENT_CODE
 
 _COLLECTS_WHILE_IT_READS = sys.version_info[:2] == (3, 11)
 """
@@ -96,6 +99,32 @@ def name_of_cell(file: str) -> str:
         with suppress(Exception):
             _, name = ipython.get_ipython().compile.format_code_name(file)
     return str(name)
+
+
+_LINES_OF_HEAD = 5
+"""Lines from the first of a function on, of which one names it: before it are decorators."""
+
+
+def file_of_sent_code(name: str, first: int) -> str:
+    """The file or the cell of a notebook that defines a function of the main module.
+
+    It is the one with the function's name near its first line: `SENT_CODE` if there is none.
+    """
+    return _file_of_sent_code(name, first, len(linecache.cache))
+
+
+@lru_cache(1024)
+def _file_of_sent_code(name: str, first: int, known: int) -> str:
+    kind = name.rpartition(".")[2]
+    word = "lambda" if kind == "<lambda>" else "for" if "<" in kind else f"def {kind}"
+    # Cells have no time of change. A later one replaces functions of one before.
+    cells = [file for file, entry in linecache.cache.items() if len(entry) > 1 and not entry[1]]
+    script: str = getattr(sys.modules["__main__"], "__file__", None) or ""
+    for line in range(first, first + _LINES_OF_HEAD):
+        for file in (script, *cells[::-1]):
+            if word in linecache.getline(file, line):
+                return os.path.abspath(file) if os.path.exists(file) else file
+    return SENT_CODE
 
 
 _ATTEMPTS = 5

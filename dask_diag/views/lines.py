@@ -8,7 +8,7 @@ from math import isnan
 
 import numpy as np
 
-from dask_diag.analysis.call_tree import SAMPLES_OF_TASKS, SENT_CODE, numbered, short_path
+from dask_diag.analysis.call_tree import SAMPLES_OF_TASKS, numbered, short_path
 from dask_diag.analysis.cpu import ThreadGroup
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import largest
@@ -20,7 +20,7 @@ from dask_diag.analysis.task_times import overlap, seconds_computing
 from dask_diag.analysis.throughput import throughput
 from dask_diag.analysis.waits import metered_amounts, metered_cpu
 from dask_diag.formatting import amount, count, counted, percent, quantity, seconds, size
-from dask_diag.model.codes import COMPUTATIONS, IN_TASKS, Activity, Outcome, Root
+from dask_diag.model.codes import COMPUTATIONS, IN_TASKS, SENT_CODE, Activity, Outcome, Root
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.cell import make_summary

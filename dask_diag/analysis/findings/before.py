@@ -227,7 +227,7 @@ calls on large lists they had 54%, of thousands of calls 12%."""
 @rule(
     "graph-preparation",
     needs=("computations",),
-    unless=("small-computations",),
+    unless=("small-computations", "large-arguments"),
     needs_tasks=False,
 )
 def graph_preparation(analysis: Analysis) -> Diagnosis | None:

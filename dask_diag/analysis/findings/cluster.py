@@ -34,7 +34,7 @@ WORTH_REPORTING = 0.15
 """Least share of the time of the cluster's threads that is lost."""
 
 
-@rule("transfer-bound", needs=("transfers",))
+@rule("transfer-bound", needs=("transfers",), unless=("serialization-bound",))
 def transfer_bound(analysis: Analysis) -> Diagnosis | None:
     """Free threads waited for results of other workers."""
     waited = analysis.spent(Activity.TRANSFER)

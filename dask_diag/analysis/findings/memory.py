@@ -145,7 +145,7 @@ def garbage_collection(analysis: Analysis) -> Diagnosis | None:
 
 
 # Garbage that is not collected yet looks like growth.
-@rule("memory-growth", unless=("garbage-collection",), needs_tasks=False)
+@rule("memory-growth", unless=("garbage-collection", "large-arguments"), needs_tasks=False)
 def memory_growth(analysis: Analysis) -> Diagnosis | None:
     """Memory grew steadily and was not released.
 

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings import (
     before,
+    client,
     cluster,
     computations,
     interpreter,
@@ -33,7 +34,7 @@ RULES: tuple[Rule, ...] = tuple(
     rule
     # The critical path, which takes most memory, before other facts are kept.
     for subject in (
-        *(computations, scheduling, before, memory, state),
+        *(computations, scheduling, client, before, memory, state),
         *(interpreter, waiting, cluster, uneven),
     )
     for rule in vars(subject).values()

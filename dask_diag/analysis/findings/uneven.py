@@ -224,7 +224,7 @@ MOST_OF_WORK = 0.9
 """Share of a computation's work that is in fewer tasks than workers if chunks are too large."""
 
 
-@rule("chunks-too-large", unless=("serial-chain", "batched-tasks"))
+@rule("chunks-too-large", unless=("serial-chain", "batched-tasks", "serial-computations"))
 def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
     """Fewer tasks than workers: some workers have nothing to run from the start."""
     recording = analysis.recording
@@ -303,7 +303,7 @@ NOT_READY = 0.5
     "imbalance",
     unless=(
         *("straggler", "serial-chain", "batched-tasks", "chunks-too-large"),
-        "unbalanced-workers",
+        *("unbalanced-workers", "serial-computations", "large-results"),
     ),
 )
 def imbalance(analysis: Analysis) -> Diagnosis | None:

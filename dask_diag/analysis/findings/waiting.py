@@ -31,6 +31,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_tasks,
 )
 from dask_diag.analysis.findings.scheduling import gain_of_single_tasks
+from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import (
     ProgramLine,
@@ -157,7 +158,7 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
     transfers = analysis.recording.transfers
     transfers = transfers.filter(~transfers.activity.eq(Activity.TRANSFER))
     if not len(transfers):
-        return None
+        return _slow_objects(analysis)
     # A new worker process imports modules as it unpickles its first task: once, not for each task.
     imports = _seconds_of_imports(analysis)
     pickling = analysis.spent(*TRANSFERS) - imports
@@ -190,6 +191,48 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
             functions=where.functions,
         ),
         _advice_on_moving(analysis),
+        where,
+    )
+
+
+SLOW_ON_A_HOST = 5e6
+"""Largest bytes per second of transfers within a host, if pickling takes the time."""
+
+
+def _slow_objects(analysis: Analysis) -> Diagnosis | None:
+    """Results moved within a host of a cluster, much more slowly than it copies bytes."""
+    moved = analysis.recording.transfers
+    host = lookup(analysis.recording.workers.worker, analysis.recording.workers.host)
+    source, destination = (
+        np.array([host.get(name, name) for name in side.tolist()])
+        for side in (moved.source, moved.destination)
+    )
+    moved = moved.filter(source == destination)
+    took, size = moved.stop - moved.start, float(np.nansum(moved.bytes))
+    waited = analysis.spent(Activity.TRANSFER)
+    share = analysis.share_of_workers(waited)
+    is_slow = size < SLOW_ON_A_HOST * float(took.sum())
+    # A task that holds the GIL delays transfers of its worker, too.
+    if share < WORTH_REPORTING or not is_slow or analysis.in_tasks > waited:
+        return None
+    seconds_of_tasks = sums_of_tasks(analysis.recording, moved.task, took)
+    where = where_of_tasks(analysis.recording, seconds_of_tasks)
+    return Diagnosis(
+        severity_of(share),
+        Gain(waited / analysis.workers),
+        evidence(
+            "Worker threads waited {waited:seconds} for results of other workers ({share:share} of "
+            "worker time). Within a host, {results:result} of {moved:bytes} in all moved at "
+            "{rate:bytes}/s: pickling took the time. Mostly in {functions}",
+            waited=waited,
+            share=share,
+            results=len(moved),
+            moved=size,
+            rate=size / float(took.sum()),
+            functions=where.functions,
+        ),
+        "return arrays or tables instead of lists and dicts of many small objects, or reduce "
+        "results in the tasks that create them",
         where,
     )
 

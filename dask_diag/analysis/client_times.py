@@ -1,0 +1,75 @@
+"""What threads of the program did beside tasks, by samples: wait, make graphs, run own code."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_diag.analysis.call_tree import innermost, short_path
+from dask_diag.analysis.intervals import StepFunction
+from dask_diag.analysis.lines import files_of_nodes, imports_and_profilers, late_samples
+from dask_diag.analysis.phases import times_of_phases
+from dask_diag.columns import FloatArray
+from dask_diag.model.codes import Root
+from dask_diag.model.recording import Recording
+
+_CLIENT = "distributed/client.py"
+_WAITS = re.compile(r"(?:^|\.)(?:gather|result|exception|wait|__next__|next_batch|_get_and_raise)$")
+"""The functions of a client that wait for results; Python 3.10 has no names of classes."""
+_OF_PROGRAM = (Root.BETWEEN, Root.GRAPH)
+
+
+class ClientTimes(NamedTuple):
+    """Seconds of each row of samples, 0 if it is of something else.
+
+    Attributes
+    ----------
+    waiting : array of float
+        The thread waited for results of a cluster.
+    bringing : array of float
+        The part of it while no computation ran: results were on their way, or were unpickled.
+    sending : array of float
+        It made graphs for a cluster and sent them, in calls of a client.
+    own : array of float
+        It ran code of the program while no computation ran, without imports.
+    """
+
+    waiting: FloatArray
+    bringing: FloatArray
+    sending: FloatArray
+    own: FloatArray
+
+
+def client_times(recording: Recording) -> ClientTimes:
+    """Divide the samples of threads of the program."""
+    samples, tree = recording.samples, recording.call_tree
+    is_client = files_of_nodes(recording, lambda file: short_path(file) == _CLIENT)
+    in_client = innermost(tree.parent, is_client)
+    name = recording.frames.name
+    may_wait = np.array([bool(_WAITS.search(text)) for text in name.values], bool)
+    calls = np.append(tree.frame, 0)[np.append(in_client, -1)[samples.node]]
+    is_call = np.append(in_client >= 0, False)[samples.node]
+    waits = is_call & np.append(may_wait, False)[name.codes[calls]] if len(name) else is_call
+    imports, profilers = imports_and_profilers(recording)
+    of_program = (samples.node >= 0) & samples.root.is_in((*_OF_PROGRAM, Root.BEFORE))
+    seconds = samples.seconds * of_program * ~profilers
+    between = _seconds_between(recording)
+    # Of a cycle of which a part is between, as much of its samples may be.
+    is_own = samples.root.eq(Root.BETWEEN) & ~is_call & ~imports & ~late_samples(recording)
+    return ClientTimes(
+        waiting=seconds * waits,
+        bringing=np.minimum(seconds, between) * waits,
+        sending=seconds * (is_call & ~waits),
+        own=np.minimum(seconds, between) * is_own,
+    )
+
+
+def _seconds_between(recording: Recording) -> FloatArray:
+    """Seconds of the cycle of each sample between or after computations."""
+    times, samples = times_of_phases(recording), recording.samples
+    idle = [StepFunction.of(times[phase]) for phase in ("between", "after")]
+    return np.asarray(
+        sum(some.integral(samples.stop) - some.integral(samples.start) for some in idle)
+    )

@@ -1,0 +1,194 @@
+"""Rules on the program's own thread: what it gives to a cluster, waits for and gets back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings.rule import (
+    Diagnosis,
+    Gain,
+    evidence,
+    line_clause,
+    rule,
+    severity_of,
+    top_functions,
+    where_of_intervals,
+)
+from dask_diag.analysis.intervals import Intervals
+from dask_diag.analysis.lines import lines_outside_dask
+from dask_diag.analysis.phases import times_of_phases
+from dask_diag.columns import FloatArray, IntArray
+from dask_diag.model.codes import Activity, Outcome
+
+WORTH_REPORTING = 0.15
+"""Least share of the time that is reported."""
+LARGE_ARGUMENT = 1e6
+"""Least mean bytes that each task was given."""
+MUCH_GIVEN = 20e6
+"""Least bytes that all tasks were given."""
+
+
+def _at(analysis: Analysis, weights: FloatArray) -> str:
+    """Clause on the line of the program with most of some seconds of samples; or empty."""
+    lines = lines_outside_dask(analysis.recording, weights)
+    return f", at {lines[0]}" if lines else ""
+
+
+@rule("large-arguments")
+def large_arguments(analysis: Analysis) -> Diagnosis | None:
+    """Tasks of a cluster were given large data: each is sent through client and scheduler."""
+    given = float(np.nansum(analysis.computations.graph_bytes * _is_of_cluster(analysis)))
+    tasks = int(analysis.tasks.attempt.size and (analysis.tasks.attempt <= 1).sum())
+    if not tasks or given < max(MUCH_GIVEN, LARGE_ARGUMENT * tasks):
+        return None
+    recording, sending = analysis.recording, analysis.client_times.sending
+    overhead = analysis.wall_of_workers(analysis.spent(Activity.OVERHEAD))
+    sent_before = float(sending[recording.samples.stop <= analysis.computations.start.min()].sum())
+    # Some is sent while workers wait for it.
+    lost = min(float(sending.sum()) + overhead, sent_before + analysis.called - analysis.busy_wall)
+    wall = sent_before + analysis.called
+    if lost < WORTH_REPORTING * wall:
+        return None
+    computations = analysis.computations
+    return Diagnosis(
+        severity_of(lost / wall),
+        Gain(lost),
+        evidence(
+            "The program gave {given:bytes} of data to {tasks:task} of {functions}, {each:bytes} "
+            "each{line}. It went through the client and the scheduler once for each task",
+            given=given,
+            tasks=tasks,
+            functions=top_functions(recording, np.ones(len(analysis.tasks))),
+            each=given / tasks,
+            line=_at(analysis, sending),
+        ),
+        "send it once, data = client.scatter(data, broadcast=True), and give the future to these "
+        "tasks; or load the data in tasks",
+        where_of_intervals(computations.start, computations.stop),
+    )
+
+
+def _is_of_cluster(analysis: Analysis) -> FloatArray:
+    return np.asarray(~analysis.computations.cluster.eq(""), float)
+
+
+FEWEST_COMPUTATIONS = 5
+"""Computations of which it is said that they ran one after the other."""
+AT_ONE_LINE = 0.7
+"""Least share of the program's waits for results at one line."""
+OVERLAPPING = 0.05
+"""Share of the time of computations that may overlap: the scheduler learns late of the end."""
+FULL = 0.75
+"""Share of the workers that a computation keeps busy, from which on its tasks are enough."""
+
+
+@rule("serial-computations")
+def serial_computations(analysis: Analysis) -> Diagnosis | None:
+    """The program waited for each result before it submitted the next tasks."""
+    computations, tasks = analysis.computations, analysis.tasks
+    if analysis.schedulers != {"distributed"} or len(computations) < FEWEST_COMPUTATIONS:
+        return None
+    each = len(tasks) / len(computations)
+    ran = Intervals(computations.start, computations.stop)
+    if each > FULL * analysis.workers or ran.union().seconds < ran.seconds * (1 - OVERLAPPING):
+        return None
+    waiting = analysis.client_times.waiting
+    lines = lines_outside_dask(analysis.recording, waiting)
+    if not lines or lines[0].seconds < AT_ONE_LINE * float(waiting.sum()):
+        return None
+    longest = float(analysis.task_seconds.max())
+    cpu = analysis.cpu_in_tasks / analysis.cpus_for_tasks
+    lost = analysis.computing - max(analysis.in_tasks / analysis.workers, cpu, longest)
+    if lost < WORTH_REPORTING * analysis.computing:
+        return None
+    return Diagnosis(
+        severity_of(lost / analysis.computing),
+        Gain(lost),
+        evidence(
+            "{number:computation} with {tasks:task} in all ran one after the other, on "
+            "{workers:mean} worker threads: the program waited for each result before it submitted "
+            "the next tasks, at {line}",
+            number=len(computations),
+            tasks=len(tasks),
+            workers=analysis.workers,
+            line=str(lines[0]),
+        ),
+        "unless each needs the result before it, submit all tasks first (client.map, or "
+        "client.submit in a loop), and then wait for all results: client.gather(futures)",
+        where_of_intervals(*ran),
+    )
+
+
+MUCH_BROUGHT = 10e6
+"""Least bytes of results that were brought to the program."""
+
+
+@rule("large-results")
+def large_results(analysis: Analysis) -> Diagnosis | None:
+    """Results of a cluster took long to come to the program."""
+    recording, bringing = analysis.recording, analysis.client_times.bringing
+    lost = float(bringing.sum())
+    wall = recording.stop - recording.start
+    rows = _results_at_the_end(analysis)
+    size = float(np.nansum(analysis.tasks.nbytes[rows]))
+    if lost < WORTH_REPORTING * wall or size < MUCH_BROUGHT:
+        return None
+    weights = np.zeros(len(analysis.tasks))
+    weights[rows] = np.nan_to_num(analysis.tasks.nbytes[rows])
+    times = times_of_phases(recording)
+    return Diagnosis(
+        severity_of(lost / wall),
+        Gain(lost),
+        evidence(
+            "The program waited {lost:seconds} of {wall:seconds} for results that were computed "
+            "already: up to {size:bytes}, of {functions}, came from the workers{line}",
+            lost=lost,
+            wall=wall,
+            size=size,
+            functions=top_functions(recording, weights),
+            line=_at(analysis, bringing),
+        ),
+        "reduce results in tasks, before they are brought: x.mean().compute(), not "
+        "x.compute().mean(); or write large results in tasks (to_zarr, to_parquet)",
+        where_of_intervals(*Intervals.join([times["between"], times["after"]])),
+    )
+
+
+def _results_at_the_end(analysis: Analysis) -> IntArray:
+    """Tasks of clusters with results that no other task takes."""
+    is_last = analysis.tasks.outcome.eq(Outcome.OK)
+    is_last &= ~analysis.tasks.client.eq("")
+    is_last[analysis.recording.dependencies.depends_on] = False
+    return np.flatnonzero(is_last)
+
+
+MUCH_OWN = 0.3
+"""Least share of the recorded time in which the program ran its own code between computations."""
+LONG_OWN = 0.5
+"""Least seconds of it."""
+
+
+@rule("client-bound", needs=("computations",))
+def client_bound(analysis: Analysis) -> Diagnosis | None:
+    """The program ran code of its own between computations, while workers were idle."""
+    recording, own = analysis.recording, analysis.client_times.own
+    lost = float(own.sum())
+    wall = recording.stop - recording.start
+    if lost < max(MUCH_OWN * wall, LONG_OWN):
+        return None
+    times = times_of_phases(recording)
+    return Diagnosis(
+        severity_of(lost / wall),
+        Gain(lost),
+        evidence(
+            "The program ran its own code for {lost:seconds} of {wall:seconds} between and after "
+            "computations, while workers were idle{lines}",
+            lost=lost,
+            wall=wall,
+            lines=line_clause(lines_outside_dask(recording, own)),
+        ),
+        "do this work in tasks, or while tasks run: submit the next tasks before the results of "
+        "the last ones are used (on a cluster: distributed.as_completed)",
+        where_of_intervals(*Intervals.join([times["between"], times["after"]])),
+    )
