@@ -153,7 +153,7 @@ def test_totals_and_labels(on_a_cluster):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"by": "key"}, "by: expected one of function, worker, found 'key'"),
+        ({"by": "key"}, "by: expected one of function, worker, dataset, found 'key'"),
         ({"events": -1}, "events: expected a total of 0 or more, or a label, found -1"),
         ({"bytes": NAN}, "bytes: expected a total of 0 or more, or a label, found nan"),
         ({"bytes": "readd"}, "bytes: expected a label that tasks metered, found 'readd'"),
